@@ -1,0 +1,17 @@
+//! The engine: a stopped process tree becomes a [`snapshot`] becomes an [`image`].
+//!
+//! ```text
+//! quiesce -> inject -> capture -> snapshot -> plan -> operations --+
+//!                         `-> picture (COW child) -> extents ------+-> image
+//! ```
+//! # What callers may rely on
+//! [`checkpoint`] either commits one whole image and leaves the job as it was
+//! told to (running or killed), or returns an error that names what was in the
+//! way and leaves the job running and no file under the final name.
+//!
+//! # What it does not do
+//! It knows nothing of daemons, sockets or policy.
+#![deny(unsafe_code)]
+
+pub mod plan;
+pub mod snapshot;

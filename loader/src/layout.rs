@@ -1,0 +1,705 @@
+//! Where things lie in an image file: the fixed header, the table of sections,
+//! and the tables of extents and chunks. `docs/IMAGE_FORMAT.md` shows it as
+//! byte tables.
+//!
+//! ```text
+//! 0      ELF header + program headers            (section Elf)
+//! 4096   Header, one page                        (section Header)
+//! 8192   loader text, loader data                (section Loader)
+//! ...    pages                                   (section Pages)
+//! ...    platform, ops, meta, extents, ELF tail  (in this order)
+//! ```
+//! The sections tile the file: each begins on a page where the one before it
+//! ended, padding included, so that every byte of the file belongs to exactly
+//! one section and is under exactly one checksum.
+
+/// First bytes of the header.
+pub const MAGIC: [u8; 8] = *b"WAYFARER";
+/// Version of everything in this file. A reader accepts its own and the one before.
+pub const FORMAT_VERSION: u32 = 1;
+/// File offset of [`Header`].
+pub const HEADER_OFFSET: u64 = 4096;
+/// Bytes that the header occupies in the file (the rest of the page is zero).
+pub const HEADER_LEN: usize = 4096;
+/// Sections begin at multiples of this.
+pub const PAGE: u64 = 4096;
+/// Bytes of memory under one checksum, at most.
+pub const CHUNK: u64 = 256 * 1024;
+/// Length of every checksum: BLAKE3, 32 bytes.
+pub const HASH_LEN: usize = 32;
+
+/// A BLAKE3 checksum.
+pub type Hash = [u8; HASH_LEN];
+
+/// Kinds of section, in file order. 0 is never valid.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(u32)]
+pub enum SectionKind {
+    /// ELF header and program headers, one page.
+    Elf = 1,
+    /// The page that holds [`Header`]; its checksum is [`Header::id`].
+    Header = 2,
+    /// The loader's two segments, as the kernel maps them.
+    Loader = 3,
+    /// Contents of memory and files; covered by the chunk table, not by a section checksum.
+    Pages = 4,
+    /// The CheckpointPlatform string, UTF-8.
+    Platform = 5,
+    /// The operation list ([`crate::ops`]).
+    Ops = 6,
+    /// The snapshot, bincode, for people and tools.
+    Meta = 7,
+    /// [`ExtentsHeader`] and its tables.
+    Extents = 8,
+    /// ELF section names and section headers.
+    Tail = 9,
+}
+
+/// Number of sections of a version 1 image.
+pub const SECTION_COUNT: usize = 9;
+
+impl SectionKind {
+    /// All kinds in file order.
+    pub const ALL: [SectionKind; SECTION_COUNT] = [
+        SectionKind::Elf,
+        SectionKind::Header,
+        SectionKind::Loader,
+        SectionKind::Pages,
+        SectionKind::Platform,
+        SectionKind::Ops,
+        SectionKind::Meta,
+        SectionKind::Extents,
+        SectionKind::Tail,
+    ];
+
+    /// The kind with this number.
+    #[must_use]
+    pub fn from_number(number: u32) -> Option<Self> {
+        Self::ALL.into_iter().find(|kind| *kind as u32 == number)
+    }
+
+    /// The name used in messages and as ELF section name.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            SectionKind::Elf => ".wf.elf",
+            SectionKind::Header => ".wf.header",
+            SectionKind::Loader => ".wf.loader",
+            SectionKind::Pages => ".wf.pages",
+            SectionKind::Platform => ".wf.platform",
+            SectionKind::Ops => ".wf.ops",
+            SectionKind::Meta => ".wf.meta",
+            SectionKind::Extents => ".wf.extents",
+            SectionKind::Tail => ".wf.tail",
+        }
+    }
+}
+
+/// One section of the file.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Section {
+    /// [`SectionKind`] as number.
+    pub kind: u32,
+    /// File offset, a multiple of [`PAGE`] (but for the first, 0).
+    pub offset: u64,
+    /// Bytes up to the next section or the end of the file, padding included.
+    pub len: u64,
+    /// Bytes that mean something; the rest, up to `len`, is zero.
+    pub used: u64,
+    /// BLAKE3 of all `len` bytes; all zero for Header and Pages.
+    pub hash: Hash,
+}
+
+/// The fixed header: readable before anything else is believed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Header {
+    /// Version of the format, see [`FORMAT_VERSION`].
+    pub version: u32,
+    /// Length of the whole file.
+    pub image_len: u64,
+    /// BLAKE3 of the header page with these 32 bytes zero. Names the image.
+    pub id: Hash,
+    /// First address of the hole the loader lives in.
+    pub hole_base: u64,
+    /// Length of the hole.
+    pub hole_len: u64,
+    /// The sections, in the order of [`SectionKind::ALL`].
+    pub sections: [Section; SECTION_COUNT],
+}
+
+/// Why a header, section table or extent table is not believed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LayoutError {
+    /// Fewer bytes than the structure needs.
+    Short {
+        /// Bytes found.
+        found: u64,
+        /// Bytes expected.
+        expected: u64,
+    },
+    /// The first eight bytes are not [`MAGIC`].
+    Magic,
+    /// A version this reader does not know.
+    Version {
+        /// Version found in the header.
+        found: u32,
+    },
+    /// The header's own checksum does not match.
+    HeaderHash,
+    /// Sections do not tile the file, or are not in order.
+    Sections {
+        /// Index of the first wrong section.
+        index: u32,
+    },
+    /// A table's lengths do not fit its section.
+    Table,
+}
+
+const SECTION_BYTES: usize = 4 + 4 + 8 + 8 + 8 + HASH_LEN;
+const ID_AT: usize = 24;
+const SECTIONS_AT: usize = ID_AT + HASH_LEN + 16;
+
+fn u32_at(bytes: &[u8], at: usize) -> u32 {
+    let mut raw = [0; 4];
+    raw.copy_from_slice(&bytes[at..at + 4]);
+    u32::from_le_bytes(raw)
+}
+
+fn u64_at(bytes: &[u8], at: usize) -> u64 {
+    let mut raw = [0; 8];
+    raw.copy_from_slice(&bytes[at..at + 8]);
+    u64::from_le_bytes(raw)
+}
+
+fn hash_at(bytes: &[u8], at: usize) -> Hash {
+    let mut raw = [0; HASH_LEN];
+    raw.copy_from_slice(&bytes[at..at + HASH_LEN]);
+    raw
+}
+
+impl Header {
+    /// The header page, its checksum filled in.
+    #[must_use]
+    pub fn encode(&self) -> [u8; HEADER_LEN] {
+        let mut page = [0; HEADER_LEN];
+        page[0..8].copy_from_slice(&MAGIC);
+        page[8..12].copy_from_slice(&self.version.to_le_bytes());
+        page[12..16].copy_from_slice(&(HEADER_LEN as u32).to_le_bytes());
+        page[16..24].copy_from_slice(&self.image_len.to_le_bytes());
+        let after_id = ID_AT + HASH_LEN;
+        page[after_id..after_id + 8].copy_from_slice(&self.hole_base.to_le_bytes());
+        page[after_id + 8..after_id + 16].copy_from_slice(&self.hole_len.to_le_bytes());
+        for (index, section) in self.sections.iter().enumerate() {
+            let at = SECTIONS_AT + index * SECTION_BYTES;
+            page[at..at + 4].copy_from_slice(&section.kind.to_le_bytes());
+            page[at + 8..at + 16].copy_from_slice(&section.offset.to_le_bytes());
+            page[at + 16..at + 24].copy_from_slice(&section.len.to_le_bytes());
+            page[at + 24..at + 32].copy_from_slice(&section.used.to_le_bytes());
+            page[at + 32..at + 32 + HASH_LEN].copy_from_slice(&section.hash);
+        }
+        let id = *blake3::hash(&page).as_bytes();
+        page[ID_AT..ID_AT + HASH_LEN].copy_from_slice(&id);
+        page
+    }
+
+    /// Reads a header page: length, magic, version, checksum, then meaning.
+    ///
+    /// # Errors
+    /// The first [`LayoutError`] found, in that order.
+    pub fn decode(page: &[u8]) -> Result<Self, LayoutError> {
+        if page.len() < HEADER_LEN {
+            return Err(LayoutError::Short {
+                found: page.len() as u64,
+                expected: HEADER_LEN as u64,
+            });
+        }
+        let page = &page[..HEADER_LEN];
+        if page[0..8] != MAGIC {
+            return Err(LayoutError::Magic);
+        }
+        let version = u32_at(page, 8);
+        if version != FORMAT_VERSION {
+            return Err(LayoutError::Version { found: version });
+        }
+        let id = hash_at(page, ID_AT);
+        let mut hasher = blake3::Hasher::new();
+        hasher.update(&page[..ID_AT]);
+        hasher.update(&[0; HASH_LEN]);
+        hasher.update(&page[ID_AT + HASH_LEN..]);
+        if *hasher.finalize().as_bytes() != id {
+            return Err(LayoutError::HeaderHash);
+        }
+        let mut sections = [Section::default(); SECTION_COUNT];
+        for (index, section) in sections.iter_mut().enumerate() {
+            let at = SECTIONS_AT + index * SECTION_BYTES;
+            *section = Section {
+                kind: u32_at(page, at),
+                offset: u64_at(page, at + 8),
+                len: u64_at(page, at + 16),
+                used: u64_at(page, at + 24),
+                hash: hash_at(page, at + 32),
+            };
+        }
+        let after_id = ID_AT + HASH_LEN;
+        let header = Header {
+            version,
+            image_len: u64_at(page, 16),
+            id,
+            hole_base: u64_at(page, after_id),
+            hole_len: u64_at(page, after_id + 8),
+            sections,
+        };
+        header.check_tiling()?;
+        Ok(header)
+    }
+
+    fn check_tiling(&self) -> Result<(), LayoutError> {
+        let mut end = 0u64;
+        for (index, section) in self.sections.iter().enumerate() {
+            let wrong = LayoutError::Sections {
+                index: index as u32,
+            };
+            let next = section.offset.checked_add(section.len).ok_or(wrong)?;
+            let ordered = section.kind == SectionKind::ALL[index] as u32
+                && section.offset == end
+                && section.offset.is_multiple_of(PAGE)
+                && section.used <= section.len;
+            if !ordered {
+                return Err(wrong);
+            }
+            end = next;
+        }
+        let header = self.sections[1];
+        if header.offset != HEADER_OFFSET
+            || header.len != HEADER_LEN as u64
+            || end != self.image_len
+        {
+            return Err(LayoutError::Sections {
+                index: SECTION_COUNT as u32,
+            });
+        }
+        Ok(())
+    }
+
+    /// The section of this kind.
+    #[must_use]
+    pub fn section(&self, kind: SectionKind) -> &Section {
+        &self.sections[kind as usize - 1]
+    }
+}
+
+/// What an extent fills: the memory of a process, or the bytes of an inode.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Space {
+    /// The address space of process `n` of the snapshot; `at` is an address.
+    Process(u32),
+    /// The contents of inode `n` of the snapshot; `at` is a file offset.
+    Inode(u32),
+}
+
+impl Space {
+    /// As stored: kind in the upper half, index in the lower.
+    #[must_use]
+    pub fn number(self) -> u64 {
+        match self {
+            Space::Process(index) => 1 << 32 | u64::from(index),
+            Space::Inode(index) => 2 << 32 | u64::from(index),
+        }
+    }
+
+    /// The space with this number.
+    #[must_use]
+    pub fn from_number(number: u64) -> Option<Self> {
+        let index = number as u32;
+        match number >> 32 {
+            1 => Some(Space::Process(index)),
+            2 => Some(Space::Inode(index)),
+            _ => None,
+        }
+    }
+}
+
+/// How the bytes of a chunk are stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Encoding {
+    /// As they are.
+    Raw = 1,
+    /// One zstd frame per chunk.
+    Zstd = 2,
+}
+
+/// Head of the extents section; the three tables follow it without gaps.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ExtentsHeader {
+    /// Number of [`Extent`]s, sorted by space, then `at`; they do not overlap.
+    pub extents: u64,
+    /// Number of [`Chunk`]s.
+    pub chunks: u64,
+    /// Number of [`Base`]s. Image 0 is the file itself, image n is base n-1.
+    pub bases: u64,
+}
+
+/// A run of bytes that has contents in some image.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Extent {
+    /// [`Space::number`].
+    pub space: u64,
+    /// Address or file offset, a multiple of [`PAGE`].
+    pub at: u64,
+    /// Length; a multiple of [`PAGE`] for memory.
+    pub len: u64,
+    /// 0: this file; n: base n-1.
+    pub image: u32,
+    /// [`Encoding`] as number.
+    pub encoding: u32,
+    /// Index of the first of its chunks. Every chunk but the last is [`CHUNK`] long.
+    pub first_chunk: u64,
+}
+
+/// Where the bytes of one chunk lie in their image file, and their checksum.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Chunk {
+    /// File offset in the image.
+    pub offset: u64,
+    /// Bytes in the file.
+    pub stored_len: u32,
+    /// Bytes in memory.
+    pub raw_len: u32,
+    /// BLAKE3 of the stored bytes.
+    pub hash: Hash,
+}
+
+/// An earlier image that this one takes contents from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Base {
+    /// [`Header::id`] of that image.
+    pub id: Hash,
+    /// Its file name in the same directory, NUL padded.
+    pub name: [u8; 224],
+}
+
+/// Bytes of an encoded [`ExtentsHeader`].
+pub const EXTENTS_HEADER_BYTES: usize = 32;
+/// Bytes of an encoded [`Extent`].
+pub const EXTENT_BYTES: usize = 40;
+/// Bytes of an encoded [`Chunk`].
+pub const CHUNK_BYTES: usize = 16 + HASH_LEN;
+/// Bytes of an encoded [`Base`].
+pub const BASE_BYTES: usize = 256;
+
+impl ExtentsHeader {
+    /// As stored.
+    #[must_use]
+    pub fn encode(&self) -> [u8; EXTENTS_HEADER_BYTES] {
+        let mut bytes = [0; EXTENTS_HEADER_BYTES];
+        bytes[0..8].copy_from_slice(&self.extents.to_le_bytes());
+        bytes[8..16].copy_from_slice(&self.chunks.to_le_bytes());
+        bytes[16..24].copy_from_slice(&self.bases.to_le_bytes());
+        bytes
+    }
+}
+
+impl Extent {
+    /// As stored.
+    #[must_use]
+    pub fn encode(&self) -> [u8; EXTENT_BYTES] {
+        let mut bytes = [0; EXTENT_BYTES];
+        bytes[0..8].copy_from_slice(&self.space.to_le_bytes());
+        bytes[8..16].copy_from_slice(&self.at.to_le_bytes());
+        bytes[16..24].copy_from_slice(&self.len.to_le_bytes());
+        bytes[24..28].copy_from_slice(&self.image.to_le_bytes());
+        bytes[28..32].copy_from_slice(&self.encoding.to_le_bytes());
+        bytes[32..40].copy_from_slice(&self.first_chunk.to_le_bytes());
+        bytes
+    }
+
+    /// Number of chunks that hold it.
+    #[must_use]
+    pub fn chunk_count(&self) -> u64 {
+        self.len.div_ceil(CHUNK)
+    }
+}
+
+impl Chunk {
+    /// As stored.
+    #[must_use]
+    pub fn encode(&self) -> [u8; CHUNK_BYTES] {
+        let mut bytes = [0; CHUNK_BYTES];
+        bytes[0..8].copy_from_slice(&self.offset.to_le_bytes());
+        bytes[8..12].copy_from_slice(&self.stored_len.to_le_bytes());
+        bytes[12..16].copy_from_slice(&self.raw_len.to_le_bytes());
+        bytes[16..].copy_from_slice(&self.hash);
+        bytes
+    }
+}
+
+impl Base {
+    /// As stored.
+    #[must_use]
+    pub fn encode(&self) -> [u8; BASE_BYTES] {
+        let mut bytes = [0; BASE_BYTES];
+        bytes[..HASH_LEN].copy_from_slice(&self.id);
+        bytes[HASH_LEN..].copy_from_slice(&self.name);
+        bytes
+    }
+}
+
+/// A view of a checked extents section.
+#[derive(Clone, Copy, Debug)]
+pub struct ExtentTables<'a> {
+    extents: &'a [u8],
+    chunks: &'a [u8],
+    bases: &'a [u8],
+}
+
+impl<'a> ExtentTables<'a> {
+    /// Splits the section's used bytes into its tables.
+    ///
+    /// # Errors
+    /// [`LayoutError::Short`] or [`LayoutError::Table`] when the counts do not
+    /// fit the length exactly, or an extent names chunks or bases that are not there.
+    pub fn read(bytes: &'a [u8]) -> Result<Self, LayoutError> {
+        let found = bytes.len() as u64;
+        if bytes.len() < EXTENTS_HEADER_BYTES {
+            return Err(LayoutError::Short {
+                found,
+                expected: EXTENTS_HEADER_BYTES as u64,
+            });
+        }
+        let (head, rest) = bytes.split_at(EXTENTS_HEADER_BYTES);
+        let table = |count: u64, size: usize| {
+            count
+                .checked_mul(size as u64)
+                .filter(|len| *len <= found)
+                .ok_or(LayoutError::Table)
+        };
+        let extents_len = table(u64_at(head, 0), EXTENT_BYTES)?;
+        let chunks_len = table(u64_at(head, 8), CHUNK_BYTES)?;
+        let bases_len = table(u64_at(head, 16), BASE_BYTES)?;
+        if extents_len + chunks_len + bases_len != rest.len() as u64 {
+            return Err(LayoutError::Table);
+        }
+        let (extents, rest) = rest.split_at(extents_len as usize);
+        let (chunks, bases) = rest.split_at(chunks_len as usize);
+        let tables = ExtentTables {
+            extents,
+            chunks,
+            bases,
+        };
+        tables.check()?;
+        Ok(tables)
+    }
+
+    fn check(&self) -> Result<(), LayoutError> {
+        let mut before: Option<Extent> = None;
+        for extent in self.extents() {
+            let end = extent
+                .at
+                .checked_add(extent.len)
+                .ok_or(LayoutError::Table)?;
+            let last = extent.first_chunk.checked_add(extent.chunk_count());
+            let sound = Space::from_number(extent.space).is_some()
+                && extent.len > 0
+                && end > extent.at
+                && extent.at.is_multiple_of(PAGE)
+                && u64::from(extent.image) <= self.base_count()
+                && matches!(extent.encoding, 1 | 2)
+                && last.is_some_and(|last| last <= self.chunk_count())
+                && before.is_none_or(|b| {
+                    (b.space, b.at + b.len) <= (extent.space, extent.at) || b.space < extent.space
+                });
+            if !sound {
+                return Err(LayoutError::Table);
+            }
+            let mut left = extent.len;
+            for index in 0..extent.chunk_count() {
+                let chunk = self
+                    .chunk(extent.first_chunk + index)
+                    .ok_or(LayoutError::Table)?;
+                let raw = left.min(CHUNK);
+                let stored_fits = match extent.encoding {
+                    1 => u64::from(chunk.stored_len) == raw,
+                    _ => chunk.stored_len > 0 && u64::from(chunk.stored_len) <= 2 * CHUNK,
+                };
+                if u64::from(chunk.raw_len) != raw || !stored_fits {
+                    return Err(LayoutError::Table);
+                }
+                left -= raw;
+            }
+            before = Some(extent);
+        }
+        Ok(())
+    }
+
+    /// Number of extents.
+    #[must_use]
+    pub fn extent_count(&self) -> u64 {
+        (self.extents.len() / EXTENT_BYTES) as u64
+    }
+
+    /// Number of chunks.
+    #[must_use]
+    pub fn chunk_count(&self) -> u64 {
+        (self.chunks.len() / CHUNK_BYTES) as u64
+    }
+
+    /// Number of bases.
+    #[must_use]
+    pub fn base_count(&self) -> u64 {
+        (self.bases.len() / BASE_BYTES) as u64
+    }
+
+    /// Extent `index`.
+    #[must_use]
+    pub fn extent(&self, index: u64) -> Option<Extent> {
+        let at = usize::try_from(index).ok()?.checked_mul(EXTENT_BYTES)?;
+        let bytes = self.extents.get(at..at.checked_add(EXTENT_BYTES)?)?;
+        Some(Extent {
+            space: u64_at(bytes, 0),
+            at: u64_at(bytes, 8),
+            len: u64_at(bytes, 16),
+            image: u32_at(bytes, 24),
+            encoding: u32_at(bytes, 28),
+            first_chunk: u64_at(bytes, 32),
+        })
+    }
+
+    /// Chunk `index`.
+    #[must_use]
+    pub fn chunk(&self, index: u64) -> Option<Chunk> {
+        let at = usize::try_from(index).ok()?.checked_mul(CHUNK_BYTES)?;
+        let bytes = self.chunks.get(at..at.checked_add(CHUNK_BYTES)?)?;
+        Some(Chunk {
+            offset: u64_at(bytes, 0),
+            stored_len: u32_at(bytes, 8),
+            raw_len: u32_at(bytes, 12),
+            hash: hash_at(bytes, 16),
+        })
+    }
+
+    /// Base `index` (image number `index + 1`).
+    #[must_use]
+    pub fn base(&self, index: u64) -> Option<Base> {
+        let at = usize::try_from(index).ok()?.checked_mul(BASE_BYTES)?;
+        let bytes = self.bases.get(at..at.checked_add(BASE_BYTES)?)?;
+        let mut name = [0; 224];
+        name.copy_from_slice(&bytes[HASH_LEN..]);
+        Some(Base {
+            id: hash_at(bytes, 0),
+            name,
+        })
+    }
+
+    /// All extents in order.
+    pub fn extents(&self) -> impl Iterator<Item = Extent> + use<'a> {
+        let tables = *self;
+        (0..self.extent_count()).filter_map(move |index| tables.extent(index))
+    }
+
+    /// The extents of one space, in order of `at`.
+    pub fn extents_of(&self, space: Space) -> impl Iterator<Item = Extent> + use<'a> {
+        let tables = *self;
+        let number = space.number();
+        let (mut low, mut high) = (0, self.extent_count());
+        while low < high {
+            let middle = low + (high - low) / 2;
+            if tables
+                .extent(middle)
+                .is_some_and(|extent| extent.space < number)
+            {
+                low = middle + 1;
+            } else {
+                high = middle;
+            }
+        }
+        (low..self.extent_count())
+            .map_while(move |index| tables.extent(index))
+            .take_while(move |extent| extent.space == number)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn header() -> Header {
+        let mut sections = [Section::default(); SECTION_COUNT];
+        let mut offset = 0;
+        for (index, section) in sections.iter_mut().enumerate() {
+            *section = Section {
+                kind: SectionKind::ALL[index] as u32,
+                offset,
+                len: PAGE,
+                used: 100,
+                hash: [index as u8; 32],
+            };
+            offset += PAGE;
+        }
+        Header {
+            version: FORMAT_VERSION,
+            image_len: offset,
+            id: [0; 32],
+            hole_base: 0x1000,
+            hole_len: 0x2000,
+            sections,
+        }
+    }
+
+    #[test]
+    fn a_header_reads_back_as_written() {
+        let page = header().encode();
+        let mut read = Header::decode(&page).expect("decodes");
+        read.id = [0; 32];
+        assert_eq!(read, header());
+    }
+
+    #[test]
+    fn any_flipped_bit_of_a_header_is_an_error() {
+        let page = header().encode();
+        for bit in 0..page.len() * 8 {
+            let mut damaged = page;
+            damaged[bit / 8] ^= 1 << (bit % 8);
+            assert!(Header::decode(&damaged).is_err(), "bit {bit}");
+        }
+    }
+
+    #[test]
+    fn extents_of_a_space_are_found() {
+        let mut bytes = vec![];
+        let head = ExtentsHeader {
+            extents: 3,
+            chunks: 3,
+            bases: 0,
+        };
+        bytes.extend(head.encode());
+        for (index, space) in [Space::Process(0), Space::Process(1), Space::Inode(0)]
+            .into_iter()
+            .enumerate()
+        {
+            let extent = Extent {
+                space: space.number(),
+                at: PAGE,
+                len: PAGE,
+                image: 0,
+                encoding: 1,
+                first_chunk: index as u64,
+            };
+            bytes.extend(extent.encode());
+        }
+        for index in 0..3u64 {
+            let chunk = Chunk {
+                offset: index * PAGE,
+                stored_len: 4096,
+                raw_len: 4096,
+                hash: [0; 32],
+            };
+            bytes.extend(chunk.encode());
+        }
+        let tables = ExtentTables::read(&bytes).expect("reads");
+        let found: Vec<_> = tables.extents_of(Space::Process(1)).collect();
+        assert_eq!(found.len(), 1);
+        assert_eq!(found[0].first_chunk, 1);
+        assert!(ExtentTables::read(&bytes[..bytes.len() - 1]).is_err());
+    }
+}

@@ -1,0 +1,18 @@
+//! What the image writer and the loader agree on, and nothing else.
+//!
+//! ```text
+//! ckpt-lib --writes--> image: [layout::Header] [ops] [extents] [pages]
+//! loader   --reads---> the same bytes, without allocation
+//! ```
+//! # What callers may rely on
+//! Everything here is plain integers in little-endian order, `no_std`, and
+//! free of pointers; reading arbitrary bytes returns an error, never panics.
+//!
+//! # What it does not do
+//! It does not know how an operation list was made (see `ckpt_lib::plan`) and
+//! does not carry it out (see the program in `main.rs`).
+#![cfg_attr(not(test), no_std)]
+#![deny(unsafe_code)]
+
+pub mod layout;
+pub mod ops;
