@@ -15,7 +15,9 @@
 //!
 //! Descriptors are made in *slots*: descriptor numbers in a gap that no process
 //! of the job uses, chosen by the planner. Processes inherit all slots, copy
-//! theirs into place (`dup3` calls in their stream) and close the slots.
+//! theirs into place (`dup3` calls in their stream) and close the slots. The loader keeps every
+//! descriptor of its own (image, status pipe ...) in `slot_base + slot_count ..+ 16`: a process stream closes
+//! everything below and above these, its last slots at its end; the loader closes its own.
 
 /// First word of the section.
 pub const OPS_MAGIC: u64 = u64::from_le_bytes(*b"WFOPS\0\0\x01");
@@ -150,6 +152,8 @@ pub enum Expect {
     OrDegraded = 4,
     /// The result does not matter.
     Ignore = 5,
+    /// A negative result is reported on stderr as a note; the restart goes on.
+    OrNoted = 6,
 }
 
 impl Expect {
@@ -329,7 +333,11 @@ operations! {
     /// Fills the memory of this process from its extents.
     9 Fill { /// Index of the process in the snapshot, see [`crate::layout::Space::Process`].
         process }
-    /// Brings the vDSO to its old place. Tail: `n` pieces of [`VdsoPiece`], then `symbols` entries
+    /// Brings the vDSO to its old place; directly after `UnmapAll`, before any mapping is made. If the
+    /// machine's vDSO has the same fingerprint, its pieces are moved to the old addresses. If not, it is
+    /// moved to `refuge`, and the old `[vdso]` range becomes anonymous memory; its old bytes are
+    /// in the extents of the process, and at the end of `Fill` the entry points in it are overwritten by jumps
+    /// and the range is made read and execute. With the same vDSO `Fill` skips that range. Tail: `n` pieces of [`VdsoPiece`], then `symbols` entries
     /// of [`VdsoSymbol`].
     10 Vdso {
         /// Number of pieces.
@@ -395,6 +403,29 @@ operations! {
     /// (`--files roll-back`), or accepted as it is (`keep`), or refused (`fail`). Tail: `path NUL`.
     18 CutBack { /// Size at the checkpoint.
         size }
+    /// A pipe. Ends that nobody has any more have slot `u64::MAX` and are closed by a later record
+    /// (`close` of the slot they were given while contents are written), never left open.
+    19 Pipe { /// Slot of the read end.
+        read_slot, /// Slot of the write end.
+        write_slot, /// Flags for `pipe2`.
+        flags }
+    /// A pair of connected unix sockets.
+    20 SocketPair { /// Slot of the first.
+        first_slot, /// Slot of the second.
+        second_slot, /// Type for `socketpair`.
+        kind }
+    /// An input pipe from outside with bytes unread at the checkpoint: a new pipe takes its place, these
+    /// bytes (the tail) first, then whatever comes from the restarter's descriptor `fd`, moved by a
+    /// process of the loader's until end of file. Ended with the job.
+    21 Feed { /// Slot for the read end.
+        slot, /// Descriptor of the restarter.
+        fd, /// Bytes of the tail that count.
+        len, /// File status flags for the read end.
+        flags }
+    /// Writes the first `len` bytes of the tail to memory of the process.
+    22 Poke { /// Where.
+        address, /// How many.
+        len }
 }
 
 words! {

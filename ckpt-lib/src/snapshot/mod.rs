@@ -89,6 +89,8 @@ pub struct Clocks {
     pub monotonic_ns: u64,
     /// CLOCK_BOOTTIME, nanoseconds.
     pub boottime_ns: u64,
+    /// CLOCK_REALTIME, nanoseconds since 1970.
+    pub realtime_ns: u64,
 }
 
 /// Who the job was, by its own view.
