@@ -318,10 +318,16 @@ operations! {
         inode, /// Size to set first.
         size }
     /// Puts a message into a socket: sent through `slot`. Tail: `fds` slots as u64, then the bytes.
-    6 Send { /// Slot of the socket to send from.
-        slot, /// Number of descriptors sent with it.
-        fds, /// Flags for `sendmsg`.
-        flags }
+    6 Send {
+        /// Slot of the socket to send from.
+        slot,
+        /// Number of descriptors sent with it.
+        fds,
+        /// Flags for `sendmsg`.
+        flags,
+        /// Number of bytes that follow the slots in the tail (padding comes after them).
+        len,
+    }
     /// Adds an inotify watch until it gets the number `wd`. Tail: `path NUL`.
     7 Watch { /// Slot of the inotify descriptor.
         slot, /// The number it had.

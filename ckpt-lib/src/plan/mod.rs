@@ -1,5 +1,133 @@
 //! From a snapshot to the operations that bring it back: a pure function.
+//!
+//! ```text
+//! slots     which descriptor number each inode and description is made at
+//! inodes    Prepare stream: files found or made, memfds, shared memory
+//! objects   Prepare stream: descriptions of every kind, contents of pipes and sockets
+//! memory    Process stream: mappings, vDSO, fill, protections, layout
+//! process   Process stream: descriptor table, limits, signals, timers ...
+//! threads   Thread streams
+//! hole      a free place for the loader
+//! ```
+//! # What callers may rely on
+//! [`operations`] touches nothing; the same snapshot gives the same bytes.
+//!
+//! # What it does not do
+//! It does not check that a machine can carry the list out (see `platform`).
 
 mod builder;
+mod hole;
+mod inodes;
+mod memory;
+mod objects;
+mod process;
+mod slots;
+mod threads;
 
 pub use builder::{Arg, OpsBuilder, StreamIndex};
+pub use hole::{HoleError, find_hole};
+
+use crate::snapshot::SnapshotV1;
+use loader::ops::{OpsHeader, StreamKind, flags};
+use slots::Slots;
+use std::ops::Range;
+
+/// Why a snapshot cannot be turned into operations.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum PlanError {
+    /// There is nothing in it.
+    #[error("the snapshot holds no process")]
+    Empty,
+    /// An index points at nothing.
+    #[error("the snapshot names {what} {index}, of which there are {count}")]
+    Dangling {
+        /// Kind of record.
+        what: &'static str,
+        /// The index.
+        index: usize,
+        /// Number of such records.
+        count: usize,
+    },
+    /// No place for the slots among the descriptor numbers.
+    #[error("no {needed} free descriptor numbers in a row below {limit}")]
+    NoSlots {
+        /// How many are needed.
+        needed: u64,
+        /// Limit looked up to.
+        limit: u64,
+    },
+    /// A record lock whose file is not open with the access mode it needs.
+    #[error("process {pid}: record lock on {path}: no descriptor to take it again with")]
+    LockWithoutDescriptor {
+        /// Process id.
+        pid: u32,
+        /// Path of the file.
+        path: String,
+    },
+    /// No free place in the address space.
+    #[error(transparent)]
+    Hole(#[from] HoleError),
+}
+
+/// The memory contents of each process that the image holds: sorted, disjoint address ranges.
+pub type Contents = Vec<Vec<Range<u64>>>;
+
+/// Writes the operation list for a snapshot.
+///
+/// `contents[i]` are the ranges of process `i` that have extents.
+///
+/// # Errors
+/// [`PlanError`] when the snapshot's records do not fit together.
+pub fn operations(snapshot: &SnapshotV1, contents: &Contents) -> Result<Vec<u8>, PlanError> {
+    let root = snapshot.processes.first().ok_or(PlanError::Empty)?;
+    let slots = Slots::choose(snapshot)?;
+    let tids = snapshot
+        .processes
+        .iter()
+        .flat_map(|process| &process.threads);
+    let mut header_flags = flags::IDS_MUST_MATCH;
+    if root.sid == 0 {
+        header_flags |= flags::OUTSIDE_SESSION;
+    }
+    let thread_count = tids.clone().count() as u64;
+    let mut ops = OpsBuilder::new(OpsHeader {
+        flags: header_flags,
+        slot_base: slots.base(),
+        slot_count: slots.count(),
+        uid: u64::from(snapshot.identity.uid),
+        gid: u64::from(snapshot.identity.gid),
+        monotonic_ns: snapshot.clocks.monotonic_ns,
+        boottime_ns: snapshot.clocks.boottime_ns,
+        max_pid: u64::from(tids.map(|thread| thread.tid).max().unwrap_or(0)),
+        scratch_len: scratch_len(thread_count),
+        ..OpsHeader::default()
+    });
+    let prepare = StreamIndex(0);
+    inodes::emit(&mut ops, prepare, snapshot, &slots);
+    objects::emit(&mut ops, prepare, snapshot, &slots)?;
+    let mut streams: Vec<StreamIndex> = vec![];
+    for (index, process) in snapshot.processes.iter().enumerate() {
+        let parent = snapshot.processes[..index]
+            .iter()
+            .position(|other| other.pid == process.ppid)
+            .map_or(prepare, |at| streams[at]);
+        let stream = ops.stream(StreamKind::Process, u64::from(process.pid), parent);
+        streams.push(stream);
+        let ranges = contents.get(index).map_or(&[][..], Vec::as_slice);
+        memory::emit(&mut ops, stream, snapshot, index, ranges, &slots)?;
+        process::emit(&mut ops, stream, snapshot, process, &slots)?;
+        for thread in &process.threads {
+            let own = ops.stream(StreamKind::Thread, u64::from(thread.tid), stream);
+            threads::emit(&mut ops, own, process, thread);
+        }
+    }
+    Ok(ops.finish())
+}
+
+/// Bytes of scratch memory the loader needs for this many threads: a stack for each, and room
+/// for staging.
+#[must_use]
+pub fn scratch_len(threads: u64) -> u64 {
+    (1 << 20) + threads * 64 * 1024
+}

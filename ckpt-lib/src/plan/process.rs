@@ -1,0 +1,476 @@
+//! Process stream: everything of a process that is not memory or threads.
+
+use super::inodes::emit_late_seals;
+use super::objects::{flock, itimerspec};
+use super::slots::Slots;
+use super::{Arg, OpsBuilder, PlanError, StreamIndex};
+use crate::snapshot::{
+    DescriptionId, DescriptionKind, PosixTimer, Process, SignalAction, SnapshotV1,
+};
+use loader::ops::{Expect, SpawnThreads, Stopped, TimerCreate};
+
+/// `arch_prctl` code (arch/x86/include/uapi/asm/prctl.h).
+const ARCH_REQ_XCOMP_PERM: u64 = 0x1023;
+/// Number of the AMX tile data component.
+const XFEATURE_XTILE_DATA: u64 = 18;
+/// `MEMBARRIER_CMD_GET_REGISTRATIONS` reports registrations as these command bits.
+const MEMBARRIER_REGISTER: [u64; 4] = [1 << 2, 1 << 4, 1 << 6, 1 << 8];
+/// What a new process has.
+const DEFAULT_COREDUMP_FILTER: u32 = 0x33;
+/// Limits that a machine without the original's memory cannot grant to the full: noted only.
+const SIZE_OF_MACHINE: [usize; 3] = [
+    libc::RLIMIT_NPROC as usize,
+    libc::RLIMIT_SIGPENDING as usize,
+    libc::RLIMIT_MEMLOCK as usize,
+];
+
+pub(super) fn emit(
+    ops: &mut OpsBuilder,
+    stream: StreamIndex,
+    snapshot: &SnapshotV1,
+    process: &Process,
+    slots: &Slots,
+) -> Result<(), PlanError> {
+    emit_session(ops, stream, process);
+    emit_descriptors(ops, stream, snapshot, process, slots)?;
+    emit_place(ops, stream, process);
+    emit_signals(ops, stream, process);
+    emit_attributes(ops, stream, process, slots);
+    ops.push(stream, &SpawnThreads::default(), &[]);
+    emit_late_seals(ops, stream, snapshot, slots);
+    emit_timers(ops, stream, process);
+    for info in &process.pending {
+        let signal = siginfo_signal(info);
+        let args = [
+            Arg::Value(u64::from(process.pid)),
+            Arg::Value(signal),
+            Arg::Bytes(info.clone()),
+        ];
+        let label = format!("pending signal {signal}");
+        ops.call(
+            stream,
+            &label,
+            libc::SYS_rt_sigqueueinfo,
+            &args,
+            Expect::Success,
+            0,
+        );
+    }
+    if process.stopped_by != 0 {
+        ops.push(
+            stream,
+            &Stopped {
+                signal: u64::from(process.stopped_by),
+            },
+            &[],
+        );
+    }
+    let last = slots.base() + slots.count() - 1;
+    let args = [Arg::Value(slots.base()), Arg::Value(last), Arg::Value(0)];
+    ops.call(
+        stream,
+        "closing slots",
+        libc::SYS_close_range,
+        &args,
+        Expect::Success,
+        0,
+    );
+    Ok(())
+}
+
+/// `si_signo` of a stored `siginfo_t`.
+pub(super) fn siginfo_signal(info: &[u8]) -> u64 {
+    let mut word = [0; 4];
+    if let Some(bytes) = info.get(..4) {
+        word.copy_from_slice(bytes);
+    }
+    u64::from(u32::from_le_bytes(word))
+}
+
+fn emit_session(ops: &mut OpsBuilder, stream: StreamIndex, process: &Process) {
+    if process.sid == process.pid {
+        ops.call(stream, "session", libc::SYS_setsid, &[], Expect::Success, 0);
+    } else if process.pgid == process.pid {
+        let args = [Arg::Value(0), Arg::Value(0)];
+        ops.call(
+            stream,
+            "process group",
+            libc::SYS_setpgid,
+            &args,
+            Expect::Success,
+            0,
+        );
+    }
+}
+
+fn emit_descriptors(
+    ops: &mut OpsBuilder,
+    stream: StreamIndex,
+    snapshot: &SnapshotV1,
+    process: &Process,
+    slots: &Slots,
+) -> Result<(), PlanError> {
+    let close_range = |ops: &mut OpsBuilder, from: u64, to: u64| {
+        if from <= to {
+            let args = [Arg::Value(from), Arg::Value(to), Arg::Value(0)];
+            let label = "closing what the restarter had open";
+            ops.call(
+                stream,
+                label,
+                libc::SYS_close_range,
+                &args,
+                Expect::Success,
+                0,
+            );
+        }
+    };
+    close_range(ops, 0, slots.base() - 1);
+    close_range(ops, slots.end(), u64::from(u32::MAX));
+    for descriptor in &process.descriptors {
+        let id = descriptor.description;
+        let count = snapshot.descriptions.len();
+        let description = snapshot
+            .descriptions
+            .get(id.0 as usize)
+            .ok_or(PlanError::Dangling {
+                what: "description",
+                index: id.0 as usize,
+                count,
+            })?;
+        let label = format!("descriptor {}", descriptor.fd);
+        let slot = slots.description(id);
+        if let DescriptionKind::PidFd { pid } = description.kind {
+            let flags = u64::from(description.flags & libc::O_NONBLOCK as u32);
+            let args = [Arg::Value(u64::from(pid)), Arg::Value(flags)];
+            ops.call(
+                stream,
+                &label,
+                libc::SYS_pidfd_open,
+                &args,
+                Expect::Slot,
+                slot,
+            );
+        }
+        let flags = if descriptor.close_on_exec {
+            libc::O_CLOEXEC as u64
+        } else {
+            0
+        };
+        let fd = descriptor.fd as u64;
+        let args = [Arg::Value(slot), Arg::Value(fd), Arg::Value(flags)];
+        ops.call(stream, &label, libc::SYS_dup3, &args, Expect::Exactly, fd);
+    }
+    for descriptor in &process.descriptors {
+        let description = &snapshot.descriptions[descriptor.description.0 as usize];
+        let fd = descriptor.fd as u64;
+        if let DescriptionKind::Epoll { entries } = &description.kind
+            && is_first(process, descriptor.description, descriptor.fd)
+        {
+            for entry in entries {
+                let mut event = entry.events.to_le_bytes().to_vec();
+                event.extend(entry.data.to_le_bytes());
+                let args = [
+                    Arg::Value(fd),
+                    Arg::Value(libc::EPOLL_CTL_ADD as u64),
+                    Arg::Value(entry.fd as u64),
+                    Arg::Bytes(event),
+                ];
+                let label = format!("descriptor {fd} (epoll): member {}", entry.fd);
+                ops.call(
+                    stream,
+                    &label,
+                    libc::SYS_epoll_ctl,
+                    &args,
+                    Expect::Success,
+                    0,
+                );
+            }
+        }
+        if let Some(owner) = &description.owner
+            && is_first(process, descriptor.description, descriptor.fd)
+        {
+            let mut bytes = owner.kind.to_le_bytes().to_vec();
+            bytes.extend(owner.id.to_le_bytes());
+            let mut fcntl = |command: u64, arg: Arg| {
+                let args = [Arg::Value(fd), Arg::Value(command), arg];
+                let label = format!("descriptor {fd}: owner");
+                ops.call(stream, &label, libc::SYS_fcntl, &args, Expect::Success, 0);
+            };
+            const F_SETOWN_EX: u64 = 15;
+            const F_SETSIG: u64 = 10;
+            fcntl(F_SETOWN_EX, Arg::Bytes(bytes));
+            fcntl(F_SETSIG, Arg::Value(owner.signal as u64));
+            if description.flags & libc::O_ASYNC as u32 != 0 {
+                let flags = Arg::Value(u64::from(description.flags));
+                fcntl(libc::F_SETFL as u64, flags);
+            }
+        }
+    }
+    for lock in &process.record_locks {
+        let wanted = if lock.range.exclusive {
+            libc::O_WRONLY
+        } else {
+            libc::O_RDONLY
+        } as u32;
+        let found = process.descriptors.iter().find(|descriptor| {
+            let description = &snapshot.descriptions[descriptor.description.0 as usize];
+            let access = description.flags & libc::O_ACCMODE as u32;
+            description.kind == DescriptionKind::Inode(lock.inode)
+                && (access == wanted || access == libc::O_RDWR as u32)
+        });
+        let Some(descriptor) = found else {
+            return Err(PlanError::LockWithoutDescriptor {
+                pid: process.pid,
+                path: snapshot.inodes[lock.inode.0 as usize].path.to_string(),
+            });
+        };
+        let args = [
+            Arg::Value(descriptor.fd as u64),
+            Arg::Value(libc::F_SETLK as u64),
+            Arg::Bytes(flock(&lock.range)),
+        ];
+        let label = format!(
+            "record lock on {}",
+            snapshot.inodes[lock.inode.0 as usize].path
+        );
+        ops.call(stream, &label, libc::SYS_fcntl, &args, Expect::Success, 0);
+    }
+    Ok(())
+}
+
+/// Whether this is the lowest of the process's descriptors of one description.
+fn is_first(process: &Process, id: DescriptionId, fd: i32) -> bool {
+    let own = process
+        .descriptors
+        .iter()
+        .filter(|descriptor| descriptor.description == id);
+    own.map(|descriptor| descriptor.fd).min() == Some(fd)
+}
+
+fn emit_place(ops: &mut OpsBuilder, stream: StreamIndex, process: &Process) {
+    let path = |bytes: &[u8]| Arg::Bytes(super::inodes::with_nul(bytes));
+    if !process.root.0.is_empty() && process.root.0 != b"/" {
+        let label = format!("root directory {}", process.root);
+        let args = [path(&process.root.0)];
+        ops.call(stream, &label, libc::SYS_chroot, &args, Expect::Success, 0);
+    }
+    let label = format!("working directory {}", process.cwd);
+    ops.call(
+        stream,
+        &label,
+        libc::SYS_chdir,
+        &[path(&process.cwd.0)],
+        Expect::OrDegraded,
+        0,
+    );
+    let mask = [Arg::Value(u64::from(process.umask))];
+    ops.call(stream, "umask", libc::SYS_umask, &mask, Expect::Ignore, 0);
+}
+
+fn emit_signals(ops: &mut OpsBuilder, stream: StreamIndex, process: &Process) {
+    for signal in 1..=64u64 {
+        if signal == libc::SIGKILL as u64 || signal == libc::SIGSTOP as u64 {
+            continue;
+        }
+        let action = process
+            .actions
+            .get(signal as usize - 1)
+            .copied()
+            .unwrap_or_default();
+        let SignalAction {
+            handler,
+            flags,
+            restorer,
+            mask,
+        } = action;
+        let bytes = [handler, flags, restorer, mask]
+            .into_iter()
+            .flat_map(u64::to_le_bytes);
+        let args = [
+            Arg::Value(signal),
+            Arg::Bytes(bytes.collect()),
+            Arg::Value(0),
+            Arg::Value(8),
+        ];
+        let label = format!("disposition of signal {signal}");
+        ops.call(
+            stream,
+            &label,
+            libc::SYS_rt_sigaction,
+            &args,
+            Expect::Success,
+            0,
+        );
+    }
+}
+
+fn emit_attributes(ops: &mut OpsBuilder, stream: StreamIndex, process: &Process, slots: &Slots) {
+    let mut prctl = |label: &str, option: i32, value: u64| {
+        let args = [Arg::Value(option as u64), Arg::Value(value)];
+        ops.call(stream, label, libc::SYS_prctl, &args, Expect::Success, 0);
+    };
+    // A process that made itself undumpable could not be traced to its end here: see VISIBLE.md.
+    prctl("dumpable", libc::PR_SET_DUMPABLE, 1);
+    if process.subreaper {
+        prctl("child subreaper", libc::PR_SET_CHILD_SUBREAPER, 1);
+    }
+    if process.thp_disabled {
+        prctl("transparent huge pages", libc::PR_SET_THP_DISABLE, 1);
+    }
+    if process.xcomp_permitted & (1 << XFEATURE_XTILE_DATA) != 0 {
+        let args = [
+            Arg::Value(ARCH_REQ_XCOMP_PERM),
+            Arg::Value(XFEATURE_XTILE_DATA),
+        ];
+        let label = "permission for AMX tiles";
+        ops.call(
+            stream,
+            label,
+            libc::SYS_arch_prctl,
+            &args,
+            Expect::Success,
+            0,
+        );
+    }
+    for command in MEMBARRIER_REGISTER {
+        if u64::from(process.membarrier) & command != 0 {
+            let args = [Arg::Value(command), Arg::Value(0)];
+            let label = "membarrier registration";
+            ops.call(
+                stream,
+                label,
+                libc::SYS_membarrier,
+                &args,
+                Expect::Success,
+                0,
+            );
+        }
+    }
+    let personality = [Arg::Value(u64::from(process.personality))];
+    ops.call(
+        stream,
+        "personality",
+        libc::SYS_personality,
+        &personality,
+        Expect::Success,
+        0,
+    );
+    if process.memory.coredump_filter != DEFAULT_COREDUMP_FILTER {
+        let text = format!("{:#x}", process.memory.coredump_filter);
+        emit_proc_write(ops, stream, "/proc/self/coredump_filter", &text, slots);
+    }
+    if process.oom_score_adj != 0 {
+        let text = process.oom_score_adj.to_string();
+        emit_proc_write(ops, stream, "/proc/self/oom_score_adj", &text, slots);
+    }
+    for (resource, (soft, hard)) in process.rlimits.iter().enumerate() {
+        let expect = if SIZE_OF_MACHINE.contains(&resource) {
+            Expect::OrNoted
+        } else {
+            Expect::OrDegraded
+        };
+        let limits = [*soft, *hard]
+            .into_iter()
+            .flat_map(u64::to_le_bytes)
+            .collect();
+        let args = [
+            Arg::Value(0),
+            Arg::Value(resource as u64),
+            Arg::Bytes(limits),
+            Arg::Value(0),
+        ];
+        let label = format!("resource limit {resource} ({soft}, {hard})");
+        ops.call(stream, &label, libc::SYS_prlimit64, &args, expect, 0);
+    }
+}
+
+fn emit_proc_write(
+    ops: &mut OpsBuilder,
+    stream: StreamIndex,
+    path: &str,
+    text: &str,
+    slots: &Slots,
+) {
+    let slot = slots.work();
+    let open = [
+        Arg::Value(libc::AT_FDCWD as u64),
+        Arg::Bytes(format!("{path}\0").into_bytes()),
+        Arg::Value(libc::O_WRONLY as u64),
+    ];
+    ops.call(stream, path, libc::SYS_openat, &open, Expect::Slot, slot);
+    let len = text.len() as u64;
+    let write = [
+        Arg::Value(slot),
+        Arg::Bytes(text.as_bytes().to_vec()),
+        Arg::Value(len),
+    ];
+    ops.call(stream, path, libc::SYS_write, &write, Expect::OrNoted, 0);
+    ops.call(
+        stream,
+        path,
+        libc::SYS_close,
+        &[Arg::Value(slot)],
+        Expect::Success,
+        0,
+    );
+}
+
+fn emit_timers(ops: &mut OpsBuilder, stream: StreamIndex, process: &Process) {
+    for timer in &process.posix_timers {
+        let op = TimerCreate {
+            clock: timer.clock as u64,
+            id: timer.id as u64,
+        };
+        ops.push(stream, &op, &sigevent(timer));
+        if timer.left_ns != 0 {
+            let args = [
+                Arg::Value(timer.id as u64),
+                Arg::Value(0),
+                Arg::Bytes(itimerspec(timer.left_ns, timer.interval_ns)),
+                Arg::Value(0),
+            ];
+            let label = format!("POSIX timer {}", timer.id);
+            ops.call(
+                stream,
+                &label,
+                libc::SYS_timer_settime,
+                &args,
+                Expect::Success,
+                0,
+            );
+        }
+    }
+    for (which, timer) in process.interval_timers.iter().enumerate() {
+        if timer.value_us != 0 {
+            // struct itimerval: interval, then value.
+            let bytes = [timer.interval_us, timer.value_us]
+                .into_iter()
+                .flat_map(|us| [us / 1_000_000, us % 1_000_000])
+                .flat_map(u64::to_le_bytes);
+            let args = [
+                Arg::Value(which as u64),
+                Arg::Bytes(bytes.collect()),
+                Arg::Value(0),
+            ];
+            let label = format!("interval timer {which}");
+            ops.call(
+                stream,
+                &label,
+                libc::SYS_setitimer,
+                &args,
+                Expect::Success,
+                0,
+            );
+        }
+    }
+}
+
+/// `struct sigevent`, 64 bytes: value, signal, notify, thread id.
+fn sigevent(timer: &PosixTimer) -> Vec<u8> {
+    let mut bytes = timer.value.to_le_bytes().to_vec();
+    bytes.extend(timer.signal.to_le_bytes());
+    bytes.extend(timer.notify.to_le_bytes());
+    bytes.extend(timer.tid.to_le_bytes());
+    bytes.resize(64, 0);
+    bytes
+}

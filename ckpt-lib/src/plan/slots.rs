@@ -1,0 +1,119 @@
+//! Which descriptor number each inode and description is made at.
+
+use super::PlanError;
+use crate::snapshot::{DescriptionId, InodeId, SnapshotV1};
+use std::collections::BTreeSet;
+
+/// Descriptor numbers kept free behind the slots for the loader itself.
+const LOADER_OWN: u64 = 16;
+/// Slots are looked for below this number.
+const HIGHEST: u64 = 1 << 20;
+
+/// The slots of a snapshot: inodes first, then descriptions, then extra ones.
+#[derive(Debug)]
+pub(super) struct Slots {
+    base: u64,
+    inodes: u64,
+    descriptions: u64,
+}
+
+impl Slots {
+    /// Finds a run of numbers that no process uses. The lowest is taken, so that small
+    /// limits on open files suffice.
+    pub(super) fn choose(snapshot: &SnapshotV1) -> Result<Self, PlanError> {
+        let inodes = snapshot.inodes.len() as u64;
+        let descriptions = snapshot.descriptions.len() as u64;
+        // For each inode a second slot, opened for writing (shared writable mappings),
+        // for each pipe and socket the end that nobody has, and one to work with.
+        let ends = 2 * (snapshot.pipes.len() + snapshot.sockets.len()) as u64;
+        let needed = 2 * inodes + descriptions + ends + 1 + LOADER_OWN;
+        let used: BTreeSet<u64> = snapshot
+            .processes
+            .iter()
+            .flat_map(|process| &process.descriptors)
+            .filter_map(|descriptor| u64::try_from(descriptor.fd).ok())
+            .collect();
+        let mut base = 3;
+        for fd in used {
+            if fd >= base + needed {
+                break;
+            }
+            base = base.max(fd + 1);
+        }
+        if base + needed > HIGHEST {
+            return Err(PlanError::NoSlots {
+                needed,
+                limit: HIGHEST,
+            });
+        }
+        Ok(Slots {
+            base,
+            inodes,
+            descriptions: descriptions + ends,
+        })
+    }
+
+    pub(super) fn base(&self) -> u64 {
+        self.base
+    }
+
+    pub(super) fn count(&self) -> u64 {
+        2 * self.inodes + self.descriptions + 1
+    }
+
+    /// First number behind the slots and the loader's own descriptors.
+    pub(super) fn end(&self) -> u64 {
+        self.base + self.count() + LOADER_OWN
+    }
+
+    pub(super) fn inode(&self, inode: InodeId) -> u64 {
+        self.base + u64::from(inode.0)
+    }
+
+    /// The same inode, opened for reading and writing.
+    pub(super) fn inode_writable(&self, inode: InodeId) -> u64 {
+        self.base + self.inodes + u64::from(inode.0)
+    }
+
+    pub(super) fn description(&self, description: DescriptionId) -> u64 {
+        self.base + 2 * self.inodes + u64::from(description.0)
+    }
+
+    /// Slot number `index` among those for ends of pipes and sockets that no description has.
+    pub(super) fn spare_end(&self, snapshot: &SnapshotV1, index: usize) -> u64 {
+        self.base + 2 * self.inodes + snapshot.descriptions.len() as u64 + index as u64
+    }
+
+    /// A slot for passing use.
+    pub(super) fn work(&self) -> u64 {
+        self.base + self.count() - 1
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::snapshot::{Descriptor, Process};
+
+    #[test]
+    fn slots_avoid_every_descriptor_of_the_job() {
+        let descriptors = [0, 1, 2, 5, 30, 1000].map(|fd| Descriptor {
+            fd,
+            description: DescriptionId(0),
+            close_on_exec: false,
+        });
+        let process = Process {
+            descriptors: descriptors.to_vec(),
+            ..Process::default()
+        };
+        let snapshot = SnapshotV1 {
+            processes: vec![process],
+            ..SnapshotV1::default()
+        };
+        let slots = Slots::choose(&snapshot).expect("chosen");
+        for fd in [0, 1, 2, 5, 30, 1000] {
+            assert!(fd < slots.base() || fd >= slots.end(), "{fd} in {slots:?}");
+        }
+        assert_eq!(slots.base(), 6);
+    }
+}
