@@ -14,4 +14,5 @@
 #![deny(unsafe_code)]
 
 pub mod plan;
+pub mod progress;
 pub mod snapshot;
