@@ -16,3 +16,4 @@
 pub mod plan;
 pub mod progress;
 pub mod snapshot;
+pub mod vdso;
