@@ -22,6 +22,8 @@ mod memory;
 mod objects;
 mod process;
 mod slots;
+#[cfg(test)]
+mod tests;
 mod threads;
 
 pub use builder::{Arg, OpsBuilder, StreamIndex};

@@ -313,7 +313,7 @@ fn enter_again(
         registers.rax = call.nr;
         registers.orig_rax = u64::MAX;
     }
-    let place = (registers.rsp - RED_ZONE - 16) & !15;
+    let place = registers.rsp.wrapping_sub(RED_ZONE + 16) & !15;
     let remaining = call.remaining_ns;
     match call.nr as i64 {
         libc::SYS_epoll_wait | libc::SYS_epoll_pwait => {

@@ -1,0 +1,257 @@
+//! The planner on made-up snapshots.
+
+use super::*;
+use crate::snapshot::{
+    Description, DescriptionId, DescriptionKind, Descriptor, InodeId, InodeKind, InodeRecord,
+    KernelPath, Mapping, MappingKind, PipeId, PipeRecord, Process, SocketId, SocketMessage,
+    SocketRecord, Thread, TimedCall,
+};
+use loader::ops::{AnyOp, Expect, OpsList};
+use proptest::prelude::*;
+use std::collections::BTreeSet;
+
+fn description(kind: DescriptionKind, flags: i32) -> Description {
+    Description {
+        flags: flags as u32,
+        offset: 0,
+        owner: None,
+        kind,
+        locks: vec![],
+    }
+}
+
+fn inode(kind: InodeKind, path: &str) -> InodeRecord {
+    InodeRecord {
+        kind,
+        path: KernelPath(path.as_bytes().to_vec()),
+        size: 4096,
+        mode: 0o100_644,
+        dev: 1,
+        ino: 2,
+        rdev: 0,
+        mtime_ns: 0,
+        check: crate::snapshot::ContentCheck::None,
+        carried: false,
+        written: false,
+    }
+}
+
+/// A job with one process and these descriptions at descriptors 0, 1, 2 ...
+fn job(descriptions: Vec<Description>) -> SnapshotV1 {
+    let descriptors = (0..descriptions.len())
+        .map(|index| Descriptor {
+            fd: index as i32,
+            description: DescriptionId(index as u32),
+            close_on_exec: index % 2 == 1,
+        })
+        .collect();
+    let process = Process {
+        pid: 7,
+        threads: vec![Thread {
+            tid: 7,
+            ..Thread::default()
+        }],
+        descriptors,
+        cwd: KernelPath(b"/".to_vec()),
+        ..Process::default()
+    };
+    SnapshotV1 {
+        descriptions,
+        processes: vec![process],
+        ..SnapshotV1::default()
+    }
+}
+
+fn every_record(bytes: &[u8]) -> Vec<(u64, AnyOp, Vec<u8>)> {
+    let list = OpsList::read(bytes).expect("the planner writes sound lists");
+    let mut all = vec![];
+    for index in 0..list.header().streams {
+        let entry = list.stream(index).expect("stream");
+        for record in list.records(&entry) {
+            let record = record.expect("record");
+            all.push((index, record.op, record.tail.to_vec()));
+        }
+    }
+    all
+}
+
+/// Slots that hold a descriptor after this operation.
+fn fills(op: &AnyOp) -> Vec<u64> {
+    match op {
+        AnyOp::Call(call) if call.expect == Expect::Slot as u64 => vec![call.value],
+        AnyOp::Call(call) if call.nr == libc::SYS_dup3 as u64 => vec![call.a1],
+        AnyOp::Inode(inode) => vec![inode.slot],
+        AnyOp::Open(open) => vec![open.slot],
+        AnyOp::Inherit(inherit) => vec![inherit.slot],
+        AnyOp::Feed(feed) => vec![feed.slot],
+        AnyOp::Pipe(pipe) => vec![pipe.read_slot, pipe.write_slot],
+        AnyOp::SocketPair(pair) => vec![pair.first_slot, pair.second_slot],
+        _ => vec![],
+    }
+}
+
+/// Every `dup3` into a descriptor of the job finds its slot filled.
+fn assert_descriptors_have_sources(snapshot: &SnapshotV1) {
+    let bytes = operations(snapshot, &vec![]).expect("planned");
+    let mut filled = BTreeSet::new();
+    let mut installed = 0;
+    for (_, op, _) in every_record(&bytes) {
+        if let AnyOp::Call(call) = op
+            && call.nr == libc::SYS_dup3 as u64
+            && call.expect == Expect::Exactly as u64
+        {
+            assert!(filled.contains(&call.a0), "slot {} is empty", call.a0);
+            installed += 1;
+        }
+        filled.extend(fills(&op));
+    }
+    assert_eq!(installed, snapshot.processes[0].descriptors.len());
+}
+
+fn any_kind() -> impl Strategy<Value = (DescriptionKind, i32)> {
+    prop_oneof![
+        Just((
+            DescriptionKind::EventFd {
+                count: 3,
+                semaphore: true
+            },
+            libc::O_RDWR
+        )),
+        Just((DescriptionKind::SignalFd { mask: 4 }, libc::O_RDWR)),
+        Just((DescriptionKind::Epoll { entries: vec![] }, libc::O_RDWR)),
+        Just((DescriptionKind::Inotify { watches: vec![] }, libc::O_RDONLY)),
+        Just((DescriptionKind::PidFd { pid: 7 }, libc::O_RDWR)),
+        Just((DescriptionKind::Inode(InodeId(0)), libc::O_RDONLY)),
+        Just((DescriptionKind::Inode(InodeId(1)), libc::O_RDWR)),
+        Just((DescriptionKind::Inode(InodeId(2)), libc::O_RDWR)),
+        Just((DescriptionKind::Inode(InodeId(3)), libc::O_RDWR)),
+        Just((DescriptionKind::Pipe(PipeId(0)), libc::O_RDONLY)),
+        Just((DescriptionKind::Pipe(PipeId(0)), libc::O_WRONLY)),
+        Just((DescriptionKind::Pipe(PipeId(1)), libc::O_WRONLY)),
+        Just((DescriptionKind::Socket(SocketId(0)), libc::O_RDWR)),
+        Just((DescriptionKind::Socket(SocketId(1)), libc::O_RDWR)),
+        Just((DescriptionKind::Socket(SocketId(2)), libc::O_RDWR)),
+    ]
+}
+
+fn socket(peer: Option<u32>) -> SocketRecord {
+    SocketRecord {
+        kind: libc::SOCK_STREAM,
+        peer: peer.map(SocketId),
+        inbox: vec![SocketMessage {
+            bytes: b"unread".to_vec(),
+            descriptions: vec![],
+        }],
+        shutdown: 0,
+        buffers: [212_992, 212_992],
+        pass_credentials: false,
+    }
+}
+
+proptest! {
+    #[test]
+    fn every_descriptor_is_made_before_it_is_put_in_place(
+        kinds in proptest::collection::vec(any_kind(), 0..20),
+    ) {
+        let mut descriptions: Vec<Description> = vec![];
+        for (kind, flags) in kinds {
+            // A socket has one description only; it cannot be reopened.
+            let twice = descriptions.iter().any(|other| other.kind == kind);
+            if !(twice && matches!(kind, DescriptionKind::Socket(_))) {
+                descriptions.push(description(kind, flags));
+            }
+        }
+        let mut snapshot = job(descriptions);
+        let memfd = InodeKind::MemFd { name: KernelPath(b"m".to_vec()), seals: 0, huge_shift: 0 };
+        snapshot.inodes = vec![
+            inode(InodeKind::Regular, "/etc/passwd"),
+            inode(InodeKind::Deleted, "/tmp/gone"),
+            inode(memfd, ""),
+            inode(InodeKind::Device, "/dev/null"),
+        ];
+        let contents = vec![b"in the pipe".to_vec()];
+        snapshot.pipes = vec![PipeRecord { contents, ..PipeRecord::default() }; 2];
+        snapshot.sockets = vec![socket(Some(1)), socket(Some(0)), socket(None)];
+        assert_descriptors_have_sources(&snapshot);
+    }
+}
+
+#[test]
+fn only_memory_with_contents_is_made_writable() {
+    let mut snapshot = job(vec![]);
+    let reserve = Mapping {
+        start: 0x10_0000_0000,
+        end: 0x10_0000_0000 + (16 << 40),
+        prot: 0,
+        kind: MappingKind::Anonymous { huge_shift: 0 },
+        flags: 0,
+        pkey: 0,
+        name: KernelPath::default(),
+    };
+    let guard = Mapping {
+        start: 0x1_0000,
+        end: 0x1_2000,
+        ..reserve.clone()
+    };
+    snapshot.processes[0].memory.mappings = vec![guard, reserve];
+    let contents: Contents = vec![[0x1_1000..0x1_2000].to_vec()];
+    let bytes = operations(&snapshot, &contents).expect("planned");
+    let maps: Vec<_> = every_record(&bytes)
+        .into_iter()
+        .filter_map(|(_, op, _)| match op {
+            AnyOp::Call(call) if call.nr == libc::SYS_mmap as u64 => Some((call.a0, call.a2)),
+            _ => None,
+        })
+        .collect();
+    let read_write = (libc::PROT_READ | libc::PROT_WRITE) as u64;
+    assert_eq!(maps, [(0x1_0000, read_write), (0x10_0000_0000, 0)]);
+}
+
+#[test]
+fn a_sleep_goes_on_with_the_time_that_was_left() {
+    let mut snapshot = job(vec![]);
+    let thread = &mut snapshot.processes[0].threads[0];
+    thread.registers.rdi = 0x1000;
+    thread.registers.rsi = 0x2000;
+    thread.registers.rax = -516i64 as u64;
+    thread.in_call = Some(TimedCall {
+        nr: libc::SYS_nanosleep as u64,
+        remaining_ns: 5,
+    });
+    let bytes = operations(&snapshot, &vec![]).expect("planned");
+    let records = every_record(&bytes);
+    let call = records.iter().find_map(|(_, op, _)| match op {
+        AnyOp::InProgress(call) => Some(*call),
+        _ => None,
+    });
+    let call = call.expect("a call in progress");
+    assert_eq!((call.nr, call.a1, call.remaining_ns), (35, 0x2000, 5));
+    let Some((_, AnyOp::Registers(registers), _)) = records.last() else {
+        panic!("no registers")
+    };
+    assert_eq!((registers.rax as i64, registers.orig_rax), (-516, 35));
+}
+
+#[test]
+fn an_epoll_wait_is_entered_again() {
+    let mut snapshot = job(vec![]);
+    let thread = &mut snapshot.processes[0].threads[0];
+    thread.registers.rip = 0x5002;
+    thread.registers.rax = -4i64 as u64;
+    thread.registers.orig_rax = libc::SYS_epoll_wait as u64;
+    let nr = libc::SYS_epoll_wait as u64;
+    thread.in_call = Some(TimedCall {
+        nr,
+        remaining_ns: 1_500_000,
+    });
+    let bytes = operations(&snapshot, &vec![]).expect("planned");
+    let records = every_record(&bytes);
+    let Some((_, AnyOp::Registers(registers), _)) = records.last() else {
+        panic!("no registers")
+    };
+    assert_eq!(
+        (registers.rip, registers.rax, registers.r10),
+        (0x5000, nr, 2)
+    );
+    assert_eq!(registers.orig_rax, u64::MAX);
+}
