@@ -1,0 +1,500 @@
+//! The command line. Nothing but clap is used here, so that man pages and
+//! completions can be made from it.
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+const EXIT_STATUS: &str = "\
+Exit status:
+  0    done
+  1    failed
+  2    wrong arguments
+  3    this machine cannot do it (see `wayfarer doctor`)
+  4    the image is damaged or does not fit this machine
+  126  `run`: the command was found but cannot be executed
+  127  `run`: the command was not found
+`run`, `restart` and an executed image end as their job does: its exit status
+is passed on, and 128 + N stands for its death by signal N.
+
+Environment:
+  XDG_STATE_HOME  jobs live in $XDG_STATE_HOME/wayfarer (default ~/.local/state/wayfarer)
+  NO_COLOR        no colours, whatever the terminal can do";
+
+const RUN_EXAMPLES: &str = "\
+Examples:
+  wayfarer run -- ./simulate --steps 100000 input.dat
+  wayfarer run --name night -- python3 train.py > train.log
+  wayfarer checkpoint night
+
+The job lives in a user, pid and mount namespace of its own where the machine
+lets an ordinary user make one: its process ids can then be the same on every
+machine. What this costs: supplementary groups and files of other owners show
+as 65534, and setuid programs (sudo, ping) gain nothing. `--pids host` is for
+jobs that need those.";
+
+const CHECKPOINT_EXAMPLES: &str = "\
+Examples:
+  wayfarer checkpoint night                  the image goes to the job's own directory
+  wayfarer checkpoint night -o night.img     to a file, which must not exist yet
+  wayfarer checkpoint night --then kill      and the job is ended: it goes on elsewhere
+  wayfarer checkpoint 4711 -o it.img         a process that wayfarer did not start
+
+The image appears under its name only when it is whole. What cannot be carried
+is refused before anything is touched, and the job runs on.";
+
+const RESTART_EXAMPLES: &str = "\
+Examples:
+  wayfarer restart night.img     go on from this image
+  wayfarer restart night         go on from the latest image of the job `night`
+  ./night.img                    the same without wayfarer: the image is a program
+
+An image from a stranger is a program from a stranger.";
+
+/// Checkpoint any Linux program, carry it to another machine, go on there.
+#[derive(Debug, Parser)]
+#[command(name = "wayfarer", version, after_long_help = EXIT_STATUS)]
+#[command(subcommand_required = true, arg_required_else_help = true)]
+pub(crate) struct Arguments {
+    /// Directory of jobs, instead of $XDG_STATE_HOME/wayfarer
+    #[arg(long, global = true, value_name = "DIR")]
+    pub(crate) dir: Option<std::path::PathBuf>,
+
+    #[command(subcommand)]
+    pub(crate) verb: Verb,
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Verb {
+    Run(Run),
+    Checkpoint(Checkpoint),
+    Restart(Restart),
+    Ps(Ps),
+    Kill(Kill),
+    Inspect(Inspect),
+    Verify(Verify),
+    Flatten(Flatten),
+    Doctor(Doctor),
+    Platform(Platform),
+    Export(Export),
+    Completions(Completions),
+    Man(Man),
+}
+
+/// Start a command as a job that can be checkpointed
+#[derive(Debug, Args)]
+#[command(after_long_help = RUN_EXAMPLES)]
+pub(crate) struct Run {
+    /// Name of the job [default: the command's name and a number]
+    #[arg(long, value_name = "NAME", value_parser = parse_name)]
+    pub(crate) name: Option<String>,
+
+    /// Take over the name of an ended job, and remove its images
+    #[arg(long, requires = "name")]
+    pub(crate) replace: bool,
+
+    /// Process ids: the job's own, this machine's, or its own if that is possible
+    #[arg(long, value_enum, default_value_t = Pids::Auto, value_name = "WHOSE")]
+    pub(crate) pids: Pids,
+
+    /// Say nothing about what the job will miss
+    #[arg(long, short)]
+    pub(crate) quiet: bool,
+
+    /// The command and its arguments
+    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
+    #[arg(value_name = "COMMAND")]
+    pub(crate) command: Vec<std::ffi::OsString>,
+}
+
+/// Write an image of a running job
+#[derive(Debug, Args)]
+#[command(after_long_help = CHECKPOINT_EXAMPLES)]
+pub(crate) struct Checkpoint {
+    /// Name of a job, or id of any process
+    #[arg(value_name = "JOB|PID")]
+    pub(crate) target: String,
+
+    /// Where to write the image; the file must not exist [default: the job's directory]
+    #[arg(long, short, value_name = "FILE")]
+    pub(crate) output: Option<std::path::PathBuf>,
+
+    /// What becomes of the job
+    #[arg(long, value_enum, default_value_t = Then::GoOn, value_name = "WHAT")]
+    pub(crate) then: Then,
+
+    /// Compress memory
+    #[arg(long, value_name = "zstd[:LEVEL]", value_parser = parse_compression)]
+    pub(crate) compress: Option<i32>,
+
+    /// Carry files of the program's system (executable, libraries) up to this size each
+    #[arg(long, value_name = "SIZE", default_value = "256M", value_parser = parse_size)]
+    pub(crate) carry_max: u64,
+
+    /// Carry every regular file that the job has open, data too
+    #[arg(long)]
+    pub(crate) carry_files: bool,
+
+    /// Wait this long for connections to the outside to end (5s, 2m)
+    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    pub(crate) wait_for_sockets: Option<std::time::Duration>,
+
+    /// Descriptor that leads out of the job and will be given by the restarter
+    /// (like 0, 1 and 2; may be repeated)
+    #[arg(long, value_name = "N")]
+    pub(crate) inherit_fd: Vec<u32>,
+
+    /// Report as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Go on from an image
+#[derive(Debug, Args)]
+#[command(after_long_help = RESTART_EXAMPLES)]
+pub(crate) struct Restart {
+    /// An image file, or the name of a job whose latest image is meant
+    #[arg(value_name = "IMAGE|JOB")]
+    pub(crate) image: std::path::PathBuf,
+
+    /// Name of the job [default: the one it had, if that is free]
+    #[arg(long, value_name = "NAME", value_parser = parse_name)]
+    pub(crate) name: Option<String>,
+
+    /// A file that the job was writing has changed since: refuse, keep it as it is,
+    /// or cut it back (saving what is cut off beside it)
+    #[arg(long, value_enum, default_value_t = Files::Fail, value_name = "WHAT")]
+    pub(crate) files: Files,
+
+    /// Process ids: the job's own, this machine's, or its own if that is possible
+    #[arg(long, value_enum, default_value_t = Pids::Auto, value_name = "WHOSE")]
+    pub(crate) pids: Pids,
+
+    /// Go on even if process ids cannot be what they were
+    #[arg(long)]
+    pub(crate) accept_new_ids: bool,
+
+    /// Go on without what this machine does not grant (says what it is)
+    #[arg(long)]
+    pub(crate) degraded: bool,
+
+    /// Descriptor of the caller that is given to the job (may be repeated)
+    #[arg(long, value_name = "N")]
+    pub(crate) inherit_fd: Vec<u32>,
+}
+
+/// List jobs
+#[derive(Debug, Args)]
+pub(crate) struct Ps {
+    /// Only these jobs
+    #[arg(value_name = "JOB")]
+    pub(crate) jobs: Vec<String>,
+
+    /// Remove ended jobs and their images
+    #[arg(long)]
+    pub(crate) prune: bool,
+
+    /// Report as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Send a signal to a job
+#[derive(Debug, Args)]
+pub(crate) struct Kill {
+    /// Name of a job, or id of any process
+    #[arg(value_name = "JOB|PID")]
+    pub(crate) target: String,
+
+    /// The signal, by name or number
+    #[arg(long, short, value_name = "SIGNAL", default_value = "TERM", value_parser = parse_signal)]
+    pub(crate) signal: i32,
+}
+
+/// Show what an image holds
+#[derive(Debug, Args)]
+pub(crate) struct Inspect {
+    /// The image
+    #[arg(value_name = "IMAGE")]
+    pub(crate) image: std::path::PathBuf,
+
+    /// Report as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Check every byte of an image, and of the images it builds on
+#[derive(Debug, Args)]
+pub(crate) struct Verify {
+    /// The image
+    #[arg(value_name = "IMAGE")]
+    pub(crate) image: std::path::PathBuf,
+
+    /// Report as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Make one whole image from an image and those it builds on
+#[derive(Debug, Args)]
+pub(crate) struct Flatten {
+    /// The image
+    #[arg(value_name = "IMAGE")]
+    pub(crate) image: std::path::PathBuf,
+
+    /// Where to write the whole image; the file must not exist
+    #[arg(long, short, value_name = "FILE")]
+    pub(crate) output: std::path::PathBuf,
+}
+
+/// Say what this machine can and cannot do, and what that costs
+#[derive(Debug, Args)]
+pub(crate) struct Doctor {
+    /// Report as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Print this machine's platform string, or whether an image may restart here
+#[derive(Debug, Args)]
+pub(crate) struct Platform {
+    /// Say whether this image may restart here, and if not, what is missing
+    #[arg(long, value_name = "IMAGE")]
+    pub(crate) check: Option<std::path::PathBuf>,
+
+    /// Report as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Convert an image for other tools
+#[derive(Debug, Args)]
+pub(crate) struct Export {
+    /// An ELF core file, for debuggers: `gdb PROGRAM FILE`
+    #[arg(long, required = true)]
+    pub(crate) core: bool,
+
+    /// Which process of the image, by its id in the job [default: the first]
+    #[arg(long, value_name = "PID")]
+    pub(crate) pid: Option<u32>,
+
+    /// The image
+    #[arg(value_name = "IMAGE")]
+    pub(crate) image: std::path::PathBuf,
+
+    /// Where to write; the file must not exist
+    #[arg(value_name = "FILE")]
+    pub(crate) output: std::path::PathBuf,
+}
+
+/// Print a completion script for a shell
+#[derive(Debug, Args)]
+pub(crate) struct Completions {
+    /// The shell
+    #[arg(value_enum, value_name = "SHELL")]
+    pub(crate) shell: clap_complete::Shell,
+}
+
+/// Write the man pages into a directory
+#[derive(Debug, Args)]
+pub(crate) struct Man {
+    /// The directory; made if absent
+    #[arg(value_name = "DIR")]
+    pub(crate) output: std::path::PathBuf,
+}
+
+/// Whose process ids a job has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Pids {
+    /// Its own if the machine allows namespaces, else the machine's
+    Auto,
+    /// The machine's
+    Host,
+    /// Its own, or fail
+    Namespace,
+}
+
+/// What becomes of a job after its checkpoint.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Then {
+    /// It runs on
+    GoOn,
+    /// It is ended
+    Kill,
+}
+
+/// What is done about a written file that has changed since the checkpoint.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Files {
+    /// Refuse to restart
+    Fail,
+    /// Keep the file as it is
+    Keep,
+    /// Cut it back to its old length
+    RollBack,
+}
+
+const NAME_MAX: usize = 64;
+
+/// Whether this can be the name of a job: one path component that no pid can be mistaken for.
+pub(crate) fn is_job_name(name: &str) -> bool {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "._+-".contains(c);
+    let first = name.chars().next().unwrap_or('.');
+    name.len() <= NAME_MAX
+        && name.chars().all(plain)
+        && !".-".contains(first)
+        && !name.chars().all(|c| c.is_ascii_digit())
+}
+
+fn parse_name(text: &str) -> Result<String, String> {
+    if is_job_name(text) {
+        Ok(text.to_owned())
+    } else {
+        Err(format!(
+            "a job's name has up to {NAME_MAX} letters, digits and `._+-`, begins with a letter, \
+             digit or `_`, and is not only digits"
+        ))
+    }
+}
+
+fn split_unit(text: &str) -> (&str, &str) {
+    text.split_at(
+        text.find(|c: char| !c.is_ascii_digit())
+            .unwrap_or(text.len()),
+    )
+}
+
+fn parse_size(text: &str) -> Result<u64, String> {
+    let (digits, unit) = split_unit(text);
+    let shift = match unit.to_ascii_lowercase().as_str() {
+        "" | "b" => 0,
+        "k" | "kib" => 10,
+        "m" | "mib" => 20,
+        "g" | "gib" => 30,
+        "t" | "tib" => 40,
+        _ => return Err("expected bytes or a number with K, M, G or T".to_owned()),
+    };
+    let number: u64 = digits
+        .parse()
+        .map_err(|_| "expected a number such as 256M".to_owned())?;
+    number
+        .checked_mul(1 << shift)
+        .ok_or_else(|| "more than 64 bits of bytes".to_owned())
+}
+
+fn parse_duration(text: &str) -> Result<std::time::Duration, String> {
+    let (digits, unit) = split_unit(text);
+    let unit_ms = match unit {
+        "ms" => 1,
+        "" | "s" => 1000,
+        "m" | "min" => 60_000,
+        "h" => 3_600_000,
+        _ => return Err("expected a number with ms, s, m or h".to_owned()),
+    };
+    let number: u64 = digits
+        .parse()
+        .map_err(|_| "expected a number such as 5s".to_owned())?;
+    let ms = number
+        .checked_mul(unit_ms)
+        .ok_or_else(|| "longer than time itself".to_owned())?;
+    Ok(std::time::Duration::from_millis(ms))
+}
+
+fn parse_compression(text: &str) -> Result<i32, String> {
+    let level = match text.strip_prefix("zstd") {
+        Some("") => "3",
+        Some(rest) => rest.strip_prefix(':').unwrap_or(""),
+        None => "",
+    };
+    match level.parse() {
+        Ok(level @ 1..=19) => Ok(level),
+        _ => Err("expected zstd or zstd:LEVEL with a level from 1 to 19".to_owned()),
+    }
+}
+
+const SIGNALS: [&str; 31] = [
+    "HUP", "INT", "QUIT", "ILL", "TRAP", "ABRT", "BUS", "FPE", "KILL", "USR1", "SEGV", "USR2",
+    "PIPE", "ALRM", "TERM", "STKFLT", "CHLD", "CONT", "STOP", "TSTP", "TTIN", "TTOU", "URG",
+    "XCPU", "XFSZ", "VTALRM", "PROF", "WINCH", "IO", "PWR", "SYS",
+];
+
+fn parse_signal(text: &str) -> Result<i32, String> {
+    if let Ok(number) = text.parse::<i32>() {
+        return if (0..=64).contains(&number) {
+            Ok(number)
+        } else {
+            Err("signals are numbered 1 to 64".to_owned())
+        };
+    }
+    let name = text.to_ascii_uppercase();
+    let name = name.strip_prefix("SIG").unwrap_or(&name);
+    match SIGNALS.iter().position(|known| *known == name) {
+        Some(index) => Ok(index as i32 + 1),
+        None => Err("no such signal; `kill -l` lists them".to_owned()),
+    }
+}
+
+/// The name of a signal, or its number.
+pub(crate) fn signal_name(signal: i32) -> String {
+    let index = usize::try_from(signal - 1).ok();
+    match index.and_then(|index| SIGNALS.get(index)) {
+        Some(name) => format!("SIG{name}"),
+        None => format!("signal {signal}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_definition_is_consistent() {
+        Arguments::command().debug_assert();
+    }
+
+    #[test]
+    fn the_command_of_run_is_taken_as_it_stands() {
+        let command = |line: &[&str]| {
+            let arguments = Arguments::try_parse_from(line).expect("parses");
+            let Verb::Run(run) = arguments.verb else {
+                panic!("not run")
+            };
+            run.command
+        };
+        let plain = [
+            "wayfarer", "run", "--quiet", "--", "ls", "-l", "--", "--dir", "x",
+        ];
+        assert_eq!(command(&plain), ["ls", "-l", "--", "--dir", "x"]);
+        let short = [
+            "wayfarer", "run", "--pids", "host", "ls", "-l", "--name", "x",
+        ];
+        assert_eq!(command(&short), ["ls", "-l", "--name", "x"]);
+    }
+
+    #[test]
+    fn numbers_with_units() {
+        assert_eq!(parse_size("256M"), Ok(256 << 20));
+        assert_eq!(parse_size("0"), Ok(0));
+        assert!(parse_size("M").is_err() && parse_size("99999999T").is_err());
+        assert_eq!(
+            parse_duration("2m"),
+            Ok(std::time::Duration::from_secs(120))
+        );
+        assert!(parse_duration("-1s").is_err());
+        assert_eq!(parse_compression("zstd:19"), Ok(19));
+        assert!(parse_compression("zstd:20").is_err() && parse_compression("gzip").is_err());
+        assert_eq!(parse_signal("SIGUSR1"), Ok(10));
+        assert_eq!(parse_signal("term"), Ok(15));
+        assert!(parse_signal("65").is_err() && parse_signal("NOPE").is_err());
+    }
+
+    #[test]
+    fn names_are_no_paths_and_no_pids() {
+        for good in ["night", "a-1", "x.y", "9lives", "_"] {
+            assert!(is_job_name(good), "{good}");
+        }
+        for bad in ["", "12", "a/b", "..", "-x", "ü", &"x".repeat(65)] {
+            assert!(!is_job_name(bad), "{bad}");
+        }
+    }
+}

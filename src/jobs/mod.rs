@@ -1,0 +1,471 @@
+//! The directory of jobs: `$XDG_STATE_HOME/wayfarer/jobs/NAME/`.
+//!
+//! ```text
+//! free --register--> living --supervisor gone--> ended --prune, same name--> free
+//! ```
+//! # What callers may rely on
+//! A name belongs to one living job. A job lives as long as its supervisor, the
+//! process that `run` or `restart` became. An ended job keeps its images; its
+//! name is only given to another when there are none, or when asked to.
+//! Jobs of another machine that shares the directory are left alone.
+
+pub(crate) mod process;
+mod record;
+
+pub(crate) use process::{JobProcesses, ProcessName};
+pub(crate) use record::{CheckpointNote, JobRecord, Place, RecordError, SCHEMA_VERSION};
+
+use nix::fcntl::{Flock, FlockArg};
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// How many images a job's directory keeps.
+const IMAGES_KEPT: usize = 2;
+
+/// Why a job cannot be found, registered or removed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub(crate) enum JobError {
+    /// There is no place for jobs.
+    #[error("no directory for jobs: neither XDG_STATE_HOME nor HOME is set")]
+    NoHome,
+    /// A directory or file of the job directory.
+    #[error("{action} {path}")]
+    File {
+        action: &'static str,
+        path: PathBuf,
+        source: io::Error,
+    },
+    /// A job's record.
+    #[error(transparent)]
+    Record(#[from] RecordError),
+    /// This process cannot be named.
+    #[error("/proc cannot be read")]
+    Proc(#[source] io::Error),
+    /// No such job.
+    #[error("no job {name} in {dir} (found: {found})")]
+    Missing {
+        name: String,
+        dir: PathBuf,
+        found: String,
+    },
+    /// The name belongs to a living job.
+    #[error("job {name} is still there ({state})")]
+    Taken { name: String, state: String },
+    /// The name belongs to an ended job that has images.
+    #[error("the ended job {name} still has {count} image(s) in {dir}")]
+    HasImages {
+        name: String,
+        count: usize,
+        dir: PathBuf,
+    },
+    /// Somebody makes a checkpoint of it.
+    #[error("another checkpoint of job {name} is being made")]
+    Busy { name: String },
+}
+
+/// The directory of jobs.
+#[derive(Clone, Debug)]
+pub(crate) struct JobStore {
+    dir: PathBuf,
+}
+
+/// A job: its directory and what is written down there.
+#[derive(Clone, Debug)]
+pub(crate) struct Job {
+    pub(crate) dir: PathBuf,
+    pub(crate) record: JobRecord,
+    /// What stood in its place before it was registered.
+    before: Option<JobRecord>,
+}
+
+/// Whether a job lives.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Life {
+    /// Its supervisor runs here.
+    Living,
+    /// Its supervisor has ended.
+    Ended,
+    /// It is another machine's, or another container's.
+    Elsewhere {
+        /// That machine's host name.
+        host: String,
+    },
+}
+
+/// What a new job's record begins with.
+#[derive(Clone, Debug)]
+pub(crate) struct NewJob {
+    /// The name asked for; if it was not, one is made from `base`.
+    pub(crate) name: Option<String>,
+    /// What the name is made from.
+    pub(crate) base: String,
+    /// Images of an ended job of this name may be removed.
+    pub(crate) replace: bool,
+    /// An ended job of this name is continued: its images stay.
+    pub(crate) continues: bool,
+    /// Program and arguments.
+    pub(crate) command: Vec<String>,
+    /// See [`JobRecord::generation`].
+    pub(crate) generation: u64,
+    /// See [`JobRecord::root_pid`].
+    pub(crate) root_pid: Option<u32>,
+    /// See [`JobRecord::restarted_from`].
+    pub(crate) restarted_from: Option<PathBuf>,
+}
+
+/// Seconds since 1970.
+pub(crate) fn unix_now() -> u64 {
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(0, |since| since.as_secs())
+}
+
+fn at<T>(action: &'static str, path: &Path, result: io::Result<T>) -> Result<T, JobError> {
+    result.map_err(|source| JobError::File {
+        action,
+        path: path.to_owned(),
+        source,
+    })
+}
+
+fn make_private_dir(path: &Path) -> Result<(), JobError> {
+    let made = fs::DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(path);
+    at("cannot make", path, made)
+}
+
+fn lock(path: &Path, how: FlockArg) -> Result<Option<Flock<File>>, JobError> {
+    let opened = fs::OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .mode(0o600)
+        .open(path);
+    match Flock::lock(at("cannot open", path, opened)?, how) {
+        Ok(held) => Ok(Some(held)),
+        Err((_, nix::errno::Errno::EWOULDBLOCK)) => Ok(None),
+        Err((_, errno)) => at("cannot lock", path, Err(errno.into())),
+    }
+}
+
+impl JobStore {
+    /// The directory that was asked for, or the user's own.
+    pub(crate) fn locate(asked: Option<&Path>) -> Result<Self, JobError> {
+        let variable = |name| std::env::var_os(name).map(PathBuf::from);
+        let absolute = |path: &PathBuf| path.is_absolute(); // others count as unset (XDG)
+        let dir = match asked {
+            Some(dir) => at("cannot find", dir, std::path::absolute(dir))?,
+            None => variable("XDG_STATE_HOME")
+                .filter(absolute)
+                .or_else(|| Some(variable("HOME").filter(absolute)?.join(".local/state")))
+                .ok_or(JobError::NoHome)?
+                .join("wayfarer"),
+        };
+        Ok(JobStore { dir })
+    }
+
+    fn jobs_dir(&self) -> PathBuf {
+        self.dir.join("jobs")
+    }
+
+    /// All jobs by name. Records that cannot be read are errors of their own.
+    pub(crate) fn list(&self) -> Result<Vec<Result<Job, RecordError>>, JobError> {
+        let jobs_dir = self.jobs_dir();
+        let entries = match fs::read_dir(&jobs_dir) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(vec![]),
+            entries => at("cannot read", &jobs_dir, entries)?,
+        };
+        let mut dirs: Vec<PathBuf> = entries
+            .flatten()
+            .map(|entry| entry.path())
+            .filter(|path| path.join("job.json").exists())
+            .collect();
+        dirs.sort();
+        Ok(dirs.into_iter().map(Job::load).collect())
+    }
+
+    /// The job of this name.
+    pub(crate) fn find(&self, name: &str) -> Result<Job, JobError> {
+        let dir = self.jobs_dir().join(name);
+        if !crate::args::is_job_name(name) || !dir.join("job.json").exists() {
+            let jobs = self.list()?;
+            let names: Vec<_> = jobs
+                .into_iter()
+                .flatten()
+                .map(|job| job.record.name)
+                .collect();
+            let found = if names.is_empty() {
+                "none".to_owned()
+            } else {
+                names.join(", ")
+            };
+            return Err(JobError::Missing {
+                name: name.to_owned(),
+                dir: self.jobs_dir(),
+                found,
+            });
+        }
+        Ok(Job::load(dir)?)
+    }
+
+    /// The living job whose supervisor or process this is.
+    pub(crate) fn find_by_pid(&self, pid: i32) -> Result<Option<Job>, JobError> {
+        let mut line = process::ancestors(pid);
+        line.push(pid);
+        let jobs = self.list()?.into_iter().flatten();
+        let mut living = jobs.filter(|job| job.life() == Life::Living);
+        Ok(living.find(|job| line.contains(&job.record.supervisor.pid)))
+    }
+
+    /// Writes down a job whose supervisor this process is about to become.
+    pub(crate) fn register(&self, new: NewJob) -> Result<Job, JobError> {
+        let jobs_dir = self.jobs_dir();
+        make_private_dir(&jobs_dir)?;
+        let _guard = lock(&jobs_dir.join(".lock"), FlockArg::LockExclusive)?;
+        let dir = match &new.name {
+            Some(name) => {
+                let dir = jobs_dir.join(name);
+                free_name(&dir, &new)?;
+                dir
+            }
+            None => first_free(&jobs_dir, &new)?,
+        };
+        make_private_dir(&dir)?;
+        let name = dir
+            .file_name()
+            .unwrap_or_default()
+            .to_string_lossy()
+            .into_owned();
+        let before = JobRecord::load(&dir).ok();
+        let continued = before.as_ref().filter(|_| new.continues);
+        let record = JobRecord {
+            schema_version: SCHEMA_VERSION,
+            name,
+            command: new.command,
+            cwd: std::env::current_dir().unwrap_or_default(),
+            supervisor: ProcessName::of_self().map_err(JobError::Proc)?,
+            place: Place::here(),
+            root_pid: new.root_pid,
+            started_at: unix_now(),
+            generation: new.generation,
+            restarted_from: new.restarted_from,
+            last_checkpoint: continued.and_then(|record| record.last_checkpoint.clone()),
+        };
+        record.save(&dir)?;
+        Ok(Job {
+            dir,
+            record,
+            before,
+        })
+    }
+
+    /// Removes an ended job with its images; how many there were.
+    pub(crate) fn remove(&self, job: &Job) -> Result<usize, JobError> {
+        let _guard = lock(&self.jobs_dir().join(".lock"), FlockArg::LockExclusive)?;
+        if job.life() == Life::Living {
+            return Err(taken(job));
+        }
+        let count = job.images()?.len();
+        at("cannot remove", &job.dir, fs::remove_dir_all(&job.dir))?;
+        Ok(count)
+    }
+}
+
+fn taken(job: &Job) -> JobError {
+    let state = match job.life() {
+        Life::Elsewhere { host } => format!("on host {host}"),
+        _ => format!("supervised by process {}", job.record.supervisor.pid),
+    };
+    JobError::Taken {
+        name: job.record.name.clone(),
+        state,
+    }
+}
+
+/// Makes sure that `dir` may become the directory of the new job.
+fn free_name(dir: &Path, new: &NewJob) -> Result<(), JobError> {
+    if !dir.exists() {
+        return Ok(());
+    }
+    // A directory without a readable record is what a crash left behind; its images still count.
+    if let Ok(job) = Job::load(dir.to_owned())
+        && job.life() != Life::Ended
+    {
+        return Err(taken(&job));
+    }
+    let images = images_in(dir)?;
+    if new.continues || images.is_empty() {
+        return Ok(());
+    }
+    if !new.replace {
+        return Err(JobError::HasImages {
+            name: dir
+                .file_name()
+                .unwrap_or_default()
+                .to_string_lossy()
+                .into_owned(),
+            count: images.len(),
+            dir: dir.join("images"),
+        });
+    }
+    at("cannot remove", dir, fs::remove_dir_all(dir))
+}
+
+/// The first of `base-1`, `base-2` ... that no job has.
+fn first_free(jobs_dir: &Path, new: &NewJob) -> Result<PathBuf, JobError> {
+    let mut number = 1u64;
+    loop {
+        let dir = jobs_dir.join(format!("{}-{number}", name_base(&new.base)));
+        match free_name(&dir, new) {
+            Ok(()) => return Ok(dir),
+            Err(JobError::Taken { .. } | JobError::HasImages { .. }) => number += 1,
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+/// A name that jobs may have, as near as possible to this one.
+fn name_base(text: &str) -> String {
+    let last = text.rsplit('/').next().unwrap_or_default();
+    let plain = |c: char| {
+        if c.is_ascii_alphanumeric() || "._+-".contains(c) {
+            c
+        } else {
+            '_'
+        }
+    };
+    let name: String = last.chars().map(plain).take(40).collect();
+    let name = name.trim_start_matches(['.', '-']);
+    if name.is_empty() {
+        "job".to_owned()
+    } else {
+        name.to_owned()
+    }
+}
+
+/// An image in a job's directory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct StoredImage {
+    pub(crate) path: PathBuf,
+    pub(crate) generation: u64,
+}
+
+/// The images of a job's directory, oldest first.
+fn images_in(dir: &Path) -> Result<Vec<StoredImage>, JobError> {
+    let images = dir.join("images");
+    let entries = match fs::read_dir(&images) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(vec![]),
+        entries => at("cannot read", &images, entries)?,
+    };
+    let mut found: Vec<StoredImage> = entries
+        .flatten()
+        .filter_map(|entry| {
+            let name = entry.file_name();
+            let (_, number) = name.to_str()?.strip_suffix(".img")?.rsplit_once('-')?;
+            Some(StoredImage {
+                path: entry.path(),
+                generation: number.parse().ok()?,
+            })
+        })
+        .collect();
+    found.sort_by_key(|image| image.generation);
+    Ok(found)
+}
+
+impl Job {
+    fn load(dir: PathBuf) -> Result<Self, RecordError> {
+        Ok(Job {
+            record: JobRecord::load(&dir)?,
+            dir,
+            before: None,
+        })
+    }
+
+    /// Whether it lives.
+    pub(crate) fn life(&self) -> Life {
+        let here = Place::here();
+        let there = &self.record.place;
+        if here.same_pids(there) {
+            let alive = self.record.supervisor.is_alive();
+            return if alive { Life::Living } else { Life::Ended };
+        }
+        if here.rebooted_since(there) {
+            return Life::Ended;
+        }
+        Life::Elsewhere {
+            host: there.host.clone(),
+        }
+    }
+
+    /// Its processes.
+    pub(crate) fn processes(&self) -> JobProcesses {
+        process::find_job(self.record.supervisor.pid)
+    }
+
+    /// Its images, oldest first.
+    pub(crate) fn images(&self) -> Result<Vec<StoredImage>, JobError> {
+        images_in(&self.dir)
+    }
+
+    /// Keeps other checkpoints of this job away while the lock is held.
+    pub(crate) fn lock(&self) -> Result<Flock<File>, JobError> {
+        lock(&self.dir.join("lock"), FlockArg::LockExclusiveNonblock)?.ok_or_else(|| {
+            JobError::Busy {
+                name: self.record.name.clone(),
+            }
+        })
+    }
+
+    /// Where the image of this generation goes.
+    pub(crate) fn image_path(&self, generation: u64) -> Result<PathBuf, JobError> {
+        let images = self.dir.join("images");
+        make_private_dir(&images)?;
+        Ok(images.join(format!("{}-{generation}.img", self.record.name)))
+    }
+
+    /// The number of its next checkpoint.
+    pub(crate) fn next_generation(&self) -> Result<u64, JobError> {
+        let stored = self.images()?.last().map_or(0, |image| image.generation);
+        Ok(self.record.generation.max(stored) + 1)
+    }
+
+    /// Writes down a checkpoint.
+    pub(crate) fn note(&mut self, note: CheckpointNote) -> Result<(), JobError> {
+        self.record.generation = note.generation;
+        self.record.last_checkpoint = Some(note);
+        Ok(self.record.save(&self.dir)?)
+    }
+
+    /// Removes all images but the last few, and but those that `needed` names.
+    pub(crate) fn trim(&self, needed: &[PathBuf]) -> Result<(), JobError> {
+        let images = self.images()?;
+        let surplus = images.len().saturating_sub(IMAGES_KEPT);
+        for image in images.iter().take(surplus) {
+            if !needed.contains(&image.path) {
+                at("cannot remove", &image.path, fs::remove_file(&image.path))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Forgets a job whose start failed; what stood in its place stands there again.
+    pub(crate) fn withdraw(&self) {
+        match &self.before {
+            Some(before) => drop(before.save(&self.dir)),
+            None => {
+                let _ = fs::remove_file(self.dir.join("job.json"));
+                let _ = fs::remove_dir(&self.dir); // only if empty
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,235 @@
+//! Processes, as `/proc` shows them: who they are, whose children they are,
+//! and which of a supervisor's descendants is the job.
+//!
+//! ```text
+//! supervisor (P0, what `run` or `restart` became)
+//!  `- pid 1 of the job's namespace        only if it has one
+//!      `- root, the job's first process
+//!          `- ...
+//! ```
+//! A pid says little: it is used again. A pid and its start time name one
+//! process until the next boot.
+
+use serde::{Deserialize, Serialize};
+use std::fs;
+use std::io;
+
+/// A process of this machine's present boot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct ProcessName {
+    /// Its id.
+    pub(crate) pid: i32,
+    /// When it started, in clock ticks since boot (field 22 of `/proc/PID/stat`).
+    pub(crate) start_ticks: u64,
+}
+
+/// What `/proc/PID/stat` says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ProcessStat {
+    pub(crate) name: ProcessName,
+    pub(crate) comm: String,
+    /// R, S, D, T (stopped), t (traced), Z (zombie), X.
+    pub(crate) state: char,
+    pub(crate) parent: i32,
+}
+
+/// The processes under a supervisor.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct JobProcesses {
+    /// Pid 1 of the job's namespace, if it has one.
+    pub(crate) init: Option<i32>,
+    /// The job's first process.
+    pub(crate) root: Option<i32>,
+    /// All processes of the job, the root first.
+    pub(crate) all: Vec<i32>,
+}
+
+/// Reads `/proc/PID/stat`. A process that is gone is [`io::ErrorKind::NotFound`].
+pub(crate) fn read_stat(pid: i32) -> io::Result<ProcessStat> {
+    let text =
+        fs::read(format!("/proc/{pid}/stat")).map_err(|error| match error.raw_os_error() {
+            Some(libc::ESRCH) => io::ErrorKind::NotFound.into(),
+            _ => error,
+        })?;
+    parse_stat(&String::from_utf8_lossy(&text)).ok_or_else(|| {
+        io::Error::new(
+            io::ErrorKind::InvalidData,
+            format!("/proc/{pid}/stat makes no sense"),
+        )
+    })
+}
+
+fn parse_stat(text: &str) -> Option<ProcessStat> {
+    // The name stands in parentheses and may itself contain some.
+    let (head, tail) = text.rsplit_once(')')?;
+    let (pid, comm) = head.split_once(" (")?;
+    let fields: Vec<&str> = tail.split_ascii_whitespace().collect();
+    Some(ProcessStat {
+        name: ProcessName {
+            pid: pid.parse().ok()?,
+            start_ticks: fields.get(19)?.parse().ok()?,
+        },
+        comm: comm.to_owned(),
+        state: fields.first()?.chars().next()?,
+        parent: fields.get(1)?.parse().ok()?,
+    })
+}
+
+impl ProcessName {
+    /// The name of this very process.
+    pub(crate) fn of_self() -> io::Result<Self> {
+        Ok(read_stat(nix::unistd::getpid().as_raw())?.name)
+    }
+
+    /// Whether this process still lives (a zombie does not).
+    pub(crate) fn is_alive(self) -> bool {
+        read_stat(self.pid).is_ok_and(|stat| stat.name == self && !"ZX".contains(stat.state))
+    }
+}
+
+/// The children of all threads of a process, oldest first.
+pub(crate) fn children(pid: i32) -> Vec<i32> {
+    let Ok(threads) = fs::read_dir(format!("/proc/{pid}/task")) else {
+        return vec![];
+    };
+    let mut found = vec![];
+    for thread in threads.flatten() {
+        match fs::read_to_string(thread.path().join("children")) {
+            Ok(list) => found.extend(
+                list.split_ascii_whitespace()
+                    .filter_map(|id| id.parse::<i32>().ok()),
+            ),
+            // Kernels without CONFIG_PROC_CHILDREN do not have the file.
+            Err(error) if error.kind() == io::ErrorKind::NotFound && thread.path().exists() => {
+                return children_by_search(pid);
+            }
+            Err(_) => {}
+        }
+    }
+    found
+}
+
+fn children_by_search(parent: i32) -> Vec<i32> {
+    let Ok(entries) = fs::read_dir("/proc") else {
+        return vec![];
+    };
+    let pids = entries
+        .flatten()
+        .filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    let stats = pids.filter_map(|pid: i32| read_stat(pid).ok());
+    let mut found: Vec<_> = stats.filter(|stat| stat.parent == parent).collect();
+    found.sort_by_key(|stat| (stat.name.start_ticks, stat.name.pid));
+    found.into_iter().map(|stat| stat.name.pid).collect()
+}
+
+/// A process's ids from our pid namespace inwards to its own (`NSpid`).
+pub(crate) fn namespace_pids(pid: i32) -> Vec<i32> {
+    status_field(pid, "NSpid:")
+}
+
+/// The process that traces this one, 0 if there is none.
+pub(crate) fn tracer(pid: i32) -> i32 {
+    status_field(pid, "TracerPid:")
+        .first()
+        .copied()
+        .unwrap_or(0)
+}
+
+/// The real user id of a process.
+pub(crate) fn user(pid: i32) -> Option<i32> {
+    status_field(pid, "Uid:").first().copied()
+}
+
+fn status_field(pid: i32, key: &str) -> Vec<i32> {
+    let Ok(status) = fs::read(format!("/proc/{pid}/status")) else {
+        return vec![];
+    };
+    let status = String::from_utf8_lossy(&status);
+    let line = status.lines().find_map(|line| line.strip_prefix(key));
+    let words = line.into_iter().flat_map(str::split_ascii_whitespace);
+    words.filter_map(|word| word.parse().ok()).collect()
+}
+
+/// Finds the job under its supervisor.
+pub(crate) fn find_job(supervisor: i32) -> JobProcesses {
+    let Some(first) = children(supervisor).first().copied() else {
+        return JobProcesses::default();
+    };
+    let ids = namespace_pids(first);
+    let is_init = ids.len() > namespace_pids(supervisor).len() && ids.last() == Some(&1);
+    let (init, root) = if is_init {
+        (Some(first), children(first).first().copied())
+    } else {
+        (None, Some(first))
+    };
+    let mut all = vec![];
+    let mut next: Vec<i32> = children(init.unwrap_or(supervisor));
+    while let Some(pid) = next.pop() {
+        if !all.contains(&pid) {
+            all.push(pid);
+            next.extend(children(pid));
+        }
+    }
+    all.sort_by_key(|pid| (Some(*pid) != root, *pid));
+    JobProcesses { init, root, all }
+}
+
+/// The ancestors of a process, its parent first.
+pub(crate) fn ancestors(pid: i32) -> Vec<i32> {
+    let mut line = vec![];
+    let mut at = pid;
+    while let Ok(stat) = read_stat(at) {
+        if stat.parent <= 0 || line.contains(&stat.parent) {
+            break;
+        }
+        line.push(stat.parent);
+        at = stat.parent;
+    }
+    line
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_with_parentheses_does_not_confuse() {
+        let mut text = "42 (a) S (b)) T 7".to_owned();
+        for field in 5..=21 {
+            text.push_str(&format!(" {field}"));
+        }
+        text.push_str(" 777 0 0\n");
+        let stat = parse_stat(&text).expect("parses");
+        assert_eq!((stat.name.pid, stat.name.start_ticks), (42, 777));
+        assert_eq!(
+            (stat.comm.as_str(), stat.state, stat.parent),
+            ("a) S (b)", 'T', 7)
+        );
+        assert_eq!(parse_stat("42 (x) T"), None);
+    }
+
+    #[test]
+    fn this_process_is_alive_and_another_start_time_is_not() {
+        let me = ProcessName::of_self().expect("self");
+        assert!(me.is_alive());
+        let other = ProcessName {
+            start_ticks: me.start_ticks + 1,
+            ..me
+        };
+        assert!(!other.is_alive());
+    }
+
+    #[test]
+    fn a_child_is_found_both_ways() {
+        let mut child = std::process::Command::new("sleep")
+            .arg("60")
+            .spawn()
+            .expect("sleep");
+        let (me, pid) = (std::process::id() as i32, child.id() as i32);
+        assert!(children(me).contains(&pid));
+        assert!(children_by_search(me).contains(&pid));
+        assert_eq!(ancestors(pid).first(), Some(&me));
+        child.kill().expect("kill");
+        child.wait().expect("wait");
+    }
+}

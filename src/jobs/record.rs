@@ -1,0 +1,211 @@
+//! `job.json`: what is written down about a job.
+//!
+//! ```text
+//! jobs/NAME/job.json   this record, written beside and renamed
+//! jobs/NAME/images/    NAME-1.img, NAME-2.img ...: the images, the last two of them
+//! jobs/NAME/lock       held while a checkpoint is made
+//! ```
+//! The record is a note for people and for finding the job, not part of any
+//! promise: losing it loses no image.
+
+use super::process::ProcessName;
+use serde::{Deserialize, Serialize};
+use std::fs;
+use std::io;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+/// Version of [`JobRecord`].
+pub(crate) const SCHEMA_VERSION: u32 = 1;
+
+/// A job, as written down.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct JobRecord {
+    /// [`SCHEMA_VERSION`].
+    pub(crate) schema_version: u32,
+    /// Its name, which is also its directory's.
+    pub(crate) name: String,
+    /// Program and arguments, as far as they are text.
+    pub(crate) command: Vec<String>,
+    /// Directory it was started in.
+    pub(crate) cwd: PathBuf,
+    /// The process that supervises it.
+    pub(crate) supervisor: ProcessName,
+    /// Where that process runs.
+    pub(crate) place: Place,
+    /// The root process's id as the job sees it, if it is known.
+    pub(crate) root_pid: Option<u32>,
+    /// When it was started or restarted, seconds since 1970.
+    pub(crate) started_at: u64,
+    /// Number of checkpoints it has behind it, over restarts.
+    pub(crate) generation: u64,
+    /// The image it was restarted from.
+    pub(crate) restarted_from: Option<PathBuf>,
+    /// Its last checkpoint.
+    pub(crate) last_checkpoint: Option<CheckpointNote>,
+}
+
+/// A checkpoint, as written down.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct CheckpointNote {
+    /// The image file.
+    pub(crate) image: PathBuf,
+    /// Which checkpoint of the job it is, from 1.
+    pub(crate) generation: u64,
+    /// When, seconds since 1970.
+    pub(crate) taken_at: u64,
+    /// Size of the image file.
+    pub(crate) image_bytes: u64,
+}
+
+/// A running kernel, and a view of its processes.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Place {
+    /// Host name.
+    pub(crate) host: String,
+    /// `/proc/sys/kernel/random/boot_id`.
+    pub(crate) boot_id: String,
+    /// `/proc/self/ns/pid`.
+    pub(crate) pid_namespace: String,
+}
+
+impl Place {
+    /// This kernel, as this process sees it.
+    pub(crate) fn here() -> Self {
+        let link = fs::read_link("/proc/self/ns/pid").unwrap_or_default();
+        let boot_id = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+        let host = nix::unistd::gethostname().unwrap_or_default();
+        Place {
+            host: host.to_string_lossy().into_owned(),
+            boot_id: boot_id.trim().to_owned(),
+            pid_namespace: link.to_string_lossy().into_owned(),
+        }
+    }
+
+    /// Whether pids written down there mean the same here.
+    pub(crate) fn same_pids(&self, other: &Place) -> bool {
+        self.boot_id == other.boot_id && self.pid_namespace == other.pid_namespace
+    }
+
+    /// Whether the machine that was meant has been started anew since.
+    pub(crate) fn rebooted_since(&self, then: &Place) -> bool {
+        self.host == then.host && self.boot_id != then.boot_id
+    }
+}
+
+/// Why a record cannot be read or written.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub(crate) enum RecordError {
+    /// The file.
+    #[error("job record {path}")]
+    File { path: PathBuf, source: io::Error },
+    /// Its text.
+    #[error("job record {path} is damaged")]
+    Text {
+        path: PathBuf,
+        source: serde_json::Error,
+    },
+    /// Its version.
+    #[error("job record {path} has version {found}, expected {SCHEMA_VERSION}")]
+    Version { path: PathBuf, found: u32 },
+}
+
+#[derive(Deserialize)]
+struct VersionOnly {
+    schema_version: u32,
+}
+
+impl JobRecord {
+    /// Reads the record of a job's directory.
+    pub(crate) fn load(dir: &Path) -> Result<Self, RecordError> {
+        let path = dir.join("job.json");
+        let text = match fs::read(&path) {
+            Ok(text) => text,
+            Err(source) => return Err(RecordError::File { path, source }),
+        };
+        match serde_json::from_slice::<VersionOnly>(&text) {
+            Ok(VersionOnly { schema_version }) if schema_version != SCHEMA_VERSION => {
+                let found = schema_version;
+                return Err(RecordError::Version { path, found });
+            }
+            Ok(_) => {}
+            Err(source) => return Err(RecordError::Text { path, source }),
+        }
+        serde_json::from_slice(&text).map_err(|source| RecordError::Text { path, source })
+    }
+
+    /// Writes the record into a job's directory, beside the old one, and renames it.
+    pub(crate) fn save(&self, dir: &Path) -> Result<(), RecordError> {
+        let path = dir.join("job.json");
+        let beside = dir.join(format!(".job.json.{}", std::process::id()));
+        let text = serde_json::to_vec_pretty(self).map_err(|source| RecordError::Text {
+            path: path.clone(),
+            source,
+        })?;
+        let written = fs::OpenOptions::new()
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .mode(0o600)
+            .open(&beside)
+            .and_then(|mut file| io::Write::write_all(&mut file, &text))
+            .and_then(|()| fs::rename(&beside, &path));
+        written.map_err(|source| {
+            let _ = fs::remove_file(&beside);
+            RecordError::File { path, source }
+        })
+    }
+}
+
+#[cfg(test)]
+pub(super) fn example(name: &str) -> JobRecord {
+    JobRecord {
+        schema_version: SCHEMA_VERSION,
+        name: name.to_owned(),
+        command: vec!["sleep".to_owned(), "1".to_owned()],
+        cwd: PathBuf::from("/"),
+        supervisor: ProcessName {
+            pid: 1 << 28,
+            start_ticks: 1,
+        },
+        place: Place::here(),
+        root_pid: None,
+        started_at: 1,
+        generation: 0,
+        restarted_from: None,
+        last_checkpoint: None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_record_reads_back_and_nothing_else_is_left() {
+        let dir = tempfile::tempdir().expect("dir");
+        let record = example("x");
+        record.save(dir.path()).expect("saves");
+        record.save(dir.path()).expect("saves again");
+        assert_eq!(JobRecord::load(dir.path()).expect("loads"), record);
+        assert_eq!(fs::read_dir(dir.path()).expect("lists").count(), 1);
+    }
+
+    #[test]
+    fn damage_and_other_versions_are_named() {
+        let dir = tempfile::tempdir().expect("dir");
+        let path = dir.path().join("job.json");
+        fs::write(&path, b"{\"schema_version\": 1, \"name\"").expect("write");
+        assert!(matches!(
+            JobRecord::load(dir.path()),
+            Err(RecordError::Text { .. })
+        ));
+        fs::write(&path, b"{\"schema_version\": 9}").expect("write");
+        let error = JobRecord::load(dir.path()).expect_err("version");
+        assert!(
+            error.to_string().contains("version 9, expected 1"),
+            "{error}"
+        );
+    }
+}

@@ -1,0 +1,156 @@
+use super::*;
+
+fn store() -> (tempfile::TempDir, JobStore) {
+    let dir = tempfile::tempdir().expect("dir");
+    let store = JobStore::locate(Some(dir.path())).expect("store");
+    (dir, store)
+}
+
+fn new_job(name: Option<&str>) -> NewJob {
+    NewJob {
+        name: name.map(str::to_owned),
+        base: "/bin/sleep".to_owned(),
+        replace: false,
+        continues: false,
+        command: vec!["sleep".to_owned()],
+        generation: 0,
+        root_pid: None,
+        restarted_from: None,
+    }
+}
+
+/// Lets the job's supervisor have ended.
+fn end(job: &mut Job) {
+    job.record.supervisor.start_ticks += 1;
+    job.record.save(&job.dir).expect("save");
+}
+
+fn put_image(job: &Job, generation: u64) -> PathBuf {
+    let path = job.image_path(generation).expect("path");
+    fs::write(&path, b"image").expect("write");
+    path
+}
+
+#[test]
+fn a_living_jobs_name_is_taken_and_an_ended_jobs_is_not() {
+    let (_dir, store) = store();
+    let mut job = store.register(new_job(Some("x"))).expect("registers");
+    assert_eq!(job.life(), Life::Living);
+    assert!(matches!(
+        store.register(new_job(Some("x"))),
+        Err(JobError::Taken { .. })
+    ));
+    end(&mut job);
+    assert_eq!(store.find("x").expect("found").life(), Life::Ended);
+    store.register(new_job(Some("x"))).expect("registers again");
+}
+
+#[test]
+fn images_of_an_ended_job_are_not_lost_to_a_new_one() {
+    let (_dir, store) = store();
+    let mut job = store.register(new_job(Some("x"))).expect("registers");
+    let image = put_image(&job, 3);
+    end(&mut job);
+    let refused = store.register(new_job(Some("x")));
+    assert!(
+        matches!(refused, Err(JobError::HasImages { count: 1, .. })),
+        "{refused:?}"
+    );
+    let continued = NewJob {
+        continues: true,
+        ..new_job(Some("x"))
+    };
+    let mut job = store.register(continued).expect("continues");
+    assert!(image.exists());
+    assert_eq!(job.next_generation().expect("number"), 4);
+    end(&mut job);
+    let replaced = NewJob {
+        replace: true,
+        ..new_job(Some("x"))
+    };
+    store.register(replaced).expect("replaces");
+    assert!(!image.exists());
+}
+
+#[test]
+fn names_are_numbered_and_free_ones_used_again() {
+    let (_dir, store) = store();
+    let mut first = store.register(new_job(None)).expect("registers");
+    let second = store.register(new_job(None)).expect("registers");
+    assert_eq!(first.record.name, "sleep-1");
+    assert_eq!(second.record.name, "sleep-2");
+    end(&mut first);
+    assert_eq!(
+        store
+            .register(new_job(None))
+            .expect("registers")
+            .record
+            .name,
+        "sleep-1"
+    );
+    let names: Vec<_> = store.list().expect("list").into_iter().flatten().collect();
+    assert_eq!(names.len(), 2);
+}
+
+#[test]
+fn a_job_of_another_machine_is_left_alone() {
+    let (_dir, store) = store();
+    let mut job = store.register(new_job(Some("x"))).expect("registers");
+    job.record.place.host = "elsewhere.example".to_owned();
+    job.record.place.boot_id = "another".to_owned();
+    job.record.save(&job.dir).expect("save");
+    let host = "elsewhere.example".to_owned();
+    assert_eq!(job.life(), Life::Elsewhere { host });
+    assert!(matches!(
+        store.register(new_job(Some("x"))),
+        Err(JobError::Taken { .. })
+    ));
+    job.record.place.host = Place::here().host;
+    assert_eq!(
+        job.life(),
+        Life::Ended,
+        "this machine has been started anew"
+    );
+}
+
+#[test]
+fn the_last_two_images_are_kept_and_those_they_need() {
+    let (_dir, store) = store();
+    let job = store.register(new_job(Some("x"))).expect("registers");
+    let paths: Vec<_> = [1, 2, 9, 10].map(|n| put_image(&job, n)).into();
+    job.trim(&paths[..1]).expect("trims");
+    let left: Vec<_> = job
+        .images()
+        .expect("list")
+        .into_iter()
+        .map(|i| i.generation)
+        .collect();
+    assert_eq!(left, [1, 9, 10]);
+}
+
+#[test]
+fn a_second_checkpoint_at_the_same_time_is_refused() {
+    let (_dir, store) = store();
+    let job = store.register(new_job(Some("x"))).expect("registers");
+    let held = job.lock().expect("locks");
+    assert!(matches!(job.lock(), Err(JobError::Busy { .. })));
+    drop(held);
+    job.lock().expect("locks again");
+}
+
+#[test]
+fn a_missing_job_is_named_with_those_that_are_there() {
+    let (_dir, store) = store();
+    store.register(new_job(Some("x"))).expect("registers");
+    let error = store.find("y").expect_err("missing");
+    assert!(error.to_string().contains("no job y"), "{error}");
+    assert!(error.to_string().contains("found: x"), "{error}");
+    assert!(store.find("../x").is_err());
+}
+
+#[test]
+fn bases_of_names() {
+    assert_eq!(name_base("/usr/bin/[x"), "_x");
+    assert_eq!(name_base("..."), "job");
+    assert!(crate::args::is_job_name(&format!("{}-1", name_base("12"))));
+}

@@ -1,0 +1,29 @@
+//! `wayfarer kill JOB|PID`.
+
+use crate::args::{Kill, signal_name};
+use crate::jobs::JobStore;
+use crate::report::{Exit, Failure, Outcome};
+use crate::target;
+use nix::errno::Errno;
+
+/// Sends the signal to the job's first process.
+pub(crate) fn kill(store: &JobStore, arguments: &Kill) -> Outcome {
+    let target = target::find(store, &arguments.target)?;
+    let pid = nix::unistd::Pid::from_raw(target.pid);
+    let sent = match arguments.signal {
+        0 => nix::sys::signal::kill(pid, None),
+        number => crate::sys::send_signal(pid, number),
+    };
+    match sent {
+        Ok(()) => Ok(Exit::Done),
+        Err(errno) => {
+            let signal = signal_name(arguments.signal);
+            let message = format!("cannot send {signal} to process {pid}: {}", errno.desc());
+            let failure = Failure::new(Exit::Failed, message);
+            Err(match errno {
+                Errno::EPERM => failure.advise("as the owner of that process"),
+                _ => failure,
+            })
+        }
+    }
+}

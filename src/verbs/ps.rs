@@ -1,0 +1,170 @@
+//! `wayfarer ps`.
+
+use crate::args::Ps;
+use crate::jobs::{Job, JobStore, Life, process};
+use crate::output::{self, Table};
+use crate::report::{Exit, Outcome, chain, tell};
+use crate::target;
+use serde::Serialize;
+use std::path::PathBuf;
+
+const SCHEMA_VERSION: u32 = 1;
+
+#[derive(Serialize)]
+struct Report {
+    jobs: Vec<JobLine>,
+}
+
+#[derive(Serialize)]
+struct JobLine {
+    name: String,
+    state: &'static str,
+    host: String,
+    supervisor_pid: i32,
+    root_pid: Option<i32>,
+    root_pid_in_job: Option<i32>,
+    processes: usize,
+    started_at: u64,
+    generation: u64,
+    last_checkpoint_at: Option<u64>,
+    image: Option<PathBuf>,
+    image_bytes: Option<u64>,
+    command: Vec<String>,
+}
+
+/// Lists the jobs, or removes those that have ended.
+pub(crate) fn ps(store: &JobStore, arguments: &Ps) -> Outcome {
+    let jobs = selected(store, &arguments.jobs)?;
+    if arguments.prune {
+        return prune(store, jobs, !arguments.jobs.is_empty());
+    }
+    let lines: Vec<JobLine> = jobs.iter().map(line).collect();
+    if arguments.json {
+        output::print_json(SCHEMA_VERSION, &Report { jobs: lines })?;
+    } else {
+        output::print(&render(&lines))?;
+    }
+    Ok(Exit::Done)
+}
+
+fn selected(store: &JobStore, names: &[String]) -> Outcome<Vec<Job>> {
+    if !names.is_empty() {
+        return names
+            .iter()
+            .map(|name| store.find(name).map_err(target::missing))
+            .collect();
+    }
+    let mut jobs = vec![];
+    for job in store.list()? {
+        match job {
+            Ok(job) => jobs.push(job),
+            Err(error) => tell(&chain(&error)),
+        }
+    }
+    Ok(jobs)
+}
+
+fn prune(store: &JobStore, jobs: Vec<Job>, named: bool) -> Outcome {
+    for job in jobs {
+        let name = &job.record.name;
+        match job.life() {
+            Life::Living if named => tell(&format!("job {name} lives and is kept")),
+            Life::Living => {}
+            Life::Elsewhere { host } if !named => {
+                tell(&format!("job {name} is on host {host} and is kept"));
+            }
+            Life::Ended | Life::Elsewhere { .. } => {
+                let images = store.remove(&job)?;
+                output::print(&format!("removed {name} ({images} images)\n"))?;
+            }
+        }
+    }
+    Ok(Exit::Done)
+}
+
+fn line(job: &Job) -> JobLine {
+    let record = &job.record;
+    let life = job.life();
+    let processes = match life {
+        Life::Living => job.processes(),
+        _ => process::JobProcesses::default(),
+    };
+    let root = processes.root;
+    let state = match life {
+        Life::Living => root.map_or("starting", state_of),
+        Life::Ended => "ended",
+        Life::Elsewhere { .. } => "elsewhere",
+    };
+    let last = record
+        .last_checkpoint
+        .as_ref()
+        .filter(|last| last.image.exists());
+    JobLine {
+        name: record.name.clone(),
+        state,
+        host: record.place.host.clone(),
+        supervisor_pid: record.supervisor.pid,
+        root_pid: root,
+        root_pid_in_job: root.and_then(|pid| process::namespace_pids(pid).last().copied()),
+        processes: processes.all.len(),
+        started_at: record.started_at,
+        generation: record.generation,
+        last_checkpoint_at: record.last_checkpoint.as_ref().map(|last| last.taken_at),
+        image: last.map(|last| last.image.clone()),
+        image_bytes: last.map(|last| last.image_bytes),
+        command: record.command.clone(),
+    }
+}
+
+fn state_of(root: i32) -> &'static str {
+    match process::read_stat(root).map(|stat| stat.state) {
+        Ok('T') => "stopped",
+        Ok('t') => "traced",
+        Ok('Z' | 'X') | Err(_) => "ending",
+        Ok(_) => "running",
+    }
+}
+
+fn render(lines: &[JobLine]) -> String {
+    let head = [
+        "NAME",
+        "PID",
+        "STATE",
+        "SINCE",
+        "GEN",
+        "CHECKPOINT",
+        "IMAGE",
+        "COMMAND",
+    ];
+    let mut table = Table::new(&head);
+    let dash = || "-".to_owned();
+    for line in lines {
+        let state = match line.state {
+            "elsewhere" => format!("on {}", line.host),
+            state => state.to_owned(),
+        };
+        table.push(vec![
+            line.name.clone(),
+            line.root_pid.map_or_else(dash, |pid| pid.to_string()),
+            state,
+            output::ago(line.started_at),
+            line.generation.to_string(),
+            line.last_checkpoint_at.map_or_else(dash, output::ago),
+            line.image_bytes.map_or_else(dash, output::bytes),
+            shortened(&line.command.join(" ")),
+        ]);
+    }
+    table.render()
+}
+
+/// A command line that does not fill the screen.
+fn shortened(command: &str) -> String {
+    const LONGEST: usize = 48;
+    let plain = command.replace(|c: char| c.is_control(), " ");
+    if plain.chars().count() <= LONGEST {
+        return plain;
+    }
+    let mut short: String = plain.chars().take(LONGEST - 1).collect();
+    short.push('…');
+    short
+}
