@@ -14,6 +14,7 @@
 #![deny(unsafe_code)]
 
 pub mod plan;
+pub mod procfs;
 pub mod progress;
 pub mod snapshot;
 pub mod vdso;
