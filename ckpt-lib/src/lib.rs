@@ -14,7 +14,9 @@
 #![deny(unsafe_code)]
 
 pub mod plan;
+pub mod platform;
 pub mod procfs;
 pub mod progress;
 pub mod snapshot;
+mod sys;
 pub mod vdso;

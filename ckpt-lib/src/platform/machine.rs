@@ -1,0 +1,206 @@
+//! What this machine offers.
+
+use super::features::{FEATURES, Register};
+use super::{LIMIT_NAMES, Limits, Platform};
+use crate::sys::cpu;
+use crate::sys::probe::{features::kernel_features, namespaces::namespaces};
+use nix::sched::{CpuSet, sched_getaffinity};
+use nix::unistd::Pid;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+
+const AT_HWCAP2: u64 = 26;
+const AT_MINSIGSTKSZ: u64 = 51;
+const HWCAP2_FSGSBASE: u64 = 1 << 1;
+/// XSAVE components whose place in the standard format is the same everywhere (x87, SSE, AVX).
+const FIXED_COMPONENTS: u32 = 3;
+
+impl Platform {
+    /// What this machine offers to the calling user, found out by trying (some milliseconds).
+    #[must_use]
+    pub fn of_this_machine() -> Self {
+        let mut here = Platform::of_this_processor();
+        here.sigframe = Some(cpu::auxv(AT_MINSIGSTKSZ)).filter(|bytes| *bytes != 0);
+        here.cpus = usable_cpus();
+        here.hard = hard_limits();
+        here.huge = free_huge_pages();
+        here.max_id = read_number("/proc/sys/kernel/pid_max").map_or(32768, |max| max - 1);
+        here.kernel = kernel_names();
+        here
+    }
+
+    /// Only what the processor offers: features, register state, addresses.
+    #[must_use]
+    pub fn of_this_processor() -> Self {
+        let xcr0 = cpu::xcr0();
+        let mut features: BTreeSet<String> = FEATURES
+            .iter()
+            .filter(|feature| {
+                let leaf = cpu::cpuid(feature.leaf, feature.subleaf);
+                let register = match feature.register {
+                    Register::Eax => leaf.eax,
+                    Register::Ebx => leaf.ebx,
+                    Register::Ecx => leaf.ecx,
+                    Register::Edx => leaf.edx,
+                };
+                // A subleaf that does not exist repeats others or is zero: ask leaf 7 how many.
+                let exists = feature.leaf != 7 || feature.subleaf <= cpu::cpuid(7, 0).eax;
+                exists && register >> feature.bit & 1 != 0 && feature.xsave & !xcr0 == 0
+            })
+            .map(|feature| feature.name.to_owned())
+            .collect();
+        if cpu::auxv(AT_HWCAP2) & HWCAP2_FSGSBASE != 0 {
+            features.insert("fsgsbase".to_owned());
+        }
+        let layout = (FIXED_COMPONENTS..63)
+            .filter(|bit| xcr0 >> bit & 1 != 0)
+            .map(|bit| (bit, cpu::cpuid(0xd, bit).ebx))
+            .collect();
+        Platform {
+            features,
+            // Without XSAVE the kernel keeps x87 and SSE by FXSAVE.
+            xsave: xcr0 | 3,
+            layout,
+            page: page_size(),
+            va: if cpu::wide_addresses() { 56 } else { 47 },
+            ..Platform::default()
+        }
+    }
+}
+
+fn page_size() -> u64 {
+    let size = nix::unistd::sysconf(nix::unistd::SysconfVar::PAGE_SIZE);
+    let size = size
+        .ok()
+        .flatten()
+        .and_then(|size| u64::try_from(size).ok());
+    size.unwrap_or(4096)
+}
+
+fn usable_cpus() -> BTreeSet<u32> {
+    let Ok(set) = sched_getaffinity(Pid::from_raw(0)) else {
+        return BTreeSet::new();
+    };
+    (0..CpuSet::count())
+        .filter(|cpu| set.is_set(*cpu).unwrap_or(false))
+        .filter_map(|cpu| u32::try_from(cpu).ok())
+        .collect()
+}
+
+fn hard_limits() -> Limits {
+    let mut limits = Limits {
+        unlimited: true,
+        listed: BTreeMap::new(),
+    };
+    // "Max open files            1024                 4096                 files"
+    let text = fs::read_to_string("/proc/self/limits").unwrap_or_default();
+    if text.is_empty() {
+        return Limits::default();
+    }
+    for (line, name) in text.lines().skip(1).zip(LIMIT_NAMES) {
+        let columns = line.get(26..).unwrap_or("");
+        if let Some(hard) = columns.split_ascii_whitespace().nth(1)
+            && let Ok(hard) = hard.parse()
+        {
+            limits.listed.insert(name.to_owned(), hard);
+        }
+    }
+    limits
+}
+
+fn free_huge_pages() -> BTreeMap<u32, u64> {
+    let mut free = BTreeMap::new();
+    let Ok(entries) = fs::read_dir("/sys/kernel/mm/hugepages") else {
+        return free;
+    };
+    for entry in entries.flatten() {
+        let name = entry.file_name();
+        let size_kib = name
+            .to_str()
+            .and_then(|name| name.strip_prefix("hugepages-")?.strip_suffix("kB"))
+            .and_then(|size| size.parse::<u64>().ok());
+        let count = fs::read_to_string(entry.path().join("free_hugepages"));
+        let count = count.ok().and_then(|text| text.trim().parse::<u64>().ok());
+        if let (Some(size_kib), Some(count)) = (size_kib, count)
+            && size_kib.is_power_of_two()
+            && count > 0
+        {
+            free.insert(size_kib.trailing_zeros() + 10, count);
+        }
+    }
+    free
+}
+
+fn read_number(path: &str) -> Option<u64> {
+    fs::read_to_string(path).ok()?.trim().parse().ok()
+}
+
+fn kernel_names() -> BTreeSet<String> {
+    let tried = kernel_features();
+    let spaces = namespaces();
+    let names = [
+        ("rseq", tried.rseq),
+        ("membarrier", tried.membarrier),
+        ("thp", tried.transparent_huge_pages),
+        ("ksm", tried.same_page_merging),
+        ("anon_names", tried.names_of_memory),
+        ("syscall_dispatch", tried.syscall_dispatch),
+        ("mm_map", tried.mm_map_known),
+        ("cpuid_faults", tried.cpuid_faults),
+        ("realtime", tried.realtime),
+        ("raise_priority", tried.raise_priority),
+        ("own_ids", spaces.set_tid),
+    ];
+    names
+        .into_iter()
+        .filter(|(_, outcome)| outcome.works())
+        .map(|(name, _)| name.to_owned())
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::platform::Level;
+
+    #[test]
+    fn this_machine_is_what_the_kernel_says_it_is() {
+        let here = Platform::of_this_machine();
+        assert_eq!(here.page, 4096);
+        assert!(here.level() >= Some(Level::V1), "{here}");
+        // /proc/cpuinfo comes from the kernel's own reading of CPUID.
+        let info = fs::read_to_string("/proc/cpuinfo").expect("cpuinfo");
+        let flags: BTreeSet<&str> = info
+            .lines()
+            .find_map(|line| line.strip_prefix("flags\t\t: "))
+            .expect("flags")
+            .split(' ')
+            .collect();
+        for name in [
+            "ssse3",
+            "popcnt",
+            "aes",
+            "avx",
+            "avx2",
+            "bmi2",
+            "avx512f",
+            "avx512_vnni",
+            "gfni",
+            "vaes",
+            "sse4a",
+            "rdpid",
+            "adx",
+            "amx_tile",
+            "avx512_bf16",
+            "xsavec",
+            "clzero",
+            "fsgsbase",
+        ] {
+            let found = here.features.contains(name);
+            assert_eq!(found, flags.contains(name), "{name}");
+        }
+        assert_eq!(here.missing(&here), vec![]);
+        assert!(!here.cpus.is_empty() && here.max_id >= 300);
+        assert_eq!(here.hard.get("nofile").is_some(), true);
+    }
+}
