@@ -13,6 +13,7 @@
 //! It knows nothing of daemons, sockets or policy.
 #![deny(unsafe_code)]
 
+pub mod loader_code;
 pub mod plan;
 pub mod platform;
 pub mod procfs;

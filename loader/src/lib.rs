@@ -14,5 +14,6 @@
 #![cfg_attr(not(test), no_std)]
 #![deny(unsafe_code)]
 
+pub mod hole;
 pub mod layout;
 pub mod ops;

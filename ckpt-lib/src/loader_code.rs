@@ -1,0 +1,160 @@
+//! The loader's machine code, moved to the address where a job has room for it.
+//!
+//! ```text
+//! base                  base + data_offset              base + span
+//! | text, read-only data | data | zeroes (bss, no file part) |
+//! ```
+//! # What callers may rely on
+//! [`link`] is a pure function; the bytes are ready to be mapped, nothing is
+//! left to relocate.
+
+use goblin::elf::program_header::{PF_X, PT_LOAD};
+use goblin::elf::{Elf, reloc::R_X86_64_RELATIVE};
+use loader::layout::PAGE;
+
+/// The program built by `build.rs`.
+static PROGRAM: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/loader"));
+
+/// The loader, ready to be mapped.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LinkedLoader {
+    /// Address of its first instruction.
+    pub entry: u64,
+    /// Read and execute segment, a whole number of pages, to be mapped at the base.
+    pub text: Vec<u8>,
+    /// Where the read and write segment begins, counted from the base.
+    pub data_offset: u64,
+    /// File part of the read and write segment, a whole number of pages.
+    pub data: Vec<u8>,
+    /// Bytes of the read and write segment in memory.
+    pub data_mem_len: u64,
+    /// Bytes from the base to the end of all segments, a whole number of pages.
+    pub span: u64,
+}
+
+/// The carried program is not what the build script is meant to make.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum LoaderCodeError {
+    /// It is no ELF file.
+    #[error("the carried loader cannot be read")]
+    Elf(#[from] goblin::error::Error),
+    /// Its segments are not a text and a data segment in this order.
+    #[error("the carried loader has {found} segments, expected text and data")]
+    Segments {
+        /// Number of PT_LOAD segments.
+        found: usize,
+    },
+    /// It wants something of a dynamic linker.
+    #[error(
+        "the carried loader has a relocation of type {kind} at {offset:#x}, expected RELATIVE only"
+    )]
+    Relocation {
+        /// Type of the relocation.
+        kind: u32,
+        /// Address it is for.
+        offset: u64,
+    },
+}
+
+/// Bytes of address space the loader's own segments take.
+///
+/// # Errors
+/// [`LoaderCodeError`] if the build went wrong.
+pub fn span() -> Result<u64, LoaderCodeError> {
+    Ok(link(0)?.span)
+}
+
+/// The loader for load address `base`, a multiple of the page size.
+///
+/// # Errors
+/// [`LoaderCodeError`] if the build went wrong.
+pub fn link(base: u64) -> Result<LinkedLoader, LoaderCodeError> {
+    let elf = Elf::parse(PROGRAM)?;
+    let loads: Vec<_> = elf
+        .program_headers
+        .iter()
+        .filter(|header| header.p_type == PT_LOAD)
+        .collect();
+    let [text_header, data_header] = loads[..] else {
+        return Err(LoaderCodeError::Segments { found: loads.len() });
+    };
+    let fits = text_header.p_vaddr == 0
+        && text_header.p_flags & PF_X != 0
+        && data_header.p_flags & PF_X == 0
+        && data_header.p_vaddr % PAGE == 0
+        && data_header.p_vaddr >= text_header.p_memsz;
+    let (text_file, data_file) = (text_header.file_range(), data_header.file_range());
+    let (Some(text_bytes), Some(data_bytes), true) =
+        (PROGRAM.get(text_file), PROGRAM.get(data_file), fits)
+    else {
+        return Err(LoaderCodeError::Segments { found: loads.len() });
+    };
+    let data_offset = data_header.p_vaddr;
+    let mut text = text_bytes.to_vec();
+    text.resize(data_offset as usize, 0);
+    let mut data = data_bytes.to_vec();
+    data.resize(data.len().next_multiple_of(PAGE as usize), 0);
+    for relocation in elf.dynrelas.iter() {
+        let wrong = LoaderCodeError::Relocation {
+            kind: relocation.r_type,
+            offset: relocation.r_offset,
+        };
+        let place = relocation
+            .r_offset
+            .checked_sub(data_offset)
+            .map(|at| at as usize);
+        let word = place.and_then(|at| data.get_mut(at..at.checked_add(8)?));
+        let (Some(word), R_X86_64_RELATIVE) = (word, relocation.r_type) else {
+            return Err(wrong);
+        };
+        let value = base.wrapping_add(relocation.r_addend.unwrap_or(0) as u64);
+        word.copy_from_slice(&value.to_le_bytes());
+    }
+    if let Some(other) = elf.dynrels.iter().chain(elf.pltrelocs.iter()).next() {
+        return Err(LoaderCodeError::Relocation {
+            kind: other.r_type,
+            offset: other.r_offset,
+        });
+    }
+    let end = data_offset + data_header.p_memsz.max(data.len() as u64);
+    Ok(LinkedLoader {
+        entry: base + elf.entry,
+        text,
+        data_offset,
+        data,
+        data_mem_len: end - data_offset,
+        span: end.next_multiple_of(PAGE),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn linking_elsewhere_moves_every_pointer_by_the_same_distance() {
+        let (low, high) = (
+            link(0x1000_0000).expect("links"),
+            link(0x7000_0000_0000).expect("links"),
+        );
+        let distance = 0x7000_0000_0000u64 - 0x1000_0000;
+        assert_eq!(high.entry - low.entry, distance);
+        assert_eq!(
+            (low.text.len() as u64, low.span % PAGE),
+            (low.data_offset, 0)
+        );
+        let mut moved = 0;
+        for (one, other) in low.data.chunks_exact(8).zip(high.data.chunks_exact(8)) {
+            let [one, other] = [one, other].map(|raw| {
+                let mut word = [0; 8];
+                word.copy_from_slice(raw);
+                u64::from_le_bytes(word)
+            });
+            assert!(one == other || other.wrapping_sub(one) == distance);
+            moved += usize::from(one != other);
+        }
+        assert!(moved > 0, "no relocation was applied");
+        assert!(low.entry >= 0x1000_0000 && low.entry < 0x1000_0000 + low.data_offset);
+    }
+}
