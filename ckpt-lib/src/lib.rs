@@ -13,11 +13,15 @@
 //! It knows nothing of daemons, sockets or policy.
 #![deny(unsafe_code)]
 
+pub mod inject;
 pub mod loader_code;
+pub mod pages;
+pub mod picture;
 pub mod plan;
 pub mod platform;
 pub mod procfs;
 pub mod progress;
 pub mod snapshot;
 mod sys;
+pub mod tracee;
 pub mod vdso;

@@ -1,4 +1,7 @@
 //! The kernel and the processor, wrapped: the only place in the engine where `unsafe` is allowed.
+//!
+//! Each module allows it for itself (`#![allow(unsafe_code)]`) and offers safe functions.
 
 pub(crate) mod cpu;
 pub(crate) mod probe;
+pub(crate) mod ptrace;

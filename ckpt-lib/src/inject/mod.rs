@@ -1,0 +1,148 @@
+//! System calls made by the job's own threads, for what cannot be read from outside (ADR 0001).
+//!
+//! # What callers may rely on
+//! If wayfarer dies at any moment, every thread finds its way back alone: registers, signal mask and
+//! the call it was in are as they were.
+//!
+//! # What it does not do
+//! It does not know what the calls are for.
+
+mod list;
+
+pub use list::{CallList, CallRef, CallResults, DataRef, InsideArg};
+
+use crate::picture::Picture;
+use crate::tracee::{HostTid, StopError, StoppedProcess};
+use std::io;
+
+/// Why calls could not be made inside a process.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum InjectError {
+    /// A seccomp filter that wayfarer is not under itself might kill the process for our calls.
+    #[error("process {pid} is under {found} seccomp filters (mode {mode}), wayfarer under {own}")]
+    Forbidden {
+        /// Which process.
+        pid: i32,
+        /// Its seccomp mode.
+        mode: u32,
+        /// Its filters.
+        found: u32,
+        /// Our own.
+        own: u32,
+    },
+    /// No executable place for the first stub.
+    #[error("process {pid} has no free place for code: {why}")]
+    NoPlace {
+        /// Which process.
+        pid: i32,
+        /// Why.
+        why: &'static str,
+    },
+    /// A call that the workshop itself needs was refused.
+    #[error("process {pid}: {what} was refused")]
+    Refused {
+        /// Which process.
+        pid: i32,
+        /// Which call.
+        what: &'static str,
+        /// What the kernel said.
+        #[source]
+        source: io::Error,
+    },
+    /// The calls of a thread did not end in time.
+    #[error("injected calls of thread {tid} did not end within {waited_ms} ms")]
+    Deadline {
+        /// Which thread.
+        tid: i32,
+        /// How long they were given.
+        waited_ms: u64,
+    },
+    /// The thread did something that the stub cannot have done.
+    #[error("thread {tid} left the injected code: {what}")]
+    Escaped {
+        /// Which thread.
+        tid: i32,
+        /// What was seen.
+        what: String,
+    },
+    /// The process ended meanwhile.
+    #[error("process {pid} has ended")]
+    Gone {
+        /// Which.
+        pid: i32,
+    },
+    /// Its memory could not be read or written.
+    #[error("memory of process {pid} at {address:#x}")]
+    Memory {
+        /// Which process.
+        pid: i32,
+        /// Where.
+        address: u64,
+        /// What the kernel said.
+        #[source]
+        source: io::Error,
+    },
+    /// A ptrace request failed.
+    #[error("tracing process {pid} failed")]
+    Trace {
+        /// Which.
+        pid: i32,
+        /// How.
+        #[source]
+        source: StopError,
+    },
+}
+
+/// A place inside a stopped process from which its threads make calls for us.
+///
+/// [`Workshop::close`] takes it away; if dropped, it tries to do the same.
+#[derive(Debug)]
+pub struct Workshop {
+    _private: (),
+}
+
+impl Workshop {
+    /// Opens a workshop. Everything that forbids it is looked for before anything is touched.
+    ///
+    /// # Errors
+    /// [`InjectError`]; the process is as it was.
+    pub fn open(_process: &mut StoppedProcess) -> Result<Workshop, InjectError> {
+        unimplemented!("lands within the hour")
+    }
+
+    /// Runs each thread's list, all at once; results are in the order of `lists`.
+    ///
+    /// # Errors
+    /// [`InjectError`].
+    pub fn run(
+        &mut self,
+        _process: &mut StoppedProcess,
+        _lists: Vec<(HostTid, CallList)>,
+    ) -> Result<Vec<CallResults>, InjectError> {
+        unimplemented!("lands within the hour")
+    }
+
+    /// Makes a copy-on-write picture of the memory (ADR 0002). The workshop is in the picture, too: see
+    /// [`Workshop::ranges`].
+    ///
+    /// # Errors
+    /// [`InjectError::Refused`] if the kernel gives no process; then read from the stopped process itself.
+    pub fn take_picture(&mut self, _process: &mut StoppedProcess) -> Result<Picture, InjectError> {
+        unimplemented!("lands within the hour")
+    }
+
+    /// Addresses that belong to the workshop, not to the job: not to be in the image.
+    #[must_use]
+    pub fn ranges(&self) -> &[std::ops::Range<u64>] {
+        &[]
+    }
+
+    /// Takes the workshop away; all threads are at a stop as before, with their own registers and masks.
+    ///
+    /// # Errors
+    /// [`InjectError`].
+    pub fn close(self, _process: &mut StoppedProcess) -> Result<(), InjectError> {
+        unimplemented!("lands within the hour")
+    }
+}

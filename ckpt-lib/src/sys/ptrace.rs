@@ -1,0 +1,1 @@
+//! `ptrace(2)`, one function per request.
