@@ -12,6 +12,8 @@
 
 pub(crate) mod features;
 pub(crate) mod namespaces;
+pub(crate) mod programs;
+pub(crate) mod tracing;
 
 use std::sync::atomic::{AtomicI32, Ordering};
 use std::time::{Duration, Instant};

@@ -6,6 +6,7 @@
 //! ```
 #![allow(unsafe_code)]
 
+use super::programs::{Layout, layout_of_self, set_layout};
 use super::{Outcome, Sheet, call, exit, in_child, plain};
 
 /// Outcomes of [`namespaces`].
@@ -32,7 +33,9 @@ pub(crate) fn namespaces() -> Namespaces {
     let uid = nix::unistd::getuid().as_raw();
     let gid = nix::unistd::getgid().as_raw();
     let (uid_line, gid_line) = (format!("{uid} {uid} 1\n"), format!("{gid} {gid} 1\n"));
-    let tried = in_child(|sheet| try_all(sheet, uid_line.as_bytes(), gid_line.as_bytes()));
+    let layout = layout_of_self();
+    let (uid_line, gid_line) = (uid_line.as_bytes(), gid_line.as_bytes());
+    let tried = in_child(|sheet| try_all(sheet, uid_line, gid_line, layout.as_ref()));
     let at = |slot| {
         tried
             .as_ref()
@@ -52,7 +55,7 @@ pub(crate) fn namespaces() -> Namespaces {
     }
 }
 
-fn try_all(sheet: &Sheet, uid_line: &[u8], gid_line: &[u8]) {
+fn try_all(sheet: &Sheet, uid_line: &[u8], gid_line: &[u8], layout: Option<&Layout>) {
     let unshare = |flag: i32| plain(libc::SYS_unshare, [flag as u64, 0, 0, 0, 0, 0]);
     let user = unshare(libc::CLONE_NEWUSER);
     sheet.note(0, &user);
@@ -77,7 +80,7 @@ fn try_all(sheet: &Sheet, uid_line: &[u8], gid_line: &[u8]) {
     // SAFETY: the child makes system calls only and leaves by _exit.
     let grandchild = unsafe { libc::fork() };
     if grandchild == 0 {
-        as_first_process(sheet);
+        as_first_process(sheet, layout);
         exit();
     }
     if grandchild > 0 {
@@ -96,7 +99,7 @@ fn try_all(sheet: &Sheet, uid_line: &[u8], gid_line: &[u8]) {
     }
 }
 
-fn as_first_process(sheet: &Sheet) {
+fn as_first_process(sheet: &Sheet, layout: Option<&Layout>) {
     let kill = libc::SIGKILL as u64;
     let _ = plain(
         libc::SYS_prctl,
@@ -116,7 +119,9 @@ fn as_first_process(sheet: &Sheet) {
     let mount = [proc, c"/proc".as_ptr() as u64, proc, 0, 0, 0];
     // SAFETY: the kernel reads C strings.
     sheet.note(7, &unsafe { call(libc::SYS_mount, mount) });
-    try_program_file(sheet);
+    if let Some(layout) = layout {
+        try_program_file(sheet, layout);
+    }
 
     let asked = ASKED_ID;
     let mut args = [0u64; 10]; // struct clone_args
@@ -135,8 +140,9 @@ fn as_first_process(sheet: &Sheet) {
     }
 }
 
-/// `PR_SET_MM_EXE_FILE`: EBUSY means that only the old program's mappings are in the way.
-fn try_program_file(sheet: &Sheet) {
+/// `PR_SET_MM_MAP` with a program file: EBUSY means that only the old program's mappings are in
+/// the way.
+fn try_program_file(sheet: &Sheet, layout: &Layout) {
     let open = [
         libc::AT_FDCWD as u64,
         c"/proc/self/exe".as_ptr() as u64,
@@ -149,15 +155,7 @@ fn try_program_file(sheet: &Sheet) {
     let Ok(exe) = (unsafe { call(libc::SYS_openat, open) }) else {
         return;
     };
-    let set = [
-        libc::PR_SET_MM as u64,
-        libc::PR_SET_MM_EXE_FILE as u64,
-        exe,
-        0,
-        0,
-        0,
-    ];
-    match plain(libc::SYS_prctl, set) {
+    match set_layout(layout, exe as u32) {
         Err(libc::EBUSY) => sheet.put(9, 0),
         result => sheet.note(9, &result),
     }
