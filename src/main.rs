@@ -3,8 +3,10 @@
 
 mod args;
 mod jobs;
+mod launch;
 mod lookup;
 mod output;
+mod permission;
 mod progress;
 mod report;
 mod sys;
@@ -26,6 +28,7 @@ fn perform(arguments: &Arguments) -> Outcome {
     match &arguments.verb {
         Verb::Ps(ps) => verbs::ps::ps(&store()?, ps),
         Verb::Kill(kill) => verbs::kill::kill(&store()?, kill),
+        Verb::Doctor(doctor) => verbs::doctor::doctor(&store()?, doctor),
         Verb::Completions(completions) => verbs::completions::completions(completions),
         Verb::Man(man) => verbs::man::man(man),
         _ => Err(report::Failure::new(

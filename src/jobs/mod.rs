@@ -171,6 +171,11 @@ impl JobStore {
         Ok(JobStore { dir })
     }
 
+    /// Where images and records live.
+    pub(crate) fn dir(&self) -> &Path {
+        &self.dir
+    }
+
     fn jobs_dir(&self) -> PathBuf {
         self.dir.join("jobs")
     }

@@ -1,0 +1,105 @@
+//! Jobs by name: `ps`, `kill`, `ps --prune`, names that are taken.
+
+use crate::station::{Running, Station, eventually, text};
+
+#[test]
+fn a_job_is_listed_while_it_lives_and_after() {
+    let station = Station::new();
+    let words = ["run", "--name", "night", "--", "sleep", "600"];
+    let mut running = Running::start(station.wayfarer(&words));
+    eventually("the job is listed as running", || {
+        let output = station.output(&["ps", "--json", "night"]);
+        text(&output.stdout).contains("\"running\"")
+    });
+    let job = station.job("night");
+    assert_eq!(job["supervisor_pid"], running.pid());
+    assert_eq!(job["generation"], 0);
+    assert_eq!(job["command"], serde_json::json!(["sleep", "600"]));
+    let root = job["root_pid"].as_i64().expect("root");
+    let comm = std::fs::read_to_string(format!("/proc/{root}/comm")).expect("comm");
+    assert_eq!(comm, "sleep\n");
+    assert_eq!(station.json(&["ps", "--json"])["schema_version"], 1);
+
+    assert_eq!(station.output(&["kill", "night"]).status.code(), Some(0));
+    assert_eq!(running.wait(), Some(128 + 15));
+    assert_eq!(station.job("night")["state"], "ended");
+    let output = station.output(&["kill", "night"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(text(&output.stderr).contains("job night has ended"));
+
+    let output = station.output(&["ps", "--prune"]);
+    assert!(text(&output.stdout).contains("removed night"));
+    assert_eq!(station.output(&["ps", "night"]).status.code(), Some(2));
+}
+
+#[test]
+fn a_job_is_found_by_the_pids_of_its_supervisor_and_its_root() {
+    let station = Station::new();
+    let words = ["run", "--name", "night", "--", "sleep", "600"];
+    let mut running = Running::start(station.wayfarer(&words));
+    eventually("the job runs", || {
+        text(&station.output(&["ps", "night"]).stdout).contains("running")
+    });
+    let root = station.job("night")["root_pid"].to_string();
+    assert_eq!(
+        station.output(&["kill", &root, "-s", "0"]).status.code(),
+        Some(0)
+    );
+    let supervisor = running.pid().to_string();
+    let output = station.output(&["kill", &supervisor, "-s", "KILL"]);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    assert_eq!(
+        running.wait(),
+        Some(128 + 9),
+        "the root was meant, not the supervisor"
+    );
+}
+
+#[test]
+fn a_name_in_use_is_refused_and_says_by_whom() {
+    let station = Station::new();
+    let words = ["run", "--name", "night", "--", "sleep", "600"];
+    let running = Running::start(station.wayfarer(&words));
+    eventually("the job runs", || {
+        station.output(&["ps", "night"]).status.code() == Some(0)
+    });
+    let output = station.output(&["run", "--name", "night", "--", "true"]);
+    let said = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(
+        said.contains("night") && said.contains(&running.pid().to_string()),
+        "{said}"
+    );
+    assert!(said.contains("try:"), "{said}");
+}
+
+#[test]
+fn jobs_without_a_name_are_numbered() {
+    let station = Station::new();
+    let start = || Running::start(station.wayfarer(&["run", "--", "sleep", "600"]));
+    let _first = start();
+    eventually("the first is there", || {
+        station.output(&["ps", "sleep-1"]).status.code() == Some(0)
+    });
+    let _second = start();
+    eventually("the second is there", || {
+        station.output(&["ps", "sleep-2"]).status.code() == Some(0)
+    });
+}
+
+#[test]
+fn the_death_of_the_supervisor_is_the_jobs() {
+    let station = Station::new();
+    let words = ["run", "--name", "night", "--", "sleep", "600"];
+    let mut running = Running::start(station.wayfarer(&words));
+    eventually("the job runs", || {
+        text(&station.output(&["ps", "night"]).stdout).contains("running")
+    });
+    let root = station.job("night")["root_pid"].as_i64().expect("root");
+    running.signal(nix::sys::signal::Signal::SIGKILL);
+    running.wait();
+    eventually("the job is gone", || {
+        !std::path::Path::new(&format!("/proc/{root}")).exists()
+    });
+    assert_eq!(station.job("night")["state"], "ended");
+}

@@ -1,0 +1,7 @@
+//! The command, as its users meet it: real runs of the built binary.
+
+mod arguments;
+
+mod jobs;
+mod run;
+mod station;
