@@ -1,0 +1,347 @@
+/* Calls in progress: the main thread sits in one call from READY on. Timed
+ * calls must return after the time asked for, counted on the job's own
+ * CLOCK_MONOTONIC, without EINTR; calls without a time-out end when the thing
+ * they wait for happens after $WF_GO. */
+#include "guest.h"
+#include <linux/futex.h>
+#include <poll.h>
+#include <sys/epoll.h>
+#include <sys/select.h>
+#include <sys/timerfd.h>
+
+#define ASKED (1500 * MS)
+#define EARLY ((int64_t)(50 * MS))
+
+static int ends[2];
+static uint64_t began;
+static const struct timespec asked = {1, 500000000};
+
+static void open_pipe(void) { must("pipe", pipe(ends)); }
+
+static void start_clock(void) { began = now_ns(CLOCK_MONOTONIC); }
+
+static void came_back(const char *what, long result, long expected) {
+    int error = errno;
+    uint64_t took = now_ns(CLOCK_MONOTONIC) - began;
+    if (result != expected)
+        fail(what, "found %ld (%s), expected %ld", result, result < 0 ? strerror(error) : "no error",
+             expected);
+    expect_near(what, took, ASKED, EARLY, late_ns());
+}
+
+/* --- with a time-out --- */
+
+static void in_nanosleep(void) {
+    start_clock();
+    came_back("nanosleep", nanosleep(&asked, NULL), 0);
+}
+static void in_clock_nanosleep(void) {
+    start_clock();
+    came_back("clock_nanosleep", clock_nanosleep(CLOCK_MONOTONIC, 0, &asked, NULL), 0);
+}
+static void in_clock_nanosleep_boottime(void) {
+    start_clock();
+    came_back("clock_nanosleep", clock_nanosleep(CLOCK_BOOTTIME, 0, &asked, NULL), 0);
+}
+static void in_clock_nanosleep_absolute(void) {
+    start_clock();
+    uint64_t end = began + ASKED;
+    struct timespec at = {end / SECOND, end % SECOND};
+    came_back("clock_nanosleep", clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &at, NULL), 0);
+}
+static void in_poll(void) {
+    struct pollfd set = {.fd = ends[0], .events = POLLIN};
+    start_clock();
+    came_back("poll", poll(&set, 1, ASKED / MS), 0);
+}
+static void in_ppoll(void) {
+    struct pollfd set = {.fd = ends[0], .events = POLLIN};
+    sigset_t mask;
+    sigfillset(&mask);
+    start_clock();
+    came_back("ppoll", ppoll(&set, 1, &asked, &mask), 0);
+}
+static void in_select(void) {
+    fd_set set;
+    FD_ZERO(&set);
+    FD_SET(ends[0], &set);
+    struct timeval limit = {1, 500000};
+    start_clock();
+    came_back("select", select(ends[0] + 1, &set, NULL, NULL, &limit), 0);
+    expect("select: time that is left", limit.tv_sec * 1000000 + limit.tv_usec, 0);
+}
+static void in_pselect(void) {
+    fd_set set;
+    FD_ZERO(&set);
+    FD_SET(ends[0], &set);
+    sigset_t mask;
+    sigfillset(&mask);
+    start_clock();
+    came_back("pselect", pselect(ends[0] + 1, &set, NULL, NULL, &asked, &mask), 0);
+}
+static void in_futex(void) {
+    static uint32_t word = 7;
+    start_clock();
+    came_back("futex", syscall(SYS_futex, &word, FUTEX_WAIT_PRIVATE, 7, &asked, NULL, 0), -1);
+    expect("futex: errno", errno, ETIMEDOUT);
+}
+static void in_cond_timedwait(void) {
+    pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+    pthread_cond_t cond;
+    pthread_condattr_t attributes;
+    pthread_condattr_init(&attributes);
+    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+    pthread_cond_init(&cond, &attributes);
+    pthread_mutex_lock(&mutex);
+    start_clock();
+    uint64_t end = began + ASKED;
+    struct timespec at = {end / SECOND, end % SECOND};
+    int result = pthread_cond_timedwait(&cond, &mutex, &at);
+    came_back("pthread_cond_timedwait", result, ETIMEDOUT);
+}
+static int watch_pipe(void) {
+    int epoll = must("epoll_create1", epoll_create1(EPOLL_CLOEXEC));
+    struct epoll_event event = {.events = EPOLLIN, .data.u64 = 77};
+    must("epoll_ctl", epoll_ctl(epoll, EPOLL_CTL_ADD, ends[0], &event));
+    return epoll;
+}
+static void in_epoll_wait(void) {
+    struct epoll_event event;
+    int epoll = watch_pipe();
+    start_clock();
+    came_back("epoll_wait", epoll_wait(epoll, &event, 1, ASKED / MS), 0);
+}
+static void in_epoll_pwait(void) {
+    struct epoll_event event;
+    int epoll = watch_pipe();
+    sigset_t mask;
+    sigfillset(&mask);
+    start_clock();
+    came_back("epoll_pwait", epoll_pwait(epoll, &event, 1, ASKED / MS, &mask), 0);
+}
+static void in_epoll_pwait2(void) {
+    struct epoll_event event;
+    int epoll = watch_pipe();
+    start_clock();
+    came_back("epoll_pwait2", syscall(SYS_epoll_pwait2, epoll, &event, 1, &asked, NULL, 0), 0);
+}
+static void in_sigtimedwait(void) {
+    sigset_t set;
+    sigemptyset(&set);
+    sigaddset(&set, SIGUSR1);
+    sigprocmask(SIG_BLOCK, &set, NULL);
+    start_clock();
+    came_back("sigtimedwait", sigtimedwait(&set, NULL, &asked), -1);
+    expect("sigtimedwait: errno", errno, EAGAIN);
+}
+
+/* --- without a time-out: something happens after $WF_GO --- */
+
+static pid_t main_thread;
+static void *write_on_go(void *unused) {
+    wait_for_go();
+    sleep_ms(20);
+    expect("write", write(ends[1], "x", 1), 1);
+    return unused;
+}
+static void *signal_on_go(void *unused) {
+    wait_for_go();
+    sleep_ms(20);
+    must("tgkill", syscall(SYS_tgkill, getpid(), main_thread, SIGUSR1));
+    return unused;
+}
+static uint32_t wake_word;
+static void *wake_on_go(void *unused) {
+    wait_for_go();
+    sleep_ms(20);
+    __atomic_store_n(&wake_word, 1, __ATOMIC_SEQ_CST);
+    must("futex wake", syscall(SYS_futex, &wake_word, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0));
+    return unused;
+}
+static void beside(void *(*body)(void *)) {
+    pthread_t thread;
+    sigset_t every, old;
+    main_thread = gettid();
+    sigfillset(&every);
+    pthread_sigmask(SIG_SETMASK, &every, &old);
+    expect("pthread_create", pthread_create(&thread, NULL, body, NULL), 0);
+    pthread_sigmask(SIG_SETMASK, &old, NULL);
+}
+static void pipe_written_on_go(void) {
+    open_pipe();
+    beside(write_on_go);
+}
+static void in_read(void) {
+    char byte = 0;
+    expect("read", read(ends[0], &byte, 1), 1);
+    expect("what was read", byte, 'x');
+    expect_true("read ended not before $WF_GO", go());
+}
+static void in_poll_for_ever(void) {
+    struct pollfd set = {.fd = ends[0], .events = POLLIN};
+    expect("poll", poll(&set, 1, -1), 1);
+    expect_true("poll ended not before $WF_GO", go());
+}
+static void in_epoll_for_ever(void) {
+    struct epoll_event event = {0};
+    int epoll = watch_pipe();
+    expect("epoll_wait", must("epoll_wait", epoll_wait(epoll, &event, 1, -1)), 1);
+    expect("its data", event.data.u64, 77);
+    expect_true("epoll_wait ended not before $WF_GO", go());
+}
+static void in_futex_for_ever(void) {
+    long result = syscall(SYS_futex, &wake_word, FUTEX_WAIT_PRIVATE, 0, NULL, NULL, 0);
+    if (result != 0)
+        fail("futex", "found %s, expected to be woken", strerror(errno));
+    expect("the word", wake_word, 1);
+}
+static void woken_on_go(void) { beside(wake_on_go); }
+
+static void block_usr1(void) {
+    sigset_t set;
+    sigemptyset(&set);
+    sigaddset(&set, SIGUSR1);
+    sigprocmask(SIG_BLOCK, &set, NULL);
+    beside(signal_on_go);
+}
+static void in_sigwaitinfo(void) {
+    sigset_t set;
+    siginfo_t info;
+    sigemptyset(&set);
+    sigaddset(&set, SIGUSR1);
+    expect("sigwaitinfo", must("sigwaitinfo", sigwaitinfo(&set, &info)), SIGUSR1);
+    expect("its si_code", (int64_t)info.si_code, (int64_t)SI_USER);
+    expect_true("sigwaitinfo ended not before $WF_GO", go());
+}
+
+static volatile int handled;
+static void count(int signal) { handled += signal == SIGUSR1; }
+static void handle_usr1(void) {
+    struct sigaction action = {.sa_handler = count};
+    sigaction(SIGUSR1, &action, NULL);
+    block_usr1();
+}
+static void in_sigsuspend(void) {
+    sigset_t none, now;
+    sigemptyset(&none);
+    expect("sigsuspend", sigsuspend(&none), -1);
+    expect("sigsuspend: errno", errno, EINTR);
+    expect("signals handled", handled, 1);
+    sigprocmask(SIG_BLOCK, NULL, &now);
+    expect_true("SIGUSR1 blocked again after sigsuspend", sigismember(&now, SIGUSR1));
+    expect_true("sigsuspend ended not before $WF_GO", go());
+}
+static void unblocked_usr1(void) {
+    struct sigaction action = {.sa_handler = count};
+    sigaction(SIGUSR1, &action, NULL);
+    beside(signal_on_go);
+}
+static void in_pause(void) {
+    expect("pause", pause(), -1);
+    expect("pause: errno", errno, EINTR);
+    expect("signals handled", handled, 1);
+    expect_true("pause ended not before $WF_GO", go());
+}
+/* A signal that a handler takes must still interrupt a sleep as the kernel does. */
+static void in_interrupted_sleep(void) {
+    struct timespec asked_long = {600, 0}, left = {0, 0};
+    expect("nanosleep", nanosleep(&asked_long, &left), -1);
+    expect("nanosleep: errno", errno, EINTR);
+    expect("signals handled", handled, 1);
+    expect_true("time left is plausible", left.tv_sec > 500 && left.tv_sec < 600);
+}
+
+static pid_t child;
+static void *finish_on_go(void *unused) {
+    wait_for_go();
+    sleep_ms(20);
+    return unused;
+}
+static pthread_t other;
+static void thread_until_go(void) {
+    expect("pthread_create", pthread_create(&other, NULL, finish_on_go, &child), 0);
+}
+static void in_join(void) {
+    void *result = NULL;
+    expect("pthread_join", pthread_join(other, &result), 0);
+    expect("its result", (uintptr_t)result, (uintptr_t)&child);
+    expect_true("pthread_join ended not before $WF_GO", go());
+}
+
+static void child_until_go(void) {
+    child = must("fork", fork());
+    if (child == 0) {
+        wait_for_go();
+        sleep_ms(20);
+        _exit(42);
+    }
+}
+static void in_wait4(void) {
+    int status = 0;
+    expect("wait4", must("wait4", wait4(child, &status, 0, NULL)), child);
+    expect("its status", status, 42 << 8);
+    expect_true("wait4 ended not before $WF_GO", go());
+}
+
+static void *read_on_go(void *unused) {
+    char bytes[65536];
+    wait_for_go();
+    sleep_ms(20);
+    for (size_t left = 100000; left > 0;) {
+        ssize_t n = must("read", read(ends[0], bytes, sizeof bytes));
+        left -= n;
+    }
+    return unused;
+}
+static void pipe_read_on_go(void) {
+    open_pipe();
+    must("F_SETPIPE_SZ", fcntl(ends[1], F_SETPIPE_SZ, 65536));
+    beside(read_on_go);
+}
+/* The pipe is full: part of the bytes is written before the checkpoint. */
+static void in_write(void) {
+    static char bytes[100000];
+    expect("write", must("write", write(ends[1], bytes, sizeof bytes)), sizeof bytes);
+    expect_true("write ended not before $WF_GO", go());
+}
+
+static void in_timerfd_read(void) {
+    int fd = must("timerfd_create", timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC));
+    struct itimerspec spec = {.it_value = asked};
+    uint64_t ticks = 0;
+    start_clock();
+    must("timerfd_settime", timerfd_settime(fd, 0, &spec, NULL));
+    long got = read(fd, &ticks, sizeof ticks);
+    came_back("read of a timerfd", got, sizeof ticks);
+    expect("ticks", ticks, 1);
+}
+
+static const struct guest guests[] = {
+    {"nanosleep", NULL, NULL, in_nanosleep},
+    {"clock_nanosleep", NULL, NULL, in_clock_nanosleep},
+    {"clock_nanosleep_boottime", NULL, NULL, in_clock_nanosleep_boottime},
+    {"clock_nanosleep_absolute", NULL, NULL, in_clock_nanosleep_absolute},
+    {"poll", open_pipe, NULL, in_poll},
+    {"ppoll", open_pipe, NULL, in_ppoll},
+    {"select", open_pipe, NULL, in_select},
+    {"pselect", open_pipe, NULL, in_pselect},
+    {"futex", NULL, NULL, in_futex},
+    {"cond_timedwait", NULL, NULL, in_cond_timedwait},
+    {"epoll_wait", open_pipe, NULL, in_epoll_wait},
+    {"epoll_pwait", open_pipe, NULL, in_epoll_pwait},
+    {"epoll_pwait2", open_pipe, NULL, in_epoll_pwait2},
+    {"sigtimedwait", NULL, NULL, in_sigtimedwait},
+    {"read", pipe_written_on_go, NULL, in_read},
+    {"write", pipe_read_on_go, NULL, in_write},
+    {"poll_for_ever", pipe_written_on_go, NULL, in_poll_for_ever},
+    {"epoll_for_ever", pipe_written_on_go, NULL, in_epoll_for_ever},
+    {"futex_for_ever", woken_on_go, NULL, in_futex_for_ever},
+    {"sigwaitinfo", block_usr1, NULL, in_sigwaitinfo},
+    {"sigsuspend", handle_usr1, NULL, in_sigsuspend},
+    {"pause", unblocked_usr1, NULL, in_pause},
+    {"interrupted_sleep", unblocked_usr1, NULL, in_interrupted_sleep},
+    {"join", thread_until_go, NULL, in_join},
+    {"wait4", child_until_go, NULL, in_wait4},
+    {"timerfd_read", NULL, NULL, in_timerfd_read},
+};
+GUEST_MAIN(guests)

@@ -1,0 +1,224 @@
+/* Processor state: every register holds a known value through a spin loop. */
+#include "guest.h"
+#include <asm/prctl.h>
+#include <cpuid.h>
+
+#define USED __attribute__((used, visibility("hidden"), aligned(64)))
+
+USED volatile uint32_t stop_spinning;
+USED uint64_t wanted_gpr[16], found_gpr[16];
+USED uint64_t found_flags;
+USED uint8_t wanted_vector[32][64], found_vector[32][64];
+USED uint64_t wanted_mask[8], found_mask[8];
+USED double wanted_x87[8];
+USED long double found_x87[8];
+USED uint16_t wanted_control, found_control;
+USED uint32_t wanted_mxcsr, found_mxcsr;
+
+void spin_general(void);
+void spin_x87(void);
+void spin_sse(void);
+void spin_avx(void);
+void spin_avx512(void);
+
+#define SPIN "1: cmpl $0, stop_spinning(%rip)\n je 1b\n"
+#define FUNCTION(name, body) asm(".text\n.type " #name ",@function\n" #name ":\n" body "ret\n");
+#define LOAD_GPR(reg, i) "mov wanted_gpr+8*" #i "(%rip), %" #reg "\n"
+#define SAVE_GPR(reg, i) "mov %" #reg ", found_gpr+8*" #i "(%rip)\n"
+#define EACH_GPR(X) \
+    X(rax, 0) X(rbx, 1) X(rcx, 2) X(rdx, 3) X(rsi, 4) X(rdi, 5) X(rbp, 6) X(r8, 7) X(r9, 8) \
+    X(r10, 9) X(r11, 10) X(r12, 11) X(r13, 12) X(r14, 13) X(r15, 14)
+
+/* rsp is checked by getting back to the caller; DF and ID stand for the flags. */
+FUNCTION(spin_general,
+    "push %rbx\n push %rbp\n push %r12\n push %r13\n push %r14\n push %r15\n"
+    "pushfq\n orq $0x200400, (%rsp)\n popfq\n"
+    EACH_GPR(LOAD_GPR) SPIN EACH_GPR(SAVE_GPR)
+    "pushfq\n pop found_flags(%rip)\n cld\n"
+    "pop %r15\n pop %r14\n pop %r13\n pop %r12\n pop %rbp\n pop %rbx\n")
+
+#define LOAD_X87(i) "fldl wanted_x87+8*" #i "(%rip)\n"
+#define SAVE_X87(i) "fstpt found_x87+16*" #i "(%rip)\n"
+FUNCTION(spin_x87,
+    "fninit\n fldcw wanted_control(%rip)\n"
+    LOAD_X87(7) LOAD_X87(6) LOAD_X87(5) LOAD_X87(4) LOAD_X87(3) LOAD_X87(2) LOAD_X87(1) LOAD_X87(0)
+    SPIN "fnstcw found_control(%rip)\n"
+    SAVE_X87(0) SAVE_X87(1) SAVE_X87(2) SAVE_X87(3) SAVE_X87(4) SAVE_X87(5) SAVE_X87(6) SAVE_X87(7)
+    "fninit\n")
+
+#define EACH_8(X) X(0) X(1) X(2) X(3) X(4) X(5) X(6) X(7)
+#define EACH_16(X) EACH_8(X) X(8) X(9) X(10) X(11) X(12) X(13) X(14) X(15)
+#define EACH_32(X) \
+    EACH_16(X) X(16) X(17) X(18) X(19) X(20) X(21) X(22) X(23) X(24) X(25) X(26) X(27) X(28) X(29) \
+    X(30) X(31)
+#define LOAD_X(i) "movups wanted_vector+64*" #i "(%rip), %xmm" #i "\n"
+#define SAVE_X(i) "movups %xmm" #i ", found_vector+64*" #i "(%rip)\n"
+#define LOAD_Y(i) "vmovups wanted_vector+64*" #i "(%rip), %ymm" #i "\n"
+#define SAVE_Y(i) "vmovups %ymm" #i ", found_vector+64*" #i "(%rip)\n"
+#define LOAD_Z(i) "vmovups wanted_vector+64*" #i "(%rip), %zmm" #i "\n"
+#define SAVE_Z(i) "vmovups %zmm" #i ", found_vector+64*" #i "(%rip)\n"
+#define LOAD_K(i) "kmovq wanted_mask+8*" #i "(%rip), %k" #i "\n"
+#define SAVE_K(i) "kmovq %k" #i ", found_mask+8*" #i "(%rip)\n"
+
+USED uint32_t usual_mxcsr = 0x1f80;
+FUNCTION(spin_sse,
+    "ldmxcsr wanted_mxcsr(%rip)\n" EACH_16(LOAD_X) SPIN EACH_16(SAVE_X)
+    "stmxcsr found_mxcsr(%rip)\n ldmxcsr usual_mxcsr(%rip)\n")
+FUNCTION(spin_avx, EACH_16(LOAD_Y) SPIN EACH_16(SAVE_Y) "vzeroupper\n")
+FUNCTION(spin_avx512,
+    EACH_32(LOAD_Z) EACH_8(LOAD_K) SPIN EACH_32(SAVE_Z) EACH_8(SAVE_K) "vzeroupper\n")
+
+static void *stop_on_go(void *unused) {
+    wait_for_go();
+    stop_spinning = 1;
+    return unused;
+}
+
+static void make_values(void) {
+    fill_pattern(wanted_gpr, sizeof wanted_gpr, 11);
+    fill_pattern(wanted_vector, sizeof wanted_vector, 12);
+    fill_pattern(wanted_mask, sizeof wanted_mask, 13);
+    for (int i = 0; i < 8; i++)
+        wanted_x87[i] = 1.0 / (i + 3);
+    wanted_control = 0x0c7f; /* single precision, rounding toward zero */
+    wanted_mxcsr = 0xff80;   /* rounding toward zero, flush to zero, all masked */
+    static pthread_t stopper;
+    sigset_t every, old;
+    sigfillset(&every);
+    pthread_sigmask(SIG_SETMASK, &every, &old);
+    expect("pthread_create", pthread_create(&stopper, NULL, stop_on_go, NULL), 0);
+    pthread_sigmask(SIG_SETMASK, &old, NULL);
+}
+
+static void check_general(void) {
+    static const char *names[] = {"rax", "rbx", "rcx", "rdx", "rsi", "rdi", "rbp", "r8",
+                                  "r9",  "r10", "r11", "r12", "r13", "r14", "r15"};
+    for (int i = 0; i < 15; i++)
+        expect(names[i], found_gpr[i], wanted_gpr[i]);
+    expect("rflags DF and ID", found_flags & 0x200400, 0x200400);
+}
+
+static void check_x87(void) {
+    for (int i = 0; i < 8; i++)
+        expect_true("x87 register", found_x87[i] == (long double)wanted_x87[i]);
+    expect("x87 control word", found_control, wanted_control);
+}
+
+static void check_vectors(int count, int bytes) {
+    char what[32];
+    for (int i = 0; i < count; i++) {
+        snprintf(what, sizeof what, "vector register %d", i);
+        expect_bytes(what, found_vector[i], wanted_vector[i], bytes);
+    }
+}
+
+static void check_sse(void) {
+    check_vectors(16, 16);
+    expect("mxcsr", found_mxcsr & ~0x3fu, wanted_mxcsr);
+}
+static void check_avx(void) { check_vectors(16, 32); }
+static void check_avx512(void) {
+    check_vectors(32, 64);
+    for (int i = 0; i < 8; i++)
+        expect("mask register", found_mask[i], wanted_mask[i]);
+}
+
+static void need_avx(void) {
+    if (!__builtin_cpu_supports("avx"))
+        skip("this CPU has no AVX");
+    make_values();
+}
+static void need_avx512(void) {
+    if (!__builtin_cpu_supports("avx512f") || !__builtin_cpu_supports("avx512bw"))
+        skip("this CPU has no AVX-512 (F, BW)");
+    make_values();
+}
+
+/* --- bases of fs and gs --- */
+
+static __thread uint64_t thread_local_value;
+static uint64_t gs_area[8], fs_base_before;
+static uint64_t base_of(int which) {
+    uint64_t base = 0;
+    must("arch_prctl", syscall(SYS_arch_prctl, which, &base));
+    return base;
+}
+static void set_bases(void) {
+    thread_local_value = 0x7e57;
+    gs_area[3] = 0xcafe;
+    must("ARCH_SET_GS", syscall(SYS_arch_prctl, ARCH_SET_GS, gs_area));
+    fs_base_before = base_of(ARCH_GET_FS);
+}
+static void check_bases(void) {
+    uint64_t through_gs;
+    asm volatile("mov %%gs:24, %0" : "=r"(through_gs));
+    expect("value through gs", through_gs, 0xcafe);
+    expect("gs base", base_of(ARCH_GET_GS), (uintptr_t)gs_area);
+    expect("fs base", base_of(ARCH_GET_FS), fs_base_before);
+    expect("thread-local variable", thread_local_value, 0x7e57);
+}
+
+/* --- AMX tiles --- */
+
+#define XFEATURE_XTILEDATA 18
+static uint8_t tile_wanted[16][64], tile_found[16][64];
+struct tile_config {
+    uint8_t palette, start_row, reserved[14];
+    uint16_t columns[16];
+    uint8_t rows[16];
+} __attribute__((packed, aligned(64)));
+
+static void need_amx(void) {
+    unsigned a, b, c, d;
+    if (!__get_cpuid_count(7, 0, &a, &b, &c, &d) || !(d & (1 << 24)))
+        skip("this CPU has no AMX");
+    if (syscall(SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA) != 0)
+        skip("no permission for AMX tiles: %s", strerror(errno));
+    make_values();
+    fill_pattern(tile_wanted, sizeof tile_wanted, 14);
+}
+static void __attribute__((target("amx-tile"))) spin_amx(void) {
+    static struct tile_config config = {.palette = 1, .columns = {64, 64}, .rows = {16, 16}};
+    asm volatile("ldtilecfg %0" ::"m"(config));
+    asm volatile("tileloadd (%0,%1,1), %%tmm0" ::"r"(tile_wanted), "r"(64l));
+    asm volatile("tileloadd (%0,%1,1), %%tmm1" ::"r"(tile_wanted), "r"(64l));
+    while (!stop_spinning)
+        ;
+    asm volatile("tilestored %%tmm1, (%0,%1,1)" ::"r"(tile_found), "r"(64l) : "memory");
+    asm volatile("tilerelease");
+}
+static void check_amx(void) {
+    expect_bytes("tile tmm1", tile_found, tile_wanted, sizeof tile_wanted);
+}
+
+/* --- protection keys --- */
+
+static int key;
+static char *keyed_page;
+static void use_key(void) {
+    key = pkey_alloc(0, PKEY_DISABLE_WRITE);
+    if (key < 0)
+        skip("no protection keys on this CPU or kernel: %s", strerror(errno));
+    keyed_page = must_map("mmap", mmap(NULL, 4096, PROT_READ | PROT_WRITE,
+                                       MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+    must("pkey_mprotect", pkey_mprotect(keyed_page, 4096, PROT_READ | PROT_WRITE, key));
+}
+static void check_key(void) {
+    expect("rights of the key", pkey_get(key), PKEY_DISABLE_WRITE);
+    expect("read(2) into the page", syscall(SYS_pread64, open("/proc/self/stat", O_RDONLY), keyed_page, 1, 0), -1);
+    expect("its errno", errno, EFAULT);
+    pkey_set(key, 0);
+    keyed_page[0] = 1;
+}
+
+static const struct guest guests[] = {
+    {"general", make_values, check_general, spin_general},
+    {"x87", make_values, check_x87, spin_x87},
+    {"sse", make_values, check_sse, spin_sse},
+    {"avx", need_avx, check_avx, spin_avx},
+    {"avx512", need_avx512, check_avx512, spin_avx512},
+    {"amx", need_amx, check_amx, spin_amx},
+    {"bases", set_bases, check_bases, NULL},
+    {"pkru", use_key, check_key, NULL},
+};
+GUEST_MAIN(guests)

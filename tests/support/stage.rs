@@ -1,0 +1,169 @@
+//! Where test programs are built, and where each job keeps its files.
+//!
+//! The ordinary user must be able to reach it, so it lies in `target/` only if
+//! all directories above are open to everybody, else in `/var/tmp`.
+
+use std::fs;
+use std::io::Write;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+
+/// The repository.
+pub fn repository() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// `target/`, from the directory that cargo gives to tests.
+fn target() -> PathBuf {
+    let tmp = Path::new(env!("CARGO_TARGET_TMPDIR"));
+    tmp.parent().unwrap_or(tmp).to_path_buf()
+}
+
+fn open_to_all(path: &Path) -> bool {
+    path.ancestors().all(|dir| {
+        dir.as_os_str().is_empty()
+            || fs::metadata(dir).is_ok_and(|found| found.permissions().mode() & 0o005 == 0o005)
+    })
+}
+
+/// The stage's directory.
+pub fn dir() -> &'static Path {
+    static DIR: OnceLock<PathBuf> = OnceLock::new();
+    DIR.get_or_init(|| {
+        let uid = nix::unistd::geteuid();
+        let dir = if open_to_all(&target()) {
+            target().join("guests")
+        } else {
+            PathBuf::from(format!("/var/tmp/wayfarer-tests-{uid}"))
+        };
+        fs::create_dir_all(&dir).expect("make the stage");
+        fs::set_permissions(&dir, fs::Permissions::from_mode(0o755)).expect("open the stage");
+        dir
+    })
+}
+
+/// A new directory for one job, owned by `user`; everybody may enter it.
+pub fn job_dir(label: &str, user: super::user::User) -> PathBuf {
+    let jobs = dir().join("jobs");
+    fs::create_dir_all(&jobs).expect("make the directory of jobs");
+    let dir = tempfile::Builder::new()
+        .prefix(&format!("{label}-"))
+        .tempdir_in(jobs)
+        .expect("make a directory for the job")
+        .keep();
+    fs::set_permissions(&dir, fs::Permissions::from_mode(0o755)).expect("open the job's directory");
+    user.own(&dir);
+    dir
+}
+
+/// Keeps what a failed job left, with its log; says where.
+pub fn keep_artefacts(job: &Path, log: &str) -> PathBuf {
+    let kept = target().join("test-artefacts");
+    let name = job.file_name().unwrap_or_default();
+    let place = kept.join(name);
+    let _ = fs::create_dir_all(&kept);
+    let _ = fs::remove_dir_all(&place);
+    let moved = Command::new("cp").arg("-a").arg(job).arg(&place).status();
+    let place = if moved.is_ok_and(|status| status.success()) {
+        let _ = fs::remove_dir_all(job);
+        place
+    } else {
+        job.to_path_buf()
+    };
+    let _ = fs::write(place.join("log"), log);
+    place
+}
+
+/// Prints and counts something that was not tested here.
+pub fn note_skip(what: &str, reason: &str) {
+    eprintln!("SKIP {what}: {reason}");
+    let file = fs::OpenOptions::new()
+        .append(true)
+        .create(true)
+        .open(target().join("test-skips.log"));
+    if let Ok(mut file) = file {
+        let _ = writeln!(file, "{what}: {reason}");
+    }
+}
+
+/// The command under test, where every user can execute it.
+pub fn wayfarer() -> PathBuf {
+    let built = Path::new(env!("CARGO_BIN_EXE_wayfarer"));
+    if open_to_all(built.parent().unwrap_or(built)) {
+        return built.to_path_buf();
+    }
+    let staged = dir().join("wayfarer");
+    build_if_older(&staged, &[built.to_path_buf()], |beside| {
+        let mut command = Command::new("cp");
+        command.arg(built).arg(beside);
+        command
+    })
+    .expect("copy the command to the stage");
+    staged
+}
+
+/// Makes `product` with the command that `recipe` gives, unless it is newer than `sources`.
+///
+/// # Errors
+/// What the command said, or that it is not there.
+pub fn build_if_older(
+    product: &Path,
+    sources: &[PathBuf],
+    recipe: impl FnOnce(&Path) -> Command,
+) -> Result<(), String> {
+    let lock_path = product.with_extension("lock");
+    let lock = fs::File::create(&lock_path).map_err(|error| format!("{lock_path:?}: {error}"))?;
+    let _held = nix::fcntl::Flock::lock(lock, nix::fcntl::FlockArg::LockExclusive)
+        .map_err(|(_, error)| format!("{lock_path:?}: {error}"))?;
+    let modified = |path: &Path| fs::metadata(path).and_then(|found| found.modified());
+    if let Ok(made) = modified(product)
+        && sources.iter().all(|source| modified(source).is_ok_and(|changed| changed < made))
+    {
+        return Ok(());
+    }
+    let beside = product.with_extension("new");
+    let mut command = recipe(&beside);
+    let output = command.output().map_err(|error| format!("{command:?}: {error}"))?;
+    if !output.status.success() {
+        let said = String::from_utf8_lossy(&output.stderr);
+        return Err(format!("{command:?}: {}\n{said}", output.status));
+    }
+    fs::rename(&beside, product).map_err(|error| format!("{product:?}: {error}"))
+}
+
+/// How a C guest is linked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Linking {
+    /// Against the system's glibc.
+    Dynamic,
+    /// glibc inside.
+    Static,
+    /// musl inside.
+    Musl,
+}
+
+/// The C guest `tests/guests/NAME.c`, built.
+///
+/// # Errors
+/// Why it cannot be built here.
+pub fn c_guest(name: &str, linking: Linking) -> Result<PathBuf, String> {
+    let (compiler, suffix, link) = match linking {
+        Linking::Dynamic => ("gcc", "", None),
+        Linking::Static => ("gcc", "-static", Some("-static")),
+        Linking::Musl => ("musl-gcc", "-musl", Some("-static")),
+    };
+    let folder = repository().join("tests/guests");
+    let source = folder.join(format!("{name}.c"));
+    let shared = folder.join("guest.c");
+    let product = dir().join(format!("{name}{suffix}"));
+    let sources = [source.clone(), shared.clone(), folder.join("guest.h")];
+    build_if_older(&product, &sources, |beside| {
+        let mut command = Command::new(compiler);
+        command.args(["-O1", "-g", "-Wall", "-Wextra", "-pthread"]).args(link);
+        command.arg(&shared).arg(&source).arg("-o").arg(beside).arg("-lrt");
+        command
+    })?;
+    Ok(product)
+}
