@@ -31,7 +31,11 @@ impl Host {
             command.arg(&source).arg("-o").arg(beside);
             command
         })?;
-        Ok(Host { tool, proc_mounted: true, files: vec![] })
+        Ok(Host {
+            tool,
+            proc_mounted: true,
+            files: vec![],
+        })
     }
 
     /// Without /proc, too.

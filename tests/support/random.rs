@@ -10,7 +10,9 @@ pub struct Random {
 
 /// The seed of this run.
 pub fn seed() -> u64 {
-    let asked = std::env::var("WF_SEED").ok().and_then(|text| text.parse().ok());
+    let asked = std::env::var("WF_SEED")
+        .ok()
+        .and_then(|text| text.parse().ok());
     asked.unwrap_or_else(|| {
         let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
         now.map_or(1, |now| u64::from(now.subsec_nanos()) ^ now.as_secs())
@@ -20,9 +22,11 @@ pub fn seed() -> u64 {
 impl Random {
     /// A sequence that depends on the seed and on the name of who asks.
     pub fn new(seed: u64, name: &str) -> Self {
-        let mixed = name.bytes().fold(seed ^ 0x9e37_79b9_7f4a_7c15, |sum, byte| {
-            (sum ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
-        });
+        let mixed = name
+            .bytes()
+            .fold(seed ^ 0x9e37_79b9_7f4a_7c15, |sum, byte| {
+                (sum ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+            });
         Random { state: mixed | 1 }
     }
 

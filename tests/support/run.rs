@@ -87,11 +87,19 @@ impl Run {
         user.apply(&mut command);
         command.process_group(0);
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
-        let mut child = command.spawn().map_err(|error| format!("{label}: {command:?}: {error}"))?;
+        let mut child = command
+            .spawn()
+            .map_err(|error| format!("{label}: {command:?}: {error}"))?;
         let out = child.stdout.take().map(Stream::collect).unwrap_or_default();
         let err = child.stderr.take().map(Stream::collect).unwrap_or_default();
         let label = label.to_owned();
-        Ok(Run { child, label, out, err, ended: None })
+        Ok(Run {
+            child,
+            label,
+            out,
+            err,
+            ended: None,
+        })
     }
 
     /// Its process id.
@@ -131,7 +139,10 @@ impl Run {
         match found {
             Some(true) => Ok(()),
             Some(false) => Err(format!("{}: ended before it said {line}", self.label)),
-            None => Err(format!("{}: did not say {line} within {deadline:?}", self.label)),
+            None => Err(format!(
+                "{}: did not say {line} within {deadline:?}",
+                self.label
+            )),
         }
     }
 
@@ -149,8 +160,13 @@ impl Run {
     /// Everything known about it, for a log.
     pub fn describe(&self) -> String {
         let (out, err) = (self.out.text(), self.err.text());
-        let how = self.ended.map_or("running".into(), |status| status.to_string());
-        format!("--- {} ({how})\nstdout:\n{out}\nstderr:\n{err}\n", self.label)
+        let how = self
+            .ended
+            .map_or("running".into(), |status| status.to_string());
+        format!(
+            "--- {} ({how})\nstdout:\n{out}\nstderr:\n{err}\n",
+            self.label
+        )
     }
 }
 
@@ -174,17 +190,26 @@ pub fn finish(
     deadline: Duration,
 ) -> Result<(ExitStatus, Run), String> {
     let mut run = Run::start(label, command, user)?;
-    let status = run.wait(deadline).map_err(|error| format!("{error}\n{}", run.describe()))?;
+    let status = run
+        .wait(deadline)
+        .map_err(|error| format!("{error}\n{}", run.describe()))?;
     Ok((status, run))
 }
 
 /// Processes whose environment holds this `NAME=value`, wherever they have moved.
 pub fn marked(mark: &str) -> Vec<i32> {
-    let Ok(entries) = fs::read_dir("/proc") else { return vec![] };
-    let pids = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    let Ok(entries) = fs::read_dir("/proc") else {
+        return vec![];
+    };
+    let pids = entries
+        .flatten()
+        .filter_map(|entry| entry.file_name().to_str()?.parse().ok());
     pids.filter(|pid: &i32| {
         let environ = fs::read(Path::new("/proc").join(pid.to_string()).join("environ"));
-        environ.is_ok_and(|text| text.split(|byte| *byte == 0).any(|one| one == mark.as_bytes()))
+        environ.is_ok_and(|text| {
+            text.split(|byte| *byte == 0)
+                .any(|one| one == mark.as_bytes())
+        })
     })
     .collect()
 }
@@ -193,16 +218,25 @@ pub fn marked(mark: &str) -> Vec<i32> {
 pub fn autopsy(pids: &[i32]) -> String {
     let mut text = String::new();
     for pid in pids {
-        let tasks = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+        let tasks = fs::read_dir(format!("/proc/{pid}/task"))
+            .into_iter()
+            .flatten()
+            .flatten();
         for task in tasks {
-            text.push_str(&format!("process {pid} thread {}\n", task.file_name().to_string_lossy()));
+            text.push_str(&format!(
+                "process {pid} thread {}\n",
+                task.file_name().to_string_lossy()
+            ));
             for file in ["comm", "wchan", "syscall", "stack"] {
                 let found = fs::read_to_string(task.path().join(file)).unwrap_or_default();
                 text.push_str(&format!("  {file}: {}\n", found.trim()));
             }
             let status = fs::read_to_string(task.path().join("status")).unwrap_or_default();
             let wanted = ["State", "TracerPid", "NSpid", "SigPnd", "ShdPnd", "SigBlk"];
-            for line in status.lines().filter(|line| wanted.iter().any(|key| line.starts_with(key))) {
+            for line in status
+                .lines()
+                .filter(|line| wanted.iter().any(|key| line.starts_with(key)))
+            {
                 text.push_str(&format!("  {line}\n"));
             }
         }
@@ -228,7 +262,10 @@ pub fn end_marked(mark: &str) {
 /// A command with nothing of our environment but the search path.
 pub fn clean_command(program: impl AsRef<OsStr>) -> Command {
     let mut command = Command::new(program);
-    command.env_clear().env("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin");
+    command.env_clear().env(
+        "PATH",
+        "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+    );
     command.env("LANG", "C.UTF-8");
     command
 }

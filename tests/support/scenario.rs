@@ -150,7 +150,10 @@ impl<'a> Job<'a> {
     pub fn new(guest: &'a Guest, variant: Variant, seed: u64) -> Self {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        let label = format!("{}-{:?}-{:?}-{}", guest.label, variant.mode, variant.user, variant.threads);
+        let label = format!(
+            "{}-{:?}-{:?}-{}",
+            guest.label, variant.mode, variant.user, variant.threads
+        );
         let dir = stage::job_dir(&label, variant.user);
         for sub in ["data", "state"] {
             fs::create_dir(dir.join(sub)).expect("make the job's directories");
@@ -158,7 +161,15 @@ impl<'a> Job<'a> {
         }
         let random = Random::new(seed, &label);
         let mark = format!("WF_TEST={}-{number}", std::process::id());
-        Job { guest, variant, dir, mark, random, runs: vec![], images: 0 }
+        Job {
+            guest,
+            variant,
+            dir,
+            mark,
+            random,
+            runs: vec![],
+            images: 0,
+        }
     }
 
     fn marked_command(&self, program: &Path) -> Command {
@@ -173,7 +184,10 @@ impl<'a> Job<'a> {
     /// `wayfarer --dir ... ARGUMENTS`.
     pub fn wayfarer(&self, arguments: &[&str]) -> Command {
         let mut command = self.marked_command(&stage::wayfarer());
-        command.arg("--dir").arg(self.dir.join("state")).args(arguments);
+        command
+            .arg("--dir")
+            .arg(self.dir.join("state"))
+            .args(arguments);
         command
     }
 
@@ -203,7 +217,11 @@ impl<'a> Job<'a> {
         let mut run = Run::start("the guest", command, self.variant.user)?;
         let ready = run.wait_line("READY", STEP);
         let code = run.ended().and_then(|status| status.code());
-        let skipped = run.out.text().lines().find_map(|line| line.strip_prefix("SKIP: ").map(String::from));
+        let skipped = run
+            .out
+            .text()
+            .lines()
+            .find_map(|line| line.strip_prefix("SKIP: ").map(String::from));
         self.runs.push(run);
         match (ready, code, skipped) {
             (Err(_), Some(SKIPPED), Some(reason)) => Ok(Verdict::Skipped(reason)),
@@ -261,16 +279,26 @@ impl<'a> Job<'a> {
     /// # Errors
     /// It has not, or processes of it are left.
     pub fn wait_killed(&mut self) -> Result<(), String> {
-        let starter = self.runs.iter_mut().rev().find(|run| run.label.starts_with("the guest"));
+        let starter = self
+            .runs
+            .iter_mut()
+            .rev()
+            .find(|run| run.label.starts_with("the guest"));
         let run = starter.ok_or("nothing was started")?;
         let status = run.wait(STEP)?;
         if status.success() {
-            return Err(format!("{}: found a clean end, expected death after --then kill", run.label));
+            return Err(format!(
+                "{}: found a clean end, expected death after --then kill",
+                run.label
+            ));
         }
         let mark = self.mark.clone();
         match run::poll(STEP, || run::marked(&mark).is_empty().then_some(())) {
             Some(()) => Ok(()),
-            None => Err(format!("still there after --then kill: {:?}", run::marked(&mark))),
+            None => Err(format!(
+                "still there after --then kill: {:?}",
+                run::marked(&mark)
+            )),
         }
     }
 
@@ -296,7 +324,8 @@ impl<'a> Job<'a> {
             }
         };
         let label = format!("the guest, restarted ({how:?})");
-        self.runs.push(Run::start(&label, command, self.variant.user)?);
+        self.runs
+            .push(Run::start(&label, command, self.variant.user)?);
         Ok(())
     }
 
@@ -306,7 +335,11 @@ impl<'a> Job<'a> {
     /// What it said instead.
     pub fn wait_pass(&mut self) -> Result<Verdict, String> {
         let deadline = self.guest.deadline;
-        let run = self.runs.iter_mut().rev().find(|run| run.label.starts_with("the guest"));
+        let run = self
+            .runs
+            .iter_mut()
+            .rev()
+            .find(|run| run.label.starts_with("the guest"));
         let run = run.ok_or("nothing was started")?;
         let status = run.wait(deadline)?;
         let text = run.out.text();
@@ -317,8 +350,13 @@ impl<'a> Job<'a> {
         if last == "PASS" && status.success() {
             return Ok(Verdict::Passed);
         }
-        let signal = status.signal().map_or(String::new(), |signal| format!(", signal {signal}"));
-        Err(format!("{}: found {last:?} and {status}{signal}, expected PASS and 0", run.label))
+        let signal = status
+            .signal()
+            .map_or(String::new(), |signal| format!(", signal {signal}"));
+        Err(format!(
+            "{}: found {last:?} and {status}{signal}, expected PASS and 0",
+            run.label
+        ))
     }
 
     fn perform(&mut self) -> Result<Verdict, String> {
@@ -336,7 +374,11 @@ impl<'a> Job<'a> {
             Mode::KillRestart => {
                 let image = self.checkpoint("kill")?;
                 self.wait_killed()?;
-                let how = if self.random.below(2) == 0 { Restart::Command } else { Restart::Image };
+                let how = if self.random.below(2) == 0 {
+                    Restart::Command
+                } else {
+                    Restart::Image
+                };
                 self.restart(&image, how)?;
             }
             Mode::EmptyHost => {
@@ -401,7 +443,11 @@ pub enum Restart {
 
 /// The variants every guest goes through; all combinations with `WF_FULL`.
 pub fn variants() -> Vec<Variant> {
-    let one = |mode, user, threads| Variant { mode, user, threads };
+    let one = |mode, user, threads| Variant {
+        mode,
+        user,
+        threads,
+    };
     if std::env::var_os("WF_FULL").is_none() {
         return vec![
             one(Mode::Undisturbed, User::Ordinary, 0),
@@ -416,7 +462,12 @@ pub fn variants() -> Vec<Variant> {
     let mut all = vec![one(Mode::Undisturbed, User::Ordinary, 0)];
     for user in [User::Ordinary, User::Root] {
         for threads in [0, 1, 8] {
-            for mode in [Mode::GoOn, Mode::KillRestart, Mode::EmptyHost, Mode::TenTimes] {
+            for mode in [
+                Mode::GoOn,
+                Mode::KillRestart,
+                Mode::EmptyHost,
+                Mode::TenTimes,
+            ] {
                 all.push(one(mode, user, threads));
             }
         }
@@ -434,7 +485,10 @@ pub fn check(guest: &Guest) {
     let mut failed = vec![];
     for variant in variants() {
         let name = format!("{:?}-{:?}-{}", variant.mode, variant.user, variant.threads);
-        if only.as_ref().is_some_and(|only| !name.contains(only.as_str())) {
+        if only
+            .as_ref()
+            .is_some_and(|only| !name.contains(only.as_str()))
+        {
             continue;
         }
         match guest.execute(variant) {
@@ -454,5 +508,10 @@ pub fn check(guest: &Guest) {
             }
         }
     }
-    assert!(failed.is_empty(), "{}: {} failed\n{failures}", guest.label, failed.join(", "));
+    assert!(
+        failed.is_empty(),
+        "{}: {} failed\n{failures}",
+        guest.label,
+        failed.join(", ")
+    );
 }

@@ -119,13 +119,17 @@ pub fn build_if_older(
         .map_err(|(_, error)| format!("{lock_path:?}: {error}"))?;
     let modified = |path: &Path| fs::metadata(path).and_then(|found| found.modified());
     if let Ok(made) = modified(product)
-        && sources.iter().all(|source| modified(source).is_ok_and(|changed| changed < made))
+        && sources
+            .iter()
+            .all(|source| modified(source).is_ok_and(|changed| changed < made))
     {
         return Ok(());
     }
     let beside = product.with_extension("new");
     let mut command = recipe(&beside);
-    let output = command.output().map_err(|error| format!("{command:?}: {error}"))?;
+    let output = command
+        .output()
+        .map_err(|error| format!("{command:?}: {error}"))?;
     if !output.status.success() {
         let said = String::from_utf8_lossy(&output.stderr);
         return Err(format!("{command:?}: {}\n{said}", output.status));
@@ -161,8 +165,15 @@ pub fn c_guest(name: &str, linking: Linking) -> Result<PathBuf, String> {
     let sources = [source.clone(), shared.clone(), folder.join("guest.h")];
     build_if_older(&product, &sources, |beside| {
         let mut command = Command::new(compiler);
-        command.args(["-O1", "-g", "-Wall", "-Wextra", "-pthread"]).args(link);
-        command.arg(&shared).arg(&source).arg("-o").arg(beside).arg("-lrt");
+        command
+            .args(["-O1", "-g", "-Wall", "-Wextra", "-pthread"])
+            .args(link);
+        command
+            .arg(&shared)
+            .arg(&source)
+            .arg("-o")
+            .arg(beside)
+            .arg("-lrt");
         command
     })?;
     Ok(product)
