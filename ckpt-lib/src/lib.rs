@@ -13,6 +13,7 @@
 //! It knows nothing of daemons, sockets or policy.
 #![deny(unsafe_code)]
 
+pub mod capture;
 pub mod host;
 pub mod inject;
 pub mod loader_code;

@@ -2,6 +2,8 @@
 //!
 //! Each module allows it for itself (`#![allow(unsafe_code)]`) and offers safe functions.
 
+pub(crate) mod channels;
 pub(crate) mod cpu;
+pub(crate) mod foreign;
 pub(crate) mod probe;
 pub(crate) mod ptrace;

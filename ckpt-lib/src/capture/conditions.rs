@@ -1,0 +1,149 @@
+//! What a process as a whole must not be: traced, confined by others, of two users, elsewhere.
+
+use super::refusal::Refusals;
+use super::subject::Subject;
+use super::{CaptureError, CaptureOptions};
+use crate::procfs::{ProcDir, parse_status};
+use crate::sys::foreign::{Compare, kcmp};
+
+/// Namespaces that must be wayfarer's own.
+const SHARED: [&str; 4] = ["net", "ipc", "uts", "cgroup"];
+/// Namespaces that a job of ours has for itself, the same for all its processes.
+const OWN: [&str; 6] = [
+    "user",
+    "pid",
+    "pid_for_children",
+    "mnt",
+    "time",
+    "time_for_children",
+];
+
+/// Looks at all processes; `traced_by_us` once they are stopped.
+pub(super) fn examine(
+    subjects: &[Subject],
+    options: &CaptureOptions,
+    traced_by_us: bool,
+    refusals: &mut Refusals,
+) -> Result<(), CaptureError> {
+    let own = ProcDir::of_self().parsed("status", parse_status)?;
+    for subject in subjects {
+        for (tid, status) in &subject.threads {
+            let prefix = if *tid == subject.pid {
+                String::new()
+            } else {
+                format!("thread {tid}: ")
+            };
+            let mut refuse = |object: &str, reason: String| {
+                refusals.add(subject.who(), format!("{prefix}{object}"), reason);
+            };
+            let tracer = status.tracer_pid;
+            if tracer != 0 && !(traced_by_us && tracer == own.pid) {
+                let reason = format!("it is traced by process {tracer} already");
+                refuse("tracing", reason);
+            }
+            let confined = (status.seccomp, status.seccomp_filters);
+            if status.seccomp != 0 && confined != (own.seccomp, own.seccomp_filters) {
+                let reason = match status.seccomp {
+                    1 => {
+                        "it runs in strict seccomp mode, in which no call can be made for it".into()
+                    }
+                    _ => format!(
+                        "it has {} seccomp filters of its own, which may kill it for a call made for it",
+                        status.seccomp_filters.saturating_sub(own.seccomp_filters)
+                    ),
+                };
+                refuse("seccomp", reason);
+            }
+            for (what, ids) in [("user", status.uids), ("group", status.gids)] {
+                if ids.iter().any(|id| *id != ids[0]) {
+                    let [real, effective, saved, file] = ids;
+                    let reason = format!(
+                        "real, effective, saved and file system {what} differ ({real}, {effective}, {saved}, {file})"
+                    );
+                    refuse(&format!("{what} ids"), reason);
+                }
+            }
+            if (status.uids, status.gids) != (subject.status.uids, subject.status.gids) {
+                refuse(
+                    "user ids",
+                    "it runs as another user than its process".into(),
+                );
+            }
+            for feature in &status.thread_features {
+                let name = String::from_utf8_lossy(feature);
+                refuse(
+                    &format!("feature {name}"),
+                    "shadow stacks cannot be carried".into(),
+                );
+            }
+            if status.untag_mask != u64::MAX {
+                let reason = "linear address masking cannot be carried".into();
+                refuse("address tags", reason);
+            }
+        }
+        namespaces(subject, &subjects[0], options, refusals)?;
+        unshared(subject, refusals);
+    }
+    for (index, first) in subjects.iter().enumerate() {
+        for second in &subjects[index + 1..] {
+            let one = kcmp((first.pid, 0), (second.pid, 0), Compare::AddressSpace);
+            if matches!(one, Ok(0)) {
+                let reason = format!("it shares its memory with process {}", first.pid);
+                refusals.add(second.who(), "memory", reason);
+            }
+        }
+    }
+    Ok(())
+}
+
+fn namespaces(
+    subject: &Subject,
+    root: &Subject,
+    options: &CaptureOptions,
+    refusals: &mut Refusals,
+) -> Result<(), CaptureError> {
+    let own = ProcDir::of_self();
+    let link = |dir: &ProcDir, name: &str| match dir.link(&format!("ns/{name}")) {
+        Ok(target) => Ok(Some(target)),
+        // A kernel without this kind of namespace.
+        Err(error) if error.is_gone() => Ok(None),
+        Err(error) => Err(error),
+    };
+    for name in SHARED {
+        if link(&subject.dir, name)? != link(&own, name)? {
+            let reason = "it is not the one wayfarer runs in".to_owned();
+            refusals.add(subject.who(), format!("{name} namespace"), reason);
+        }
+    }
+    for name in OWN {
+        let model = if options.own_pid_namespace {
+            link(&root.dir, name.trim_end_matches("_for_children"))?
+        } else {
+            link(&own, name)?
+        };
+        if link(&subject.dir, name)? != model {
+            let reason = if options.own_pid_namespace {
+                "it is not the one the job's first process is in"
+            } else {
+                "it is not the one wayfarer runs in"
+            };
+            refusals.add(subject.who(), format!("{name} namespace"), reason);
+        }
+    }
+    Ok(())
+}
+
+/// Threads that do not share what threads share.
+fn unshared(subject: &Subject, refusals: &mut Refusals) {
+    for (tid, _) in subject.threads.iter().skip(1) {
+        for (what, name) in [
+            (Compare::Descriptors, "descriptor table"),
+            (Compare::FileSystem, "working directory and umask"),
+        ] {
+            if matches!(kcmp((subject.pid, 0), (*tid, 0), what), Ok(1..)) {
+                let reason = format!("it has a {name} of its own");
+                refusals.add(subject.who(), format!("thread {tid}"), reason);
+            }
+        }
+    }
+}

@@ -1,0 +1,87 @@
+//! Checksums of files, by which a restart knows them again (`loader::ops::check`).
+
+use crate::snapshot::ContentCheck;
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+
+/// Files up to this size are hashed whole.
+pub const FULL_MAX: u64 = 64 * 1024 * 1024;
+/// Bytes of a large file's first and last samples.
+const EDGE: u64 = 64 * 1024;
+/// Samples between them, and their length.
+const SAMPLES: u64 = 62;
+const SAMPLE: u64 = 4096;
+
+/// Hashes the first `size` bytes of a file: whole if small, else the first 64 KiB, 62 blocks of
+/// 4 KiB spread evenly, and the last 64 KiB, in this order.
+///
+/// # Errors
+/// Of reading; `UnexpectedEof` if the file is shorter.
+pub fn hash_file(file: &File, size: u64) -> io::Result<ContentCheck> {
+    if size <= FULL_MAX {
+        let mut hasher = blake3::Hasher::new();
+        absorb(&mut hasher, file, 0, size)?;
+        return Ok(ContentCheck::Full(hasher.finalize().into()));
+    }
+    let mut hasher = blake3::Hasher::new();
+    absorb(&mut hasher, file, 0, EDGE)?;
+    for index in 0..SAMPLES {
+        let at = u128::from(index + 1) * u128::from(size) / 64;
+        let at = u64::try_from(at).unwrap_or(0) & !(SAMPLE - 1);
+        absorb(&mut hasher, file, at, SAMPLE)?;
+    }
+    absorb(&mut hasher, file, size - EDGE, EDGE)?;
+    Ok(ContentCheck::Sampled(hasher.finalize().into()))
+}
+
+fn absorb(hasher: &mut blake3::Hasher, file: &File, from: u64, len: u64) -> io::Result<()> {
+    let mut buffer = vec![0; len.min(256 * 1024) as usize];
+    let mut at = from;
+    let end = from + len;
+    while at < end {
+        let part = (end - at).min(buffer.len() as u64) as usize;
+        file.read_exact_at(&mut buffer[..part], at)?;
+        hasher.update(&buffer[..part]);
+        at += part as u64;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_small_file_is_hashed_whole() {
+        let file = tempfile::tempfile().expect("file");
+        file.write_all_at(b"hello", 0).expect("write");
+        let found = hash_file(&file, 5).expect("hash");
+        assert_eq!(
+            found,
+            ContentCheck::Full(*blake3::hash(b"hello").as_bytes())
+        );
+        assert!(hash_file(&file, 6).is_err(), "shorter than it should be");
+    }
+
+    #[test]
+    fn a_large_file_is_sampled_at_both_ends_and_between() {
+        let size = FULL_MAX + 12_345;
+        let file = tempfile::tempfile().expect("file");
+        file.set_len(size).expect("size");
+        let plain = hash_file(&file, size).expect("hash");
+        assert!(matches!(plain, ContentCheck::Sampled(_)));
+        for at in [
+            0,
+            EDGE - 1,
+            size / 64 & !4095,
+            62 * size / 64 & !4095,
+            size - 1,
+        ] {
+            file.write_all_at(b"x", at).expect("write");
+            assert_ne!(hash_file(&file, size).expect("hash"), plain, "byte {at}");
+            file.write_all_at(b"\0", at).expect("write");
+        }
+        assert_eq!(hash_file(&file, size).expect("hash"), plain);
+    }
+}

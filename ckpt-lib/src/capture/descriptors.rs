@@ -1,0 +1,404 @@
+//! What stands behind each open file description.
+//!
+//! ```text
+//! open_files -> sockets (looks into them: descriptors in flight join open_files)
+//!            -> pipes, terminals: within the job, or leading out
+//!            -> files and anonymous inodes -> epoll sets (all targets are known now)
+//! ```
+
+use super::inodes::{Inodes, record};
+use super::open_files::OpenFiles;
+use super::refusal::Refusals;
+use super::sockets::Sockets;
+use super::subject::{JobIds, Subject};
+use super::watches::Watches;
+use super::{CaptureError, CaptureOptions, outside::Outside, pipes::Pipes};
+use crate::snapshot::{
+    Description, DescriptionId, DescriptionKind, Descriptor, EpollEntry, External, InodeId,
+    InodeKind, KernelPath, PipeRecord, RecordLock, SocketRecord,
+};
+use crate::sys::channels::unread_len;
+use crate::sys::foreign::is_epoll_target;
+use std::os::fd::{AsFd, AsRawFd};
+
+/// Character devices that are the same everywhere (linux/Documentation/admin-guide/devices.txt).
+const HARMLESS: [(u32, u32); 6] = [(1, 3), (1, 5), (1, 7), (1, 8), (1, 9), (5, 0)];
+/// File systems whose files are not what they look like: message queues, secret memory.
+const STRANGE: [(i64, &str); 2] = [
+    (0x1980_0202, "a POSIX message queue"),
+    (0x5345_434d, "secret memory"),
+];
+/// `F_OWNER_PGRP` (fcntl(2)).
+const F_OWNER_PGRP: i32 = 2;
+const HUGETLBFS: i64 = 0x9584_58f6;
+
+/// The descriptors of a job, as records.
+#[derive(Debug, Default)]
+pub(super) struct Descriptors {
+    pub(super) descriptions: Vec<Description>,
+    pub(super) pipes: Vec<PipeRecord>,
+    pub(super) sockets: Vec<SocketRecord>,
+    pub(super) tables: Vec<Vec<Descriptor>>,
+    pub(super) record_locks: Vec<Vec<RecordLock>>,
+}
+
+/// What is needed to judge descriptors.
+pub(super) struct Survey<'a> {
+    pub(super) subjects: &'a [Subject],
+    pub(super) ids: &'a JobIds,
+    pub(super) options: &'a CaptureOptions,
+    /// The job is stopped: contents of pipes and sockets are taken, too.
+    pub(super) stopped: bool,
+}
+
+/// Reads the descriptors of all processes. What cannot be carried is refused, and stands in the
+/// result as a placeholder.
+pub(super) fn survey(
+    job: &Survey<'_>,
+    inodes: &mut Inodes,
+    watches: &mut Watches,
+    refusals: &mut Refusals,
+) -> Result<Descriptors, CaptureError> {
+    let mut open = OpenFiles::collect(job.subjects, refusals)?;
+    let mut sockets = Sockets::look_into(job, &mut open, refusals)?;
+    let outside = Outside::new(job, &open);
+    let mut pipes = Pipes::new(&open);
+    let mut descriptions = vec![];
+    for index in 0..open.files.len() {
+        let found = Kinds {
+            job,
+            open: &open,
+            outside: &outside,
+            inodes,
+            watches,
+        }
+        .kind(index, &mut pipes, &mut sockets);
+        let file = &open.files[index];
+        let subject = &job.subjects[file.process];
+        let mut refuse = |reason: String| {
+            refusals.add(subject.who(), file.label.as_str(), reason);
+        };
+        let kind = found.unwrap_or_else(|reason| {
+            refuse(reason);
+            DescriptionKind::Epoll { entries: vec![] }
+        });
+        let owner = match file.owner() {
+            Ok(Some(mut owner)) if owner.id != 0 => {
+                let inside = match owner.kind {
+                    F_OWNER_PGRP => Some(job.ids.group(owner.id)).filter(|id| *id != 0),
+                    _ => job.ids.task(owner.id),
+                };
+                match inside {
+                    Some(id) => owner.id = id.cast_signed(),
+                    None => refuse(format!(
+                        "its signals (F_SETOWN) go to {}, which is not of the job",
+                        owner.id
+                    )),
+                }
+                Some(owner)
+            }
+            Ok(owner) => owner,
+            Err(error) => {
+                refuse(format!("its owner (F_GETOWN_EX) cannot be read ({error})"));
+                None
+            }
+        };
+        descriptions.push(Description {
+            flags: file.flags(),
+            offset: u64::try_from(file.info.pos).unwrap_or(0),
+            owner,
+            kind,
+            locks: file.locks(),
+        });
+    }
+    let record_locks = open
+        .record_locks
+        .iter()
+        .map(|locks| record_locks(locks, &descriptions))
+        .collect();
+    Ok(Descriptors {
+        descriptions,
+        pipes: pipes.records,
+        sockets: sockets.records(),
+        tables: std::mem::take(&mut open.tables),
+        record_locks,
+    })
+}
+
+fn record_locks(
+    locks: &[(usize, crate::snapshot::LockRange)],
+    descriptions: &[Description],
+) -> Vec<RecordLock> {
+    let locked = locks.iter();
+    locked
+        .filter_map(|(file, range)| match descriptions[*file].kind {
+            DescriptionKind::Inode(inode) => Some(RecordLock {
+                inode,
+                range: *range,
+            }),
+            _ => None,
+        })
+        .collect()
+}
+
+struct Kinds<'a> {
+    job: &'a Survey<'a>,
+    open: &'a OpenFiles,
+    outside: &'a Outside,
+    inodes: &'a mut Inodes,
+    watches: &'a mut Watches,
+}
+
+impl Kinds<'_> {
+    /// What description `index` is, or why it cannot be carried.
+    fn kind(
+        &mut self,
+        index: usize,
+        pipes: &mut Pipes,
+        sockets: &mut Sockets,
+    ) -> Result<DescriptionKind, String> {
+        let file = &self.open.files[index];
+        if let Some(name) = file.name.strip_prefix(b"anon_inode:") {
+            return self.anonymous(index, name);
+        }
+        if file.info.pid.is_some() {
+            return self.pidfd(index);
+        }
+        match file.stat.st_mode & libc::S_IFMT {
+            libc::S_IFREG => self.regular(index),
+            libc::S_IFDIR => self.directory(index),
+            libc::S_IFCHR => self.character_device(index),
+            libc::S_IFIFO => pipes.kind(index, self.job, self.open, self.outside, self.inodes),
+            libc::S_IFSOCK => sockets.kind(index, self.open, self.outside),
+            libc::S_IFBLK => Err("a block device cannot be carried".into()),
+            libc::S_IFLNK => Err("a symbolic link opened with O_PATH cannot be carried".into()),
+            other => Err(format!(
+                "{} is of an unknown type {other:o}",
+                String::from_utf8_lossy(&file.name)
+            )),
+        }
+    }
+
+    fn regular(&mut self, index: usize) -> Result<DescriptionKind, String> {
+        let file = &self.open.files[index];
+        let name = file.name.as_slice();
+        let system =
+            nix::sys::statfs::fstatfs(&file.duplicate).map_or(0, |found| found.filesystem_type().0);
+        if let Some((_, what)) = STRANGE.iter().find(|(magic, _)| *magic == system) {
+            return Err(format!("{what} cannot be carried"));
+        }
+        if name.starts_with(b"/SYSV") && name.ends_with(b" (deleted)") {
+            return Err("System V shared memory cannot be carried".into());
+        }
+        let id = match seals(file.duplicate.as_fd()) {
+            Some(seals) if name.starts_with(b"/memfd:") => self.memfd(index, seals, system),
+            _ => self
+                .inodes
+                .of_descriptor(file.duplicate.as_fd(), &file.stat, name),
+        };
+        let draft = self.inodes.get_mut(id);
+        if file.writes() && !file.is_path_only() {
+            draft.record.written = true;
+        }
+        if draft.record.kind == InodeKind::Deleted && draft.file.is_none() {
+            let reason = "a deleted file that cannot be read, so its contents would be lost";
+            return Err(reason.into());
+        }
+        Ok(DescriptionKind::Inode(id))
+    }
+
+    fn memfd(&mut self, index: usize, seals: u32, system: i64) -> InodeId {
+        let file = &self.open.files[index];
+        if let Some(id) = self.inodes.find(file.stat.st_dev, file.stat.st_ino) {
+            return id;
+        }
+        let name = file.name.strip_prefix(b"/memfd:").unwrap_or_default();
+        let name = name.strip_suffix(b" (deleted)").unwrap_or(name);
+        let huge_shift = if system == HUGETLBFS {
+            u64::try_from(file.stat.st_blksize).map_or(0, u64::trailing_zeros)
+        } else {
+            0
+        };
+        let kind = InodeKind::MemFd {
+            name: KernelPath::from(name),
+            seals,
+            huge_shift,
+        };
+        let readable = super::inodes::reopen(file.duplicate.as_fd()).ok();
+        let id = self.inodes.add(record(&file.stat, kind, b""), readable);
+        const F_SEAL_WRITE: u32 = 8;
+        self.inodes.get_mut(id).sealed = seals & F_SEAL_WRITE != 0;
+        id
+    }
+
+    fn directory(&mut self, index: usize) -> Result<DescriptionKind, String> {
+        let file = &self.open.files[index];
+        if file.stat.st_nlink == 0 {
+            return Err("a deleted directory cannot be carried".into());
+        }
+        let id = self
+            .inodes
+            .of_descriptor(file.duplicate.as_fd(), &file.stat, &file.name);
+        Ok(DescriptionKind::Inode(id))
+    }
+
+    fn character_device(&mut self, index: usize) -> Result<DescriptionKind, String> {
+        let file = &self.open.files[index];
+        if let Some(external) = self.outside.terminal(index, self.job, self.open) {
+            return Ok(DescriptionKind::External(external));
+        }
+        let number = (
+            nix::sys::stat::major(file.stat.st_rdev) as u32,
+            nix::sys::stat::minor(file.stat.st_rdev) as u32,
+        );
+        let name = String::from_utf8_lossy(&file.name);
+        if HARMLESS.contains(&number) {
+            let id = self
+                .inodes
+                .of_descriptor(file.duplicate.as_fd(), &file.stat, &file.name);
+            return Ok(DescriptionKind::Inode(id));
+        }
+        if crate::sys::channels::termios2(file.duplicate.as_fd()).is_ok() {
+            return Err(format!(
+                "terminal {name} leads out of the job (only descriptors 0 to 2 and those named by --inherit-fd may)"
+            ));
+        }
+        let (major, minor) = number;
+        Err(format!("device {name} ({major}:{minor}) cannot be carried"))
+    }
+
+    fn anonymous(&mut self, index: usize, name: &[u8]) -> Result<DescriptionKind, String> {
+        let file = &self.open.files[index];
+        let info = &file.info;
+        let missing = || {
+            format!(
+                "{} of which the kernel does not tell the state",
+                String::from_utf8_lossy(name)
+            )
+        };
+        match name {
+            b"[eventfd]" => {
+                let event = info.eventfd.ok_or_else(missing)?;
+                Ok(DescriptionKind::EventFd {
+                    count: event.count,
+                    // Kernels before 6.5 do not tell; next to nobody uses semaphores.
+                    semaphore: event.semaphore.unwrap_or(false),
+                })
+            }
+            b"[signalfd]" => Ok(DescriptionKind::SignalFd {
+                mask: info.sigmask.ok_or_else(missing)?,
+            }),
+            b"[timerfd]" => {
+                let timer = info.timerfd.ok_or_else(missing)?;
+                Ok(DescriptionKind::TimerFd {
+                    clock: timer.clock,
+                    ticks: timer.ticks,
+                    settime_flags: timer.settime_flags,
+                    value_ns: timer.value_ns,
+                    interval_ns: timer.interval_ns,
+                })
+            }
+            b"[eventpoll]" => self.epoll(index),
+            b"[pidfd]" => self.pidfd(index),
+            b"inotify" => {
+                let unread = unread_len(file.duplicate.as_fd()).map_err(|e| e.to_string())?;
+                if unread > 0 {
+                    return Err("inotify events wait unread in it, which cannot be carried".into());
+                }
+                let watches = self
+                    .watches
+                    .find(&info.inotify, self.job.subjects, self.inodes)?;
+                Ok(DescriptionKind::Inotify { watches })
+            }
+            other => Err(format!(
+                "{} cannot be carried",
+                match other {
+                    b"[io_uring]" => "an io_uring".into(),
+                    b"[perf_event]" => "a perf event".into(),
+                    b"[userfaultfd]" => "a userfaultfd".into(),
+                    b"[fanotify]" => "a fanotify group".into(),
+                    b"seccomp notify" => "a seccomp listener".into(),
+                    _ if other.starts_with(b"bpf") => "a BPF object".into(),
+                    _ => format!("anon_inode:{}", String::from_utf8_lossy(other)),
+                }
+            )),
+        }
+    }
+
+    fn pidfd(&self, index: usize) -> Result<DescriptionKind, String> {
+        match self.open.files[index].info.pid {
+            Some(pid @ 1..) => match self.job.ids.task(pid) {
+                Some(pid) => Ok(DescriptionKind::PidFd { pid }),
+                None => Err(format!("a pidfd of process {pid}, which is not of the job")),
+            },
+            _ => Err("a pidfd of a process that has ended or is out of sight".into()),
+        }
+    }
+
+    fn epoll(&self, index: usize) -> Result<DescriptionKind, String> {
+        let epoll = &self.open.files[index];
+        let own = std::process::id().cast_signed();
+        let mut entries: Vec<EpollEntry> = vec![];
+        for line in &epoll.info.epoll {
+            // Several targets may have been added under one number, one after another.
+            let repeat = entries.iter().filter(|entry| entry.fd == line.fd).count() as u32;
+            let is_it = |candidate: usize| {
+                let duplicate = self.open.files[candidate].duplicate.as_raw_fd();
+                let set = epoll.duplicate.as_raw_fd();
+                is_epoll_target((own, duplicate), own, set, line.fd, repeat)
+            };
+            let likely = epoll.holders.iter().flat_map(|(process, _)| {
+                let table = self.open.tables.get(*process).into_iter().flatten();
+                table
+                    .filter(|entry| entry.fd == line.fd)
+                    .map(|entry| entry.description.0 as usize)
+            });
+            let same_inode = (0..self.open.files.len())
+                .filter(|candidate| self.open.files[*candidate].stat.st_ino == line.inode);
+            let mut target = None;
+            for candidate in likely.chain(same_inode) {
+                match is_it(candidate) {
+                    Ok(true) => {
+                        target = Some(candidate);
+                        break;
+                    }
+                    Ok(false) => {}
+                    Err(error) => {
+                        return Err(format!(
+                            "an epoll set whose target under number {} cannot be told ({error})",
+                            line.fd
+                        ));
+                    }
+                }
+            }
+            let Some(target) = target else {
+                return Err(format!(
+                    "an epoll set that still watches what was descriptor {}, which is closed here",
+                    line.fd
+                ));
+            };
+            entries.push(EpollEntry {
+                fd: line.fd,
+                target: DescriptionId(target as u32),
+                events: line.events,
+                data: line.data,
+            });
+        }
+        Ok(DescriptionKind::Epoll { entries })
+    }
+}
+
+fn seals(fd: std::os::fd::BorrowedFd<'_>) -> Option<u32> {
+    let seals = nix::fcntl::fcntl(fd, nix::fcntl::FcntlArg::F_GET_SEALS).ok()?;
+    u32::try_from(seals).ok()
+}
+
+/// A file of which only the name matters, for messages and comparison.
+pub(super) fn external(inherit: u32, name: &[u8]) -> External {
+    External {
+        inherit,
+        was: KernelPath::from(name),
+        unread: vec![],
+        terminal: None,
+    }
+}

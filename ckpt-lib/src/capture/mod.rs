@@ -1,0 +1,568 @@
+//! From a stopped job to a snapshot.
+//!
+//! ```text
+//! refuse_early  what is wrong with the job, while it runs; remembers what is slow to find
+//! capture       stopped: subjects -> descriptors -> mappings -> processes, threads (outside)
+//!                         `-> one list of calls in each thread (inside) -> SnapshotV1
+//! Captured      running again: verify_mappings against the picture, finish_hashes
+//! ```
+//! # What callers may rely on
+//! Everything that the job has is in the snapshot or was refused by name; all refusals are listed at
+//! once. [`refuse_early`] neither stops nor changes anything. No duplicate of a descriptor of the
+//! job that could keep a pipe, socket or lock alive outlives [`capture`].
+//!
+//! # What it does not do
+//! It does not stop or resume (`tracee`), read memory (`pages`), or write an image (`image`).
+
+mod conditions;
+mod contents;
+mod descriptors;
+mod inodes;
+mod inside;
+mod mappings;
+mod open_files;
+mod outside;
+mod pipes;
+mod process;
+mod refusal;
+mod sockets;
+mod subject;
+mod threads;
+mod unix_diag;
+mod watches;
+
+pub use contents::{FULL_MAX, hash_file};
+pub use inodes::{InodeBytes, InodeSource, MemoryPiece};
+pub use mappings::MemoryRange;
+pub use refusal::{CaptureError, Refusal};
+
+use crate::inject::{CallList, Workshop};
+use crate::procfs::{ProcDir, SmapsEntry, parse_maps, parse_smaps, parse_time_offsets};
+use crate::snapshot::{
+    Clocks, InodeId, Mapping, MappingKind, Process, SnapshotV1, Taken, mapping_flags,
+};
+use crate::tracee::{HostPid, HostTid, Memory, Quiesced};
+use inodes::{HashTask, Inodes};
+use mappings::Found;
+use refusal::Refusals;
+use std::collections::HashMap;
+use std::ops::Range;
+use std::path::PathBuf;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use subject::{JobIds, Subject};
+use watches::Watches;
+
+/// What the user wants.
+#[derive(Clone, Debug)]
+pub struct CaptureOptions {
+    /// Files of the program's system up to this size are carried by content.
+    pub carry_max: u64,
+    /// Every regular file is carried by content.
+    pub carry_files: bool,
+    /// Descriptors beside 0 to 2 that may lead out of the job.
+    pub inherit_fds: Vec<u32>,
+    /// The job lives in namespaces of its own that wayfarer made (user, pid, mount, time).
+    pub own_pid_namespace: bool,
+    /// Read the flags of mappings while the job is stopped, though that takes long: there will be no
+    /// picture to verify them with, or it showed others.
+    pub flags_while_frozen: bool,
+}
+
+impl Default for CaptureOptions {
+    fn default() -> Self {
+        CaptureOptions {
+            carry_max: 256 << 20,
+            carry_files: false,
+            inherit_fds: vec![],
+            own_pid_namespace: false,
+            flags_while_frozen: false,
+        }
+    }
+}
+
+/// What was found before the job was stopped, and saves time while it is.
+#[derive(Clone, Debug, Default)]
+pub struct EarlyView {
+    smaps: HashMap<i32, Vec<SmapsEntry>>,
+    watches: Watches,
+}
+
+/// A job as a snapshot, and what is still to be read.
+#[derive(Debug)]
+pub struct Captured {
+    /// The snapshot. `platform` and `taken.generation` are the caller's to fill in.
+    pub snapshot: SnapshotV1,
+    /// Where the contents of each carried inode are.
+    pub inode_sources: Vec<(InodeId, InodeSource)>,
+    /// For each process, the addresses whose contents belong to the checkpoint, in order.
+    pub memory_plan: Vec<Vec<MemoryRange>>,
+    hash_tasks: Vec<HashTask>,
+    skipped: Vec<Vec<Range<u64>>>,
+    pids: Vec<i32>,
+    flags_unverified: bool,
+}
+
+/// Lists everything about these processes that cannot be carried and can be seen without touching
+/// them. Parents come before children; the first is the job's root.
+///
+/// # Errors
+/// [`CaptureError::Refused`] with all that is wrong; others when `/proc` cannot be read.
+pub fn refuse_early(pids: &[HostPid], options: &CaptureOptions) -> Result<EarlyView, CaptureError> {
+    let mut early = EarlyView::default();
+    let mut refusals = Refusals::default();
+    look(pids, options, None, &mut early, &mut refusals)?;
+    refusals.into_result().map_err(CaptureError::Refused)?;
+    Ok(early)
+}
+
+/// Waits until no descriptor leads out of the job that may not, but at most `patience`. Returns
+/// the refusals of that kind that are left.
+///
+/// # Errors
+/// When `/proc` cannot be read.
+pub fn wait_for_sockets(
+    pids: &[HostPid],
+    options: &CaptureOptions,
+    patience: Duration,
+) -> Result<Vec<Refusal>, CaptureError> {
+    const PAUSE: Duration = Duration::from_millis(20);
+    let deadline = Instant::now() + patience;
+    loop {
+        let left: Vec<Refusal> = match refuse_early(pids, options) {
+            Ok(_) => return Ok(vec![]),
+            Err(CaptureError::Refused(refusals)) => refusals
+                .into_iter()
+                .filter(|refusal| refusal.reason.contains("socket"))
+                .collect(),
+            Err(error) => return Err(error),
+        };
+        if left.is_empty() || Instant::now() >= deadline {
+            return Ok(left);
+        }
+        std::thread::sleep(PAUSE);
+    }
+}
+
+/// What was seen from outside.
+struct Look {
+    subjects: Vec<Subject>,
+    ids: JobIds,
+    inodes: Inodes,
+    descriptors: descriptors::Descriptors,
+    spaces: Vec<(Vec<Mapping>, Vec<MemoryRange>)>,
+    processes: Vec<Process>,
+    flags_unverified: bool,
+}
+
+/// Reads all that can be read from outside. `skip`: the job is stopped, and these addresses of each
+/// process are not its own.
+fn look(
+    pids: &[HostPid],
+    options: &CaptureOptions,
+    skip: Option<&[Vec<Range<u64>>]>,
+    early: &mut EarlyView,
+    refusals: &mut Refusals,
+) -> Result<Look, CaptureError> {
+    let mut subjects = vec![];
+    for pid in pids {
+        subjects.extend(Subject::read(pid.0)?);
+    }
+    let Some(root) = subjects.first() else {
+        return Err(CaptureError::Kernel {
+            pid: pids.first().map_or(0, |pid| pid.0),
+            what: "anything of it: it has ended",
+            source: std::io::Error::from_raw_os_error(libc::ESRCH),
+        });
+    };
+    let view = view_of(root)?;
+    let ids = JobIds::read(&subjects)?;
+    let mut inodes = Inodes::new(view);
+    conditions::examine(&subjects, options, skip.is_some(), refusals)?;
+    let job = descriptors::Survey {
+        subjects: &subjects,
+        ids: &ids,
+        options,
+        stopped: skip.is_some(),
+    };
+    let descriptors = descriptors::survey(&job, &mut inodes, &mut early.watches, refusals)?;
+    let mut processes = vec![];
+    let mut spaces = vec![];
+    let mut flags_unverified = false;
+    for (index, subject) in subjects.iter().enumerate() {
+        processes.push(process::read(subject, &ids, &mut inodes, refusals)?);
+        let found = mappings_of(subject, options, skip.is_some(), early)?;
+        flags_unverified |= found.iter().any(|found| !found.flags_known);
+        let skip = skip
+            .and_then(|skip| skip.get(index))
+            .map_or(&[][..], Vec::as_slice);
+        let space = mappings::record(subject, &found, skip, &mut inodes, refusals);
+        spaces.push(space);
+    }
+    Ok(Look {
+        subjects,
+        ids,
+        inodes,
+        descriptors,
+        spaces,
+        processes,
+        flags_unverified,
+    })
+}
+
+/// What to put before a path of the job to get one of ours.
+fn view_of(root: &Subject) -> Result<PathBuf, CaptureError> {
+    let same = root.dir.link("ns/mnt")? == ProcDir::of_self().link("ns/mnt")?;
+    if same || root.dir.link("root")? != b"/" {
+        return Ok(PathBuf::new());
+    }
+    Ok(root.dir.file("root"))
+}
+
+fn mappings_of(
+    subject: &Subject,
+    options: &CaptureOptions,
+    stopped: bool,
+    early: &mut EarlyView,
+) -> Result<Vec<Found>, CaptureError> {
+    let known = |entries: Vec<SmapsEntry>| {
+        let found = entries.into_iter().map(|entry| Found {
+            entry,
+            flags_known: true,
+        });
+        found.collect()
+    };
+    // The picture does not show what is locked: fork does not hand it on.
+    let locked = subject.status.locked_kib > 0;
+    if stopped
+        && !options.flags_while_frozen
+        && !locked
+        && let Some(before) = early.smaps.get(&subject.pid)
+    {
+        let now = subject.dir.parsed("maps", parse_maps)?;
+        if let Some(found) = mappings::join(now, before) {
+            return Ok(found);
+        }
+    }
+    let entries = subject.dir.parsed("smaps", parse_smaps)?;
+    if !stopped {
+        early.smaps.insert(subject.pid, entries.clone());
+    }
+    Ok(known(entries))
+}
+
+/// Makes a snapshot of a stopped job; `workshops[i]` is open in process `i` of `quiesced`. Nothing of
+/// the job is changed.
+///
+/// # Errors
+/// [`CaptureError::Refused`] with all that cannot be carried; others when something could not be
+/// read.
+pub fn capture(
+    quiesced: &mut Quiesced,
+    workshops: &mut [Workshop],
+    early: &EarlyView,
+    options: &CaptureOptions,
+) -> Result<Captured, CaptureError> {
+    let mut early = early.clone();
+    let mut refusals = Refusals::default();
+    let pids: Vec<HostPid> = quiesced
+        .processes()
+        .iter()
+        .map(|process| process.pid)
+        .collect();
+    let skip: Vec<Vec<Range<u64>>> = workshops
+        .iter()
+        .map(|workshop| workshop.ranges().to_vec())
+        .collect();
+    let seen = look(&pids, options, Some(&skip), &mut early, &mut refusals)?;
+    let Look {
+        subjects,
+        ids,
+        inodes,
+        descriptors,
+        spaces,
+        mut processes,
+        flags_unverified,
+    } = seen;
+    let clocks = clocks(&subjects[0])?;
+    let mut memory_plan = vec![];
+    let records = processes.iter_mut().zip(spaces);
+    for (index, (record, (mappings, contents))) in records.enumerate() {
+        memory_plan.push(contents);
+        record.memory.mappings = mappings;
+        record.descriptors = descriptors.tables.get(index).cloned().unwrap_or_default();
+        record.record_locks = descriptors
+            .record_locks
+            .get(index)
+            .cloned()
+            .unwrap_or_default();
+        let workshop = workshops.get_mut(index);
+        let context = Inside {
+            subject: &subjects[index],
+            ids: &ids,
+            index,
+        };
+        context.complete(quiesced, workshop, record, &mut refusals)?;
+    }
+    refusals.into_result().map_err(CaptureError::Refused)?;
+    let (inodes, inode_sources, hash_tasks) = inodes.finish(options);
+    let snapshot = SnapshotV1 {
+        taken: taken(),
+        clocks,
+        identity: ids.identity(&subjects[0], options.own_pid_namespace),
+        platform: String::new(),
+        inodes,
+        descriptions: descriptors.descriptions,
+        pipes: descriptors.pipes,
+        sockets: descriptors.sockets,
+        processes,
+    };
+    Ok(Captured {
+        snapshot,
+        inode_sources,
+        memory_plan,
+        hash_tasks,
+        skipped: skip,
+        pids: pids.iter().map(|pid| pid.0).collect(),
+        flags_unverified,
+    })
+}
+
+/// One process, to be completed with what ptrace and its own calls tell.
+struct Inside<'a> {
+    subject: &'a Subject,
+    ids: &'a JobIds,
+    index: usize,
+}
+
+impl Inside<'_> {
+    fn complete(
+        &self,
+        quiesced: &mut Quiesced,
+        workshop: Option<&mut Workshop>,
+        record: &mut Process,
+        refusals: &mut Refusals,
+    ) -> Result<(), CaptureError> {
+        let tracee = |error| CaptureError::Tracee(error);
+        let stopped = &mut quiesced.processes_mut()[self.index];
+        let pid = self.subject.pid;
+        record.stopped_by = stopped
+            .group_stopped
+            .and_then(|signal| u32::try_from(signal).ok())
+            .unwrap_or(0);
+        if let Some(first) = stopped.threads.first() {
+            let pending = first
+                .process_pending()
+                .map_err(|error| tracee(Box::new(error)))?;
+            record.pending = pending.iter().map(|info| info.to_vec()).collect();
+        }
+        let mut lists = vec![];
+        let mut questions = vec![];
+        let mut about_process = None;
+        for (index, (tid, status)) in self.subject.threads.iter().enumerate() {
+            let mut thread = threads::read(*tid, status, self.ids)?;
+            let seen = stopped
+                .thread(HostTid(*tid))
+                .ok_or_else(|| CaptureError::Kernel {
+                    pid: *tid,
+                    what: "its registers: it was not stopped",
+                    source: std::io::Error::from_raw_os_error(libc::ESRCH),
+                })?;
+            threads::add_traced(&mut thread, seen, stopped.memory())?;
+            record.threads.push(thread);
+            let mut list = CallList::new();
+            questions.push(inside::ask_thread(&mut list));
+            if index == 0 {
+                about_process = Some(inside::ask_process(&mut list, record));
+            }
+            lists.push((HostTid(*tid), list));
+        }
+        self.vdso(stopped.memory(), record, refusals)?;
+        let Some(workshop) = workshop else {
+            return Err(CaptureError::Kernel {
+                pid,
+                what: "its signal actions: no call can be made inside it",
+                source: std::io::Error::from_raw_os_error(libc::EPERM),
+            });
+        };
+        let results = workshop
+            .run(stopped, lists)
+            .map_err(|error| tracee(Box::new(error)))?;
+        let answered = self.subject.threads.iter().zip(&questions).zip(&results);
+        for (index, (((tid, _), questions), results)) in answered.enumerate() {
+            inside::answer_thread(questions, *tid, results, &mut record.threads[index])?;
+        }
+        if let (Some(questions), Some(results)) = (about_process, results.first()) {
+            for (object, reason) in inside::answer_process(&questions, pid, results, record)? {
+                refusals.add(self.subject.who(), object, reason);
+            }
+        }
+        Ok(())
+    }
+
+    fn vdso(
+        &self,
+        memory: &Memory,
+        record: &mut Process,
+        refusals: &mut Refusals,
+    ) -> Result<(), CaptureError> {
+        let found = record
+            .memory
+            .mappings
+            .iter()
+            .find(|mapping| mapping.kind == MappingKind::Vdso);
+        let Some(mapping) = found else {
+            return Ok(());
+        };
+        let (start, len) = (mapping.start, mapping.len());
+        let mut bytes = vec![0; usize::try_from(len).unwrap_or(0).min(1 << 20)];
+        memory
+            .read(start, &mut bytes)
+            .map_err(|source| CaptureError::Kernel {
+                pid: self.subject.pid,
+                what: "its vDSO",
+                source,
+            })?;
+        match crate::vdso::record(&bytes, start) {
+            Ok(vdso) => record.memory.vdso = Some(vdso),
+            Err(error) => refusals.add(self.subject.who(), "vDSO", error.to_string()),
+        }
+        Ok(())
+    }
+}
+
+impl Captured {
+    /// Hashes the files by which a restart knows them again; to be called when the job goes on.
+    ///
+    /// # Errors
+    /// [`CaptureError::Contents`] with the file that could not be read, or has become shorter.
+    pub fn finish_hashes(&mut self) -> Result<(), CaptureError> {
+        for task in self.hash_tasks.drain(..) {
+            let record = &mut self.snapshot.inodes[task.inode.0 as usize];
+            record.check = match hash_file(&task.file, record.size) {
+                Ok(check) => check,
+                Err(source) => {
+                    return Err(CaptureError::Contents {
+                        path: record.path.to_string(),
+                        source,
+                    });
+                }
+            };
+        }
+        Ok(())
+    }
+
+    /// Takes the flags of process `index`'s mappings from its picture, which shows them as they were at
+    /// the moment of the freeze; to be called when the job goes on, unless they were read while it
+    /// was stopped.
+    ///
+    /// # Errors
+    /// [`CaptureError::MappingChanged`] if contents were to be copied while frozen and have not been;
+    /// [`CaptureError::Refused`] for flags that cannot be carried.
+    pub fn verify_mappings(&mut self, index: usize, picture: HostPid) -> Result<(), CaptureError> {
+        let smaps = ProcDir::of(picture.0).parsed("smaps", parse_smaps)?;
+        let pid = self.pids[index];
+        let mut refusals = Refusals::default();
+        for mapping in &mut self.snapshot.processes[index].memory.mappings {
+            let changed = CaptureError::MappingChanged {
+                pid,
+                start: mapping.start,
+                end: mapping.end,
+            };
+            let of_kernel = matches!(
+                mapping.kind,
+                MappingKind::Vdso | MappingKind::Vvar | MappingKind::VvarVclock
+            );
+            if of_kernel {
+                continue;
+            }
+            let at = smaps.partition_point(|entry| entry.line.end <= mapping.start);
+            let entry = smaps
+                .get(at)
+                .filter(|entry| entry.line.start <= mapping.start && mapping.end <= entry.line.end);
+            let kept = mapping_flags::LOCKED | mapping_flags::LOCK_ONFAULT;
+            let apart = mapping_flags::DONTFORK | mapping_flags::WIPEONFORK;
+            let Some(entry) = entry else {
+                if mapping.has(mapping_flags::DONTFORK) {
+                    continue;
+                }
+                return Err(changed);
+            };
+            match mappings::vm_flags(&entry.vm_flags, false) {
+                Ok(found) => {
+                    if found.bits & apart & !mapping.flags != 0 {
+                        return Err(changed);
+                    }
+                    mapping.flags = found.bits & !kept | mapping.flags & kept;
+                    mapping.pkey = entry.pkey;
+                }
+                Err(reason) => {
+                    let object = format!("mapping {:x}-{:x}", mapping.start, mapping.end);
+                    refusals.add((pid, ""), object, reason);
+                }
+            }
+        }
+        refusals.into_result().map_err(CaptureError::Refused)
+    }
+
+    /// Whether the flags of some mappings are guesses until [`Captured::verify_mappings`] has been
+    /// called for each process.
+    #[must_use]
+    pub fn flags_unverified(&self) -> bool {
+        self.flags_unverified
+    }
+
+    /// Addresses of process `index` that belong to wayfarer, not to the job.
+    #[must_use]
+    pub fn skipped(&self, index: usize) -> &[Range<u64>] {
+        self.skipped.get(index).map_or(&[], Vec::as_slice)
+    }
+}
+
+/// Clocks as the job sees them.
+fn clocks(root: &Subject) -> Result<Clocks, CaptureError> {
+    use nix::time::{ClockId, clock_gettime};
+    let offsets = |dir: &ProcDir| match dir.parsed("timens_offsets", parse_time_offsets) {
+        Ok(offsets) => Ok(offsets),
+        // A kernel without time namespaces.
+        Err(error) if error.is_gone() => Ok(Default::default()),
+        Err(error) => Err(error),
+    };
+    let own = offsets(&ProcDir::of_self())?;
+    let theirs = offsets(&root.dir)?;
+    let now = |clock, what| {
+        let time = clock_gettime(clock).map_err(|errno| CaptureError::Kernel {
+            pid: root.pid,
+            what,
+            source: errno.into(),
+        })?;
+        Ok::<i128, CaptureError>(
+            i128::from(time.tv_sec()) * 1_000_000_000 + i128::from(time.tv_nsec()),
+        )
+    };
+    let shifted =
+        |time: i128, own: i128, theirs: i128| u64::try_from(time - own + theirs).unwrap_or(0);
+    let monotonic = now(ClockId::CLOCK_MONOTONIC, "its CLOCK_MONOTONIC")?;
+    let boottime = now(ClockId::CLOCK_BOOTTIME, "its CLOCK_BOOTTIME")?;
+    let realtime = now(ClockId::CLOCK_REALTIME, "its CLOCK_REALTIME")?;
+    Ok(Clocks {
+        monotonic_ns: shifted(monotonic, own.monotonic_ns, theirs.monotonic_ns),
+        boottime_ns: shifted(boottime, own.boottime_ns, theirs.boottime_ns),
+        realtime_ns: shifted(realtime, 0, 0),
+    })
+}
+
+fn taken() -> Taken {
+    let system = nix::sys::utsname::uname().ok();
+    let text = |value: Option<&std::ffi::OsStr>| {
+        value.map_or_else(String::new, |value| value.to_string_lossy().into_owned())
+    };
+    Taken {
+        unix_seconds: SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .map_or(0, |since| since.as_secs()),
+        host: text(system.as_ref().map(nix::sys::utsname::UtsName::nodename)),
+        kernel: text(system.as_ref().map(nix::sys::utsname::UtsName::release)),
+        wayfarer: env!("CARGO_PKG_VERSION").into(),
+        generation: 0,
+    }
+}

@@ -1,0 +1,167 @@
+//! What all threads of a process have in common, as far as it can be read from outside.
+
+use super::CaptureError;
+use super::inodes::{Inodes, Lookup};
+use super::refusal::Refusals;
+use super::subject::{JobIds, Subject};
+use crate::procfs::TimerNotify;
+use crate::procfs::{parse_limits, parse_timers};
+use crate::snapshot::{KernelPath, MmLayout, PosixTimer, Process};
+use std::os::fd::AsFd;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+
+/// A process with all that needs no call inside it; `brk`, signal actions, interval timers and
+/// prctls are still to come.
+pub(super) fn read(
+    subject: &Subject,
+    ids: &JobIds,
+    inodes: &mut Inodes,
+    refusals: &mut Refusals,
+) -> Result<Process, CaptureError> {
+    let dir = &subject.dir;
+    let status = &subject.status;
+    let stat = &subject.stat;
+    if status.state == b'Z' {
+        let reason = "it has ended while other threads of its process run on";
+        refusals.add(subject.who(), format!("thread {}", subject.pid), reason);
+    }
+    let mut process = Process {
+        pid: ids.task(subject.pid).unwrap_or(0),
+        ppid: ids.task(status.ppid).unwrap_or(0),
+        pgid: ids.group(stat.pgrp),
+        sid: ids.session(stat.session),
+        cwd: folder("cwd", "working directory", subject, inodes, refusals)?,
+        root: folder("root", "root directory", subject, inodes, refusals)?,
+        umask: status.umask,
+        rlimits: dir.parsed("limits", parse_limits)?,
+        personality: u32::try_from(dir.hex("personality")?).unwrap_or(0),
+        oom_score_adj: i32::try_from(dir.number("oom_score_adj")?).unwrap_or(0),
+        thp_disabled: !status.thp_enabled,
+        ..Process::default()
+    };
+    let memory = &mut process.memory;
+    memory.auxv = dir.bytes("auxv")?;
+    memory.coredump_filter = match dir.hex("coredump_filter") {
+        Ok(filter) => u32::try_from(filter).unwrap_or(0),
+        // A kernel without core dumps: nothing to be carried.
+        Err(error) if error.is_gone() => 0,
+        Err(error) => return Err(error.into()),
+    };
+    memory.layout = MmLayout {
+        start_code: stat.start_code,
+        end_code: stat.end_code,
+        start_data: stat.start_data,
+        end_data: stat.end_data,
+        start_brk: stat.start_brk,
+        brk: 0,
+        start_stack: stat.start_stack,
+        arg_start: stat.arg_start,
+        arg_end: stat.arg_end,
+        env_start: stat.env_start,
+        env_end: stat.env_end,
+    };
+    memory.exe = program(subject, inodes, refusals)?;
+    timers(subject, ids, &mut process, refusals)?;
+    Ok(process)
+}
+
+fn folder(
+    link: &str,
+    what: &str,
+    subject: &Subject,
+    inodes: &Inodes,
+    refusals: &mut Refusals,
+) -> Result<KernelPath, CaptureError> {
+    let path = subject.dir.link(link)?;
+    let own = std::fs::metadata(subject.dir.file(link));
+    let there = own.as_ref().is_ok_and(|own| {
+        inodes.lookup(&path, own.dev(), own.ino()) == Lookup::Same
+            // The root of another mount namespace shows as "/" there.
+            || (link == "root" && path == b"/")
+    });
+    if !there {
+        let path = String::from_utf8_lossy(&path);
+        let reason = format!("{path}: no path leads to it any more");
+        refusals.add(subject.who(), what, reason);
+    }
+    Ok(KernelPath(path))
+}
+
+fn program(
+    subject: &Subject,
+    inodes: &mut Inodes,
+    refusals: &mut Refusals,
+) -> Result<Option<crate::snapshot::InodeId>, CaptureError> {
+    let name = subject.dir.link("exe")?;
+    let opened = std::fs::File::options()
+        .read(true)
+        .custom_flags(libc::O_PATH)
+        .open(subject.dir.file("exe"))
+        .and_then(|file| {
+            let stat = nix::sys::stat::fstat(&file).map_err(std::io::Error::from)?;
+            Ok((file, stat))
+        });
+    match opened {
+        Ok((file, stat)) => {
+            let id = inodes.of_descriptor(file.as_fd(), &stat, &name);
+            inodes.get_mut(id).program = true;
+            Ok(Some(id))
+        }
+        Err(error) => {
+            let reason = format!(
+                "{} cannot be opened ({error})",
+                String::from_utf8_lossy(&name)
+            );
+            refusals.add(subject.who(), "program", reason);
+            Ok(None)
+        }
+    }
+}
+
+fn timers(
+    subject: &Subject,
+    ids: &JobIds,
+    process: &mut Process,
+    refusals: &mut Refusals,
+) -> Result<(), CaptureError> {
+    let lines = match subject.dir.parsed("timers", parse_timers) {
+        Ok(lines) => lines,
+        Err(error) if error.is_gone() => {
+            let reason = "this kernel does not list them (CONFIG_CHECKPOINT_RESTORE), so that there may be some";
+            refusals.add(subject.who(), "POSIX timers", reason);
+            return Ok(());
+        }
+        Err(error) => return Err(error.into()),
+    };
+    for line in lines {
+        let object = format!("POSIX timer {}", line.id);
+        if line.clock < 0 {
+            let reason = format!("its clock {} is that of one process or device", line.clock);
+            refusals.add(subject.who(), object.as_str(), reason);
+        }
+        let mut timer = PosixTimer {
+            id: line.id,
+            clock: line.clock,
+            notify: libc::SIGEV_SIGNAL,
+            signal: line.signal,
+            value: line.value,
+            ..PosixTimer::default()
+        };
+        match line.notify {
+            TimerNotify::Signal => {}
+            TimerNotify::None => timer.notify = libc::SIGEV_NONE,
+            TimerNotify::Thread(tid) => {
+                timer.notify = libc::SIGEV_THREAD_ID;
+                match ids.task(tid) {
+                    Some(tid) => timer.tid = tid,
+                    None => {
+                        let reason = format!("its thread {tid} has ended");
+                        refusals.add(subject.who(), object, reason);
+                    }
+                }
+            }
+        }
+        process.posix_timers.push(timer);
+    }
+    Ok(())
+}

@@ -1,0 +1,371 @@
+//! Sockets: pairs within the job, with their messages and descriptors in flight; all others lead
+//! out of the job.
+
+use super::CaptureError;
+use super::descriptors::{Survey, external};
+use super::open_files::{OpenFile, OpenFiles};
+use super::outside::Outside;
+use super::refusal::Refusals;
+use super::unix_diag::{UnixSocket, ask};
+use crate::snapshot::{DescriptionId, DescriptionKind, SocketId, SocketMessage, SocketRecord};
+use crate::sys::channels::{peek, poll_now, set_socket_option, socket_option, socket_time};
+use nix::sys::socket::{SockaddrLike, SockaddrStorage, getpeername, getsockname};
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+
+/// Options that no record holds and that next to nobody sets.
+const SO_PASSPIDFD: i32 = 76;
+const FOREIGN_OPTIONS: [(i32, &str); 2] = [
+    (libc::SO_PASSSEC, "SO_PASSSEC"),
+    (SO_PASSPIDFD, "SO_PASSPIDFD"),
+];
+/// Most that one message can hold.
+const LONGEST_MESSAGE: usize = 8 << 20;
+
+/// A unix socket that may be one of a pair.
+#[derive(Debug)]
+struct End {
+    file: usize,
+    diag: UnixSocket,
+    record: SocketRecord,
+}
+
+/// All sockets of the job.
+#[derive(Debug, Default)]
+pub(super) struct Sockets {
+    ends: Vec<End>,
+    /// Description → why it is not an end of a pair within the job.
+    others: Vec<(usize, String)>,
+}
+
+impl Sockets {
+    /// Looks at all sockets, and into those that are pairs; descriptors in flight are added to
+    /// `open`, and looked at in turn.
+    pub(super) fn look_into(
+        job: &Survey<'_>,
+        open: &mut OpenFiles,
+        refusals: &mut Refusals,
+    ) -> Result<Self, CaptureError> {
+        let mut sockets = Sockets::default();
+        let mut next = 0;
+        while next < open.files.len() {
+            let index = next;
+            next += 1;
+            let file = &open.files[index];
+            if file.stat.st_mode & libc::S_IFMT != libc::S_IFSOCK || file.is_path_only() {
+                continue;
+            }
+            let end = match examine(file) {
+                Ok((diag, record)) => End {
+                    file: index,
+                    diag,
+                    record,
+                },
+                Err(reason) => {
+                    sockets.others.push((index, reason));
+                    continue;
+                }
+            };
+            sockets.ends.push(end);
+            if !job.stopped {
+                continue;
+            }
+            let subject = &job.subjects[file.process];
+            let label = file.label.clone();
+            let process = file.process;
+            let read = messages(
+                file.duplicate.as_fd(),
+                sockets.ends.last().map(|end| &end.record),
+            );
+            let (inbox, cut) = match read {
+                Ok(read) => read,
+                Err(error) => {
+                    let reason =
+                        format!("what lies unread in this socket cannot be read ({error})");
+                    refusals.add(subject.who(), label, reason);
+                    continue;
+                }
+            };
+            if cut {
+                let reason = "a message in this socket is too large to be carried";
+                refusals.add(subject.who(), label.as_str(), reason);
+            }
+            let mut carried = vec![];
+            for (bytes, descriptors) in inbox {
+                let mut message = SocketMessage {
+                    bytes,
+                    descriptions: vec![],
+                };
+                for descriptor in descriptors {
+                    let name = format!("descriptor in flight to {label}");
+                    match open.add_in_flight(descriptor, process, name)? {
+                        Ok(file) => message.descriptions.push(DescriptionId(file as u32)),
+                        Err(error) => {
+                            let reason = format!(
+                                "a descriptor in flight in it cannot be told apart ({error})"
+                            );
+                            refusals.add(subject.who(), label.as_str(), reason);
+                        }
+                    }
+                }
+                carried.push(message);
+            }
+            if let Some(end) = sockets.ends.last_mut() {
+                end.record.inbox = carried;
+            }
+        }
+        sockets.pair_up(open);
+        Ok(sockets)
+    }
+
+    /// Finds the other end of each; ends whose other end is elsewhere lead out.
+    fn pair_up(&mut self, open: &OpenFiles) {
+        let inode = |end: &End| open.files[end.file].stat.st_ino;
+        loop {
+            let lost = self.ends.iter().position(|end| {
+                end.diag.peer != 0 && !self.ends.iter().any(|other| inode(other) == end.diag.peer)
+            });
+            let Some(lost) = lost else { break };
+            let end = self.ends.remove(lost);
+            let reason = "unix socket whose other end is not in the job leads out of it";
+            self.others.push((end.file, reason.into()));
+        }
+        for index in 0..self.ends.len() {
+            let peer = self.ends[index].diag.peer;
+            let found = self
+                .ends
+                .iter()
+                .position(|other| peer != 0 && inode(other) == peer);
+            self.ends[index].record.peer = found.map(|found| SocketId(found as u32));
+        }
+    }
+
+    /// Description `index`, which is a socket.
+    pub(super) fn kind(
+        &mut self,
+        index: usize,
+        open: &OpenFiles,
+        outside: &Outside,
+    ) -> Result<DescriptionKind, String> {
+        if let Some(found) = self.ends.iter().position(|end| end.file == index) {
+            return Ok(DescriptionKind::Socket(SocketId(found as u32)));
+        }
+        let file = &open.files[index];
+        let Some(inherit) = outside.inherit(index) else {
+            let other = self.others.iter().find(|(file, _)| *file == index);
+            return Err(other.map_or_else(
+                || "a socket opened with O_PATH cannot be carried".into(),
+                |(_, reason)| reason.clone(),
+            ));
+        };
+        let mut found = external(inherit, &file.name);
+        if inherit == 0
+            && socket_option(file.duplicate.as_fd(), libc::SO_TYPE).ok() == Some(libc::SOCK_STREAM)
+        {
+            found.unread = unread_of_stream(file.duplicate.as_fd())
+                .map_err(|error| format!("what lies unread in it cannot be read ({error})"))?;
+        }
+        Ok(DescriptionKind::External(found))
+    }
+
+    pub(super) fn records(self) -> Vec<SocketRecord> {
+        self.ends.into_iter().map(|end| end.record).collect()
+    }
+}
+
+/// A socket that may be one of a pair within the job, or why it is none.
+fn examine(file: &OpenFile) -> Result<(UnixSocket, SocketRecord), String> {
+    let fd = file.duplicate.as_fd();
+    let said = |error: io::Error| format!("a socket whose state cannot be read ({error})");
+    let option = |option| socket_option(fd, option).map_err(said);
+    let domain = option(libc::SO_DOMAIN)?;
+    let kind = option(libc::SO_TYPE)?;
+    let listening = option(libc::SO_ACCEPTCONN)? != 0;
+    let family = family_name(domain, kind, option(libc::SO_PROTOCOL)?);
+    let own = address(getsockname::<SockaddrStorage>(fd.as_raw_fd()).ok());
+    let peer = address(getpeername::<SockaddrStorage>(fd.as_raw_fd()).ok());
+    if listening {
+        return Err(match own {
+            Some(own) => format!("{family} socket listening at {own} leads out of the job"),
+            None => format!("listening {family} socket leads out of the job"),
+        });
+    }
+    match (&own, &peer) {
+        (_, Some(peer)) => {
+            return Err(format!(
+                "{family} socket connected to {peer} leads out of the job"
+            ));
+        }
+        (Some(own), None) => {
+            return Err(format!(
+                "{family} socket bound to {own} leads out of the job"
+            ));
+        }
+        (None, None) => {}
+    }
+    if domain != libc::AF_UNIX {
+        return Err(format!(
+            "{family} socket cannot be carried, though not connected"
+        ));
+    }
+    let diag = ask(file.stat.st_ino).map_err(|error| {
+        format!("unix socket whose other end the kernel does not tell ({error})")
+    })?;
+    if !diag.connected {
+        return Err("unix socket cannot be carried, though not connected".into());
+    }
+    for (number, name) in FOREIGN_OPTIONS {
+        if socket_option(fd, number).is_ok_and(|value| value != 0) {
+            return Err(format!("unix socket with {name}, which cannot be carried"));
+        }
+    }
+    for (number, name) in [
+        (libc::SO_RCVTIMEO, "SO_RCVTIMEO"),
+        (libc::SO_SNDTIMEO, "SO_SNDTIMEO"),
+    ] {
+        if socket_time(fd, number).map_err(said)? != 0 {
+            return Err(format!("unix socket with {name}, which cannot be carried"));
+        }
+    }
+    let record = SocketRecord {
+        kind,
+        peer: None,
+        inbox: vec![],
+        shutdown: diag.shutdown,
+        buffers: [
+            option(libc::SO_SNDBUF)?.cast_unsigned(),
+            option(libc::SO_RCVBUF)?.cast_unsigned(),
+        ],
+        pass_credentials: option(libc::SO_PASSCRED)? != 0,
+    };
+    Ok((diag, record))
+}
+
+fn family_name(domain: i32, kind: i32, protocol: i32) -> String {
+    match (domain, kind, protocol) {
+        (libc::AF_UNIX, ..) => "unix".into(),
+        (libc::AF_INET | libc::AF_INET6, libc::SOCK_STREAM, libc::IPPROTO_TCP) => "TCP".into(),
+        (libc::AF_INET | libc::AF_INET6, libc::SOCK_DGRAM, libc::IPPROTO_UDP) => "UDP".into(),
+        (libc::AF_INET | libc::AF_INET6, _, protocol) => format!("IP (protocol {protocol})"),
+        (libc::AF_NETLINK, ..) => "netlink".into(),
+        (libc::AF_PACKET, ..) => "packet".into(),
+        (libc::AF_VSOCK, ..) => "vsock".into(),
+        (domain, ..) => format!("family {domain}"),
+    }
+}
+
+/// An address, if it says anything.
+fn address(found: Option<SockaddrStorage>) -> Option<String> {
+    let found = found?;
+    if let Some(unix) = found.as_unix_addr() {
+        if let Some(path) = unix.path() {
+            return Some(path.display().to_string());
+        }
+        return unix
+            .as_abstract()
+            .map(|name| format!("@{}", String::from_utf8_lossy(name)));
+    }
+    if let Some(inet) = found.as_sockaddr_in() {
+        return (inet.port() != 0).then(|| inet.to_string());
+    }
+    if let Some(inet) = found.as_sockaddr_in6() {
+        return (inet.port() != 0).then(|| inet.to_string());
+    }
+    (found.family() == Some(nix::sys::socket::AddressFamily::Netlink)).then(|| "the kernel".into())
+}
+
+/// Bytes and descriptors of one message.
+type Message = (Vec<u8>, Vec<std::os::fd::OwnedFd>);
+
+/// All messages in a socket, left where they are. The second part says that one was too long.
+fn messages(fd: BorrowedFd<'_>, record: Option<&SocketRecord>) -> io::Result<(Vec<Message>, bool)> {
+    let kind = record.map_or(libc::SOCK_STREAM, |record| record.kind);
+    let waiting = || poll_now(fd, libc::POLLIN | libc::POLLRDHUP);
+    if waiting()? & libc::POLLIN == 0 {
+        return Ok((vec![], false));
+    }
+    let before = socket_option(fd, libc::SO_PEEK_OFF)?;
+    set_socket_option(fd, libc::SO_PEEK_OFF, 0)?;
+    let read = read_messages(fd, kind);
+    set_socket_option(fd, libc::SO_PEEK_OFF, before)?;
+    read
+}
+
+fn read_messages(fd: BorrowedFd<'_>, kind: i32) -> io::Result<(Vec<Message>, bool)> {
+    let mut found = vec![];
+    let mut cut = false;
+    let mut buffer = vec![0; LONGEST_MESSAGE.min(1 << 20)];
+    loop {
+        let peeked = match peek(fd, &mut buffer) {
+            Ok(peeked) => peeked,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok((found, cut)),
+            Err(error) => return Err(error),
+        };
+        let closed = poll_now(fd, libc::POLLRDHUP)? & (libc::POLLRDHUP | libc::POLLHUP) != 0;
+        if peeked.len == 0 && peeked.descriptors.is_empty() && (kind != libc::SOCK_DGRAM || closed)
+        {
+            return Ok((found, cut));
+        }
+        cut |= peeked.cut;
+        found.push((buffer[..peeked.len].to_vec(), peeked.descriptors));
+    }
+}
+
+/// What can be read from a stream that leads outside.
+fn unread_of_stream(fd: BorrowedFd<'_>) -> io::Result<Vec<u8>> {
+    let len = crate::sys::channels::unread_len(fd)?;
+    if len == 0 {
+        return Ok(vec![]);
+    }
+    let mut buffer = vec![0; len];
+    let peeked = peek(fd, &mut buffer)?;
+    buffer.truncate(peeked.len);
+    if peeked.len < len || !peeked.descriptors.is_empty() {
+        return Err(io::Error::other("descriptors are in flight in it"));
+    }
+    Ok(buffer)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::{Read, Write};
+    use std::os::unix::net::{UnixDatagram, UnixStream};
+
+    fn texts(messages: &[Message]) -> Vec<&[u8]> {
+        messages.iter().map(|(bytes, _)| bytes.as_slice()).collect()
+    }
+
+    #[test]
+    fn datagrams_stay_apart_and_unread() {
+        let (a, b) = UnixDatagram::pair().expect("pair");
+        for text in ["one", "", "three"] {
+            a.send(text.as_bytes()).expect("send");
+        }
+        let record = SocketRecord {
+            kind: libc::SOCK_DGRAM,
+            peer: None,
+            inbox: vec![],
+            shutdown: 0,
+            buffers: [0, 0],
+            pass_credentials: false,
+        };
+        let (found, cut) = messages(b.as_fd(), Some(&record)).expect("messages");
+        assert!(!cut);
+        assert_eq!(texts(&found), [&b"one"[..], b"", b"three"]);
+        let mut buffer = [0; 8];
+        assert_eq!(b.recv(&mut buffer).expect("recv"), 3);
+    }
+
+    #[test]
+    fn a_stream_that_was_shut_down_keeps_its_bytes() {
+        let (mut a, mut b) = UnixStream::pair().expect("pair");
+        a.write_all(b"hello").expect("write");
+        drop(a);
+        let (found, _) = messages(b.as_fd(), None).expect("messages");
+        assert_eq!(texts(&found), [b"hello"]);
+        let mut text = String::new();
+        b.read_to_string(&mut text).expect("read");
+        assert_eq!(text, "hello");
+    }
+}

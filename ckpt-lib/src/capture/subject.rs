@@ -1,0 +1,176 @@
+//! The processes to be captured, as `/proc` shows them from outside.
+
+use super::CaptureError;
+use crate::procfs::{IdMap, ProcDir, Stat, Status, parse_id_map, parse_stat, parse_status};
+use crate::snapshot::Identity;
+use std::collections::HashMap;
+
+/// A process of the job.
+#[derive(Clone, Debug)]
+pub(super) struct Subject {
+    /// As we count.
+    pub(super) pid: i32,
+    pub(super) dir: ProcDir,
+    /// Its name, for messages.
+    pub(super) program: String,
+    pub(super) status: Status,
+    pub(super) stat: Stat,
+    /// Its threads as we count, the leader first.
+    pub(super) threads: Vec<(i32, Status)>,
+}
+
+impl Subject {
+    /// Reads a process and all its threads. `None` if it has ended.
+    pub(super) fn read(pid: i32) -> Result<Option<Self>, CaptureError> {
+        match Self::read_living(pid) {
+            Ok(subject) if matches!(subject.status.state, b'Z' | b'X') => Ok(None),
+            Ok(subject) => Ok(Some(subject)),
+            Err(CaptureError::Procfs(error)) if error.is_gone() => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn read_living(pid: i32) -> Result<Self, CaptureError> {
+        let dir = ProcDir::of(pid);
+        let status = dir.parsed("status", parse_status)?;
+        let mut threads = vec![(pid, status.clone())];
+        for tid in dir.numbers("task")? {
+            if tid == pid {
+                continue;
+            }
+            match dir.thread(tid).parsed("status", parse_status) {
+                Ok(status) => threads.push((tid, status)),
+                Err(error) if error.is_gone() => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(Subject {
+            pid,
+            program: String::from_utf8_lossy(&status.name).into_owned(),
+            stat: dir.parsed("stat", parse_stat)?,
+            status,
+            threads,
+            dir,
+        })
+    }
+
+    /// Who it is, for a refusal.
+    pub(super) fn who(&self) -> (i32, &str) {
+        (self.pid, &self.program)
+    }
+}
+
+/// Ids as we count them → as the job itself sees them.
+#[derive(Debug, Default)]
+pub(super) struct JobIds {
+    tasks: HashMap<i32, u32>,
+    groups: HashMap<i32, u32>,
+    sessions: HashMap<i32, u32>,
+    users: Option<(IdMap, IdMap)>,
+    /// Pids of the job's processes, as it sees them.
+    own: Vec<u32>,
+}
+
+/// What an id shows as that a user namespace does not know (`/proc/sys/kernel/overflowuid`).
+const UNMAPPED: u32 = 65534;
+
+impl JobIds {
+    /// Reads what is needed to translate.
+    pub(super) fn read(subjects: &[Subject]) -> Result<Self, CaptureError> {
+        let mut ids = JobIds::default();
+        let last = |column: &[i32], else_id: i32| {
+            let id = column.last().copied().unwrap_or(else_id);
+            u32::try_from(id).unwrap_or(0)
+        };
+        for subject in subjects {
+            let status = &subject.status;
+            for (tid, thread) in &subject.threads {
+                ids.tasks.insert(*tid, last(&thread.ns_pid, *tid));
+            }
+            let stat = &subject.stat;
+            ids.groups
+                .insert(stat.pgrp, last(&status.ns_pgid, stat.pgrp));
+            ids.sessions
+                .insert(stat.session, last(&status.ns_sid, stat.session));
+            ids.own.push(last(&status.ns_pid, subject.pid));
+        }
+        if let Some(root) = subjects.first()
+            && root.dir.link("ns/user")? != ProcDir::of_self().link("ns/user")?
+        {
+            ids.users = Some((
+                root.dir.parsed("uid_map", parse_id_map)?,
+                root.dir.parsed("gid_map", parse_id_map)?,
+            ));
+        }
+        Ok(ids)
+    }
+
+    /// A process or thread of the job.
+    pub(super) fn task(&self, outside: i32) -> Option<u32> {
+        self.tasks.get(&outside).copied()
+    }
+
+    /// Process group of one of the job's processes; 0 if led from outside the job.
+    pub(super) fn group(&self, outside: i32) -> u32 {
+        let group = self.groups.get(&outside).copied().unwrap_or(0);
+        if self.own.contains(&group) { group } else { 0 }
+    }
+
+    /// Session of one of the job's processes; 0 if led from outside the job.
+    pub(super) fn session(&self, outside: i32) -> u32 {
+        let session = self.sessions.get(&outside).copied().unwrap_or(0);
+        if self.own.contains(&session) {
+            session
+        } else {
+            0
+        }
+    }
+
+    /// A user id.
+    pub(super) fn user(&self, outside: u32) -> u32 {
+        match &self.users {
+            Some((users, _)) => users.inside(outside).unwrap_or(UNMAPPED),
+            None => outside,
+        }
+    }
+
+    /// A group id.
+    pub(super) fn group_id(&self, outside: u32) -> u32 {
+        match &self.users {
+            Some((_, groups)) => groups.inside(outside).unwrap_or(UNMAPPED),
+            None => outside,
+        }
+    }
+
+    /// Who the job is by its own view.
+    pub(super) fn identity(&self, root: &Subject, own_pid_namespace: bool) -> Identity {
+        let status = &root.status;
+        Identity {
+            uid: self.user(status.uids[0]),
+            gid: self.group_id(status.gids[0]),
+            groups: status.groups.iter().map(|id| self.group_id(*id)).collect(),
+            own_pid_namespace,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_can_be_read_oneself() {
+        let pid = std::process::id() as i32;
+        let subject = Subject::read(pid).expect("reads").expect("alive");
+        assert!(!subject.program.is_empty());
+        let ids = JobIds::read(std::slice::from_ref(&subject)).expect("ids");
+        assert!(ids.task(pid).is_some());
+        assert_eq!(ids.task(-5), None);
+        assert_eq!(ids.user(subject.status.uids[0]), subject.status.uids[0]);
+    }
+
+    #[test]
+    fn a_process_that_ended_is_none() {
+        assert!(Subject::read(i32::MAX).expect("no error").is_none());
+    }
+}

@@ -1,0 +1,72 @@
+//! What belongs to one thread, as far as it can be read from outside.
+
+use super::CaptureError;
+use super::subject::JobIds;
+use crate::procfs::Status;
+use crate::snapshot::{Capabilities, KernelPath, Scheduling, Thread};
+use crate::sys::foreign::{affinity, io_priority, robust_list, scheduling};
+use crate::tracee::{Memory, StoppedThread, reenter};
+use std::io;
+
+/// A thread with all that needs neither ptrace nor a call inside it.
+pub(super) fn read(tid: i32, status: &Status, ids: &JobIds) -> Result<Thread, CaptureError> {
+    let wrong = |what| {
+        move |source: io::Error| CaptureError::Kernel {
+            pid: tid,
+            what,
+            source,
+        }
+    };
+    let [inheritable, permitted, effective, bounding, ambient] = status.capabilities;
+    let attr = scheduling(tid).map_err(wrong("its scheduling"))?;
+    Ok(Thread {
+        tid: ids.task(tid).unwrap_or(0),
+        name: KernelPath(status.name.clone()),
+        robust_list: robust_list(tid).map_err(wrong("its robust list"))?,
+        scheduling: Scheduling {
+            policy: attr.policy,
+            flags: attr.flags,
+            nice: attr.nice,
+            priority: attr.priority,
+            runtime: attr.runtime,
+            deadline: attr.deadline,
+            period: attr.period,
+        },
+        affinity: affinity(tid).map_err(wrong("its affinity"))?,
+        io_priority: io_priority(tid).map_err(wrong("its I/O priority"))?,
+        capabilities: Capabilities {
+            inheritable,
+            permitted,
+            effective,
+            bounding,
+            ambient,
+        },
+        no_new_privs: status.no_new_privs,
+        ..Thread::default()
+    })
+}
+
+/// Adds what ptrace gives.
+pub(super) fn add_traced(
+    thread: &mut Thread,
+    stopped: &StoppedThread,
+    memory: &Memory,
+) -> Result<(), CaptureError> {
+    let wrong = |error| CaptureError::Tracee(Box::new(error));
+    thread.registers = stopped.registers();
+    thread.xstate = stopped.xstate().map_err(wrong)?;
+    thread.blocked = stopped.signal_mask();
+    let pending = stopped.pending().map_err(wrong)?;
+    thread.pending = pending.iter().map(|info| info.to_vec()).collect();
+    thread.rseq = stopped.rseq().map_err(wrong)?;
+    thread.syscall_dispatch = stopped.syscall_dispatch().map_err(wrong)?;
+    if let Some((registers, call)) = reenter::translate(stopped, memory, stopped.stopped_at_ns) {
+        thread.registers = registers;
+        thread.in_call = call;
+    }
+    // The kernel would do the same before the thread's next instruction.
+    if let Some(abort) = stopped.rseq_abort_ip(memory).map_err(wrong)? {
+        thread.registers.rip = abort;
+    }
+    Ok(())
+}
