@@ -15,6 +15,7 @@
 
 pub mod capture;
 pub mod host;
+pub mod image;
 pub mod inject;
 pub mod loader_code;
 pub mod pages;

@@ -65,6 +65,15 @@ pub fn span() -> Result<u64, LoaderCodeError> {
     Ok(link(0)?.span)
 }
 
+/// Bytes that the loader's segments take in a file, a multiple of the page size.
+///
+/// # Errors
+/// [`LoaderCodeError`] if the build went wrong.
+pub fn file_len() -> Result<u64, LoaderCodeError> {
+    let linked = link(0)?;
+    Ok((linked.text.len() + linked.data.len()) as u64)
+}
+
 /// The loader for load address `base`, a multiple of the page size.
 ///
 /// # Errors

@@ -288,6 +288,12 @@ impl Header {
     }
 }
 
+/// [`Header::id`] as it stands in an encoded page.
+#[must_use]
+pub fn header_id(page: &[u8; HEADER_LEN]) -> Hash {
+    hash_at(page, ID_AT)
+}
+
 /// What an extent fills: the memory of a process, or the bytes of an inode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Space {

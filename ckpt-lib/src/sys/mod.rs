@@ -5,5 +5,7 @@
 pub(crate) mod channels;
 pub(crate) mod cpu;
 pub(crate) mod foreign;
+pub(crate) mod memfd;
 pub(crate) mod probe;
 pub(crate) mod ptrace;
+pub(crate) mod writeback;

@@ -1,0 +1,69 @@
+//! The image file: written once, whole; read only after it has been believed.
+//!
+//! ```text
+//! ImageWriter  create -> store ... store -> commit     (drop without commit: nothing left)
+//! Image        open (header, sections, tables) -> verify (every byte) / read_space
+//! ```
+//! # What callers may rely on
+//! A file under its final name was whole and on disk when it got that name. An [`Image`] that opened has a
+//! sound header, sections that match their checksums, and tables that point inside the file.
+//! Contents are checked chunk by chunk as they are read.
+//!
+//! # What it does not do
+//! It does not know what operations and snapshot mean.
+
+mod elf;
+mod error;
+mod pieces;
+mod reader;
+mod verify;
+mod writer;
+
+#[cfg(test)]
+mod tests;
+
+pub use error::ImageError;
+pub use reader::Image;
+pub use verify::VerifyReport;
+pub use writer::{Committed, ImageParts, ImageWriter, WriteOptions};
+
+use std::io;
+
+/// Something whose bytes go into an image: the memory of a process, a file.
+pub trait ByteSource: Sync {
+    /// Fills `buf` with the bytes from `at` on.
+    ///
+    /// # Errors
+    /// When not all of them can be read.
+    fn read_at(&self, at: u64, buf: &mut [u8]) -> io::Result<()>;
+}
+
+impl ByteSource for std::fs::File {
+    /// Bytes behind the end of the file are zero.
+    fn read_at(&self, at: u64, buf: &mut [u8]) -> io::Result<()> {
+        let mut done = 0;
+        while done < buf.len() {
+            match std::os::unix::fs::FileExt::read_at(self, &mut buf[done..], at + done as u64) {
+                Ok(0) => {
+                    buf[done..].fill(0);
+                    return Ok(());
+                }
+                Ok(count) => done += count,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Bytes in memory, the first of them at 0.
+impl ByteSource for Vec<u8> {
+    fn read_at(&self, at: u64, buf: &mut [u8]) -> io::Result<()> {
+        let start = usize::try_from(at).unwrap_or(usize::MAX).min(self.len());
+        let count = (self.len() - start).min(buf.len());
+        buf[..count].copy_from_slice(&self[start..start + count]);
+        buf[count..].fill(0);
+        Ok(())
+    }
+}
