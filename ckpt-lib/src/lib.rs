@@ -14,6 +14,7 @@
 #![deny(unsafe_code)]
 
 pub mod capture;
+mod checkpoint;
 pub mod host;
 pub mod image;
 pub mod inject;
@@ -28,3 +29,5 @@ pub mod snapshot;
 mod sys;
 pub mod tracee;
 pub mod vdso;
+
+pub use checkpoint::{CheckpointError, CheckpointReport, CheckpointRequest, Then, checkpoint};

@@ -1,0 +1,465 @@
+//! The whole of a checkpoint, in order.
+//!
+//! ```text
+//! look for refusals          nothing touched
+//! open the partial file      a full or read-only disk shows here, not later
+//! stop                       FROZEN: every thread at a ptrace stop
+//!   lists of injected calls, capture
+//!   copy what a picture cannot show (shared memory, MADV_DONTFORK ...)
+//!   picture                  copy-on-write child
+//! go on                      unless the job is to be killed: then it stays stopped to the end
+//! hash files, write pages, plan, commit
+//! kill                       only after the commit
+//! ```
+//! # What callers may rely on
+//! An error means: the job runs on as if nothing had been asked, and nothing stands under the
+//! final name. The partial file is removed. If wayfarer is killed, the job runs on too.
+
+use crate::capture::{
+    self, CaptureError, CaptureOptions, Captured, EarlyView, InodeBytes, InodeSource, MemoryPiece,
+    MemoryRange, Refusal,
+};
+use crate::image::{
+    ByteSource, Committed, Image, ImageError, ImageParts, ImageWriter, WriteOptions,
+};
+use crate::inject::{InjectError, Workshop};
+use crate::loader_code::{self, LoaderCodeError};
+use crate::pages::{self, PageKinds, PagesError};
+use crate::picture::Picture;
+use crate::plan::{self, Contents, PlanError};
+use crate::platform::Platform;
+use crate::progress::Progress;
+use crate::snapshot::{InodeId, MappingKind, SnapshotV1};
+use crate::tracee::{HostPid, Memory, Quiesced, StopError};
+use loader::layout::Space;
+use loader::ops::OpsList;
+use std::io;
+use std::ops::Range;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+/// How long stopping all threads of a job may take.
+const STOP_DEADLINE: Duration = Duration::from_secs(10);
+
+/// What is asked for.
+#[derive(Clone, Debug)]
+pub struct CheckpointRequest {
+    /// First process of the job, as the caller sees its id.
+    pub target: HostPid,
+    /// Final name of the image.
+    pub output: PathBuf,
+    /// An image of that name may be replaced.
+    pub overwrite: bool,
+    /// What becomes of the job.
+    pub then: Then,
+    /// zstd level; none: pages are stored as they are.
+    pub compression: Option<i32>,
+    /// Checkpoints of this job before this one.
+    pub generation: u64,
+    /// How long brief connections to the outside are waited for.
+    pub wait_for_sockets: Option<Duration>,
+    /// What is carried and what is refused.
+    pub capture: CaptureOptions,
+}
+
+/// What becomes of the job after the commit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Then {
+    /// It goes on, and did so long before the image was written.
+    GoOn,
+    /// It is killed, having executed nothing since the checkpoint.
+    Kill,
+}
+
+/// What came of it.
+#[derive(Clone, Debug)]
+pub struct CheckpointReport {
+    /// The image.
+    pub image: Committed,
+    /// First thread stopped to last resumed; with [`Then::Kill`], to the kill.
+    pub frozen: Duration,
+    /// The whole checkpoint.
+    pub took: Duration,
+    /// What the image says of itself.
+    pub snapshot: SnapshotV1,
+}
+
+/// Why there is no image. The job runs on.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum CheckpointError {
+    /// Something about the job cannot be carried, or could not be read.
+    #[error(transparent)]
+    Capture(#[from] CaptureError),
+    /// Connections to the outside did not end in time.
+    #[error("{} of the job lead outside after {waited_s} s of waiting: {}", .left.len(), list(.left))]
+    Sockets {
+        /// What is left.
+        left: Vec<Refusal>,
+        /// How long was waited.
+        waited_s: u64,
+    },
+    /// The job has other processes.
+    #[error(
+        "process {root} has a child, process {child}: only jobs of one process can be carried yet"
+    )]
+    Tree {
+        /// First process.
+        root: i32,
+        /// A child of it.
+        child: i32,
+    },
+    /// The job could not be stopped.
+    #[error(transparent)]
+    Stop(#[from] StopError),
+    /// Calls could not be made inside it.
+    #[error(transparent)]
+    Inject(#[from] InjectError),
+    /// Its pages could not be listed.
+    #[error(transparent)]
+    Pages(#[from] PagesError),
+    /// The snapshot makes no sense.
+    #[error(transparent)]
+    Plan(#[from] PlanError),
+    /// The image could not be written.
+    #[error(transparent)]
+    Image(#[from] ImageError),
+    /// The carried loader is broken.
+    #[error(transparent)]
+    Loader(#[from] LoaderCodeError),
+}
+
+fn list(refusals: &[Refusal]) -> String {
+    let texts: Vec<String> = refusals.iter().map(ToString::to_string).collect();
+    texts.join("; ")
+}
+
+/// Makes an image of a job.
+///
+/// # Errors
+/// [`CheckpointError`]; the job runs on and nothing stands under the final name.
+pub fn checkpoint(
+    request: &CheckpointRequest,
+    progress: &mut dyn Progress,
+) -> Result<CheckpointReport, CheckpointError> {
+    let began = Instant::now();
+    let pids = vec![request.target];
+    let mut options = request.capture.clone();
+    options.flags_while_frozen = request.then == Then::Kill;
+    let early = look_first(request, &pids, &options)?;
+    let write_options = WriteOptions {
+        compression: request.compression,
+        overwrite: request.overwrite,
+        ..WriteOptions::default()
+    };
+    let writer = ImageWriter::create(&request.output, write_options)?;
+    let frozen_at = Instant::now();
+    let quiesced = Quiesced::stop(&pids, STOP_DEADLINE)?;
+    let mut session = Session {
+        quiesced,
+        writer,
+        progress,
+    };
+    let (mut captured, pictures) = session.capture(request.then, &early, &options)?;
+    let mut frozen = frozen_at.elapsed();
+    let Session {
+        quiesced,
+        mut writer,
+        progress,
+    } = session;
+    let held = match request.then {
+        Then::GoOn => {
+            quiesced.resume()?;
+            frozen = frozen_at.elapsed();
+            for (index, picture) in pictures.iter().enumerate() {
+                if captured.flags_unverified() {
+                    captured.verify_mappings(index, picture.pid())?;
+                }
+            }
+            None
+        }
+        Then::Kill => Some(quiesced),
+    };
+    progress.begin("hashing files", None);
+    captured.finish_hashes()?;
+    let from: Vec<(HostPid, &Memory)> = match &held {
+        Some(quiesced) => quiesced
+            .processes()
+            .iter()
+            .map(|process| (process.pid, process.memory()))
+            .collect(),
+        None => pictures
+            .iter()
+            .map(|picture| (picture.pid(), picture.memory()))
+            .collect(),
+    };
+    store_memory(&mut writer, &captured, &from, false, progress)?;
+    store_inodes(&mut writer, &captured, &pids, &from, false, progress)?;
+    drop(pictures);
+    let Captured { mut snapshot, .. } = captured;
+    snapshot.taken.generation = request.generation + 1;
+    snapshot.platform = Platform::needed_by(&snapshot).to_string();
+    progress.begin("bringing the image to the disk", None);
+    let image = commit(writer, &snapshot)?;
+    if let Some(quiesced) = held {
+        quiesced.kill()?;
+        frozen = frozen_at.elapsed();
+    }
+    Ok(CheckpointReport {
+        image,
+        frozen,
+        took: began.elapsed(),
+        snapshot,
+    })
+}
+
+/// Everything that can be known to be in the way without touching the job.
+fn look_first(
+    request: &CheckpointRequest,
+    pids: &[HostPid],
+    options: &CaptureOptions,
+) -> Result<EarlyView, CheckpointError> {
+    for pid in pids {
+        if let Some(child) = first_child(*pid) {
+            return Err(CheckpointError::Tree { root: pid.0, child });
+        }
+    }
+    if let Some(patience) = request.wait_for_sockets {
+        let left = capture::wait_for_sockets(pids, options, patience)?;
+        if !left.is_empty() {
+            return Err(CheckpointError::Sockets {
+                left,
+                waited_s: patience.as_secs(),
+            });
+        }
+    }
+    Ok(capture::refuse_early(pids, options)?)
+}
+
+/// A child of any thread of the process.
+fn first_child(pid: HostPid) -> Option<i32> {
+    let tasks = std::fs::read_dir(format!("/proc/{}/task", pid.0)).ok()?;
+    tasks.flatten().find_map(|task| {
+        let children = std::fs::read_to_string(task.path().join("children")).ok()?;
+        children.split_whitespace().next()?.parse().ok()
+    })
+}
+
+/// A stopped job and the image it goes into.
+struct Session<'a> {
+    quiesced: Quiesced,
+    writer: ImageWriter,
+    progress: &'a mut dyn Progress,
+}
+
+impl Session<'_> {
+    /// All that is done while the job is frozen.
+    fn capture(
+        &mut self,
+        then: Then,
+        early: &EarlyView,
+        options: &CaptureOptions,
+    ) -> Result<(Captured, Vec<Picture>), CheckpointError> {
+        let mut workshops = vec![];
+        for process in self.quiesced.processes_mut() {
+            workshops.push(Workshop::open(process)?);
+        }
+        let captured = capture::capture(&mut self.quiesced, &mut workshops, early, options)?;
+        let pids: Vec<HostPid> = self
+            .quiesced
+            .processes()
+            .iter()
+            .map(|process| process.pid)
+            .collect();
+        {
+            let processes = self.quiesced.processes();
+            let from: Vec<(HostPid, &Memory)> = processes
+                .iter()
+                .map(|process| (process.pid, process.memory()))
+                .collect();
+            store_memory(&mut self.writer, &captured, &from, true, self.progress)?;
+            store_inodes(
+                &mut self.writer,
+                &captured,
+                &pids,
+                &from,
+                true,
+                self.progress,
+            )?;
+        }
+        let mut pictures = vec![];
+        for (process, mut workshop) in self.quiesced.processes_mut().iter_mut().zip(workshops) {
+            if then == Then::GoOn {
+                pictures.push(workshop.take_picture(process)?);
+            }
+            workshop.close(process)?;
+        }
+        Ok((captured, pictures))
+    }
+}
+
+/// Memory as a source of bytes.
+struct MemoryBytes<'a>(&'a Memory);
+
+impl ByteSource for MemoryBytes<'_> {
+    fn read_at(&self, at: u64, buf: &mut [u8]) -> io::Result<()> {
+        self.0.read(at, buf)
+    }
+}
+
+/// Stores the ranges of each process that are (or are not) to be copied while frozen.
+fn store_memory(
+    writer: &mut ImageWriter,
+    captured: &Captured,
+    from: &[(HostPid, &Memory)],
+    frozen: bool,
+    progress: &mut dyn Progress,
+) -> Result<(), CheckpointError> {
+    for (index, (pid, memory)) in from.iter().enumerate() {
+        let mut ranges: Vec<Range<u64>> = vec![];
+        let plan = captured
+            .memory_plan
+            .get(index)
+            .map_or(&[][..], Vec::as_slice);
+        for range in plan.iter().filter(|range| range.while_frozen == frozen) {
+            ranges.extend(resident(*pid, range)?);
+        }
+        if !frozen {
+            // The vDSO's own text, for machines whose vDSO is another.
+            let mappings = captured.snapshot.processes[index].memory.mappings.iter();
+            let vdso = mappings.filter(|mapping| mapping.kind == MappingKind::Vdso);
+            ranges.extend(vdso.map(|mapping| mapping.start..mapping.end));
+        }
+        let total = ranges.iter().map(|range| range.end - range.start).sum();
+        if total > 0 {
+            let space = Space::Process(index as u32);
+            store(
+                writer,
+                "writing memory",
+                space,
+                &ranges,
+                total,
+                &MemoryBytes(memory),
+                progress,
+            )?;
+        }
+    }
+    Ok(())
+}
+
+fn resident(pid: HostPid, range: &MemoryRange) -> Result<Vec<Range<u64>>, PagesError> {
+    let kinds = if range.only_changed {
+        PageKinds::PrivateFile
+    } else {
+        PageKinds::Anonymous
+    };
+    pages::resident(pid, range.addresses.clone(), kinds)
+}
+
+/// Stores the contents of inodes that are (or are not) to be copied while frozen.
+fn store_inodes(
+    writer: &mut ImageWriter,
+    captured: &Captured,
+    pids: &[HostPid],
+    from: &[(HostPid, &Memory)],
+    frozen: bool,
+    progress: &mut dyn Progress,
+) -> Result<(), CheckpointError> {
+    let sources = captured.inode_sources.iter();
+    for (InodeId(id), source) in sources.filter(|(_, source)| source.while_frozen == frozen) {
+        let InodeSource { bytes, len, .. } = source;
+        if *len == 0 {
+            continue;
+        }
+        let ranges = [0..*len];
+        let space = Space::Inode(*id);
+        let what = "writing files";
+        match bytes {
+            InodeBytes::File(file) => {
+                store(writer, what, space, &ranges, *len, &**file, progress)?;
+            }
+            InodeBytes::Memory(pieces) => {
+                let source = PiecesOfMemory { pieces, pids, from };
+                store(writer, what, space, &ranges, *len, &source, progress)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// An inode whose bytes are read through the mappings that show it.
+struct PiecesOfMemory<'a> {
+    pieces: &'a [MemoryPiece],
+    pids: &'a [HostPid],
+    from: &'a [(HostPid, &'a Memory)],
+}
+
+impl ByteSource for PiecesOfMemory<'_> {
+    fn read_at(&self, at: u64, buf: &mut [u8]) -> io::Result<()> {
+        buf.fill(0);
+        let end = at + buf.len() as u64;
+        for piece in self.pieces {
+            let from = at.max(piece.offset);
+            let to = end.min(piece.offset + piece.len);
+            let process = self.pids.iter().position(|pid| pid.0 == piece.pid);
+            let memory = process.and_then(|process| self.from.get(process));
+            let Some((_, memory)) = memory else { continue };
+            if from < to {
+                let part = &mut buf[(from - at) as usize..(to - at) as usize];
+                memory.read(piece.address + (from - piece.offset), part)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Stores ranges and tells of the progress from this thread.
+fn store(
+    writer: &mut ImageWriter,
+    step: &str,
+    space: Space,
+    ranges: &[Range<u64>],
+    total: u64,
+    source: &dyn ByteSource,
+    progress: &mut dyn Progress,
+) -> Result<(), CheckpointError> {
+    progress.begin(step, Some(total));
+    let done = AtomicU64::new(0);
+    writer.store(space, ranges, source, &|bytes| {
+        done.fetch_add(bytes, Ordering::Relaxed);
+    })?;
+    progress.advance(done.load(Ordering::Relaxed));
+    Ok(())
+}
+
+/// Plans the restart and gives the image its name.
+fn commit(writer: ImageWriter, snapshot: &SnapshotV1) -> Result<Committed, CheckpointError> {
+    let contents: Contents = (0..snapshot.processes.len())
+        .map(|index| writer.stored(Space::Process(index as u32)))
+        .collect();
+    let ops = plan::operations(snapshot, &contents)?;
+    let list = OpsList::read(&ops).map_err(|error| ImageError::Layout {
+        image: PathBuf::new(),
+        section: "operations",
+        what: format!("{} at byte {}", error.what, error.offset),
+    })?;
+    let header = *list.header();
+    let needed = loader::hole::hole_needed(
+        loader_code::span()?,
+        ops.len() as u64,
+        writer.extents_len(),
+        header.streams,
+        header.slot_count,
+    );
+    let hole = plan::find_hole(snapshot, needed).map_err(PlanError::from)?;
+    let meta = Image::encode_snapshot(snapshot)?;
+    let parts = ImageParts {
+        platform: &snapshot.platform,
+        ops: &ops,
+        meta: &meta,
+        loader: &loader_code::link(hole.start)?,
+        hole,
+    };
+    Ok(writer.commit(&parts)?)
+}
