@@ -7,7 +7,8 @@
 //!   lists of injected calls, capture
 //!   copy what a picture cannot show (shared memory, MADV_DONTFORK ...)
 //!   picture                  copy-on-write child
-//! go on                      unless the job is to be killed: then it stays stopped to the end
+//! go on                      unless the job is to be killed (then it stays stopped to the end) or its
+//!                            cgroup could not bear the copies (then until its memory is written)
 //! hash files, write pages, plan, commit
 //! kill                       only after the commit
 //! ```
@@ -28,6 +29,7 @@ use crate::pages::{self, PageKinds, PagesError};
 use crate::picture::Picture;
 use crate::plan::{self, Contents, PlanError};
 use crate::platform::Platform;
+use crate::procfs;
 use crate::progress::Progress;
 use crate::snapshot::{InodeId, MappingKind, SnapshotV1};
 use crate::tracee::{HostPid, Memory, Quiesced, StopError};
@@ -41,6 +43,9 @@ use std::time::{Duration, Instant};
 
 /// How long stopping all threads of a job may take.
 const STOP_DEADLINE: Duration = Duration::from_secs(10);
+
+/// Room that a picture's page tables and the kernel's records of it take at least.
+const PICTURE_TABLES: u64 = 8 << 20;
 
 /// What is asked for.
 #[derive(Clone, Debug)]
@@ -145,8 +150,9 @@ pub fn checkpoint(
 ) -> Result<CheckpointReport, CheckpointError> {
     let began = Instant::now();
     let pids = vec![request.target];
+    let with_picture = request.then == Then::GoOn && pids.iter().all(|pid| picture_fits(*pid));
     let mut options = request.capture.clone();
-    options.flags_while_frozen = request.then == Then::Kill;
+    options.flags_while_frozen = !with_picture;
     let early = look_first(request, &pids, &options)?;
     let write_options = WriteOptions {
         compression: request.compression,
@@ -161,28 +167,23 @@ pub fn checkpoint(
         writer,
         progress,
     };
-    let (mut captured, pictures) = session.capture(request.then, &early, &options)?;
-    let mut frozen = frozen_at.elapsed();
+    let (mut captured, pictures) = session.capture(with_picture, &early, &options)?;
     let Session {
         quiesced,
         mut writer,
         progress,
     } = session;
-    let held = match request.then {
-        Then::GoOn => {
-            quiesced.resume()?;
-            frozen = frozen_at.elapsed();
+    let mut frozen = Duration::ZERO;
+    let mut held = Some(quiesced);
+    if with_picture && let Some(quiesced) = held.take() {
+        quiesced.resume()?;
+        frozen = frozen_at.elapsed();
+        if captured.flags_unverified() {
             for (index, picture) in pictures.iter().enumerate() {
-                if captured.flags_unverified() {
-                    captured.verify_mappings(index, picture.pid())?;
-                }
+                captured.verify_mappings(index, picture.pid())?;
             }
-            None
         }
-        Then::Kill => Some(quiesced),
-    };
-    progress.begin("hashing files", None);
-    captured.finish_hashes()?;
+    }
     let from: Vec<(HostPid, &Memory)> = match &held {
         Some(quiesced) => quiesced
             .processes()
@@ -197,6 +198,14 @@ pub fn checkpoint(
     store_memory(&mut writer, &captured, &from, false, progress)?;
     store_inodes(&mut writer, &captured, &pids, &from, false, progress)?;
     drop(pictures);
+    if request.then == Then::GoOn
+        && let Some(quiesced) = held.take()
+    {
+        quiesced.resume()?;
+        frozen = frozen_at.elapsed();
+    }
+    progress.begin("hashing files", None);
+    captured.finish_hashes()?;
     let Captured { mut snapshot, .. } = captured;
     snapshot.taken.generation = request.generation + 1;
     snapshot.platform = Platform::needed_by(&snapshot).to_string();
@@ -212,6 +221,20 @@ pub fn checkpoint(
         took: began.elapsed(),
         snapshot,
     })
+}
+
+/// Whether the job's cgroups would bear that all its memory is copied: while there is a picture, every
+/// page that the job writes to exists twice.
+fn picture_fits(pid: HostPid) -> bool {
+    let Some(room) = procfs::memory_room(pid.0) else {
+        return true;
+    };
+    let status = std::fs::read_to_string(format!("/proc/{}/status", pid.0)).unwrap_or_default();
+    let resident_kib = status
+        .lines()
+        .find_map(|line| line.strip_prefix("RssAnon:"))
+        .and_then(|rest| rest.split_whitespace().next()?.parse::<u64>().ok());
+    resident_kib.is_some_and(|kib| kib * 1024 + PICTURE_TABLES < room.left())
 }
 
 /// Everything that can be known to be in the way without touching the job.
@@ -257,7 +280,7 @@ impl Session<'_> {
     /// All that is done while the job is frozen.
     fn capture(
         &mut self,
-        then: Then,
+        with_picture: bool,
         early: &EarlyView,
         options: &CaptureOptions,
     ) -> Result<(Captured, Vec<Picture>), CheckpointError> {
@@ -290,7 +313,7 @@ impl Session<'_> {
         }
         let mut pictures = vec![];
         for (process, mut workshop) in self.quiesced.processes_mut().iter_mut().zip(workshops) {
-            if then == Then::GoOn {
+            if with_picture {
                 pictures.push(workshop.take_picture(process)?);
             }
             workshop.close(process)?;
