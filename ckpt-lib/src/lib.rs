@@ -15,6 +15,7 @@
 
 pub mod capture;
 mod checkpoint;
+pub mod export;
 pub mod host;
 pub mod image;
 pub mod inject;
