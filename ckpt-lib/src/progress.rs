@@ -5,7 +5,7 @@
 //! It may be called often (every chunk) and must be cheap.
 
 /// Somebody who wants to know how far a long piece of work has come.
-pub trait Progress {
+pub trait Progress: Send {
     /// A step begins and the one before it has ended: "writing image", with the bytes it will
     /// have gone through at its end if that is known.
     fn begin(&mut self, step: &str, total_bytes: Option<u64>);

@@ -466,6 +466,16 @@ impl<'a> ExtentTables<'a> {
     /// [`LayoutError::Short`] or [`LayoutError::Table`] when the counts do not
     /// fit the length exactly, or an extent names chunks or bases that are not there.
     pub fn read(bytes: &'a [u8]) -> Result<Self, LayoutError> {
+        let tables = Self::split(bytes)?;
+        tables.check()?;
+        Ok(tables)
+    }
+
+    /// Splits bytes that [`ExtentTables::read`] has accepted before, without looking at every row.
+    ///
+    /// # Errors
+    /// As [`ExtentTables::read`], for the lengths only.
+    pub fn split(bytes: &'a [u8]) -> Result<Self, LayoutError> {
         let found = bytes.len() as u64;
         if bytes.len() < EXTENTS_HEADER_BYTES {
             return Err(LayoutError::Short {
@@ -488,13 +498,11 @@ impl<'a> ExtentTables<'a> {
         }
         let (extents, rest) = rest.split_at(extents_len as usize);
         let (chunks, bases) = rest.split_at(chunks_len as usize);
-        let tables = ExtentTables {
+        Ok(ExtentTables {
             extents,
             chunks,
             bases,
-        };
-        tables.check()?;
-        Ok(tables)
+        })
     }
 
     fn check(&self) -> Result<(), LayoutError> {
@@ -605,15 +613,24 @@ impl<'a> ExtentTables<'a> {
 
     /// The extents of one space, in order of `at`.
     pub fn extents_of(&self, space: Space) -> impl Iterator<Item = Extent> + use<'a> {
+        self.extents_within(space, 0, u64::MAX)
+    }
+
+    /// The extents of a space that overlap `from..to`, in order.
+    pub fn extents_within(
+        &self,
+        space: Space,
+        from: u64,
+        to: u64,
+    ) -> impl Iterator<Item = Extent> + use<'a> {
         let tables = *self;
         let number = space.number();
+        let lies_before =
+            |extent: Extent| (extent.space, extent.at.saturating_add(extent.len)) <= (number, from);
         let (mut low, mut high) = (0, self.extent_count());
         while low < high {
             let middle = low + (high - low) / 2;
-            if tables
-                .extent(middle)
-                .is_some_and(|extent| extent.space < number)
-            {
+            if tables.extent(middle).is_some_and(lies_before) {
                 low = middle + 1;
             } else {
                 high = middle;
@@ -621,7 +638,7 @@ impl<'a> ExtentTables<'a> {
         }
         (low..self.extent_count())
             .map_while(move |index| tables.extent(index))
-            .take_while(move |extent| extent.space == number)
+            .take_while(move |extent| extent.space == number && extent.at < to)
     }
 }
 
@@ -706,6 +723,12 @@ mod tests {
         let found: Vec<_> = tables.extents_of(Space::Process(1)).collect();
         assert_eq!(found.len(), 1);
         assert_eq!(found[0].first_chunk, 1);
+        let within = |from, to| tables.extents_within(Space::Process(1), from, to).count();
+        assert_eq!((within(0, PAGE), within(0, PAGE + 1)), (0, 1));
+        assert_eq!(
+            (within(2 * PAGE - 1, u64::MAX), within(2 * PAGE, u64::MAX)),
+            (1, 0)
+        );
         assert!(ExtentTables::read(&bytes[..bytes.len() - 1]).is_err());
     }
 }

@@ -14,6 +14,7 @@
 
 mod elf;
 mod error;
+mod flatten;
 mod pieces;
 mod reader;
 mod verify;
@@ -23,6 +24,7 @@ mod writer;
 mod tests;
 
 pub use error::ImageError;
+pub use flatten::flatten;
 pub use reader::Image;
 pub use verify::VerifyReport;
 pub use writer::{Committed, ImageParts, ImageWriter, WriteOptions};

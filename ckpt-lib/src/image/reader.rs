@@ -222,7 +222,7 @@ impl Image {
     #[must_use]
     #[allow(clippy::expect_used)]
     pub fn tables(&self) -> ExtentTables<'_> {
-        ExtentTables::read(&self.extents).expect("checked when the image was opened")
+        ExtentTables::split(&self.extents).expect("checked when the image was opened")
     }
 
     /// The snapshot.
@@ -327,15 +327,13 @@ impl Image {
     pub fn read_space(&self, space: Space, at: u64, buf: &mut [u8]) -> Result<(), ImageError> {
         buf.fill(0);
         let end = at.saturating_add(buf.len() as u64);
-        for extent in self.tables().extents_of(space) {
-            if extent.at >= end || extent.at + extent.len <= at {
-                continue;
-            }
-            for index in 0..extent.chunk_count() {
+        for extent in self.tables().extents_within(space, at, end) {
+            let first = at.saturating_sub(extent.at) / CHUNK;
+            for index in first..extent.chunk_count() {
                 let chunk_at = extent.at + index * CHUNK;
                 let chunk_end = (chunk_at + CHUNK).min(extent.at + extent.len);
-                if chunk_at >= end || chunk_end <= at {
-                    continue;
+                if chunk_at >= end {
+                    break;
                 }
                 let number = extent.first_chunk + index;
                 let bytes = self.chunk_bytes(extent.image, extent.encoding, number)?;

@@ -218,3 +218,49 @@ fn an_image_others_may_write_is_refused() {
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o722)).expect("set");
     assert!(matches!(check(&path), Err(ImageError::Untrusted { .. })));
 }
+
+#[test]
+fn a_chain_becomes_one_whole_image() {
+    let directory = directory();
+    let base = directory.path().join("base.img");
+    let mut memory: Vec<u8> = (0..700_000u32).map(|n| (n / 5) as u8).collect();
+    memory.resize(memory.len().next_multiple_of(PAGE as usize), 0);
+    write(&base, &memory, Some(3));
+    let base = Image::open(&base).expect("opens");
+
+    // A second image: what the first has, and pages of its own behind it.
+    let chained = directory.path().join("chained.img");
+    let mut writer = ImageWriter::create(&chained, WriteOptions::default()).expect("created");
+    let number = writer.add_base(base.header().id, "base.img");
+    for extent in base.tables().extents() {
+        assert!(writer.reuse(number, &base, &extent));
+    }
+    let more = vec![8; 2 * PAGE as usize];
+    let whole = [memory.clone(), more.clone()].concat();
+    let (end, all) = (memory.len() as u64, whole.len() as u64);
+    writer
+        .store(Space::Process(0), &[end..all], &whole, &|_| ())
+        .expect("stored");
+    commit(writer);
+    check(&chained).expect("sound");
+    let chained = Image::open(&chained).expect("opens");
+    assert_eq!(chained.tables().base_count(), 1);
+
+    let path = directory.path().join("flat.img");
+    let mut silent = crate::progress::Silent;
+    let options = WriteOptions::default();
+    let written = flatten(&chained, &path, options.clone(), &mut silent).expect("flattened");
+    assert_eq!(written.path, path);
+    std::fs::remove_file(base.path()).expect("removed");
+    check(&path).expect("sound without its base");
+    let flat = Image::open(&path).expect("opens");
+    assert_eq!(flat.tables().base_count(), 0);
+    let mut found = vec![1; whole.len()];
+    flat.read_space(Space::Process(0), 0, &mut found)
+        .expect("reads");
+    assert!(found == whole);
+    let again = flatten(&flat, &path, options, &mut silent);
+    assert!(matches!(again, Err(ImageError::Exists { .. })), "{again:?}");
+    let lost = Image::open(&directory.path().join("chained.img"));
+    assert!(matches!(lost, Err(ImageError::Base { .. })), "{lost:?}");
+}

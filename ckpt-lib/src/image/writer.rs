@@ -2,13 +2,14 @@
 
 use super::error::ImageError;
 use super::pieces::{Piece, Store, tables};
+use super::reader::Image;
 use super::{ByteSource, elf};
 use crate::loader_code::{self, LinkedLoader};
 use crate::sys::memfd;
 use loader::layout::ExtentsHeader;
 use loader::layout::{
-    Base, FORMAT_VERSION, HEADER_LEN, HEADER_OFFSET, Hash, Header, PAGE, SECTION_COUNT, Section,
-    SectionKind, Space,
+    Base, CHUNK, Encoding, Extent, FORMAT_VERSION, HEADER_LEN, HEADER_OFFSET, Hash, Header, PAGE,
+    SECTION_COUNT, Section, SectionKind, Space,
 };
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -194,6 +195,37 @@ impl ImageWriter {
         padded[..len].copy_from_slice(&name.as_bytes()[..len]);
         self.bases.push(Base { id, name: padded });
         self.bases.len() as u32
+    }
+
+    /// Points at an extent that image `number` ([`ImageWriter::add_base`]) has in its own file,
+    /// instead of storing its bytes again. Extents that `base` itself takes from elsewhere, and
+    /// encodings it does not know, are left alone: `false`.
+    pub fn reuse(&mut self, number: u32, base: &Image, extent: &Extent) -> bool {
+        let encodings = [Encoding::Raw, Encoding::Zstd];
+        let encoding = encodings
+            .into_iter()
+            .find(|known| *known as u32 == extent.encoding);
+        let space = Space::from_number(extent.space);
+        let (Some(space), Some(encoding), 0) = (space, encoding, extent.image) else {
+            return false;
+        };
+        let tables = base.tables();
+        for index in 0..extent.chunk_count() {
+            let Some(chunk) = tables.chunk(extent.first_chunk + index) else {
+                return false;
+            };
+            self.pieces.push(Piece {
+                space,
+                at: extent.at + index * CHUNK,
+                len: chunk.raw_len,
+                image: number,
+                encoding,
+                offset: chunk.offset,
+                stored_len: chunk.stored_len,
+                hash: chunk.hash,
+            });
+        }
+        true
     }
 
     /// The ranges of a space that have been stored so far, in order.
