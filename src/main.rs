@@ -9,6 +9,7 @@ mod output;
 mod permission;
 mod progress;
 mod report;
+mod summary;
 mod sys;
 mod target;
 mod verbs;
@@ -26,6 +27,12 @@ fn main() -> ExitCode {
 fn perform(arguments: &Arguments) -> Outcome {
     let store = || JobStore::locate(arguments.dir.as_deref());
     match &arguments.verb {
+        Verb::Run(run) => verbs::run::run(&store()?, run),
+        Verb::Restart(restart) => verbs::restart::restart(&store()?, restart),
+        Verb::Inspect(inspect) => verbs::inspect::inspect(inspect),
+        Verb::Verify(verify) => verbs::verify::verify(verify),
+        Verb::Flatten(flatten) => verbs::flatten::flatten(flatten),
+        Verb::Platform(platform) => verbs::platform::platform(platform),
         Verb::Ps(ps) => verbs::ps::ps(&store()?, ps),
         Verb::Kill(kill) => verbs::kill::kill(&store()?, kill),
         Verb::Doctor(doctor) => verbs::doctor::doctor(&store()?, doctor),

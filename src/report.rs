@@ -94,6 +94,12 @@ pub(crate) fn chain(error: &dyn Error) -> String {
     message
 }
 
+impl std::fmt::Display for Failure {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.message().unwrap_or_default())
+    }
+}
+
 impl<E: Error + Send + Sync + 'static> From<E> for Failure {
     fn from(error: E) -> Self {
         Failure {

@@ -229,6 +229,14 @@ impl JobStore {
         Ok(living.find(|job| line.contains(&job.record.supervisor.pid)))
     }
 
+    /// The job in whose directory this image lies.
+    pub(crate) fn find_by_image(&self, image: &Path) -> Option<Job> {
+        let image = image.canonicalize().ok()?;
+        let dir = image.parent()?.parent()?;
+        let ours = dir.parent()? == self.jobs_dir().canonicalize().ok()?;
+        ours.then(|| Job::load(dir.to_owned()).ok()).flatten()
+    }
+
     /// Writes down a job whose supervisor this process is about to become.
     pub(crate) fn register(&self, new: NewJob) -> Result<Job, JobError> {
         let jobs_dir = self.jobs_dir();

@@ -1,0 +1,224 @@
+//! `wayfarer inspect IMAGE`.
+
+use crate::args::Inspect;
+use crate::output::{self, Table, bytes};
+use crate::report::{Exit, Outcome};
+use crate::summary::{self, FileSummary, ProcessSummary};
+use crate::verbs::{image_failure, open_image};
+use ckpt_lib::image::Image;
+use ckpt_lib::snapshot::{SnapshotV1, Taken};
+use loader::layout::Space;
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::path::PathBuf;
+
+const SCHEMA_VERSION: u32 = 1;
+
+#[derive(Serialize)]
+struct Report {
+    image: PathBuf,
+    id: String,
+    format_version: u32,
+    image_bytes: u64,
+    platform: String,
+    taken: Taken,
+    uid: u32,
+    gid: u32,
+    sections: Vec<SectionLine>,
+    contents: Contents,
+    processes: Vec<ProcessSummary>,
+    files: Vec<FileSummary>,
+}
+
+#[derive(Serialize)]
+struct SectionLine {
+    name: &'static str,
+    offset: u64,
+    bytes: u64,
+}
+
+/// What memory and files take.
+#[derive(Debug, Default, Serialize)]
+struct Contents {
+    memory_bytes: u64,
+    file_bytes: u64,
+    /// In this file, compressed or not.
+    stored_bytes: u64,
+    /// In the images it builds on.
+    stored_in_bases_bytes: u64,
+    bases: Vec<PathBuf>,
+}
+
+/// Prints what the image holds.
+pub(crate) fn inspect(arguments: &Inspect) -> Outcome {
+    let image = open_image(&arguments.image)?;
+    let snapshot = image.snapshot().map_err(image_failure)?;
+    let report = report(&image, &snapshot);
+    if arguments.json {
+        output::print_json(SCHEMA_VERSION, &report)?;
+    } else {
+        output::print(&render(&report))?;
+    }
+    Ok(Exit::Done)
+}
+
+fn report(image: &Image, snapshot: &SnapshotV1) -> Report {
+    let header = image.header();
+    let section = |kind: loader::layout::SectionKind| {
+        let section = header.section(kind);
+        SectionLine {
+            name: kind.name(),
+            offset: section.offset,
+            bytes: section.len,
+        }
+    };
+    let (contents, stored) = contents(image);
+    Report {
+        image: image.path().to_owned(),
+        id: header.id.iter().map(|byte| format!("{byte:02x}")).collect(),
+        format_version: header.version,
+        image_bytes: header.image_len,
+        platform: image.platform().to_owned(),
+        taken: snapshot.taken.clone(),
+        uid: snapshot.identity.uid,
+        gid: snapshot.identity.gid,
+        sections: loader::layout::SectionKind::ALL.map(section).into(),
+        contents,
+        processes: summary::processes(snapshot, &stored),
+        files: summary::files(snapshot),
+    }
+}
+
+/// Sums up the extents; the ranges of each space in order.
+fn contents(image: &Image) -> (Contents, BTreeMap<u64, Vec<Range<u64>>>) {
+    let tables = image.tables();
+    let mut contents = Contents::default();
+    let mut stored: BTreeMap<u64, Vec<Range<u64>>> = BTreeMap::new();
+    for extent in tables.extents() {
+        match Space::from_number(extent.space) {
+            Some(Space::Process(_)) => contents.memory_bytes += extent.len,
+            _ => contents.file_bytes += extent.len,
+        }
+        let chunks = extent.first_chunk..extent.first_chunk + extent.chunk_count();
+        let chunks = chunks.filter_map(|number| tables.chunk(number));
+        let bytes: u64 = chunks.map(|chunk| u64::from(chunk.stored_len)).sum();
+        match extent.image {
+            0 => contents.stored_bytes += bytes,
+            _ => contents.stored_in_bases_bytes += bytes,
+        }
+        stored
+            .entry(extent.space)
+            .or_default()
+            .push(extent.at..extent.at + extent.len);
+    }
+    let bases = (0..).map_while(|index| image.base_path(index));
+    contents.bases = bases.map(PathBuf::from).collect();
+    (contents, stored)
+}
+
+fn render(report: &Report) -> String {
+    let taken = &report.taken;
+    let contents = &report.contents;
+    let mut head = Table::default();
+    let mut line = |key: &str, value: String| head.push(vec![key.to_owned(), value]);
+    line(
+        "image",
+        format!("{} ({})", report.image.display(), bytes(report.image_bytes)),
+    );
+    line("id", report.id.clone());
+    line(
+        "checkpoint",
+        format!("{}, {}", taken.generation, output::ago(taken.unix_seconds)),
+    );
+    line(
+        "taken on",
+        format!("{} (Linux {})", taken.host, taken.kernel),
+    );
+    line(
+        "by",
+        format!(
+            "wayfarer {}, format {}",
+            taken.wayfarer, report.format_version
+        ),
+    );
+    line("needs", report.platform.clone());
+    line("user", format!("{}, group {}", report.uid, report.gid));
+    let memory = bytes(contents.memory_bytes);
+    line(
+        "contents",
+        format!("memory {memory}, files {}", bytes(contents.file_bytes)),
+    );
+    let in_bases = bytes(contents.stored_in_bases_bytes);
+    line(
+        "stored",
+        format!("{} here, {in_bases} in bases", bytes(contents.stored_bytes)),
+    );
+    for base in &contents.bases {
+        line("base", base.display().to_string());
+    }
+    let mut text = head.render();
+    for process in &report.processes {
+        text.push('\n');
+        text.push_str(&render_process(process));
+    }
+    let mut files = Table::new(&["FILE", "SIZE", "KIND", "CARRIED", "WRITTEN"]);
+    let yes = |is: bool| if is { "yes" } else { "no" }.to_owned();
+    for file in &report.files {
+        let size = bytes(file.bytes);
+        let kind = file.kind.to_owned();
+        files.push(vec![
+            file.path.clone(),
+            size,
+            kind,
+            yes(file.carried),
+            yes(file.written),
+        ]);
+    }
+    if !report.files.is_empty() {
+        text.push('\n');
+        text.push_str(&files.render());
+    }
+    text
+}
+
+fn render_process(process: &ProcessSummary) -> String {
+    let program = process.program.as_deref().unwrap_or("unknown program");
+    let mut text = format!("process {} {program}, in {}\n", process.pid, process.cwd);
+    let mut threads = Table::new(&["  THREAD", "NAME", "AT", "IN CALL"]);
+    for thread in &process.threads {
+        let left = thread
+            .in_call_left_ns
+            .map(|ns| format!("{} ms left", ns / 1_000_000));
+        threads.push(vec![
+            format!("  {}", thread.tid),
+            thread.name.clone(),
+            format!("{:#x}", thread.instruction_pointer),
+            left.unwrap_or_default(),
+        ]);
+    }
+    text.push_str(&threads.render());
+    let mut memory = Table::new(&["  MEMORY", "MAPPINGS", "MAPPED", "CONTENTS"]);
+    for kind in &process.memory {
+        memory.push(vec![
+            format!("  {}", kind.kind),
+            kind.mappings.to_string(),
+            bytes(kind.mapped_bytes),
+            bytes(kind.stored_bytes),
+        ]);
+    }
+    text.push_str(&memory.render());
+    let mut descriptors = Table::new(&["  FD", "KIND", "ACCESS", "OFFSET", "WHAT"]);
+    for descriptor in &process.descriptors {
+        let offset = descriptor.offset.map(|offset| offset.to_string());
+        descriptors.push(vec![
+            format!("  {}", descriptor.fd),
+            descriptor.kind.to_owned(),
+            descriptor.access.to_owned(),
+            offset.unwrap_or_default(),
+            descriptor.what.clone(),
+        ]);
+    }
+    text.push_str(&descriptors.render());
+    text
+}

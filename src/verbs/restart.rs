@@ -1,0 +1,184 @@
+//! `wayfarer restart IMAGE|JOB`.
+
+use crate::args::Restart;
+use crate::jobs::{Job, JobError, JobStore, Life, NewJob};
+use crate::launch::{self, Launch, Options};
+use crate::progress;
+use crate::report::{Exit, Failure, Outcome, tell};
+use crate::target;
+use crate::verbs::{image_failure, needed_by, open_image, registration_advice};
+use ckpt_lib::image::{Image, ImageError};
+use ckpt_lib::platform::{Missing, Platform};
+use ckpt_lib::progress::Progress;
+use ckpt_lib::snapshot::SnapshotV1;
+use loader::layout::SectionKind;
+use std::path::{Path, PathBuf};
+
+/// What is restarted.
+struct Chosen {
+    path: PathBuf,
+    image: Image,
+    /// The job it was made of, if it lies in that job's directory.
+    job: Option<Job>,
+}
+
+/// Goes on from the image; returns only if that failed.
+pub(crate) fn restart(store: &JobStore, arguments: &Restart) -> Outcome {
+    let chosen = choose(store, &arguments.image)?;
+    let snapshot = chosen.image.snapshot().map_err(image_failure)?;
+    check_platform(&chosen, arguments.degraded)?;
+    let job = register(store, arguments, &chosen, &snapshot)?;
+    let failure = launch::execute(&Launch {
+        title: format!("wayfarer: {}", job.record.name),
+        image: chosen.image.file(),
+        prefix_len: Some(chosen.image.header().section(SectionKind::Pages).offset),
+        fallback_dirs: launch::fallback_dirs(),
+        options: Options {
+            pids: arguments.pids,
+            files: arguments.files,
+            accept_new_ids: arguments.accept_new_ids,
+            degraded: arguments.degraded,
+            inherit_fds: arguments.inherit_fd.clone(),
+        },
+    });
+    job.withdraw();
+    Err(failure)
+}
+
+/// A file, if there is one of that name, else a job's latest good image.
+fn choose(store: &JobStore, asked: &Path) -> Outcome<Chosen> {
+    let name = asked.to_str().filter(|name| crate::args::is_job_name(name));
+    if let Some(name) = name.filter(|_| !asked.is_file()) {
+        let job = store.find(name).map_err(|error| missing(asked, error))?;
+        return latest_good(job);
+    }
+    let image = open_image(asked)?;
+    let path = std::path::absolute(asked)?;
+    Ok(Chosen {
+        job: store.find_by_image(&path),
+        image,
+        path,
+    })
+}
+
+fn missing(asked: &Path, error: JobError) -> Failure {
+    match error {
+        JobError::Missing { .. } => {
+            let asked = asked.display();
+            target::missing(error).advise(format!("./{asked}, if an image file was meant"))
+        }
+        other => other.into(),
+    }
+}
+
+/// The newest image of a job of which every byte is right; damaged ones are named.
+fn latest_good(job: Job) -> Outcome<Chosen> {
+    let name = &job.record.name;
+    if job.life() == Life::Living {
+        let failure = Failure::new(Exit::Failed, format!("job {name} is running"));
+        return Err(failure.advise(format!("wayfarer kill {name}, or restart an image file")));
+    }
+    let mut failure = None;
+    let mut display = progress::display();
+    for stored in job.images()?.iter().rev() {
+        if let Some(damaged) = failure.take() {
+            tell(&format!("{damaged}; trying {}", stored.path.display()));
+        }
+        match Image::open(&stored.path).and_then(|image| verified(image, display.as_mut())) {
+            Ok(image) => {
+                return Ok(Chosen {
+                    path: stored.path.clone(),
+                    image,
+                    job: Some(job),
+                });
+            }
+            Err(error) => failure = Some(image_failure(error)),
+        }
+    }
+    Err(failure.unwrap_or_else(|| {
+        let dir = job.dir.join("images");
+        let message = format!("job {name} has no image in {}", dir.display());
+        Failure::new(Exit::Usage, message)
+    }))
+}
+
+fn verified(image: Image, display: &mut dyn Progress) -> Result<Image, ImageError> {
+    let total = image.tables().extents().map(|extent| extent.len).sum();
+    display.begin("checking", Some(total));
+    image.verify(&mut |bytes| display.advance(bytes))?;
+    Ok(image)
+}
+
+/// Refuses a machine that does not offer what the image needs.
+fn check_platform(chosen: &Chosen, degraded: bool) -> Outcome<()> {
+    let needed = needed_by(&chosen.image)?;
+    let mut missing = needed.missing(&Platform::of_this_machine());
+    // Whether ids can be corrected is known to the loader only.
+    missing.retain(|what| !is_kernel(what, &["own_ids"]));
+    let (waived, fatal): (Vec<_>, Vec<_>) = missing.into_iter().partition(may_be_waived);
+    let words = |missing: &[Missing]| {
+        let words: Vec<_> = missing.iter().map(Missing::to_string).collect();
+        words.join("; ")
+    };
+    let image = chosen.path.display();
+    if !fatal.is_empty() {
+        let message = format!("{image} may not restart on this machine: {}", words(&fatal));
+        let advice = format!("a machine that offers {needed}");
+        return Err(Failure::new(Exit::Image, message).advise(advice));
+    }
+    if waived.is_empty() {
+        return Ok(());
+    }
+    if degraded {
+        tell(&format!("{image} goes on without: {}", words(&waived)));
+        return Ok(());
+    }
+    let message = format!("{image} would miss on this machine: {}", words(&waived));
+    Err(Failure::new(Exit::Image, message).advise("--degraded, to go on without"))
+}
+
+fn is_kernel(what: &Missing, names: &[&str]) -> bool {
+    matches!(what, Missing::Kernel { name } if names.contains(&name.as_str()))
+}
+
+/// What a job can go on without, although it will notice (docs/PLATFORM.md).
+fn may_be_waived(what: &Missing) -> bool {
+    let kernel = ["thp", "ksm", "anon_names", "realtime", "raise_priority"];
+    matches!(what, Missing::Cpus { .. } | Missing::HardLimit { .. }) || is_kernel(what, &kernel)
+}
+
+fn register(
+    store: &JobStore,
+    arguments: &Restart,
+    chosen: &Chosen,
+    snapshot: &SnapshotV1,
+) -> Outcome<Job> {
+    let root = snapshot.processes.first();
+    let program = root.and_then(|process| {
+        let exe = process.memory.exe?;
+        Some(snapshot.inodes.get(exe.0 as usize)?.path.to_string())
+    });
+    let old = chosen.job.as_ref();
+    let ended = old.filter(|job| job.life() == Life::Ended);
+    let name = arguments
+        .name
+        .clone()
+        .or_else(|| Some(ended?.record.name.clone()));
+    let continues = name.is_some() && name.as_deref() == ended.map(|job| job.record.name.as_str());
+    let command = match old {
+        Some(job) => job.record.command.clone(),
+        None => program.iter().cloned().collect(),
+    };
+    let thread_name = root.and_then(|process| Some(process.threads.first()?.name.to_string()));
+    let new = NewJob {
+        name,
+        base: thread_name.or(program).unwrap_or_default(),
+        replace: false,
+        continues,
+        command,
+        generation: snapshot.taken.generation,
+        root_pid: root.map(|process| process.pid),
+        restarted_from: Some(chosen.path.clone()),
+    };
+    store.register(new).map_err(registration_advice)
+}

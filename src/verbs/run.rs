@@ -1,0 +1,193 @@
+//! `wayfarer run`: a restart of nothing (docs/adr/0006).
+
+use crate::args::{Files, Pids, Run};
+use crate::jobs::{JobStore, NewJob};
+use crate::launch::{self, Launch, Options};
+use crate::lookup::{self, Program};
+use crate::report::{Failure, Outcome, tell};
+use ckpt_lib::image::{ImageParts, ImageWriter};
+use ckpt_lib::loader_code;
+use ckpt_lib::plan::{Arg, OpsBuilder, StreamIndex, find_hole};
+use ckpt_lib::snapshot::SnapshotV1;
+use loader::hole::hole_needed;
+use loader::ops::{Exec, Expect, OpsHeader, StreamKind, flags};
+use std::ffi::CString;
+use std::fs::File;
+use std::io::IsTerminal;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+/// Starts the command; returns only if that failed.
+pub(crate) fn run(store: &JobStore, arguments: &Run) -> Outcome {
+    let program = lookup::find(&arguments.command, std::env::var_os("PATH").as_deref())?;
+    if !arguments.quiet && arguments.pids != Pids::Host {
+        say_what_it_costs(&program.path);
+    }
+    let command = arguments.command.iter();
+    let job = store
+        .register(NewJob {
+            name: arguments.name.clone(),
+            base: arguments.command[0].to_string_lossy().into_owned(),
+            replace: arguments.replace,
+            continues: false,
+            command: command
+                .map(|word| word.to_string_lossy().into_owned())
+                .collect(),
+            generation: 0,
+            root_pid: None,
+            restarted_from: None,
+        })
+        .map_err(super::registration_advice)?;
+    let failure = start(&job.record.name, &program, arguments.pids);
+    job.withdraw();
+    Err(failure)
+}
+
+fn start(name: &str, program: &Program, pids: Pids) -> Failure {
+    let image = match small_image(program) {
+        Ok(image) => image,
+        Err(failure) => return failure,
+    };
+    launch::execute(&Launch {
+        title: format!("wayfarer: {name}"),
+        image: &image,
+        prefix_len: None,
+        fallback_dirs: launch::fallback_dirs(),
+        options: Options {
+            pids,
+            files: Files::Fail,
+            accept_new_ids: false,
+            degraded: false,
+            inherit_fds: vec![],
+        },
+    })
+}
+
+/// An image in memory that holds nothing but the command.
+fn small_image(program: &Program) -> Outcome<File> {
+    let ops = operations(program, &launch::environment(), free_fd());
+    let extents_len = loader::layout::EXTENTS_HEADER_BYTES as u64;
+    let span = loader_code::span()?;
+    let needed = hole_needed(span, ops.len() as u64, extents_len, STREAMS, 0);
+    let hole = find_hole(&SnapshotV1::default(), needed)?;
+    let parts = ImageParts {
+        platform: "",
+        ops: &ops,
+        meta: &[],
+        loader: &loader_code::link(hole.start)?,
+        hole,
+    };
+    let writer = ImageWriter::create_in_memory("wayfarer-run")?;
+    Ok(writer.commit_in_memory(&parts)?)
+}
+
+/// Streams of [`operations`]: the one that prepares, and the process.
+const STREAMS: u64 = 2;
+
+/// The operations of a job that has yet to begin.
+fn operations(program: &Program, environment: &[CString], free_fd: u64) -> Vec<u8> {
+    let mut ops = OpsBuilder::new(OpsHeader {
+        flags: flags::RUN,
+        slot_base: free_fd,
+        uid: u64::from(nix::unistd::getuid().as_raw()),
+        gid: u64::from(nix::unistd::getgid().as_raw()),
+        scratch_len: ckpt_lib::plan::scratch_len(1),
+        ..OpsHeader::default()
+    });
+    let process = ops.stream(StreamKind::Process, 0, StreamIndex(0));
+    // Where only ancestors may trace (Yama), this process allows others of the same user.
+    let allow = [libc::PR_SET_PTRACER as u64, libc::PR_SET_PTRACER_ANY as u64].map(Arg::Value);
+    ops.call(
+        process,
+        "permission to trace",
+        libc::SYS_prctl,
+        &allow,
+        Expect::Ignore,
+        0,
+    );
+    let mut tail = program.path.as_os_str().as_bytes().to_vec();
+    tail.push(0);
+    for argument in &program.arguments {
+        tail.extend(argument.as_bytes());
+        tail.push(0);
+    }
+    for entry in environment {
+        tail.extend(entry.as_bytes_with_nul());
+    }
+    let exec = Exec {
+        args: program.arguments.len() as u64,
+        envs: environment.len() as u64,
+    };
+    ops.push(process, &exec, &tail);
+    ops.finish()
+}
+
+/// A descriptor number behind all that are open.
+fn free_fd() -> u64 {
+    let entries = std::fs::read_dir("/proc/self/fd");
+    let names = entries
+        .into_iter()
+        .flatten()
+        .flatten()
+        .map(|entry| entry.file_name());
+    let highest = names
+        .filter_map(|name| name.to_str()?.parse::<u64>().ok())
+        .max();
+    // One is the directory that was just read, so this leaves room for the image's own.
+    highest.map_or(64, |fd| fd + 8)
+}
+
+/// On a terminal, says what the program will miss in a namespace of its own.
+fn say_what_it_costs(program: &Path) {
+    if !std::io::stderr().is_terminal() {
+        return;
+    }
+    let mode = std::fs::metadata(program).map_or(0, |metadata| {
+        std::os::unix::fs::PermissionsExt::mode(&metadata.permissions())
+    });
+    if mode & (libc::S_ISUID | libc::S_ISGID) != 0 {
+        let shown = program.display();
+        tell(&format!(
+            "{shown} is setuid or setgid and will gain nothing (--pids host lets it)"
+        ));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use loader::ops::{AnyOp, OpsList};
+
+    #[test]
+    fn the_list_ends_in_the_command_with_all_its_words() {
+        let program = Program {
+            path: "/bin/echo".into(),
+            arguments: vec!["echo".into(), "".into(), "a b".into()],
+        };
+        let environment = [c"A=1".to_owned(), c"odd".to_owned()];
+        let bytes = operations(&program, &environment, 20);
+        let list = OpsList::read(&bytes).expect("sound");
+        assert_eq!(
+            (list.header().flags, list.header().slot_base),
+            (flags::RUN, 20)
+        );
+        let process = list.stream(1).expect("process");
+        let last = list
+            .records(&process)
+            .last()
+            .expect("records")
+            .expect("sound");
+        let AnyOp::Exec(exec) = last.op else {
+            panic!("{:?}", last.op)
+        };
+        assert_eq!((exec.args, exec.envs), (3, 2));
+        assert!(last.tail.starts_with(b"/bin/echo\0echo\0\0a b\0A=1\0odd\0"));
+    }
+
+    #[test]
+    fn the_free_descriptor_is_free() {
+        let held = std::fs::File::open("/dev/null").expect("open");
+        let free = free_fd();
+        assert!(free > std::os::fd::AsRawFd::as_raw_fd(&held) as u64);
+    }
+}
