@@ -1,31 +1,52 @@
-//! The loader.
+//! The loader: the program inside every image. It brings a stopped job back, or starts a
+//! new one (docs/adr/0003, 0006).
+//!
+//! ```text
+//! start     P0: arguments; image opened, every section checked; hole mapped, tables read
+//! supervise P0: namespaces or not; signals, status
+//!  `- init  P1: Prepare stream (inodes, objects, feed), root process, finish; reaps
+//!      `- job     process stream: address_space, vdso, fill ... (interpret)
+//!          `- threads   thread streams, parked
+//! finish    P1: registers set, loader unmapped, all detached
+//! ```
+//! # What callers may rely on
+//! Nothing of the job exists before the image was checked; no instruction of it runs before
+//! every byte it is given was. A failure says in one line what was found and expected, and
+//! leaves nothing behind.
+//!
+//! # What it does not do
+//! It allocates nothing, uses no libc, and does not know how its list was made.
 #![no_std]
 #![no_main]
 
+mod abi;
+mod address_space;
+mod context;
+mod exec;
+mod feed;
+mod fill;
+mod finish;
+mod image;
+mod init;
+mod inodes;
+mod interpret;
+mod job;
 mod memory_functions;
+mod message;
+mod namespaces;
+mod objects;
+mod options;
+mod report;
+mod start;
+mod supervise;
+mod sys;
+mod threads;
+mod vdso;
+mod zstd;
 
+/// Nothing here is meant to panic; if it does, the restart ends and says where.
 #[panic_handler]
-fn panic(_: &core::panic::PanicInfo<'_>) -> ! {
-    loop {}
-}
-
-core::arch::global_asm!(
-    ".section .text._start,\"ax\",@progbits",
-    ".globl _start",
-    "_start:",
-    "xor ebp, ebp",
-    "mov rdi, rsp",
-    "and rsp, -16",
-    "call {start}",
-    "ud2",
-    start = sym start,
-);
-
-extern "C" fn start(stack: *const u64) -> ! {
-    let _ = stack;
-    let hash = blake3::hash(b"wayfarer");
-    // SAFETY: exit_group does not return.
-    unsafe {
-        core::arch::asm!("syscall", in("rax") 231, in("rdi") u64::from(hash.as_bytes()[0]), options(noreturn));
-    }
+fn panic(info: &core::panic::PanicInfo<'_>) -> ! {
+    report::say(b"", format_args!("loader: {info}"));
+    sys::exit_group(report::Exit::Failed as u32)
 }

@@ -1,4 +1,4 @@
-//! The five functions that compilers call without being asked.
+//! The functions that compilers call without being asked.
 //!
 //! # What it does not do
 //! It contains no loop over bytes: the compiler would turn it into a call of
@@ -90,6 +90,21 @@ unsafe extern "C" fn memcmp(one: *const u8, other: *const u8, len: usize) -> i32
 unsafe extern "C" fn bcmp(one: *const u8, other: *const u8, len: usize) -> i32 {
     // SAFETY: the caller's promise.
     unsafe { memcmp(one, other, len) }
+}
+
+/// Bytes of a string before its NUL.
+///
+/// # Safety
+/// As in C.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn strlen(string: *const u8) -> usize {
+    let end: *const u8;
+    // SAFETY: the caller's promise; `repne scasb` reads up to the NUL.
+    unsafe {
+        asm!("repne scasb", inout("rcx") usize::MAX => _, inout("rdi") string => end, in("al") 0u8,
+            options(nostack, readonly));
+    }
+    end as usize - string as usize - 1
 }
 
 /// Named by the unwind tables of the core library, which are not kept; never called.

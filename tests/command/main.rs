@@ -1,7 +1,6 @@
 //! The command, as its users meet it: real runs of the built binary.
 
 mod arguments;
-mod images;
 
 mod jobs;
 mod run;

@@ -1,0 +1,7 @@
+//! The loader, on images made by hand: programs started, tiny processes brought back,
+//! damaged images refused before anything runs.
+
+mod damage;
+mod images;
+mod restore;
+mod run;

@@ -1,0 +1,1 @@
+//! Tiny processes, made by hand, brought back.

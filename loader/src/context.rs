@@ -1,0 +1,152 @@
+//! What every part of the loader needs to know. Lives in the hole, is inherited by every
+//! process of a restart, and shared by the threads of each.
+
+use crate::image::Image;
+use crate::options::Options;
+use crate::sys;
+use core::sync::atomic::{AtomicU32, Ordering};
+use loader::hole::{HoleLayout, Part, SHARED_ENTRY_LEN};
+use loader::layout::ExtentTables;
+use loader::ops::{OpsList, StreamEntry, StreamKind, flags};
+
+/// Descriptors of the loader's own, by their place behind the slots.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u64)]
+pub enum Own {
+    Image = 0,
+    Stderr = 1,
+    ReportWrite = 2,
+    ReportRead = 3,
+    Control = 4,
+    Signals = 5,
+    Folder = 6,
+    Base = 7,
+    Work = 8,
+}
+
+/// Number of descriptors behind the slots that are the loader's.
+pub const OWN_COUNT: u64 = 16;
+
+/// Facts of one restart.
+pub struct Context {
+    pub options: Options,
+    pub image: Image,
+    pub base: u64,
+    pub layout: HoleLayout,
+    pub ops: OpsList<'static>,
+    pub extents: ExtentTables<'static>,
+    /// Signals that were blocked when the loader was started.
+    pub first_mask: u64,
+    /// Disposition of SIGCHLD when the loader was started.
+    pub first_child_action: [u64; 4],
+    /// Limits on open files when the loader was started.
+    pub first_files: (u64, u64),
+    /// Address of the kernel's vDSO.
+    pub vdso: u64,
+    /// The job gets namespaces of its own.
+    pub namespaces: bool,
+    /// Descriptors of the loader's own, by [`Own`].
+    pub fds: [i32; 9],
+}
+
+/// One entry of the shared table; entry 0 is about the whole restart, entry n+1 about stream n.
+#[repr(C, align(64))]
+pub struct SharedEntry {
+    /// The id the process or thread really has.
+    pub tid: AtomicU32,
+    /// Entry 0: nobody ever changes it, parked threads wait for that.
+    pub park: AtomicU32,
+    /// Process streams: threads that have parked.
+    pub parked: AtomicU32,
+    /// Thread streams: what the call in progress returned (-516 as a rule).
+    pub result: AtomicU32,
+}
+
+const _: () = assert!(size_of::<SharedEntry>() as u64 == SHARED_ENTRY_LEN);
+
+impl Context {
+    /// First address of a part of the hole.
+    pub fn address(&self, part: Part) -> u64 {
+        self.base + part.offset
+    }
+
+    /// The bytes of a part of the hole.
+    ///
+    /// # Safety
+    /// Nobody else may use the part as long as the slice lives.
+    #[allow(clippy::mut_from_ref)] // the memory belongs to the hole, not to the context
+    pub unsafe fn bytes(&self, part: Part) -> &'static mut [u8] {
+        // SAFETY: the hole is mapped read and write for as long as the loader runs; the caller
+        // promises that the slice is the only one.
+        unsafe { core::slice::from_raw_parts_mut(self.address(part) as *mut u8, part.len as usize) }
+    }
+
+    /// Entry of the shared table; 0: the restart, n+1: stream n.
+    pub fn shared(&self, index: u64) -> &SharedEntry {
+        let last = self.ops.header().streams;
+        let at = self.address(self.layout.shared) + index.min(last) * SHARED_ENTRY_LEN;
+        // SAFETY: inside the shared part, which has `streams + 1` entries of atomics.
+        unsafe { &*(at as *const SharedEntry) }
+    }
+
+    /// Whether this image starts a program instead of bringing one back.
+    pub fn is_run(&self) -> bool {
+        self.ops.header().flags & flags::RUN != 0
+    }
+
+    /// Descriptor number behind the slots.
+    pub fn own_number(&self, own: Own) -> u64 {
+        let header = self.ops.header();
+        header.slot_base + header.slot_count + own as u64
+    }
+
+    /// The loader's descriptor, -1 if it is not open.
+    pub fn fd(&self, own: Own) -> i32 {
+        self.fds[own as usize]
+    }
+
+    /// Moves a descriptor to its number behind the slots, where it is in nobody's way.
+    /// (`run` has no slots: descriptors stay where they are and close on exec.)
+    pub fn place(&mut self, own: Own, fd: i32) {
+        let number = self.own_number(own) as i32;
+        let moved = !self.is_run() && fd != number && sys::dup_to(fd, number).is_ok();
+        if moved {
+            sys::close(fd);
+        }
+        self.fds[own as usize] = if moved { number } else { fd };
+    }
+
+    pub fn forget(&mut self, own: Own) {
+        sys::close(self.fds[own as usize]);
+        self.fds[own as usize] = -1;
+    }
+
+    /// Streams of a kind that belong to `parent`, with their index.
+    pub fn streams_of(
+        &self,
+        kind: StreamKind,
+        parent: u64,
+    ) -> impl Iterator<Item = (u64, StreamEntry)> + use<> {
+        let ops = self.ops;
+        (1..ops.header().streams)
+            .filter_map(move |index| Some((index, ops.stream(index)?)))
+            .filter(move |(_, entry)| entry.kind == kind as u64 && entry.parent == parent)
+    }
+
+    /// The id that what was `id` at the checkpoint has now.
+    pub fn id_now(&self, id: u64) -> u64 {
+        let streams = self.ops.header().streams;
+        let found = (1..streams).find(|index| {
+            let entry = self.ops.stream(*index);
+            entry.is_some_and(|entry| entry.id == id && entry.kind != StreamKind::Prepare as u64)
+        });
+        match found.map(|index| self.shared(index + 1).tid.load(Ordering::Acquire)) {
+            Some(tid) if tid != 0 => u64::from(tid),
+            _ => id,
+        }
+    }
+
+    pub fn name(&self) -> &[u8] {
+        self.image.path()
+    }
+}

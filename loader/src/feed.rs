@@ -1,0 +1,157 @@
+//! Input pipes from outside: bytes that were unread at the checkpoint first, then whatever
+//! comes from the restarter's descriptor.
+//!
+//! ```text
+//! restarter's descriptor -> feeder process -> pipe -> job
+//! ```
+
+use crate::abi::*;
+use crate::context::Context;
+use crate::report::{Line, Outcome, failure};
+use crate::sys;
+use core::ffi::CStr;
+use core::fmt::Write;
+use loader::ops;
+
+const MOST_FEEDS: usize = 16;
+/// `fcntl` commands.
+const F_DUPFD_CLOEXEC: u64 = 1030;
+const F_SETPIPE_SZ: u64 = 1031;
+
+#[derive(Clone, Copy)]
+struct Feed {
+    from: i32,
+    to: i32,
+    left: &'static [u8],
+}
+
+/// The feeders to be started when the job exists.
+pub struct Feeds {
+    feeds: [Option<Feed>; MOST_FEEDS],
+}
+
+impl Feeds {
+    pub fn new() -> Self {
+        Feeds {
+            feeds: [None; MOST_FEEDS],
+        }
+    }
+
+    /// Makes the pipe; as much of the old bytes as it holds is in it at once.
+    pub fn add(&mut self, context: &Context, op: &ops::Feed, tail: &'static [u8]) -> Outcome<()> {
+        let fd = op.fd;
+        let bytes = tail
+            .get(..op.len as usize)
+            .ok_or_else(|| failure!(Image, "section .wf.ops: Feed longer than its record"))?;
+        let place = self.feeds.iter_mut().find(|feed| feed.is_none());
+        let place = place.ok_or_else(|| failure!(Failed, "more than {MOST_FEEDS} input pipes"))?;
+        if !context.options.may_inherit(fd) || sys::fcntl(fd as i32, F_GETFD, 0).is_err() {
+            return Err(failure!(
+                Failed,
+                "input pipe {fd}: no such descriptor to go on reading from (give one with --inherit-fd {fd})"
+            ));
+        }
+        let failed = |error| failure!(Failed, "input pipe {fd}: {error}");
+        let [read, write] = sys::pipe(O_CLOEXEC).map_err(failed)?;
+        let _ = sys::fcntl(write, F_SETPIPE_SZ, op.len.max(1 << 16));
+        let _ = sys::fcntl(write, F_SETFL, O_NONBLOCK);
+        let mut left = bytes;
+        while !left.is_empty() {
+            match sys::write(write, left) {
+                Ok(len) => left = &left[len..],
+                Err(_) => break,
+            }
+        }
+        let _ = sys::fcntl(write, F_SETFL, 0);
+        let behind = context.ops.header().slot_base + context.ops.header().slot_count + 16;
+        let to = sys::fcntl(write, F_DUPFD_CLOEXEC, behind).map_err(failed)? as i32;
+        sys::close(write);
+        sys::dup_to(read, op.slot as i32).map_err(failed)?;
+        sys::close(read);
+        let _ = sys::fcntl(op.slot as i32, F_SETFL, op.flags);
+        *place = Some(Feed {
+            from: fd as i32,
+            to,
+            left,
+        });
+        Ok(())
+    }
+
+    /// Starts a process for each; they end with their parent.
+    pub fn start(&self, _context: &Context) {
+        for feed in self.feeds.iter().flatten() {
+            if sys::clone_process(0, None) == Ok(0) {
+                let _ = sys::prctl(PR_SET_PDEATHSIG, u64::from(SIGKILL));
+                feed.run();
+            }
+        }
+    }
+}
+
+impl Feed {
+    fn run(&self) -> ! {
+        let (low, high) = (self.from.min(self.to) as u64, self.from.max(self.to) as u64);
+        if low > 0 {
+            sys::close_range(0, low - 1);
+        }
+        sys::close_range(low + 1, high - 1);
+        sys::close_range(high + 1, u64::from(u32::MAX));
+        let mut buffer = [0u8; 16384];
+        if !write_all(self.to, self.left) {
+            sys::exit_group(0);
+        }
+        loop {
+            match sys::read(self.from, &mut buffer) {
+                Ok(0) => sys::exit_group(0),
+                Ok(len) => {
+                    if !write_all(self.to, &buffer[..len]) {
+                        sys::exit_group(0);
+                    }
+                }
+                Err(sys::Errno(EAGAIN)) => {
+                    let mut fds = [PollFd {
+                        fd: self.from,
+                        events: POLLIN,
+                        revents: 0,
+                    }];
+                    let _ = sys::poll(&mut fds, None);
+                }
+                Err(sys::Errno(EINTR)) => {}
+                Err(_) => sys::exit_group(0),
+            }
+        }
+    }
+}
+
+/// Writes everything; false when nobody reads any more.
+pub fn write_all(fd: i32, mut bytes: &[u8]) -> bool {
+    while !bytes.is_empty() {
+        match sys::write(fd, bytes) {
+            Ok(len) => bytes = &bytes[len..],
+            Err(sys::Errno(EINTR)) => {}
+            Err(_) => return false,
+        }
+    }
+    true
+}
+
+/// Sends SIGKILL to every child of a process; how many there were.
+pub fn kill_children_of(pid: i32) -> usize {
+    let mut path = Line::new();
+    let _ = write!(path, "/proc/self/task/{pid}/children\0");
+    let mut text = [0u8; 4096];
+    let Ok(path) = CStr::from_bytes_until_nul(path.bytes()) else {
+        return 0;
+    };
+    let Ok(fd) = sys::open(path, O_RDONLY) else {
+        // Without /proc: everybody we are allowed to kill in our own group would be too much.
+        return 0;
+    };
+    let len = sys::pread_full(fd, &mut text, 0).unwrap_or(0);
+    sys::close(fd);
+    let text = core::str::from_utf8(&text[..len]).unwrap_or("");
+    let pids = text
+        .split_ascii_whitespace()
+        .filter_map(|word| word.parse::<i32>().ok());
+    pids.map(|pid| sys::kill(pid, SIGKILL)).count()
+}

@@ -1,0 +1,353 @@
+//! The end of a restart, from outside: every thread is given its registers, the loader's
+//! memory is unmapped, and nothing of the loader is left (docs/adr/0003).
+//!
+//! ```text
+//! parked --seize, interrupt--> stopped --call in progress entered--> stopped in it
+//!   first thread only: close_range(own descriptors), munmap(hole)
+//!   all: signal mask, xstate, registers --detach--> the job goes on
+//! ```
+//! # What callers may rely on
+//! Until the last step no instruction of the job runs. If we die on the way, the job dies with us.
+
+use crate::abi::*;
+use crate::context::{Context, OWN_COUNT, Own};
+use crate::report::{Outcome, failure};
+use crate::sys::{self, Errno, SysResult, call};
+use crate::threads::timeout_place;
+use core::sync::atomic::Ordering;
+use loader::ops::{AnyOp, InProgress, Registers, StreamEntry, StreamKind, timeout};
+
+core::arch::global_asm!(
+    ".text",
+    ".globl wayfarer_call_here",
+    "wayfarer_call_here:",
+    "syscall",
+    "ud2",
+);
+
+unsafe extern "C" {
+    static wayfarer_call_here: u8;
+}
+
+/// Words of `struct user_regs_struct`.
+const REGISTER_COUNT: usize = 27;
+const RAX: usize = 10;
+const ORIG_RAX: usize = 15;
+const RIP: usize = 16;
+/// Where the call's arguments travel: rdi, rsi, rdx, r10, r8, r9.
+const ARGUMENTS: [usize; 6] = [14, 13, 12, 7, 9, 8];
+
+type RegisterWords = [u64; REGISTER_COUNT];
+
+/// A thread of the job that we trace; stopped between calls.
+struct Thread {
+    tid: i32,
+}
+
+fn ptrace(request: u64, tid: i32, address: u64, data: u64) -> SysResult<u64> {
+    // SAFETY: the requests used here read and write only what `data` points to, which is
+    // memory of the callers below.
+    unsafe { call(SYS_PTRACE, [request, tid as u64, address, data]) }
+}
+
+impl Thread {
+    /// Takes hold of a parked thread.
+    fn seize(tid: i32) -> SysResult<Thread> {
+        let options = PTRACE_O_TRACESYSGOOD | PTRACE_O_EXITKILL;
+        ptrace(PTRACE_SEIZE, tid, 0, options)?;
+        ptrace(PTRACE_INTERRUPT, tid, 0, 0)?;
+        let thread = Thread { tid };
+        thread.wait_event()?;
+        Ok(thread)
+    }
+
+    /// Waits for a stop: signal in the low byte, event above.
+    fn wait(&self) -> SysResult<u32> {
+        match sys::wait(self.tid, WALL) {
+            Ok((_, status)) if status & 0xff == 0x7f => Ok(status >> 8),
+            Ok(_) => Err(Errno(ESRCH)),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn wait_event(&self) -> SysResult<()> {
+        loop {
+            let stop = self.wait()?;
+            if stop >> 8 == PTRACE_EVENT_STOP {
+                return Ok(());
+            }
+            ptrace(PTRACE_CONT, self.tid, 0, 0)?;
+        }
+    }
+
+    fn registers(&self) -> SysResult<RegisterWords> {
+        let mut words = [0; REGISTER_COUNT];
+        let part = IoVec {
+            base: words.as_mut_ptr() as u64,
+            len: 8 * REGISTER_COUNT as u64,
+        };
+        ptrace(
+            PTRACE_GETREGSET,
+            self.tid,
+            NT_PRSTATUS,
+            &raw const part as u64,
+        )?;
+        Ok(words)
+    }
+
+    fn set(&self, kind: u64, bytes: &[u8]) -> SysResult<()> {
+        let part = IoVec {
+            base: bytes.as_ptr() as u64,
+            len: bytes.len() as u64,
+        };
+        ptrace(PTRACE_SETREGSET, self.tid, kind, &raw const part as u64).map(|_| ())
+    }
+
+    fn set_registers(&self, words: &RegisterWords) -> SysResult<()> {
+        let mut bytes = [0; 8 * REGISTER_COUNT];
+        for (to, word) in bytes.chunks_exact_mut(8).zip(words) {
+            to.copy_from_slice(&word.to_le_bytes());
+        }
+        self.set(NT_PRSTATUS, &bytes)
+    }
+
+    /// Lets the thread enter a system call and stops it at the entry.
+    fn enter_call(&self, nr: u64, args: [u64; 6]) -> SysResult<()> {
+        let mut words = self.registers()?;
+        for (place, argument) in ARGUMENTS.into_iter().zip(args) {
+            words[place] = argument;
+        }
+        words[RAX] = nr;
+        words[ORIG_RAX] = u64::MAX;
+        words[RIP] = &raw const wayfarer_call_here as u64;
+        self.set_registers(&words)?;
+        self.to_call_stop()
+    }
+
+    fn to_call_stop(&self) -> SysResult<()> {
+        ptrace(PTRACE_SYSCALL, self.tid, 0, 0)?;
+        match self.wait()? & 0xffff {
+            stop if stop == SIGTRAP | 0x80 => Ok(()),
+            _ => Err(Errno(71)),
+        }
+    }
+
+    /// Goes on until the thread is about to return to its program; what the call returned.
+    fn leave_call(&self) -> SysResult<i64> {
+        ptrace(PTRACE_INTERRUPT, self.tid, 0, 0)?;
+        ptrace(PTRACE_CONT, self.tid, 0, 0)?;
+        self.wait_event()?;
+        Ok(self.registers()?[RAX] as i64)
+    }
+
+    /// Makes the thread carry out a call that does not sleep.
+    fn call(&self, nr: u64, args: [u64; 6]) -> SysResult<u64> {
+        self.enter_call(nr, args)?;
+        self.to_call_stop()?;
+        sys::checked(self.leave_call()?)
+    }
+}
+
+/// What a thread stream says about the end.
+#[derive(Default)]
+struct Ending {
+    registers: Option<(Registers, &'static [u8])>,
+    in_progress: Option<InProgress>,
+    dispatch: Option<[u64; 4]>,
+}
+
+fn ending(context: &Context, entry: &StreamEntry) -> Ending {
+    let mut ending = Ending::default();
+    for record in context.ops.records(entry).filter_map(Result::ok) {
+        match record.op {
+            AnyOp::Registers(op) => ending.registers = Some((op, record.tail)),
+            AnyOp::InProgress(op) => ending.in_progress = Some(op),
+            AnyOp::Call(op) if op.nr == SYS_PRCTL && op.a0 == PR_SET_SYSCALL_USER_DISPATCH => {
+                // struct ptrace_sud_config: mode, selector, offset, length.
+                ending.dispatch = Some([op.a1, op.a4, op.a2, op.a3]);
+            }
+            _ => {}
+        }
+    }
+    ending
+}
+
+fn tid_of(context: &Context, stream: u64) -> i32 {
+    context.shared(stream + 1).tid.load(Ordering::Acquire) as i32
+}
+
+/// Finishes all processes of the job; they run when this returns.
+pub fn finish(context: &Context) -> Outcome<()> {
+    let streams = context.ops.header().streams;
+    let of_kind = |kind: StreamKind| {
+        (1..streams)
+            .filter_map(|index| Some((index, context.ops.stream(index)?)))
+            .filter(move |(_, entry)| entry.kind == kind as u64)
+    };
+    for (stream, entry) in of_kind(StreamKind::Thread) {
+        let tid = tid_of(context, stream);
+        let failed =
+            |error: Errno| failure!(Failed, "thread {}: cannot be finished ({error})", entry.id);
+        let thread = Thread::seize(tid).map_err(failed)?;
+        if let Some(op) = ending(context, &entry).in_progress {
+            let result = enter_again(context, stream, &thread, &op).map_err(failed)?;
+            // What the call has returned, or -516: found again when registers are set.
+            context
+                .shared(stream + 1)
+                .result
+                .store(result as u32, Ordering::Relaxed);
+        }
+    }
+    for (stream, entry) in of_kind(StreamKind::Process) {
+        let failed = |error: Errno| {
+            failure!(
+                Failed,
+                "process {}: the loader cannot be taken out of it ({error})",
+                entry.id
+            )
+        };
+        let thread = Thread {
+            tid: tid_of(context, stream),
+        };
+        let own = context.own_number(Own::Image);
+        let close = [own, own + OWN_COUNT - 1, 0, 0, 0, 0];
+        thread.call(SYS_CLOSE_RANGE, close).map_err(failed)?;
+        let hole = [context.base, context.image.header.hole_len, 0, 0, 0, 0];
+        thread.call(SYS_MUNMAP, hole).map_err(failed)?;
+    }
+    for (stream, entry) in of_kind(StreamKind::Thread) {
+        set_state(context, stream, &entry)?;
+    }
+    for (stream, entry) in of_kind(StreamKind::Process) {
+        let stopped = context
+            .ops
+            .records(&entry)
+            .filter_map(Result::ok)
+            .any(|record| matches!(record.op, AnyOp::Stopped(op) if op.signal != 0));
+        if stopped {
+            let _ = sys::kill(tid_of(context, stream), SIGSTOP);
+        }
+    }
+    for (stream, entry) in of_kind(StreamKind::Thread) {
+        ptrace(PTRACE_DETACH, tid_of(context, stream), 0, 0)
+            .map_err(|error| failure!(Failed, "thread {}: cannot be let go ({error})", entry.id))?;
+    }
+    Ok(())
+}
+
+/// Enters the call a thread was in, with the time that was left, and interrupts it: so the
+/// kernel's own note of how to go on with it is the thread's. Gives what the call returned.
+fn enter_again(context: &Context, stream: u64, thread: &Thread, op: &InProgress) -> SysResult<i64> {
+    let mut args = [op.a0, op.a1, op.a2, op.a3, op.a4, op.a5];
+    let time = match op.timeout_in {
+        timeout::MILLISECONDS => Some(op.remaining_ns.div_ceil(1_000_000)),
+        timeout::TIMESPEC => Some(timeout_place(context, stream)),
+        _ => None,
+    };
+    if let (Some(place), Some(time)) = (args.get_mut(op.timeout_arg as usize), time) {
+        *place = time;
+    }
+    thread.enter_call(op.nr, args)?;
+    thread.leave_call()
+}
+
+/// Gives a stopped thread mask, registers and everything else that only goes from outside.
+fn set_state(context: &Context, stream: u64, entry: &StreamEntry) -> Outcome<()> {
+    let id = entry.id;
+    let failed = |what: &'static str| {
+        move |error: Errno| failure!(Failed, "thread {id}: {what} cannot be set ({error})")
+    };
+    let ending = ending(context, entry);
+    let Some((registers, xstate)) = ending.registers else {
+        return Err(failure!(
+            Image,
+            "section .wf.ops: thread {id} has no registers"
+        ));
+    };
+    let thread = Thread {
+        tid: tid_of(context, stream),
+    };
+    set_xstate(context, &thread, id, xstate)?;
+    let mut words = [0; REGISTER_COUNT];
+    let mut bytes = [0; 8 * REGISTER_COUNT];
+    let mut at = 0;
+    registers.encode(|field| {
+        if let Some(place) = bytes.get_mut(at..at + field.len()) {
+            place.copy_from_slice(field);
+        }
+        at += field.len();
+    });
+    for (word, raw) in words.iter_mut().zip(bytes.chunks_exact(8)) {
+        let mut array = [0; 8];
+        array.copy_from_slice(raw);
+        *word = u64::from_le_bytes(array);
+    }
+    if ending.in_progress.is_some() {
+        let result = context.shared(stream + 1).result.load(Ordering::Relaxed) as i32;
+        words[RAX] = i64::from(result) as u64;
+    }
+    thread.set_registers(&words).map_err(failed("registers"))?;
+    let mask = registers.mask;
+    ptrace(PTRACE_SETSIGMASK, thread.tid, 8, &raw const mask as u64)
+        .map_err(failed("signal mask"))?;
+    if let Some(dispatch) = ending.dispatch {
+        let size = size_of_val(&dispatch) as u64;
+        ptrace(
+            PTRACE_SET_SYSCALL_USER_DISPATCH_CONFIG,
+            thread.tid,
+            size,
+            &raw const dispatch as u64,
+        )
+        .map_err(failed("syscall user dispatch"))?;
+    }
+    Ok(())
+}
+
+/// Sets x87, SSE, AVX ... The register set's length is the machine's; what the image has more or
+/// less must be of no consequence.
+fn set_xstate(context: &Context, thread: &Thread, id: u64, xstate: &'static [u8]) -> Outcome<()> {
+    const XCR0: usize = 464;
+    const IN_USE: usize = 512;
+    const LEGACY: usize = 576;
+    if xstate.len() < LEGACY {
+        return Ok(());
+    }
+    let failed = |error: Errno| {
+        failure!(
+            Failed,
+            "thread {id}: extended registers cannot be set ({error})"
+        )
+    };
+    // SAFETY: the buffers are used by nobody else in this process.
+    let buffer = &mut unsafe { context.bytes(context.layout.buffers) }[..1 << 16];
+    let mut part = IoVec {
+        base: buffer.as_mut_ptr() as u64,
+        len: buffer.len() as u64,
+    };
+    ptrace(
+        PTRACE_GETREGSET,
+        thread.tid,
+        NT_X86_XSTATE,
+        &raw mut part as u64,
+    )
+    .map_err(failed)?;
+    let machine = &mut buffer[..(part.len as usize).clamp(LEGACY, 1 << 16)];
+    let word = |bytes: &[u8], at: usize| {
+        let mut raw = [0; 8];
+        raw.copy_from_slice(&bytes[at..at + 8]);
+        u64::from_le_bytes(raw)
+    };
+    let missing = word(xstate, IN_USE) & !word(machine, XCR0);
+    if missing != 0 {
+        return Err(failure!(
+            Host,
+            "thread {id}: this processor or kernel lacks register components {missing:#x} in use"
+        ));
+    }
+    let own_xcr0 = word(machine, XCR0);
+    let len = xstate.len().min(machine.len());
+    machine.fill(0);
+    machine[..len].copy_from_slice(&xstate[..len]);
+    machine[XCR0..XCR0 + 8].copy_from_slice(&own_xcr0.to_le_bytes());
+    thread.set(NT_X86_XSTATE, machine).map_err(failed)
+}

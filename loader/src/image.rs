@@ -1,0 +1,212 @@
+//! The image file: found, and every byte but the pages checked.
+//!
+//! ```text
+//! find -> open -> header -> length -> checksums of all sections -> tables
+//! ```
+//! # What callers may rely on
+//! After [`Image::check_sections`] everything but the contents of memory and files is
+//! known to be as it was written. Contents are checked chunk by chunk when they are read.
+
+use crate::abi::*;
+use crate::options::Options;
+use crate::report::{Failure, Outcome, Short, failure};
+use crate::sys::{self, Errno};
+use core::ffi::CStr;
+use loader::layout::{self, HEADER_LEN, HEADER_OFFSET, Header, LayoutError, SectionKind};
+
+/// Longest path of an image that is kept.
+const PATH_LEN: usize = 4096;
+
+/// An open image.
+pub struct Image {
+    pub fd: i32,
+    pub header: Header,
+    path: [u8; PATH_LEN],
+    path_len: usize,
+}
+
+impl Image {
+    /// Opens the image and reads its header.
+    pub fn open(options: &Options, argv0: &CStr, exec_name: &CStr) -> Outcome<Image> {
+        let mut path = [0; PATH_LEN];
+        let (fd, path_len) = match options.image_fd {
+            Some(fd) => {
+                let len = name_of(fd, argv0, &mut path);
+                let _ = sys::fcntl(fd, F_SETFD, FD_CLOEXEC);
+                (fd, len)
+            }
+            None => open_self(argv0, exec_name, &mut path)?,
+        };
+        let header = read_header(fd)?;
+        Ok(Image {
+            fd,
+            header,
+            path,
+            path_len,
+        })
+    }
+
+    /// The path, for messages and to find base images beside it.
+    pub fn path(&self) -> &[u8] {
+        &self.path[..self.path_len]
+    }
+
+    /// Checks the length of the file and the checksums of all sections but Header and Pages.
+    pub fn check_sections(&self, buffer: &mut [u8]) -> Outcome<()> {
+        let len = sys::stat(self.fd).map_err(unreadable("length"))?.size as u64;
+        if len != self.header.image_len {
+            let expected = self.header.image_len;
+            return Err(failure!(
+                Image,
+                "length: found {len} bytes, expected {expected}"
+            ));
+        }
+        for kind in SectionKind::ALL {
+            if !matches!(kind, SectionKind::Header | SectionKind::Pages) {
+                self.check_section(kind, buffer)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn check_section(&self, kind: SectionKind, buffer: &mut [u8]) -> Outcome<()> {
+        let section = *self.header.section(kind);
+        let mut hasher = blake3::Hasher::new();
+        let mut done = 0;
+        while done < section.len {
+            let len = (section.len - done).min(buffer.len() as u64) as usize;
+            let part = &mut buffer[..len];
+            self.read_part(kind.name(), section.offset + done, part)?;
+            hasher.update(part);
+            done += len as u64;
+        }
+        compare(kind.name(), &hasher.finalize().into(), &section.hash)
+    }
+
+    /// Reads the used bytes of a section and checks what was read, not what was read before.
+    pub fn read_section(&self, kind: SectionKind, to: &mut [u8]) -> Outcome<()> {
+        let section = *self.header.section(kind);
+        let whole = to.get_mut(..section.len as usize);
+        let whole = whole.ok_or_else(|| failure!(Image, "section {}: too long", kind.name()))?;
+        self.read_part(kind.name(), section.offset, whole)?;
+        compare(kind.name(), blake3::hash(whole).as_bytes(), &section.hash)
+    }
+
+    fn read_part(&self, name: &str, offset: u64, to: &mut [u8]) -> Outcome<()> {
+        let found = sys::pread_full(self.fd, to, offset).map_err(unreadable(name))?;
+        if found != to.len() {
+            let expected = to.len();
+            return Err(failure!(
+                Image,
+                "section {name}: found {found} bytes at {offset}, expected {expected}"
+            ));
+        }
+        Ok(())
+    }
+}
+
+fn compare(name: &str, found: &layout::Hash, expected: &layout::Hash) -> Outcome<()> {
+    if found == expected {
+        return Ok(());
+    }
+    Err(failure!(
+        Image,
+        "section {name}: damaged, blake3 found {}, expected {}",
+        Short(found),
+        Short(expected)
+    ))
+}
+
+fn unreadable(what: &str) -> impl Fn(Errno) -> Failure + '_ {
+    move |error| failure!(Image, "section {what}: cannot be read ({error})")
+}
+
+/// Reads and checks the header of an image file.
+pub fn read_header(fd: i32) -> Outcome<Header> {
+    let mut page = [0; HEADER_LEN];
+    let name = SectionKind::Header.name();
+    let found = sys::pread_full(fd, &mut page, HEADER_OFFSET).map_err(unreadable(name))?;
+    Header::decode(&page[..found]).map_err(|error| match error {
+        LayoutError::Short { found, expected } => {
+            failure!(
+                Image,
+                "section {name}: found {found} bytes, expected {expected}"
+            )
+        }
+        LayoutError::Magic => failure!(Image, "section {name}: not a wayfarer image (wrong magic)"),
+        LayoutError::Version { found } => failure!(
+            Image,
+            "section {name}: format version: found {found}, expected {}",
+            layout::FORMAT_VERSION
+        ),
+        LayoutError::HeaderHash => failure!(
+            Image,
+            "section {name}: damaged, its checksum does not match"
+        ),
+        LayoutError::Sections { index } => {
+            failure!(
+                Image,
+                "section {name}: entry {index} of the section table does not fit"
+            )
+        }
+        LayoutError::Table => failure!(Image, "section {name}: a table does not fit"),
+    })
+}
+
+fn keep(bytes: &[u8], path: &mut [u8; PATH_LEN]) -> usize {
+    let len = bytes.len().min(PATH_LEN - 1);
+    path[..len].copy_from_slice(&bytes[..len]);
+    path[len..].fill(0);
+    len
+}
+
+/// What `/proc` says a descriptor is, else the name the program was started under.
+fn name_of(fd: i32, argv0: &CStr, path: &mut [u8; PATH_LEN]) -> usize {
+    let mut link = [0u8; 40];
+    let mut at = b"/proc/self/fd/".len();
+    link[..at].copy_from_slice(b"/proc/self/fd/");
+    let mut digits = [0u8; 10];
+    let mut count = 0;
+    let mut rest = fd;
+    loop {
+        digits[count] = b'0' + (rest % 10) as u8;
+        count += 1;
+        rest /= 10;
+        if rest == 0 {
+            break;
+        }
+    }
+    for digit in digits[..count].iter().rev() {
+        link[at] = *digit;
+        at += 1;
+    }
+    let mut found = [0; PATH_LEN];
+    if let Ok(link) = CStr::from_bytes_until_nul(&link)
+        && let Ok(name) = sys::read_link(link, &mut found)
+        && name.first() == Some(&b'/')
+    {
+        return keep(name, path);
+    }
+    keep(argv0.to_bytes(), path)
+}
+
+fn open_self(argv0: &CStr, exec_name: &CStr, path: &mut [u8; PATH_LEN]) -> Outcome<(i32, usize)> {
+    let own = c"/proc/self/exe";
+    let mut link = [0; PATH_LEN];
+    // `/proc/self/exe` must be this very file and nothing that a foreign /proc puts there.
+    if let Ok(fd) = sys::open(own, O_RDONLY) {
+        let len = match sys::read_link(own, &mut link) {
+            Ok(name) => keep(name, path),
+            Err(_) => keep(argv0.to_bytes(), path),
+        };
+        return Ok((fd, len));
+    }
+    let len = keep(exec_name.to_bytes(), path);
+    match sys::open(exec_name, O_RDONLY) {
+        Ok(fd) => Ok((fd, len)),
+        Err(error) => Err(failure!(
+            Failed,
+            "{exec_name:?}: the image cannot be opened ({error})"
+        )),
+    }
+}

@@ -1,0 +1,296 @@
+//! P1 (or P0 with `--pids host`): makes what the job's processes share, creates its first
+//! process, finishes it, and is its parent from then on.
+//!
+//! ```text
+//! Prepare stream -> root process -> all threads parked -> finish (ptrace) -> keep
+//! keep: reap, pass signals on, report stops, end with the root's status
+//! ```
+//! # What callers may rely on
+//! When the start fails nothing of the job is left. When the job's root ends, so does
+//! everything else of the job.
+
+use crate::abi::*;
+use crate::context::{Context, Own};
+use crate::feed;
+use crate::finish;
+use crate::interpret::{self, Runner};
+use crate::job;
+use crate::message::{Message, receive, send};
+use crate::report::{self, Failure, Line, Outcome, failure};
+use crate::supervise;
+use crate::sys::{self, Errno};
+use core::sync::atomic::Ordering;
+use loader::ops::StreamKind;
+
+/// Who is told how the job fares.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Superior {
+    /// We are P0 ourselves.
+    Nobody,
+    /// P0, through the control socket.
+    Control,
+}
+
+/// P1's life.
+pub fn main(context: &mut Context) -> ! {
+    let result = keep(context, Superior::Control);
+    let control = context.fd(Own::Control);
+    match result {
+        Ok(status) => send(control, Message::Ended(status)),
+        Err(failure) => {
+            supervise::report_failure(context, &failure);
+            send(control, Message::Failed(failure.exit));
+        }
+    }
+    // Everything else in the namespace goes with its pid 1.
+    sys::exit_group(0)
+}
+
+/// Starts the job and keeps it; the wait status of its root.
+pub fn keep(context: &mut Context, superior: Superior) -> Outcome<u32> {
+    let mut feeds = feed::Feeds::new();
+    let root = match start(context, superior, &mut feeds) {
+        Ok(Started::Running(root)) => root,
+        Ok(Started::Interrupted(signal)) => {
+            kill_children();
+            return Ok(signal);
+        }
+        Err(failure) => {
+            kill_children();
+            return Err(failure);
+        }
+    };
+    feeds.start(context);
+    supervise::let_go(context);
+    if superior == Superior::Control {
+        send(context.fd(Own::Control), Message::Running);
+    }
+    let mut keeper = Keeper {
+        superior,
+        control: context.fd(Own::Control),
+        signals: context.fd(Own::Signals),
+        root,
+        stopped: false,
+    };
+    loop {
+        if let Some(status) = keeper.step() {
+            if superior == Superior::Nobody {
+                kill_children();
+            }
+            return Ok(status);
+        }
+    }
+}
+
+enum Started {
+    Running(i32),
+    Interrupted(u32),
+}
+
+fn start(context: &mut Context, superior: Superior, feeds: &mut feed::Feeds) -> Outcome<Started> {
+    let pipe_failed = |error: Errno| failure!(Host, "status pipe: {error}");
+    let [report, reporter] = sys::pipe(O_CLOEXEC).map_err(pipe_failed)?;
+    context.place(Own::ReportRead, report);
+    context.place(Own::ReportWrite, reporter);
+    let prepare = context
+        .ops
+        .stream(0)
+        .ok_or_else(|| failure!(Image, "section .wf.ops: no streams"))?;
+    {
+        let mut runner = Runner::new(context, 0, Some(feeds));
+        interpret::run(&mut runner, &prepare)?;
+    }
+    let (stream, entry) = context
+        .streams_of(StreamKind::Process, 0)
+        .next()
+        .ok_or_else(|| failure!(Image, "section .wf.ops: no process to start"))?;
+    let root = job::create(context, stream, &entry)?;
+    for (stream, entry) in context.streams_of(StreamKind::Process, 0).skip(1) {
+        job::create(context, stream, &entry)?;
+    }
+    context.forget(Own::ReportWrite);
+    if let Some(signal) = wait_for_parking(context, superior, root)? {
+        return Ok(Started::Interrupted(signal));
+    }
+    if !context.is_run() {
+        interpret::cut_back_files(context, &prepare)?;
+        finish::finish(context)?;
+    }
+    Ok(Started::Running(root))
+}
+
+/// Waits until every thread has carried out its stream (or, in run mode, the program runs).
+/// Gives the signal that ended the wait.
+fn wait_for_parking(context: &Context, superior: Superior, root: i32) -> Outcome<Option<u32>> {
+    let streams = 1..context.ops.header().streams;
+    let process = |index: &u64| {
+        let entry = context.ops.stream(*index);
+        entry.is_some_and(|entry| entry.kind == StreamKind::Process as u64)
+    };
+    let mut left = streams.filter(process).count();
+    let watched = [Own::ReportRead, Own::Signals, Own::Control].map(|own| context.fd(own));
+    loop {
+        let mut fds = watched.map(|fd| PollFd {
+            fd,
+            events: POLLIN,
+            revents: 0,
+        });
+        let _ = sys::poll(&mut fds, None);
+        if fds[0].revents != 0 {
+            match receive(watched[0]) {
+                Some(Message::Parked(_)) => left = left.saturating_sub(1),
+                Some(Message::Failed(exit)) => {
+                    let line = Line::new();
+                    return Err(Failure { exit, line });
+                }
+                Some(_) => {}
+                None if context.is_run() => return Ok(None),
+                None => return Err(gone(root)),
+            }
+            if left == 0 && !context.is_run() {
+                return Ok(None);
+            }
+            continue;
+        }
+        while let Some(info) = sys::next_signal(watched[1]) {
+            if superior == Superior::Nobody && supervise::ends_a_start(info.signal) {
+                return Ok(Some(info.signal));
+            }
+            // A program that has ended already is found by `keep`.
+            if info.signal == SIGCHLD && !context.is_run() && fds[0].revents == 0 {
+                let dead = sys::wait(-1, WALL | WNOHANG).is_ok_and(|(pid, _)| pid == root);
+                if dead {
+                    return Err(gone(root));
+                }
+            }
+        }
+        if fds[2].revents != 0 && superior == Superior::Control && receive(watched[2]).is_none() {
+            sys::exit_group(0);
+        }
+    }
+}
+
+fn gone(root: i32) -> Failure {
+    failure!(Failed, "process {root} died in the middle of the restart")
+}
+
+/// Kills all children and whatever they leave behind.
+fn kill_children() {
+    if sys::pid() == 1 {
+        return;
+    }
+    for _ in 0..10_000 {
+        let killed = feed::kill_children_of(sys::pid());
+        if sys::wait(-1, WALL | WNOHANG) == Err(Errno(10)) {
+            return;
+        }
+        if killed == 0 {
+            sys::sleep_ms(1);
+        }
+    }
+}
+
+/// The job's parent.
+struct Keeper {
+    superior: Superior,
+    control: i32,
+    signals: i32,
+    root: i32,
+    stopped: bool,
+}
+
+impl Keeper {
+    /// Waits for something to happen; the root's wait status when it has ended.
+    fn step(&mut self) -> Option<u32> {
+        if let Some(status) = self.reap() {
+            return Some(status);
+        }
+        let mut fds = [self.signals, self.control].map(|fd| PollFd {
+            fd,
+            events: POLLIN,
+            revents: 0,
+        });
+        let _ = sys::poll(&mut fds, None);
+        while let Some(info) = sys::next_signal(self.signals) {
+            let own = info.signal == SIGCHLD || info.pid as i32 == sys::pid();
+            if self.superior == Superior::Nobody && !own {
+                if let Some(status) = self.pass_on(info.signal, info.code == SI_KERNEL) {
+                    return Some(status);
+                }
+            }
+        }
+        if fds[1].revents != 0 {
+            match receive(self.control) {
+                Some(Message::Signal {
+                    signal,
+                    from_kernel,
+                }) => return self.pass_on(signal, from_kernel),
+                Some(_) => {}
+                // P0 is gone, and with us goes the namespace.
+                None => sys::exit_group(0),
+            }
+        }
+        None
+    }
+
+    /// Takes away whoever has ended.
+    fn reap(&mut self) -> Option<u32> {
+        loop {
+            let options = WALL | WNOHANG | WUNTRACED | WCONTINUED;
+            let Ok((pid, status)) = sys::wait(-1, options) else {
+                return None;
+            };
+            if pid == 0 {
+                return None;
+            }
+            if pid != self.root {
+                continue;
+            }
+            if status == 0xffff {
+                self.stopped = false;
+            } else if status & 0xff == 0x7f {
+                self.stopped = true;
+                let signal = status >> 8 & 0xff;
+                match self.superior {
+                    Superior::Control => send(self.control, Message::Stopped(signal)),
+                    Superior::Nobody => supervise::stop_too(signal),
+                }
+            } else {
+                return Some(status);
+            }
+        }
+    }
+
+    /// Sends a signal that we were sent to the job's root.
+    fn pass_on(&mut self, signal: u32, from_kernel: bool) -> Option<u32> {
+        if signal == SIGCONT {
+            // A shell continues the whole group at once: the job may run already.
+            if let Some(status) = self.reap() {
+                return Some(status);
+            }
+            if !self.stopped {
+                return None;
+            }
+        } else if from_kernel && supervise::is_of_terminal(signal) {
+            let group = sys::process_group(self.root);
+            if group == sys::process_group(0) {
+                return None;
+            }
+        }
+        let _ = sys::kill(self.root, signal);
+        None
+    }
+}
+
+/// Ends a process of the job whose stream failed.
+pub fn end_child(context: &Context, failure: &Failure) -> ! {
+    report::say_failure(context.name(), failure);
+    send(context.fd(Own::ReportWrite), Message::Failed(failure.exit));
+    sys::exit_group(failure.exit)
+}
+
+/// Notes the id of a process or thread of the job.
+pub fn note_id(context: &Context, stream: u64) {
+    let tid = sys::tid() as u32;
+    context.shared(stream + 1).tid.store(tid, Ordering::Release);
+}

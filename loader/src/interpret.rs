@@ -1,0 +1,221 @@
+//! Carrying out a stream: one function for each operation.
+//!
+//! # What callers may rely on
+//! The first operation that does not do what it should ends the stream with a failure that
+//! names what it was to bring back.
+
+use crate::abi::*;
+use crate::address_space;
+use crate::context::Context;
+use crate::exec;
+use crate::feed::Feeds;
+use crate::fill;
+use crate::inodes;
+use crate::objects;
+use crate::report::{self, Outcome, Raw, failure};
+use crate::sys::{self, Errno};
+use crate::threads;
+use crate::vdso::{self, OldVdso};
+use loader::ops::{AnyOp, Call, Expect, Record, StreamEntry};
+
+/// Who carries out a stream.
+pub struct Runner<'a> {
+    pub context: &'a Context,
+    /// Index of the stream.
+    pub stream: u64,
+    /// Prepare stream only.
+    pub feeds: Option<&'a mut Feeds>,
+    /// What `Vdso` has left for `Fill` to do.
+    pub old_vdso: OldVdso,
+}
+
+impl<'a> Runner<'a> {
+    pub fn new(context: &'a Context, stream: u64, feeds: Option<&'a mut Feeds>) -> Self {
+        Runner {
+            context,
+            stream,
+            feeds,
+            old_vdso: OldVdso::None,
+        }
+    }
+}
+
+/// A path in a record's tail.
+pub fn text(tail: &'static [u8]) -> Outcome<&'static core::ffi::CStr> {
+    core::ffi::CStr::from_bytes_until_nul(tail)
+        .map_err(|_| failure!(Image, "section .wf.ops: a string without an end"))
+}
+
+/// Carries out all records of a stream.
+pub fn run(runner: &mut Runner<'_>, entry: &StreamEntry) -> Outcome<()> {
+    for record in runner.context.ops.records(entry) {
+        let record = record.map_err(|error| {
+            failure!(
+                Image,
+                "section .wf.ops: {} at offset {}",
+                error.what,
+                error.offset
+            )
+        })?;
+        step(runner, &record)?;
+    }
+    Ok(())
+}
+
+fn step(runner: &mut Runner<'_>, record: &Record<'static>) -> Outcome<()> {
+    let context = runner.context;
+    let tail = record.tail;
+    match &record.op {
+        AnyOp::Call(op) => call(context, op, tail),
+        AnyOp::Inode(op) => inodes::find(context, op, tail),
+        AnyOp::Open(op) => inodes::open(context, op, tail),
+        AnyOp::Inherit(op) => objects::inherit(context, op, tail),
+        AnyOp::FillInode(op) => inodes::fill(context, op.slot as i32, op.inode, op.size),
+        AnyOp::Send(op) => objects::send(op, tail),
+        AnyOp::Watch(op) => objects::watch(op, tail),
+        AnyOp::UnmapAll(_) => address_space::unmap_all(context),
+        AnyOp::Fill(op) => {
+            fill::fill(context, op.process, &runner.old_vdso)?;
+            vdso::redirect(&runner.old_vdso)
+        }
+        AnyOp::Vdso(op) => {
+            runner.old_vdso = vdso::place(op, tail)?;
+            Ok(())
+        }
+        AnyOp::MmMap(op) => address_space::layout(context, op, tail),
+        AnyOp::SpawnThreads(_) => threads::spawn(context, runner.stream),
+        AnyOp::TimerCreate(op) => objects::timer(context, op, tail),
+        AnyOp::Exec(op) => exec::exec(context, op, tail),
+        AnyOp::Pipe(op) => objects::pipe(op),
+        AnyOp::SocketPair(op) => objects::socket_pair(op),
+        AnyOp::Poke(op) => address_space::poke(op.address, op.len, tail),
+        AnyOp::Feed(op) => match &mut runner.feeds {
+            Some(feeds) => feeds.add(context, op, tail),
+            None => Err(failure!(
+                Image,
+                "section .wf.ops: Feed in the stream of a process"
+            )),
+        },
+        AnyOp::InProgress(op) => {
+            threads::note_timeout(context, runner.stream, op);
+            Ok(())
+        }
+        AnyOp::Registers(_) => {
+            threads::touch_tiles(tail);
+            Ok(())
+        }
+        // Done by whoever finishes the restart.
+        AnyOp::Stopped(_) => Ok(()),
+        AnyOp::CutBack(op) => inodes::check_growth(context, op.size, tail),
+    }
+}
+
+/// Cuts grown files back, when nothing else can fail any more.
+pub fn cut_back_files(context: &Context, prepare: &StreamEntry) -> Outcome<()> {
+    for record in context.ops.records(prepare).filter_map(Result::ok) {
+        if let AnyOp::CutBack(op) = record.op {
+            inodes::cut_back(context, op.size, record.tail)?;
+        }
+    }
+    Ok(())
+}
+
+fn call(context: &Context, op: &Call, tail: &'static [u8]) -> Outcome<()> {
+    let label_end = tail.iter().position(|byte| *byte == 0);
+    let label_end =
+        label_end.ok_or_else(|| failure!(Image, "section .wf.ops: a call without label"))?;
+    let label = Raw(&tail[..label_end]);
+    let data = tail
+        .get((label_end + 1).next_multiple_of(8)..)
+        .unwrap_or(&[]);
+    let mut args = [op.a0, op.a1, op.a2, op.a3, op.a4, op.a5];
+    for (index, argument) in args.iter_mut().enumerate() {
+        if op.pointers & 1 << index != 0 {
+            let inside = data.get(usize::try_from(*argument).unwrap_or(usize::MAX)..);
+            let place = inside.filter(|place| !place.is_empty()).ok_or_else(|| {
+                failure!(
+                    Image,
+                    "section .wf.ops: {label}: argument {index} points outside its record"
+                )
+            })?;
+            *argument = place.as_ptr() as u64;
+        }
+    }
+    if is_left_to_the_finish(op.nr, op.a0) {
+        return Ok(());
+    }
+    translate_ids(context, op.nr, &mut args);
+    // SAFETY: the list decides what is called; its section is under a checksum, and an image is
+    // a program like any other. Addresses lie in the job's memory, not in the hole.
+    let result = unsafe { sys::syscall(op.nr, args) };
+    judge(context, op, result, &label)
+}
+
+fn judge(context: &Context, op: &Call, result: i64, label: &Raw<'_>) -> Outcome<()> {
+    let Some(expect) = Expect::from_number(op.expect) else {
+        let found = op.expect;
+        return Err(failure!(
+            Image,
+            "section .wf.ops: {label}: unknown expectation {found}"
+        ));
+    };
+    match (expect, sys::checked(result)) {
+        (Expect::Ignore, _) => Ok(()),
+        (Expect::Exactly, Ok(value)) if value != op.value => {
+            let expected = op.value;
+            Err(failure!(
+                Failed,
+                "{label}: system call {}: found {value:#x}, expected {expected:#x}",
+                op.nr
+            ))
+        }
+        (Expect::Slot, Ok(fd)) => {
+            let moved = if fd == op.value {
+                sys::fcntl(fd as i32, F_SETFD, FD_CLOEXEC)
+            } else {
+                let moved = sys::dup_to(fd as i32, op.value as i32);
+                sys::close(fd as i32);
+                moved
+            };
+            moved
+                .map(|_| ())
+                .map_err(|error| failure!(Failed, "{label}: descriptor {}: {error}", op.value))
+        }
+        (_, Ok(_)) => Ok(()),
+        (Expect::OrNoted, Err(error)) => {
+            report::say(context.name(), format_args!("note: {label}: {error}"));
+            Ok(())
+        }
+        (Expect::OrDegraded, Err(error)) if context.options.degraded => {
+            report::say(context.name(), format_args!("lost: {label}: {error}"));
+            Ok(())
+        }
+        (Expect::OrDegraded, Err(error)) => Err(failure!(
+            Host,
+            "{label}: {error}; --degraded goes on without it"
+        )),
+        (_, Err(error)) => Err(failed_call(op.nr, error, label)),
+    }
+}
+
+fn failed_call(nr: u64, error: Errno, label: &Raw<'_>) -> report::Failure {
+    failure!(Failed, "{label}: system call {nr}: {error}")
+}
+
+/// Syscall user dispatch would trap the loader's own calls: set from outside at the end.
+fn is_left_to_the_finish(nr: u64, option: u64) -> bool {
+    nr == SYS_PRCTL && option == PR_SET_SYSCALL_USER_DISPATCH
+}
+
+/// Calls that name a process or thread of the job by its old id.
+fn translate_ids(context: &Context, nr: u64, args: &mut [u64; 6]) {
+    match nr {
+        SYS_RT_SIGQUEUEINFO => args[0] = sys::pid() as u64,
+        SYS_RT_TGSIGQUEUEINFO => {
+            args[0] = sys::pid() as u64;
+            args[1] = context.id_now(args[1]);
+        }
+        SYS_PIDFD_OPEN => args[0] = context.id_now(args[0]),
+        _ => {}
+    }
+}

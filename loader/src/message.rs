@@ -1,0 +1,97 @@
+//! What P0 and P1, and P1 and the job's processes, tell each other.
+
+use crate::sys;
+
+/// A message: two words on a packet socket or a pipe.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Message {
+    /// P1 → P0: the namespaces are there.
+    Ready,
+    /// P1 → P0: they are not; at this step (see `namespaces::STEPS`), with this error.
+    Refused { step: u32, errno: i32 },
+    /// P1 → P0: the job runs.
+    Running,
+    /// P1 → P0: the start failed, everything is said; exit code. Job → P1: the same.
+    Failed(u32),
+    /// P1 → P0: the job's root was stopped by this signal.
+    Stopped(u32),
+    /// P1 → P0: wait status of the job's root.
+    Ended(u32),
+    /// P0 → P1: pass this signal on, unless the terminal has already done so.
+    Signal { signal: u32, from_kernel: bool },
+    /// Job → P1: a thread of this process stream has parked, the last one.
+    Parked(u32),
+}
+
+impl Message {
+    pub fn signal(signal: u32, from_kernel: bool) -> Self {
+        Message::Signal {
+            signal,
+            from_kernel,
+        }
+    }
+
+    fn encode(self) -> [u32; 3] {
+        match self {
+            Message::Ready => [1, 0, 0],
+            Message::Refused { step, errno } => [2, step, errno as u32],
+            Message::Running => [3, 0, 0],
+            Message::Failed(exit) => [4, exit, 0],
+            Message::Stopped(signal) => [5, signal, 0],
+            Message::Ended(status) => [6, status, 0],
+            Message::Signal {
+                signal,
+                from_kernel,
+            } => [7, signal, u32::from(from_kernel)],
+            Message::Parked(stream) => [8, stream, 0],
+        }
+    }
+
+    fn decode(words: [u32; 3]) -> Option<Self> {
+        Some(match words {
+            [1, ..] => Message::Ready,
+            [2, step, errno] => Message::Refused {
+                step,
+                errno: errno as i32,
+            },
+            [3, ..] => Message::Running,
+            [4, exit, _] => Message::Failed(exit),
+            [5, signal, _] => Message::Stopped(signal),
+            [6, status, _] => Message::Ended(status),
+            [7, signal, from_kernel] => Message::Signal {
+                signal,
+                from_kernel: from_kernel != 0,
+            },
+            [8, stream, _] => Message::Parked(stream),
+            _ => return None,
+        })
+    }
+}
+
+/// Sends a message; whoever is gone does not hear it.
+pub fn send(fd: i32, message: Message) {
+    let mut bytes = [0; 12];
+    for (to, word) in bytes.chunks_exact_mut(4).zip(message.encode()) {
+        to.copy_from_slice(&word.to_le_bytes());
+    }
+    let _ = sys::write(fd, &bytes);
+}
+
+/// Receives a message; none at the end of file.
+pub fn receive(fd: i32) -> Option<Message> {
+    let mut bytes = [0; 12];
+    let mut done = 0;
+    while done < bytes.len() {
+        match sys::read(fd, &mut bytes[done..]) {
+            Ok(0) => return None,
+            Ok(len) => done += len,
+            Err(sys::Errno(crate::abi::EINTR)) => {}
+            Err(_) => return None,
+        }
+    }
+    let mut words = [0; 3];
+    for (word, raw) in words.iter_mut().zip(bytes.chunks_exact(4)) {
+        *word = u32::from_le_bytes([raw[0], raw[1], raw[2], raw[3]]);
+    }
+    Message::decode(words)
+}

@@ -1,0 +1,220 @@
+//! Namespaces for the job: user, pid, mount and time, made as an ordinary user.
+//!
+//! ```text
+//! P0 --clone(NEWUSER|NEWPID|NEWNS)--> P1: uid_map, gid_map -> clocks -> /proc -> Ready
+//! ```
+//! # What callers may rely on
+//! Whether the machine allows all this is known before anything of the job exists; a
+//! refusal leaves P0 as it was.
+
+use crate::abi::*;
+use crate::context::{Context, Own};
+use crate::init;
+use crate::message::{Message, receive, send};
+use crate::report::{self, Failure, Line, Outcome, failure};
+use crate::sys::{self, Errno, SysResult};
+use core::ffi::CStr;
+use core::fmt::Write;
+
+/// Why there are no namespaces.
+pub enum NoNamespaces {
+    /// The machine does not allow them; the text says which step.
+    Refused(Line),
+    /// They are not the problem.
+    Fatal(Failure),
+}
+
+/// The steps of P1, for messages.
+const STEPS: [&str; 5] = [
+    "",
+    "/proc/self/uid_map",
+    "time namespace",
+    "clock offsets",
+    "mounting /proc",
+];
+const UID_MAP: u32 = 1;
+const TIME_NAMESPACE: u32 = 2;
+const CLOCK_OFFSETS: u32 = 3;
+const MOUNT_PROC: u32 = 4;
+
+/// Starts P1 in namespaces of its own; its pid.
+pub fn enter(context: &mut Context) -> Result<i32, NoNamespaces> {
+    let fatal = |what: &str, error: Errno| NoNamespaces::Fatal(failure!(Host, "{what}: {error}"));
+    let has_proc = sys::open(c"/proc/self/uid_map", O_RDONLY)
+        .map(sys::close)
+        .is_ok();
+    if !has_proc {
+        without_proc(context).map_err(NoNamespaces::Fatal)?;
+    }
+    let [ours, theirs] = sys::socket_pair(SOCK_SEQPACKET | SOCK_CLOEXEC)
+        .map_err(|error| fatal("control socket", error))?;
+    let ids = sys::effective_ids();
+    let parent = sys::pid();
+    match sys::clone_process(CLONE_NEWUSER | CLONE_NEWPID | CLONE_NEWNS, None) {
+        Ok(0) => {
+            sys::close(ours);
+            context.place(Own::Control, theirs);
+            let _ = sys::prctl(PR_SET_PDEATHSIG, u64::from(SIGKILL));
+            context.namespaces = true;
+            if let Err((step, Errno(errno))) = settle(context, ids, has_proc) {
+                send(context.fd(Own::Control), Message::Refused { step, errno });
+                sys::exit_group(0);
+            }
+            send(context.fd(Own::Control), Message::Ready);
+            let _ = parent;
+            init::main(context)
+        }
+        Ok(pid) => {
+            sys::close(theirs);
+            match receive(ours) {
+                Some(Message::Ready) => {
+                    context.place(Own::Control, ours);
+                    Ok(pid)
+                }
+                answer => {
+                    sys::close(ours);
+                    let _ = sys::wait(pid, WALL);
+                    let (step, errno) = match answer {
+                        Some(Message::Refused { step, errno }) => (step, errno),
+                        _ => (0, ESRCH),
+                    };
+                    let mut why = Line::new();
+                    let name = STEPS.get(step as usize).unwrap_or(&"");
+                    let _ = write!(why, "{name}: {}", Errno(errno));
+                    Err(NoNamespaces::Refused(why))
+                }
+            }
+        }
+        Err(error) => {
+            sys::close(ours);
+            sys::close(theirs);
+            let mut why = Line::new();
+            let _ = write!(why, "clone: {error}");
+            Err(NoNamespaces::Refused(why))
+        }
+    }
+}
+
+/// What is lost in a root without /proc; an error unless that was accepted.
+fn without_proc(context: &Context) -> Outcome<()> {
+    if context.is_run() || context.options.degraded {
+        if !context.is_run() {
+            report::say(
+                context.name(),
+                format_args!(
+                    "this root has no /proc: user and group ids show as 65534, and the clocks are this machine's"
+                ),
+            );
+        }
+        return Ok(());
+    }
+    Err(failure!(
+        Host,
+        "this root has no /proc, so that the job's user and group ids (they show as 65534) and its clocks \
+         cannot be given back; --degraded goes on without them"
+    ))
+}
+
+/// P1's first steps. The number of the step that failed.
+fn settle(context: &Context, (uid, gid): (u64, u64), has_proc: bool) -> Result<(), (u32, Errno)> {
+    if has_proc {
+        let header = context.ops.header();
+        let _ = write_file(c"/proc/self/setgroups", b"deny");
+        for (path, inside, outside) in [
+            (c"/proc/self/uid_map", header.uid, uid),
+            (c"/proc/self/gid_map", header.gid, gid),
+        ] {
+            let mut line = Line::new();
+            let _ = write!(line, "{inside} {outside} 1");
+            write_file(path, line.bytes()).map_err(|error| (UID_MAP, error))?;
+        }
+        set_clocks(context)?;
+    }
+    let _ = sys::mount(c"none", c"/", c"", MS_REC | MS_PRIVATE);
+    if has_proc {
+        let flags = MS_NOSUID | MS_NODEV | MS_NOEXEC;
+        sys::mount(c"proc", c"/proc", c"proc", flags).map_err(|error| (MOUNT_PROC, error))?;
+    }
+    Ok(())
+}
+
+fn write_file(path: &CStr, bytes: &[u8]) -> SysResult<()> {
+    let fd = sys::open(path, O_WRONLY)?;
+    let result = sys::write(fd, bytes);
+    sys::close(fd);
+    result.map(|_| ())
+}
+
+/// Children from now on see the clocks go on from the values of the image.
+fn set_clocks(context: &Context) -> Result<(), (u32, Errno)> {
+    let header = context.ops.header();
+    if header.monotonic_ns == 0 && header.boottime_ns == 0 {
+        return Ok(());
+    }
+    sys::unshare(CLONE_NEWTIME).map_err(|error| (TIME_NAMESPACE, error))?;
+    let fail = |error| (CLOCK_OFFSETS, error);
+    let path = c"/proc/self/timens_offsets";
+    let mut text = [0u8; 256];
+    let fd = sys::open(path, O_RDONLY).map_err(fail)?;
+    let found = sys::pread_full(fd, &mut text, 0);
+    sys::close(fd);
+    let text = &text[..found.map_err(fail)?];
+    let mut line = Line::new();
+    for (name, clock, wanted) in [
+        ("monotonic", CLOCK_MONOTONIC, header.monotonic_ns),
+        ("boottime", CLOCK_BOOTTIME, header.boottime_ns),
+    ] {
+        // Offsets count from the machine's clocks, ours may be under an offset already.
+        let offset = i128::from(wanted) - (sys::clock(clock) - offset_of(text, name));
+        let (seconds, rest) = (
+            offset.div_euclid(1_000_000_000),
+            offset.rem_euclid(1_000_000_000),
+        );
+        let _ = writeln!(line, "{name} {seconds} {rest}");
+    }
+    write_file(path, line.bytes()).map_err(fail)
+}
+
+/// The offset of a clock in the text of `timens_offsets`, nanoseconds.
+fn offset_of(text: &[u8], name: &str) -> i128 {
+    let text = core::str::from_utf8(text).unwrap_or("");
+    let line = text
+        .lines()
+        .find(|line| line.starts_with(name))
+        .unwrap_or("");
+    let mut numbers = line.split_ascii_whitespace().skip(1);
+    let mut number = || {
+        numbers
+            .next()
+            .and_then(|word| word.parse::<i64>().ok())
+            .unwrap_or(0)
+    };
+    i128::from(number()) * 1_000_000_000 + i128::from(number())
+}
+
+/// Without namespaces the clocks are the machine's: never back, unless accepted.
+pub fn check_host_clocks(context: &Context) -> Outcome<()> {
+    let header = context.ops.header();
+    for (name, clock, wanted) in [
+        ("CLOCK_MONOTONIC", CLOCK_MONOTONIC, header.monotonic_ns),
+        ("CLOCK_BOOTTIME", CLOCK_BOOTTIME, header.boottime_ns),
+    ] {
+        let behind = i128::from(wanted) - sys::clock(clock);
+        if wanted == 0 || behind <= 0 {
+            continue;
+        }
+        let seconds = behind / 1_000_000_000;
+        if !context.options.degraded {
+            return Err(failure!(
+                Host,
+                "{name} of this machine is {seconds} s behind the job's and cannot be set without a time \
+                 namespace; --degraded lets it jump back"
+            ));
+        }
+        report::say(
+            context.name(),
+            format_args!("{name} jumps back by {seconds} s"),
+        );
+    }
+    Ok(())
+}

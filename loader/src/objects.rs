@@ -1,0 +1,213 @@
+//! Descriptors and timers that a plain call cannot bring back.
+
+use crate::abi::*;
+use crate::context::Context;
+use crate::interpret::text;
+use crate::report::{Outcome, Raw, failure};
+use crate::sys::{self, Errno, call};
+use loader::ops;
+
+fn damaged(what: &str) -> crate::report::Failure {
+    failure!(Image, "section .wf.ops: {what} does not fit its record")
+}
+
+/// Moves a new descriptor to its slot.
+pub fn to_slot(fd: i32, slot: u64, what: &str) -> Outcome<()> {
+    if fd as u64 == slot {
+        return Ok(());
+    }
+    let moved = sys::dup_to(fd, slot as i32);
+    sys::close(fd);
+    moved
+        .map(|_| ())
+        .map_err(|error| failure!(Failed, "{what}: descriptor {slot}: {error}"))
+}
+
+/// A descriptor of the restarter's for one that led outside.
+pub fn inherit(context: &Context, op: &ops::Inherit, tail: &'static [u8]) -> Outcome<()> {
+    let was = Raw(text(tail)?.to_bytes());
+    let fd = op.fd;
+    let flags = sys::fcntl(fd as i32, F_GETFL, 0);
+    let (true, Ok(now)) = (context.options.may_inherit(fd), flags) else {
+        return Err(failure!(
+            Failed,
+            "descriptor {fd} led outside the job ({was}): open something else as {fd} and name it with --inherit-fd {fd}"
+        ));
+    };
+    sys::dup_to(fd as i32, op.slot as i32)
+        .map_err(|error| failure!(Failed, "descriptor {fd} ({was}): {error}"))?;
+    let settable = O_APPEND | O_NONBLOCK;
+    if !sys::is_terminal(fd as i32) && (now ^ op.flags) & settable != 0 {
+        let wanted = now & !settable | op.flags & settable;
+        let _ = sys::fcntl(fd as i32, F_SETFL, wanted);
+    }
+    Ok(())
+}
+
+pub fn pipe(op: &ops::Pipe) -> Outcome<()> {
+    let [read, write] = sys::pipe(op.flags & !O_CLOEXEC | O_CLOEXEC)
+        .map_err(|error| failure!(Failed, "pipe: {error}"))?;
+    two_slots([read, write], [op.read_slot, op.write_slot], "pipe")
+}
+
+pub fn socket_pair(op: &ops::SocketPair) -> Outcome<()> {
+    let pair = sys::socket_pair(op.kind | SOCK_CLOEXEC)
+        .map_err(|error| failure!(Failed, "socket pair: {error}"))?;
+    two_slots(pair, [op.first_slot, op.second_slot], "socket pair")
+}
+
+/// Moves two new descriptors, which may lie on each other's slots, to their slots.
+fn two_slots(fds: [i32; 2], slots: [u64; 2], what: &str) -> Outcome<()> {
+    let [first, mut second] = fds;
+    if second as u64 == slots[0] {
+        const F_DUPFD_CLOEXEC: u64 = 1030;
+        let above = slots[0].max(slots[1]).min(1 << 20) + 1;
+        let copy = sys::fcntl(second, F_DUPFD_CLOEXEC, above);
+        second = copy.map_err(|error| failure!(Failed, "{what}: {error}"))? as i32;
+    }
+    for (fd, slot) in [(first, slots[0]), (second, slots[1])] {
+        match slot {
+            u64::MAX => sys::close(fd),
+            _ => to_slot(fd, slot, what)?,
+        }
+    }
+    Ok(())
+}
+
+/// Most descriptors in one message (SCM_MAX_FD).
+const MOST_SENT: usize = 253;
+
+pub fn send(op: &ops::Send, tail: &'static [u8]) -> Outcome<()> {
+    let count = op.fds as usize;
+    if count > MOST_SENT {
+        return Err(damaged("Send"));
+    }
+    let split = tail
+        .split_at_checked(count * 8)
+        .ok_or_else(|| damaged("Send"))?;
+    let bytes = split
+        .1
+        .get(..op.len as usize)
+        .ok_or_else(|| damaged("Send"))?;
+    // struct cmsghdr, then the descriptors.
+    let mut control = [0u32; 4 + MOST_SENT];
+    control[0] = 16 + 4 * op.fds as u32;
+    control[2] = 1; // SOL_SOCKET
+    control[3] = 1; // SCM_RIGHTS
+    for (to, slot) in control[4..].iter_mut().zip(split.0.chunks_exact(8)) {
+        *to = u32::from_le_bytes([slot[0], slot[1], slot[2], slot[3]]);
+    }
+    let part = IoVec {
+        base: bytes.as_ptr() as u64,
+        len: op.len,
+    };
+    let header = MessageHeader {
+        name: 0,
+        name_len: 0,
+        parts: &raw const part as u64,
+        part_count: 1,
+        control: if count > 0 {
+            control.as_ptr() as u64
+        } else {
+            0
+        },
+        control_len: if count > 0 { u64::from(control[0]) } else { 0 },
+        flags: 0,
+    };
+    // SAFETY: the header and everything it points to live until the call returns.
+    let sent = unsafe { call(SYS_SENDMSG, [op.slot, &raw const header as u64, op.flags]) };
+    match sent {
+        Ok(len) if len == op.len => Ok(()),
+        Ok(len) => Err(failure!(
+            Failed,
+            "unread message of a socket: {len} bytes sent, expected {}",
+            op.len
+        )),
+        Err(error) => Err(failure!(Failed, "unread message of a socket: {error}")),
+    }
+}
+
+/// Adds an inotify watch; numbers are given out one after another, so those in between are
+/// taken and given back.
+pub fn watch(op: &ops::Watch, tail: &'static [u8]) -> Outcome<()> {
+    let path = text(tail)?;
+    let wanted = op.wd;
+    let label = Raw(path.to_bytes());
+    loop {
+        let args = [op.slot, path.as_ptr() as u64, op.mask & 0xffff_ffff];
+        // SAFETY: the kernel reads a NUL-terminated string.
+        let wd = unsafe { call(SYS_INOTIFY_ADD_WATCH, args) };
+        match wd {
+            Ok(wd) if wd == wanted => return Ok(()),
+            Ok(wd) if wd < wanted => {
+                // SAFETY: no pointers.
+                let _ = unsafe { call(SYS_INOTIFY_RM_WATCH, [op.slot, wd]) };
+                drain(op.slot as i32);
+            }
+            Ok(wd) => {
+                return Err(failure!(
+                    Failed,
+                    "inotify watch of {label}: found number {wd}, expected {wanted}"
+                ));
+            }
+            Err(error) => return Err(failure!(Failed, "inotify watch of {label}: {error}")),
+        }
+    }
+}
+
+/// Reads the events of our own making away.
+fn drain(fd: i32) {
+    let mut buffer = [0u8; 4096];
+    loop {
+        let mut fds = [PollFd {
+            fd,
+            events: POLLIN,
+            revents: 0,
+        }];
+        let ready = sys::poll(&mut fds, Some(Timespec::default()));
+        if ready != Ok(1) || sys::read(fd, &mut buffer).is_err() {
+            return;
+        }
+    }
+}
+
+/// A POSIX timer with the number it had.
+pub fn timer(context: &Context, op: &ops::TimerCreate, tail: &'static [u8]) -> Outcome<()> {
+    const SIGEV_THREAD_ID: i32 = 4;
+    let mut event = [0u8; 64];
+    event.copy_from_slice(tail.get(..64).ok_or_else(|| damaged("TimerCreate"))?);
+    let word =
+        |at: usize| i32::from_le_bytes([event[at], event[at + 1], event[at + 2], event[at + 3]]);
+    let (notify, tid) = (word(12), word(16));
+    if notify & SIGEV_THREAD_ID != 0 {
+        let now = context.id_now(tid as u64) as u32;
+        event[16..20].copy_from_slice(&now.to_le_bytes());
+    }
+    let exact = sys::prctl(PR_TIMER_CREATE_RESTORE_IDS, 1).is_ok();
+    let create = || {
+        let mut id = op.id as i32;
+        let args = [op.clock, event.as_ptr() as u64, &raw mut id as u64];
+        // SAFETY: the kernel reads 64 bytes of sigevent and reads and writes the id.
+        unsafe { call(SYS_TIMER_CREATE, args) }.map(|_| id)
+    };
+    let mut result = create();
+    // Older kernels count up from 0 in each process.
+    while !exact
+        && let Ok(id) = result
+        && id < op.id as i32
+    {
+        // SAFETY: no pointers.
+        let _ = unsafe { call(SYS_TIMER_DELETE, [id as u64]) };
+        result = create();
+    }
+    let _ = sys::prctl(PR_TIMER_CREATE_RESTORE_IDS, 0);
+    let id = op.id;
+    match result {
+        Ok(found) if found as u64 == id => Ok(()),
+        Ok(found) => Err(failure!(
+            Failed,
+            "POSIX timer: found number {found}, expected {id}"
+        )),
+        Err(Errno(errno)) => Err(failure!(Failed, "POSIX timer {id}: {}", Errno(errno))),
+    }
+}

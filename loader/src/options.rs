@@ -1,0 +1,154 @@
+//! The command line of an image, the same for `./IMAGE` and `wayfarer restart`.
+
+use crate::report::{Outcome, Raw, failure};
+use core::ffi::CStr;
+
+/// What happens with files that are not as they were.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Files {
+    /// The restart ends.
+    Fail,
+    /// They are used as they are.
+    Keep,
+    /// Files that have grown are cut back, the tail saved beside them.
+    RollBack,
+}
+
+/// Where the job's ids come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pids {
+    /// Namespaces if the machine lets us make them, else the machine's.
+    Auto,
+    /// The machine's.
+    Host,
+    /// Namespaces, or an error.
+    Namespace,
+}
+
+/// Descriptors that may be named with `--inherit-fd`.
+const MOST_INHERITED: usize = 64;
+
+/// The options given.
+#[derive(Clone, Copy, Debug)]
+pub struct Options {
+    pub image_fd: Option<i32>,
+    pub pids: Pids,
+    pub accept_new_ids: bool,
+    pub files: Files,
+    pub degraded: bool,
+    pub verify: bool,
+    pub help: bool,
+    inherit: [i32; MOST_INHERITED],
+    inherit_count: usize,
+}
+
+/// What `--help` prints.
+pub const HELP: &str = "\
+An image of a stopped job; executing it lets the job go on.
+
+Usage: IMAGE [OPTIONS]
+
+  --pids auto|host|namespace     where process ids come from [auto]
+  --accept-new-ids               go on even if the job's processes get other ids
+  --files fail|keep|roll-back    what to do with files that are not as they were [fail]
+  --degraded                     go on even if something that was there cannot be given back
+  --inherit-fd N                 a descriptor that may take the place of an outside one
+                                 (0, 1 and 2 always may; repeatable)
+  --image-fd N                   read the image from this descriptor
+  --verify                       check every byte of the image, print ok, start nothing
+  --help                         this text
+";
+
+impl Options {
+    /// Reads the arguments behind the program's name.
+    pub fn read<'a>(arguments: impl Iterator<Item = &'a CStr>) -> Outcome<Options> {
+        let mut options = Options {
+            image_fd: None,
+            pids: Pids::Auto,
+            accept_new_ids: false,
+            files: Files::Fail,
+            degraded: false,
+            verify: false,
+            help: false,
+            inherit: [0; MOST_INHERITED],
+            inherit_count: 0,
+        };
+        let mut arguments = arguments.map(CStr::to_bytes);
+        while let Some(argument) = arguments.next() {
+            let (name, mut attached) = match argument.iter().position(|byte| *byte == b'=') {
+                Some(at) => (&argument[..at], Some(&argument[at + 1..])),
+                None => (argument, None),
+            };
+            let mut value = || {
+                let missing = failure!(Usage, "{}: a value is missing", Raw(name));
+                attached.take().or_else(|| arguments.next()).ok_or(missing)
+            };
+            let unknown =
+                |value: &[u8]| failure!(Usage, "{}: unknown value {}", Raw(name), Raw(value));
+            match name {
+                b"--image-fd" => options.image_fd = Some(number(name, value()?)?),
+                b"--inherit-fd" => options.inherit(number(name, value()?)?)?,
+                b"--accept-new-ids" => options.accept_new_ids = true,
+                b"--degraded" => options.degraded = true,
+                b"--verify" => options.verify = true,
+                b"--help" | b"-h" => options.help = true,
+                b"--pids" => {
+                    options.pids = match value()? {
+                        b"auto" => Pids::Auto,
+                        b"host" => Pids::Host,
+                        b"namespace" => Pids::Namespace,
+                        other => return Err(unknown(other)),
+                    }
+                }
+                b"--files" => {
+                    options.files = match value()? {
+                        b"fail" => Files::Fail,
+                        b"keep" => Files::Keep,
+                        b"roll-back" => Files::RollBack,
+                        other => return Err(unknown(other)),
+                    }
+                }
+                other => {
+                    return Err(failure!(
+                        Usage,
+                        "unknown argument {} (see --help)",
+                        Raw(other)
+                    ));
+                }
+            }
+        }
+        Ok(options)
+    }
+
+    fn inherit(&mut self, fd: i32) -> Outcome<()> {
+        let most = failure!(Usage, "--inherit-fd: at most {MOST_INHERITED} are possible");
+        *self.inherit.get_mut(self.inherit_count).ok_or(most)? = fd;
+        self.inherit_count += 1;
+        Ok(())
+    }
+
+    /// Whether the job may be given this descriptor.
+    pub fn may_inherit(&self, fd: u64) -> bool {
+        fd < 3 || self.inherited().iter().any(|allowed| *allowed as u64 == fd)
+    }
+
+    /// The descriptors named with `--inherit-fd`.
+    pub fn inherited(&self) -> &[i32] {
+        &self.inherit[..self.inherit_count]
+    }
+}
+
+fn number(name: &[u8], digits: &[u8]) -> Outcome<i32> {
+    core::str::from_utf8(digits)
+        .ok()
+        .and_then(|text| text.parse::<i32>().ok())
+        .filter(|number| *number >= 0)
+        .ok_or_else(|| {
+            failure!(
+                Usage,
+                "{}: {} is not a descriptor number",
+                Raw(name),
+                Raw(digits)
+            )
+        })
+}

@@ -1,0 +1,200 @@
+//! Failures and notes: one line each on stderr, and the exit code that goes with it.
+//!
+//! # What callers may rely on
+//! Nothing here allocates; a line longer than its buffer is cut.
+
+use crate::sys::{self, Errno};
+use core::fmt::{self, Write};
+use core::sync::atomic::{AtomicI32, Ordering};
+
+/// Exit codes, as in the table of the one command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Exit {
+    Failed = 1,
+    Usage = 2,
+    Host = 3,
+    Image = 4,
+}
+
+/// A line of text under construction.
+#[derive(Clone, Copy)]
+pub struct Line {
+    bytes: [u8; 480],
+    len: usize,
+}
+
+impl Line {
+    pub const fn new() -> Self {
+        Line {
+            bytes: [0; 480],
+            len: 0,
+        }
+    }
+
+    pub fn push(&mut self, bytes: &[u8]) {
+        let room = self.bytes.len() - self.len;
+        let len = bytes.len().min(room);
+        self.bytes[self.len..self.len + len].copy_from_slice(&bytes[..len]);
+        self.len += len;
+    }
+
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes[..self.len]
+    }
+}
+
+impl Write for Line {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        self.push(text.as_bytes());
+        Ok(())
+    }
+}
+
+/// Bytes of a path or label, shown as they are.
+pub struct Raw<'a>(pub &'a [u8]);
+
+impl fmt::Display for Raw<'_> {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for chunk in self.0.utf8_chunks() {
+            to.write_str(chunk.valid())?;
+            if !chunk.invalid().is_empty() {
+                to.write_str("\u{fffd}")?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The first eight bytes of a checksum.
+pub struct Short<'a>(pub &'a [u8; 32]);
+
+impl fmt::Display for Short<'_> {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for byte in &self.0[..8] {
+            write!(to, "{byte:02x}")?;
+        }
+        Ok(())
+    }
+}
+
+/// Why a restart ends here.
+pub struct Failure {
+    pub exit: u32,
+    pub line: Line,
+}
+
+/// A value or the reason for the end.
+pub type Outcome<T> = Result<T, Failure>;
+
+impl Failure {
+    pub fn new(exit: Exit, text: fmt::Arguments<'_>) -> Self {
+        let mut line = Line::new();
+        let _ = line.write_fmt(text);
+        Failure {
+            exit: exit as u32,
+            line,
+        }
+    }
+}
+
+/// A [`Failure`] with this exit code and text.
+macro_rules! failure {
+    ($exit:ident, $($text:tt)*) => {
+        $crate::report::Failure::new($crate::report::Exit::$exit, format_args!($($text)*))
+    };
+}
+pub(crate) use failure;
+
+static STDERR: AtomicI32 = AtomicI32::new(2);
+
+/// Lines go to this descriptor from now on.
+pub fn write_to(fd: i32) {
+    STDERR.store(fd, Ordering::Relaxed);
+}
+
+/// Writes `wayfarer: image NAME: TEXT`.
+pub fn say(name: &[u8], text: fmt::Arguments<'_>) {
+    let mut line = Line::new();
+    let _ = line.write_fmt(text);
+    print(name, line.bytes());
+}
+
+/// Writes the line of a failure.
+pub fn say_failure(name: &[u8], failure: &Failure) {
+    print(name, failure.line.bytes());
+}
+
+fn print(name: &[u8], text: &[u8]) {
+    let mut whole = [0u8; 900];
+    let mut len = 0;
+    let prefix: [&[u8]; 5] = if name.is_empty() {
+        [b"wayfarer: ", b"", b"", text, b"\n"]
+    } else {
+        [b"wayfarer: image ", name, b": ", text, b"\n"]
+    };
+    for part in prefix {
+        let take = part.len().min(whole.len() - len);
+        whole[len..len + take].copy_from_slice(&part[..take]);
+        len += take;
+    }
+    let _ = sys::write(STDERR.load(Ordering::Relaxed), &whole[..len]);
+}
+
+const NAMES: [(i32, &str); 46] = [
+    (1, "EPERM"),
+    (2, "ENOENT"),
+    (3, "ESRCH"),
+    (4, "EINTR"),
+    (5, "EIO"),
+    (6, "ENXIO"),
+    (7, "E2BIG"),
+    (8, "ENOEXEC"),
+    (9, "EBADF"),
+    (10, "ECHILD"),
+    (11, "EAGAIN"),
+    (12, "ENOMEM"),
+    (13, "EACCES"),
+    (14, "EFAULT"),
+    (16, "EBUSY"),
+    (17, "EEXIST"),
+    (18, "EXDEV"),
+    (19, "ENODEV"),
+    (20, "ENOTDIR"),
+    (21, "EISDIR"),
+    (22, "EINVAL"),
+    (23, "ENFILE"),
+    (24, "EMFILE"),
+    (25, "ENOTTY"),
+    (26, "ETXTBSY"),
+    (27, "EFBIG"),
+    (28, "ENOSPC"),
+    (29, "ESPIPE"),
+    (30, "EROFS"),
+    (31, "EMLINK"),
+    (32, "EPIPE"),
+    (33, "EDOM"),
+    (34, "ERANGE"),
+    (35, "EDEADLK"),
+    (36, "ENAMETOOLONG"),
+    (38, "ENOSYS"),
+    (39, "ENOTEMPTY"),
+    (40, "ELOOP"),
+    (61, "ENODATA"),
+    (71, "EPROTO"),
+    (75, "EOVERFLOW"),
+    (95, "EOPNOTSUPP"),
+    (110, "ETIMEDOUT"),
+    (111, "ECONNREFUSED"),
+    (116, "ESTALE"),
+    (122, "EDQUOT"),
+];
+
+impl fmt::Display for Errno {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match NAMES.iter().find(|(number, _)| *number == self.0) {
+            Some((_, name)) => to.write_str(name),
+            None => write!(to, "error {}", self.0),
+        }
+    }
+}

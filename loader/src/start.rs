@@ -1,0 +1,350 @@
+//! From the kernel's first instruction to a checked image and a stack of our own.
+//!
+//! ```text
+//! _start -> arguments, auxv -> image opened, checked -> hole mapped, tables read
+//!        -> stack in the hole -> supervise::main
+//! ```
+
+use crate::abi::*;
+use crate::context::{Context, OWN_COUNT, Own};
+use crate::fill;
+use crate::image::Image;
+use crate::options::{HELP, Options};
+use crate::report::{self, Outcome, failure};
+use crate::supervise;
+use crate::sys;
+use core::ffi::{CStr, c_char};
+use loader::hole::{HoleInput, HoleLayout, Part};
+use loader::layout::{ExtentTables, PAGE, SectionKind};
+use loader::ops::{OpsList, StreamKind};
+
+core::arch::global_asm!(
+    ".section .text._start,\"ax\",@progbits",
+    ".globl _start",
+    "_start:",
+    "xor ebp, ebp",
+    "mov rdi, rsp",
+    "and rsp, -16",
+    "call {start}",
+    "ud2",
+    // on_stack(top, function, argument)
+    ".globl wayfarer_on_stack",
+    "wayfarer_on_stack:",
+    "mov rsp, rdi",
+    "and rsp, -16",
+    "xor ebp, ebp",
+    "mov rdi, rdx",
+    "call rsi",
+    "ud2",
+    start = sym start,
+);
+
+unsafe extern "C" {
+    /// Calls `function` on another stack.
+    fn wayfarer_on_stack(
+        top: u64,
+        function: extern "C" fn(&'static mut Context) -> !,
+        argument: *mut Context,
+    ) -> !;
+    static __loader_start: u8;
+    static __loader_end: u8;
+}
+
+/// First address of the loader's own segments, and their length.
+pub fn own_segments() -> (u64, u64) {
+    let (start, end) = (
+        &raw const __loader_start as u64,
+        &raw const __loader_end as u64,
+    );
+    (start, end - start)
+}
+
+/// What the kernel left on the stack.
+struct Started {
+    argv: *const *const c_char,
+    argc: usize,
+    exec_name: &'static CStr,
+    vdso: u64,
+    stack: u64,
+}
+
+impl Started {
+    /// Reads the stack of a new program.
+    ///
+    /// # Safety
+    /// `stack` is the stack pointer the kernel started us with.
+    unsafe fn read(stack: *const u64) -> Started {
+        // SAFETY: the layout of a new program's stack: argc, argv, NULL, envp, NULL, auxv.
+        unsafe {
+            let argc = *stack as usize;
+            let argv = stack.add(1).cast::<*const c_char>();
+            let mut at = stack.add(argc + 2);
+            while *at != 0 {
+                at = at.add(1);
+            }
+            at = at.add(1);
+            let (mut exec_name, mut vdso) = (c"", 0);
+            while *at != 0 {
+                match *at {
+                    AT_EXECFN => exec_name = CStr::from_ptr(*at.add(1) as *const c_char),
+                    AT_SYSINFO_EHDR => vdso = *at.add(1),
+                    _ => {}
+                }
+                at = at.add(2);
+            }
+            Started {
+                argv,
+                argc,
+                exec_name,
+                vdso,
+                stack: stack as u64,
+            }
+        }
+    }
+
+    fn argument(&self, index: usize) -> Option<&'static CStr> {
+        (index < self.argc).then(|| {
+            // SAFETY: the kernel's argv has `argc` strings.
+            unsafe { CStr::from_ptr(*self.argv.add(index)) }
+        })
+    }
+
+    fn arguments(&self) -> impl Iterator<Item = &'static CStr> {
+        (1..self.argc).filter_map(|index| self.argument(index))
+    }
+}
+
+extern "C" fn start(stack: *const u64) -> ! {
+    let first_mask = sys::set_mask(!0);
+    // SAFETY: called by `_start` with the stack pointer of the new program.
+    let started = unsafe { Started::read(stack) };
+    let options = match Options::read(started.arguments()) {
+        Ok(options) => options,
+        Err(failure) => end(b"", &failure),
+    };
+    if options.help {
+        let _ = sys::write(1, HELP.as_bytes());
+        sys::exit_group(0);
+    }
+    let argv0 = started.argument(0).unwrap_or(c"");
+    let image = match Image::open(&options, argv0, started.exec_name) {
+        Ok(image) => image,
+        Err(failure) => end(argv0.to_bytes(), &failure),
+    };
+    let mut path = [0; 4096];
+    let len = image.path().len();
+    path[..len].copy_from_slice(image.path());
+    match check(&started, image, options, first_mask) {
+        // SAFETY: the stack part of the hole is mapped and nobody uses it yet.
+        Ok((context, top)) => unsafe { wayfarer_on_stack(top, supervise::main, context) },
+        Err(failure) => end(&path[..len], &failure),
+    }
+}
+
+fn end(name: &[u8], failure: &report::Failure) -> ! {
+    report::say_failure(name, failure);
+    sys::exit_group(failure.exit)
+}
+
+/// Checks the image, maps the hole, reads the tables into it. Gives the context and the top
+/// of the stack to go on with.
+fn check(
+    started: &Started,
+    image: Image,
+    options: Options,
+    first_mask: u64,
+) -> Outcome<(*mut Context, u64)> {
+    let (base, span) = own_segments();
+    let header = image.header;
+    if header.hole_base != base {
+        return Err(failure!(
+            Image,
+            "section .wf.header: the loader was linked for {:#x}, found at {base:#x}",
+            header.hole_base
+        ));
+    }
+    let ops_section = *header.section(SectionKind::Ops);
+    let extents_section = *header.section(SectionKind::Extents);
+    let mut input = HoleInput {
+        span,
+        ops_len: ops_section.len,
+        extents_len: extents_section.len,
+        streams: 0,
+        slots: 0,
+    };
+    let first = HoleLayout::new(input);
+    map_hole(started, base, span, header.hole_len, first.needed)?;
+    // SAFETY: just mapped, used by nobody else.
+    let part = |part: Part| unsafe {
+        core::slice::from_raw_parts_mut((base + part.offset) as *mut u8, part.len as usize)
+    };
+    image.check_sections(&mut part(first.buffers)[..1 << 18])?;
+    let ops_bytes: &'static mut [u8] = part(first.ops);
+    image.read_section(SectionKind::Ops, ops_bytes)?;
+    let extents_bytes: &'static mut [u8] = part(first.extents);
+    image.read_section(SectionKind::Extents, extents_bytes)?;
+    let ops = OpsList::read(&ops_bytes[..ops_section.used as usize]).map_err(|error| {
+        failure!(
+            Image,
+            "section .wf.ops: {} at offset {}",
+            error.what,
+            error.offset
+        )
+    })?;
+    let extents = ExtentTables::read(&extents_bytes[..extents_section.used as usize])
+        .map_err(|_| failure!(Image, "section .wf.extents: a table does not fit"))?;
+    input.streams = ops.header().streams;
+    input.slots = ops.header().slot_count;
+    let layout = HoleLayout::new(input);
+    if layout.needed > header.hole_len {
+        return Err(failure!(
+            Image,
+            "section .wf.header: hole of {} bytes, expected {}",
+            header.hole_len,
+            layout.needed
+        ));
+    }
+    check_streams(&ops)?;
+    // SAFETY: the shared part of the hole, not used yet; replaced by memory that processes share.
+    unsafe {
+        sys::map(
+            base + layout.shared.offset,
+            layout.shared.len,
+            PROT_READ | PROT_WRITE,
+            MAP_SHARED | MAP_ANONYMOUS | MAP_FIXED,
+        )
+    }
+    .map_err(|error| failure!(Host, "memory for the loader: {error}"))?;
+    let context = (base + layout.context.offset) as *mut Context;
+    // SAFETY: the context part of the hole is mapped, big enough and used by nobody else.
+    let context = unsafe {
+        context.write(Context {
+            options,
+            base,
+            layout,
+            ops,
+            extents,
+            first_mask,
+            first_child_action: sys::default_action(SIGCHLD),
+            first_files: sys::limit(RLIMIT_NOFILE).unwrap_or((1024, 1024)),
+            vdso: started.vdso,
+            namespaces: false,
+            fds: [-1; 9],
+            image,
+        });
+        &mut *context
+    };
+    open_own(context)?;
+    fill::open_folder(context);
+    if context.options.verify {
+        fill::verify_all(context)?;
+        let _ = sys::write(1, b"ok\n");
+        sys::exit_group(0);
+    }
+    let top = base + layout.stack.end();
+    Ok((context, top))
+}
+
+const _: () = assert!(size_of::<Context>() as u64 <= loader::hole::CONTEXT_LEN);
+
+/// The list must have a process to start.
+fn check_streams(ops: &OpsList<'_>) -> Outcome<()> {
+    let streams = ops.header().streams;
+    let has_root = (1..streams)
+        .filter_map(|index| ops.stream(index))
+        .any(|entry| entry.kind == StreamKind::Process as u64 && entry.parent == 0);
+    let sound = has_root
+        && ops
+            .stream(0)
+            .is_some_and(|entry| entry.kind == StreamKind::Prepare as u64);
+    if !sound {
+        return Err(failure!(Image, "section .wf.ops: no process to start"));
+    }
+    Ok(())
+}
+
+/// Maps the hole behind the loader's own segments. The kernel may have done so already, when the
+/// image's data segment spans the whole hole; else its stack and vDSO could be in the way.
+fn map_hole(started: &Started, base: u64, span: u64, len: u64, needed: u64) -> Outcome<()> {
+    let end = base.saturating_add(len);
+    if needed > len || end > 0x7fff_ffff_f000 {
+        return Err(failure!(
+            Image,
+            "section .wf.header: hole of {len} bytes at {base:#x}, expected {needed}"
+        ));
+    }
+    let near = [started.stack, started.vdso];
+    let margin = 8 << 20;
+    let taken = near
+        .iter()
+        .any(|at| *at != 0 && *at + margin > base && *at < end.saturating_add(margin));
+    let flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
+    let (from, len) = (base + span, len.saturating_sub(span) & !(PAGE - 1));
+    // SAFETY: without MAP_FIXED's power nothing is replaced; with it only what the kernel mapped
+    // behind our own segments: their bss, or nothing.
+    let mapped = unsafe {
+        match sys::map(
+            from,
+            len,
+            PROT_READ | PROT_WRITE,
+            flags | MAP_FIXED_NOREPLACE,
+        ) {
+            Ok(at) if at == from => Ok(at),
+            Ok(at) => sys::unmap(at, len).and(Err(sys::Errno(EEXIST))),
+            Err(sys::Errno(EEXIST)) if !taken => {
+                sys::map(from, len, PROT_READ | PROT_WRITE, flags | MAP_FIXED)
+            }
+            Err(error) => Err(error),
+        }
+    };
+    mapped.map(|_| ()).map_err(|error| {
+        failure!(
+            Host,
+            "no room for the loader at {from:#x} ({error}): another start may find it free"
+        )
+    })
+}
+
+/// Raises the limit on open files as far as needed and moves the loader's descriptors away.
+fn open_own(context: &mut Context) -> Outcome<()> {
+    let header = *context.ops.header();
+    if !context.is_run() {
+        let needed = header
+            .slot_base
+            .saturating_add(header.slot_count)
+            .saturating_add(OWN_COUNT);
+        let (soft, hard) = context.first_files;
+        if needed > hard {
+            return Err(failure!(
+                Host,
+                "limit on open files: found {hard}, expected {needed} at least"
+            ));
+        }
+        if needed > soft {
+            let _ = sys::set_limit(RLIMIT_NOFILE, needed, hard);
+        }
+        let slots = header.slot_base..needed;
+        if let Some(fd) = context
+            .options
+            .inherited()
+            .iter()
+            .find(|fd| slots.contains(&(**fd as u64)))
+        {
+            return Err(failure!(
+                Usage,
+                "--inherit-fd {fd}: numbers {} to {} are needed for the restart, use another",
+                slots.start,
+                slots.end - 1
+            ));
+        }
+    }
+    let fd = context.image.fd;
+    context.place(Own::Image, fd);
+    context.image.fd = context.fd(Own::Image);
+    if let Ok(copy) = sys::fcntl(2, 1030, 3) {
+        // F_DUPFD_CLOEXEC: failures are reported when the job's own descriptor 2 is in place.
+        context.place(Own::Stderr, copy as i32);
+        report::write_to(context.fd(Own::Stderr));
+    }
+    Ok(())
+}

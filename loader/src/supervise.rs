@@ -1,0 +1,208 @@
+//! P0, the process the user started: decides where the job's ids come from, forwards signals,
+//! ends as the job ends.
+//!
+//! ```text
+//! --pids auto|namespace: P0 -clone-> P1 (pid 1 of new namespaces) -> job    control socket P0 <-> P1
+//! --pids host:           P0 does P1's work                        -> job
+//!
+//! starting --Running--> running --Stopped--> stopped (with us) --SIGCONT--> running
+//!     `--Failed, signal--> end        `--Ended--> the same end
+//! ```
+//! # What callers may rely on
+//! P0 and P1 keep no descriptor of the job once it runs. A signal that the terminal has
+//! already sent to the job is not sent to it again.
+
+use crate::abi::*;
+use crate::context::{Context, Own};
+use crate::init;
+use crate::message::{Message, receive, send};
+use crate::namespaces::{self, NoNamespaces};
+use crate::options::Pids;
+use crate::report::{self, Failure, Outcome, failure};
+use crate::sys;
+use loader::ops::flags;
+
+/// Everything that can be blocked, and so read from a descriptor.
+pub const ALL_SIGNALS: u64 = !0;
+
+/// Entry on the loader's own stack.
+pub extern "C" fn main(context: &'static mut Context) -> ! {
+    match supervise(context) {
+        Ok(status) => end_like(status),
+        Err(failure) => {
+            report::say_failure(context.name(), &failure);
+            sys::exit_group(failure.exit)
+        }
+    }
+}
+
+/// Runs the job; how it ended.
+fn supervise(context: &mut Context) -> Outcome<u32> {
+    let fd = sys::signal_fd(ALL_SIGNALS)
+        .map_err(|error| failure!(Host, "descriptor for signals: {error}"))?;
+    context.place(Own::Signals, fd);
+    if context.options.pids != Pids::Host {
+        match namespaces::enter(context) {
+            Ok(init) => return watch(context, init),
+            Err(NoNamespaces::Fatal(failure)) => return Err(failure),
+            Err(NoNamespaces::Refused(why)) => {
+                if context.options.pids == Pids::Namespace {
+                    return Err(failure!(
+                        Host,
+                        "no namespaces for the job ({})",
+                        report::Raw(why.bytes())
+                    ));
+                }
+                let why = report::Raw(why.bytes());
+                report::say(
+                    context.name(),
+                    format_args!(
+                        "no namespaces for the job ({why}): it goes on among the ids of this machine"
+                    ),
+                );
+            }
+        }
+    }
+    namespaces::check_host_clocks(context)?;
+    let _ = sys::prctl(PR_SET_CHILD_SUBREAPER, 1);
+    init::keep(context, init::Superior::Nobody)
+}
+
+/// Waits for what P1 reports.
+fn watch(context: &mut Context, init: i32) -> Outcome<u32> {
+    let control = context.fd(Own::Control);
+    let signals = context.fd(Own::Signals);
+    let mut running = false;
+    loop {
+        let mut fds = [control, signals].map(|fd| PollFd {
+            fd,
+            events: POLLIN,
+            revents: 0,
+        });
+        let _ = sys::poll(&mut fds, None);
+        while let Some(info) = sys::next_signal(signals) {
+            if info.signal == SIGCHLD || info.pid as i32 == sys::pid() {
+                continue;
+            }
+            if running {
+                send(
+                    control,
+                    Message::signal(info.signal, info.code == SI_KERNEL),
+                );
+            } else if ends_a_start(info.signal) {
+                let _ = sys::kill(init, SIGKILL);
+                let _ = sys::wait(init, WALL);
+                return Ok(info.signal);
+            }
+        }
+        if fds[0].revents == 0 {
+            continue;
+        }
+        match receive(control) {
+            Some(Message::Running) => {
+                running = true;
+                let_go(context);
+            }
+            Some(Message::Stopped(signal)) => stop_too(signal),
+            Some(Message::Ended(status)) => {
+                let _ = sys::wait(init, WALL);
+                return Ok(status);
+            }
+            Some(Message::Failed(exit)) => {
+                let _ = sys::wait(init, WALL);
+                sys::exit_group(exit);
+            }
+            Some(_) => {}
+            None => {
+                let (_, status) = sys::wait(init, WALL).unwrap_or((0, u32::from(SIGKILL as u8)));
+                let stage = if running {
+                    ""
+                } else {
+                    " before the job was running"
+                };
+                return Err(failure!(
+                    Failed,
+                    "the job's supervisor (process {init}) ended{stage}, wait status {status:#x}"
+                ));
+            }
+        }
+    }
+}
+
+/// Whether a signal that comes before the job runs ends the restart.
+pub fn ends_a_start(signal: u32) -> bool {
+    matches!(signal, SIGHUP | SIGINT | SIGQUIT | SIGTERM)
+}
+
+/// Whether the terminal sends this signal to a whole process group.
+pub fn is_of_terminal(signal: u32) -> bool {
+    matches!(
+        signal,
+        SIGHUP | SIGINT | SIGQUIT | SIGTSTP | SIGTTIN | SIGTTOU | SIGWINCH | SIGCONT
+    )
+}
+
+/// Gives up every descriptor the job may have, too: its readers and writers must see it end.
+pub fn let_go(context: &mut Context) {
+    let mut keep = [context.fd(Own::Control), context.fd(Own::Signals)];
+    keep.sort_unstable();
+    let mut from = 0u64;
+    for fd in keep {
+        if fd >= 0 {
+            if fd as u64 > from {
+                sys::close_range(from, fd as u64 - 1);
+            }
+            from = fd as u64 + 1;
+        }
+    }
+    sys::close_range(from, u64::from(u32::MAX));
+    for own in [
+        Own::Image,
+        Own::Stderr,
+        Own::ReportRead,
+        Own::ReportWrite,
+        Own::Folder,
+    ] {
+        context.fds[own as usize] = -1;
+    }
+}
+
+/// The job has been stopped by `signal`; so are we, until somebody continues us.
+pub fn stop_too(signal: u32) {
+    let bit = |signal: u32| 1u64 << (signal - 1);
+    let signal = if matches!(signal, SIGTSTP | SIGTTIN | SIGTTOU) {
+        signal
+    } else {
+        SIGSTOP
+    };
+    let action = sys::default_action(signal);
+    let _ = sys::kill(sys::pid(), signal);
+    sys::set_mask(ALL_SIGNALS & !bit(signal));
+    sys::set_mask(ALL_SIGNALS);
+    sys::set_action(signal, &action);
+}
+
+/// Ends with this wait status: by the same exit code or the same signal, without a core.
+pub fn end_like(status: u32) -> ! {
+    let signal = status & 0x7f;
+    if signal == 0 {
+        sys::exit_group(status >> 8 & 0xff);
+    }
+    let _ = sys::set_limit(RLIMIT_CORE, 0, 0);
+    let _ = sys::prctl(PR_SET_DUMPABLE, 0);
+    sys::default_action(signal);
+    let _ = sys::kill(sys::pid(), signal);
+    sys::set_mask(0);
+    sys::exit_group(128 + signal)
+}
+
+/// Whether the job's ids must be those it had.
+pub fn ids_must_match(context: &Context) -> bool {
+    context.ops.header().flags & flags::IDS_MUST_MATCH != 0 && !context.options.accept_new_ids
+}
+
+/// Ends a start that failed: the line, and the exit code.
+pub fn report_failure(context: &Context, failure: &Failure) -> u32 {
+    report::say_failure(context.name(), failure);
+    failure.exit
+}
