@@ -1,0 +1,210 @@
+//! How long a job stands still, how fast an image is written and a job brought back, each beside
+//! its yardstick in the same run: a bare `fork()`, `dd conv=fsync`, one pass of hash and copy.
+//!
+//! ```text
+//! cargo bench --bench freeze
+//! WF_BENCH_SIZES=16,256 WF_BENCH_REPEAT=3 WF_BENCH_DIR=/var/tmp cargo bench --bench freeze
+//! ```
+//! Limits are those of docs/PERFORMANCE.md; a line that breaks one ends in OVER, and the bench
+//! with status 1. `WF_BENCH_ONLY=size|scale|small` runs one part.
+#![allow(unsafe_code, clippy::unwrap_used, clippy::expect_used)]
+
+mod job;
+mod yardsticks;
+
+use job::{Checkpointed, Job, Station};
+use std::process::ExitCode;
+use std::time::Duration;
+
+const MIB: f64 = 1048576.0;
+/// Peak memory that a wayfarer may use, KiB.
+const PEAK_KIB: u64 = 64 * 1024;
+
+struct Verdicts {
+    over: usize,
+}
+
+impl Verdicts {
+    /// Prints a line: what, what was measured, what is allowed.
+    fn line(&mut self, what: &str, measured: f64, limit: f64, unit: &str, note: &str) {
+        let verdict = if measured <= limit { "ok" } else { "OVER" };
+        self.over += usize::from(measured > limit);
+        println!("  {what:<34} {measured:>10.2} {unit:<5} limit {limit:>9.2}  {verdict:<5} {note}");
+    }
+}
+
+fn milliseconds(duration: Duration) -> f64 {
+    duration.as_secs_f64() * 1e3
+}
+
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
+}
+
+fn setting(name: &str, default: &str) -> String {
+    std::env::var(name).unwrap_or_else(|_| default.to_owned())
+}
+
+fn main() -> ExitCode {
+    // `cargo test --benches` asks with --test, `cargo bench` with --bench.
+    if std::env::args().any(|argument| argument == "--test") {
+        return ExitCode::SUCCESS;
+    }
+    let repeat: usize = setting("WF_BENCH_REPEAT", "5").parse().expect("a number");
+    let only = setting("WF_BENCH_ONLY", "");
+    let wanted = |part: &str| only.is_empty() || only == part;
+    let station = Station::open();
+    let mut verdicts = Verdicts { over: 0 };
+    if wanted("size") {
+        for size in setting("WF_BENCH_SIZES", "16,256,1024,4096").split(',') {
+            let mib = size.trim().parse().expect("a number of MiB");
+            by_size(&station, mib, repeat, &mut verdicts);
+        }
+    }
+    if wanted("scale") {
+        by_count(&station, &mut verdicts);
+    }
+    if wanted("small") {
+        starting(&station, &mut verdicts);
+        overhead(&station, repeat, &mut verdicts);
+    }
+    if verdicts.over > 0 {
+        println!("{} over their limits", verdicts.over);
+        return ExitCode::FAILURE;
+    }
+    ExitCode::SUCCESS
+}
+
+/// Freeze, image and restart of a job with `mib` MiB of memory.
+fn by_size(station: &Station, mib: u64, repeat: usize, verdicts: &mut Verdicts) {
+    println!("{mib} MiB, one thread, ticking every millisecond (median of {repeat})");
+    let [mut frozen, mut gaps, mut forks, mut rates, mut dds] = [const { vec![] }; 5];
+    let [mut restarts, mut passes] = [const { vec![] }; 2];
+    let mut peak = 0;
+    for _ in 0..repeat {
+        let mut job = Job::start(station, &[mib, 0, 0, 0]);
+        forks.push(milliseconds(job.fork()));
+        let Checkpointed {
+            image,
+            frozen: stood,
+            took,
+            peak_kib,
+            gap,
+        } = job.checkpoint(station);
+        frozen.push(milliseconds(stood));
+        gaps.push(milliseconds(gap));
+        let bytes = std::fs::metadata(&image).expect("image").len() as f64;
+        rates.push(bytes / MIB / took.as_secs_f64());
+        let dd = yardsticks::dd(&image);
+        dds.push(bytes / MIB / dd.as_secs_f64());
+        job.end();
+
+        passes.push(milliseconds(yardsticks::hash_and_copy(&image)));
+        let (mut again, moved) = Job::restart(station, &image);
+        restarts.push(milliseconds(moved));
+        again.end();
+        peak = peak.max(peak_kib);
+        std::fs::remove_file(&image).expect("remove image");
+    }
+    let fork = median(forks);
+    let note = format!("bare fork {fork:.2} ms");
+    verdicts.line(
+        "frozen, by its own word",
+        median(frozen),
+        3.0 + 1.5 * fork,
+        "ms",
+        &note,
+    );
+    // A tick is one millisecond and a little late by itself.
+    verdicts.line(
+        "longest gap between ticks",
+        median(gaps),
+        5.0 + 1.5 * fork,
+        "ms",
+        "",
+    );
+    let dd = median(dds);
+    let note = format!("image at {:.0} MiB/s, dd at {dd:.0}", median(rates.clone()));
+    verdicts.line(
+        "dd's rate / image's rate",
+        dd / median(rates),
+        1.0 / 0.7,
+        "times",
+        &note,
+    );
+    let pass = median(passes);
+    let note = format!("hash and copy {pass:.1} ms");
+    let per_gib = 250.0 * (mib as f64 / 1024.0).max(0.25);
+    let limit = (1.3 * pass + 30.0).min(per_gib.max(62.5));
+    verdicts.line(
+        "restart until the counter moves",
+        median(restarts),
+        limit,
+        "ms",
+        &note,
+    );
+    let (peak, limit) = (peak as f64 / 1024.0, PEAK_KIB as f64 / 1024.0);
+    verdicts.line("wayfarer's peak memory", peak, limit, "MiB", "");
+}
+
+/// Cost grows linearly with what there is, and reserves cost nothing.
+fn by_count(station: &Station, verdicts: &mut Verdicts) {
+    println!("many threads, many mappings, a reserve");
+    let mut plain = Job::start(station, &[16, 0, 0, 0]);
+    let base = plain.checkpoint(station);
+    plain.end();
+    let rows: [(&str, [u64; 4], f64); 3] = [
+        ("1 000 threads", [16, 1000, 0, 0], 150.0),
+        ("60 000 mappings", [16, 0, 60_000, 0], 600.0),
+        ("16 TiB reserved", [16, 0, 0, 16 << 10], 10.0),
+    ];
+    for (what, size, limit) in rows {
+        let mut job = Job::start(station, &size);
+        let tables = job.page_table_kib();
+        let fork = milliseconds(job.fork());
+        let made = job.checkpoint(station);
+        let grown = job.page_table_kib().saturating_sub(tables);
+        let note = format!(
+            "bare fork {fork:.2} ms, without {:.2} ms",
+            milliseconds(base.frozen)
+        );
+        let limit = limit + 1.5 * fork;
+        verdicts.line(what, milliseconds(made.frozen), limit, "ms", &note);
+        verdicts.line("  page tables grown", grown as f64, 1024.0, "KiB", "");
+        job.end();
+        let (mut again, moved) = Job::restart(station, &made.image);
+        verdicts.line("  restart", milliseconds(moved), 1000.0, "ms", "");
+        again.end();
+        let _ = std::fs::remove_file(&made.image);
+    }
+    let _ = std::fs::remove_file(&base.image);
+}
+
+/// `wayfarer run -- true`.
+fn starting(station: &Station, verdicts: &mut Verdicts) {
+    println!("small things");
+    let times: Vec<f64> = (0..21).map(|_| milliseconds(station.run_true())).collect();
+    verdicts.line("`true` under wayfarer run", median(times), 15.0, "ms", "");
+}
+
+/// A counting loop under wayfarer, after a checkpoint, beside the same loop without.
+fn overhead(station: &Station, repeat: usize, verdicts: &mut Verdicts) {
+    let mut alone = Job::start_alone(station, &[16, 0, 0, 0]);
+    let mut job = Job::start(station, &[16, 0, 0, 0]);
+    let made = job.checkpoint(station);
+    let (mut plain, mut under) = (vec![], vec![]);
+    for _ in 0..repeat {
+        plain.push(milliseconds(alone.count()));
+        under.push(milliseconds(job.count()));
+    }
+    let _ = std::fs::remove_file(&made.image);
+    alone.end();
+    job.end();
+    let spread = plain.iter().copied().fold(f64::MIN, f64::max)
+        - plain.iter().copied().fold(f64::MAX, f64::min);
+    let (plain, under) = (median(plain), median(under));
+    let noise = plain + spread.max(plain * 0.02);
+    let note = format!("alone {plain:.1} ms, spread {spread:.1}");
+    verdicts.line("computing after a checkpoint", under, noise, "ms", &note);
+}
