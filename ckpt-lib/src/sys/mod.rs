@@ -2,10 +2,13 @@
 //!
 //! Each module allows it for itself (`#![allow(unsafe_code)]`) and offers safe functions.
 
+pub(crate) mod affinity;
 pub(crate) mod channels;
 pub(crate) mod cpu;
+pub(crate) mod fault;
 pub(crate) mod foreign;
 pub(crate) mod memfd;
+pub(crate) mod pagemap;
 pub(crate) mod probe;
 pub(crate) mod ptrace;
 pub(crate) mod writeback;

@@ -12,15 +12,23 @@
 //! # What it does not do
 //! It runs nothing in the job (see [`crate::inject`]).
 
+mod before;
 mod memory;
 pub mod reenter;
+mod settle;
 mod thread;
+mod vdso_exit;
 
+pub use before::BeforeStop;
+pub(crate) use before::parse_seccomp;
 pub use memory::Memory;
-pub use thread::{BeforeStop, StoppedThread};
+pub(crate) use settle::Deadline;
+pub use thread::StoppedThread;
 
+use crate::sys::ptrace;
 use std::io;
 use std::marker::PhantomData;
+use std::rc::Rc;
 use std::time::Duration;
 
 /// A process id as wayfarer itself sees it.
@@ -100,15 +108,29 @@ pub struct StoppedProcess {
     /// The signal of job control that it is stopped by.
     pub group_stopped: Option<i32>,
     memory: Memory,
+    /// Whoever has put something into the process and must take it out before it goes on.
+    resident: Option<Rc<dyn Resident>>,
+}
+
+/// Something of ours that lives in a stopped process.
+pub(crate) trait Resident: std::fmt::Debug {
+    /// Takes everything out of the process again and brings its threads home.
+    fn leave(&self, process: &mut StoppedProcess);
 }
 
 impl Quiesced {
     /// Stops all threads of these processes.
     ///
+    /// Processes that they start meanwhile are not stopped: look for children afterwards.
+    ///
     /// # Errors
     /// [`StopError`]; everything that had been stopped runs again.
-    pub fn stop(_roots: &[HostPid], _deadline: Duration) -> Result<Quiesced, StopError> {
-        unimplemented!("lands within the hour")
+    pub fn stop(roots: &[HostPid], deadline: Duration) -> Result<Quiesced, StopError> {
+        let processes = settle::stop_all(roots, deadline)?;
+        Ok(Quiesced {
+            processes,
+            one_thread_only: PhantomData,
+        })
     }
 
     /// The processes, in the order they were asked for.
@@ -123,19 +145,86 @@ impl Quiesced {
     }
 
     /// Lets all threads go on; calls that would return EINTR only because of the stop are entered again.
+    /// A process that was stopped by job control stays stopped.
     ///
     /// # Errors
     /// The first thread that could not be let go, after all have been tried.
-    pub fn resume(self) -> Result<(), StopError> {
-        unimplemented!("lands within the hour")
+    pub fn resume(mut self) -> Result<(), StopError> {
+        self.let_go()
     }
 
     /// Kills all processes.
     ///
     /// # Errors
     /// The first that could not be killed, after all have been tried.
-    pub fn kill(self) -> Result<(), StopError> {
-        unimplemented!("lands within the hour")
+    pub fn kill(mut self) -> Result<(), StopError> {
+        let mut result = Ok(());
+        for process in std::mem::take(&mut self.processes) {
+            let killed = ptrace::kill(process.pid.0, libc::SIGKILL);
+            if let Err(source) = killed {
+                result = result.and(Err(StopError::Request {
+                    tid: process.pid.0,
+                    what: "kill the process",
+                    source,
+                }));
+            }
+            // The leader's end is told when all others have been taken notice of.
+            for thread in process.threads.iter().rev() {
+                // Killed, it ends by itself; being its tracer, we have to take notice.
+                let deadline = Deadline::after(KILL_WAIT);
+                while !deadline.is_over() {
+                    match ptrace::try_wait(thread.tid.0) {
+                        Ok(None) => ptrace::pause(0),
+                        Ok(Some(ptrace::Waited::Ended)) | Err(_) => break,
+                        Ok(Some(_)) => {}
+                    }
+                }
+            }
+        }
+        result
+    }
+
+    fn let_go(&mut self) -> Result<(), StopError> {
+        let mut result = Ok(());
+        let mut processes = std::mem::take(&mut self.processes);
+        for process in &mut processes {
+            if let Some(resident) = process.resident.take() {
+                resident.leave(process);
+            }
+            let now_ns = ptrace::monotonic_ns();
+            for thread in &mut process.threads {
+                if let Some(registers) = reenter::go_on(thread, &process.memory, now_ns) {
+                    thread.set_registers(&registers);
+                }
+                result = result.and(thread.bring_home());
+            }
+        }
+        for thread in processes.iter().flat_map(|process| &process.threads) {
+            match ptrace::detach(thread.tid.0, 0) {
+                // Killed while it was stopped.
+                Err(error) if error.raw_os_error() == Some(libc::ESRCH) => {
+                    settle::let_go(thread.tid.0, false);
+                }
+                Err(source) => {
+                    result = result.and(Err(StopError::Request {
+                        tid: thread.tid.0,
+                        what: "let go",
+                        source,
+                    }));
+                }
+                Ok(()) => {}
+            }
+        }
+        result
+    }
+}
+
+/// How long the kernel may take to end a killed thread.
+const KILL_WAIT: Duration = Duration::from_secs(5);
+
+impl Drop for Quiesced {
+    fn drop(&mut self) {
+        let _ = self.let_go();
     }
 }
 
@@ -150,5 +239,14 @@ impl StoppedProcess {
     #[must_use]
     pub fn thread(&self, tid: HostTid) -> Option<&StoppedThread> {
         self.threads.iter().find(|thread| thread.tid == tid)
+    }
+
+    /// The same, to change what it goes on with.
+    pub fn thread_mut(&mut self, tid: HostTid) -> Option<&mut StoppedThread> {
+        self.threads.iter_mut().find(|thread| thread.tid == tid)
+    }
+
+    pub(crate) fn set_resident(&mut self, resident: Option<Rc<dyn Resident>>) {
+        self.resident = resident;
     }
 }

@@ -1,19 +1,249 @@
 //! Calls in progress: entered again with the time that was left (ADR 0004).
+//!
+//! | left by the kernel | a mere checkpoint | a snapshot |
+//! |---|---|---|
+//! | -512 ... -514 | as it is | as it is |
+//! | -516, a relative time-out | as it is: the restart block is still there | the call and the rest, made anew by the loader |
+//! | -516, no time-out or an absolute one | as it is | -514: entered again with its own arguments |
+//! | -4, only because of the stop | -514, with the rest as time-out | the same |
+//!
+//! A thread goes on with -514 and the call's number in `orig_rax`, never with a `rip` set back: so
+//! the kernel itself decides, when it goes on, whether a handler must run and the call must
+//! end with EINTR after all.
 
 use super::{Memory, StoppedThread};
 use crate::snapshot::{Registers, TimedCall};
 
-/// What a thread that was stopped in a call goes on with, when that is not what the kernel left in
-/// its registers, and the call and its remaining time, if time was running. `None`: it was in no
-/// call, or the kernel's own registers are right and no time runs.
+const EINTR: i64 = -4;
+const ERESTARTNOHAND: i64 = -514;
+const ERESTART_RESTARTBLOCK: i64 = -516;
+/// Bytes below the stack pointer that belong to the program (System V ABI).
+const RED_ZONE: u64 = 128;
+const FUTEX_CMD_MASK: u64 = 127;
+const FUTEX_WAIT: u64 = 0;
+const NANOS: u64 = 1_000_000_000;
+/// A time-out that never comes.
+const FOREVER_NS: u64 = u64::MAX;
+
+/// What a snapshot says of a thread that was stopped in a call, when that is not what the kernel
+/// left in its registers; and the call and its remaining time, if the loader must make it anew.
+/// `None`: it was in no call, or the registers are right as they are.
 ///
-/// `now_ns` is the CLOCK_MONOTONIC moment that the rest is counted from: the stop for a snapshot, the
-/// resumption for a mere checkpoint.
+/// `now_ns` is the CLOCK_MONOTONIC moment that the rest is counted from. A rest that a call finds in
+/// memory is written there, below the red zone of the thread's stack.
 #[must_use]
 pub fn translate(
-    _thread: &StoppedThread,
-    _memory: &Memory,
-    _now_ns: u64,
+    thread: &StoppedThread,
+    memory: &Memory,
+    now_ns: u64,
 ) -> Option<(Registers, Option<TimedCall>)> {
-    unimplemented!("lands within the hour")
+    let registers = thread.home_registers();
+    let nr = call_number(&registers)?;
+    if registers.rax as i64 != ERESTART_RESTARTBLOCK {
+        return go_on(thread, memory, now_ns).map(|registers| (registers, None));
+    }
+    let nr = match nr {
+        libc::SYS_restart_syscall => behind_restart(&registers, &thread.before.wchan)?,
+        nr => nr,
+    };
+    let mut again = registers;
+    again.orig_rax = nr as u64;
+    match remaining(thread, memory, nr, &registers, now_ns) {
+        Some(FOREVER_NS) | None => {
+            again.rax = ERESTARTNOHAND as u64;
+            Some((again, None))
+        }
+        Some(remaining_ns) => {
+            let call = TimedCall {
+                nr: nr as u64,
+                remaining_ns,
+            };
+            Some((again, Some(call)))
+        }
+    }
+}
+
+/// What a thread goes on with after a mere checkpoint, if its call would return EINTR only because
+/// of the stop.
+pub(super) fn go_on(thread: &StoppedThread, memory: &Memory, now_ns: u64) -> Option<Registers> {
+    let registers = thread.home_registers();
+    let nr = call_number(&registers)?;
+    if registers.rax as i64 != EINTR || !ENDED_BY_STOPS.contains(&nr) {
+        return None;
+    }
+    let mut again = registers;
+    again.rax = ERESTARTNOHAND as u64;
+    let Some(remaining_ns) = remaining(thread, memory, nr, &registers, now_ns) else {
+        // The time-out cannot be read: the call will say so itself.
+        return Some(again);
+    };
+    if remaining_ns == FOREVER_NS {
+        return Some(again);
+    }
+    match nr {
+        libc::SYS_epoll_wait | libc::SYS_epoll_pwait => {
+            again.r10 = remaining_ns.div_ceil(1_000_000);
+        }
+        _ => {
+            let place = registers.rsp.wrapping_sub(RED_ZONE + 16) & !15;
+            let words = [remaining_ns / NANOS, remaining_ns % NANOS];
+            let bytes: Vec<u8> = words.into_iter().flat_map(u64::to_le_bytes).collect();
+            if memory.write(place, &bytes).is_ok() {
+                let pointer = match nr {
+                    libc::SYS_rt_sigtimedwait => &mut again.rdx,
+                    _ => &mut again.r10,
+                };
+                *pointer = place;
+            }
+        }
+    }
+    Some(again)
+}
+
+/// Calls that a mere stop ends with EINTR (signal(7), "Interruption of system calls by stop signals").
+const ENDED_BY_STOPS: [i64; 6] = [
+    libc::SYS_epoll_wait,
+    libc::SYS_epoll_pwait,
+    libc::SYS_epoll_pwait2,
+    libc::SYS_rt_sigtimedwait,
+    libc::SYS_semop,
+    libc::SYS_semtimedop,
+];
+
+fn call_number(registers: &Registers) -> Option<i64> {
+    let nr = registers.orig_rax as i64;
+    (nr >= 0).then_some(nr)
+}
+
+/// The call that `restart_syscall` stands for: told by where it slept, else by its arguments.
+fn behind_restart(registers: &Registers, wchan: &str) -> Option<i64> {
+    // Clock ids are small numbers (negative ones are clocks of processes and devices).
+    let sleep =
+        if registers.rdi < 16 || (registers.rdi as u32 as i32) < 0 && registers.rdi >> 32 == 0 {
+            libc::SYS_clock_nanosleep
+        } else {
+            libc::SYS_nanosleep
+        };
+    if wchan.contains("nanosleep") {
+        Some(sleep)
+    } else if wchan.contains("futex") {
+        Some(libc::SYS_futex)
+    } else if wchan.contains("poll") {
+        Some(libc::SYS_poll)
+    } else if sleep == libc::SYS_clock_nanosleep && registers.rsi <= 1 {
+        Some(sleep)
+    } else if registers.rdi % 4 == 0 && [0, 9].contains(&(registers.rsi & FUTEX_CMD_MASK)) {
+        Some(libc::SYS_futex)
+    } else if registers.rsi < 1 << 20 && registers.rdx as i32 >= 0 {
+        Some(libc::SYS_poll)
+    } else {
+        Some(sleep)
+    }
+}
+
+/// What is left of the time-out of call `nr`; [`FOREVER_NS`] if it has none or waits for a moment.
+fn remaining(
+    thread: &StoppedThread,
+    memory: &Memory,
+    nr: i64,
+    registers: &Registers,
+    now_ns: u64,
+) -> Option<u64> {
+    let asleep = thread.before.asleep_ns.unwrap_or(0);
+    let gone = asleep.saturating_add(now_ns.saturating_sub(thread.stopped_at_ns));
+    let relative = |address: u64| match address {
+        0 => Some(FOREVER_NS),
+        _ => Some(read_timespec(memory, address)?.saturating_sub(gone)),
+    };
+    // The kernel has written what is left to where the program asked for it.
+    let sleep = |request: u64, rest: u64| match rest {
+        0 => relative(request),
+        _ => Some(
+            read_timespec(memory, rest)?.saturating_sub(now_ns - thread.stopped_at_ns.min(now_ns)),
+        ),
+    };
+    match nr {
+        libc::SYS_nanosleep => sleep(registers.rdi, registers.rsi),
+        libc::SYS_clock_nanosleep if registers.rsi & libc::TIMER_ABSTIME as u64 != 0 => {
+            Some(FOREVER_NS)
+        }
+        libc::SYS_clock_nanosleep => sleep(registers.rdx, registers.r10),
+        libc::SYS_futex if registers.rsi & FUTEX_CMD_MASK == FUTEX_WAIT => relative(registers.r10),
+        libc::SYS_epoll_pwait2 | libc::SYS_semtimedop => relative(registers.r10),
+        libc::SYS_rt_sigtimedwait => relative(registers.rdx),
+        libc::SYS_poll => Some(milliseconds(registers.rdx, gone)),
+        libc::SYS_epoll_wait | libc::SYS_epoll_pwait => Some(milliseconds(registers.r10, gone)),
+        _ => Some(FOREVER_NS),
+    }
+}
+
+fn milliseconds(argument: u64, gone_ns: u64) -> u64 {
+    match u64::try_from(argument as i32) {
+        Ok(timeout_ms) => (timeout_ms * 1_000_000).saturating_sub(gone_ns),
+        Err(_) => FOREVER_NS,
+    }
+}
+
+fn read_timespec(memory: &Memory, address: u64) -> Option<u64> {
+    let seconds = memory.read_u64(address).ok()?;
+    let nanos = memory.read_u64(address.wrapping_add(8)).ok()?;
+    if nanos >= NANOS {
+        return None;
+    }
+    Some(
+        seconds
+            .saturating_mul(NANOS)
+            .saturating_add(nanos)
+            .min(FOREVER_NS - 1),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_restarted_call_is_told_by_wchan_and_arguments() {
+        let sleeping = Registers {
+            rdi: 1,
+            rsi: 0,
+            rdx: 0x7ffc_0000_1000,
+            ..Registers::default()
+        };
+        let clock = Some(libc::SYS_clock_nanosleep);
+        assert_eq!(behind_restart(&sleeping, "hrtimer_nanosleep"), clock);
+        assert_eq!(behind_restart(&sleeping, "0"), clock);
+        let waiting = Registers {
+            rdi: 0x5555_0000_1000,
+            rsi: 128,
+            r10: 0x7ffc_0000_1000,
+            ..Registers::default()
+        };
+        let futex = Some(libc::SYS_futex);
+        assert_eq!(behind_restart(&waiting, "futex_do_wait"), futex);
+        assert_eq!(behind_restart(&waiting, ""), futex);
+        let polling = Registers {
+            rdi: 0x5555_0000_1000,
+            rsi: 3,
+            rdx: 5000,
+            ..Registers::default()
+        };
+        let poll = Some(libc::SYS_poll);
+        assert_eq!(behind_restart(&polling, "poll_schedule_timeout"), poll);
+        assert_eq!(behind_restart(&polling, ""), poll);
+        let plain = Registers {
+            rdi: 0x7ffc_0000_1000,
+            ..Registers::default()
+        };
+        let nanosleep = Some(libc::SYS_nanosleep);
+        assert_eq!(behind_restart(&plain, "do_nanosleep"), nanosleep);
+    }
+
+    #[test]
+    fn a_negative_time_out_never_comes() {
+        assert_eq!(milliseconds(u64::MAX, 5), FOREVER_NS);
+        assert_eq!(milliseconds(0xffff_ffff, 5), FOREVER_NS);
+        assert_eq!(milliseconds(2, 500_000), 1_500_000);
+        assert_eq!(milliseconds(2, 5_000_000), 0);
+    }
 }

@@ -1,18 +1,9 @@
-//! A stopped thread: what ptrace tells of it.
+//! A stopped thread: what ptrace tells of it, and what it goes on with.
 
-use super::{HostTid, Memory, StopError};
+use super::{BeforeStop, HostTid, Memory, StopError};
 use crate::snapshot::{Registers, Rseq, SyscallDispatch};
-
-/// What was seen of a thread before it was stopped (ADR 0004).
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct BeforeStop {
-    /// How long it had been asleep when it was stopped; none if it was running, or the kernel does not tell.
-    pub asleep_ns: Option<u64>,
-    /// The kernel function it slept in (`/proc/PID/task/TID/wchan`); empty if not to be had.
-    pub wchan: String,
-    /// The call it was in, with its arguments (`/proc/PID/task/TID/syscall`).
-    pub syscall: Option<(i64, [u64; 6])>,
-}
+use crate::sys::ptrace;
+use std::io;
 
 /// A thread at a ptrace stop.
 #[derive(Debug)]
@@ -23,23 +14,51 @@ pub struct StoppedThread {
     pub before: BeforeStop,
     /// CLOCK_MONOTONIC when it had stopped, nanoseconds.
     pub stopped_at_ns: u64,
+    /// Registers at the stop.
     registers: Registers,
+    /// Mask at the stop.
     mask: u64,
+    /// What it goes on with, if not what it was stopped with.
+    home_registers: Option<Registers>,
+    home_mask: Option<u64>,
+    /// Live registers or mask may be others than those it goes on with.
+    away: bool,
 }
 
 impl StoppedThread {
+    /// Reads a thread that is at a ptrace stop.
+    pub(super) fn read(tid: HostTid, before: BeforeStop) -> Result<Self, StopError> {
+        let registers = ptrace::registers(tid.0).map_err(failed(tid, "read registers"))?;
+        let mask = ptrace::signal_mask(tid.0).map_err(failed(tid, "read signal mask"))?;
+        Ok(StoppedThread {
+            tid,
+            before,
+            stopped_at_ns: ptrace::monotonic_ns(),
+            registers,
+            mask,
+            home_registers: None,
+            home_mask: None,
+            away: false,
+        })
+    }
+
     /// Its registers as they were at the stop, also while an injected call runs in it.
     #[must_use]
     pub fn registers(&self) -> Registers {
         self.registers
     }
 
-    /// Sets the registers it goes on with.
-    ///
-    /// # Errors
-    /// If the kernel refuses them.
-    pub fn set_registers(&mut self, _registers: &Registers) -> Result<(), StopError> {
-        unimplemented!("lands within the hour")
+    /// Whether it was stopped in a system call: then the number of the call.
+    #[must_use]
+    pub fn in_call(&self) -> Option<i64> {
+        let nr = self.registers.orig_rax as i64;
+        (nr >= 0).then_some(nr)
+    }
+
+    /// Sets the registers it goes on with; they are put in force when it does.
+    pub fn set_registers(&mut self, registers: &Registers) {
+        self.home_registers = Some(*registers);
+        self.away = true;
     }
 
     /// The NT_X86_XSTATE register set in its full size.
@@ -47,7 +66,7 @@ impl StoppedThread {
     /// # Errors
     /// [`StopError::Request`].
     pub fn xstate(&self) -> Result<Vec<u8>, StopError> {
-        unimplemented!("lands within the hour")
+        ptrace::xstate(self.tid.0).map_err(failed(self.tid, "read extended state"))
     }
 
     /// Blocked signals as they were at the stop (the saved mask in sigsuspend, ppoll ...).
@@ -56,12 +75,10 @@ impl StoppedThread {
         self.mask
     }
 
-    /// Sets the mask it goes on with.
-    ///
-    /// # Errors
-    /// If the kernel refuses.
-    pub fn set_signal_mask(&mut self, _mask: u64) -> Result<(), StopError> {
-        unimplemented!("lands within the hour")
+    /// Sets the mask it goes on with; it is put in force when it does.
+    pub fn set_signal_mask(&mut self, mask: u64) {
+        self.home_mask = Some(mask);
+        self.away = true;
     }
 
     /// Signals pending for this thread, oldest first; `siginfo_t` each.
@@ -69,7 +86,7 @@ impl StoppedThread {
     /// # Errors
     /// [`StopError::Request`].
     pub fn pending(&self) -> Result<Vec<[u8; 128]>, StopError> {
-        unimplemented!("lands within the hour")
+        ptrace::pending(self.tid.0, false).map_err(failed(self.tid, "read pending signals"))
     }
 
     /// Signals pending for the whole process, oldest first; `siginfo_t` each.
@@ -77,7 +94,7 @@ impl StoppedThread {
     /// # Errors
     /// [`StopError::Request`].
     pub fn process_pending(&self) -> Result<Vec<[u8; 128]>, StopError> {
-        unimplemented!("lands within the hour")
+        ptrace::pending(self.tid.0, true).map_err(failed(self.tid, "read pending signals"))
     }
 
     /// Its registration of restartable sequences.
@@ -85,7 +102,7 @@ impl StoppedThread {
     /// # Errors
     /// [`StopError::Request`].
     pub fn rseq(&self) -> Result<Option<Rseq>, StopError> {
-        unimplemented!("lands within the hour")
+        ptrace::rseq(self.tid.0).map_err(failed(self.tid, "read the rseq registration"))
     }
 
     /// Syscall user dispatch, if it is on.
@@ -93,14 +110,86 @@ impl StoppedThread {
     /// # Errors
     /// [`StopError::Request`].
     pub fn syscall_dispatch(&self) -> Result<Option<SyscallDispatch>, StopError> {
-        unimplemented!("lands within the hour")
+        ptrace::syscall_dispatch(self.tid.0).map_err(failed(self.tid, "read syscall dispatch"))
     }
 
-    /// Where it must go on if it was stopped inside a restartable sequence.
+    /// Where it must go on if it was stopped inside a restartable sequence: the abort handler, as the
+    /// kernel would have it do, since being stopped is being preempted.
     ///
     /// # Errors
     /// [`StopError::Request`].
-    pub fn rseq_abort_ip(&self, _memory: &Memory) -> Result<Option<u64>, StopError> {
-        unimplemented!("lands within the hour")
+    pub fn rseq_abort_ip(&self, memory: &Memory) -> Result<Option<u64>, StopError> {
+        // Restartable sequences make no system calls.
+        if self.in_call().is_some() {
+            return Ok(None);
+        }
+        let Some(rseq) = self.rseq()? else {
+            return Ok(None);
+        };
+        let read = |address, buf: &mut [u8]| {
+            memory
+                .read(address, buf)
+                .map_err(failed(self.tid, "read the rseq area"))
+        };
+        // struct rseq: cpu_id_start, cpu_id, rseq_cs; a descriptor: version, flags, start, length, abort.
+        let mut pointer = [0; 8];
+        read(rseq.address.wrapping_add(8), &mut pointer)?;
+        let pointer = u64::from_le_bytes(pointer);
+        if pointer == 0 {
+            return Ok(None);
+        }
+        let mut descriptor = [0; 32];
+        if memory.read(pointer, &mut descriptor).is_err() {
+            // The kernel would send SIGSEGV for it; that is its business.
+            return Ok(None);
+        }
+        let words = descriptor.as_chunks::<8>().0;
+        let [start, len, abort] = [1, 2, 3].map(|index| u64::from_le_bytes(words[index]));
+        let inside = self.registers.rip.wrapping_sub(start) < len;
+        Ok(inside.then_some(abort))
+    }
+
+    /// The registers it goes on with.
+    pub(crate) fn home_registers(&self) -> Registers {
+        self.home_registers.unwrap_or(self.registers)
+    }
+
+    /// The mask it goes on with.
+    pub(crate) fn home_mask(&self) -> u64 {
+        self.home_mask.unwrap_or(self.mask)
+    }
+
+    /// Whether live registers or mask may be others than those it goes on with.
+    pub(crate) fn is_away(&self) -> bool {
+        self.away
+    }
+
+    /// Says that live registers or mask are now others than those it goes on with.
+    pub(crate) fn leave(&mut self) {
+        self.away = true;
+    }
+
+    /// Puts in force what it goes on with. The thread is at a ptrace stop.
+    ///
+    /// The mask comes first: if we die in between, the thread is in a stub with its own mask, which
+    /// the stub bears, and not at home with all signals blocked, which nobody would ever undo.
+    pub(crate) fn bring_home(&mut self) -> Result<(), StopError> {
+        if !self.away {
+            return Ok(());
+        }
+        ptrace::set_signal_mask(self.tid.0, self.home_mask())
+            .map_err(failed(self.tid, "set signal mask"))?;
+        ptrace::set_registers(self.tid.0, &self.home_registers())
+            .map_err(failed(self.tid, "set registers"))?;
+        self.away = false;
+        Ok(())
+    }
+}
+
+pub(super) fn failed(tid: HostTid, what: &'static str) -> impl Fn(io::Error) -> StopError {
+    move |source| StopError::Request {
+        tid: tid.0,
+        what,
+        source,
     }
 }

@@ -1,0 +1,180 @@
+//! What is seen of a thread before it is stopped, and how long it had been asleep (ADR 0004).
+//!
+//! A stop wakes a sleeping thread, so the moment it fell asleep must be read before: the scheduler's
+//! `se.exec_start` of `/proc/PID/task/TID/sched`. Its clock runs per CPU, so it is held against
+//! our own, taken on the same CPU if we may run there.
+
+use super::HostTid;
+use crate::sys::{affinity, ptrace};
+use std::collections::BTreeMap;
+use std::fs;
+
+/// What was seen of a thread before it was stopped.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct BeforeStop {
+    /// How long it had been asleep in a call with a time-out when it was stopped; none if it was in
+    /// no such call, or the kernel does not tell.
+    pub asleep_ns: Option<u64>,
+    /// The kernel function it slept in (`/proc/PID/task/TID/wchan`); empty if not to be had.
+    pub wchan: String,
+    /// The call it was in, with its arguments (`/proc/PID/task/TID/syscall`).
+    pub syscall: Option<(i64, [u64; 6])>,
+    /// Seccomp mode and number of filters, if they could be read.
+    pub seccomp: Option<(u32, u32)>,
+}
+
+/// A thread as seen before the stop, with what is needed to finish the account after it.
+#[derive(Debug, Default)]
+pub(super) struct Glimpse {
+    before: BeforeStop,
+    /// CLOCK_MONOTONIC at which it fell asleep, and how often it had been switched by then.
+    asleep_since: Option<(u64, u64)>,
+}
+
+/// Offsets from the clocks of the scheduler to CLOCK_MONOTONIC, per CPU.
+#[derive(Debug, Default)]
+pub(super) struct SchedulerClocks {
+    offsets: BTreeMap<usize, Option<i128>>,
+}
+
+impl Glimpse {
+    /// Looks at a running thread.
+    pub(super) fn of(pid: i32, tid: HostTid, clocks: &mut SchedulerClocks) -> Self {
+        let file = |name: &str| {
+            fs::read_to_string(format!("/proc/{pid}/task/{}/{name}", tid.0)).unwrap_or_default()
+        };
+        let mut glimpse = Glimpse::default();
+        glimpse.before.seccomp = parse_seccomp(&file("status"));
+        glimpse.before.syscall = parse_syscall(&file("syscall"));
+        let Some((nr, _)) = glimpse.before.syscall else {
+            return glimpse;
+        };
+        glimpse.before.wchan = file("wchan").trim_end().to_owned();
+        if TIMED.contains(&nr) {
+            let cpu = parse_cpu(&file("stat"));
+            let seen = parse_sched(&file("sched"));
+            glimpse.asleep_since = cpu.zip(seen).and_then(|(cpu, (start_ns, switches))| {
+                let since = i128::from(start_ns) + clocks.offset(cpu)?;
+                Some((u64::try_from(since).ok()?, switches))
+            });
+        }
+        glimpse
+    }
+
+    /// Finishes the account now that the thread has stopped, at `stopped_at_ns`.
+    pub(super) fn finish(self, pid: i32, tid: HostTid, stopped_at_ns: u64) -> BeforeStop {
+        let mut before = self.before;
+        if let Some((since, switches)) = self.asleep_since {
+            let text =
+                fs::read_to_string(format!("/proc/{pid}/task/{}/sched", tid.0)).unwrap_or_default();
+            // Woken by the stop, it ran and was switched away once. More: it was in another call by then.
+            let same_sleep = parse_sched(&text).is_some_and(|(_, now)| now <= switches + 1);
+            let asleep = stopped_at_ns.saturating_sub(since);
+            before.asleep_ns = Some(if same_sleep { asleep } else { 0 });
+        }
+        before
+    }
+}
+
+/// Calls whose remaining time is not written back by the kernel at a stop.
+const TIMED: [i64; 9] = [
+    libc::SYS_nanosleep,
+    libc::SYS_clock_nanosleep,
+    libc::SYS_poll,
+    libc::SYS_futex,
+    libc::SYS_epoll_wait,
+    libc::SYS_epoll_pwait,
+    libc::SYS_epoll_pwait2,
+    libc::SYS_rt_sigtimedwait,
+    libc::SYS_restart_syscall,
+];
+
+impl SchedulerClocks {
+    fn offset(&mut self, cpu: usize) -> Option<i128> {
+        *self.offsets.entry(cpu).or_insert_with(|| {
+            let measured = affinity::on_cpu(cpu, || {
+                let text = fs::read_to_string("/proc/thread-self/sched").ok()?;
+                let now = ptrace::monotonic_ns();
+                Some(i128::from(now) - i128::from(parse_sched(&text)?.0))
+            });
+            measured.flatten()
+        })
+    }
+}
+
+/// `se.exec_start` in nanoseconds and `nr_switches`.
+fn parse_sched(text: &str) -> Option<(u64, u64)> {
+    let field = |name: &str| {
+        let line = text.lines().find(|line| line.starts_with(name))?;
+        Some(line.rsplit_once(':')?.1.trim())
+    };
+    let (whole, part) = field("se.exec_start")?.split_once('.')?;
+    let part = format!("{part:0<6}");
+    let start: u64 = whole.parse().ok()?;
+    let nanos: u64 = part.get(..6)?.parse().ok()?;
+    let start_ns = start.checked_mul(1_000_000)?.checked_add(nanos)?;
+    Some((start_ns, field("nr_switches")?.parse().ok()?))
+}
+
+/// The CPU it ran on last: field 39 of `stat`.
+fn parse_cpu(text: &str) -> Option<usize> {
+    let behind_name = text.rsplit_once(')')?.1;
+    behind_name.split_whitespace().nth(36)?.parse().ok()
+}
+
+/// `nr arg0 ... arg5 sp pc`; "running" and "-1 sp pc" are no calls.
+fn parse_syscall(text: &str) -> Option<(i64, [u64; 6])> {
+    let mut words = text.split_whitespace();
+    let nr: i64 = words.next()?.parse().ok().filter(|nr| *nr >= 0)?;
+    let mut args = [0; 6];
+    for arg in &mut args {
+        *arg = u64::from_str_radix(words.next()?.strip_prefix("0x")?, 16).ok()?;
+    }
+    Some((nr, args))
+}
+
+pub(crate) fn parse_seccomp(text: &str) -> Option<(u32, u32)> {
+    let field = |name: &str| {
+        let line = text.lines().find(|line| line.starts_with(name))?;
+        line[name.len()..].trim().parse::<u32>().ok()
+    };
+    Some((field("Seccomp:")?, field("Seccomp_filters:").unwrap_or(0)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_scheduler_file_is_read() {
+        let text = "sleep (5, #threads: 1)\n---\n\
+            se.exec_start                                :       4183.015462\n\
+            se.vruntime                                  :          0.1\n\
+            nr_switches                                  :                    7\n";
+        assert_eq!(parse_sched(text), Some((4_183_015_462, 7)));
+        assert_eq!(parse_sched("se.exec_start : x"), None);
+        let own = fs::read_to_string("/proc/self/stat").expect("stat");
+        assert!(parse_cpu(&own).is_some());
+    }
+
+    #[test]
+    fn calls_are_told_from_running() {
+        assert_eq!(parse_syscall("running\n"), None);
+        assert_eq!(parse_syscall("-1 0x7ffc 0x7f00\n"), None);
+        let line = "230 0x0 0x0 0x7ffd 0x7ffd 0x0 0x1 0x7ff 0x7f0\n";
+        assert_eq!(
+            parse_syscall(line),
+            Some((230, [0, 0, 0x7ffd, 0x7ffd, 0, 1]))
+        );
+    }
+
+    #[test]
+    fn the_clock_of_a_cpu_is_found() {
+        let mut clocks = SchedulerClocks::default();
+        let cpu = parse_cpu(&fs::read_to_string("/proc/thread-self/stat").expect("stat"));
+        // A kernel without CONFIG_SCHED_DEBUG has no such file.
+        if fs::exists("/proc/thread-self/sched").expect("exists") {
+            assert!(clocks.offset(cpu.expect("cpu")).is_some());
+        }
+    }
+}

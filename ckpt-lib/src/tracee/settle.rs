@@ -1,0 +1,288 @@
+//! Settling: seizing threads until the kernel's task lists hold no other.
+
+use super::before::{BeforeStop, Glimpse, SchedulerClocks};
+use super::thread::StoppedThread;
+use super::vdso_exit::{self, Moved};
+use super::{HostPid, HostTid, Memory, StopError, StoppedProcess};
+use crate::procfs::{ProcDir, parse_status};
+use crate::sys::ptrace::{self, Waited};
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::time::{Duration, Instant};
+
+/// When something must have happened.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Deadline {
+    started: Instant,
+    limit: Duration,
+}
+
+impl Deadline {
+    pub(crate) fn after(limit: Duration) -> Self {
+        Deadline {
+            started: Instant::now(),
+            limit,
+        }
+    }
+
+    pub(crate) fn is_over(&self) -> bool {
+        self.started.elapsed() > self.limit
+    }
+
+    pub(crate) fn limit_ms(&self) -> u64 {
+        u64::try_from(self.limit.as_millis()).unwrap_or(u64::MAX)
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Asked,
+    Stopped { job_control: Option<i32> },
+}
+
+/// Threads seized so far; whatever is still in it when it is dropped is let go.
+#[derive(Debug, Default)]
+struct Seized {
+    threads: BTreeMap<i32, (HostPid, State)>,
+}
+
+impl Drop for Seized {
+    fn drop(&mut self) {
+        for (tid, (_, state)) in std::mem::take(&mut self.threads) {
+            let_go(tid, state != State::Asked);
+        }
+    }
+}
+
+/// Detaches a thread; if it is not at a stop, it is brought to one first, for a second at most.
+pub(super) fn let_go(tid: i32, stopped: bool) {
+    if !stopped {
+        let deadline = Deadline::after(Duration::from_secs(1));
+        let _ = ptrace::interrupt(tid);
+        if !matches!(wait_stopped(tid, &deadline), Ok(Some(_))) {
+            return;
+        }
+    }
+    let _ = ptrace::detach(tid, 0);
+}
+
+/// Waits until a thread that was asked to has stopped; the signal it was stopped by says whether by
+/// us (SIGTRAP) or by job control. Signals that come first are delivered. `Ok(None)`: it has ended.
+pub(super) fn wait_stopped(tid: i32, deadline: &Deadline) -> Result<Option<i32>, Deadline> {
+    let mut tries = 0;
+    loop {
+        match ptrace::try_wait(tid) {
+            Ok(Some(Waited::EventStop { signal })) => return Ok(Some(signal)),
+            Ok(Some(Waited::Signal(signal))) => {
+                let _ = ptrace::cont(tid, signal);
+            }
+            Ok(Some(Waited::Event(_) | Waited::Syscall)) => {
+                let _ = ptrace::cont(tid, 0);
+            }
+            Ok(Some(Waited::Ended)) | Err(_) => return Ok(None),
+            Ok(None) if deadline.is_over() => return Err(*deadline),
+            Ok(None) => {
+                ptrace::pause(tries);
+                tries += 1;
+            }
+        }
+    }
+}
+
+/// Stops all threads of these processes.
+pub(super) fn stop_all(
+    roots: &[HostPid],
+    limit: Duration,
+) -> Result<Vec<StoppedProcess>, StopError> {
+    let deadline = Deadline::after(limit);
+    let mut clocks = SchedulerClocks::default();
+    let mut glimpses = BTreeMap::new();
+    let mut vdsos = BTreeMap::new();
+    for pid in roots {
+        for tid in tasks(*pid)? {
+            glimpses.insert(tid, Glimpse::of(pid.0, HostTid(tid), &mut clocks));
+        }
+        if let Some(range) = vdso_exit::range(*pid) {
+            vdsos.insert(*pid, range);
+        }
+    }
+    let mut processes = loop {
+        if let Some(processes) = attempt(roots, &vdsos, &deadline)? {
+            break processes;
+        }
+    };
+    for process in &mut processes {
+        for thread in &mut process.threads {
+            if let Some(glimpse) = glimpses.remove(&thread.tid.0) {
+                thread.before = glimpse.finish(process.pid.0, thread.tid, thread.stopped_at_ns);
+            }
+        }
+    }
+    Ok(processes)
+}
+
+/// Stops everything once. `Ok(None)`: something moved on in a way that asks for starting over.
+fn attempt(
+    roots: &[HostPid],
+    vdsos: &BTreeMap<HostPid, Range<u64>>,
+    deadline: &Deadline,
+) -> Result<Option<Vec<StoppedProcess>>, StopError> {
+    let mut seized = Seized::default();
+    let mut may_leave = true;
+    loop {
+        while seize_new(roots, &mut seized)? {
+            settle(&mut seized, deadline)?;
+        }
+        let mut processes = vec![];
+        let mut moved = false;
+        for pid in roots {
+            let mut process = read_process(*pid, &seized)?;
+            if let Some(vdso) = vdsos.get(pid).filter(|_| may_leave) {
+                match vdso_exit::leave(&mut process, vdso, deadline)? {
+                    Moved::Nobody => {}
+                    Moved::Some => moved = true,
+                    Moved::Ended => return Ok(None),
+                }
+            }
+            processes.push(process);
+        }
+        // Whoever ran may have started threads.
+        if !moved || !seize_new(roots, &mut seized)? {
+            seized.threads.clear();
+            return Ok(Some(processes));
+        }
+        settle(&mut seized, deadline)?;
+        may_leave = false;
+    }
+}
+
+fn tasks(pid: HostPid) -> Result<Vec<i32>, StopError> {
+    ProcDir::of(pid.0)
+        .numbers("task")
+        .map_err(|_| StopError::Gone { pid: pid.0 })
+}
+
+/// Seizes every listed thread that is not yet; whether there were any.
+fn seize_new(roots: &[HostPid], seized: &mut Seized) -> Result<bool, StopError> {
+    let mut found = false;
+    for pid in roots {
+        let listed = tasks(*pid)?;
+        // A thread that executes a program takes the leader's id: its own is not listed any more.
+        seized
+            .threads
+            .retain(|tid, (owner, _)| owner != pid || listed.binary_search(tid).is_ok());
+        for tid in listed {
+            if seized.threads.contains_key(&tid) {
+                continue;
+            }
+            if seize(*pid, tid)? {
+                seized.threads.insert(tid, (*pid, State::Asked));
+                found = true;
+            }
+        }
+        if !seized.threads.values().any(|(owner, _)| owner == pid) {
+            return Err(StopError::Gone { pid: pid.0 });
+        }
+    }
+    Ok(found)
+}
+
+/// Seizes a thread and asks it to stop; `false` if it has ended.
+fn seize(pid: HostPid, tid: i32) -> Result<bool, StopError> {
+    let mut tries = 0;
+    loop {
+        let source = match ptrace::seize(tid, ptrace::OPTION_SYSGOOD) {
+            Ok(()) => break,
+            Err(error) if error.raw_os_error() == Some(libc::ESRCH) => return Ok(false),
+            Err(error) => error,
+        };
+        let status = ProcDir::of(pid.0)
+            .thread(tid)
+            .parsed("status", parse_status);
+        let Ok(status) = status else {
+            return Ok(false);
+        };
+        let own = nix::unistd::gettid().as_raw();
+        match (status.state, status.tracer_pid) {
+            (b'Z' | b'X', _) => return Ok(false),
+            // A thread about to end, or to give its id to one that executes a program, is EPERM, too.
+            (_, 0) if tries < SEIZE_TRIES => {
+                ptrace::pause(tries);
+                tries += 1;
+            }
+            (_, 0) => {
+                return Err(StopError::Denied {
+                    pid: pid.0,
+                    tid,
+                    source,
+                });
+            }
+            // Ours under an id it did not have before: it has executed a program.
+            (_, tracer) if tracer == own => break,
+            (_, tracer) => return Err(StopError::Traced { pid: pid.0, tracer }),
+        }
+    }
+    // If this fails it has ended, which the wait will tell.
+    let _ = ptrace::interrupt(tid);
+    Ok(true)
+}
+
+/// How often a refusal is believed to be about a moment only.
+const SEIZE_TRIES: u32 = 400;
+
+fn settle(seized: &mut Seized, deadline: &Deadline) -> Result<(), StopError> {
+    let mut ended = vec![];
+    for (tid, (pid, state)) in &mut seized.threads {
+        if *state != State::Asked {
+            continue;
+        }
+        match wait_stopped(*tid, deadline) {
+            Ok(Some(signal)) => {
+                let job_control = (signal != libc::SIGTRAP).then_some(signal);
+                *state = State::Stopped { job_control };
+            }
+            Ok(None) => ended.push(*tid),
+            Err(deadline) => {
+                return Err(StopError::Deadline {
+                    pid: pid.0,
+                    tid: *tid,
+                    waited_ms: deadline.limit_ms(),
+                });
+            }
+        }
+    }
+    for tid in ended {
+        seized.threads.remove(&tid);
+    }
+    Ok(())
+}
+
+fn read_process(pid: HostPid, seized: &Seized) -> Result<StoppedProcess, StopError> {
+    let mut threads = vec![];
+    let mut group_stopped = None;
+    for (tid, (owner, state)) in &seized.threads {
+        if *owner != pid {
+            continue;
+        }
+        if let State::Stopped {
+            job_control: Some(signal),
+        } = state
+        {
+            group_stopped = Some(*signal);
+        }
+        threads.push(StoppedThread::read(HostTid(*tid), BeforeStop::default())?);
+    }
+    threads.sort_by_key(|thread| (thread.tid.0 != pid.0, thread.tid.0));
+    let memory = Memory::open(pid).map_err(|source| StopError::Denied {
+        pid: pid.0,
+        tid: pid.0,
+        source,
+    })?;
+    Ok(StoppedProcess {
+        pid,
+        threads,
+        group_stopped,
+        memory,
+        resident: None,
+    })
+}

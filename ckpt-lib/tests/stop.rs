@@ -1,0 +1,239 @@
+//! Stopping: every thread, at once, and nobody is hurt.
+
+mod job;
+
+use ckpt_lib::tracee::{HostPid, Quiesced, StopError, reenter};
+use job::{As, Job};
+use std::io::Read;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+const SECOND: Duration = Duration::from_secs(1);
+const COUNTERS: u64 = 0x1000_0000;
+
+fn stop(job: &Job) -> Quiesced {
+    Quiesced::stop(&[job.pid()], 10 * SECOND).expect("stops")
+}
+
+fn counts(quiesced: &Quiesced) -> Vec<u8> {
+    let mut bytes = vec![0; 128];
+    let memory = quiesced.processes()[0].memory();
+    memory.read(COUNTERS, &mut bytes).expect("read");
+    bytes
+}
+
+#[test]
+fn no_thread_runs_while_stopped_and_all_run_afterwards() {
+    for who in [As::Self_, As::User] {
+        let job = Job::start(who, &["count", "8"]);
+        let mut last = vec![];
+        for _ in 0..10 {
+            let quiesced = stop(&job);
+            assert_eq!(quiesced.processes()[0].threads.len(), 8);
+            let first = counts(&quiesced);
+            std::thread::sleep(Duration::from_millis(10));
+            assert_eq!(counts(&quiesced), first);
+            assert_ne!(first, last);
+            last = first;
+            quiesced.resume().expect("resumes");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        // Dropped without a word, it runs on too.
+        drop(stop(&job));
+        std::thread::sleep(Duration::from_millis(10));
+        assert_ne!(counts(&stop(&job)), last);
+    }
+}
+
+#[test]
+fn threads_that_come_and_go_are_all_caught() {
+    let job = Job::start(As::Self_, &["spawn"]);
+    for _ in 0..200 {
+        let quiesced = stop(&job);
+        let mut stopped: Vec<i32> = quiesced.processes()[0]
+            .threads
+            .iter()
+            .map(|thread| thread.tid.0)
+            .collect();
+        stopped.sort_unstable();
+        let mut listed: Vec<i32> = std::fs::read_dir(format!("/proc/{}/task", job.pid().0))
+            .expect("task")
+            .map(|entry| {
+                let name = entry.expect("entry").file_name();
+                name.to_str().expect("number").parse().expect("number")
+            })
+            .collect();
+        listed.sort_unstable();
+        assert_eq!(stopped, listed);
+        quiesced.resume().expect("resumes");
+    }
+}
+
+#[test]
+fn a_process_that_executes_programs_is_caught() {
+    // It executes itself 1000 times from a second thread; whoever stops it must find it whole.
+    let mut child = Command::new(job::workload())
+        .args(["exec", "1000"])
+        .stdout(std::process::Stdio::piped())
+        .spawn()
+        .expect("spawn");
+    let pid = HostPid(i32::try_from(child.id()).expect("pid"));
+    let mut stops = 0;
+    // Its end may be told to the tracer instead of the parent, which are one here.
+    while matches!(child.try_wait(), Ok(None)) {
+        match Quiesced::stop(&[pid], 10 * SECOND) {
+            Ok(quiesced) => {
+                stops += 1;
+                quiesced.resume().expect("resumes");
+            }
+            Err(StopError::Gone { .. }) => {}
+            Err(error) => panic!("{error}: {error:?}"),
+        }
+        std::thread::sleep(Duration::from_micros(500));
+    }
+    assert!(stops > 20, "{stops}");
+    let mut output = String::new();
+    let mut stdout = child.stdout.take().expect("stdout");
+    stdout.read_to_string(&mut output).expect("read");
+    assert!(output.ends_with("PASS\n"), "{output}");
+}
+
+#[test]
+fn calls_in_progress_do_not_notice() {
+    for who in [As::Self_, As::User] {
+        // At most a second late: the machine may be busy.
+        let job = Job::start(who, &["calls", "4", "wwnnpPfeEsr", "1"]);
+        let until = Instant::now() + 3 * SECOND;
+        while Instant::now() < until {
+            stop(&job).resume().expect("resumes");
+            std::thread::sleep(Duration::from_micros(3700));
+        }
+        job.passes(10 * SECOND);
+    }
+}
+
+#[test]
+fn a_handler_still_ends_a_wait() {
+    let job = Job::start(As::Self_, &["alarm", "3"]);
+    let until = Instant::now() + 3 * SECOND;
+    while Instant::now() < until {
+        stop(&job).resume().expect("resumes");
+        std::thread::sleep(Duration::from_micros(700));
+    }
+    job.passes(10 * SECOND);
+}
+
+#[test]
+fn a_stopped_job_stays_stopped() {
+    let job = Job::start(As::Self_, &["count", "3"]);
+    let kill = |signal| {
+        let pid = nix::unistd::Pid::from_raw(job.pid().0);
+        nix::sys::signal::kill(pid, signal).expect("kill");
+    };
+    kill(nix::sys::signal::SIGSTOP);
+    while !job.state().contains("T (stopped)") {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let quiesced = stop(&job);
+    assert_eq!(quiesced.processes()[0].group_stopped, Some(libc::SIGSTOP));
+    let before = counts(&quiesced);
+    quiesced.resume().expect("resumes");
+    std::thread::sleep(Duration::from_millis(20));
+    assert!(job.state().contains("T (stopped)"), "{}", job.state());
+    let quiesced = stop(&job);
+    assert_eq!(counts(&quiesced), before);
+    drop(quiesced);
+    kill(nix::sys::signal::SIGCONT);
+    std::thread::sleep(Duration::from_millis(50));
+    let quiesced = stop(&job);
+    assert_eq!(quiesced.processes()[0].group_stopped, None);
+    assert_ne!(counts(&quiesced), before);
+}
+
+#[test]
+fn the_time_already_slept_is_known() {
+    let job = Job::start(As::Self_, &["sleep", "2000"]);
+    std::thread::sleep(Duration::from_millis(500));
+    let quiesced = stop(&job);
+    let process = &quiesced.processes()[0];
+    let thread = &process.threads[0];
+    let asleep = thread.before.asleep_ns.expect("known") / 1_000_000;
+    assert!((480..700).contains(&asleep), "{asleep} ms");
+    let (registers, call) =
+        reenter::translate(thread, process.memory(), thread.stopped_at_ns).expect("in a call");
+    let call = call.expect("timed");
+    assert!([libc::SYS_nanosleep, libc::SYS_clock_nanosleep].contains(&(call.nr as i64)));
+    let left = call.remaining_ns / 1_000_000 + asleep;
+    assert!((1999..=2001).contains(&left), "{left} ms");
+    assert_eq!(registers.orig_rax, call.nr);
+    quiesced.resume().expect("resumes");
+    // The second time the kernel says only restart_syscall.
+    std::thread::sleep(Duration::from_millis(300));
+    let quiesced = stop(&job);
+    let process = &quiesced.processes()[0];
+    let thread = &process.threads[0];
+    let again = reenter::translate(thread, process.memory(), thread.stopped_at_ns);
+    let (registers, again) = again.expect("in a call");
+    assert_eq!(again.expect("timed").nr, call.nr);
+    assert_eq!(registers.orig_rax, call.nr);
+    quiesced.resume().expect("resumes");
+    job.passes(10 * SECOND);
+}
+
+#[test]
+fn a_thousand_threads_stop_quickly() {
+    let job = Job::start(As::Self_, &["many", "1000"]);
+    let mut best = Duration::MAX;
+    for _ in 0..5 {
+        let quiesced = stop(&job);
+        let threads = &quiesced.processes()[0].threads;
+        assert_eq!(threads.len(), 1000);
+        // From the first thread's stop to now: the look before the stop does not count.
+        let first = threads.iter().map(|thread| thread.stopped_at_ns).min();
+        let now = nix::time::clock_gettime(nix::time::ClockId::CLOCK_MONOTONIC).expect("clock");
+        let now = Duration::new(now.tv_sec() as u64, now.tv_nsec() as u32);
+        let reading = now - Duration::from_nanos(first.expect("threads"));
+        let began = Instant::now();
+        quiesced.resume().expect("resumes");
+        best = best.min(began.elapsed() + reading);
+    }
+    println!("1000 threads: read and resumed in {best:?}");
+    assert!(best < Duration::from_millis(500), "{best:?}");
+}
+
+#[test]
+fn what_may_not_be_stopped_is_named() {
+    let job = Job::start(As::Self_, &["count", "1"]);
+    // Traced by somebody else.
+    let mut tracer = Command::new("strace")
+        .args(["-qq", "-o", "/dev/null", "-p", &job.pid().0.to_string()])
+        .process_group(0)
+        .spawn();
+    match &mut tracer {
+        Ok(tracer) => {
+            std::thread::sleep(Duration::from_millis(300));
+            let error = Quiesced::stop(&[job.pid()], SECOND).expect_err("traced");
+            assert!(
+                matches!(error, StopError::Traced { tracer: found, .. } if found == tracer.id() as i32),
+                "{error:?}"
+            );
+            let _ = tracer.kill();
+            let _ = tracer.wait();
+        }
+        Err(_) => println!("skipped: no strace"),
+    }
+    let gone = Quiesced::stop(&[HostPid(0x3fff_fff0)], SECOND).expect_err("nobody");
+    assert!(matches!(gone, StopError::Gone { .. }), "{gone:?}");
+}
+
+#[test]
+fn kill_leaves_nothing() {
+    let mut job = Job::start(As::Self_, &["count", "4"]);
+    stop(&job).kill().expect("kills");
+    let deadline = Instant::now() + 5 * SECOND;
+    while job.ended().is_none() {
+        assert!(Instant::now() < deadline);
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
