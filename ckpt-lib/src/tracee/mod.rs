@@ -20,7 +20,6 @@ mod thread;
 mod vdso_exit;
 
 pub use before::BeforeStop;
-pub(crate) use before::parse_seccomp;
 pub use memory::Memory;
 pub(crate) use settle::Deadline;
 pub use thread::StoppedThread;
