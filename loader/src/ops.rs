@@ -166,6 +166,7 @@ impl Expect {
             Self::Slot,
             Self::OrDegraded,
             Self::Ignore,
+            Self::OrNoted,
         ]
         .into_iter()
         .find(|expect| *expect as u64 == number)

@@ -122,7 +122,10 @@ pub fn say(name: &[u8], text: fmt::Arguments<'_>) {
 
 /// Writes the line of a failure.
 pub fn say_failure(name: &[u8], failure: &Failure) {
-    print(name, failure.line.bytes());
+    // An empty line: somebody nearer to it has said it already.
+    if !failure.line.bytes().is_empty() {
+        print(name, failure.line.bytes());
+    }
 }
 
 fn print(name: &[u8], text: &[u8]) {

@@ -54,7 +54,7 @@ pub(crate) fn write_image(path: &Path, hole: u64, mut ops: OpsBuilder, contents:
     let parts = ImageParts {
         platform: "test",
         ops: &ops,
-        meta: b"",
+        meta: b"nothing",
         loader: &loader,
         hole: hole..hole + needed.next_multiple_of(2 << 20),
     };
