@@ -29,6 +29,8 @@ fn perform(arguments: &Arguments) -> Outcome {
     match &arguments.verb {
         Verb::Run(run) => verbs::run::run(&store()?, run),
         Verb::Restart(restart) => verbs::restart::restart(&store()?, restart),
+        Verb::Checkpoint(checkpoint) => verbs::checkpoint::checkpoint(&store()?, checkpoint),
+        Verb::Export(export) => verbs::export::export(export),
         Verb::Inspect(inspect) => verbs::inspect::inspect(inspect),
         Verb::Verify(verify) => verbs::verify::verify(verify),
         Verb::Flatten(flatten) => verbs::flatten::flatten(flatten),
@@ -38,9 +40,5 @@ fn perform(arguments: &Arguments) -> Outcome {
         Verb::Doctor(doctor) => verbs::doctor::doctor(&store()?, doctor),
         Verb::Completions(completions) => verbs::completions::completions(completions),
         Verb::Man(man) => verbs::man::man(man),
-        _ => Err(report::Failure::new(
-            report::Exit::Failed,
-            "this verb is not built yet",
-        )),
     }
 }

@@ -2,6 +2,8 @@
 
 use crate::jobs::{Job, JobError, JobProcesses, JobStore, Life, process};
 use crate::report::{Exit, Explain, Failure, Outcome};
+use std::os::unix::fs::MetadataExt;
+use std::time::{Duration, Instant};
 
 /// A job or process that the user named.
 #[derive(Debug)]
@@ -14,14 +16,26 @@ pub(crate) struct Target {
     pub(crate) processes: JobProcesses,
 }
 
+/// What the caller is going to do with it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    /// Send it a signal.
+    Signal,
+    /// Copy it: it has to have left the loader behind.
+    Copy,
+}
+
+/// How long a job that is just being started or restarted is waited for.
+const PATIENCE: Duration = Duration::from_secs(10);
+
 /// Finds the job or process of this name or number.
 ///
 /// A number is a process; if it belongs to a job, the job is meant only when it is the
 /// job's first process or its supervisor.
-pub(crate) fn find(store: &JobStore, text: &str) -> Outcome<Target> {
+pub(crate) fn find(store: &JobStore, text: &str, purpose: Purpose) -> Outcome<Target> {
     match text.parse::<i32>() {
-        Ok(pid) => find_process(store, pid),
-        Err(_) => find_job(store.find(text).map_err(missing)?),
+        Ok(pid) => find_process(store, pid, purpose),
+        Err(_) => find_job(store.find(text).map_err(missing)?, purpose),
     }
 }
 
@@ -37,36 +51,60 @@ pub(crate) fn missing(error: JobError) -> Failure {
     }
 }
 
-fn find_job(job: Job) -> Outcome<Target> {
+fn find_job(job: Job, purpose: Purpose) -> Outcome<Target> {
+    let end = Instant::now() + PATIENCE;
+    loop {
+        check_living(&job)?;
+        let processes = job.processes();
+        if let Some(pid) = processes.root
+            && (purpose == Purpose::Signal || has_settled(&job, pid))
+        {
+            let job = Some(job);
+            return Ok(Target {
+                pid,
+                job,
+                processes,
+            });
+        }
+        if Instant::now() > end {
+            let name = &job.record.name;
+            let message = format!("job {name} is still being started, restarted or traced");
+            return Err(Failure::new(Exit::Failed, message).advise("again in a moment"));
+        }
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+fn check_living(job: &Job) -> Outcome<()> {
     let name = &job.record.name;
     match job.life() {
-        Life::Living => {}
+        Life::Living => Ok(()),
         Life::Ended => {
             let failure = Failure::new(Exit::Failed, format!("job {name} has ended"));
-            return Err(match job.images()?.last() {
+            Err(match job.images()?.last() {
                 Some(_) => failure.advise(format!("wayfarer restart {name}")),
                 None => failure,
-            });
+            })
         }
         Life::Elsewhere { host } => {
             let message = format!("job {name} is on host {host}, not on this one");
-            return Err(Failure::new(Exit::Failed, message).advise("the same command there"));
+            Err(Failure::new(Exit::Failed, message).advise("the same command there"))
         }
     }
-    let processes = job.processes();
-    let Some(pid) = processes.root else {
-        let message = format!("job {name} has no process: it is being started or is ending");
-        return Err(Failure::new(Exit::Failed, message).advise("again in a moment"));
-    };
-    let job = Some(job);
-    Ok(Target {
-        pid,
-        job,
-        processes,
-    })
 }
 
-fn find_process(store: &JobStore, pid: i32) -> Outcome<Target> {
+/// Until its own program runs, a job's process executes the loader, as its supervisor does; at
+/// the end of a restart the loader traces it.
+fn has_settled(job: &Job, pid: i32) -> bool {
+    let program = |pid: i32| {
+        let metadata = std::fs::metadata(format!("/proc/{pid}/exe")).ok()?;
+        Some((metadata.dev(), metadata.ino()))
+    };
+    let loader = program(job.record.supervisor.pid);
+    (loader.is_none() || program(pid) != loader) && process::tracer(pid) == 0
+}
+
+fn find_process(store: &JobStore, pid: i32, purpose: Purpose) -> Outcome<Target> {
     let stat = match process::read_stat(pid) {
         Ok(stat) => stat,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
@@ -79,7 +117,7 @@ fn find_process(store: &JobStore, pid: i32) -> Outcome<Target> {
         let processes = job.processes();
         let is_supervisor = job.record.supervisor == stat.name || processes.init == Some(pid);
         if is_supervisor || processes.root == Some(pid) {
-            return find_job(job);
+            return find_job(job, purpose);
         }
     }
     Ok(Target {

@@ -75,3 +75,145 @@ guests! {
     call_join: "calls" "join";
     call_wait4: "calls" "wait4";
 }
+
+guests! {
+    memory_anonymous: "memory" "anonymous";
+    memory_sparse: "memory" "sparse";
+    memory_protections: "memory" "protections";
+    memory_private_file: "memory" "private_file";
+    memory_shared_file: "memory" "shared_file";
+    memory_deleted_file: "memory" "deleted_file";
+    memory_shared_anonymous: "memory" "shared_anonymous";
+    memory_memfd_aliases: "memory" "memfd_aliases";
+    memory_stack: "memory" "stack";
+    memory_heap: "memory" "heap";
+    memory_guard: "memory" "guard";
+    memory_light_guard: "memory" "light_guard";
+    memory_reserve: "memory" "reserve";
+    memory_low: "memory" "low";
+    memory_high: "memory" "high";
+    memory_growsdown: "memory" "growsdown";
+    memory_named: "memory" "named";
+    memory_jit: "memory" "jit";
+    memory_execute_only: "memory" "execute_only";
+    memory_many: "memory" "many";
+    memory_changing: "memory" "changing";
+}
+
+guests! {
+    memory_flag_dontfork: "memory_flags" "dontfork";
+    memory_flag_wipeonfork: "memory_flags" "wipeonfork";
+    memory_flag_dontdump: "memory_flags" "dontdump";
+    memory_flag_hugepage: "memory_flags" "hugepage";
+    memory_flag_nohugepage: "memory_flags" "nohugepage";
+    memory_flag_mergeable: "memory_flags" "mergeable";
+    memory_flag_sequential: "memory_flags" "sequential";
+    memory_flag_random: "memory_flags" "random";
+    memory_flag_mlock: "memory_flags" "mlock";
+    memory_flag_mlock_onfault: "memory_flags" "mlock_onfault";
+    memory_flag_mlockall: "memory_flags" "mlockall";
+    memory_flag_hugetlb: "memory_flags" "hugetlb";
+    memory_flag_transparent_huge: "memory_flags" "transparent_huge";
+}
+
+guests! {
+    descriptor_file: "descriptors" "file";
+    descriptor_dup: "descriptors" "dup";
+    descriptor_directory: "descriptors" "directory";
+    descriptor_deleted: "descriptors" "deleted";
+    descriptor_tmpfile: "descriptors" "tmpfile";
+    descriptor_devices: "descriptors" "devices", needs_system;
+    descriptor_numbers: "descriptors" "numbers";
+    descriptor_pipe: "descriptors" "pipe";
+    descriptor_full_pipe: "descriptors" "full_pipe";
+    descriptor_packets: "descriptors" "packets";
+    descriptor_half_pipes: "descriptors" "half_pipes";
+    descriptor_fifo: "descriptors" "fifo";
+    descriptor_eventfd: "descriptors" "eventfd";
+    descriptor_signalfd: "descriptors" "signalfd";
+    descriptor_epoll: "descriptors" "epoll";
+    descriptor_memfd: "descriptors" "memfd";
+    descriptor_inotify: "descriptors" "inotify";
+    descriptor_pidfd: "descriptors" "pidfd";
+    descriptor_owner: "descriptors" "owner";
+}
+
+guests! {
+    socket_stream: "sockets" "stream";
+    socket_datagram: "sockets" "datagram";
+    socket_seqpacket: "sockets" "seqpacket";
+    socket_shutdown: "sockets" "shutdown";
+    socket_in_flight: "sockets" "in_flight";
+    socket_options: "sockets" "options";
+}
+
+guests! {
+    lock_flock: "locks" "flock";
+    lock_posix: "locks" "posix";
+    lock_ofd: "locks" "ofd";
+}
+
+guests! {
+    signal_dispositions: "signals" "dispositions";
+    signal_pending_shared: "signals" "pending_shared";
+    signal_pending_thread: "signals" "pending_thread";
+    signal_mask: "signals" "mask";
+    signal_in_handler: "signals" "in_handler";
+    signal_delivery: "signals" "delivery";
+    signal_fire: "signals" "fire";
+}
+
+guests! {
+    timer_itimer_real: "timers" "itimer_real", timed;
+    timer_itimer_cpu: "timers" "itimer_cpu";
+    timer_posix: "timers" "posix", timed;
+    timer_posix_kinds: "timers" "posix_kinds", timed;
+    timer_posix_thread: "timers" "posix_thread", timed;
+    timer_overrun: "timers" "overrun";
+    timer_timerfd: "timers" "timerfd", timed;
+    timer_clocks: "timers" "clocks", timed;
+}
+
+guests! {
+    thread_ids: "threads" "ids";
+    thread_name: "threads" "name";
+    thread_altstack: "threads" "altstack";
+    thread_robust: "threads" "robust";
+    thread_pi_mutex: "threads" "pi_mutex";
+    thread_rseq: "threads" "rseq";
+    thread_rseq_section: "threads" "rseq_section";
+    thread_clear_tid: "threads" "clear_tid";
+    thread_churn: "threads" "churn";
+    thread_crowd: "threads" "crowd";
+    thread_policy: "threads" "policy";
+    thread_nice: "threads" "nice";
+    thread_affinity: "threads" "affinity";
+    thread_timer_slack: "threads" "timer_slack";
+    thread_io_priority: "threads" "io_priority";
+    thread_capabilities: "threads" "capabilities";
+}
+
+guests! {
+    process_cwd: "process" "cwd";
+    process_umask: "process" "umask";
+    process_root: "process" "root";
+    process_rlimits: "process" "rlimits";
+    process_personality: "process" "personality";
+    process_no_new_privs: "process" "no_new_privs";
+    process_new_privs: "process" "new_privs";
+    process_dumpable: "process" "dumpable";
+    process_still_dumpable: "process" "still_dumpable";
+    process_parent_death: "process" "parent_death";
+    process_subreaper: "process" "subreaper";
+    process_thp: "process" "thp";
+    process_membarrier: "process" "membarrier";
+    process_securebits: "process" "securebits";
+    process_ids: "process" "ids";
+    process_session: "process" "session";
+    process_group: "process" "group";
+    process_exe: "process" "exe";
+    process_cmdline: "process" "cmdline";
+    process_auxv: "process" "auxv";
+    process_oom_and_core: "process" "oom_and_core";
+    process_traces: "process" "traces";
+}

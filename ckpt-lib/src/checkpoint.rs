@@ -341,12 +341,18 @@ fn store_memory(
 ) -> Result<(), CheckpointError> {
     for (index, (pid, memory)) in from.iter().enumerate() {
         let mut ranges: Vec<Range<u64>> = vec![];
+        let mut changed: Vec<Range<u64>> = vec![];
         let plan = captured
             .memory_plan
             .get(index)
             .map_or(&[][..], Vec::as_slice);
         for range in plan.iter().filter(|range| range.while_frozen == frozen) {
-            ranges.extend(resident(*pid, range)?);
+            let kept = if range.only_changed {
+                &mut changed
+            } else {
+                &mut ranges
+            };
+            kept.extend(resident(*pid, range)?);
         }
         if !frozen {
             // The vDSO's own text, for machines whose vDSO is another.
@@ -354,18 +360,11 @@ fn store_memory(
             let vdso = mappings.filter(|mapping| mapping.kind == MappingKind::Vdso);
             ranges.extend(vdso.map(|mapping| mapping.start..mapping.end));
         }
-        let total = ranges.iter().map(|range| range.end - range.start).sum();
-        if total > 0 {
-            let space = Space::Process(index as u32);
-            store(
-                writer,
-                "writing memory",
-                space,
-                &ranges,
-                total,
-                &MemoryBytes(memory),
-                progress,
-            )?;
+        let space = Space::Process(index as u32);
+        let source = MemoryBytes(memory);
+        for (ranges, zeros) in [(ranges, Zeros::Dropped), (changed, Zeros::Kept)] {
+            let step = "writing memory";
+            store(writer, step, space, &ranges, &source, zeros, progress)?;
         }
     }
     Ok(())
@@ -397,14 +396,14 @@ fn store_inodes(
         }
         let ranges = [0..*len];
         let space = Space::Inode(*id);
-        let what = "writing files";
+        let (what, zeros) = ("writing files", Zeros::Dropped);
         match bytes {
             InodeBytes::File(file) => {
-                store(writer, what, space, &ranges, *len, &**file, progress)?;
+                store(writer, what, space, &ranges, &**file, zeros, progress)?;
             }
             InodeBytes::Memory(pieces) => {
                 let source = PiecesOfMemory { pieces, pids, from };
-                store(writer, what, space, &ranges, *len, &source, progress)?;
+                store(writer, what, space, &ranges, &source, zeros, progress)?;
             }
         }
     }
@@ -437,21 +436,38 @@ impl ByteSource for PiecesOfMemory<'_> {
     }
 }
 
+/// What becomes of pages of zeros.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Zeros {
+    /// The restart finds zeros where nothing is stored.
+    Dropped,
+    /// It would find a file's bytes.
+    Kept,
+}
+
 /// Stores ranges and tells of the progress from this thread.
 fn store(
     writer: &mut ImageWriter,
     step: &str,
     space: Space,
     ranges: &[Range<u64>],
-    total: u64,
     source: &dyn ByteSource,
+    zeros: Zeros,
     progress: &mut dyn Progress,
 ) -> Result<(), CheckpointError> {
+    let total: u64 = ranges.iter().map(|range| range.end - range.start).sum();
+    if total == 0 {
+        return Ok(());
+    }
     progress.begin(step, Some(total));
     let done = AtomicU64::new(0);
-    writer.store(space, ranges, source, &|bytes| {
+    let tell = |bytes| {
         done.fetch_add(bytes, Ordering::Relaxed);
-    })?;
+    };
+    match zeros {
+        Zeros::Dropped => writer.store(space, ranges, source, &tell)?,
+        Zeros::Kept => writer.store_with_zeros(space, ranges, source, &tell)?,
+    }
     progress.advance(done.load(Ordering::Relaxed));
     Ok(())
 }

@@ -456,14 +456,12 @@ impl Job {
         Ok(self.record.save(&self.dir)?)
     }
 
-    /// Removes all images but the last few, and but those that `needed` names.
-    pub(crate) fn trim(&self, needed: &[PathBuf]) -> Result<(), JobError> {
+    /// Removes all images but the last few. They are whole: none needs another.
+    pub(crate) fn trim(&self) -> Result<(), JobError> {
         let images = self.images()?;
         let surplus = images.len().saturating_sub(IMAGES_KEPT);
         for image in images.iter().take(surplus) {
-            if !needed.contains(&image.path) {
-                at("cannot remove", &image.path, fs::remove_file(&image.path))?;
-            }
+            at("cannot remove", &image.path, fs::remove_file(&image.path))?;
         }
         Ok(())
     }

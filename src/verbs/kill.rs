@@ -3,12 +3,12 @@
 use crate::args::{Kill, signal_name};
 use crate::jobs::JobStore;
 use crate::report::{Exit, Failure, Outcome};
-use crate::target;
+use crate::target::{self, Purpose};
 use nix::errno::Errno;
 
 /// Sends the signal to the job's first process.
 pub(crate) fn kill(store: &JobStore, arguments: &Kill) -> Outcome {
-    let target = target::find(store, &arguments.target)?;
+    let target = target::find(store, &arguments.target, Purpose::Signal)?;
     let pid = nix::unistd::Pid::from_raw(target.pid);
     let sent = match arguments.signal {
         0 => nix::sys::signal::kill(pid, None),

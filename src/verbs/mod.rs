@@ -1,7 +1,9 @@
 //! The verbs of the command, one file each; here is what several of them need.
 
+pub(crate) mod checkpoint;
 pub(crate) mod completions;
 pub(crate) mod doctor;
+pub(crate) mod export;
 pub(crate) mod flatten;
 pub(crate) mod inspect;
 pub(crate) mod kill;

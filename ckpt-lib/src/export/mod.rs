@@ -13,11 +13,14 @@
 //! says that the range exists and holds no bytes for it.
 
 mod core_file;
+mod image;
 mod notes;
 mod segments;
 
 pub use core_file::core;
+pub use image::core_of_image;
 
+use crate::image::ImageError;
 use crate::snapshot::SnapshotV1;
 use loader::layout::Space;
 use std::ops::Range;
@@ -46,6 +49,9 @@ pub trait Contents {
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum ExportError {
+    /// The image's records could not be read.
+    #[error("the image's snapshot could not be read")]
+    Snapshot(#[source] ImageError),
     /// The image has no such process.
     #[error("the image has no process {pid}")]
     NoProcess {

@@ -34,6 +34,8 @@ pub(super) struct Store<'a> {
     pub(super) path: &'a Path,
     pub(super) options: &'a WriteOptions,
     pub(super) next_offset: &'a AtomicU64,
+    /// Pages of zeros are stored like others: behind them lies something else than zeros.
+    pub(super) keep_zeros: bool,
 }
 
 static ZERO_PAGE: [u8; PAGE as usize] = [0; PAGE as usize];
@@ -52,12 +54,12 @@ fn blocks(ranges: &[Range<u64>]) -> Vec<Range<u64>> {
     blocks
 }
 
-/// The runs of pages of `bytes` that are not all zero.
-fn runs(bytes: &[u8]) -> Vec<Range<usize>> {
+/// The runs of pages of `bytes` that are not all zero, or with `keep_zeros` all of them.
+fn runs(bytes: &[u8], keep_zeros: bool) -> Vec<Range<usize>> {
     let mut runs: Vec<Range<usize>> = vec![];
     let page = PAGE as usize;
     for (index, bytes) in bytes.chunks(page).enumerate() {
-        if *bytes == ZERO_PAGE[..bytes.len()] {
+        if !keep_zeros && *bytes == ZERO_PAGE[..bytes.len()] {
             continue;
         }
         let start = index * page;
@@ -135,7 +137,7 @@ impl Store<'_> {
         bytes: &[u8],
         pieces: &mut Vec<Piece>,
     ) -> Result<(), ImageError> {
-        for run in runs(bytes) {
+        for run in runs(bytes, self.keep_zeros) {
             let raw = &bytes[run.clone()];
             let compressed = match self.options.compression {
                 Some(level) => Some(

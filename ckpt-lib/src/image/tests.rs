@@ -84,6 +84,24 @@ fn zero_pages_cost_nothing_and_everything_else_reads_back() {
 }
 
 #[test]
+fn zeros_over_a_file_are_kept() {
+    let directory = directory();
+    let path = directory.path().join("zeros.img");
+    let mut writer = ImageWriter::create(&path, WriteOptions::default()).expect("created");
+    let zeros = vec![0; 2 * PAGE as usize];
+    let (first, second) = (0..PAGE, PAGE..2 * PAGE);
+    writer
+        .store(Space::Process(0), &[first], &zeros, &|_| ())
+        .expect("stored");
+    writer
+        .store_with_zeros(Space::Process(0), &[second.clone()], &zeros, &|_| ())
+        .expect("stored");
+    assert_eq!(writer.stored(Space::Process(0)), [second]);
+    commit(writer);
+    check(&path).expect("sound");
+}
+
+#[test]
 fn readelf_sees_the_sections() {
     let directory = directory();
     let path = small_image(directory.path());

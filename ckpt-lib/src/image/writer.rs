@@ -177,11 +177,38 @@ impl ImageWriter {
         source: &dyn ByteSource,
         progress: &(dyn Fn(u64) + Sync),
     ) -> Result<(), ImageError> {
+        self.store_pages(space, ranges, source, progress, false)
+    }
+
+    /// As [`ImageWriter::store`], but pages of zeros are stored too: those that a process changed in
+    /// a private mapping of a file, where the restart finds the file's bytes otherwise.
+    ///
+    /// # Errors
+    /// As [`ImageWriter::store`].
+    pub fn store_with_zeros(
+        &mut self,
+        space: Space,
+        ranges: &[Range<u64>],
+        source: &dyn ByteSource,
+        progress: &(dyn Fn(u64) + Sync),
+    ) -> Result<(), ImageError> {
+        self.store_pages(space, ranges, source, progress, true)
+    }
+
+    fn store_pages(
+        &mut self,
+        space: Space,
+        ranges: &[Range<u64>],
+        source: &dyn ByteSource,
+        progress: &(dyn Fn(u64) + Sync),
+        keep_zeros: bool,
+    ) -> Result<(), ImageError> {
         let store = Store {
             file: &self.file,
             path: &self.path,
             options: &self.options,
             next_offset: &self.next_offset,
+            keep_zeros,
         };
         self.pieces
             .extend(store.store(space, ranges, source, progress)?);

@@ -1,0 +1,45 @@
+//! An image as [`Contents`].
+
+use super::{Contents, ContentsError, ExportError, core};
+use crate::image::Image;
+use crate::snapshot::SnapshotV1;
+use loader::layout::Space;
+use std::ops::Range;
+use std::path::Path;
+
+/// An image and its snapshot.
+struct ImageContents<'a> {
+    image: &'a Image,
+    snapshot: SnapshotV1,
+}
+
+impl Contents for ImageContents<'_> {
+    fn snapshot(&self) -> &SnapshotV1 {
+        &self.snapshot
+    }
+
+    fn ranges(&self, space: Space) -> Vec<Range<u64>> {
+        let mut ranges: Vec<Range<u64>> = vec![];
+        for extent in self.image.tables().extents_of(space) {
+            let range = extent.at..extent.at + extent.len;
+            match ranges.last_mut() {
+                Some(last) if last.end == range.start => last.end = range.end,
+                _ => ranges.push(range),
+            }
+        }
+        ranges
+    }
+
+    fn read(&self, space: Space, at: u64, buf: &mut [u8]) -> Result<(), ContentsError> {
+        Ok(self.image.read_space(space, at, buf)?)
+    }
+}
+
+/// As [`core`], of an image.
+///
+/// # Errors
+/// [`ExportError`]; nothing is left under the name `out` that was not there before.
+pub fn core_of_image(image: &Image, pid: Option<u32>, out: &Path) -> Result<(), ExportError> {
+    let snapshot = image.snapshot().map_err(ExportError::Snapshot)?;
+    core(&ImageContents { image, snapshot }, pid, out)
+}

@@ -1,0 +1,181 @@
+//! `wayfarer checkpoint JOB|PID`.
+
+use crate::args::{self, Checkpoint};
+use crate::jobs::{CheckpointNote, Job, JobStore, process};
+use crate::output;
+use crate::permission;
+use crate::progress;
+use crate::report::{Exit, Explain, Failure, Outcome};
+use crate::target::{self, Purpose, Target};
+use crate::verbs::image_failure;
+use ckpt_lib::capture::{CaptureError, CaptureOptions};
+use ckpt_lib::tracee::HostPid;
+use ckpt_lib::{CheckpointError, CheckpointReport, CheckpointRequest, Then};
+use serde::Serialize;
+use std::path::PathBuf;
+
+const SCHEMA_VERSION: u32 = 1;
+
+#[derive(Serialize)]
+struct Report {
+    job: Option<String>,
+    pid: i32,
+    image: PathBuf,
+    id: String,
+    generation: u64,
+    image_bytes: u64,
+    /// First thread stopped to last resumed.
+    frozen_us: u64,
+    took_us: u64,
+    processes: usize,
+    threads: usize,
+    killed: bool,
+}
+
+/// Writes an image of a job or process.
+pub(crate) fn checkpoint(store: &JobStore, arguments: &Checkpoint) -> Outcome {
+    let target = target::find(store, &arguments.target, Purpose::Copy)?;
+    permission::check_traceable(target.pid)?;
+    // Held until the checkpoint is noted: a second one would meet the first one's tracing.
+    let _lock = target.job.as_ref().map(Job::lock).transpose()?;
+    let (output, generation) = destination(&target, arguments)?;
+    let request = CheckpointRequest {
+        target: HostPid(target.pid),
+        output,
+        overwrite: false,
+        then: match arguments.then {
+            args::Then::GoOn => Then::GoOn,
+            args::Then::Kill => Then::Kill,
+        },
+        compression: arguments.compress,
+        generation: generation - 1,
+        wait_for_sockets: arguments.wait_for_sockets,
+        capture: CaptureOptions {
+            carry_max: arguments.carry_max,
+            carry_files: arguments.carry_files,
+            inherit_fds: arguments.inherit_fd.clone(),
+            own_pid_namespace: target.processes.init.is_some(),
+            ..CaptureOptions::default()
+        },
+    };
+    let mut display = progress::display();
+    let made = ckpt_lib::checkpoint(&request, display.as_mut());
+    drop(display);
+    let made = made
+        .map_err(|error| explain(error, arguments))
+        .context(|| {
+            let what = target
+                .job
+                .as_ref()
+                .map(|job| format!("job {}", job.record.name));
+            let what = what.unwrap_or_else(|| format!("process {}", target.pid));
+            format!("no image of {what} was made, and it runs on")
+        })?;
+    let (pid, mut job) = (target.pid, target.job);
+    if let Some(job) = &mut job {
+        note(job, &made)?;
+    }
+    tell(arguments, &report(pid, job.as_ref(), made, arguments.then))?;
+    Ok(Exit::Done)
+}
+
+/// Where the image goes, and which checkpoint of the job it is.
+fn destination(target: &Target, arguments: &Checkpoint) -> Outcome<(PathBuf, u64)> {
+    let asked = arguments
+        .output
+        .as_deref()
+        .map(std::path::absolute)
+        .transpose()?;
+    if let Some(job) = &target.job {
+        let generation = job.next_generation()?;
+        let path = match asked {
+            Some(path) => path,
+            None => job.image_path(generation)?,
+        };
+        return Ok((path, generation));
+    }
+    let path = match asked {
+        Some(path) => path,
+        None => {
+            let comm = process::read_stat(target.pid)
+                .map(|stat| stat.comm)
+                .unwrap_or_default();
+            let plain = comm.replace(|c: char| !c.is_ascii_alphanumeric(), "_");
+            std::env::current_dir()?.join(format!("{plain}-{}.img", target.pid))
+        }
+    };
+    Ok((path, 1))
+}
+
+/// Writes the checkpoint down, then removes images that are older than the last two.
+fn note(job: &mut Job, made: &CheckpointReport) -> Outcome<()> {
+    let image = &made.image;
+    job.note(CheckpointNote {
+        image: image.path.clone(),
+        generation: made.snapshot.taken.generation,
+        taken_at: made.snapshot.taken.unix_seconds,
+        image_bytes: image.len,
+    })
+    .context(|| {
+        format!(
+            "image {} is good, but the job's record",
+            image.path.display()
+        )
+    })?;
+    job.trim()
+        .context(|| format!("image {} is good, but an old one", image.path.display()))
+}
+
+fn explain(error: CheckpointError, arguments: &Checkpoint) -> Failure {
+    match error {
+        CheckpointError::Image(error) => image_failure(error),
+        CheckpointError::Capture(CaptureError::Refused(refusals)) => {
+            let socket = |reason: &str| reason.contains("socket") || reason.contains("connect");
+            let sockets = refusals.iter().any(|refusal| socket(&refusal.reason));
+            let failure = Failure::from(CaptureError::Refused(refusals));
+            if sockets && arguments.wait_for_sockets.is_none() {
+                return failure.advise("--wait-for-sockets 10s, if the connections are brief");
+            }
+            failure
+        }
+        other => other.into(),
+    }
+}
+
+fn report(pid: i32, job: Option<&Job>, made: CheckpointReport, then: args::Then) -> Report {
+    let processes = &made.snapshot.processes;
+    let micros = |time: std::time::Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
+    Report {
+        job: job.map(|job| job.record.name.clone()),
+        pid,
+        id: made
+            .image
+            .id
+            .iter()
+            .map(|byte| format!("{byte:02x}"))
+            .collect(),
+        generation: made.snapshot.taken.generation,
+        image_bytes: made.image.len,
+        frozen_us: micros(made.frozen),
+        took_us: micros(made.took),
+        processes: processes.len(),
+        threads: processes.iter().map(|process| process.threads.len()).sum(),
+        killed: then == args::Then::Kill,
+        image: made.image.path,
+    }
+}
+
+fn tell(arguments: &Checkpoint, report: &Report) -> Outcome<()> {
+    if arguments.json {
+        return output::print_json(SCHEMA_VERSION, report);
+    }
+    let ms = |us: u64| format!("{:.1} ms", us as f64 / 1000.0);
+    let end = if report.killed { ", then killed" } else { "" };
+    output::print(&format!(
+        "{} ({}, frozen for {}, {} in all{end})\n",
+        report.image.display(),
+        output::bytes(report.image_bytes),
+        ms(report.frozen_us),
+        ms(report.took_us),
+    ))
+}

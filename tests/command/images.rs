@@ -1,0 +1,244 @@
+//! Images from the command's side: inspect, verify, flatten, platform, export,
+//! and what is said of damaged ones. The images are made up here.
+
+use crate::station::{Station, text};
+use ckpt_lib::image::{Image, ImageParts, ImageWriter, WriteOptions};
+use ckpt_lib::loader_code;
+use ckpt_lib::plan::OpsBuilder;
+use ckpt_lib::platform::Platform;
+use ckpt_lib::snapshot::{Mapping, MappingKind, Process, SnapshotV1, Thread};
+use loader::layout::{SectionKind, Space};
+use loader::ops::OpsHeader;
+use std::os::unix::fs::{FileExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+const HOLE: u64 = 0x2000_0000_0000;
+const MEMORY: u64 = 0x10_0000;
+const MEMORY_LEN: u64 = 0x8_0000;
+
+fn snapshot() -> SnapshotV1 {
+    let mut process = Process {
+        pid: 4711,
+        threads: vec![Thread {
+            tid: 4711,
+            name: b"worker"[..].into(),
+            ..Thread::default()
+        }],
+        cwd: b"/tmp"[..].into(),
+        ..Process::default()
+    };
+    process.memory.mappings.push(Mapping {
+        start: MEMORY,
+        end: MEMORY + 2 * MEMORY_LEN,
+        prot: 3,
+        kind: MappingKind::Anonymous { huge_shift: 0 },
+        flags: 0,
+        pkey: 0,
+        name: Default::default(),
+    });
+    let mut snapshot = SnapshotV1 {
+        processes: vec![process],
+        ..SnapshotV1::default()
+    };
+    snapshot.taken.generation = 3;
+    snapshot
+}
+
+fn memory() -> Vec<u8> {
+    (0..MEMORY + MEMORY_LEN)
+        .map(|at| (at / 11) as u8 | 1)
+        .collect()
+}
+
+/// An image that needs `platform`.
+fn image(path: &Path, platform: &str) -> PathBuf {
+    let mut writer = ImageWriter::create(path, WriteOptions::default()).expect("created");
+    let ranges = std::slice::from_ref(&(MEMORY..MEMORY + MEMORY_LEN)).to_vec();
+    writer
+        .store(Space::Process(0), &ranges, &memory(), &|_| ())
+        .expect("stored");
+    let parts = ImageParts {
+        platform,
+        ops: &OpsBuilder::new(OpsHeader::default()).finish(),
+        meta: &Image::encode_snapshot(&snapshot()).expect("encoded"),
+        loader: &loader_code::link(HOLE).expect("linked"),
+        hole: HOLE..HOLE + (64 << 20),
+    };
+    writer.commit(&parts).expect("committed");
+    path.to_owned()
+}
+
+fn words(path: &Path) -> String {
+    path.display().to_string()
+}
+
+fn good_image(station: &Station) -> String {
+    let platform = Platform::needed_by(&snapshot()).to_string();
+    words(&image(&station.state.path().join("good.img"), &platform))
+}
+
+#[test]
+fn inspect_shows_what_an_image_holds() {
+    let station = Station::new();
+    let image = good_image(&station);
+    let report = station.json(&["inspect", "--json", &image]);
+    assert_eq!(report["schema_version"], 1);
+    assert_eq!(report["taken"]["generation"], 3);
+    assert_eq!(report["contents"]["memory_bytes"], MEMORY_LEN);
+    let process = &report["processes"][0];
+    assert_eq!(process["pid"], 4711);
+    assert_eq!(process["threads"][0]["name"], "worker");
+    let memory = &process["memory"][0];
+    assert_eq!(memory["kind"], "anonymous");
+    assert_eq!(memory["mapped_bytes"], 2 * MEMORY_LEN);
+    assert_eq!(memory["stored_bytes"], MEMORY_LEN);
+    let said = text(&station.output(&["inspect", &image]).stdout);
+    for expected in ["process 4711", "worker", "512.0 KiB", "LINUX X86_64"] {
+        assert!(said.contains(expected), "no {expected} in {said}");
+    }
+}
+
+#[test]
+fn verify_tells_good_from_damaged() {
+    let station = Station::new();
+    let image = good_image(&station);
+    let output = station.output(&["verify", &image]);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    let report = station.json(&["verify", "--json", &image]);
+    assert_eq!(
+        (&report["good"], &report["contents_bytes"]),
+        (&true.into(), &MEMORY_LEN.into())
+    );
+
+    let opened = Image::open(Path::new(&image)).expect("opens");
+    let pages = opened.header().section(SectionKind::Pages).offset;
+    let file = std::fs::OpenOptions::new()
+        .write(true)
+        .open(&image)
+        .expect("open");
+    file.write_all_at(b"\0", pages + 300_000).expect("damage");
+    let output = station.output(&["verify", &image]);
+    let said = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(4), "{said}");
+    assert!(
+        said.contains(&image) && said.contains(".wf.pages chunk 1"),
+        "{said}"
+    );
+    let output = station.output(&["verify", "--json", &image]);
+    assert_eq!(output.status.code(), Some(4));
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    assert_eq!(report["good"], false);
+}
+
+#[test]
+fn what_is_no_image_is_refused_by_every_verb() {
+    let station = Station::new();
+    let soup = station.state.path().join("soup.img");
+    std::fs::write(&soup, vec![7; 20_000]).expect("write");
+    std::fs::set_permissions(&soup, std::fs::Permissions::from_mode(0o600)).expect("chmod");
+    let (soup, out) = (words(&soup), words(&station.state.path().join("out")));
+    let dir = words(station.state.path());
+    for image in [&soup, &dir] {
+        let lines: [&[&str]; 6] = [
+            &["inspect", image],
+            &["verify", image],
+            &["flatten", image, "-o", &out],
+            &["platform", "--check", image],
+            &["export", "--core", image, &out],
+            &["restart", image],
+        ];
+        for line in lines {
+            let output = station.output(line);
+            let said = text(&output.stderr);
+            assert_eq!(output.status.code(), Some(4), "{line:?}: {said}");
+            assert!(said.contains(image), "{line:?}: {said}");
+        }
+    }
+    for line in [
+        ["inspect", "nowhere.img"],
+        ["verify", "nowhere.img"],
+        ["restart", "./nowhere"],
+    ] {
+        assert_eq!(station.output(&line).status.code(), Some(2), "{line:?}");
+    }
+}
+
+#[test]
+fn flatten_writes_a_whole_image_and_overwrites_nothing() {
+    let station = Station::new();
+    let image = good_image(&station);
+    let flat = words(&station.state.path().join("flat.img"));
+    let output = station.output(&["flatten", &image, "-o", &flat]);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    assert_eq!(station.json(&["verify", "--json", &flat])["good"], true);
+    let output = station.output(&["flatten", &image, "-o", &flat]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(text(&output.stderr).contains("exists already"));
+}
+
+#[test]
+fn platform_says_whether_an_image_may_restart() {
+    let station = Station::new();
+    let output = station.output(&["platform"]);
+    let offered = text(&output.stdout);
+    assert!(offered.starts_with("LINUX X86_64"), "{offered}");
+    offered.trim().parse::<Platform>().expect("parses");
+    assert_eq!(
+        station.json(&["platform", "--json"])["platform"],
+        offered.trim()
+    );
+
+    let image_path = good_image(&station);
+    let output = station.output(&["platform", "--check", &image_path]);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stdout));
+
+    let mut needs: Platform = offered.trim().parse().expect("parses");
+    needs.features.insert("teleportation".to_owned());
+    let strange = image(
+        &station.state.path().join("strange.img"),
+        &needs.to_string(),
+    );
+    let output = station.output(&["platform", "--check", &words(&strange)]);
+    assert_eq!(output.status.code(), Some(4));
+    assert!(text(&output.stdout).contains("teleportation"));
+    let output = station.output(&["restart", &words(&strange)]);
+    let said = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(4), "{said}");
+    assert!(said.contains("teleportation"), "{said}");
+    let jobs = station.json(&["ps", "--json"]);
+    assert_eq!(
+        jobs["jobs"].as_array().map(Vec::len),
+        Some(0),
+        "a record was left: {jobs}"
+    );
+}
+
+#[test]
+fn export_writes_a_core() {
+    let station = Station::new();
+    let image = good_image(&station);
+    let core = station.state.path().join("core");
+    let output = station.output(&["export", "--core", &image, &words(&core)]);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    let bytes = std::fs::read(&core).expect("core");
+    assert!(bytes.starts_with(b"\x7fELF"), "{} bytes", bytes.len());
+    let output = station.output(&["export", "--core", "--pid", "99", &image, "/tmp/none"]);
+    assert_eq!(output.status.code(), Some(2), "{}", text(&output.stderr));
+}
+
+#[test]
+fn doctor_reports_in_words_and_in_json() {
+    let station = Station::new();
+    let report = station.json(&["doctor", "--json"]);
+    assert_eq!(
+        (&report["schema_version"], &report["usable"]),
+        (&1.into(), &true.into())
+    );
+    assert!(
+        report["facts"]
+            .as_array()
+            .is_some_and(|facts| facts.len() > 10)
+    );
+    let output = station.output(&["doctor"]);
+    assert!(text(&output.stdout).contains("Jobs can be checkpointed"));
+}

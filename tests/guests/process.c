@@ -1,0 +1,249 @@
+/* What belongs to a process as a whole. */
+#include "guest.h"
+#include <linux/membarrier.h>
+#include <sys/personality.h>
+#include <sys/resource.h>
+
+static char *text_before, *path;
+static long value_before;
+
+static void set_cwd(void) {
+    path = scratch("a folder");
+    must("mkdir", mkdir(path, 0755));
+    must("chdir", chdir(path));
+    write_text("here", "relative");
+}
+static void check_cwd(void) {
+    char found[PATH_MAX];
+    expect_true("getcwd", getcwd(found, sizeof found) != NULL);
+    expect_text("cwd", found, path);
+    expect_text("a relative path", read_text("here"), "relative");
+}
+static void set_umask(void) { umask(0137); }
+static void check_umask(void) {
+    int fd = must("open", open(scratch("masked"), O_CREAT | O_WRONLY, 0777));
+    struct stat found;
+    must("fstat", fstat(fd, &found));
+    expect("mode", found.st_mode & 0777, 0640);
+    expect("umask", umask(0), 0137);
+}
+static void set_root(void) {
+    path = scratch("");
+    if (chroot(path) != 0)
+        skip("chroot: %s", strerror(errno));
+    must("chdir", chdir("/"));
+    setenv("WF_GO", "/go", 1);
+}
+static void check_root(void) {
+    write_text("/inside", "x");
+    expect("the rest of the system is not there", access("/usr", F_OK), -1);
+}
+
+#define LIMITS 16
+static struct rlimit limits[LIMITS];
+static void set_rlimits(void) {
+    struct rlimit limit;
+    must("getrlimit", getrlimit(RLIMIT_NOFILE, &limit));
+    limit.rlim_cur = limit.rlim_cur > 700 ? 700 : limit.rlim_cur - 1;
+    limit.rlim_max -= limit.rlim_max > 4000 ? 3 : 0;
+    must("setrlimit", setrlimit(RLIMIT_NOFILE, &limit));
+    limit = (struct rlimit){12345678, 23456789};
+    must("setrlimit", setrlimit(RLIMIT_CORE, &limit));
+    limit = (struct rlimit){1ul << 40, 1ul << 41};
+    must("setrlimit", setrlimit(RLIMIT_FSIZE, &limit));
+    limit = (struct rlimit){100000, RLIM_INFINITY};
+    setrlimit(RLIMIT_CPU, &limit);
+    for (int i = 0; i < LIMITS; i++)
+        must("getrlimit", getrlimit(i, &limits[i]));
+}
+static void check_rlimits(void) {
+    for (int i = 0; i < LIMITS; i++) {
+        struct rlimit found;
+        char what[32];
+        must("getrlimit", getrlimit(i, &found));
+        snprintf(what, sizeof what, "soft limit %d", i);
+        expect(what, found.rlim_cur, limits[i].rlim_cur);
+        snprintf(what, sizeof what, "hard limit %d", i);
+        expect(what, found.rlim_max, limits[i].rlim_max);
+    }
+}
+static void set_personality(void) {
+    must("personality", personality(ADDR_NO_RANDOMIZE | UNAME26));
+}
+static void check_personality(void) {
+    expect("personality", personality(0xffffffff), ADDR_NO_RANDOMIZE | UNAME26);
+}
+
+static void set_no_new_privs(void) { must("prctl", prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)); }
+static void check_no_new_privs(void) { expect("no_new_privs", prctl(PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0), 1); }
+static void check_new_privs(void) { expect("no_new_privs", prctl(PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0), value_before); }
+static void look_new_privs(void) { value_before = prctl(PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0); }
+static void set_dumpable(void) { must("prctl", prctl(PR_SET_DUMPABLE, 0, 0, 0, 0)); }
+static void check_dumpable(void) { expect("dumpable", prctl(PR_GET_DUMPABLE), 0); }
+static void look_dumpable(void) { value_before = prctl(PR_GET_DUMPABLE); }
+static void check_still_dumpable(void) { expect("dumpable", prctl(PR_GET_DUMPABLE), value_before); }
+static void set_parent_death(void) { must("prctl", prctl(PR_SET_PDEATHSIG, SIGUSR1)); }
+static void check_parent_death(void) {
+    int found = 0;
+    must("prctl", prctl(PR_GET_PDEATHSIG, &found));
+    expect("parent-death signal", found, SIGUSR1);
+}
+static void set_subreaper(void) { must("prctl", prctl(PR_SET_CHILD_SUBREAPER, 1)); }
+static void check_subreaper(void) {
+    int found = 0;
+    must("prctl", prctl(PR_GET_CHILD_SUBREAPER, &found));
+    expect("subreaper", found, 1);
+}
+static void set_thp(void) { must("prctl", prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0)); }
+static void check_thp(void) { expect("THP disabled", prctl(PR_GET_THP_DISABLE, 0, 0, 0, 0), 1); }
+
+static void set_membarrier(void) {
+    if (syscall(SYS_membarrier, MEMBARRIER_CMD_QUERY, 0, 0) < 0)
+        skip("no membarrier: %s", strerror(errno));
+    must("register", syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, 0, 0));
+    must("register", syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED_SYNC_CORE, 0, 0));
+}
+static void check_membarrier(void) {
+    must("private expedited", syscall(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0));
+    must("sync core", syscall(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED_SYNC_CORE, 0, 0));
+}
+static void set_securebits(void) {
+    if (prctl(PR_SET_SECUREBITS, 1 << 4 /* SECBIT_KEEP_CAPS */, 0, 0, 0) != 0)
+        skip("securebits: %s", strerror(errno));
+}
+static void check_securebits(void) { expect("securebits", prctl(PR_GET_SECUREBITS), 1 << 4); }
+
+static long ids[4];
+static void look_ids(long found[4]) {
+    found[0] = getpid();
+    found[1] = getpgid(0);
+    found[2] = getsid(0);
+    found[3] = getuid() | (long)getgid() << 32;
+}
+static void set_session(void) {
+    if (setsid() < 0 && getsid(0) != getpid()) /* whoever leads a group cannot */
+        skip("setsid: %s", strerror(errno));
+    look_ids(ids);
+}
+static void set_ids(void) { look_ids(ids); }
+static void check_ids(void) {
+    static const char *names[] = {"process", "process group", "session", "user and group"};
+    long found[4];
+    look_ids(found);
+    for (int i = 0; i < 4; i++)
+        expect(names[i], found[i], ids[i]);
+}
+static void set_group(void) {
+    if (getpgid(0) != getpid() && setpgid(0, 0) != 0)
+        skip("setpgid: %s", strerror(errno));
+    look_ids(ids);
+}
+
+static char *link_of(const char *name) {
+    char *text = calloc(1, PATH_MAX);
+    must(name, readlink(name, text, PATH_MAX - 1));
+    return text;
+}
+static void set_exe(void) { text_before = link_of("/proc/self/exe"); }
+static void check_exe(void) { expect_text("/proc/self/exe", link_of("/proc/self/exe"), text_before); }
+static size_t read_raw(const char *name, char *into, size_t len) {
+    int fd = must(name, open(name, O_RDONLY));
+    size_t n = must(name, read(fd, into, len));
+    close(fd);
+    return n;
+}
+static char cmdline[4096], environment[16384];
+static size_t cmdline_len, environment_len;
+static void set_cmdline(void) {
+    cmdline_len = read_raw("/proc/self/cmdline", cmdline, sizeof cmdline);
+    environment_len = read_raw("/proc/self/environ", environment, sizeof environment);
+}
+static void check_cmdline(void) {
+    static char found[16384];
+    expect("length of cmdline", read_raw("/proc/self/cmdline", found, sizeof found), cmdline_len);
+    expect_bytes("cmdline", found, cmdline, cmdline_len);
+    expect("length of environ", read_raw("/proc/self/environ", found, sizeof found), environment_len);
+    expect_bytes("environ", found, environment, environment_len);
+}
+static char vector[4096];
+static size_t vector_len;
+static void set_auxv(void) { vector_len = read_raw("/proc/self/auxv", vector, sizeof vector); }
+static void check_auxv(void) {
+    static char found[4096];
+    expect("length of auxv", read_raw("/proc/self/auxv", found, sizeof found), vector_len);
+    expect_bytes("auxv", found, vector, vector_len);
+}
+static void set_oom(void) {
+    write_text("/proc/self/oom_score_adj", "321");
+    write_text("/proc/self/coredump_filter", "0x11");
+}
+static void check_oom(void) {
+    expect_text("oom_score_adj", read_text("/proc/self/oom_score_adj"), "321\n");
+    expect_text("coredump_filter", read_text("/proc/self/coredump_filter"), "00000011\n");
+}
+
+/* Nothing of wayfarer is left: no mapping, descriptor or thread that was not ours. */
+static char *maps_names(void) {
+    char *text = read_text("/proc/self/maps"), *names = calloc(1, strlen(text) + 1), *line = text;
+    for (; line && *line; line = strchr(line, '\n'), line = line ? line + 1 : NULL) {
+        int at = 0;
+        unsigned long start, end;
+        char prot[5];
+        if (sscanf(line, "%lx-%lx %4s %*s %*s %*s %n", &start, &end, prot, &at) == 3 && at > 0) {
+            size_t len = strcspn(line + at, "\n");
+            if (memmem(line + at, len, "[heap]", 6) || memmem(line + at, len, "[stack]", 7))
+                continue; /* these may grow */
+            char *row;
+            if (asprintf(&row, "%lx-%lx %s %.*s\n", start, end, prot, (int)len, line + at) > 0)
+                strcat(names, row);
+        }
+    }
+    return names;
+}
+static int count_descriptors(void) {
+    int count = 0;
+    for (int fd = 0; fd < 1024; fd++)
+        count += fcntl(fd, F_GETFD) >= 0;
+    return count;
+}
+static int descriptors_before;
+static void during_traces(void) {
+    read_text("/proc/self/maps"); /* malloc takes what it needs for this */
+    free(maps_names());
+    text_before = maps_names();
+    descriptors_before = count_descriptors();
+    wait_for_go();
+}
+static void check_traces(void) {
+    char *found = maps_names();
+    expect_text("mappings", found, text_before);
+    expect("descriptors", count_descriptors(), descriptors_before);
+    expect_text("tracer", status_field("TracerPid"), "0");
+    expect_text("seccomp", status_field("Seccomp"), "0");
+}
+
+static const struct guest guests[] = {
+    {"cwd", set_cwd, check_cwd, NULL},
+    {"umask", set_umask, check_umask, NULL},
+    {"root", set_root, check_root, NULL},
+    {"rlimits", set_rlimits, check_rlimits, NULL},
+    {"personality", set_personality, check_personality, NULL},
+    {"no_new_privs", set_no_new_privs, check_no_new_privs, NULL},
+    {"new_privs", look_new_privs, check_new_privs, NULL},
+    {"dumpable", set_dumpable, check_dumpable, NULL},
+    {"still_dumpable", look_dumpable, check_still_dumpable, NULL},
+    {"parent_death", set_parent_death, check_parent_death, NULL},
+    {"subreaper", set_subreaper, check_subreaper, NULL},
+    {"thp", set_thp, check_thp, NULL},
+    {"membarrier", set_membarrier, check_membarrier, NULL},
+    {"securebits", set_securebits, check_securebits, NULL},
+    {"ids", set_ids, check_ids, NULL},
+    {"session", set_session, check_ids, NULL},
+    {"group", set_group, check_ids, NULL},
+    {"exe", set_exe, check_exe, NULL},
+    {"cmdline", set_cmdline, check_cmdline, NULL},
+    {"auxv", set_auxv, check_auxv, NULL},
+    {"oom_and_core", set_oom, check_oom, NULL},
+    {"traces", NULL, check_traces, during_traces},
+};
+GUEST_MAIN(guests)

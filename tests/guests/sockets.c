@@ -1,0 +1,162 @@
+/* Sockets whose both ends are in the job: contents, and descriptors in flight. */
+#include "guest.h"
+#include <sys/socket.h>
+#include <sys/uio.h>
+#include <sys/un.h>
+
+static int ends[2], ends2[2], fd;
+
+static void pair(int kind, int into[2]) { must("socketpair", socketpair(AF_UNIX, kind, 0, into)); }
+static void send_text(int to, const char *text) {
+    expect("send", must("send", send(to, text, strlen(text), 0)), strlen(text));
+}
+static void expect_message(const char *what, int from, const char *text) {
+    char found[256] = {0};
+    must(what, recv(from, found, sizeof found - 1, MSG_DONTWAIT));
+    expect_text(what, found, text);
+}
+
+static void set_stream(void) {
+    pair(SOCK_STREAM | SOCK_CLOEXEC, ends);
+    send_text(ends[0], "from left ");
+    send_text(ends[0], "to right");
+    send_text(ends[1], "from right");
+}
+static void check_stream(void) {
+    expect_message("right inbox", ends[1], "from left to right");
+    expect_message("left inbox", ends[0], "from right");
+    send_text(ends[1], "more");
+    expect_message("through the pair", ends[0], "more");
+    expect("FD_CLOEXEC", fcntl(ends[0], F_GETFD), FD_CLOEXEC);
+    char byte;
+    close(ends[1]);
+    expect("end of file", recv(ends[0], &byte, 1, 0), 0);
+}
+static void set_datagram(void) {
+    pair(SOCK_DGRAM, ends);
+    send_text(ends[0], "one");
+    expect("empty datagram", send(ends[0], "", 0, 0), 0);
+    send_text(ends[0], "three");
+}
+static void check_datagram(void) {
+    char byte;
+    expect_message("datagram 1", ends[1], "one");
+    expect("datagram 2", recv(ends[1], &byte, 1, MSG_DONTWAIT), 0);
+    expect_message("datagram 3", ends[1], "three");
+    send_text(ends[1], "back");
+    expect_message("the other way", ends[0], "back");
+}
+static void set_seqpacket(void) {
+    pair(SOCK_SEQPACKET | SOCK_NONBLOCK, ends);
+    send_text(ends[0], "first");
+    send_text(ends[0], "second");
+}
+static void check_seqpacket(void) {
+    expect_message("packet 1", ends[1], "first");
+    expect_message("packet 2", ends[1], "second");
+    expect("O_NONBLOCK", fcntl(ends[1], F_GETFL) & O_NONBLOCK, O_NONBLOCK);
+    char byte;
+    expect("empty", recv(ends[1], &byte, 1, 0), -1);
+}
+static void set_shutdown(void) {
+    pair(SOCK_STREAM, ends);
+    send_text(ends[0], "unread");
+    must("shutdown", shutdown(ends[0], SHUT_WR));
+    pair(SOCK_STREAM, ends2); /* whose other end is closed */
+    send_text(ends2[0], "left behind");
+    close(ends2[0]);
+}
+static void check_shutdown(void) {
+    char byte;
+    expect_message("inbox", ends[1], "unread");
+    expect("end of file", recv(ends[1], &byte, 1, MSG_DONTWAIT), 0);
+    send_text(ends[1], "still open");
+    expect_message("the other way", ends[0], "still open");
+    expect("send after SHUT_WR", send(ends[0], "x", 1, MSG_NOSIGNAL), -1);
+    expect("its errno", errno, EPIPE);
+    expect_message("inbox of a half pair", ends2[1], "left behind");
+    expect("end of file", recv(ends2[1], &byte, 1, MSG_DONTWAIT), 0);
+}
+
+/* --- descriptors in flight --- */
+
+static void send_fd(int to, const char *text, int sent) {
+    char space[CMSG_SPACE(sizeof sent)] = {0};
+    struct iovec bytes = {(char *)text, strlen(text)};
+    struct msghdr message = {
+        .msg_iov = &bytes, .msg_iovlen = 1, .msg_control = space, .msg_controllen = sizeof space};
+    struct cmsghdr *control = CMSG_FIRSTHDR(&message);
+    control->cmsg_level = SOL_SOCKET;
+    control->cmsg_type = SCM_RIGHTS;
+    control->cmsg_len = CMSG_LEN(sizeof sent);
+    memcpy(CMSG_DATA(control), &sent, sizeof sent);
+    must("sendmsg", sendmsg(to, &message, 0));
+}
+static int receive_fd(int from, const char *text) {
+    char space[CMSG_SPACE(sizeof(int))] = {0}, found[64] = {0};
+    struct iovec bytes = {found, sizeof found - 1};
+    struct msghdr message = {
+        .msg_iov = &bytes, .msg_iovlen = 1, .msg_control = space, .msg_controllen = sizeof space};
+    must("recvmsg", recvmsg(from, &message, MSG_DONTWAIT));
+    expect_text("message", found, text);
+    struct cmsghdr *control = CMSG_FIRSTHDR(&message);
+    if (!control)
+        fail("descriptor in flight", "found none");
+    int received;
+    memcpy(&received, CMSG_DATA(control), sizeof received);
+    return received;
+}
+static void set_in_flight(void) {
+    int pipe_ends[2];
+    char *path = scratch("sent");
+    write_text(path, "0123456789");
+    pair(SOCK_DGRAM, ends);
+    fd = must("open", open(path, O_RDONLY));
+    send_fd(ends[0], "a file", fd); /* shares its offset with fd */
+    lseek(fd, 4, SEEK_SET);
+    must("pipe", pipe(pipe_ends));
+    send_fd(ends[0], "a pipe", pipe_ends[0]);
+    close(pipe_ends[0]); /* now only in flight */
+    expect("write", write(pipe_ends[1], "in the pipe", 11), 11);
+    close(pipe_ends[1]);
+}
+static void check_in_flight(void) {
+    char found[32] = {0};
+    int file = receive_fd(ends[1], "a file");
+    expect("offset shared with the sender's", lseek(file, 0, SEEK_CUR), 4);
+    lseek(file, 8, SEEK_SET);
+    must("read", read(fd, found, sizeof found));
+    expect_text("what the sender reads", found, "89");
+    int end = receive_fd(ends[1], "a pipe");
+    must("read", read(end, found, sizeof found));
+    expect_text("contents of the pipe", found, "in the pipe");
+}
+
+static void set_options(void) {
+    pair(SOCK_STREAM, ends);
+    int size = 100000, yes = 1;
+    must("SO_RCVBUF", setsockopt(ends[0], SOL_SOCKET, SO_RCVBUF, &size, sizeof size));
+    must("SO_SNDBUF", setsockopt(ends[0], SOL_SOCKET, SO_SNDBUF, &size, sizeof size));
+    must("SO_PASSCRED", setsockopt(ends[0], SOL_SOCKET, SO_PASSCRED, &yes, sizeof yes));
+}
+static int option(int name) {
+    int value = 0;
+    socklen_t len = sizeof value;
+    must("getsockopt", getsockopt(ends[0], SOL_SOCKET, name, &value, &len));
+    return value;
+}
+static void check_options(void) {
+    expect("SO_RCVBUF", option(SO_RCVBUF), 200000);
+    expect("SO_SNDBUF", option(SO_SNDBUF), 200000);
+    expect("SO_PASSCRED", option(SO_PASSCRED), 1);
+}
+
+static const struct guest guests[] = {
+    {"stream", set_stream, check_stream, NULL},
+    {"datagram", set_datagram, check_datagram, NULL},
+    {"seqpacket", set_seqpacket, check_seqpacket, NULL},
+    {"shutdown", set_shutdown, check_shutdown, NULL},
+    {"in_flight", set_in_flight, check_in_flight, NULL},
+    {"options", set_options, check_options, NULL},
+};
+GUEST_MAIN(guests)

@@ -1,0 +1,352 @@
+/* What belongs to a thread: ids, name, robust list, rseq, scheduling, sets. */
+#include "guest.h"
+#include <linux/capability.h>
+#include <sys/resource.h>
+#include <sys/rseq.h>
+
+static pthread_t other;
+static volatile pid_t other_tid;
+static volatile bool other_go;
+static pid_t main_tid, pid;
+
+static void start_other(void *(*body)(void *)) {
+    expect("pthread_create", pthread_create(&other, NULL, body, NULL), 0);
+    while (!other_tid)
+        sleep_ms(1);
+}
+static void *until_told(void *unused) {
+    other_tid = gettid();
+    while (!other_go)
+        sleep_ms(1);
+    expect("id of a thread", gettid(), other_tid);
+    return unused;
+}
+static void end_other(void) {
+    other_go = true;
+    expect("pthread_join", pthread_join(other, NULL), 0);
+}
+
+static void set_ids(void) {
+    main_tid = gettid();
+    pid = getpid();
+    start_other(until_told);
+}
+static void check_ids(void) {
+    expect("id of the process", getpid(), pid);
+    expect("id of its first thread", gettid(), main_tid);
+    char *path;
+    if (asprintf(&path, "/proc/self/task/%d/status", other_tid) < 0)
+        fail("asprintf", "no memory");
+    must("the other thread in /proc", access(path, F_OK));
+    expect("signal 0 to the other thread", syscall(SYS_tgkill, pid, other_tid, 0), 0);
+    end_other();
+}
+
+static void *named(void *unused) {
+    prctl(PR_SET_NAME, "other (1) \xc3\xa4");
+    until_told(NULL);
+    char name[16];
+    prctl(PR_GET_NAME, name);
+    expect_text("name of a thread", name, "other (1) \xc3\xa4");
+    return unused;
+}
+static void set_name(void) {
+    prctl(PR_SET_NAME, "a guest's name");
+    start_other(named);
+}
+static void check_name(void) {
+    char name[16];
+    prctl(PR_GET_NAME, name);
+    expect_text("name of the process", name, "a guest's name");
+    expect_text("comm", read_text("/proc/self/comm"), "a guest's name\n");
+    end_other();
+}
+
+static uint8_t stack_of_other[32768];
+static volatile bool on_alternate;
+static void look_at_stack(int signal) {
+    (void)signal;
+    uint8_t here;
+    on_alternate = (uintptr_t)&here - (uintptr_t)stack_of_other < sizeof stack_of_other;
+}
+static void *with_stack(void *unused) {
+    stack_t stack = {.ss_sp = stack_of_other, .ss_size = sizeof stack_of_other};
+    must("sigaltstack", sigaltstack(&stack, NULL));
+    until_told(NULL);
+    raise(SIGUSR1);
+    expect_true("handler on the thread's alternate stack", on_alternate);
+    return unused;
+}
+static void set_altstack(void) {
+    struct sigaction action = {.sa_handler = look_at_stack, .sa_flags = SA_ONSTACK};
+    sigaction(SIGUSR1, &action, NULL);
+    start_other(with_stack);
+}
+static void check_altstack(void) {
+    stack_t none;
+    must("sigaltstack", sigaltstack(NULL, &none));
+    expect("none for the first thread", none.ss_flags, SS_DISABLE);
+    end_other();
+}
+
+/* A thread ends while it holds a robust mutex: the next owner must hear of it. */
+static pthread_mutex_t robust;
+static void *holder(void *unused) {
+    expect("lock", pthread_mutex_lock(&robust), 0);
+    until_told(NULL);
+    return unused;
+}
+static void set_robust(void) {
+    pthread_mutexattr_t attributes;
+    pthread_mutexattr_init(&attributes);
+    pthread_mutexattr_setrobust(&attributes, PTHREAD_MUTEX_ROBUST);
+    pthread_mutexattr_setpshared(&attributes, PTHREAD_PROCESS_SHARED);
+    pthread_mutex_init(&robust, &attributes);
+    start_other(holder);
+}
+static void check_robust(void) {
+    expect("the mutex is held", pthread_mutex_trylock(&robust), EBUSY);
+    end_other();
+    struct timespec soon;
+    clock_gettime(CLOCK_REALTIME, &soon);
+    soon.tv_sec += 5;
+    expect("lock after its owner died", pthread_mutex_timedlock(&robust, &soon), EOWNERDEAD);
+    expect("consistent", pthread_mutex_consistent(&robust), 0);
+    expect("unlock", pthread_mutex_unlock(&robust), 0);
+}
+/* Priority inheritance puts thread ids into the mutex: they must still be true. */
+static pthread_mutex_t inheriting;
+static void *pi_holder(void *unused) {
+    expect("lock", pthread_mutex_lock(&inheriting), 0);
+    until_told(NULL);
+    expect("unlock by its owner", pthread_mutex_unlock(&inheriting), 0);
+    return unused;
+}
+static void set_pi(void) {
+    pthread_mutexattr_t attributes;
+    pthread_mutexattr_init(&attributes);
+    pthread_mutexattr_setprotocol(&attributes, PTHREAD_PRIO_INHERIT);
+    pthread_mutexattr_settype(&attributes, PTHREAD_MUTEX_ERRORCHECK);
+    pthread_mutex_init(&inheriting, &attributes);
+    start_other(pi_holder);
+}
+static void check_pi(void) {
+    expect("the mutex is held", pthread_mutex_trylock(&inheriting), EBUSY);
+    end_other();
+    expect("lock", pthread_mutex_lock(&inheriting), 0);
+    expect("unlock", pthread_mutex_unlock(&inheriting), 0);
+}
+
+/* --- restartable sequences --- */
+
+static struct rseq *own_rseq(void) {
+    return (struct rseq *)((char *)__builtin_thread_pointer() + __rseq_offset);
+}
+static void set_rseq(void) {
+    if (__rseq_size == 0)
+        skip("glibc has not registered rseq");
+}
+static void check_rseq(void) {
+    cpu_set_t all, one;
+    must("sched_getaffinity", sched_getaffinity(0, sizeof all, &all));
+    for (int cpu = 0; cpu < CPU_SETSIZE; cpu++)
+        if (CPU_ISSET(cpu, &all)) {
+            CPU_ZERO(&one);
+            CPU_SET(cpu, &one);
+            must("sched_setaffinity", sched_setaffinity(0, sizeof one, &one));
+            sleep_ms(1);
+            expect("cpu_id that the kernel keeps in the rseq area",
+                   *(volatile uint32_t *)&own_rseq()->cpu_id, cpu);
+        }
+    expect("registering it again", syscall(SYS_rseq, own_rseq(), __rseq_size, 0, RSEQ_SIG), -1);
+    expect_true("is refused because it is registered", errno == EBUSY || errno == EINVAL);
+    must("sched_setaffinity", sched_setaffinity(0, sizeof all, &all));
+}
+
+/* Stopped inside a critical section, it must continue at the abort handler:
+ * a section either runs from its beginning to its end, or aborts. */
+static struct {
+    uint32_t version, flags;
+    uint64_t start, post_commit_offset, abort_ip;
+} __attribute__((aligned(32))) section;
+static volatile uint64_t commits, aborts, begun;
+static void during_section(void) {
+    if (__rseq_size == 0)
+        skip("glibc has not registered rseq");
+    struct rseq *area = own_rseq();
+    while (!go() || commits < 3) {
+        uint64_t spins = 3000000, aborted = 0;
+        begun++;
+        asm volatile(
+            "lea 1f(%%rip), %%rax\n mov %%rax, 8(%[section])\n"
+            "lea 2f(%%rip), %%rcx\n sub %%rax, %%rcx\n mov %%rcx, 16(%[section])\n"
+            "lea 4f(%%rip), %%rax\n mov %%rax, 24(%[section])\n"
+            "mov %[section], %[cs]\n"
+            "1:\n" /* the section: count down, then commit with one store */
+            "dec %[spins]\n jnz 1b\n"
+            "incq %[commits]\n"
+            "2:\n jmp 5f\n"
+            ".long 0x53053053\n" /* RSEQ_SIG in front of the abort handler */
+            "4:\n mov $1, %[aborted]\n"
+            "5:\n"
+            : [spins] "+r"(spins), [aborted] "+r"(aborted), [cs] "=m"(area->rseq_cs),
+              [commits] "+m"(commits)
+            : [section] "r"(&section)
+            : "rax", "rcx", "memory", "cc");
+        aborts += aborted;
+    }
+    expect("commits and aborts together", commits + aborts, begun);
+}
+
+static void set_clear_tid(void) { start_other(until_told); }
+static void check_clear_tid(void) {
+    expect("not joinable yet", pthread_tryjoin_np(other, NULL), EBUSY);
+    end_other(); /* pthread_join waits for the kernel to clear the id */
+}
+
+/* Threads that are made and end all the while. */
+static void *nothing(void *argument) { return argument; }
+static void during_churn(void) {
+    for (uint64_t made = 0; made < 200 || !go(); made++) {
+        pthread_t some[4];
+        void *result;
+        for (uint64_t i = 0; i < 4; i++)
+            expect("pthread_create", pthread_create(&some[i], NULL, nothing, (void *)(made + i)), 0);
+        for (uint64_t i = 0; i < 4; i++) {
+            expect("pthread_join", pthread_join(some[i], &result), 0);
+            expect("result", (uintptr_t)result, made + i);
+        }
+    }
+}
+
+static pthread_t crowd[200];
+static volatile uint64_t crowd_seen;
+static void *member(void *argument) {
+    pid_t tid = gettid();
+    __atomic_add_fetch(&crowd_seen, 1, __ATOMIC_SEQ_CST);
+    while (!other_go)
+        sleep_ms(20);
+    expect("id of a thread", gettid(), tid);
+    return argument;
+}
+static void set_crowd(void) {
+    for (size_t i = 0; i < ARRAY_LEN(crowd); i++)
+        expect("pthread_create", pthread_create(&crowd[i], NULL, member, (void *)i), 0);
+    while (crowd_seen < ARRAY_LEN(crowd))
+        sleep_ms(1);
+}
+static void check_crowd(void) {
+    other_go = true;
+    for (size_t i = 0; i < ARRAY_LEN(crowd); i++) {
+        void *result;
+        expect("pthread_join", pthread_join(crowd[i], &result), 0);
+        expect("result", (uintptr_t)result, i);
+    }
+}
+
+/* --- scheduling --- */
+
+struct sched_attributes {
+    uint32_t size, policy;
+    uint64_t flags;
+    int32_t nice;
+    uint32_t priority;
+    uint64_t runtime, deadline, period;
+};
+static void expect_policy(pid_t tid, int policy) {
+    struct sched_attributes found = {0};
+    must("sched_getattr", syscall(SYS_sched_getattr, tid, &found, sizeof found, 0));
+    expect("policy", found.policy, policy);
+}
+static void set_policy(void) {
+    struct sched_param none = {0};
+    start_other(until_told);
+    must("SCHED_BATCH", sched_setscheduler(0, SCHED_BATCH, &none));
+    must("SCHED_IDLE", sched_setscheduler(other_tid, SCHED_IDLE, &none));
+}
+static void check_policy(void) {
+    expect_policy(0, SCHED_BATCH);
+    expect_policy(other_tid, SCHED_IDLE);
+    end_other();
+}
+static void set_nice(void) {
+    start_other(until_told);
+    must("setpriority", setpriority(PRIO_PROCESS, 0, 5));
+    must("setpriority", setpriority(PRIO_PROCESS, other_tid, 7));
+}
+static void check_nice(void) {
+    expect("nice of the first thread", getpriority(PRIO_PROCESS, 0), 5);
+    expect("nice of the other thread", getpriority(PRIO_PROCESS, other_tid), 7);
+    end_other();
+}
+static cpu_set_t chosen;
+static void set_affinity(void) {
+    cpu_set_t all;
+    must("sched_getaffinity", sched_getaffinity(0, sizeof all, &all));
+    CPU_ZERO(&chosen);
+    for (int cpu = CPU_SETSIZE - 1; cpu >= 0 && CPU_COUNT(&chosen) == 0; cpu--)
+        if (CPU_ISSET(cpu, &all))
+            CPU_SET(cpu, &chosen);
+    start_other(until_told);
+    must("sched_setaffinity", sched_setaffinity(0, sizeof chosen, &chosen));
+}
+static void check_affinity(void) {
+    cpu_set_t found;
+    must("sched_getaffinity", sched_getaffinity(0, sizeof found, &found));
+    expect_true("the one CPU chosen", CPU_EQUAL(&found, &chosen));
+    end_other();
+}
+static void set_slack(void) {
+    must("PR_SET_TIMERSLACK", prctl(PR_SET_TIMERSLACK, 123456, 0, 0, 0));
+}
+static void check_slack(void) { expect("timer slack", prctl(PR_GET_TIMERSLACK, 0, 0, 0, 0), 123456); }
+static void set_io_priority(void) {
+    must("ioprio_set", syscall(SYS_ioprio_set, 1, 0, 2 << 13 | 6)); /* best effort, 6 */
+}
+static void check_io_priority(void) { expect("ioprio", syscall(SYS_ioprio_get, 1, 0), 2 << 13 | 6); }
+
+/* --- capabilities --- */
+
+static char *sets_before;
+static char *capability_sets(void) {
+    static const char *keys[] = {"CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"};
+    char *all = strdup("");
+    for (size_t i = 0; i < ARRAY_LEN(keys); i++) {
+        char *longer;
+        if (asprintf(&longer, "%s%s=%s ", all, keys[i], status_field(keys[i])) < 0)
+            fail("asprintf", "no memory");
+        all = longer;
+    }
+    return all;
+}
+static void set_capabilities(void) {
+    struct __user_cap_header_struct header = {_LINUX_CAPABILITY_VERSION_3, 0};
+    struct __user_cap_data_struct sets[2];
+    must("capget", syscall(SYS_capget, &header, sets));
+    sets[0].effective &= ~(1u << CAP_NET_RAW | 1u << CAP_KILL);
+    sets[0].permitted &= ~(1u << CAP_KILL);
+    must("capset", syscall(SYS_capset, &header, sets));
+    prctl(PR_CAPBSET_DROP, CAP_SYS_TIME, 0, 0, 0);
+    sets_before = capability_sets();
+}
+static void check_capabilities(void) { expect_text("capability sets", capability_sets(), sets_before); }
+
+static const struct guest guests[] = {
+    {"ids", set_ids, check_ids, NULL},
+    {"name", set_name, check_name, NULL},
+    {"altstack", set_altstack, check_altstack, NULL},
+    {"robust", set_robust, check_robust, NULL},
+    {"pi_mutex", set_pi, check_pi, NULL},
+    {"rseq", set_rseq, check_rseq, NULL},
+    {"rseq_section", NULL, NULL, during_section},
+    {"clear_tid", set_clear_tid, check_clear_tid, NULL},
+    {"churn", NULL, NULL, during_churn},
+    {"crowd", set_crowd, check_crowd, NULL},
+    {"policy", set_policy, check_policy, NULL},
+    {"nice", set_nice, check_nice, NULL},
+    {"affinity", set_affinity, check_affinity, NULL},
+    {"timer_slack", set_slack, check_slack, NULL},
+    {"io_priority", set_io_priority, check_io_priority, NULL},
+    {"capabilities", set_capabilities, check_capabilities, NULL},
+};
+GUEST_MAIN(guests)
