@@ -5,15 +5,17 @@
 //! user       root, or an ordinary user
 //! run        one started program: its output, its end, and nothing left of it
 //! scenario   checkpoint and go on; checkpoint, kill, restart; ten times in a row
+//! program    real programs, compared with an undisturbed run
 //! host       a second, empty machine: a root of its own, with nothing but /proc
 //! random     the moments at which it happens, from a printed seed
 //! ```
 //! # What callers may rely on
 //! Every wait has a deadline, nothing that was started outlives its test, and
 //! a failure says where the images and logs of the job lie.
-#![allow(dead_code)] // each test program uses its part
+#![allow(dead_code, unreachable_pub)] // each test program uses its part
 
 pub mod host;
+pub mod program;
 pub mod random;
 pub mod run;
 pub mod scenario;

@@ -329,6 +329,41 @@ impl<'a> Job<'a> {
         Ok(())
     }
 
+    /// The same command, in the job's data directory and with its mark.
+    pub fn in_data(&self, command: Command) -> Command {
+        let mut marked = self.marked_command(Path::new(command.get_program()));
+        marked.args(command.get_args());
+        marked.envs(
+            command
+                .get_envs()
+                .filter_map(|(name, value)| Some((name, value?))),
+        );
+        marked
+    }
+
+    /// What the guest has written since it was last started or restarted.
+    pub fn guest_output(&self) -> String {
+        let run = self
+            .runs
+            .iter()
+            .rev()
+            .find(|run| run.label.starts_with("the guest"));
+        run.map(|run| run.out.text()).unwrap_or_default()
+    }
+
+    /// Waits until the guest has ended.
+    ///
+    /// # Errors
+    /// The deadline passed.
+    pub fn wait_end(&mut self, deadline: Duration) -> Result<std::process::ExitStatus, String> {
+        let run = self
+            .runs
+            .iter_mut()
+            .rev()
+            .find(|run| run.label.starts_with("the guest"));
+        run.ok_or("nothing was started")?.wait(deadline)
+    }
+
     /// Waits for the guest's PASS and its exit status.
     ///
     /// # Errors
