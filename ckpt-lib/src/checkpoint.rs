@@ -473,7 +473,10 @@ fn store(
 }
 
 /// Plans the restart and gives the image its name.
-fn commit(writer: ImageWriter, snapshot: &SnapshotV1) -> Result<Committed, CheckpointError> {
+pub(crate) fn commit(
+    writer: ImageWriter,
+    snapshot: &SnapshotV1,
+) -> Result<Committed, CheckpointError> {
     let contents: Contents = (0..snapshot.processes.len())
         .map(|index| writer.stored(Space::Process(index as u32)))
         .collect();

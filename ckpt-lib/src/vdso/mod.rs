@@ -12,6 +12,9 @@
 //! # What it does not do
 //! It does not move anything; that is the loader's work.
 
+#[cfg(feature = "foreign-vdso")]
+pub mod foreign;
+
 use crate::snapshot::{VdsoFunction, VdsoRecord};
 use goblin::elf::Elf;
 use goblin::elf::header::{EI_CLASS, ELFCLASS64, EM_X86_64};
