@@ -27,6 +27,8 @@ mod process;
 mod refusal;
 mod sockets;
 mod subject;
+#[cfg(test)]
+mod tests;
 mod threads;
 mod unix_diag;
 mod watches;

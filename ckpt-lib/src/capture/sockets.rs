@@ -8,7 +8,9 @@ use super::outside::Outside;
 use super::refusal::Refusals;
 use super::unix_diag::{UnixSocket, ask};
 use crate::snapshot::{DescriptionId, DescriptionKind, SocketId, SocketMessage, SocketRecord};
-use crate::sys::channels::{peek, poll_now, set_socket_option, socket_option, socket_time};
+use crate::sys::channels::{
+    peek, poll_now, set_socket_option, socket_option, socket_time, unsent_len,
+};
 use nix::sys::socket::{SockaddrLike, SockaddrStorage, getpeername, getsockname};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
@@ -20,7 +22,7 @@ const FOREIGN_OPTIONS: [(i32, &str); 2] = [
     (SO_PASSPIDFD, "SO_PASSPIDFD"),
 ];
 /// Most that one message can hold.
-const LONGEST_MESSAGE: usize = 8 << 20;
+const LONGEST_MESSAGE: usize = 1 << 20;
 
 /// A unix socket that may be one of a pair.
 #[derive(Debug)]
@@ -73,12 +75,16 @@ impl Sockets {
             let subject = &job.subjects[file.process];
             let label = file.label.clone();
             let process = file.process;
-            let read = messages(
-                file.duplicate.as_fd(),
-                sockets.ends.last().map(|end| &end.record),
-            );
-            let (inbox, cut) = match read {
-                Ok(read) => read,
+            let Some(end) = sockets.ends.last() else {
+                continue;
+            };
+            let sender = open
+                .files
+                .iter()
+                .find(|other| end.diag.peer != 0 && other.stat.st_ino == end.diag.peer)
+                .map(|other| other.duplicate.as_fd());
+            let inbox = match messages(file.duplicate.as_fd(), end.record.kind, sender) {
+                Ok(inbox) => inbox,
                 Err(error) => {
                     let reason =
                         format!("what lies unread in this socket cannot be read ({error})");
@@ -86,12 +92,11 @@ impl Sockets {
                     continue;
                 }
             };
-            if cut {
-                let reason = "a message in this socket is too large to be carried";
-                refusals.add(subject.who(), label.as_str(), reason);
+            if let Some(fault) = inbox.fault {
+                refusals.add(subject.who(), label.as_str(), fault);
             }
             let mut carried = vec![];
-            for (bytes, descriptors) in inbox {
+            for (bytes, descriptors) in inbox.messages {
                 let mut message = SocketMessage {
                     bytes,
                     descriptions: vec![],
@@ -277,38 +282,75 @@ fn address(found: Option<SockaddrStorage>) -> Option<String> {
 /// Bytes and descriptors of one message.
 type Message = (Vec<u8>, Vec<std::os::fd::OwnedFd>);
 
-/// All messages in a socket, left where they are. The second part says that one was too long.
-fn messages(fd: BorrowedFd<'_>, record: Option<&SocketRecord>) -> io::Result<(Vec<Message>, bool)> {
-    let kind = record.map_or(libc::SOCK_STREAM, |record| record.kind);
-    let waiting = || poll_now(fd, libc::POLLIN | libc::POLLRDHUP);
-    if waiting()? & libc::POLLIN == 0 {
-        return Ok((vec![], false));
+/// What lies unread in a socket.
+#[derive(Debug, Default)]
+struct Inbox {
+    messages: Vec<Message>,
+    /// Why it cannot be carried.
+    fault: Option<&'static str>,
+}
+
+/// All messages in a socket, left where they are.
+fn messages(fd: BorrowedFd<'_>, kind: i32, sender: Option<BorrowedFd<'_>>) -> io::Result<Inbox> {
+    if poll_now(fd, libc::POLLIN)? & libc::POLLIN == 0 {
+        return Ok(Inbox::default());
     }
     let before = socket_option(fd, libc::SO_PEEK_OFF)?;
     set_socket_option(fd, libc::SO_PEEK_OFF, 0)?;
     let read = read_messages(fd, kind);
     set_socket_option(fd, libc::SO_PEEK_OFF, before)?;
-    read
+    let mut inbox = read?;
+    let unclear = |(bytes, descriptors): &Message| bytes.len() > 1 && !descriptors.is_empty();
+    if kind == libc::SOCK_STREAM && inbox.messages.iter().any(unclear) {
+        // A stream shows descriptors together with bytes that were sent before them.
+        let one = match (inbox.messages.as_slice(), sender) {
+            ([message], Some(sender)) => is_one_message(sender, message)?,
+            _ => false,
+        };
+        if !one {
+            let fault = "descriptors are in flight in it, and the kernel does not show which bytes they came with";
+            inbox.fault = Some(fault);
+        }
+    }
+    Ok(inbox)
 }
 
-fn read_messages(fd: BorrowedFd<'_>, kind: i32) -> io::Result<(Vec<Message>, bool)> {
-    let mut found = vec![];
-    let mut cut = false;
-    let mut buffer = vec![0; LONGEST_MESSAGE.min(1 << 20)];
+fn read_messages(fd: BorrowedFd<'_>, kind: i32) -> io::Result<Inbox> {
+    let mut inbox = Inbox::default();
+    let mut buffer = vec![0; LONGEST_MESSAGE];
     loop {
         let peeked = match peek(fd, &mut buffer) {
             Ok(peeked) => peeked,
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok((found, cut)),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(inbox),
             Err(error) => return Err(error),
         };
         let closed = poll_now(fd, libc::POLLRDHUP)? & (libc::POLLRDHUP | libc::POLLHUP) != 0;
         if peeked.len == 0 && peeked.descriptors.is_empty() && (kind != libc::SOCK_DGRAM || closed)
         {
-            return Ok((found, cut));
+            return Ok(inbox);
         }
-        cut |= peeked.cut;
-        found.push((buffer[..peeked.len].to_vec(), peeked.descriptors));
+        if peeked.cut {
+            inbox.fault = Some("a message in it is too large to be carried");
+        }
+        let bytes = buffer[..peeked.len].to_vec();
+        inbox.messages.push((bytes, peeked.descriptors));
     }
+}
+
+/// Whether what lies in a stream was sent by one call: it takes the memory that one such message takes
+/// (two take more).
+fn is_one_message(sender: BorrowedFd<'_>, message: &Message) -> io::Result<bool> {
+    let (ours, _other) = std::os::unix::net::UnixStream::pair()?;
+    let numbers: Vec<i32> = message.1.iter().map(AsRawFd::as_raw_fd).collect();
+    let rights = [nix::sys::socket::ControlMessage::ScmRights(&numbers)];
+    let sent = nix::sys::socket::sendmsg::<()>(
+        ours.as_raw_fd(),
+        &[io::IoSlice::new(&message.0)],
+        &rights,
+        nix::sys::socket::MsgFlags::MSG_DONTWAIT,
+        None,
+    )?;
+    Ok(sent == message.0.len() && unsent_len(ours.as_fd())? == unsent_len(sender)?)
 }
 
 /// What can be read from a stream that leads outside.
@@ -342,17 +384,9 @@ mod tests {
         for text in ["one", "", "three"] {
             a.send(text.as_bytes()).expect("send");
         }
-        let record = SocketRecord {
-            kind: libc::SOCK_DGRAM,
-            peer: None,
-            inbox: vec![],
-            shutdown: 0,
-            buffers: [0, 0],
-            pass_credentials: false,
-        };
-        let (found, cut) = messages(b.as_fd(), Some(&record)).expect("messages");
-        assert!(!cut);
-        assert_eq!(texts(&found), [&b"one"[..], b"", b"three"]);
+        let found = messages(b.as_fd(), libc::SOCK_DGRAM, None).expect("messages");
+        assert_eq!(found.fault, None);
+        assert_eq!(texts(&found.messages), [&b"one"[..], b"", b"three"]);
         let mut buffer = [0; 8];
         assert_eq!(b.recv(&mut buffer).expect("recv"), 3);
     }
@@ -362,10 +396,38 @@ mod tests {
         let (mut a, mut b) = UnixStream::pair().expect("pair");
         a.write_all(b"hello").expect("write");
         drop(a);
-        let (found, _) = messages(b.as_fd(), None).expect("messages");
-        assert_eq!(texts(&found), [b"hello"]);
+        let found = messages(b.as_fd(), libc::SOCK_STREAM, None).expect("messages");
+        assert_eq!(texts(&found.messages), [b"hello"]);
         let mut text = String::new();
         b.read_to_string(&mut text).expect("read");
         assert_eq!(text, "hello");
+    }
+
+    #[test]
+    fn descriptors_behind_other_bytes_of_a_stream_are_told_from_those_that_came_alone() {
+        use nix::sys::socket::{ControlMessage, MsgFlags, sendmsg};
+        let file = std::fs::File::open("/dev/null").expect("open");
+        let send = |to: &UnixStream, text: &[u8], rights: &[i32]| {
+            let rights = [ControlMessage::ScmRights(rights)];
+            let parts = [io::IoSlice::new(text)];
+            sendmsg::<()>(to.as_raw_fd(), &parts, &rights, MsgFlags::empty(), None).expect("send");
+        };
+        for (before, text, clear) in [
+            ("", "x", true),
+            ("", "four", true),
+            ("", &"long".repeat(5000)[..], true),
+            ("hello", "x", false),
+            ("hello", "four", false),
+            ("h", "x", false),
+        ] {
+            let (mut a, b) = UnixStream::pair().expect("pair");
+            a.write_all(before.as_bytes()).expect("write");
+            send(&a, text.as_bytes(), &[file.as_raw_fd()]);
+            let found = messages(b.as_fd(), libc::SOCK_STREAM, Some(a.as_fd())).expect("messages");
+            assert_eq!(found.fault.is_none(), clear, "{before:?} {text:?}");
+            let all = format!("{before}{text}");
+            assert_eq!(texts(&found.messages), [all.as_bytes()]);
+            assert_eq!(found.messages[0].1.len(), 1);
+        }
     }
 }

@@ -24,6 +24,14 @@ pub(crate) fn unread_len(fd: BorrowedFd<'_>) -> io::Result<usize> {
     Ok(usize::try_from(len).unwrap_or(0))
 }
 
+/// Memory that messages sent through this socket and not yet received take (`SIOCOUTQ`).
+pub(crate) fn unsent_len(fd: BorrowedFd<'_>) -> io::Result<usize> {
+    let mut len: libc::c_int = 0;
+    // SAFETY: TIOCOUTQ, which is SIOCOUTQ, writes one int to the pointer.
+    check(unsafe { libc::ioctl(fd.as_raw_fd(), libc::TIOCOUTQ, &raw mut len) }.into())?;
+    Ok(usize::try_from(len).unwrap_or(0))
+}
+
 /// `poll(2)` without waiting: the events that hold.
 pub(crate) fn poll_now(fd: BorrowedFd<'_>, events: i16) -> io::Result<i16> {
     let mut entry = libc::pollfd {

@@ -1,0 +1,494 @@
+//! What is recorded of each kind of object.
+
+use super::super::*;
+use super::guest::Guest;
+use super::{look_and_refuse, look_at, look_with};
+use crate::snapshot::{
+    Description, DescriptionKind, DescriptionLock, InodeKind, InodeRecord, LockRange,
+};
+
+fn at(seen: &Look, fd: i64) -> &Description {
+    let table = &seen.descriptors.tables[0];
+    let entry = table.iter().find(|entry| i64::from(entry.fd) == fd);
+    let id = entry.expect("in the table").description;
+    &seen.descriptors.descriptions[id.0 as usize]
+}
+
+fn inode(seen: &Look, fd: i64) -> &InodeRecord {
+    match at(seen, fd).kind {
+        DescriptionKind::Inode(id) => &seen.inodes.get(id).record,
+        ref other => panic!("{other:?}"),
+    }
+}
+
+fn mapping(seen: &Look, address: i64) -> &Mapping {
+    let address = address.cast_unsigned();
+    let mappings = &seen.spaces[0].0;
+    let found = mappings
+        .iter()
+        .find(|mapping| mapping.start <= address && address < mapping.end);
+    found.expect("mapped")
+}
+
+#[test]
+fn standard_streams_lead_outside_and_take_unread_bytes_along() {
+    use std::io::Write;
+    let mut kept = None;
+    let guest = Guest::start_with("say('ready')\nsignal.pause()\n", |command| {
+        // A pipe that holds bytes which the guest does not read.
+        let (reader, mut writer) = std::io::pipe().expect("pipe");
+        writer.write_all(b"unread").expect("write");
+        command.stdin(reader);
+        // Open as long as the test runs, so that it leads outside.
+        kept = Some(writer);
+    });
+    let guest = guest.expect("starts");
+    let seen = look_at(&guest);
+    let DescriptionKind::External(input) = &at(&seen, 0).kind else {
+        panic!("{:?}", at(&seen, 0))
+    };
+    assert_eq!(
+        (input.inherit, input.unread.as_slice()),
+        (0, &b"unread"[..])
+    );
+    assert!(input.was.0.starts_with(b"pipe:["));
+    let DescriptionKind::External(output) = &at(&seen, 1).kind else {
+        panic!("{:?}", at(&seen, 1))
+    };
+    assert_eq!(output.inherit, 1);
+    assert!(output.unread.is_empty());
+    drop(kept);
+}
+
+#[test]
+fn pipes_keep_contents_capacity_and_sharing() {
+    let guest = Guest::start(
+        "r, w = os.pipe(); fcntl.fcntl(w, 1031, 8192); os.write(w, b'hello'); d = os.dup2(w, 60, inheritable=True)\n\
+         pr, pw = os.pipe2(os.O_DIRECT | os.O_NONBLOCK); os.write(pw, b'one'); os.write(pw, b'three')\n\
+         cr, cw = os.pipe(); os.write(cw, b'rest'); os.close(cw)\n\
+         say(r); say(w); say(pr); say(pw); say(cr)\n",
+    );
+    let seen = look_at(&guest);
+    let pipe = |fd| match at(&seen, fd).kind {
+        DescriptionKind::Pipe(id) => id,
+        ref other => panic!("{other:?}"),
+    };
+    let record = |fd| &seen.descriptors.pipes[pipe(fd).0 as usize];
+    let [r, w, pr, pw, cr] = [0, 1, 2, 3, 4].map(|index| guest.number(index));
+    assert_eq!(pipe(r), pipe(w));
+    assert_eq!((record(r).capacity, record(r).packets), (8192, false));
+    assert_eq!(record(r).contents, [b"hello".to_vec()]);
+    assert_eq!(record(pr).contents, [b"one".to_vec(), b"three".to_vec()]);
+    assert!(record(pw).packets);
+    assert_ne!(at(&seen, pr).flags & libc::O_NONBLOCK as u32, 0);
+    assert_eq!(record(cr).contents, [b"rest".to_vec()]);
+    let entry = |fd: i64| {
+        let table = seen.descriptors.tables[0].iter();
+        *table
+            .into_iter()
+            .find(|entry| i64::from(entry.fd) == fd)
+            .expect("there")
+    };
+    assert_eq!(entry(w).description, entry(60).description);
+    assert!(entry(w).close_on_exec && !entry(60).close_on_exec);
+}
+
+#[test]
+fn socket_pairs_keep_messages_and_descriptors_in_flight() {
+    let guest = Guest::start(
+        "a, b = socket.socketpair(); f = open('/etc/hostname') if os.path.exists('/etc/hostname') else open('/etc/passwd')\n\
+         f.read(3); socket.send_fds(a, [b'with'], [f.fileno()]); f.close(); a.shutdown(socket.SHUT_WR)\n\
+         c, d = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM); c.send(b'one'); c.send(b'two')\n\
+         e, g = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET); e.send(b'last'); e.close()\n\
+         for s in (a, b, c, d, g): say(s.fileno())\n",
+    );
+    let seen = look_at(&guest);
+    let [a, b, c, d, g] = [0, 1, 2, 3, 4].map(|index| guest.number(index));
+    let id = |fd| match at(&seen, fd).kind {
+        DescriptionKind::Socket(id) => id,
+        ref other => panic!("{other:?}"),
+    };
+    let record = |fd| &seen.descriptors.sockets[id(fd).0 as usize];
+    assert_eq!((record(a).peer, record(b).peer), (Some(id(b)), Some(id(a))));
+    let texts = |fd| -> Vec<&[u8]> {
+        record(fd)
+            .inbox
+            .iter()
+            .map(|message| message.bytes.as_slice())
+            .collect()
+    };
+    assert_eq!(texts(b), [b"with"]);
+    let flight = record(b).inbox[0].descriptions[0];
+    let file = &seen.descriptors.descriptions[flight.0 as usize];
+    assert!(matches!(file.kind, DescriptionKind::Inode(_)), "{file:?}");
+    assert_ne!(file.offset, 0);
+    assert_eq!(record(a).shutdown, 2);
+    assert_eq!(
+        (record(c).kind, texts(d)),
+        (libc::SOCK_DGRAM, vec![&b"one"[..], b"two"])
+    );
+    assert_eq!((record(g).peer, texts(g)), (None, vec![&b"last"[..]]));
+    // They are still there.
+    let again = look_at(&guest);
+    assert_eq!(again.descriptors.sockets, seen.descriptors.sockets);
+}
+
+#[test]
+fn event_descriptors_are_recorded() {
+    let guest = Guest::start(
+        "e = libc.eventfd(7, 0o4001)\n\
+         m = (ctypes.c_ulong * 16)(); m[0] = 1 << 9; s = libc.signalfd(-1, m, 0)\n\
+         t = libc.timerfd_create(1, 0); it = (ctypes.c_long * 4)(2, 5, 100, 0); libc.timerfd_settime(t, 0, it, None)\n\
+         p = select.epoll(); p.register(e, select.EPOLLIN | select.EPOLLET); p.register(t, select.EPOLLIN)\n\
+         q = libc.syscall(434, os.getpid(), 0)\n\
+         import tempfile\n\
+         d = tempfile.mkdtemp(); i = libc.inotify_init1(0); libc.inotify_add_watch(i, d.encode(), 0x100); libc.inotify_add_watch(i, b'/etc', 0x200)\n\
+         for x in (e, s, t, p.fileno(), q, i): say(x)\n\
+         say(d)\n",
+    );
+    let seen = look_at(&guest);
+    let [e, s, t, p, q, i] = [0, 1, 2, 3, 4, 5].map(|index| guest.number(index));
+    let expected = DescriptionKind::EventFd {
+        count: 7,
+        semaphore: true,
+    };
+    assert_eq!(at(&seen, e).kind, expected);
+    assert_ne!(at(&seen, e).flags & libc::O_NONBLOCK as u32, 0);
+    assert_eq!(
+        at(&seen, s).kind,
+        DescriptionKind::SignalFd { mask: 1 << 9 }
+    );
+    let DescriptionKind::TimerFd {
+        clock,
+        value_ns,
+        interval_ns,
+        ..
+    } = at(&seen, t).kind
+    else {
+        panic!()
+    };
+    assert_eq!((clock, interval_ns), (1, 2_000_000_005));
+    assert!((90_000_000_000..100_000_000_000).contains(&value_ns));
+    let DescriptionKind::Epoll { entries } = &at(&seen, p).kind else {
+        panic!()
+    };
+    let mut members: Vec<_> = entries
+        .iter()
+        // The kernel adds EPOLLERR and EPOLLHUP to what was asked for.
+        .map(|entry| (i64::from(entry.fd), entry.events & !0x18))
+        .collect();
+    members.sort_unstable();
+    let edge = libc::EPOLLET as u32 | 1;
+    let mut expected = [(e, edge), (t, 1)];
+    expected.sort_unstable();
+    assert_eq!(members, expected);
+    for entry in entries {
+        let table = seen.descriptors.tables[0].iter();
+        let found = table
+            .into_iter()
+            .find(|found| found.fd == entry.fd)
+            .expect("there");
+        assert_eq!(found.description, entry.target);
+    }
+    let pid = guest.pid().cast_unsigned();
+    assert_eq!(at(&seen, q).kind, DescriptionKind::PidFd { pid });
+    let DescriptionKind::Inotify { watches } = &at(&seen, i).kind else {
+        panic!()
+    };
+    let mut paths: Vec<_> = watches
+        .iter()
+        .map(|watch| (watch.wd, watch.mask, watch.path.to_string()))
+        .collect();
+    paths.sort();
+    let expected = [(1, 0x100, guest.said[6].clone()), (2, 0x200, "/etc".into())];
+    assert_eq!(paths, expected);
+    let _ = std::fs::remove_dir(&guest.said[6]);
+}
+
+#[test]
+fn files_are_told_apart_by_what_became_of_them() {
+    let guest = Guest::start(
+        "import tempfile\n\
+         d = tempfile.mkdtemp(); fds = []\n\
+         def put(name, text):\n\
+        \x20   with open(d + '/' + name, 'w') as f: f.write(text)\n\
+        \x20   return d + '/' + name\n\
+         def keep(fd): say(fd); fds.append(fd)\n\
+         keep(os.open(put('read', 'hello'), os.O_RDONLY)); os.lseek(fds[-1], 3, 0)\n\
+         keep(os.open(put('written', 'hello'), os.O_RDWR | os.O_APPEND))\n\
+         keep(os.open(put('deleted', 'gone'), os.O_RDONLY)); os.unlink(d + '/deleted')\n\
+         keep(os.open(put('replaced', 'old'), os.O_RDWR)); os.rename(put('other', 'new'), d + '/replaced')\n\
+         keep(os.open(put('real (deleted)', 'x'), os.O_RDONLY))\n\
+         keep(os.open(d, os.O_RDONLY)); keep(os.open('/dev/null', os.O_RDWR)); keep(os.memfd_create('name', 2))\n\
+         os.write(fds[-1], b'memory'); fcntl.fcntl(fds[-1], 1033, 8)\n\
+         keep(os.open('/proc/self/status', os.O_RDONLY)); keep(os.open('/usr/bin/env', os.O_RDONLY))\n\
+         keep(os.open(d + '/read', os.O_PATH))\n\
+         say(d)\n",
+    );
+    let seen = look_at(&guest);
+    let fd = |index| guest.number(index);
+    let folder = guest.said[11].clone();
+    let path = |index| inode(&seen, fd(index)).path.to_string();
+    let kind = |index| inode(&seen, fd(index)).kind.clone();
+    assert_eq!(
+        (path(0), kind(0)),
+        (format!("{folder}/read"), InodeKind::Regular)
+    );
+    assert_eq!(at(&seen, fd(0)).offset, 3);
+    assert!(!inode(&seen, fd(0)).written);
+    assert!(inode(&seen, fd(1)).written);
+    assert_ne!(at(&seen, fd(1)).flags & libc::O_APPEND as u32, 0);
+    assert_eq!(
+        (path(2), kind(2)),
+        (format!("{folder}/deleted"), InodeKind::Deleted)
+    );
+    assert_eq!(
+        (path(3), kind(3)),
+        (format!("{folder}/replaced"), InodeKind::Deleted)
+    );
+    assert_eq!(
+        (path(4), kind(4)),
+        (format!("{folder}/real (deleted)"), InodeKind::Regular)
+    );
+    assert_eq!((path(5), kind(5)), (folder.clone(), InodeKind::Directory));
+    assert_eq!((path(6), kind(6)), ("/dev/null".into(), InodeKind::Device));
+    let expected = InodeKind::MemFd {
+        name: b"name"[..].into(),
+        seals: 8,
+        huge_shift: 0,
+    };
+    assert_eq!((kind(7), inode(&seen, fd(7)).size), (expected, 6));
+    assert_eq!(kind(8), InodeKind::Regular);
+    assert_ne!(at(&seen, fd(10)).flags & libc::O_PATH as u32, 0);
+    let ids: Vec<_> = (0..11)
+        .map(|index| match at(&seen, fd(index)).kind {
+            DescriptionKind::Inode(id) => id,
+            ref other => panic!("{other:?}"),
+        })
+        .collect();
+    assert_eq!(ids[0], ids[10], "one inode");
+    let (records, sources, tasks) = seen.inodes.finish(&CaptureOptions::default());
+    let carried = |index: usize| records[ids[index].0 as usize].carried;
+    assert_eq!(
+        (0..10).map(carried).collect::<Vec<_>>(),
+        [
+            false, false, true, true, false, false, false, true, false, true
+        ]
+    );
+    let frozen = |index: usize| {
+        let source = sources.iter().find(|(id, _)| *id == ids[index]);
+        source.expect("a source").1.while_frozen
+    };
+    // Read only, open for writing, sealed.
+    assert_eq!((frozen(2), frozen(3), frozen(7)), (false, true, false));
+    assert!(tasks.iter().any(|task| task.inode == ids[0]));
+    assert!(
+        !tasks
+            .iter()
+            .any(|task| task.inode == ids[1] || task.inode == ids[8])
+    );
+    let _ = std::fs::remove_dir_all(folder);
+}
+
+#[test]
+fn locks_are_recorded_with_their_kind_and_range() {
+    let guest = Guest::start(
+        "import tempfile\n\
+         f = tempfile.TemporaryFile(); fcntl.flock(f, fcntl.LOCK_EX); fcntl.lockf(f, fcntl.LOCK_EX, 10, 5)\n\
+         g = os.open('/proc/self/fd/%d' % f.fileno(), os.O_RDWR)\n\
+         fcntl.fcntl(g, 37, struct.pack('hhqqi4x', 0, 0, 100, 0, 0))\n\
+         say(f.fileno()); say(g)\n",
+    );
+    let seen = look_at(&guest);
+    let exclusive = DescriptionLock::Flock { exclusive: true };
+    assert_eq!(at(&seen, guest.number(0)).locks, [exclusive]);
+    let range = LockRange {
+        exclusive: false,
+        start: 100,
+        len: 0,
+    };
+    assert_eq!(
+        at(&seen, guest.number(1)).locks,
+        [DescriptionLock::Ofd(range)]
+    );
+    let locks = &seen.descriptors.record_locks[0];
+    assert_eq!(locks.len(), 1);
+    let expected = LockRange {
+        exclusive: true,
+        start: 5,
+        len: 10,
+    };
+    assert_eq!(locks[0].range, expected);
+}
+
+#[test]
+fn mappings_are_recorded_with_kind_and_flags() {
+    let guest = Guest::start(
+        "def m(prot, flags, fd=-1, size=8192): a = call(libc.mmap(None, size, prot, flags, fd, 0)); say(a); return a\n\
+         def advise(how): a = m(3, 34); call(libc.madvise(a, 8192, how)); m(0, 34, size=4096)\n\
+         m(3, 0x21); f = os.memfd_create('x'); os.ftruncate(f, 8192); m(3, 1, f); os.close(f)\n\
+         advise(10); advise(18); advise(16); m(0, 0x4022, size=1 << 40)\n\
+         e = os.open('/etc/passwd', os.O_RDONLY); m(1, 2, e, 4096); m(1, 1, e, 4096)\n\
+         z = os.open('/dev/zero', os.O_RDWR); m(3, 2, z)\n\
+         a = m(3, 34); libc.prctl(0x53564d41, 0, ctypes.c_ulong(a), ctypes.c_ulong(8192), b'named')\n",
+    );
+    let seen = look_at(&guest);
+    let found = |index| mapping(&seen, guest.number(index));
+    let shared = |index| match found(index).kind {
+        MappingKind::Shared { inode, .. } => seen.inodes.get(inode).record.kind.clone(),
+        ref other => panic!("{other:?}"),
+    };
+    assert_eq!(shared(0), InodeKind::SharedAnonymous);
+    assert!(matches!(shared(1), InodeKind::MemFd { .. }));
+    assert!(found(2).has(mapping_flags::DONTFORK));
+    assert!(found(4).has(mapping_flags::WIPEONFORK));
+    assert!(found(6).has(mapping_flags::DONTDUMP));
+    assert!(found(8).has(mapping_flags::NORESERVE));
+    assert_eq!((found(8).prot, found(8).len() >> 40), (0, 1));
+    assert!(matches!(found(9).kind, MappingKind::PrivateFile { .. }));
+    let MappingKind::Shared {
+        inode, may_write, ..
+    } = found(10).kind
+    else {
+        panic!()
+    };
+    assert!(!may_write);
+    assert_eq!(
+        seen.inodes.get(inode).record.path.to_string(),
+        "/etc/passwd"
+    );
+    assert!(!seen.inodes.get(inode).record.written);
+    let anonymous = MappingKind::Anonymous { huge_shift: 0 };
+    assert_eq!((found(11).kind, found(12).kind), (anonymous, anonymous));
+    if !found(12).name.0.is_empty() {
+        assert_eq!(found(12).name.0, b"named");
+    }
+    let plan = &seen.spaces[0].1;
+    let planned = |index: usize| {
+        let address = guest.number(index).cast_unsigned();
+        plan.iter().find(|range| range.addresses.contains(&address))
+    };
+    assert_eq!(
+        planned(0),
+        None,
+        "contents of shared memory belong to its inode"
+    );
+    assert!(planned(2).expect("planned").while_frozen);
+    assert!(planned(4).expect("planned").while_frozen);
+    assert!(!planned(6).expect("planned").while_frozen);
+    assert!(planned(9).expect("planned").only_changed);
+    let sum: u64 = seen.spaces[0].0.iter().map(Mapping::len).sum();
+    assert!(sum > 1 << 40);
+}
+
+#[test]
+fn the_program_and_its_libraries_are_carried() {
+    let guest = Guest::start("");
+    let seen = look_at(&guest);
+    let exe = seen.processes[0].memory.exe.expect("a program");
+    let libc_of = |look: &Look| {
+        let found = look.inodes.drafts.iter();
+        found
+            .into_iter()
+            .position(|draft| draft.record.path.0.ends_with(b"/libc.so.6"))
+    };
+    let library = libc_of(&seen).expect("its libc");
+    let (records, sources, tasks) = seen.inodes.finish(&CaptureOptions::default());
+    for index in [exe.0 as usize, library] {
+        assert!(records[index].carried, "{:?}", records[index]);
+        assert!(
+            sources
+                .iter()
+                .any(|(id, source)| id.0 as usize == index && !source.while_frozen)
+        );
+        assert!(tasks.iter().any(|task| task.inode.0 as usize == index));
+    }
+    let options = CaptureOptions {
+        carry_max: 1000,
+        ..CaptureOptions::default()
+    };
+    let seen = look_with(&guest, &options);
+    let library = libc_of(&seen).expect("its libc");
+    assert!(!seen.inodes.finish(&options).0[library].carried);
+}
+
+#[test]
+fn a_process_is_recorded_as_it_sees_itself() {
+    let guest = Guest::start(
+        "import resource\n\
+         os.chdir('/usr'); os.umask(0o27); resource.setrlimit(resource.RLIMIT_NOFILE, (100, 200))\n\
+         t = ctypes.c_int(); libc.timer_create(1, None, ctypes.byref(t))\n\
+         open('/proc/self/oom_score_adj', 'w').write('500'); os.nice(5)\n",
+    );
+    let seen = look_at(&guest);
+    let process = &seen.processes[0];
+    assert_eq!(process.cwd.to_string(), "/usr");
+    assert_eq!(process.root.to_string(), "/");
+    assert_eq!(process.umask, 0o27);
+    assert_eq!(process.rlimits[libc::RLIMIT_NOFILE as usize], (100, 200));
+    assert_eq!(process.oom_score_adj, 500);
+    assert_eq!(
+        (process.pid, process.ppid),
+        (guest.pid().cast_unsigned(), 0)
+    );
+    assert_eq!(process.posix_timers.len(), 1);
+    let layout = &process.memory.layout;
+    assert!(layout.start_code < layout.end_code && layout.arg_start < layout.arg_end);
+    assert!(!process.memory.auxv.is_empty());
+    let (tid, status) = &seen.subjects[0].threads[0];
+    let thread = threads::read(*tid, status, &seen.ids).expect("reads");
+    assert_eq!(thread.scheduling.nice, 5);
+    assert_eq!(thread.name.to_string(), "python3");
+    assert_ne!(thread.robust_list.0, 0);
+}
+
+#[test]
+fn flags_read_before_are_kept_while_stopped() {
+    let guest = Guest::start(
+        "a = call(libc.mmap(None, 8192, 3, 34, -1, 0)); call(libc.madvise(a, 8192, 10)); say(a)\n",
+    );
+    let options = CaptureOptions::default();
+    let mut early = refuse_early(&[guest.host_pid()], &options).expect("not refused");
+    let mut refusals = Refusals::default();
+    let skip = [vec![]];
+    let seen = look(
+        &[guest.host_pid()],
+        &options,
+        Some(&skip),
+        &mut early,
+        &mut refusals,
+    );
+    let seen = seen.expect("looks");
+    assert!(!seen.flags_unverified);
+    assert!(mapping(&seen, guest.number(0)).has(mapping_flags::DONTFORK));
+}
+
+#[test]
+fn addresses_of_the_workshop_are_left_out() {
+    let guest = Guest::start("a = call(libc.mmap(None, 12288, 3, 34, -1, 0)); say(a)\n");
+    let address = guest.number(0).cast_unsigned();
+    let mut early = EarlyView::default();
+    let mut refusals = Refusals::default();
+    let skip = [vec![address + 4096..address + 8192]];
+    let options = CaptureOptions::default();
+    let seen = look(
+        &[guest.host_pid()],
+        &options,
+        Some(&skip),
+        &mut early,
+        &mut refusals,
+    );
+    let seen = seen.expect("looks");
+    let mappings = &seen.spaces[0].0;
+    assert!(
+        !mappings
+            .iter()
+            .any(|mapping| mapping.start <= address + 4096 && address + 4096 < mapping.end)
+    );
+    assert!(
+        mappings
+            .iter()
+            .any(|mapping| mapping.start == address + 8192)
+    );
+    let _ = look_and_refuse(&guest, &options, &mut refusals);
+}
