@@ -505,3 +505,30 @@ fn tiny_with(at: u64, len: u64, page: Vec<u8>, bytes: Vec<u8>) -> Tiny {
         contents: vec![(CODE, page), (at, bytes)],
     }
 }
+
+#[test]
+#[ignore = "measures; run alone, with --release"]
+fn how_long_a_gibibyte_takes() {
+    let (at, len) = (0x2000_0000u64, 1u64 << 30);
+    let mut seed = 1u64;
+    let mut next = || {
+        seed = seed.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        seed
+    };
+    let bytes: Vec<u8> = (0..len / 8)
+        .flat_map(|n| if n & 512 == 0 { next() | 1 } else { n | 1 }.to_le_bytes())
+        .collect();
+    let mut page = Code::default().exit(5).0;
+    page.resize(4096, 0xcc);
+    let mut tiny = tiny_with(at, len, page, bytes);
+    tiny.thread(PID, CODE, STACK + 8192);
+    let image = tiny.image();
+    if let Some(copy) = std::env::var_os("KEEP_IMAGE") {
+        std::fs::copy(&image.path, copy).expect("kept");
+    }
+    for options in [&["--verify"][..], &[], &[], &[], &[], &[]] {
+        let start = Instant::now();
+        let ended = execute(&image, options);
+        println!("{options:?}: {:?} {:?} {}", start.elapsed(), ended.code(), ended.stderr);
+    }
+}
