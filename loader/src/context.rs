@@ -21,7 +21,6 @@ pub enum Own {
     Signals = 5,
     Folder = 6,
     Base = 7,
-    Work = 8,
 }
 
 /// Number of descriptors behind the slots that are the loader's.
@@ -46,7 +45,7 @@ pub struct Context {
     /// The job gets namespaces of its own.
     pub namespaces: bool,
     /// Descriptors of the loader's own, by [`Own`].
-    pub fds: [i32; 9],
+    pub fds: [i32; 8],
 }
 
 /// One entry of the shared table; entry 0 is about the whole restart, entry n+1 about stream n.

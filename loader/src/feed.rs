@@ -153,5 +153,10 @@ pub fn kill_children_of(pid: i32) -> usize {
     let pids = text
         .split_ascii_whitespace()
         .filter_map(|word| word.parse::<i32>().ok());
-    pids.map(|pid| sys::kill(pid, SIGKILL)).count()
+    let mut count = 0;
+    for pid in pids {
+        let _ = sys::kill(pid, SIGKILL);
+        count += 1;
+    }
+    count
 }

@@ -64,6 +64,7 @@ macro_rules! words {
     ($(#[$doc:meta])* $name:ident { $($(#[$field_doc:meta])* $field:ident),* $(,)? }) => {
         $(#[$doc])*
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+        #[allow(missing_docs)] // where one comment stands for several fields
         pub struct $name { $($(#[$field_doc])* pub $field: u64),* }
 
         impl $name {

@@ -229,7 +229,7 @@ fn check(
             first_files: sys::limit(RLIMIT_NOFILE).unwrap_or((1024, 1024)),
             vdso: started.vdso,
             namespaces: false,
-            fds: [-1; 9],
+            fds: [-1; 8],
             image,
         });
         &mut *context

@@ -113,12 +113,6 @@ pub fn open(path: &CStr, flags: u64) -> SysResult<i32> {
     open_at(AT_FDCWD, path, flags | O_CLOEXEC, 0)
 }
 
-pub fn unlink(path: &CStr) -> SysResult<u64> {
-    let args = [AT_FDCWD as u64, path.as_ptr() as u64, 0];
-    // SAFETY: the kernel reads a NUL-terminated string.
-    unsafe { call(SYS_UNLINKAT, args) }
-}
-
 pub fn read_link<'a>(path: &CStr, to: &'a mut [u8]) -> SysResult<&'a [u8]> {
     let args = [
         path.as_ptr() as u64,
@@ -264,12 +258,6 @@ pub fn effective_ids() -> (u64, u64) {
 pub fn exit_group(code: u32) -> ! {
     loop {
         let _ = plain(SYS_EXIT_GROUP, [u64::from(code)]);
-    }
-}
-
-pub fn exit_thread() -> ! {
-    loop {
-        let _ = plain(SYS_EXIT, [0]);
     }
 }
 

@@ -512,7 +512,9 @@ fn how_long_a_gibibyte_takes() {
     let (at, len) = (0x2000_0000u64, 1u64 << 30);
     let mut seed = 1u64;
     let mut next = || {
-        seed = seed.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        seed = seed
+            .wrapping_mul(6364136223846793005)
+            .wrapping_add(1442695040888963407);
         seed
     };
     let bytes: Vec<u8> = (0..len / 8)
@@ -529,6 +531,11 @@ fn how_long_a_gibibyte_takes() {
     for options in [&["--verify"][..], &[], &[], &[], &[], &[]] {
         let start = Instant::now();
         let ended = execute(&image, options);
-        println!("{options:?}: {:?} {:?} {}", start.elapsed(), ended.code(), ended.stderr);
+        println!(
+            "{options:?}: {:?} {:?} {}",
+            start.elapsed(),
+            ended.code(),
+            ended.stderr
+        );
     }
 }
