@@ -72,8 +72,7 @@ impl Asm {
     }
 
     fn rex(&mut self, reg: Reg, base: u8) {
-        self.code
-            .push(0x48 | (reg as u8 >> 3) << 2 | (base >> 3));
+        self.code.push(0x48 | (reg as u8 >> 3) << 2 | (base >> 3));
     }
 
     fn rip_operand(&mut self, opcode: u8, reg: Reg, address: u64) {
@@ -129,9 +128,8 @@ impl Asm {
     /// `bswap rax; movzx ecx, ax; bswap rax`: `rcx` is 0 if the upper 16 bits of `rax` are, as they
     /// are in addresses and ids, but not in errors.
     pub(super) fn error_to_rcx(&mut self) {
-        self.code.extend([
-            0x48, 0x0f, 0xc8, 0x0f, 0xb7, 0xc8, 0x48, 0x0f, 0xc8,
-        ]);
+        self.code
+            .extend([0x48, 0x0f, 0xc8, 0x0f, 0xb7, 0xc8, 0x48, 0x0f, 0xc8]);
     }
 
     pub(super) fn syscall(&mut self) {
@@ -239,8 +237,14 @@ mod tests {
                 Code::Jmp_rm64,
             ]
         );
-        assert_eq!((got[0].op0_register(), got[0].immediate32()), (Register::EDI, 7));
-        assert_eq!((got[1].op0_register(), got[1].immediate32()), (Register::R10D, 8));
+        assert_eq!(
+            (got[0].op0_register(), got[0].immediate32()),
+            (Register::EDI, 7)
+        );
+        assert_eq!(
+            (got[1].op0_register(), got[1].immediate32()),
+            (Register::R10D, 8)
+        );
         assert_eq!(
             (got[2].op0_register(), got[2].ip_rel_memory_address()),
             (Register::R9, 0x20000)
@@ -253,12 +257,30 @@ mod tests {
             let displacement = got[i].memory_displacement64() as i64;
             (got[i].memory_base(), displacement)
         };
-        assert_eq!((got[4].op0_register(), based(4)), (Register::RAX, (Register::R12, 16)));
-        assert_eq!((got[5].op0_register(), based(5)), (Register::R8, (Register::RBX, -8)));
-        assert_eq!((got[6].op1_register(), based(6)), (Register::RAX, (Register::RBX, 24)));
-        assert_eq!((got[7].op0_register(), based(7)), (Register::R13, (Register::R13, -1)));
-        assert_eq!((got[8].op0_register(), got[8].op1_register()), (Register::R8, Register::RAX));
-        assert_eq!((got[9].op0_register(), got[9].op1_register()), (Register::RCX, Register::R13));
+        assert_eq!(
+            (got[4].op0_register(), based(4)),
+            (Register::RAX, (Register::R12, 16))
+        );
+        assert_eq!(
+            (got[5].op0_register(), based(5)),
+            (Register::R8, (Register::RBX, -8))
+        );
+        assert_eq!(
+            (got[6].op1_register(), based(6)),
+            (Register::RAX, (Register::RBX, 24))
+        );
+        assert_eq!(
+            (got[7].op0_register(), based(7)),
+            (Register::R13, (Register::R13, -1))
+        );
+        assert_eq!(
+            (got[8].op0_register(), got[8].op1_register()),
+            (Register::R8, Register::RAX)
+        );
+        assert_eq!(
+            (got[9].op0_register(), got[9].op1_register()),
+            (Register::RCX, Register::R13)
+        );
         let last = got[17].ip();
         assert_eq!(got[10].near_branch_target(), last);
         assert_eq!(got[15].near_branch_target(), last);

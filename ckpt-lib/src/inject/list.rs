@@ -1,4 +1,7 @@
-//! Lists of system calls to be made by a thread of the job.
+//! Lists of system calls to be made by a thread of the job, and how they lie in its memory.
+
+use super::stub::CALL_LEN;
+use crate::tracee::HostTid;
 
 /// A piece of data that travels with a list: bytes that calls read, or space that they fill.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -42,6 +45,7 @@ pub(super) struct Data {
     pub(super) len: usize,
 }
 
+/// Data is aligned to this, and calls are as long.
 const ALIGN: usize = 64;
 
 impl CallList {
@@ -106,5 +110,110 @@ impl CallResults {
     #[must_use]
     pub fn bytes(&self, data: DataRef) -> &[u8] {
         self.data.get(data.0).map_or(&[], Vec::as_slice)
+    }
+}
+
+/// Where the lists of several threads lie in the pool: for each its calls, then its data.
+#[derive(Debug)]
+pub(super) struct Layout {
+    /// Offset of each list's first call.
+    pub(super) starts: Vec<u64>,
+    /// All.
+    pub(super) len: u64,
+}
+
+impl Layout {
+    pub(super) fn of<'a>(lists: impl Iterator<Item = &'a CallList>) -> Self {
+        let mut starts = vec![];
+        let mut len = 0;
+        for list in lists {
+            starts.push(len);
+            len += list.calls.len() as u64 * CALL_LEN + list.data_len as u64;
+        }
+        Layout { starts, len }
+    }
+
+    /// The pool's bytes, for address `pool`.
+    pub(super) fn bytes(&self, pool: u64, lists: &[(HostTid, CallList)]) -> Vec<u8> {
+        let mut bytes = vec![0; self.len as usize];
+        for ((_, list), start) in lists.iter().zip(&self.starts) {
+            let data = start + list.calls.len() as u64 * CALL_LEN;
+            let mut at = *start as usize;
+            for call in &list.calls {
+                let args = call.args.map(|arg| match arg {
+                    InsideArg::Value(value) => value,
+                    InsideArg::Data(DataRef(index)) => list
+                        .data
+                        .get(index)
+                        .map_or(0, |piece| pool + data + piece.offset as u64),
+                });
+                let words = std::iter::once(call.nr as u64).chain(args);
+                for word in words {
+                    bytes[at..at + 8].copy_from_slice(&word.to_le_bytes());
+                    at += 8;
+                }
+                at += CALL_LEN as usize - 56;
+            }
+            for piece in &list.data {
+                let at = data as usize + piece.offset;
+                bytes[at..at + piece.bytes.len()].copy_from_slice(&piece.bytes);
+            }
+        }
+        bytes
+    }
+
+    /// What the calls left there.
+    pub(super) fn results(&self, bytes: &[u8], lists: &[(HostTid, CallList)]) -> Vec<CallResults> {
+        let result_of = |at: usize| {
+            let mut raw = [0; 8];
+            raw.copy_from_slice(&bytes[at..at + 8]);
+            i64::from_le_bytes(raw)
+        };
+        let mut all = vec![];
+        for ((_, list), start) in lists.iter().zip(&self.starts) {
+            let start = *start as usize;
+            let call_len = CALL_LEN as usize;
+            let data = start + list.calls.len() * call_len;
+            all.push(CallResults {
+                results: (0..list.calls.len())
+                    .map(|index| result_of(start + index * call_len + 56))
+                    .collect(),
+                data: list
+                    .data
+                    .iter()
+                    .map(|piece| bytes[data + piece.offset..][..piece.len].to_vec())
+                    .collect(),
+            });
+        }
+        all
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_lie_behind_one_another() {
+        let mut first = CallList::new();
+        let space = first.space(10);
+        first.call(1, &[InsideArg::Data(space), InsideArg::Value(7)]);
+        let mut second = CallList::new();
+        let data = second.data(b"hello");
+        second.call(2, &[InsideArg::Data(data)]);
+        let lists = [(HostTid(1), first), (HostTid(2), second)];
+        let layout = Layout::of(lists.iter().map(|(_, list)| list));
+        assert_eq!((layout.starts.clone(), layout.len), (vec![0, 128], 256));
+        let mut bytes = layout.bytes(0x1000, &lists);
+        let word = |at: usize| bytes[at..at + 8].to_vec();
+        assert_eq!(word(8), 0x1040u64.to_le_bytes());
+        assert_eq!(word(16), 7u64.to_le_bytes());
+        assert_eq!(word(136), 0x10c0u64.to_le_bytes());
+        bytes[56] = 9;
+        bytes[64..74].copy_from_slice(b"0123456789");
+        let results = layout.results(&bytes, &lists);
+        assert_eq!(results[0].result(CallRef(0)), 9);
+        assert_eq!(results[0].bytes(space), b"0123456789");
+        assert_eq!(results[1].bytes(data), b"hello");
     }
 }

@@ -7,13 +7,23 @@
 //! # What it does not do
 //! It does not know what the calls are for.
 
+mod asm;
+mod forbidden;
+mod hands;
 mod list;
+mod pictures;
+mod place;
+mod site;
+mod stub;
 
 pub use list::{CallList, CallRef, CallResults, DataRef, InsideArg};
 
 use crate::picture::Picture;
 use crate::tracee::{HostTid, StopError, StoppedProcess};
+use site::Site;
 use std::io;
+use std::ops::Range;
+use std::rc::Rc;
 
 /// Why calls could not be made inside a process.
 #[derive(Debug, thiserror::Error)]
@@ -72,6 +82,30 @@ pub enum InjectError {
         /// Which.
         pid: i32,
     },
+    /// A thread that a list was made for is not one of the process.
+    #[error("thread {tid} is not a stopped thread of process {pid}")]
+    Stranger {
+        /// Which process.
+        pid: i32,
+        /// Which thread.
+        tid: i32,
+    },
+    /// A picture might need more memory than the process may have.
+    #[error("a picture of process {pid} may need {needed} bytes more, {left} are left")]
+    NoRoom {
+        /// Which process.
+        pid: i32,
+        /// What all its pages come to.
+        needed: u64,
+        /// What its memory limits leave.
+        left: u64,
+    },
+    /// A picture would become the child of the job itself.
+    #[error("process {pid} is the one that orphans are given to")]
+    Reaper {
+        /// Which.
+        pid: i32,
+    },
     /// Its memory could not be read or written.
     #[error("memory of process {pid} at {address:#x}")]
     Memory {
@@ -96,10 +130,10 @@ pub enum InjectError {
 
 /// A place inside a stopped process from which its threads make calls for us.
 ///
-/// [`Workshop::close`] takes it away; if dropped, it tries to do the same.
+/// [`Workshop::close`] takes it away; if that is not called, the end of the stop does.
 #[derive(Debug)]
 pub struct Workshop {
-    _private: (),
+    site: Rc<Site>,
 }
 
 impl Workshop {
@@ -107,42 +141,48 @@ impl Workshop {
     ///
     /// # Errors
     /// [`InjectError`]; the process is as it was.
-    pub fn open(_process: &mut StoppedProcess) -> Result<Workshop, InjectError> {
-        unimplemented!("lands within the hour")
+    pub fn open(process: &mut StoppedProcess) -> Result<Workshop, InjectError> {
+        forbidden::check(process)?;
+        let site = Rc::new(Site::set_up(process)?);
+        process.set_resident(Some(site.clone()));
+        Ok(Workshop { site })
     }
 
-    /// Runs each thread's list, all at once; results are in the order of `lists`.
+    /// Runs each thread's list, all at once; results are in the order of `lists`. A thread has one
+    /// list at most.
     ///
     /// # Errors
     /// [`InjectError`].
     pub fn run(
         &mut self,
-        _process: &mut StoppedProcess,
-        _lists: Vec<(HostTid, CallList)>,
+        process: &mut StoppedProcess,
+        lists: Vec<(HostTid, CallList)>,
     ) -> Result<Vec<CallResults>, InjectError> {
-        unimplemented!("lands within the hour")
+        self.site.run(process, &lists)
     }
 
-    /// Makes a copy-on-write picture of the memory (ADR 0002). The workshop is in the picture, too: see
-    /// [`Workshop::ranges`].
+    /// Makes a copy-on-write picture of the memory (ADR 0002). [`Workshop::ranges`] are in it, too.
     ///
     /// # Errors
-    /// [`InjectError::Refused`] if the kernel gives no process; then read from the stopped process itself.
-    pub fn take_picture(&mut self, _process: &mut StoppedProcess) -> Result<Picture, InjectError> {
-        unimplemented!("lands within the hour")
+    /// [`InjectError::Refused`], [`InjectError::NoRoom`], [`InjectError::Reaper`] if there can be no
+    /// picture: then read from the stopped process itself. The process is as before.
+    pub fn take_picture(&mut self, process: &mut StoppedProcess) -> Result<Picture, InjectError> {
+        pictures::take(&self.site, process)
     }
 
-    /// Addresses that belong to the workshop, not to the job: not to be in the image.
+    /// Addresses that belong to the workshop, not to the job: not to be in the image. A mapping of the
+    /// job may have grown by them, since adjacent mappings of a kind are shown as one.
     #[must_use]
-    pub fn ranges(&self) -> &[std::ops::Range<u64>] {
-        &[]
+    pub fn ranges(&self) -> Vec<Range<u64>> {
+        self.site.ranges()
     }
 
     /// Takes the workshop away; all threads are at a stop as before, with their own registers and masks.
     ///
     /// # Errors
-    /// [`InjectError`].
-    pub fn close(self, _process: &mut StoppedProcess) -> Result<(), InjectError> {
-        unimplemented!("lands within the hour")
+    /// The first thing that failed, after all has been tried.
+    pub fn close(self, process: &mut StoppedProcess) -> Result<(), InjectError> {
+        process.set_resident(None);
+        self.site.close(process)
     }
 }

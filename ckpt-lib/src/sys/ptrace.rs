@@ -69,14 +69,9 @@ pub(crate) fn cont(tid: i32, signal: i32) -> io::Result<()> {
     number(libc::PTRACE_CONT, tid, 0, signal as usize)
 }
 
-/// Lets a stopped thread run up to the next entry to or exit from a system call.
-pub(crate) fn cont_to_syscall(tid: i32) -> io::Result<()> {
-    number(libc::PTRACE_SYSCALL, tid, 0, 0)
-}
-
-/// Lets a stopped thread carry out one instruction.
-pub(crate) fn single_step(tid: i32, signal: i32) -> io::Result<()> {
-    number(libc::PTRACE_SINGLESTEP, tid, 0, signal as usize)
+/// Lets a stopped thread run up to the next entry to or exit from a system call, delivering `signal` if not 0.
+pub(crate) fn cont_to_syscall(tid: i32, signal: i32) -> io::Result<()> {
+    number(libc::PTRACE_SYSCALL, tid, 0, signal as usize)
 }
 
 /// Stops tracing a stopped thread, delivering `signal` if not 0.

@@ -20,13 +20,15 @@ mod thread;
 mod vdso_exit;
 
 pub use before::BeforeStop;
+pub(crate) use before::parse_seccomp;
 pub use memory::Memory;
-pub(crate) use settle::Deadline;
+pub(crate) use settle::{Deadline, wait_stopped};
 pub use thread::StoppedThread;
 
 use crate::sys::ptrace;
 use std::io;
 use std::marker::PhantomData;
+use std::ops::Range;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -107,6 +109,8 @@ pub struct StoppedProcess {
     /// The signal of job control that it is stopped by.
     pub group_stopped: Option<i32>,
     memory: Memory,
+    /// Where it has its vDSO.
+    vdso: Option<Range<u64>>,
     /// Whoever has put something into the process and must take it out before it goes on.
     resident: Option<Rc<dyn Resident>>,
 }
@@ -187,14 +191,16 @@ impl Quiesced {
         let mut result = Ok(());
         let mut processes = std::mem::take(&mut self.processes);
         for process in &mut processes {
-            if let Some(resident) = process.resident.take() {
-                resident.leave(process);
-            }
             let now_ns = ptrace::monotonic_ns();
             for thread in &mut process.threads {
                 if let Some(registers) = reenter::go_on(thread, &process.memory, now_ns) {
                     thread.set_registers(&registers);
                 }
+            }
+            if let Some(resident) = process.resident.take() {
+                resident.leave(process);
+            }
+            for thread in &mut process.threads {
                 result = result.and(thread.bring_home());
             }
         }
@@ -243,6 +249,14 @@ impl StoppedProcess {
     /// The same, to change what it goes on with.
     pub fn thread_mut(&mut self, tid: HostTid) -> Option<&mut StoppedThread> {
         self.threads.iter_mut().find(|thread| thread.tid == tid)
+    }
+
+    pub(crate) fn parts(&mut self) -> (&mut [StoppedThread], &Memory) {
+        (&mut self.threads, &self.memory)
+    }
+
+    pub(crate) fn vdso(&self) -> Option<Range<u64>> {
+        self.vdso.clone()
     }
 
     pub(crate) fn set_resident(&mut self, resident: Option<Rc<dyn Resident>>) {

@@ -65,7 +65,7 @@ pub fn translate(
 
 /// What a thread goes on with after a mere checkpoint, if its call would return EINTR only because
 /// of the stop.
-pub(super) fn go_on(thread: &StoppedThread, memory: &Memory, now_ns: u64) -> Option<Registers> {
+pub(crate) fn go_on(thread: &StoppedThread, memory: &Memory, now_ns: u64) -> Option<Registers> {
     let registers = thread.home_registers();
     let nr = call_number(&registers)?;
     if registers.rax as i64 != EINTR || !ENDED_BY_STOPS.contains(&nr) {

@@ -68,7 +68,7 @@ pub(super) fn let_go(tid: i32, stopped: bool) {
 
 /// Waits until a thread that was asked to has stopped; the signal it was stopped by says whether by
 /// us (SIGTRAP) or by job control. Signals that come first are delivered. `Ok(None)`: it has ended.
-pub(super) fn wait_stopped(tid: i32, deadline: &Deadline) -> Result<Option<i32>, Deadline> {
+pub(crate) fn wait_stopped(tid: i32, deadline: &Deadline) -> Result<Option<i32>, Deadline> {
     let mut tries = 0;
     loop {
         match ptrace::try_wait(tid) {
@@ -112,6 +112,7 @@ pub(super) fn stop_all(
         }
     };
     for process in &mut processes {
+        process.vdso = vdsos.remove(&process.pid);
         for thread in &mut process.threads {
             if let Some(glimpse) = glimpses.remove(&thread.tid.0) {
                 thread.before = glimpse.finish(process.pid.0, thread.tid, thread.stopped_at_ns);
@@ -283,6 +284,7 @@ fn read_process(pid: HostPid, seized: &Seized) -> Result<StoppedProcess, StopErr
         threads,
         group_stopped,
         memory,
+        vdso: None,
         resident: None,
     })
 }

@@ -23,6 +23,8 @@ pub struct StoppedThread {
     home_mask: Option<u64>,
     /// Live registers or mask may be others than those it goes on with.
     away: bool,
+    /// What `rseq_abort_ip` said before the first stub ran (the kernel forgets it then).
+    rseq_abort: Option<Option<u64>>,
 }
 
 impl StoppedThread {
@@ -39,6 +41,7 @@ impl StoppedThread {
             home_registers: None,
             home_mask: None,
             away: false,
+            rseq_abort: None,
         })
     }
 
@@ -119,6 +122,9 @@ impl StoppedThread {
     /// # Errors
     /// [`StopError::Request`].
     pub fn rseq_abort_ip(&self, memory: &Memory) -> Result<Option<u64>, StopError> {
+        if let Some(known) = self.rseq_abort {
+            return Ok(known);
+        }
         // Restartable sequences make no system calls.
         if self.in_call().is_some() {
             return Ok(None);
@@ -149,6 +155,21 @@ impl StoppedThread {
         Ok(inside.then_some(abort))
     }
 
+    /// Has it go on at the abort handler if it was stopped inside a restartable sequence. To be called
+    /// before anything is run in it: the kernel forgets the sequence when it sees `rip` elsewhere.
+    pub(crate) fn settle_rseq(&mut self, memory: &Memory) -> Result<(), StopError> {
+        let abort = self.rseq_abort_ip(memory)?;
+        self.rseq_abort = Some(abort);
+        if let Some(rip) = abort {
+            let registers = Registers {
+                rip,
+                ..self.home_registers()
+            };
+            self.set_registers(&registers);
+        }
+        Ok(())
+    }
+
     /// The registers it goes on with.
     pub(crate) fn home_registers(&self) -> Registers {
         self.home_registers.unwrap_or(self.registers)
@@ -157,11 +178,6 @@ impl StoppedThread {
     /// The mask it goes on with.
     pub(crate) fn home_mask(&self) -> u64 {
         self.home_mask.unwrap_or(self.mask)
-    }
-
-    /// Whether live registers or mask may be others than those it goes on with.
-    pub(crate) fn is_away(&self) -> bool {
-        self.away
     }
 
     /// Says that live registers or mask are now others than those it goes on with.

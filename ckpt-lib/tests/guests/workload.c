@@ -3,7 +3,9 @@
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/filter.h>
 #include <linux/futex.h>
+#include <linux/seccomp.h>
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
@@ -280,6 +282,15 @@ static int reserve(void) {
     idle(NULL);
     return 0;
 }
+// workload filter: a seccomp filter that allows everything
+static int filter(void) {
+    struct sock_filter allow = {BPF_RET | BPF_K, 0, 0, SECCOMP_RET_ALLOW};
+    struct sock_fprog program = {1, &allow};
+    if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) || prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program)) return 1;
+    ready();
+    idle(NULL);
+    return 0;
+}
 // workload sleep MS: one long sleep; says how long it was
 static int one_sleep(int ms) {
     ready();
@@ -354,6 +365,7 @@ int main(int argc, char **argv) {
     if (!strcmp(mode, "many")) return many(atoi(argv[2]));
     if (!strcmp(mode, "maps")) return maps(atoi(argv[2]));
     if (!strcmp(mode, "reserve")) return reserve();
+    if (!strcmp(mode, "filter")) return filter();
     if (!strcmp(mode, "sleep")) return one_sleep(atoi(argv[2]));
     if (!strcmp(mode, "alarm")) return alarmed(atof(argv[2]));
     if (!strcmp(mode, "picture")) return picture(atoi(argv[2]), argv[3]);

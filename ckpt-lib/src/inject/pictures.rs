@@ -1,0 +1,212 @@
+//! Taking a picture (ADR 0002).
+//!
+//! ```text
+//! job's thread --clone(VM|VFORK|FILES)--> intermediate --clone(FILES)--> picture
+//!      |  waits for it                        | exits                        | drops all descriptors
+//!      `- parks                               `- reaped by the job's thread  `- stays at a ptrace stop
+//! ```
+//! Intermediate and picture are traced by us from their first instruction, since the job's thread
+//! is while it clones. If we die, the intermediate exits, the thread goes home, and the picture
+//! ends itself after some seconds (or at once, as soon as it is said to end with us).
+
+use super::hands::{self, trace};
+use super::site::Site;
+use super::stub::slot;
+use super::{CallList, InjectError, InsideArg};
+use crate::picture::Picture;
+use crate::procfs::{ProcDir, memory_room, parse_status};
+use crate::sys::ptrace::{self, Waited};
+use crate::tracee::{Deadline, HostPid, HostTid, StoppedProcess};
+use std::io;
+
+/// The thread that clones.
+const HOST: usize = 0;
+
+pub(super) fn take(site: &Site, process: &mut StoppedProcess) -> Result<Picture, InjectError> {
+    check_room(process)?;
+    check_reaper(site, process)?;
+    let pid = process.pid.0;
+    let tid = process.threads[HOST].tid;
+    site.hand_out(process, &[])?;
+    ptrace::set_options(tid.0, ptrace::OPTION_SYSGOOD | ptrace::OPTION_CLONES).map_err(trace(
+        pid,
+        tid,
+        "set options",
+    ))?;
+    let born = follow(site, process, tid);
+    // Whatever came of it, the thread is brought to a stop and clones unseen from now on.
+    let deadline = Deadline::after(hands::CALL_LIMIT);
+    let gathered = site.gather(process, &[HOST], &deadline);
+    let reset = ptrace::set_options(tid.0, ptrace::OPTION_SYSGOOD);
+    let picture = born?;
+    gathered?;
+    reset.map_err(trace(pid, tid, "set options"))?;
+    site.clean(picture.memory())?;
+    Ok(picture)
+}
+
+/// All pages may have to be copied, when the job writes to all of them while the picture exists.
+fn check_room(process: &StoppedProcess) -> Result<(), InjectError> {
+    let pid = process.pid.0;
+    let Some(room) = memory_room(pid) else {
+        return Ok(());
+    };
+    let status = ProcDir::of(pid).bytes("status").unwrap_or_default();
+    let status = String::from_utf8_lossy(&status);
+    let line = status
+        .lines()
+        .find_map(|line| line.strip_prefix("RssAnon:"));
+    let kib = line.and_then(|line| line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok());
+    let needed = kib.unwrap_or(0) * 1024;
+    if needed > room.left() {
+        return Err(InjectError::NoRoom {
+            pid,
+            needed,
+            left: room.left(),
+        });
+    }
+    Ok(())
+}
+
+/// An orphan is given to the nearest reaper, which must not be the job itself.
+fn check_reaper(site: &Site, process: &mut StoppedProcess) -> Result<(), InjectError> {
+    let pid = process.pid.0;
+    let status = ProcDir::of(pid).parsed("status", parse_status);
+    let inner = status
+        .ok()
+        .and_then(|status| status.ns_tgid.last().copied());
+    if inner == Some(1) {
+        return Err(InjectError::Reaper { pid });
+    }
+    let mut list = CallList::new();
+    let flag = list.space(4);
+    let get = InsideArg::Value(libc::PR_GET_CHILD_SUBREAPER as u64);
+    list.call(libc::SYS_prctl, &[get, InsideArg::Data(flag)]);
+    let tid = process.threads[HOST].tid;
+    let results = site.run(process, &[(tid, list)])?;
+    let set = results
+        .first()
+        .is_some_and(|results| results.bytes(flag) != [0; 4]);
+    if set {
+        return Err(InjectError::Reaper { pid });
+    }
+    Ok(())
+}
+
+/// Follows the clones until the picture has dropped its descriptors and the intermediate is gone.
+fn follow(site: &Site, process: &mut StoppedProcess, tid: HostTid) -> Result<Picture, InjectError> {
+    let pid = process.pid.0;
+    site.launch(process, HOST, true)?;
+    let Some(intermediate) = next_child(site, process, tid, slot::INTERMEDIATE)? else {
+        return Err(refused(site, process, slot::INTERMEDIATE));
+    };
+    await_birth(pid, intermediate)?;
+    ptrace::cont(tid.0, 0).map_err(trace(pid, tid, "let run"))?;
+    ptrace::cont(intermediate.0, 0).map_err(trace(pid, intermediate, "let run"))?;
+    let Some(picture) = next_child(site, process, intermediate, slot::PICTURE)? else {
+        // It leaves without a child; we have to take notice before its parent can.
+        await_end(pid, intermediate)?;
+        return Err(refused(site, process, slot::PICTURE));
+    };
+    let picture = settle(pid, picture);
+    // The intermediate must go, whatever became of the picture, for the job's thread waits for it.
+    ptrace::cont(intermediate.0, 0).map_err(trace(pid, intermediate, "let run"))?;
+    await_end(pid, intermediate)?;
+    picture
+}
+
+/// Brings the picture from its birth to where it holds nothing.
+fn settle(pid: i32, picture: HostTid) -> Result<Picture, InjectError> {
+    await_birth(pid, picture)?;
+    let options = ptrace::OPTION_SYSGOOD | ptrace::OPTION_EXITKILL;
+    ptrace::set_options(picture.0, options).map_err(trace(pid, picture, "set options"))?;
+    let guard = Picture::adopt(HostPid(picture.0)).map_err(|source| InjectError::Memory {
+        pid: picture.0,
+        address: 0,
+        source,
+    })?;
+    hands::to_syscall_stop(pid, picture)?;
+    hands::to_syscall_stop(pid, picture)?;
+    let registers = ptrace::registers(picture.0).map_err(trace(pid, picture, "read registers"))?;
+    if registers.rax != 0 {
+        return Err(refusal(
+            pid,
+            "close_range in a picture",
+            registers.rax as i64,
+        ));
+    }
+    Ok(guard)
+}
+
+/// The child that a running thread makes next; none if it says in its slot's `word` that it could not.
+fn next_child(
+    site: &Site,
+    process: &StoppedProcess,
+    tid: HostTid,
+    word: i32,
+) -> Result<Option<HostTid>, InjectError> {
+    let pid = process.pid.0;
+    let deadline = Deadline::after(hands::CALL_LIMIT);
+    let mut tries = 0;
+    loop {
+        let run_on = |signal| ptrace::cont(tid.0, signal).map_err(trace(pid, tid, "let run"));
+        match ptrace::try_wait(tid.0) {
+            Ok(Some(Waited::Event(libc::PTRACE_EVENT_VFORK | libc::PTRACE_EVENT_CLONE))) => {
+                let message =
+                    ptrace::event_message(tid.0).map_err(trace(pid, tid, "read the event"))?;
+                return Ok(i32::try_from(message).ok().map(HostTid));
+            }
+            Ok(Some(Waited::Ended)) | Err(_) => return Ok(None),
+            Ok(Some(Waited::Signal(signal))) => run_on(signal)?,
+            Ok(Some(_)) => run_on(0)?,
+            Ok(None) if site.slot_word(process, HOST, word)? < 0 => return Ok(None),
+            Ok(None) if deadline.is_over() => {
+                return Err(InjectError::Deadline {
+                    tid: tid.0,
+                    waited_ms: deadline.limit_ms(),
+                });
+            }
+            Ok(None) => {
+                ptrace::pause(tries);
+                tries += 1;
+            }
+        }
+    }
+}
+
+fn await_birth(pid: i32, child: HostTid) -> Result<(), InjectError> {
+    let deadline = Deadline::after(hands::CALL_LIMIT);
+    hands::wait_for_stop(pid, child, &deadline)
+}
+
+fn await_end(pid: i32, child: HostTid) -> Result<(), InjectError> {
+    let deadline = Deadline::after(hands::CALL_LIMIT);
+    loop {
+        match hands::wait_any(pid, child, &deadline) {
+            Err(InjectError::Gone { .. }) => return Ok(()),
+            Err(error) => return Err(error),
+            Ok(Waited::Signal(signal)) => {
+                let _ = ptrace::cont(child.0, signal);
+            }
+            Ok(_) => {
+                let _ = ptrace::cont(child.0, 0);
+            }
+        }
+    }
+}
+
+/// Why a clone failed, from the word where its result was put.
+fn refused(site: &Site, process: &StoppedProcess, word: i32) -> InjectError {
+    match site.slot_word(process, HOST, word) {
+        Ok(result) => refusal(process.pid.0, "clone for a picture", result),
+        Err(error) => error,
+    }
+}
+
+fn refusal(pid: i32, what: &'static str, result: i64) -> InjectError {
+    InjectError::Refused {
+        pid,
+        what,
+        source: io::Error::from_raw_os_error(i32::try_from(-result).unwrap_or(libc::EINVAL)),
+    }
+}

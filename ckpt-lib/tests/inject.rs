@@ -1,0 +1,258 @@
+//! Calls made by the job's own threads: right answers, and nobody notices.
+
+mod job;
+
+use ckpt_lib::inject::{CallList, CallRef, DataRef, InjectError, InsideArg, Workshop};
+use ckpt_lib::tracee::{HostPid, HostTid, Quiesced};
+use job::{As, Job};
+use std::os::unix::process::ExitStatusExt;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+fn stop(pid: HostPid) -> Quiesced {
+    Quiesced::stop(&[pid], 10 * SECOND).expect("stops")
+}
+
+/// gettid, umask there and back, sigaltstack into space, write of data to nowhere.
+fn list() -> (CallList, [CallRef; 2], DataRef) {
+    let mut list = CallList::new();
+    let tid = list.call(libc::SYS_gettid, &[]);
+    let stack = list.space(24);
+    list.call(
+        libc::SYS_sigaltstack,
+        &[InsideArg::Value(0), InsideArg::Data(stack)],
+    );
+    let text = list.data(b"text");
+    let bad = list.call(
+        libc::SYS_write,
+        &[
+            InsideArg::Value(u64::MAX),
+            InsideArg::Data(text),
+            InsideArg::Value(4),
+        ],
+    );
+    (list, [tid, bad], stack)
+}
+
+/// Stops, runs a list in every thread (twice), closes, lets go.
+fn visit(pid: HostPid) {
+    let mut quiesced = stop(pid);
+    let process = &mut quiesced.processes_mut()[0];
+    let mut workshop = Workshop::open(process).expect("opens");
+    for _ in 0..2 {
+        let tids: Vec<HostTid> = process.threads.iter().map(|thread| thread.tid).collect();
+        let (_, [gettid, bad], _) = list();
+        let lists = tids.iter().map(|tid| (*tid, list().0)).collect();
+        let results = workshop.run(process, lists).expect("runs");
+        for (tid, results) in tids.iter().zip(&results) {
+            assert_eq!(results.result(gettid), i64::from(tid.0));
+            assert_eq!(results.result(bad), -i64::from(libc::EBADF));
+        }
+    }
+    workshop.close(process).expect("closes");
+    quiesced.resume().expect("resumes");
+}
+
+fn maps(pid: HostPid) -> String {
+    std::fs::read_to_string(format!("/proc/{}/maps", pid.0)).expect("maps")
+}
+
+#[test]
+fn every_thread_answers_for_itself_and_goes_on() {
+    for who in [As::Self_, As::User] {
+        let job = Job::start(who, &["calls", "4", "wwnnpPfeEsr", "1"]);
+        let until = Instant::now() + 3 * SECOND;
+        let mut visits = 0;
+        while Instant::now() < until {
+            visit(job.pid());
+            visits += 1;
+            std::thread::sleep(Duration::from_micros(2900));
+        }
+        println!("{visits} visits");
+        job.passes(10 * SECOND);
+    }
+}
+
+#[test]
+fn a_handler_still_ends_a_wait() {
+    let job = Job::start(As::Self_, &["alarm", "3"]);
+    let until = Instant::now() + 2 * SECOND;
+    while Instant::now() < until {
+        visit(job.pid());
+        std::thread::sleep(Duration::from_micros(700));
+    }
+    job.passes(10 * SECOND);
+}
+
+#[test]
+fn nothing_is_left_behind() {
+    let job = Job::start(As::Self_, &["many", "5"]);
+    let before = maps(job.pid());
+    let vdso = vdso(job.pid());
+    for _ in 0..20 {
+        visit(job.pid());
+    }
+    // Closed by nobody: the end of the stop does it.
+    let mut quiesced = stop(job.pid());
+    let process = &mut quiesced.processes_mut()[0];
+    let mut workshop = Workshop::open(process).expect("opens");
+    let tid = process.threads[2].tid;
+    workshop.run(process, vec![(tid, list().0)]).expect("runs");
+    assert_ne!(maps(job.pid()), before);
+    assert_eq!(workshop.ranges().len(), 2);
+    drop(quiesced);
+    assert_eq!(maps(job.pid()), before);
+    assert_eq!(self::vdso(job.pid()), vdso);
+}
+
+fn vdso(pid: HostPid) -> Vec<u8> {
+    let maps = maps(pid);
+    let line = maps.lines().find(|line| line.ends_with("[vdso]"));
+    let (start, end) = line
+        .and_then(|line| line.split(' ').next()?.split_once('-'))
+        .expect("vdso");
+    let parse = |text| u64::from_str_radix(text, 16).expect("hex");
+    let mut bytes = vec![0; (parse(end) - parse(start)) as usize];
+    let memory = ckpt_lib::tracee::Memory::open(pid).expect("memory");
+    memory.read(parse(start), &mut bytes).expect("read");
+    bytes
+}
+
+#[test]
+fn a_stopped_job_answers_and_stays_stopped() {
+    let job = Job::start(As::Self_, &["many", "3"]);
+    let pid = nix::unistd::Pid::from_raw(job.pid().0);
+    nix::sys::signal::kill(pid, nix::sys::signal::SIGSTOP).expect("kill");
+    while !job.state().contains("T (stopped)") {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    for _ in 0..5 {
+        visit(job.pid());
+        std::thread::sleep(Duration::from_millis(5));
+        assert!(job.state().contains("T (stopped)"), "{}", job.state());
+    }
+    nix::sys::signal::kill(pid, nix::sys::signal::SIGCONT).expect("kill");
+    std::thread::sleep(Duration::from_millis(50));
+    assert!(job.state().contains("S (sleeping)"), "{}", job.state());
+}
+
+#[test]
+fn a_foreign_filter_forbids_it_before_anything_is_touched() {
+    let job = Job::start(As::Self_, &["filter"]);
+    let before = maps(job.pid());
+    let mut quiesced = stop(job.pid());
+    let error = Workshop::open(&mut quiesced.processes_mut()[0]).expect_err("forbidden");
+    assert!(
+        matches!(
+            error,
+            InjectError::Forbidden {
+                mode: 2,
+                found: 1,
+                ..
+            }
+        ),
+        "{error:?}"
+    );
+    drop(quiesced);
+    assert_eq!(maps(job.pid()), before);
+}
+
+#[test]
+fn a_thousand_threads_answer_quickly() {
+    let job = Job::start(As::Self_, &["many", "1000"]);
+    let mut best = Duration::MAX;
+    for _ in 0..5 {
+        let mut quiesced = stop(job.pid());
+        let began = Instant::now();
+        let process = &mut quiesced.processes_mut()[0];
+        let mut workshop = Workshop::open(process).expect("opens");
+        let lists: Vec<(HostTid, CallList)> = process
+            .threads
+            .iter()
+            .map(|thread| (thread.tid, list().0))
+            .collect();
+        workshop.run(process, lists).expect("runs");
+        workshop.close(process).expect("closes");
+        quiesced.resume().expect("resumes");
+        best = best.min(began.elapsed());
+    }
+    println!("1000 threads: calls and back in {best:?}");
+    assert!(best < Duration::from_millis(500), "{best:?}");
+}
+
+#[test]
+fn sixty_thousand_mappings_are_borne() {
+    let job = Job::start(As::Self_, &["maps", "60000"]);
+    let mut quiesced = stop(job.pid());
+    let began = Instant::now();
+    let process = &mut quiesced.processes_mut()[0];
+    let mut workshop = Workshop::open(process).expect("opens");
+    let tid = process.threads[0].tid;
+    workshop.run(process, vec![(tid, list().0)]).expect("runs");
+    workshop.close(process).expect("closes");
+    quiesced.resume().expect("resumes");
+    println!("60000 mappings: calls and back in {:?}", began.elapsed());
+}
+
+/// Not a test of its own: the process that is killed in the middle. See below.
+#[test]
+#[ignore = "run by the test below"]
+fn the_tracer_that_dies() {
+    let Ok(pid) = std::env::var("WAYFARER_TEST_PID") else {
+        return;
+    };
+    let pid = HostPid(pid.parse().expect("pid"));
+    let mut quiesced = stop(pid);
+    let process = &mut quiesced.processes_mut()[0];
+    let mut workshop = Workshop::open(process).expect("opens");
+    let lists = process
+        .threads
+        .iter()
+        .map(|thread| (thread.tid, list().0))
+        .collect();
+    workshop.run(process, lists).expect("runs");
+    let picture = workshop.take_picture(process).expect("picture");
+    workshop.close(process).expect("closes");
+    quiesced.resume().expect("resumes");
+    drop(picture);
+}
+
+/// Runs the tracer, to be killed at its `step`-th step; whether it was.
+fn killed_at(step: u64, pid: HostPid) -> bool {
+    let status = Command::new(std::env::current_exe().expect("exe"))
+        .args(["--ignored", "--exact", "the_tracer_that_dies", "--quiet"])
+        .env("WAYFARER_TEST_PID", pid.0.to_string())
+        .env("WAYFARER_FAULT", format!("ptrace:{step}"))
+        .stdout(std::process::Stdio::null())
+        .status()
+        .expect("runs");
+    if status.signal() == Some(libc::SIGKILL) {
+        return true;
+    }
+    assert!(status.success(), "step {step}: {status}");
+    false
+}
+
+/// Kills the tracer at each of its steps in turn, `each` at a time, with one job for all.
+fn killed_everywhere(args: &[&str], seconds: u64) {
+    nix::sys::prctl::set_child_subreaper(true).expect("subreaper");
+    let until = Instant::now() + Duration::from_secs(seconds);
+    let job = Job::start(As::Self_, args);
+    let mut step = 1;
+    while killed_at(step, job.pid()) {
+        assert!(Instant::now() < until, "only {step} steps in {seconds} s");
+        step += 1;
+        // A stub of the killed one may be at work for 2 s; the next finds it, waits, or says so.
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    println!("{step} steps");
+    assert!(step > 20);
+    job.passes(Duration::from_secs(seconds + 10));
+}
+
+#[test]
+fn killed_at_any_step_one_computing_thread_is_unharmed() {
+    killed_everywhere(&["calls", "40", "w"], 40);
+}
