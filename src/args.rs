@@ -12,8 +12,8 @@ Exit status:
   4    the image is damaged or does not fit this machine
   126  `run`: the command was found but cannot be executed
   127  `run`: the command was not found
-`run`, `restart` and an executed image end as their job does: its exit status
-is passed on, and 128 + N stands for its death by signal N.
+`run`, `restart` and an executed image end as their job does: with its exit
+status, or by the signal that ended it (128 + N in a shell).
 
 Environment:
   XDG_STATE_HOME  jobs live in $XDG_STATE_HOME/wayfarer (default ~/.local/state/wayfarer)

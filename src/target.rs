@@ -2,7 +2,7 @@
 
 use crate::jobs::{Job, JobError, JobProcesses, JobStore, Life, process};
 use crate::report::{Exit, Explain, Failure, Outcome};
-use std::os::unix::fs::MetadataExt;
+use std::io::ErrorKind;
 use std::time::{Duration, Instant};
 
 /// A job or process that the user named.
@@ -93,15 +93,15 @@ fn check_living(job: &Job) -> Outcome<()> {
     }
 }
 
-/// Until its own program runs, a job's process executes the loader, as its supervisor does; at
-/// the end of a restart the loader traces it.
+/// Whether the job's own program runs. Its supervisor gives up every descriptor of the job at that
+/// moment, the standard ones included (they are always open when it starts).
 fn has_settled(job: &Job, pid: i32) -> bool {
-    let program = |pid: i32| {
-        let metadata = std::fs::metadata(format!("/proc/{pid}/exe")).ok()?;
-        Some((metadata.dev(), metadata.ino()))
+    let stdin = format!("/proc/{}/fd/0", job.record.supervisor.pid);
+    let given_up = match std::fs::symlink_metadata(stdin) {
+        Ok(_) => false,
+        Err(error) => error.kind() == ErrorKind::NotFound,
     };
-    let loader = program(job.record.supervisor.pid);
-    (loader.is_none() || program(pid) != loader) && process::tracer(pid) == 0
+    given_up && process::tracer(pid) == 0
 }
 
 fn find_process(store: &JobStore, pid: i32, purpose: Purpose) -> Outcome<Target> {

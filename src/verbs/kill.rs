@@ -14,6 +14,11 @@ pub(crate) fn kill(store: &JobStore, arguments: &Kill) -> Outcome {
         0 => nix::sys::signal::kill(pid, None),
         number => crate::sys::send_signal(pid, number),
     };
+    if let (libc::SIGCONT, Some(job)) = (arguments.signal, &target.job) {
+        // The supervisor stops when its job does, so that a shell notices.
+        let supervisor = nix::unistd::Pid::from_raw(job.record.supervisor.pid);
+        let _ = crate::sys::send_signal(supervisor, libc::SIGCONT);
+    }
     match sent {
         Ok(()) => Ok(Exit::Done),
         Err(errno) => {

@@ -1,6 +1,6 @@
 //! `wayfarer run`: exit status, pipes, signals, terminal, environment.
 
-use crate::station::{Running, Station, finish, skip, text};
+use crate::station::{Running, Station, finish, shell_status, skip, text};
 use nix::sys::signal::Signal;
 use std::fs::File;
 use std::io::{Read, Write};
@@ -29,7 +29,7 @@ fn death_by_a_signal_is_passed_on() {
     for (signal, number) in [("TERM", 15), ("KILL", 9), ("SEGV", 11)] {
         let script = format!("kill -{signal} $$");
         let output = station.output(&["run", "--", "sh", "-c", &script]);
-        let code = output.status.code();
+        let code = shell_status(output.status);
         assert_eq!(
             code,
             Some(128 + number),

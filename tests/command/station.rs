@@ -3,7 +3,7 @@
 
 use std::ffi::OsStr;
 use std::io::Read;
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::time::{Duration, Instant};
 
 /// No step of a test takes longer.
@@ -100,7 +100,7 @@ impl Running {
         let end = Instant::now() + DEADLINE;
         while Instant::now() < end {
             if let Some(status) = self.child.try_wait().expect("wait") {
-                return status.code();
+                return shell_status(status);
             }
             std::thread::sleep(Duration::from_millis(2));
         }
@@ -120,6 +120,12 @@ impl Drop for Running {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+/// The exit status as a shell gives it: 128 + N for death by signal N.
+pub fn shell_status(status: ExitStatus) -> Option<i32> {
+    use std::os::unix::process::ExitStatusExt;
+    status.code().or_else(|| Some(128 + status.signal()?))
 }
 
 /// All processes under this one.
