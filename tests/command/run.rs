@@ -1,10 +1,12 @@
 //! `wayfarer run`: exit status, pipes, signals, terminal, environment.
 
 use crate::station::{Running, Station, finish, shell_status, skip, text};
+use nix::fcntl::OFlag;
 use nix::sys::signal::Signal;
-use std::fs::File;
+use std::fs::{File, OpenOptions};
 use std::io::{Read, Write};
-use std::os::unix::fs::PermissionsExt;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -78,21 +80,19 @@ fn words_environment_directory_umask_and_signals_arrive_as_given() {
     let script = r#"pwd; umask; printf '<%s>' "$@"; echo; echo "$WF_TEST"; \
         grep -E '^Sig(Blk|Ign|Cgt)|^Umask' /proc/self/status; env | sort"#;
     let words = ["sh", "-c", script, "zero", "a b", "", "--dir", "*"];
-    let direct = Command::new(words[0])
-        .args(&words[1..])
-        .env_clear()
-        .env("PATH", "/usr/bin:/bin")
-        .env("WF_TEST", "x = y")
-        .current_dir("/usr")
-        .output()
-        .expect("direct");
-    let mut command = station.wayfarer(&[&["run", "--"], &words[..]].concat());
-    command
-        .env_clear()
-        .env("PATH", "/usr/bin:/bin")
-        .env("WF_TEST", "x = y");
-    command.current_dir("/usr");
-    let output = finish(Running::start(command));
+    // Both by absolute path: that decides how std starts a child, and with which dispositions.
+    let finished = |mut command: Command| {
+        command
+            .env_clear()
+            .env("PATH", "/usr/bin:/bin")
+            .env("WF_TEST", "x = y");
+        command.current_dir("/usr").stdin(Stdio::null());
+        finish(Running::start(command))
+    };
+    let mut direct = Command::new("/usr/bin/env");
+    direct.args(words);
+    let direct = finished(direct);
+    let output = finished(station.wayfarer(&[&["run", "--"], &words[..]].concat()));
     assert_eq!(
         text(&output.stdout),
         text(&direct.stdout),
@@ -145,17 +145,25 @@ fn signals_reach_the_command() {
 
 /// Runs words on a new terminal; the terminal's other side and the process.
 fn on_a_terminal(mut words: Command) -> (File, Running) {
-    let size = nix::pty::Winsize {
-        ws_row: 33,
-        ws_col: 77,
-        ws_xpixel: 0,
-        ws_ypixel: 0,
-    };
-    let pty = nix::pty::openpty(Some(&size), None).expect("openpty");
-    let end = || Stdio::from(pty.slave.try_clone().expect("dup"));
+    // Close-on-exec from the first: other tests start children at the same time.
+    let flags = OFlag::O_RDWR | OFlag::O_NOCTTY | OFlag::O_CLOEXEC;
+    let master = nix::pty::posix_openpt(flags).expect("ptmx");
+    nix::pty::grantpt(&master).expect("grantpt");
+    nix::pty::unlockpt(&master).expect("unlockpt");
+    let name = nix::pty::ptsname_r(&master).expect("ptsname");
+    let slave = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .custom_flags(libc::O_NOCTTY)
+        .open(name)
+        .expect("terminal");
+    let end = || Stdio::from(slave.try_clone().expect("dup"));
+    let mut size = Command::new("stty");
+    size.args(["rows", "33", "cols", "77"]).stdin(end());
+    assert_eq!(finish(Running::start(size)).status.code(), Some(0));
     words.stdin(end()).stdout(end()).stderr(end());
     let running = Running::start_as_is(words);
-    (File::from(pty.master), running)
+    (File::from(OwnedFd::from(master)), running)
 }
 
 /// `setsid --ctty wayfarer ...`, so that the terminal is the controlling one.
