@@ -17,7 +17,7 @@ use crate::interpret::{self, Runner};
 use crate::job;
 use crate::message::{Message, receive, send};
 use crate::report::{self, Failure, Line, Outcome, failure};
-use crate::supervise;
+use crate::supervise::{self, Held};
 use crate::sys::{self, Errno};
 use core::sync::atomic::Ordering;
 use loader::ops::StreamKind;
@@ -49,7 +49,8 @@ pub fn main(context: &mut Context) -> ! {
 /// Starts the job and keeps it; the wait status of its root.
 pub fn keep(context: &mut Context, superior: Superior) -> Outcome<u32> {
     let mut feeds = feed::Feeds::new();
-    let root = match start(context, superior, &mut feeds) {
+    let mut held = Held::default();
+    let root = match start(context, superior, &mut feeds, &mut held) {
         Ok(Started::Running(root)) => root,
         Ok(Started::Interrupted(signal)) => {
             kill_children();
@@ -72,8 +73,12 @@ pub fn keep(context: &mut Context, superior: Superior) -> Outcome<u32> {
         root,
         stopped: false,
     };
+    let mut ended = None;
+    while let (None, Some((signal, from_kernel))) = (ended, held.take()) {
+        ended = keeper.pass_on(signal, from_kernel);
+    }
     loop {
-        if let Some(status) = keeper.step() {
+        if let Some(status) = ended.or_else(|| keeper.step()) {
             if superior == Superior::Nobody {
                 kill_children();
             }
@@ -87,7 +92,12 @@ enum Started {
     Interrupted(u32),
 }
 
-fn start(context: &mut Context, superior: Superior, feeds: &mut feed::Feeds) -> Outcome<Started> {
+fn start(
+    context: &mut Context,
+    superior: Superior,
+    feeds: &mut feed::Feeds,
+    held: &mut Held,
+) -> Outcome<Started> {
     let pipe_failed = |error: Errno| failure!(Host, "status pipe: {error}");
     let [report, reporter] = sys::pipe(O_CLOEXEC).map_err(pipe_failed)?;
     context.place(Own::ReportRead, report);
@@ -109,7 +119,7 @@ fn start(context: &mut Context, superior: Superior, feeds: &mut feed::Feeds) -> 
         job::create(context, stream, &entry)?;
     }
     context.forget(Own::ReportWrite);
-    if let Some(signal) = wait_for_parking(context, superior, root)? {
+    if let Some(signal) = wait_for_parking(context, superior, root, held)? {
         return Ok(Started::Interrupted(signal));
     }
     if !context.is_run() {
@@ -121,7 +131,16 @@ fn start(context: &mut Context, superior: Superior, feeds: &mut feed::Feeds) -> 
 
 /// Waits until every thread has carried out its stream (or, in run mode, the program runs).
 /// Gives the signal that ended the wait.
-fn wait_for_parking(context: &Context, superior: Superior, root: i32) -> Outcome<Option<u32>> {
+///
+/// Signals meant for the job are held until it is there: a program under `run` may be executed, and
+/// speak, before we know.
+fn wait_for_parking(
+    context: &Context,
+    superior: Superior,
+    root: i32,
+    held: &mut Held,
+) -> Outcome<Option<u32>> {
+    let ends_it = |signal| !context.is_run() && supervise::ends_a_start(signal);
     let streams = 1..context.ops.header().streams;
     let process = |index: &u64| {
         let entry = context.ops.stream(*index);
@@ -153,8 +172,11 @@ fn wait_for_parking(context: &Context, superior: Superior, root: i32) -> Outcome
             continue;
         }
         while let Some(info) = sys::next_signal(watched[1]) {
-            if superior == Superior::Nobody && supervise::ends_a_start(info.signal) {
-                return Ok(Some(info.signal));
+            if superior == Superior::Nobody && info.signal != SIGCHLD {
+                if ends_it(info.signal) {
+                    return Ok(Some(info.signal));
+                }
+                held.put(info.signal, info.code == SI_KERNEL);
             }
             // A program that has ended already is found by `keep`.
             if info.signal == SIGCHLD && !context.is_run() && fds[0].revents == 0 {
@@ -164,8 +186,18 @@ fn wait_for_parking(context: &Context, superior: Superior, root: i32) -> Outcome
                 }
             }
         }
-        if fds[2].revents != 0 && superior == Superior::Control && receive(watched[2]).is_none() {
-            sys::exit_group(0);
+        if fds[2].revents != 0 && superior == Superior::Control {
+            match receive(watched[2]) {
+                None => sys::exit_group(0),
+                Some(Message::Signal { signal, .. }) if ends_it(signal) => {
+                    return Ok(Some(signal));
+                }
+                Some(Message::Signal {
+                    signal,
+                    from_kernel,
+                }) => held.put(signal, from_kernel),
+                Some(_) => {}
+            }
         }
     }
 }

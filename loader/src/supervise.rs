@@ -84,16 +84,9 @@ fn watch(context: &mut Context, init: i32) -> Outcome<u32> {
             if info.signal == SIGCHLD || info.pid as i32 == sys::pid() {
                 continue;
             }
-            if running {
-                send(
-                    control,
-                    Message::signal(info.signal, info.code == SI_KERNEL),
-                );
-            } else if ends_a_start(info.signal) {
-                let _ = sys::kill(init, SIGKILL);
-                let _ = sys::wait(init, WALL);
-                return Ok(info.signal);
-            }
+            // Only P1 knows whether the job runs already, and so what the signal means.
+            let from_kernel = info.code == SI_KERNEL;
+            send(control, Message::signal(info.signal, from_kernel));
         }
         if fds[0].revents == 0 {
             continue;
@@ -126,6 +119,30 @@ fn watch(context: &mut Context, init: i32) -> Outcome<u32> {
                 ));
             }
         }
+    }
+}
+
+/// Signals that came while the job was not yet there.
+#[derive(Debug, Default)]
+pub struct Held {
+    signals: u64,
+    from_kernel: u64,
+}
+
+impl Held {
+    /// Keeps one for later.
+    pub fn put(&mut self, signal: u32, from_kernel: bool) {
+        if let bit @ 1.. = 1u64.checked_shl(signal.wrapping_sub(1)).unwrap_or(0) {
+            self.signals |= bit;
+            self.from_kernel |= if from_kernel { bit } else { 0 };
+        }
+    }
+
+    /// Gives them back, the lowest first, and whether the kernel sent it.
+    pub fn take(&mut self) -> Option<(u32, bool)> {
+        let bit = self.signals & self.signals.wrapping_neg();
+        self.signals &= !bit;
+        (bit != 0).then(|| (bit.trailing_zeros() + 1, self.from_kernel & bit != 0))
     }
 }
 
