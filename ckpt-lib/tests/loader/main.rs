@@ -5,3 +5,4 @@ mod damage;
 mod images;
 mod restore;
 mod run;
+mod vdso;

@@ -11,16 +11,16 @@ use std::time::{Duration, Instant};
 
 /// Machine code, put together from the few instructions these programs need.
 #[derive(Default)]
-struct Code(Vec<u8>);
+pub(crate) struct Code(pub(crate) Vec<u8>);
 
 impl Code {
-    fn bytes(mut self, bytes: &[u8]) -> Self {
+    pub(crate) fn bytes(mut self, bytes: &[u8]) -> Self {
         self.0.extend(bytes);
         self
     }
 
     /// `mov eax|edi|esi|edx, value`.
-    fn mov(self, register: u8, value: u32) -> Self {
+    pub(crate) fn mov(self, register: u8, value: u32) -> Self {
         self.bytes(&[0xb8 + register]).bytes(&value.to_le_bytes())
     }
 
@@ -32,12 +32,12 @@ impl Code {
         code.mov(0, nr as u32).bytes(&[0x0f, 0x05])
     }
 
-    fn exit(self, status: u32) -> Self {
+    pub(crate) fn exit(self, status: u32) -> Self {
         self.call(libc::SYS_exit_group, &[status])
     }
 
     /// `exit(wrong)` unless the comparison just made was equal.
-    fn or_exit(self, wrong: u32) -> Self {
+    pub(crate) fn or_exit(self, wrong: u32) -> Self {
         let way_out = Code::default().exit(wrong).0;
         self.bytes(&[0x74, way_out.len() as u8]).bytes(&way_out)
     }
