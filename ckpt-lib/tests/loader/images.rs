@@ -26,19 +26,25 @@ pub(crate) struct TestImage {
 
 /// Writes an image with these operations and contents of process 0.
 pub(crate) fn image_at(hole: u64, ops: OpsBuilder, contents: &Contents) -> TestImage {
+    image_with(hole, ops, |writer| store(writer, contents))
+}
+
+/// Writes an image with these operations and whatever `fill` stores.
+pub(crate) fn image_with(
+    hole: u64,
+    ops: OpsBuilder,
+    fill: impl FnOnce(&mut ImageWriter),
+) -> TestImage {
     let dir = tempfile::tempdir().expect("directory");
-    let mut perms = std::fs::metadata(dir.path())
-        .expect("metadata")
-        .permissions();
-    std::os::unix::fs::PermissionsExt::set_mode(&mut perms, 0o755);
-    std::fs::set_permissions(dir.path(), perms).expect("permissions");
+    let everybody = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    std::fs::set_permissions(dir.path(), everybody).expect("permissions");
     let path = dir.path().join("test.img");
-    write_image(&path, hole, ops, contents);
+    write_image_with(&path, hole, ops, fill);
     TestImage { path, _dir: dir }
 }
 
-pub(crate) fn write_image(path: &Path, hole: u64, mut ops: OpsBuilder, contents: &Contents) {
-    let mut writer = ImageWriter::create(path, WriteOptions::default()).expect("created");
+/// Stores contents of process 0.
+pub(crate) fn store(writer: &mut ImageWriter, contents: &Contents) {
     for (at, bytes) in contents {
         let source = Shifted { at: *at, bytes };
         let range = *at..*at + bytes.len() as u64;
@@ -46,6 +52,20 @@ pub(crate) fn write_image(path: &Path, hole: u64, mut ops: OpsBuilder, contents:
             .store(Space::Process(0), &[range], &source, &|_| {})
             .expect("stored");
     }
+}
+
+pub(crate) fn write_image_with(
+    path: &Path,
+    hole: u64,
+    mut ops: OpsBuilder,
+    fill: impl FnOnce(&mut ImageWriter),
+) {
+    let options = WriteOptions {
+        compression: COMPRESSION.with(std::cell::Cell::get),
+        ..WriteOptions::default()
+    };
+    let mut writer = ImageWriter::create(path, options).expect("created");
+    fill(&mut writer);
     let span = loader_code::span().expect("span");
     let slots = ops.header_mut().slot_count;
     let ops = ops.finish();
@@ -59,6 +79,11 @@ pub(crate) fn write_image(path: &Path, hole: u64, mut ops: OpsBuilder, contents:
         hole: hole..hole + needed.next_multiple_of(2 << 20),
     };
     writer.commit(&parts).expect("committed");
+}
+
+std::thread_local! {
+    /// zstd level of the images this thread writes.
+    pub(crate) static COMPRESSION: std::cell::Cell<Option<i32>> = const { std::cell::Cell::new(None) };
 }
 
 struct Shifted<'a> {
@@ -218,11 +243,15 @@ pub(crate) fn execute_as_user(image: &TestImage, options: &[&str]) -> Option<End
 /// Runs a command to its end, at most 20 seconds.
 pub(crate) fn finish(mut command: Command) -> Ended {
     command.stdin(Stdio::null());
-    let mut child = command
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .expect("started");
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = loop {
+        match command.spawn() {
+            // A child that another test is just starting holds the image open for writing.
+            Err(error) if error.kind() == std::io::ErrorKind::ExecutableFileBusy => {}
+            started => break started.expect("started"),
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    };
     let deadline = Instant::now() + Duration::from_secs(20);
     let status = loop {
         if let Some(status) = child.try_wait().expect("waited") {

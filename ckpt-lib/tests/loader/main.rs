@@ -2,6 +2,7 @@
 //! damaged images refused before anything runs.
 
 mod damage;
+mod files;
 mod images;
 mod restore;
 mod run;

@@ -46,7 +46,7 @@ impl Code {
 const RAX: u8 = 0;
 
 /// Writes what lies behind the code and ends with 5.
-fn hello() -> Tiny {
+pub(crate) fn hello() -> Tiny {
     let text = b"went on\n";
     let code = Code::default()
         .call(
