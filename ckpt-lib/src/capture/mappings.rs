@@ -112,7 +112,7 @@ pub(super) fn vm_flags(codes: &[[u8; 2]], of_kernel: bool) -> Result<VmFlags, St
             b"ss" => return Err("a shadow stack cannot be carried".into()),
             b"sl" if of_kernel => {}
             b"sl" => return Err("a sealed mapping (mseal) cannot be carried".into()),
-            b"dp" => return Err("droppable memory (MAP_DROPPABLE) cannot be carried".into()),
+            b"dp" => flags.bits |= mapping_flags::DROPPABLE,
             [a, b] => {
                 return Err(format!(
                     "it has the unknown flag {:?}",
@@ -281,10 +281,13 @@ fn one(
             || flags.bits & (mapping_flags::DONTFORK | mapping_flags::WIPEONFORK) != 0,
         only_changed: matches!(kind, MappingKind::PrivateFile { .. }),
     };
-    let has_contents = matches!(
-        kind,
-        MappingKind::Anonymous { .. } | MappingKind::PrivateFile { .. }
-    );
+    // What may be dropped at any time is: the state of random generators, which two jobs from one
+    // image must not share.
+    let has_contents = flags.bits & mapping_flags::DROPPABLE == 0
+        && matches!(
+            kind,
+            MappingKind::Anonymous { .. } | MappingKind::PrivateFile { .. }
+        );
     let mapping = Mapping {
         start: part.start,
         end: part.end,
@@ -446,6 +449,19 @@ fn unescape(name: &[u8]) -> Vec<u8> {
     plain
 }
 
+/// Flags of `mlockall` for what is mapped later: our own mappings (`ours`) got them, too.
+pub(super) fn lock_future(found: &[Found], ours: &[Range<u64>]) -> u32 {
+    let locked = found.iter().find(|item| {
+        let line = &item.entry.line;
+        let overlaps = |range: &Range<u64>| range.start < line.end && line.start < range.end;
+        ours.iter().any(overlaps) && item.entry.vm_flags.contains(b"lo")
+    });
+    let Some(locked) = locked else { return 0 };
+    let on_fault = locked.entry.vm_flags.contains(b"lf");
+    let flags = libc::MCL_FUTURE | if on_fault { libc::MCL_ONFAULT } else { 0 };
+    flags.cast_unsigned()
+}
+
 /// What is left of a range without those of `skip`.
 fn without(range: Range<u64>, skip: &[Range<u64>]) -> Vec<Range<u64>> {
     let mut parts = vec![range];
@@ -485,7 +501,7 @@ mod tests {
             | mapping_flags::LOCKED
             | mapping_flags::LOCK_ONFAULT;
         assert_eq!((flags.bits, flags.may_write), (expected, true));
-        for code in [b"pf", b"uw", b"ss", b"sl", b"dp", b"sf", b"??", b"zz"] {
+        for code in [b"pf", b"uw", b"ss", b"sl", b"sf", b"??", b"zz"] {
             assert!(vm_flags(&[*code], false).is_err(), "{code:?}");
         }
         assert!(vm_flags(&[*b"pf", *b"io"], true).is_ok());

@@ -191,12 +191,14 @@ fn look(
     let mut spaces = vec![];
     let mut flags_unverified = false;
     for (index, subject) in subjects.iter().enumerate() {
-        processes.push(process::read(subject, &ids, &mut inodes, refusals)?);
+        let mut record = process::read(subject, &ids, &mut inodes, refusals)?;
         let found = mappings_of(subject, options, skip.is_some(), early)?;
         flags_unverified |= found.iter().any(|found| !found.flags_known);
         let skip = skip
             .and_then(|skip| skip.get(index))
             .map_or(&[][..], Vec::as_slice);
+        record.memory.lock_future = mappings::lock_future(&found, skip);
+        processes.push(record);
         let space = mappings::record(subject, &found, skip, &mut inodes, refusals);
         spaces.push(space);
     }

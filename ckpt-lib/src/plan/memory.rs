@@ -7,6 +7,8 @@ use crate::snapshot::{Mapping, MappingKind, SnapshotV1, VdsoRecord, mapping_flag
 use loader::ops::{Expect, Fill, MmMap, UnmapAll, Vdso, VdsoPiece, VdsoSymbol};
 use std::ops::Range;
 
+/// `MAP_DROPPABLE` (linux/mman.h, 6.11 and later): a type of mapping, like `MAP_PRIVATE`.
+const MAP_DROPPABLE: u32 = 8;
 const READ_WRITE: u32 = (libc::PROT_READ | libc::PROT_WRITE) as u32;
 /// Flag bit of `MAP_HUGETLB`'s page size (mmap(2)).
 const HUGE_SHIFT: u32 = 26;
@@ -209,7 +211,12 @@ fn emit_map(
     let (fd, offset) = match mapping.kind {
         MappingKind::Vvar | MappingKind::VvarVclock | MappingKind::Vdso => return Ok(()),
         MappingKind::Anonymous { huge_shift } => {
-            flags |= (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS) as u32;
+            let kind = if mapping.has(mapping_flags::DROPPABLE) {
+                MAP_DROPPABLE
+            } else {
+                libc::MAP_PRIVATE as u32
+            };
+            flags |= kind | libc::MAP_ANONYMOUS as u32;
             if huge_shift != 0 {
                 flags |= libc::MAP_HUGETLB as u32 | (huge_shift << HUGE_SHIFT);
             }

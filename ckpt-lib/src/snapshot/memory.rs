@@ -176,6 +176,7 @@ pub mod mapping_flags {
     pub const SEQUENTIAL: u32 = 1 << 10; // sr
     pub const RANDOM: u32 = 1 << 11; // rr
     pub const ACCOUNT: u32 = 1 << 12; // ac
+    pub const DROPPABLE: u32 = 1 << 13; // dp: MAP_DROPPABLE; its contents are never carried
 }
 
 /// Entry points of a vDSO.

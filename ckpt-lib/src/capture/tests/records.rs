@@ -492,3 +492,171 @@ fn addresses_of_the_workshop_are_left_out() {
     );
     let _ = look_and_refuse(&guest, &options, &mut refusals);
 }
+
+#[test]
+fn memory_locked_for_the_future_is_known_by_our_own_mappings() {
+    let guest = Guest::start(
+        "a = call(libc.mmap(None, 4096, 3, 34, -1, 0)); call(libc.mlockall(2))\n\
+         b = call(libc.mmap(None, 4096, 3, 34, -1, 0)); say(a); say(b)\n",
+    );
+    let options = CaptureOptions::default();
+    let mut early = refuse_early(&[guest.host_pid()], &options).expect("not refused");
+    let mut refusals = Refusals::default();
+    let ours = guest.number(1).cast_unsigned();
+    let skip = [vec![ours..ours + 4096]];
+    let seen = look(
+        &[guest.host_pid()],
+        &options,
+        Some(&skip),
+        &mut early,
+        &mut refusals,
+    );
+    let seen = seen.expect("looks");
+    assert_eq!(
+        seen.processes[0].memory.lock_future,
+        libc::MCL_FUTURE as u32
+    );
+    assert!(!mapping(&seen, guest.number(0)).has(mapping_flags::LOCKED));
+}
+
+#[test]
+fn droppable_memory_is_carried_without_contents() {
+    let body = "a = libc.mmap(None, 8192, 3, 0x28, -1, 0)\nif a == 2**64 - 1: say('skip: no MAP_DROPPABLE')\nsay(a)\n";
+    let Some(guest) = Guest::try_start(body) else {
+        return;
+    };
+    let seen = look_at(&guest);
+    let found = mapping(&seen, guest.number(0));
+    assert!(found.has(mapping_flags::DROPPABLE));
+    let start = found.start;
+    assert!(
+        !seen.spaces[0]
+            .1
+            .iter()
+            .any(|range| range.addresses.contains(&start))
+    );
+}
+
+#[test]
+fn a_terminal_leads_outside_with_its_settings() {
+    let window = nix::pty::Winsize {
+        ws_row: 33,
+        ws_col: 99,
+        ws_xpixel: 0,
+        ws_ypixel: 0,
+    };
+    let pty = nix::pty::openpty(Some(&window), None).expect("a terminal");
+    let slave = pty.slave;
+    let body = "import termios\nos.setsid(); fcntl.ioctl(0, termios.TIOCSCTTY, 0)\n\
+        os.dup2(os.open(os.ttyname(0), os.O_RDWR), 77)\nos.closerange(3, 70)\n";
+    let guest = Guest::start_with(body, |command| {
+        command.stdin(slave);
+    });
+    let guest = guest.expect("starts");
+    let seen = look_at(&guest);
+    let external = |fd| match &at(&seen, fd).kind {
+        DescriptionKind::External(external) => external.clone(),
+        other => panic!("{other:?}"),
+    };
+    let terminal = external(0).terminal.expect("a terminal");
+    assert_eq!(terminal.window, [33, 99, 0, 0]);
+    assert_eq!(terminal.termios2.len(), 44);
+    assert!(terminal.controlling && terminal.foreground);
+    assert_eq!(
+        external(77).inherit,
+        0,
+        "another opening of the same terminal"
+    );
+    assert_eq!(seen.processes[0].sid, seen.processes[0].pid);
+}
+
+#[test]
+fn two_processes_share_what_they_share() {
+    let guest = Guest::start(
+        "r, w = os.pipe(); f = open('/etc/passwd'); pid = os.fork()\n\
+         if pid == 0:\n    libc.prctl(1, 9); os.close(w); g = open('/etc/passwd'); os.read(r, 1)\n\
+         os.close(r); say(pid); say(w); say(f.fileno()); time.sleep(0.3)\n",
+    );
+    let child = i32::try_from(guest.number(0)).expect("a pid");
+    let pids = [guest.host_pid(), HostPid(child)];
+    let options = CaptureOptions::default();
+    let mut early = EarlyView::default();
+    let mut refusals = Refusals::default();
+    let skip = [vec![], vec![]];
+    let seen = look(&pids, &options, Some(&skip), &mut early, &mut refusals).expect("looks");
+    assert!(refusals.is_empty(), "{:?}", refusals.texts());
+    assert_eq!(seen.processes[1].ppid, seen.processes[0].pid);
+    let shared = guest.number(2);
+    let of = |process: usize, fd: i64| {
+        let table = seen.descriptors.tables[process].iter();
+        table
+            .into_iter()
+            .find(|entry| i64::from(entry.fd) == fd)
+            .map(|entry| entry.description)
+    };
+    assert_eq!(of(0, shared), of(1, shared));
+    assert_eq!(seen.descriptors.pipes.len(), 1);
+    let passwd = seen
+        .inodes
+        .drafts
+        .iter()
+        .filter(|draft| draft.record.path.0 == b"/etc/passwd");
+    assert_eq!(passwd.count(), 1);
+    let openings = seen.descriptors.descriptions.iter().filter(|description| {
+        matches!(description.kind, DescriptionKind::Inode(id) if seen.inodes.get(id).record.path.0 == b"/etc/passwd")
+    });
+    assert_eq!(openings.count(), 2);
+}
+
+#[test]
+fn ids_are_those_of_the_jobs_own_namespaces() {
+    // unshare: NEWUSER; then NEWPID | NEWNS | NEWTIME; pid 1 there forks the job.
+    let body = "uid, gid = os.getuid(), os.getgid()\n\
+        if libc.unshare(0x10000000): say('skip: no user namespaces')\n\
+        open('/proc/self/setgroups', 'w').write('deny')\n\
+        open('/proc/self/uid_map', 'w').write('7 %d 1' % uid); open('/proc/self/gid_map', 'w').write('8 %d 1' % gid)\n\
+        if libc.unshare(0x20020000 | 0x80): say('skip: no pid namespaces')\n\
+        open('/proc/self/timens_offsets', 'w').write('monotonic 1000 0\\nboottime 2000 0')\n\
+        r, w = os.pipe()\n\
+        if os.fork() == 0:\n    libc.prctl(1, 9)\n    if os.fork() == 0:\n        libc.prctl(1, 9); os.setsid()\n        \
+        q = libc.syscall(434, 2, 0)\n        os.write(w, os.readlink('/proc/self').encode()); os.close(r); os.close(w); sys.stdin.close(); time.sleep(60)\n    time.sleep(60)\n\
+        say(os.read(r, 20).decode())\ntime.sleep(0.3)\n";
+    let Some(guest) = Guest::try_start(body) else {
+        return;
+    };
+    let job = HostPid(i32::try_from(guest.number(0)).expect("a pid"));
+    let options = CaptureOptions {
+        own_pid_namespace: true,
+        ..CaptureOptions::default()
+    };
+    let mut refusals = Refusals::default();
+    let skip = [vec![]];
+    let mut early = EarlyView::default();
+    let seen = look(&[job], &options, Some(&skip), &mut early, &mut refusals).expect("looks");
+    assert!(refusals.is_empty(), "{:?}", refusals.texts());
+    let process = &seen.processes[0];
+    assert_eq!((process.pid, process.ppid), (2, 0));
+    assert_eq!((process.sid, process.pgid), (2, 2));
+    let identity = seen.ids.identity(&seen.subjects[0], true);
+    assert_eq!((identity.uid, identity.gid), (7, 8));
+    let pidfd = seen
+        .descriptors
+        .descriptions
+        .iter()
+        .find_map(|description| match description.kind {
+            DescriptionKind::PidFd { pid } => Some(pid),
+            _ => None,
+        });
+    assert_eq!(pidfd, Some(2));
+    let own = nix::time::clock_gettime(nix::time::ClockId::CLOCK_MONOTONIC).expect("clock");
+    let theirs = clocks(&seen.subjects[0]).expect("clocks").monotonic_ns / 1_000_000_000;
+    let ahead = theirs.cast_signed() - own.tv_sec();
+    assert!((999..=1001).contains(&ahead), "{ahead} s ahead");
+    // Not arranged by wayfarer: refused.
+    let error = refuse_early(&[job], &CaptureOptions::default()).expect_err("other namespaces");
+    assert!(
+        error
+            .to_string()
+            .contains("pid namespace: it is not the one wayfarer runs in")
+    );
+}
