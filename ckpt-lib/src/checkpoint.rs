@@ -16,6 +16,7 @@
 //! An error means: the job runs on as if nothing had been asked, and nothing stands under the
 //! final name. The partial file is removed. If wayfarer is killed, the job runs on too.
 
+use crate::baseline;
 use crate::capture::{
     self, CaptureError, CaptureOptions, Captured, EarlyView, InodeBytes, InodeSource, MemoryPiece,
     MemoryRange, Refusal,
@@ -149,6 +150,8 @@ pub fn checkpoint(
     progress: &mut dyn Progress,
 ) -> Result<CheckpointReport, CheckpointError> {
     let began = Instant::now();
+    let environ = std::fs::read(format!("/proc/{}/environ", request.target.0));
+    let baseline = baseline::asked_for(&environ.unwrap_or_default());
     let pids = vec![request.target];
     let with_picture = request.then == Then::GoOn && pids.iter().all(|pid| picture_fits(*pid));
     let mut options = request.capture.clone();
@@ -208,7 +211,9 @@ pub fn checkpoint(
     captured.finish_hashes()?;
     let Captured { mut snapshot, .. } = captured;
     snapshot.taken.generation = request.generation + 1;
-    snapshot.platform = Platform::needed_by(&snapshot).to_string();
+    let mut platform = Platform::needed_by(&snapshot);
+    platform.requested = baseline;
+    snapshot.platform = platform.to_string();
     progress.begin("bringing the image to the disk", None);
     let image = commit(writer, &snapshot)?;
     if let Some(quiesced) = held {

@@ -13,6 +13,7 @@
 //! It knows nothing of daemons, sockets or policy.
 #![deny(unsafe_code)]
 
+pub mod baseline;
 pub mod capture;
 mod checkpoint;
 pub mod export;

@@ -73,6 +73,9 @@ pub struct Platform {
     pub max_id: u64,
     /// Kernel features and rights, by name.
     pub kernel: BTreeSet<String>,
+    /// The lesser processor that the job was asked to be content with (`run --baseline`); nothing was
+    /// enforced, so the features are those of the whole processor.
+    pub requested: Option<Level>,
 }
 
 /// Hard resource limits.

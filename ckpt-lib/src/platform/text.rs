@@ -97,7 +97,11 @@ impl fmt::Display for Platform {
         if self.max_id != 0 {
             write!(f, " maxid={}", self.max_id)?;
         }
-        list(f, "kernel=", self.kernel.iter().cloned())
+        list(f, "kernel=", self.kernel.iter().cloned())?;
+        if let Some(level) = self.requested {
+            write!(f, " baseline={},requested", level.name())?;
+        }
+        Ok(())
     }
 }
 
@@ -246,6 +250,12 @@ impl Platform {
                 }
             }
             "maxid" => self.max_id = number(word, value)?,
+            "baseline" => {
+                let level = value.strip_suffix(",requested");
+                let level = level.and_then(Level::from_name);
+                self.requested =
+                    Some(level.ok_or_else(|| wrong(word, "a level and \",requested\""))?);
+            }
             "kernel" => {
                 for part in value.split(',') {
                     self.kernel.insert(name(word, part)?);
@@ -309,10 +319,11 @@ mod tests {
             btree_map(any::<u32>(), any::<u64>(), 0..3),
             any::<u64>(),
             btree_set(name, 0..4),
+            prop_oneof![Just(None), Just(Some(Level::V2)), Just(Some(Level::V3))],
         );
         (processor, grants).prop_map(|(processor, grants)| {
             let (level, mut features, xsave, layout, page, va, sigframe) = processor;
-            let (cpus, unlimited, listed, huge, max_id, kernel) = grants;
+            let (cpus, unlimited, listed, huge, max_id, kernel, requested) = grants;
             let of_level = level.map(Level::features).unwrap_or_default();
             features.extend(of_level.into_iter().map(str::to_owned));
             Platform {
@@ -327,6 +338,7 @@ mod tests {
                 huge,
                 max_id,
                 kernel,
+                requested,
             }
         })
     }
