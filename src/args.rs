@@ -96,6 +96,11 @@ pub(crate) struct Run {
     #[arg(long, value_enum, default_value_t = Pids::Auto, value_name = "WHOSE")]
     pub(crate) pids: Pids,
 
+    /// Ask the job to be content with a lesser processor: x86-64-v2, x86-64-v3 or x86-64-v4
+    /// (glibc and the libraries that have a switch for it; nothing is enforced)
+    #[arg(long, value_name = "LEVEL", value_parser = parse_level)]
+    pub(crate) baseline: Option<ckpt_lib::platform::Level>,
+
     /// Say nothing about what the job will miss
     #[arg(long, short)]
     pub(crate) quiet: bool,
@@ -343,6 +348,12 @@ pub(crate) fn is_job_name(name: &str) -> bool {
         && name.chars().all(plain)
         && !".-".contains(first)
         && !name.chars().all(|c| c.is_ascii_digit())
+}
+
+/// A microarchitecture level of the x86-64 psABI.
+fn parse_level(text: &str) -> Result<ckpt_lib::platform::Level, String> {
+    ckpt_lib::platform::Level::from_name(text)
+        .ok_or_else(|| "expected x86-64-v2, x86-64-v3 or x86-64-v4".to_owned())
 }
 
 fn parse_name(text: &str) -> Result<String, String> {

@@ -5,6 +5,7 @@ use crate::jobs::{JobStore, NewJob};
 use crate::launch::{self, Launch, Options};
 use crate::lookup::{self, Program};
 use crate::report::{Failure, Outcome, tell};
+use ckpt_lib::baseline;
 use ckpt_lib::image::{ImageParts, ImageWriter};
 use ckpt_lib::loader_code;
 use ckpt_lib::plan::{Arg, OpsBuilder, StreamIndex, find_hole};
@@ -38,13 +39,14 @@ pub(crate) fn run(store: &JobStore, arguments: &Run) -> Outcome {
             restarted_from: None,
         })
         .map_err(super::registration_advice)?;
-    let failure = start(&job.record.name, &program, arguments.pids);
+    let environment = environment(arguments);
+    let failure = start(&job.record.name, &program, &environment, arguments.pids);
     job.withdraw();
     Err(failure)
 }
 
-fn start(name: &str, program: &Program, pids: Pids) -> Failure {
-    let image = match small_image(program) {
+fn start(name: &str, program: &Program, environment: &[CString], pids: Pids) -> Failure {
+    let image = match small_image(program, environment) {
         Ok(image) => image,
         Err(failure) => return failure,
     };
@@ -63,9 +65,35 @@ fn start(name: &str, program: &Program, pids: Pids) -> Failure {
     })
 }
 
+/// Our own environment, and what `--baseline` adds to it.
+fn environment(arguments: &Run) -> Vec<CString> {
+    let mut environment = launch::environment();
+    let Some(level) = arguments.baseline else {
+        return environment;
+    };
+    let request = baseline::environment(level, |name| std::env::var_os(name));
+    if !arguments.quiet {
+        let level = level.name();
+        tell(&format!(
+            "--baseline {level} is a request: glibc and some libraries heed it, nothing enforces it; \
+             images keep the full requirement"
+        ));
+        for name in &request.left_alone {
+            let name = name.to_string_lossy();
+            tell(&format!("{name} is set already and stays as it is"));
+        }
+    }
+    for (name, value) in request.set {
+        let prefix = [name.as_bytes(), b"="].concat();
+        environment.retain(|entry| !entry.to_bytes().starts_with(&prefix));
+        environment.extend(CString::new([&prefix, value.as_bytes()].concat()));
+    }
+    environment
+}
+
 /// An image in memory that holds nothing but the command.
-fn small_image(program: &Program) -> Outcome<File> {
-    let ops = operations(program, &launch::environment(), free_fd());
+fn small_image(program: &Program, environment: &[CString]) -> Outcome<File> {
+    let ops = operations(program, environment, free_fd());
     let extents_len = loader::layout::EXTENTS_HEADER_BYTES as u64;
     let span = loader_code::span()?;
     let needed = hole_needed(span, ops.len() as u64, extents_len, STREAMS, 0);
