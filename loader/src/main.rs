@@ -15,7 +15,7 @@
 //! leaves nothing behind.
 //!
 //! # What it does not do
-//! It allocates nothing, uses no libc, and does not know how its list was made.
+//! It allocates nothing (but for `zstd`), uses no libc, and does not know how its list was made.
 #![no_std]
 #![no_main]
 // Nothing is allocated: a failure carries its line of text by value.

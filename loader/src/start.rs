@@ -13,6 +13,7 @@ use crate::options::{HELP, Options};
 use crate::report::{self, Outcome, failure};
 use crate::supervise;
 use crate::sys;
+use crate::zstd;
 use core::ffi::{CStr, c_char};
 use loader::hole::{HoleInput, HoleLayout, Part};
 use loader::layout::{ExtentTables, PAGE, SectionKind};
@@ -234,6 +235,7 @@ fn check(
         });
         &mut *context
     };
+    zstd::stacks_begin_at(context.address(context.layout.fill_stacks));
     open_own(context)?;
     fill::open_folder(context);
     if context.options.verify {

@@ -453,11 +453,21 @@ fn the_monotonic_clock_goes_on_from_the_checkpoint() {
 
 #[test]
 fn much_memory_is_filled_exactly() {
-    // Sum of a 64 MiB area, computed by the process itself.
+    let ended = execute(&summing(64 << 20), &[]);
+    assert_eq!(
+        ended.code(),
+        Some(5),
+        "{:?} {}",
+        ended.signal(),
+        ended.stderr
+    );
+}
+
+/// A process that adds up an area of this length and compares.
+fn summing(len: u64) -> TestImage {
     let at = 0x2000_0000u64;
-    let len = 64u64 << 20;
     let bytes: Vec<u8> = (0..len / 8)
-        .flat_map(|n| (n.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1).to_le_bytes())
+        .flat_map(|n| (n.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 24 | 1).to_le_bytes())
         .collect();
     let sum = bytes
         .chunks_exact(8)
@@ -467,9 +477,8 @@ fn much_memory_is_filled_exactly() {
         .bytes(&[0x31, 0xc0]) // xor eax, eax
         .mov(6, at as u32) // esi
         .mov(1, (len / 8) as u32) // ecx
-        .bytes(&[
-            0x48, 0x03, 0x06, 0x48, 0x83, 0xc6, 8, 0x48, 0xff, 0xc9, 0x75, 0xf4,
-        ])
+        .bytes(&[0x48, 0x03, 0x06, 0x48, 0x83, 0xc6, 8])
+        .bytes(&[0x48, 0xff, 0xc9, 0x75, 0xf4])
         .bytes(&[0x48, 0x39, 0xd8]) // cmp rax, rbx
         .or_exit(3)
         .exit(5);
@@ -478,8 +487,31 @@ fn much_memory_is_filled_exactly() {
     let mut tiny = tiny_with(at, len, page, bytes);
     let stream = tiny.ops.stream(StreamKind::Thread, PID, tiny.process);
     tiny.registers(stream, CODE, STACK + 8192, |registers| registers.rbx = sum);
-    let ended = execute(&tiny.image(), &[]);
-    assert_eq!(ended.code(), Some(5), "{}", ended.stderr);
+    tiny.image()
+}
+
+#[test]
+fn compressed_memory_is_filled_exactly() {
+    crate::images::COMPRESSION.set(Some(3));
+    let image = summing(16 << 20);
+    crate::images::COMPRESSION.set(None);
+    let len = std::fs::metadata(&image.path).expect("metadata").len();
+    assert!(len < 12 << 20, "{len}");
+    let ended = execute(&image, &[]);
+    assert_eq!(
+        ended.code(),
+        Some(5),
+        "{:?} {}",
+        ended.signal(),
+        ended.stderr
+    );
+    let ended = execute(&image, &["--verify"]);
+    assert_eq!(
+        (ended.code(), ended.stdout.as_str()),
+        (Some(0), "ok\n"),
+        "{}",
+        ended.stderr
+    );
 }
 
 /// A tiny process with one large area.
