@@ -280,12 +280,15 @@ impl Keeper {
             }
             if status == 0xffff {
                 self.stopped = false;
+                if self.superior == Superior::Control {
+                    send(self.control, Message::Continued);
+                }
             } else if status & 0xff == 0x7f {
                 self.stopped = true;
                 let signal = status >> 8 & 0xff;
                 match self.superior {
                     Superior::Control => send(self.control, Message::Stopped(signal)),
-                    Superior::Nobody => supervise::stop_too(signal),
+                    Superior::Nobody => supervise::stop_too(signal, None),
                 }
             } else {
                 return Some(status);

@@ -15,6 +15,8 @@ pub enum Message {
     Failed(u32),
     /// P1 → P0: the job's root was stopped by this signal.
     Stopped(u32),
+    /// P1 → P0: it was continued.
+    Continued,
     /// P1 → P0: wait status of the job's root.
     Ended(u32),
     /// P0 → P1: pass this signal on, unless the terminal has already done so.
@@ -44,6 +46,7 @@ impl Message {
                 from_kernel,
             } => [7, signal, u32::from(from_kernel)],
             Message::Parked(stream) => [8, stream, 0],
+            Message::Continued => [9, 0, 0],
         }
     }
 
@@ -58,6 +61,7 @@ impl Message {
             [4, exit, _] => Message::Failed(exit),
             [5, signal, _] => Message::Stopped(signal),
             [6, status, _] => Message::Ended(status),
+            [9, ..] => Message::Continued,
             [7, signal, from_kernel] => Message::Signal {
                 signal,
                 from_kernel: from_kernel != 0,

@@ -81,7 +81,8 @@ fn watch(context: &mut Context, init: i32) -> Outcome<u32> {
         });
         let _ = sys::poll(&mut fds, None);
         while let Some(info) = sys::next_signal(signals) {
-            if info.signal == SIGCHLD || info.pid as i32 == sys::pid() {
+            let by_message = info.signal == SIGCONT && (1..=6).contains(&info.code); // POLL_IN ...
+            if info.signal == SIGCHLD || info.pid as i32 == sys::pid() || by_message {
                 continue;
             }
             // Only P1 knows whether the job runs already, and so what the signal means.
@@ -96,7 +97,7 @@ fn watch(context: &mut Context, init: i32) -> Outcome<u32> {
                 running = true;
                 let_go(context);
             }
-            Some(Message::Stopped(signal)) => stop_too(signal),
+            Some(Message::Stopped(signal)) => stop_too(signal, Some(control)),
             Some(Message::Ended(status)) => {
                 let _ = sys::wait(init, WALL);
                 return Ok(status);
@@ -184,8 +185,9 @@ pub fn let_go(context: &mut Context) {
     }
 }
 
-/// The job has been stopped by `signal`; so are we, until somebody continues us.
-pub fn stop_too(signal: u32) {
+/// The job has been stopped by `signal`; so are we, until somebody continues us, or until P1 has
+/// something to say (that the job was continued, or has ended): its message brings SIGCONT along.
+pub fn stop_too(signal: u32, control: Option<i32>) {
     let bit = |signal: u32| 1u64 << (signal - 1);
     let signal = if matches!(signal, SIGTSTP | SIGTTIN | SIGTTOU) {
         signal
@@ -193,9 +195,29 @@ pub fn stop_too(signal: u32) {
         SIGSTOP
     };
     let action = sys::default_action(signal);
-    let _ = sys::kill(sys::pid(), signal);
-    sys::set_mask(ALL_SIGNALS & !bit(signal));
-    sys::set_mask(ALL_SIGNALS);
+    let mut said_more = false;
+    if let Some(control) = control {
+        let _ = sys::fcntl(control, F_SETOWN, sys::pid() as u64);
+        let _ = sys::fcntl(control, F_SETSIG, u64::from(SIGCONT));
+        let flags = sys::fcntl(control, F_GETFL, 0).unwrap_or(O_RDWR);
+        let _ = sys::fcntl(control, F_SETFL, flags | O_ASYNC);
+        let mut fds = [PollFd {
+            fd: control,
+            events: POLLIN,
+            revents: 0,
+        }];
+        let _ = sys::poll(&mut fds, Some(Timespec::default()));
+        said_more = fds[0].revents != 0;
+    }
+    if !said_more {
+        let _ = sys::kill(sys::pid(), signal);
+        sys::set_mask(ALL_SIGNALS & !bit(signal));
+        sys::set_mask(ALL_SIGNALS);
+    }
+    if let Some(control) = control {
+        let flags = sys::fcntl(control, F_GETFL, 0).unwrap_or(O_RDWR);
+        let _ = sys::fcntl(control, F_SETFL, flags & !O_ASYNC);
+    }
     sys::set_action(signal, &action);
 }
 

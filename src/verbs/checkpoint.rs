@@ -8,7 +8,7 @@ use crate::progress;
 use crate::report::{Exit, Explain, Failure, Outcome};
 use crate::target::{self, Purpose, Target};
 use crate::verbs::image_failure;
-use ckpt_lib::capture::{CaptureError, CaptureOptions};
+use ckpt_lib::capture::{CaptureError, CaptureOptions, Refusal};
 use ckpt_lib::tracee::HostPid;
 use ckpt_lib::{CheckpointError, CheckpointReport, CheckpointRequest, Then};
 use serde::Serialize;
@@ -129,17 +129,44 @@ fn note(job: &mut Job, made: &CheckpointReport) -> Outcome<()> {
 fn explain(error: CheckpointError, arguments: &Checkpoint) -> Failure {
     match error {
         CheckpointError::Image(error) => image_failure(error),
-        CheckpointError::Capture(CaptureError::Refused(refusals)) => {
-            let socket = |reason: &str| reason.contains("socket") || reason.contains("connect");
-            let sockets = refusals.iter().any(|refusal| socket(&refusal.reason));
-            let failure = Failure::from(CaptureError::Refused(refusals));
-            if sockets && arguments.wait_for_sockets.is_none() {
-                return failure.advise("--wait-for-sockets 10s, if the connections are brief");
-            }
-            failure
-        }
+        CheckpointError::Capture(CaptureError::Refused(refusals)) => advise(refusals, arguments),
         other => other.into(),
     }
+}
+
+/// What can be done about things that cannot be carried.
+fn advise(refusals: Vec<Refusal>, arguments: &Checkpoint) -> Failure {
+    let outside = |refusal: &&Refusal| refusal.reason.contains("leads out of");
+    let number = |refusal: &Refusal| {
+        refusal
+            .object
+            .strip_prefix("descriptor ")?
+            .parse::<u32>()
+            .ok()
+    };
+    let leading: Vec<&Refusal> = refusals.iter().filter(outside).collect();
+    let sockets = leading
+        .iter()
+        .any(|refusal| refusal.reason.contains("connected"));
+    let others = leading
+        .iter()
+        .filter(|refusal| !refusal.reason.contains("connected"));
+    let numbers: Vec<u32> = others.filter_map(|refusal| number(refusal)).collect();
+    let mut failure = Failure::from(CaptureError::Refused(refusals));
+    if sockets && arguments.wait_for_sockets.is_none() {
+        failure = failure.advise("--wait-for-sockets 10s, if the connections are brief");
+    }
+    if !numbers.is_empty() {
+        let words: Vec<_> = numbers
+            .iter()
+            .map(|fd| format!("--inherit-fd {fd}"))
+            .collect();
+        let words = words.join(" ");
+        failure = failure.advise(format!(
+            "{words}, if the restart is to be given others instead"
+        ));
+    }
+    failure
 }
 
 fn report(pid: i32, job: Option<&Job>, made: CheckpointReport, then: args::Then) -> Report {

@@ -248,7 +248,11 @@ fn an_ordinary_user_runs_jobs_too() {
     let dir = station.state.path();
     std::fs::set_permissions(dir, std::fs::Permissions::from_mode(0o777)).expect("chmod");
     let copy = dir.join("wayfarer"); // what was built may lie where others cannot read
-    std::fs::copy(env!("CARGO_BIN_EXE_wayfarer"), &copy).expect("copy");
+    // By a process of its own: a file that any child of this one holds open for writing, were it for a
+    // moment, cannot be executed.
+    let mut cp = Command::new("cp");
+    cp.arg(env!("CARGO_BIN_EXE_wayfarer")).arg(&copy);
+    assert_eq!(finish(Running::start(cp)).status.code(), Some(0));
     let as_user = |words: &[&str]| {
         let mut command = Command::new("setpriv");
         command.args(["--reuid", "54321", "--regid", "54321", "--clear-groups"]);
