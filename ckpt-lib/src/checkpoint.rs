@@ -36,10 +36,10 @@ use crate::snapshot::{InodeId, MappingKind, SnapshotV1};
 use crate::tracee::{HostPid, Memory, Quiesced, StopError};
 use loader::layout::Space;
 use loader::ops::OpsList;
+use std::cell::RefCell;
 use std::io;
 use std::ops::Range;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 /// How long stopping all threads of a job may take.
@@ -465,15 +465,12 @@ fn store(
         return Ok(());
     }
     progress.begin(step, Some(total));
-    let done = AtomicU64::new(0);
-    let tell = |bytes| {
-        done.fetch_add(bytes, Ordering::Relaxed);
-    };
+    let progress = RefCell::new(progress);
+    let tell = |bytes| progress.borrow_mut().advance(bytes);
     match zeros {
         Zeros::Dropped => writer.store(space, ranges, source, &tell)?,
         Zeros::Kept => writer.store_with_zeros(space, ranges, source, &tell)?,
     }
-    progress.advance(done.load(Ordering::Relaxed));
     Ok(())
 }
 

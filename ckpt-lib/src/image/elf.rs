@@ -1,127 +1,177 @@
-//! The ELF dress of an image: the kernel starts the loader, `readelf -S` shows the sections.
+//! The ELF clothes of an image: what the kernel and `readelf` see of it.
+//!
+//! ```text
+//! 0     ELF header, program headers     PT_LOAD text, PT_LOAD data, PT_GNU_STACK
+//! tail  section names, section headers  .wf.header, .wf.loader ... .wf.shstrtab
+//! ```
+//! # What callers may rely on
+//! Pure functions of the numbers given. The kernel maps the loader and nothing else.
 
 use crate::loader_code::LinkedLoader;
-use loader::layout::{PAGE, Section, SectionKind};
+use loader::layout::{PAGE, SECTION_COUNT, Section, SectionKind};
 
-const EHDR: u16 = 64;
-const PHDR: u16 = 56;
-const SHDR: u16 = 64;
-const EM_X86_64: u16 = 62;
+const EHDR_LEN: u16 = 64;
+const PHDR_LEN: u16 = 56;
+const SHDR_LEN: u16 = 64;
 const ET_EXEC: u16 = 2;
+const EM_X86_64: u16 = 62;
 const PT_LOAD: u32 = 1;
 const PT_GNU_STACK: u32 = 0x6474_e551;
-const READ: u32 = 4;
-const WRITE: u32 = 2;
-const EXECUTE: u32 = 1;
 const SHT_PROGBITS: u32 = 1;
 const SHT_STRTAB: u32 = 3;
+const SHF_WRITE: u64 = 1;
+const SHF_ALLOC: u64 = 2;
+const SHF_EXECINSTR: u64 = 4;
+/// Name of the section of names itself.
+const NAMES: &str = ".wf.shstrtab";
+/// Name of the loader's second segment; the first has the section's own name.
+const LOADER_DATA: &str = ".wf.loader.data";
 
-/// The sections that get an ELF section header.
-const SHOWN: [SectionKind; 7] = [
-    SectionKind::Header,
-    SectionKind::Loader,
-    SectionKind::Pages,
-    SectionKind::Platform,
-    SectionKind::Ops,
-    SectionKind::Meta,
-    SectionKind::Extents,
-];
-
-struct Bytes(Vec<u8>);
-
-impl Bytes {
-    fn half(&mut self, value: u16) -> &mut Self {
-        self.0.extend(value.to_le_bytes());
-        self
-    }
-    fn word(&mut self, value: u32) -> &mut Self {
-        self.0.extend(value.to_le_bytes());
-        self
-    }
-    fn long(&mut self, value: u64) -> &mut Self {
-        self.0.extend(value.to_le_bytes());
-        self
-    }
+/// Numbers of the ELF header that depend on the tail.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct TailPlace {
+    /// File offset of the section headers.
+    pub(super) headers_at: u64,
+    /// Number of section headers.
+    pub(super) headers: u16,
 }
 
-/// The tail section: section names, then section headers. Its offset in the file must be known.
-pub(super) fn tail(sections: &[Section], tail_offset: u64) -> (Vec<u8>, u64) {
-    let mut names = vec![0];
-    let mut name_at = |name: &str| {
-        let at = names.len() as u32;
-        names.extend(name.as_bytes());
-        names.push(0);
-        at
-    };
-    let shown: Vec<(u32, Section)> = SHOWN
-        .iter()
-        .map(|kind| (name_at(kind.name()), sections[*kind as usize - 1]))
-        .collect();
-    let own_name = name_at(".shstrtab");
-    let names_len = names.len() as u64;
-    names.resize(names.len().next_multiple_of(8), 0);
-    let headers_at = tail_offset + names.len() as u64;
-    let mut out = Bytes(names);
-    out.0.extend([0; SHDR as usize]);
-    let mut header = |name: u32, kind: u32, offset: u64, len: u64| {
-        out.word(name)
-            .word(kind)
-            .long(0)
-            .long(0)
-            .long(offset)
-            .long(len);
-        out.word(0).word(0).long(1).long(0);
-    };
-    for (name, section) in shown {
-        header(name, SHT_PROGBITS, section.offset, section.used);
-    }
-    header(own_name, SHT_STRTAB, tail_offset, names_len);
-    (out.0, headers_at)
+fn put<const N: usize>(bytes: &mut Vec<u8>, raw: [u8; N]) {
+    bytes.extend_from_slice(&raw);
 }
 
-/// The first page: ELF header and program headers.
-pub(super) fn head(
+/// The first page of the file.
+pub(super) fn head(loader: &LinkedLoader, base: u64, loader_at: u64, tail: TailPlace) -> Vec<u8> {
+    let mut page = Vec::with_capacity(PAGE as usize);
+    // ELF64, little endian, version 1, System V
+    put(&mut page, *b"\x7fELF\x02\x01\x01\0\0\0\0\0\0\0\0\0");
+    put(&mut page, ET_EXEC.to_le_bytes());
+    put(&mut page, EM_X86_64.to_le_bytes());
+    put(&mut page, 1u32.to_le_bytes());
+    put(&mut page, loader.entry.to_le_bytes());
+    put(&mut page, u64::from(EHDR_LEN).to_le_bytes());
+    put(&mut page, tail.headers_at.to_le_bytes());
+    put(&mut page, 0u32.to_le_bytes());
+    for half in [
+        EHDR_LEN,
+        PHDR_LEN,
+        3,
+        SHDR_LEN,
+        tail.headers,
+        tail.headers - 1,
+    ] {
+        put(&mut page, half.to_le_bytes());
+    }
+    let text_len = loader.text.len() as u64;
+    let data_at = loader_at + text_len;
+    let data_base = base + loader.data_offset;
+    let (read, write, execute) = (4, 2, 1);
+    let segments = [
+        (PT_LOAD, read | execute, loader_at, base, text_len, text_len),
+        (
+            PT_LOAD,
+            read | write,
+            data_at,
+            data_base,
+            loader.data.len() as u64,
+            loader.data_mem_len,
+        ),
+        (PT_GNU_STACK, read | write, 0, 0, 0, 0),
+    ];
+    for (kind, flags, offset, address, file_len, memory_len) in segments {
+        put(&mut page, u32::to_le_bytes(kind));
+        put(&mut page, u32::to_le_bytes(flags));
+        let align = if kind == PT_LOAD { PAGE } else { 16 };
+        for word in [offset, address, address, file_len, memory_len, align] {
+            put(&mut page, word.to_le_bytes());
+        }
+    }
+    page.resize(PAGE as usize, 0);
+    page
+}
+
+struct Entry {
+    name: &'static str,
+    kind: u32,
+    flags: u64,
+    address: u64,
+    offset: u64,
+    len: u64,
+}
+
+/// The bytes of the tail section, which begins at `tail_at`, and where its headers lie.
+pub(super) fn tail(
     loader: &LinkedLoader,
     base: u64,
-    loader_offset: u64,
-    headers_at: u64,
-) -> Vec<u8> {
-    let mut out = Bytes(vec![
-        0x7f, b'E', b'L', b'F', 2, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0,
-    ]);
-    out.half(ET_EXEC).half(EM_X86_64).word(1).long(loader.entry);
-    out.long(u64::from(EHDR)).long(headers_at).word(0);
-    out.half(EHDR).half(PHDR).half(3);
-    let section_count = SHOWN.len() as u16 + 2;
-    out.half(SHDR).half(section_count).half(section_count - 1);
-    let mut segment = |kind: u32, flags: u32, offset: u64, address: u64, file: u64, memory: u64| {
-        out.word(kind)
-            .word(flags)
-            .long(offset)
-            .long(address)
-            .long(address);
-        out.long(file)
-            .long(memory)
-            .long(if kind == PT_LOAD { PAGE } else { 16 });
+    sections: &[Section; SECTION_COUNT],
+    tail_at: u64,
+) -> (Vec<u8>, TailPlace) {
+    let mut entries = vec![];
+    for section in sections {
+        let Some(kind) = SectionKind::from_number(section.kind) else {
+            continue;
+        };
+        match kind {
+            SectionKind::Elf | SectionKind::Tail => {}
+            SectionKind::Loader => {
+                let text_len = loader.text.len() as u64;
+                entries.push(Entry {
+                    name: kind.name(),
+                    kind: SHT_PROGBITS,
+                    flags: SHF_ALLOC | SHF_EXECINSTR,
+                    address: base,
+                    offset: section.offset,
+                    len: text_len,
+                });
+                entries.push(Entry {
+                    name: LOADER_DATA,
+                    kind: SHT_PROGBITS,
+                    flags: SHF_ALLOC | SHF_WRITE,
+                    address: base + loader.data_offset,
+                    offset: section.offset + text_len,
+                    len: loader.data.len() as u64,
+                });
+            }
+            _ => entries.push(Entry {
+                name: kind.name(),
+                kind: SHT_PROGBITS,
+                flags: 0,
+                address: 0,
+                offset: section.offset,
+                len: section.used,
+            }),
+        }
+    }
+    let mut names = vec![0];
+    let mut headers = vec![0; usize::from(SHDR_LEN)];
+    let names_len = 1 + entries.iter().map(|e| e.name.len() + 1).sum::<usize>() + NAMES.len() + 1;
+    entries.push(Entry {
+        name: NAMES,
+        kind: SHT_STRTAB,
+        flags: 0,
+        address: 0,
+        offset: tail_at,
+        len: names_len as u64,
+    });
+    for entry in &entries {
+        put(&mut headers, (names.len() as u32).to_le_bytes());
+        put(&mut headers, entry.kind.to_le_bytes());
+        for word in [entry.flags, entry.address, entry.offset, entry.len] {
+            put(&mut headers, word.to_le_bytes());
+        }
+        put(&mut headers, [0; 8]); // link, info
+        let align = if entry.kind == SHT_STRTAB { 1 } else { PAGE };
+        put(&mut headers, align.to_le_bytes());
+        put(&mut headers, [0; 8]); // entry size
+        names.extend_from_slice(entry.name.as_bytes());
+        names.push(0);
+    }
+    let mut bytes = names;
+    bytes.resize(bytes.len().next_multiple_of(8), 0);
+    let place = TailPlace {
+        headers_at: tail_at + bytes.len() as u64,
+        headers: entries.len() as u16 + 1,
     };
-    let text_len = loader.text.len() as u64;
-    segment(
-        PT_LOAD,
-        READ | EXECUTE,
-        loader_offset,
-        base,
-        text_len,
-        text_len,
-    );
-    segment(
-        PT_LOAD,
-        READ | WRITE,
-        loader_offset + text_len,
-        base + loader.data_offset,
-        loader.data.len() as u64,
-        loader.data_mem_len,
-    );
-    segment(PT_GNU_STACK, READ | WRITE, 0, 0, 0, 0);
-    out.0.resize(PAGE as usize, 0);
-    out.0
+    bytes.extend_from_slice(&headers);
+    (bytes, place)
 }

@@ -1,8 +1,9 @@
 //! What can be wrong with an image, or with writing one.
 
-use loader::layout::{Hash, LayoutError, SectionKind};
+use loader::layout::{FORMAT_VERSION, Hash, LayoutError, SectionKind, Space};
+use std::fmt;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Why an image could not be written, opened or believed.
 #[derive(Debug, thiserror::Error)]
@@ -43,14 +44,14 @@ pub enum ImageError {
         /// Owner or mode expected.
         expected: String,
     },
-    /// The header or a table does not make sense.
+    /// Bytes that make no sense although no checksum says so, or that are under none.
     #[error("image {image}: {section} is damaged: {what}")]
     Layout {
         /// The file.
         image: PathBuf,
         /// Which section.
         section: &'static str,
-        /// What is wrong.
+        /// What is wrong, and where in the section.
         what: String,
     },
     /// Longer or shorter than it says.
@@ -60,7 +61,7 @@ pub enum ImageError {
         image: PathBuf,
         /// Its length.
         found: u64,
-        /// The length its header gives.
+        /// The length its header gives, or the least that has a header.
         expected: u64,
     },
     /// A format this program does not read.
@@ -90,28 +91,49 @@ pub enum ImageError {
         "image {image}: .wf.pages chunk {chunk} is damaged (blake3 {found}, expected {expected})"
     )]
     DamagedChunk {
-        /// The file.
+        /// The file that was opened; the chunk may lie in a base.
         image: PathBuf,
-        /// Which chunk.
+        /// Index in its chunk table.
         chunk: u64,
         /// Checksum of its bytes.
         found: HexHash,
         /// Checksum in the table.
         expected: HexHash,
     },
-    /// An earlier image that this one needs is not there or not the same.
-    #[error("image {image}: base {base}: found {found}, expected {expected}")]
+    /// A section is longer than a reader is willing to believe.
+    #[error("image {image}: {section} is {found} bytes long, expected {limit} at most")]
+    TooLong {
+        /// The file.
+        image: PathBuf,
+        /// Which section.
+        section: &'static str,
+        /// Its length.
+        found: u64,
+        /// The limit.
+        limit: u64,
+    },
+    /// An earlier image that this one takes contents from cannot be used.
+    #[error("image {image}: its base {base} cannot be used")]
     Base {
         /// The file.
         image: PathBuf,
-        /// Name of the base.
+        /// The base.
         base: PathBuf,
-        /// What was found.
-        found: String,
-        /// What was expected.
-        expected: String,
+        /// Why not.
+        #[source]
+        source: Box<ImageError>,
     },
-    /// The snapshot record cannot be read.
+    /// Another image stands under the name of an earlier one.
+    #[error("image {image} has the id {found}, expected {expected}")]
+    Id {
+        /// The file.
+        image: PathBuf,
+        /// Its id.
+        found: HexHash,
+        /// The id of the image that should be there.
+        expected: HexHash,
+    },
+    /// The snapshot cannot be read, or makes no sense.
     #[error("image {image}: .wf.meta cannot be read: {what}")]
     Meta {
         /// The file.
@@ -120,15 +142,25 @@ pub enum ImageError {
         what: String,
     },
     /// What is to be stored could not be read.
-    #[error("contents at {at:#x} of {space} cannot be read")]
+    #[error("{len} bytes at {at:#x} of {space} cannot be read")]
     Source {
         /// Process or inode.
-        space: String,
+        space: SpaceName,
         /// Address or offset.
         at: u64,
+        /// How many.
+        len: u64,
         /// What the kernel said.
         #[source]
         source: io::Error,
+    },
+    /// What the writer was given does not make an image.
+    #[error("image {image} cannot be written: {what}")]
+    Unwritable {
+        /// The file.
+        image: PathBuf,
+        /// What is wrong.
+        what: String,
     },
 }
 
@@ -136,60 +168,91 @@ pub enum ImageError {
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct HexHash(pub Hash);
 
-impl std::fmt::Display for HexHash {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl fmt::Display for HexHash {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0[..8]
             .iter()
             .try_for_each(|byte| write!(f, "{byte:02x}"))
     }
 }
 
-impl std::fmt::Debug for HexHash {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl fmt::Debug for HexHash {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{self}")
+    }
+}
+
+/// A space, as people see it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct SpaceName(pub Space);
+
+impl fmt::Display for SpaceName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Space::Process(index) => write!(f, "the memory of process {index}"),
+            Space::Inode(index) => write!(f, "inode {index}"),
+        }
+    }
+}
+
+impl fmt::Debug for SpaceName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{self}")
     }
 }
 
 impl ImageError {
     /// From a layout error of this section.
-    pub(super) fn layout(
-        image: &std::path::Path,
-        section: SectionKind,
-        error: LayoutError,
-    ) -> Self {
-        let image = image.to_path_buf();
+    pub(super) fn layout(image: &Path, section: SectionKind, error: LayoutError) -> Self {
         let what = match error {
             LayoutError::Version { found } => {
                 return ImageError::Version {
-                    image,
+                    image: image.to_owned(),
                     found,
-                    expected: loader::layout::FORMAT_VERSION,
+                    expected: FORMAT_VERSION,
                 };
             }
             LayoutError::Short { found, expected } => {
                 format!("{found} bytes found, {expected} expected")
             }
             LayoutError::Magic => "the magic is not there; not an image".to_owned(),
-            LayoutError::HeaderHash => "the header's checksum does not match".to_owned(),
-            LayoutError::Sections { index } => format!("section {index} is not where it belongs"),
+            LayoutError::HeaderHash => "its own checksum does not match".to_owned(),
+            LayoutError::Sections { index } => {
+                let name = SectionKind::ALL.get(index as usize);
+                let name = name.map_or("the last section", |kind| kind.name());
+                format!("{name} is not where it belongs")
+            }
             LayoutError::Table => "a table does not fit".to_owned(),
         };
+        Self::wrong(image, section, what)
+    }
+
+    /// Bytes of this section that make no sense.
+    pub(super) fn wrong(image: &Path, section: SectionKind, what: impl Into<String>) -> Self {
         ImageError::Layout {
-            image,
+            image: image.to_owned(),
             section: section.name(),
-            what,
+            what: what.into(),
         }
     }
 
-    pub(super) fn io(
-        image: &std::path::Path,
-        what: &'static str,
-    ) -> impl FnOnce(io::Error) -> Self {
-        let image = image.to_path_buf();
+    pub(super) fn io(image: &Path, what: &'static str) -> impl FnOnce(io::Error) -> Self {
+        let image = image.to_owned();
         move |source| ImageError::Io {
             image,
             what,
             source,
         }
     }
+}
+
+/// An error and its causes in one line.
+pub(super) fn in_full(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        text = format!("{text}: {cause}");
+        source = cause.source();
+    }
+    text
 }

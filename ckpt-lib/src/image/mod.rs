@@ -2,29 +2,41 @@
 //!
 //! ```text
 //! ImageWriter  create -> store ... store -> commit     (drop without commit: nothing left)
-//! Image        open (header, sections, tables) -> verify (every byte) / read_space
+//!                `- refer: chunks of an earlier image
+//! Image        open (header, sections, tables, bases) -> verify (every byte) / read_space / flatten
 //! ```
+//! The bytes are described in `docs/IMAGE_FORMAT.md` and by [`loader::layout`].
+//!
 //! # What callers may rely on
 //! A file under its final name was whole and on disk when it got that name. An [`Image`] that opened has a
-//! sound header, sections that match their checksums, and tables that point inside the file.
-//! Contents are checked chunk by chunk as they are read.
+//! sound header, sections that match their checksums, and tables that point inside the files.
+//! Contents are checked chunk by chunk as they are read. Damaged bytes cause errors that name section
+//! and place; they never panic, hang, or cause allocations beyond [`limits`].
 //!
 //! # What it does not do
-//! It does not know what operations and snapshot mean.
+//! It does not know what operations mean ([`crate::plan`]), and it signs nothing: an image from a
+//! stranger is a program from a stranger.
 
+mod chain;
+mod contents;
+mod destination;
 mod elf;
 mod error;
+mod extents;
 mod flatten;
-mod pieces;
+mod meaning;
+mod meta;
 mod reader;
+mod store;
 mod verify;
 mod writer;
 
 #[cfg(test)]
 mod tests;
 
-pub use error::ImageError;
+pub use error::{HexHash, ImageError, SpaceName};
 pub use flatten::flatten;
+pub use meta::{MetaError, decode_snapshot};
 pub use reader::Image;
 pub use verify::VerifyReport;
 pub use writer::{Committed, ImageParts, ImageWriter, WriteOptions};
@@ -68,4 +80,20 @@ impl ByteSource for Vec<u8> {
         buf[count..].fill(0);
         Ok(())
     }
+}
+
+/// Bounds on what a reader takes into memory, checked before anything is allocated.
+pub mod limits {
+    /// The platform string.
+    pub const PLATFORM_LEN: u64 = 64 << 10;
+    /// The operation list.
+    pub const OPS_LEN: u64 = 1 << 30;
+    /// The snapshot.
+    pub const META_LEN: u64 = 1 << 30;
+    /// The tables of extents and chunks.
+    pub const EXTENTS_LEN: u64 = 1 << 30;
+    /// The loader; the ELF tail.
+    pub const FIXED_LEN: u64 = 16 << 20;
+    /// Images that one image may take contents from.
+    pub const BASES: u64 = 512;
 }

@@ -1,203 +1,112 @@
-//! Reading an image: nothing is believed before its checksum has been compared.
+//! Opening an image: nothing is believed before its checksum has been.
+//!
+//! ```text
+//! regular file? owner, mode -> header -> length -> limits -> checksums of sections -> tables
+//! ```
+//! # What callers may rely on
+//! An [`Image`] is whole but for the contents of its chunks, which are checked when they are
+//! read ([`Image::read_space`], [`Image::verify`]). The images that it builds on are there.
 
+use super::chain::{self, Holder};
+use super::contents::Decoded;
 use super::error::{HexHash, ImageError};
-use crate::snapshot::SnapshotV1;
-use loader::layout::{
-    CHUNK, Chunk, ExtentTables, HEADER_LEN, HEADER_OFFSET, Hash, Header, Section, SectionKind,
-    Space,
+use super::limits;
+use crate::loader_code::LinkedLoader;
+use goblin::elf::{
+    Elf,
+    program_header::{PF_X, PT_LOAD},
 };
-use std::fs::{File, OpenOptions};
-use std::io;
+use loader::layout::{ExtentTables, HEADER_LEN, HEADER_OFFSET, Header, PAGE, Section, SectionKind};
+use loader::ops::OpsList;
+use std::fs::{File, Metadata, OpenOptions};
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::Mutex;
 
-/// Metadata sections longer than this are refused before memory is taken for them.
-const LONGEST_SECTION: u64 = 4 << 30;
-/// Bytes that decoding a snapshot may take.
-const META_LIMIT: usize = 1 << 30;
+/// Bytes read at a time where only the checksum matters.
+const PIECE: usize = 256 << 10;
 
-/// An image whose header, sections and tables have been checked.
+/// An image file, opened and checked.
 #[derive(Debug)]
 pub struct Image {
-    path: PathBuf,
     file: File,
+    path: PathBuf,
     header: Header,
     platform: String,
     ops: Vec<u8>,
     meta: Vec<u8>,
     extents: Vec<u8>,
-    bases: Vec<(PathBuf, File)>,
+    pub(super) bases: Vec<Holder>,
+    pub(super) decoded: Mutex<Option<Decoded>>,
 }
 
 impl Image {
-    /// Opens and checks everything but the contents of memory.
+    /// Opens and checks everything but the contents of memory and files.
     ///
     /// # Errors
     /// [`ImageError`] naming section and place of the first thing that is wrong.
-    pub fn open(path: &Path) -> Result<Self, ImageError> {
-        let (file, metadata) = open_regular(path)?;
-        check_owner(path, &metadata)?;
-        let mut page = vec![0; HEADER_LEN];
-        if metadata.len() < HEADER_OFFSET + HEADER_LEN as u64 {
-            return Err(ImageError::Length {
-                image: path.into(),
-                found: metadata.len(),
-                expected: HEADER_OFFSET + HEADER_LEN as u64,
-            });
-        }
-        file.read_exact_at(&mut page, HEADER_OFFSET)
-            .map_err(ImageError::io(path, "read its header"))?;
-        let header = Header::decode(&page)
-            .map_err(|error| ImageError::layout(path, SectionKind::Header, error))?;
-        if metadata.len() != header.image_len {
-            return Err(ImageError::Length {
-                image: path.into(),
-                found: metadata.len(),
-                expected: header.image_len,
-            });
-        }
-        let mut image = Image {
-            path: path.into(),
-            file,
-            header,
-            platform: String::new(),
-            ops: vec![],
-            meta: vec![],
-            extents: vec![],
-            bases: vec![],
-        };
-        for kind in [SectionKind::Elf, SectionKind::Loader, SectionKind::Tail] {
-            image.read_section(kind)?;
-        }
-        let platform = image.read_section(SectionKind::Platform)?;
-        image.platform = String::from_utf8(platform).map_err(|_| ImageError::Layout {
-            image: path.into(),
-            section: SectionKind::Platform.name(),
-            what: "not UTF-8".into(),
-        })?;
-        image.ops = image.read_section(SectionKind::Ops)?;
-        loader::ops::OpsList::read(&image.ops).map_err(|error| ImageError::Layout {
-            image: path.into(),
-            section: SectionKind::Ops.name(),
-            what: format!("{} at byte {}", error.what, error.offset),
-        })?;
-        image.meta = image.read_section(SectionKind::Meta)?;
-        image.extents = image.read_section(SectionKind::Extents)?;
-        ExtentTables::read(&image.extents)
-            .map_err(|error| ImageError::layout(path, SectionKind::Extents, error))?;
-        image.open_bases()?;
-        image.check_chunk_places()?;
-        Ok(image)
-    }
-
-    fn read_section(&self, kind: SectionKind) -> Result<Vec<u8>, ImageError> {
-        let section: Section = *self.header.section(kind);
-        if section.len > LONGEST_SECTION {
-            return Err(ImageError::Layout {
-                image: self.path.clone(),
-                section: kind.name(),
-                what: format!("{} bytes, expected at most {LONGEST_SECTION}", section.len),
-            });
-        }
-        let mut bytes = vec![0; section.len as usize];
-        self.file
-            .read_exact_at(&mut bytes, section.offset)
-            .map_err(ImageError::io(&self.path, "read a section"))?;
-        let found = *blake3::hash(&bytes).as_bytes();
-        if found != section.hash {
-            return Err(ImageError::DamagedSection {
-                image: self.path.clone(),
-                section: kind.name(),
-                found: HexHash(found),
-                expected: HexHash(section.hash),
-            });
-        }
-        bytes.truncate(section.used as usize);
-        Ok(bytes)
-    }
-
-    fn open_bases(&mut self) -> Result<(), ImageError> {
-        let mut bases = vec![];
-        let tables = self.tables();
-        for index in 0..tables.base_count() {
-            let Some(base) = tables.base(index) else {
-                break;
-            };
-            let name = base
-                .name
-                .split(|byte| *byte == 0)
-                .next()
-                .unwrap_or_default();
-            let name = String::from_utf8_lossy(name).into_owned();
-            let sound = !name.is_empty() && !name.contains('/');
-            let path = self.path.with_file_name(if sound { &name } else { "?" });
-            let wrong = |found: String, expected: String| ImageError::Base {
-                image: self.path.clone(),
-                base: path.clone(),
-                found,
-                expected,
-            };
-            if !sound {
-                return Err(wrong(
-                    format!("the name {name:?}"),
-                    "a plain file name".into(),
-                ));
-            }
-            let (file, metadata) = open_regular(&path)
-                .map_err(|error| wrong(error.to_string(), "an earlier image".into()))?;
-            check_owner(&path, &metadata)?;
-            let mut page = vec![0; HEADER_LEN];
-            file.read_exact_at(&mut page, HEADER_OFFSET)
-                .map_err(ImageError::io(&path, "read its header"))?;
-            let header = Header::decode(&page)
-                .map_err(|error| ImageError::layout(&path, SectionKind::Header, error))?;
-            if header.id != base.id {
-                let id = |hash| format!("image {}", HexHash(hash));
-                return Err(wrong(id(header.id), id(base.id)));
-            }
-            bases.push((path, file));
-        }
-        self.bases = bases;
-        Ok(())
-    }
-
-    /// Chunks of this file lie inside its Pages section.
-    fn check_chunk_places(&self) -> Result<(), ImageError> {
-        let pages = self.header.section(SectionKind::Pages);
-        let end = pages.offset + pages.used;
-        let tables = self.tables();
-        for extent in tables.extents().filter(|extent| extent.image == 0) {
-            for index in 0..extent.chunk_count() {
-                let number = extent.first_chunk + index;
-                let inside = tables.chunk(number).is_some_and(|chunk| {
-                    let chunk_end = chunk.offset.checked_add(u64::from(chunk.stored_len));
-                    chunk.offset >= pages.offset && chunk_end.is_some_and(|at| at <= end)
+    pub fn open(path: &Path) -> Result<Image, ImageError> {
+        let (file, header) = open_header(path)?;
+        for (kind, limit) in LIMITS {
+            let found = header.section(kind).len;
+            if found > limit {
+                return Err(ImageError::TooLong {
+                    image: path.to_owned(),
+                    section: kind.name(),
+                    found,
+                    limit,
                 });
-                if !inside {
-                    return Err(ImageError::Layout {
-                        image: self.path.clone(),
-                        section: SectionKind::Extents.name(),
-                        what: format!("chunk {number} lies outside .wf.pages"),
-                    });
-                }
             }
         }
-        Ok(())
+        for kind in [SectionKind::Elf, SectionKind::Loader, SectionKind::Tail] {
+            check_section(&file, path, header.section(kind))?;
+        }
+        let section = |kind| read_section(&file, path, header.section(kind));
+        let platform = String::from_utf8(section(SectionKind::Platform)?).map_err(|error| {
+            let at = error.utf8_error().valid_up_to();
+            ImageError::wrong(
+                path,
+                SectionKind::Platform,
+                format!("byte {at} is not UTF-8"),
+            )
+        })?;
+        let ops = section(SectionKind::Ops)?;
+        OpsList::read(&ops).map_err(|error| {
+            let what = format!("{} at byte {}", error.what, error.offset);
+            ImageError::wrong(path, SectionKind::Ops, what)
+        })?;
+        let meta = section(SectionKind::Meta)?;
+        let extents = section(SectionKind::Extents)?;
+        let tables = ExtentTables::read(&extents)
+            .map_err(|error| ImageError::layout(path, SectionKind::Extents, error))?;
+        let bases = chain::open_bases(path, &tables)?;
+        chain::check_tables(path, &header, &tables, &bases)?;
+        Ok(Image {
+            file,
+            path: path.to_owned(),
+            header,
+            platform,
+            ops,
+            meta,
+            extents,
+            bases,
+            decoded: Mutex::new(None),
+        })
     }
 
-    /// Where it is.
+    /// The path it was opened by.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// The open file.
+    /// The open file, positioned anywhere.
     #[must_use]
     pub fn file(&self) -> &File {
         &self.file
     }
 
-    /// The header.
+    /// The fixed header.
     #[must_use]
     pub fn header(&self) -> &Header {
         &self.header
@@ -209,13 +118,19 @@ impl Image {
         &self.platform
     }
 
-    /// The operation list's bytes.
+    /// The operation list ([`loader::ops::OpsList::read`]).
     #[must_use]
     pub fn ops(&self) -> &[u8] {
         &self.ops
     }
 
-    /// The extent tables.
+    /// The snapshot as bytes.
+    #[must_use]
+    pub fn meta_bytes(&self) -> &[u8] {
+        &self.meta
+    }
+
+    /// The tables of extents, chunks and bases.
     ///
     /// # Panics
     /// Never: they were read once when the image was opened.
@@ -225,129 +140,82 @@ impl Image {
         ExtentTables::split(&self.extents).expect("checked when the image was opened")
     }
 
-    /// The snapshot.
+    /// The loader as it is in the image.
     ///
     /// # Errors
-    /// [`ImageError::Meta`].
-    pub fn snapshot(&self) -> Result<SnapshotV1, ImageError> {
-        let config = bincode::config::standard().with_limit::<META_LIMIT>();
-        let (snapshot, len) =
-            bincode::serde::decode_from_slice(&self.meta, config).map_err(|error| {
-                ImageError::Meta {
-                    image: self.path.clone(),
-                    what: error.to_string(),
-                }
-            })?;
-        if len != self.meta.len() {
-            let what = format!("{} bytes found, {len} expected", self.meta.len());
-            return Err(ImageError::Meta {
-                image: self.path.clone(),
-                what,
-            });
-        }
-        Ok(snapshot)
-    }
-
-    /// The bytes of a snapshot as [`Image::snapshot`] reads them.
-    ///
-    /// # Errors
-    /// [`ImageError::Meta`].
-    pub fn encode_snapshot(snapshot: &SnapshotV1) -> Result<Vec<u8>, ImageError> {
-        bincode::serde::encode_to_vec(snapshot, bincode::config::standard()).map_err(|error| {
-            ImageError::Meta {
-                image: PathBuf::new(),
-                what: error.to_string(),
-            }
-        })
-    }
-
-    /// The file that holds image number `image` of an extent.
-    pub(super) fn image_file(&self, image: u32) -> Option<(&Path, &File)> {
-        match image {
-            0 => Some((&self.path, &self.file)),
-            n => self
-                .bases
-                .get(n as usize - 1)
-                .map(|(path, file)| (path.as_path(), file)),
-        }
-    }
-
-    /// The bytes of one chunk in memory, checked.
-    ///
-    /// # Errors
-    /// [`ImageError::DamagedChunk`], or what reading the file gave.
-    pub fn chunk_bytes(
-        &self,
-        image: u32,
-        encoding: u32,
-        number: u64,
-    ) -> Result<Vec<u8>, ImageError> {
-        let damaged_table = || ImageError::Layout {
-            image: self.path.clone(),
-            section: SectionKind::Extents.name(),
-            what: format!("chunk {number} is not there"),
+    /// [`ImageError::Meaning`] if the program headers are not those of an image.
+    pub fn loader(&self) -> Result<LinkedLoader, ImageError> {
+        let wrong = |what: &str| ImageError::wrong(&self.path, SectionKind::Elf, what);
+        let page = read_section(
+            &self.file,
+            &self.path,
+            self.header.section(SectionKind::Elf),
+        )?;
+        let section = self.header.section(SectionKind::Loader);
+        let bytes = read_section(&self.file, &self.path, section)?;
+        let head = Elf::parse_header(&page).map_err(|_| wrong("no ELF header"))?;
+        let parsed = Elf::lazy_parse(head).map_err(|_| wrong("no ELF header"))?;
+        let headers = goblin::elf::ProgramHeader::parse(
+            &page,
+            head.e_phoff as usize,
+            usize::from(head.e_phnum).min(16),
+            goblin::container::Ctx::new(
+                goblin::container::Container::Big,
+                goblin::container::Endian::Little,
+            ),
+        )
+        .map_err(|_| wrong("no program headers"))?;
+        let entry = parsed.header.e_entry;
+        let loads: Vec<_> = headers.iter().filter(|h| h.p_type == PT_LOAD).collect();
+        let [text, data] = loads[..] else {
+            return Err(wrong("the loader has not two segments"));
         };
-        let chunk: Chunk = self.tables().chunk(number).ok_or_else(damaged_table)?;
-        let (path, file) = self.image_file(image).ok_or_else(damaged_table)?;
-        let mut stored = vec![0; chunk.stored_len as usize];
-        file.read_exact_at(&mut stored, chunk.offset)
-            .map_err(ImageError::io(path, "read pages"))?;
-        let found: Hash = *blake3::hash(&stored).as_bytes();
-        if found != chunk.hash {
-            return Err(ImageError::DamagedChunk {
-                image: path.into(),
-                chunk: number,
-                found: HexHash(found),
-                expected: HexHash(chunk.hash),
-            });
+        let part = |header: &goblin::elf::ProgramHeader| {
+            let start = header.p_offset.checked_sub(section.offset)?;
+            let end = start.checked_add(header.p_filesz)?;
+            Some(
+                bytes
+                    .get(usize::try_from(start).ok()?..usize::try_from(end).ok()?)?
+                    .to_vec(),
+            )
+        };
+        let distance = data.p_vaddr.checked_sub(text.p_vaddr);
+        let (Some(text_bytes), Some(data_bytes), Some(data_offset)) =
+            (part(text), part(data), distance)
+        else {
+            return Err(wrong("a segment reaches beyond the loader"));
+        };
+        let span = data_offset
+            .checked_add(data.p_memsz)
+            .and_then(|end| end.checked_next_multiple_of(PAGE));
+        match span {
+            Some(span) if text.p_flags & PF_X != 0 => Ok(LinkedLoader {
+                entry,
+                text: text_bytes,
+                data_offset,
+                data: data_bytes,
+                data_mem_len: data.p_memsz,
+                span,
+            }),
+            _ => Err(wrong("segments that cannot be mapped")),
         }
-        if encoding == loader::layout::Encoding::Raw as u32 {
-            return Ok(stored);
-        }
-        let raw = zstd::bulk::decompress(&stored, chunk.raw_len as usize)
-            .map_err(ImageError::io(path, "decompress pages"))?;
-        if raw.len() != chunk.raw_len as usize {
-            return Err(ImageError::Layout {
-                image: path.into(),
-                section: SectionKind::Pages.name(),
-                what: format!(
-                    "chunk {number}: {} bytes, expected {}",
-                    raw.len(),
-                    chunk.raw_len
-                ),
-            });
-        }
-        Ok(raw)
-    }
-
-    /// Fills `buf` with the contents of a space from `at` on; what has no contents is zero.
-    ///
-    /// # Errors
-    /// As [`Image::chunk_bytes`].
-    pub fn read_space(&self, space: Space, at: u64, buf: &mut [u8]) -> Result<(), ImageError> {
-        buf.fill(0);
-        let end = at.saturating_add(buf.len() as u64);
-        for extent in self.tables().extents_within(space, at, end) {
-            let first = at.saturating_sub(extent.at) / CHUNK;
-            for index in first..extent.chunk_count() {
-                let chunk_at = extent.at + index * CHUNK;
-                let chunk_end = (chunk_at + CHUNK).min(extent.at + extent.len);
-                if chunk_at >= end {
-                    break;
-                }
-                let number = extent.first_chunk + index;
-                let bytes = self.chunk_bytes(extent.image, extent.encoding, number)?;
-                let from = at.max(chunk_at);
-                let to = end.min(chunk_end);
-                buf[(from - at) as usize..(to - at) as usize]
-                    .copy_from_slice(&bytes[(from - chunk_at) as usize..(to - chunk_at) as usize]);
-            }
-        }
-        Ok(())
     }
 }
 
-fn open_regular(path: &Path) -> Result<(File, std::fs::Metadata), ImageError> {
+/// The longest sections that are read.
+const LIMITS: [(SectionKind, u64); 7] = [
+    (SectionKind::Elf, PAGE),
+    (SectionKind::Loader, limits::FIXED_LEN),
+    (SectionKind::Platform, limits::PLATFORM_LEN),
+    (SectionKind::Ops, limits::OPS_LEN),
+    (SectionKind::Meta, limits::META_LEN),
+    (SectionKind::Extents, limits::EXTENTS_LEN),
+    (SectionKind::Tail, limits::FIXED_LEN),
+];
+
+/// Opens an image file as far as its header.
+pub(super) fn open_header(path: &Path) -> Result<(File, Header), ImageError> {
+    // Opening a FIFO must not wait for somebody at its other end.
     let file = OpenOptions::new()
         .read(true)
         .custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY)
@@ -356,55 +224,103 @@ fn open_regular(path: &Path) -> Result<(File, std::fs::Metadata), ImageError> {
     let metadata = file
         .metadata()
         .map_err(ImageError::io(path, "look at it"))?;
-    let kind = metadata.file_type();
-    if !kind.is_file() {
-        let found = if kind.is_dir() {
-            "a directory"
-        } else if kind.is_fifo() {
-            "a FIFO"
-        } else {
-            "a special file"
-        };
-        return Err(ImageError::NotAFile {
-            image: path.into(),
-            found,
-        });
+    check_kind(path, &metadata)?;
+    check_owner(path, &metadata)?;
+    let least = HEADER_OFFSET + HEADER_LEN as u64;
+    let length = |expected| ImageError::Length {
+        image: path.to_owned(),
+        found: metadata.len(),
+        expected,
+    };
+    if metadata.len() < least {
+        return Err(length(least));
     }
-    Ok((file, metadata))
+    let mut page = [0; HEADER_LEN];
+    read_exact(&file, path, &mut page, HEADER_OFFSET)?;
+    let header = Header::decode(&page)
+        .map_err(|error| ImageError::layout(path, SectionKind::Header, error))?;
+    if header.image_len != metadata.len() {
+        return Err(length(header.image_len));
+    }
+    Ok((file, header))
+}
+
+fn check_kind(path: &Path, metadata: &Metadata) -> Result<(), ImageError> {
+    let kind = metadata.file_type();
+    let found = match kind {
+        _ if kind.is_file() => return Ok(()),
+        _ if kind.is_dir() => "a directory",
+        _ if kind.is_fifo() => "a FIFO",
+        _ => "a special file",
+    };
+    Err(ImageError::NotAFile {
+        image: path.to_owned(),
+        found,
+    })
 }
 
 /// An image is a program: it must be the user's own (or root's), and nobody else may write it.
-fn check_owner(path: &Path, metadata: &std::fs::Metadata) -> Result<(), ImageError> {
+fn check_owner(path: &Path, metadata: &Metadata) -> Result<(), ImageError> {
     let user = nix::unistd::geteuid().as_raw();
     let owner = metadata.uid();
-    // Inside a user namespace without a mapping for root its files show as the overflow id.
+    let untrusted = |found, expected: &str| ImageError::Untrusted {
+        image: path.to_owned(),
+        found,
+        expected: expected.to_owned(),
+    };
     if owner != user && owner != 0 && user != 0 {
-        return Err(ImageError::Untrusted {
-            image: path.into(),
-            found: format!("owned by user {owner}"),
-            expected: format!("user {user} or root"),
-        });
+        let expected = format!("user {user} or root");
+        return Err(untrusted(format!("owned by user {owner}"), &expected));
     }
     if metadata.mode() & 0o022 != 0 {
-        return Err(ImageError::Untrusted {
-            image: path.into(),
-            found: format!("mode {:o}", metadata.mode() & 0o7777),
-            expected: "not writable by group or others".into(),
-        });
+        let found = format!("mode {:o}", metadata.mode() & 0o7777);
+        return Err(untrusted(found, "not writable by group or others"));
     }
     Ok(())
 }
 
-impl Image {
-    /// Path of base number `index`, for messages.
-    #[must_use]
-    pub fn base_path(&self, index: usize) -> Option<&Path> {
-        self.bases.get(index).map(|(path, _)| path.as_path())
-    }
+pub(super) fn read_exact(
+    file: &File,
+    path: &Path,
+    to: &mut [u8],
+    at: u64,
+) -> Result<(), ImageError> {
+    file.read_exact_at(to, at)
+        .map_err(ImageError::io(path, "read it"))
 }
 
-impl super::ByteSource for (&Image, Space) {
-    fn read_at(&self, at: u64, buf: &mut [u8]) -> io::Result<()> {
-        self.0.read_space(self.1, at, buf).map_err(io::Error::other)
+fn compare(path: &Path, section: &Section, found: blake3::Hash) -> Result<(), ImageError> {
+    if *found.as_bytes() == section.hash {
+        return Ok(());
     }
+    let kind = SectionKind::from_number(section.kind);
+    Err(ImageError::DamagedSection {
+        image: path.to_owned(),
+        section: kind.map_or("a section", SectionKind::name),
+        found: HexHash(found.into()),
+        expected: HexHash(section.hash),
+    })
+}
+
+/// Reads a section only for its checksum.
+pub(super) fn check_section(file: &File, path: &Path, section: &Section) -> Result<(), ImageError> {
+    let mut buffer = vec![0; PIECE.min(section.len as usize)];
+    let mut hasher = blake3::Hasher::new();
+    let mut done = 0;
+    while done < section.len {
+        let len = (section.len - done).min(PIECE as u64) as usize;
+        read_exact(file, path, &mut buffer[..len], section.offset + done)?;
+        hasher.update(&buffer[..len]);
+        done += len as u64;
+    }
+    compare(path, section, hasher.finalize())
+}
+
+/// The used bytes of a section, whose length is within its limit. The rest must be zero.
+fn read_section(file: &File, path: &Path, section: &Section) -> Result<Vec<u8>, ImageError> {
+    let mut bytes = vec![0; section.len as usize];
+    read_exact(file, path, &mut bytes, section.offset)?;
+    compare(path, section, blake3::hash(&bytes))?;
+    bytes.truncate(section.used as usize);
+    Ok(bytes)
 }

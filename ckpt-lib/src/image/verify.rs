@@ -1,94 +1,166 @@
-//! Checking every byte of an image.
+//! Checking every byte of an image, and of the chunks it takes from earlier ones.
 
-use super::error::ImageError;
-use super::reader::Image;
-use loader::layout::{Encoding, PAGE, SectionKind};
-use std::os::unix::fs::FileExt;
+use super::contents::ChunkBuffers;
+use super::error::{HexHash, ImageError};
+use super::reader::{self, Image};
+use loader::layout::{CHUNK, Extent, PAGE, SectionKind};
+use serde::Serialize;
+use std::sync::Mutex;
+use std::sync::PoisonError;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::mpsc;
 
-/// What was gone through.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// What was found to be whole.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct VerifyReport {
+    /// Bytes of this file.
+    pub image_bytes: u64,
     /// Chunks checked.
     pub chunks: u64,
+    /// Bytes stored for them, here and in earlier images.
+    pub stored_bytes: u64,
     /// Bytes of memory and files they stand for.
     pub raw_bytes: u64,
-    /// Bytes they take in the files.
-    pub stored_bytes: u64,
+    /// Earlier images that hold some of them.
+    pub bases: u64,
 }
 
 impl Image {
-    /// Checks the contents: every chunk against its checksum, and that nothing lies between them.
+    /// Reads and checks every byte again, also of what lies in earlier images. `progress` is told the
+    /// bytes of memory and files gone through.
     ///
     /// # Errors
-    /// The first [`ImageError`] found.
+    /// The first damage in the order of the file; of several damaged chunks, the first.
     pub fn verify(&self, progress: &mut dyn FnMut(u64)) -> Result<VerifyReport, ImageError> {
-        self.snapshot()?;
-        let mut report = VerifyReport::default();
-        let mut places = vec![];
-        let tables = self.tables();
-        for extent in tables.extents() {
-            for index in 0..extent.chunk_count() {
-                let number = extent.first_chunk + index;
-                let raw = self.chunk_bytes(extent.image, extent.encoding, number)?;
-                let Some(chunk) = tables.chunk(number) else {
-                    continue;
-                };
-                report.chunks += 1;
-                report.raw_bytes += raw.len() as u64;
-                report.stored_bytes += u64::from(chunk.stored_len);
-                progress(raw.len() as u64);
-                if extent.image == 0 {
-                    let stored = u64::from(chunk.stored_len);
-                    let room = match extent.encoding {
-                        raw if raw == Encoding::Raw as u32 => stored.next_multiple_of(PAGE),
-                        _ => stored,
-                    };
-                    places.push((chunk.offset, stored, room));
-                }
+        let (_, header) = reader::open_header(self.path())?;
+        if header != *self.header() {
+            return Err(ImageError::Id {
+                image: self.path().to_owned(),
+                found: HexHash(header.id),
+                expected: HexHash(self.header().id),
+            });
+        }
+        for kind in SectionKind::ALL {
+            if !matches!(kind, SectionKind::Header | SectionKind::Pages) {
+                reader::check_section(self.file(), self.path(), header.section(kind))?;
             }
         }
-        self.check_coverage(places)?;
+        if !self.meta_bytes().is_empty() {
+            self.snapshot()?;
+        }
+        self.check_padding()?;
+        let mut report = VerifyReport {
+            image_bytes: header.image_len,
+            bases: self.tables().base_count(),
+            ..VerifyReport::default()
+        };
+        self.check_chunks(&mut |stored, raw| {
+            report.chunks += 1;
+            report.stored_bytes += stored;
+            report.raw_bytes += raw;
+            progress(raw);
+        })?;
         Ok(report)
     }
 
-    /// The chunks cover the Pages section; between and behind them there are only zeros.
-    fn check_coverage(&self, mut places: Vec<(u64, u64, u64)>) -> Result<(), ImageError> {
-        places.sort_unstable();
-        let pages = self.header().section(SectionKind::Pages);
-        let mut at = pages.offset;
-        for (offset, stored, room) in places {
-            if offset < at {
-                return Err(self.pages_wrong(format!("two chunks share byte {offset}")));
-            }
-            self.check_zero(at, offset)?;
-            self.check_zero(offset + stored, offset + room)?;
-            at = offset + room;
-        }
-        self.check_zero(at, pages.offset + pages.len)
+    /// Bytes stored for all chunks, here and in earlier images.
+    #[must_use]
+    pub fn stored_bytes(&self) -> u64 {
+        let tables = self.tables();
+        (0..tables.chunk_count())
+            .filter_map(|index| tables.chunk(index))
+            .map(|chunk| u64::from(chunk.stored_len))
+            .sum()
     }
 
-    fn check_zero(&self, from: u64, to: u64) -> Result<(), ImageError> {
-        let mut buffer = vec![0; 64 * 1024];
-        let mut at = from;
-        while at < to {
-            let len = (to - at).min(buffer.len() as u64) as usize;
-            self.file()
-                .read_exact_at(&mut buffer[..len], at)
-                .map_err(ImageError::io(self.path(), "read pages"))?;
-            if let Some(index) = buffer[..len].iter().position(|byte| *byte != 0) {
-                let place = at + index as u64;
-                return Err(self.pages_wrong(format!("byte {place} belongs to no chunk, is not 0")));
+    /// Between chunks, and behind the last, there are only zeros.
+    fn check_padding(&self) -> Result<(), ImageError> {
+        let tables = self.tables();
+        let mut own: Vec<(u64, u64)> = vec![];
+        for extent in tables.extents().filter(|extent| extent.image == 0) {
+            let chunks = extent.first_chunk..extent.first_chunk + extent.chunk_count();
+            own.extend(
+                chunks
+                    .filter_map(|index| tables.chunk(index))
+                    .map(|chunk| (chunk.offset, chunk.offset + u64::from(chunk.stored_len))),
+            );
+        }
+        own.sort_unstable();
+        let section = self.header().section(SectionKind::Pages);
+        let section_end = section.offset + section.len;
+        let mut end = section.offset;
+        for (start, next) in own.into_iter().chain([(section_end, section_end)]) {
+            // The gap is shorter than a page: the tables were checked.
+            let mut gap = [0; PAGE as usize];
+            let gap = &mut gap[..(start.saturating_sub(end)).min(PAGE) as usize];
+            reader::read_exact(self.file(), self.path(), gap, end)?;
+            if let Some(at) = gap.iter().position(|byte| *byte != 0) {
+                let at = end + at as u64;
+                let what = format!("byte {at} belongs to no chunk, is not 0");
+                return Err(ImageError::wrong(self.path(), SectionKind::Pages, what));
             }
-            at += len as u64;
+            end = next;
         }
         Ok(())
     }
 
-    fn pages_wrong(&self, what: String) -> ImageError {
-        ImageError::Layout {
-            image: self.path().into(),
-            section: SectionKind::Pages.name(),
-            what,
-        }
+    fn check_chunks(&self, checked: &mut dyn FnMut(u64, u64)) -> Result<(), ImageError> {
+        let extents: Vec<Extent> = self.tables().extents().collect();
+        let parts: Vec<(usize, u64)> = extents
+            .iter()
+            .enumerate()
+            .flat_map(|(number, extent)| {
+                (0..extent.len.div_ceil(CHUNK))
+                    .map(move |chunk| (number, extent.first_chunk + chunk))
+            })
+            .collect();
+        let workers = std::thread::available_parallelism().map_or(1, |count| count.get().min(4));
+        let next = AtomicUsize::new(0);
+        let first_bad = AtomicU64::new(u64::MAX);
+        let worst: Mutex<Option<(u64, ImageError)>> = Mutex::new(None);
+        std::thread::scope(|scope| {
+            let (sender, receiver) = mpsc::sync_channel(64);
+            for _ in 0..workers.min(parts.len()) {
+                let sender = sender.clone();
+                let (next, first_bad, worst, parts, extents) =
+                    (&next, &first_bad, &worst, &parts, &extents);
+                scope.spawn(move || {
+                    let mut buffers = ChunkBuffers::default();
+                    while let Some((extent, index)) =
+                        parts.get(next.fetch_add(1, Ordering::Relaxed))
+                    {
+                        if *index > first_bad.load(Ordering::Relaxed) {
+                            break;
+                        }
+                        match self.read_chunk(&extents[*extent], *index, &mut buffers) {
+                            Ok(raw) => {
+                                let raw = raw.len() as u64;
+                                if sender.send((*index, raw)).is_err() {
+                                    break;
+                                }
+                            }
+                            Err(error) => {
+                                first_bad.fetch_min(*index, Ordering::Relaxed);
+                                let mut worst =
+                                    worst.lock().unwrap_or_else(PoisonError::into_inner);
+                                if worst.as_ref().is_none_or(|(known, _)| index < known) {
+                                    *worst = Some((*index, error));
+                                }
+                            }
+                        }
+                    }
+                });
+            }
+            drop(sender);
+            for (index, raw) in receiver {
+                let stored = self
+                    .tables()
+                    .chunk(index)
+                    .map_or(0, |c| u64::from(c.stored_len));
+                checked(stored, raw);
+            }
+        });
+        let worst = worst.into_inner().unwrap_or_else(PoisonError::into_inner);
+        worst.map_or(Ok(()), |(_, error)| Err(error))
     }
 }

@@ -1,181 +1,152 @@
-//! Writing an image: beside its final name, then fsync, then the name.
+//! Writing an image: pages first, then everything that describes them, the header last.
+//!
+//! ```text
+//! create -> store -> store ... -> commit
+//!            `- refer (chunks that lie in an earlier image)
+//! ```
+//! # What callers may rely on
+//! Until [`ImageWriter::commit`] returns, nothing stands under the final name; a writer that is
+//! dropped leaves nothing. Files are 0600 while they are written and 0700 at the end: an
+//! image is also a program, for its owner. Memory in use does not grow with the contents but for
+//! about 90 bytes per run of non-zero pages or 256 KiB.
 
-use super::error::ImageError;
-use super::pieces::{Piece, Store, tables};
-use super::reader::Image;
-use super::{ByteSource, elf};
+use super::destination::{Destination, write_behind};
+use super::elf;
+use super::error::{ImageError, SpaceName};
+use super::extents::{self, Piece};
+use super::store::{self, Job};
+use super::{ByteSource, Image};
 use crate::loader_code::{self, LinkedLoader};
-use crate::sys::memfd;
-use loader::layout::ExtentsHeader;
 use loader::layout::{
-    Base, CHUNK, Encoding, Extent, FORMAT_VERSION, HEADER_LEN, HEADER_OFFSET, Hash, Header, PAGE,
-    SECTION_COUNT, Section, SectionKind, Space,
+    Base, CHUNK, Chunk, Encoding, Extent, FORMAT_VERSION, HEADER_LEN, HEADER_OFFSET, Hash, Header,
+    PAGE, SECTION_COUNT, Section, SectionKind, Space, header_id,
 };
-use std::fs::{File, OpenOptions};
-use std::io;
+use std::fs::File;
 use std::ops::Range;
-use std::os::unix::fs::{FileExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
+
+/// File offset of the loader.
+const LOADER_OFFSET: u64 = HEADER_OFFSET + HEADER_LEN as u64;
 
 /// How an image is written.
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct WriteOptions {
-    /// zstd level; none: pages as they are.
+    /// zstd level; none: contents are stored as they are.
     pub compression: Option<i32>,
-    /// Worker threads.
+    /// Threads that read, hash and write; 0: as many as there are processors, 4 at most.
     pub threads: usize,
-    /// An image of the final name may be replaced.
+    /// A file of the final name may be replaced.
     pub overwrite: bool,
 }
 
-impl Default for WriteOptions {
-    fn default() -> Self {
-        let threads = std::thread::available_parallelism().map_or(1, |count| count.get().min(4));
-        WriteOptions {
-            compression: None,
-            threads,
-            overwrite: false,
-        }
-    }
-}
-
-/// Everything but contents.
-#[derive(Debug)]
+/// What an image holds besides contents.
+#[derive(Clone, Debug)]
 pub struct ImageParts<'a> {
     /// The CheckpointPlatform string.
     pub platform: &'a str,
-    /// The operation list.
+    /// The operation list, see [`crate::plan`].
     pub ops: &'a [u8],
-    /// The encoded snapshot.
+    /// The snapshot, see [`Image::encode_snapshot`]; may be empty in an image that restores nothing.
     pub meta: &'a [u8],
-    /// The loader, linked for the start of the hole.
+    /// The loader, linked for the beginning of the hole.
     pub loader: &'a LinkedLoader,
-    /// The hole.
+    /// Free address space in the job, for the loader.
     pub hole: Range<u64>,
 }
 
-/// An image that is on disk under its final name.
+/// A whole image under its final name, on the disk.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Committed {
-    /// Where.
+    /// Its name.
     pub path: PathBuf,
-    /// Its id.
+    /// Its id, see [`Header::id`].
     pub id: Hash,
-    /// Bytes of the file.
+    /// Its length in bytes.
     pub len: u64,
 }
 
-/// An image being written. Dropped without [`ImageWriter::commit`], it leaves nothing behind.
+/// An image under construction.
 #[derive(Debug)]
 pub struct ImageWriter {
-    file: File,
-    /// Where the image will stand; for messages only if it stays in memory.
-    path: PathBuf,
-    partial: Option<PathBuf>,
+    destination: Destination,
     options: WriteOptions,
-    next_offset: AtomicU64,
-    pages_at: u64,
+    loader_len: u64,
+    /// End of what has been written to the pages section.
+    end: u64,
+    /// Up to here the disk has been told to write.
+    behind: u64,
     pieces: Vec<Piece>,
     bases: Vec<Base>,
-}
-
-impl Drop for ImageWriter {
-    fn drop(&mut self) {
-        if let Some(partial) = &self.partial {
-            // Nothing can be done about a failure, and the name says what it is.
-            let _ = std::fs::remove_file(partial);
-        }
-    }
+    /// A store has failed: the contents are not whole.
+    spoilt: bool,
 }
 
 impl ImageWriter {
-    /// Begins an image beside its final name (`.NAME.PID.partial`).
+    /// Begins an image that will be called `final_path`; a partial file appears beside it.
     ///
     /// # Errors
-    /// [`ImageError::Exists`], or [`ImageError::Io`] naming what could not be done.
-    pub fn create(path: &Path, options: WriteOptions) -> Result<Self, ImageError> {
-        match std::fs::symlink_metadata(path) {
-            Ok(metadata) if metadata.is_dir() => {
-                return Err(ImageError::NotAFile {
-                    image: path.into(),
-                    found: "a directory",
-                });
-            }
-            Ok(_) if !options.overwrite => return Err(ImageError::Exists { image: path.into() }),
-            _ => {}
-        }
-        let name = path.file_name().ok_or_else(|| ImageError::NotAFile {
-            image: path.into(),
-            found: "not a file name",
-        })?;
-        let mut partial_name = std::ffi::OsString::from(".");
-        partial_name.push(name);
-        partial_name.push(format!(".{}.partial", std::process::id()));
-        let partial = path.with_file_name(partial_name);
-        let file = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .create_new(true)
-            .mode(0o600)
-            .open(&partial)
-            .map_err(ImageError::io(&partial, "create it"))?;
-        Self::new(file, path.into(), Some(partial), options)
+    /// [`ImageError::Exists`], [`ImageError::NotAFile`], [`ImageError::Io`].
+    pub fn create(final_path: &Path, options: WriteOptions) -> Result<Self, ImageError> {
+        let destination = Destination::beside(final_path, options.overwrite)?;
+        Self::new(destination, options)
     }
 
-    /// Begins an image that stays in memory (a memfd), for `wayfarer run`.
+    /// Begins an image in a memory file (`memfd_create`), for `wayfarer run`.
     ///
     /// # Errors
     /// [`ImageError::Io`].
     pub fn create_in_memory(name: &str) -> Result<Self, ImageError> {
-        let path = PathBuf::from(name);
-        let file = memfd::create(name).map_err(ImageError::io(&path, "create it in memory"))?;
-        Self::new(
-            file,
-            path,
-            None,
-            WriteOptions {
-                threads: 1,
-                ..WriteOptions::default()
-            },
-        )
+        Self::new(Destination::memory(name)?, WriteOptions::default())
     }
 
-    fn new(
-        file: File,
-        path: PathBuf,
-        partial: Option<PathBuf>,
+    /// As [`ImageWriter::create`], with the loader of another image.
+    pub(super) fn create_for(
+        final_path: &Path,
         options: WriteOptions,
+        loader: &LinkedLoader,
     ) -> Result<Self, ImageError> {
-        let loader_len = loader_code::file_len().map_err(|error| ImageError::Io {
-            image: path.clone(),
-            what: "read the carried loader",
-            source: io::Error::other(error),
+        let destination = Destination::beside(final_path, options.overwrite)?;
+        Ok(Self::with_loader(destination, options, loader))
+    }
+
+    fn new(destination: Destination, options: WriteOptions) -> Result<Self, ImageError> {
+        let loader = loader_code::link(0).map_err(|error| ImageError::Unwritable {
+            image: destination.path.clone(),
+            what: error.to_string(),
         })?;
-        let pages_at = HEADER_OFFSET + HEADER_LEN as u64 + loader_len;
-        Ok(ImageWriter {
-            file,
-            path,
-            partial,
+        Ok(Self::with_loader(destination, options, &loader))
+    }
+
+    fn with_loader(destination: Destination, options: WriteOptions, loader: &LinkedLoader) -> Self {
+        let loader_len = (loader.text.len() + loader.data.len()) as u64;
+        let pages_at = LOADER_OFFSET + loader_len.next_multiple_of(PAGE);
+        ImageWriter {
+            destination,
             options,
-            next_offset: AtomicU64::new(pages_at),
-            pages_at,
+            loader_len,
+            end: pages_at,
+            behind: pages_at,
             pieces: vec![],
             bases: vec![],
-        })
+            spoilt: false,
+        }
     }
 
-    /// Stores the pages of these ranges that are not all zero. Ranges begin at multiples of the page
-    /// size; `progress` hears of every byte gone through.
+    /// Stores the contents of these ranges of a space; pages that are all zero are left out.
+    ///
+    /// Ranges begin at multiples of 4096. For memory they end there, too; the last of an inode may
+    /// end where the file does. `progress` is told the bytes of source gone through.
     ///
     /// # Errors
-    /// [`ImageError::Source`] if the bytes cannot be read, [`ImageError::Io`] if they cannot be written.
+    /// [`ImageError::Source`] if the source failed, [`ImageError::Io`] if the file did. Either way the
+    /// image cannot be committed any more.
     pub fn store(
         &mut self,
         space: Space,
         ranges: &[Range<u64>],
         source: &dyn ByteSource,
-        progress: &(dyn Fn(u64) + Sync),
+        progress: &dyn Fn(u64),
     ) -> Result<(), ImageError> {
         self.store_pages(space, ranges, source, progress, false)
     }
@@ -190,7 +161,7 @@ impl ImageWriter {
         space: Space,
         ranges: &[Range<u64>],
         source: &dyn ByteSource,
-        progress: &(dyn Fn(u64) + Sync),
+        progress: &dyn Fn(u64),
     ) -> Result<(), ImageError> {
         self.store_pages(space, ranges, source, progress, true)
     }
@@ -200,69 +171,170 @@ impl ImageWriter {
         space: Space,
         ranges: &[Range<u64>],
         source: &dyn ByteSource,
-        progress: &(dyn Fn(u64) + Sync),
+        progress: &dyn Fn(u64),
         keep_zeros: bool,
     ) -> Result<(), ImageError> {
-        let store = Store {
-            file: &self.file,
-            path: &self.path,
-            options: &self.options,
-            next_offset: &self.next_offset,
+        self.spoilt = true;
+        for range in ranges {
+            let whole_pages = matches!(space, Space::Inode(_)) || range.end.is_multiple_of(PAGE);
+            if range.start > range.end || !range.start.is_multiple_of(PAGE) || !whole_pages {
+                let space = SpaceName(space);
+                return Err(self.unwritable(format!(
+                    "{space}: range {:#x}-{:#x} is not made of pages",
+                    range.start, range.end
+                )));
+            }
+        }
+        let job = Job {
+            destination: &self.destination,
+            space,
+            source,
+            compression: self.options.compression,
+            threads: self.options.threads,
+            pieces_before: self.pieces.len(),
             keep_zeros,
         };
-        self.pieces
-            .extend(store.store(space, ranges, source, progress)?);
+        let mut behind = self.behind;
+        let destination = &self.destination;
+        let start = self.end.next_multiple_of(PAGE);
+        let stored = store::run(&job, ranges, start, progress, &mut |written_to| {
+            if written_to >= behind + WRITE_BEHIND {
+                write_behind(destination, behind, written_to - behind);
+                behind = written_to;
+            }
+        })?;
+        self.end = stored.end;
+        self.behind = behind;
+        self.pieces.extend(stored.pieces);
+        self.spoilt = false;
         Ok(())
     }
 
-    /// Names an earlier image in the same directory whose pages this one uses; returns its number.
-    pub fn add_base(&mut self, id: Hash, name: &str) -> u32 {
-        let mut padded = [0; 224];
-        let len = name.len().min(padded.len());
-        padded[..len].copy_from_slice(&name.as_bytes()[..len]);
-        self.bases.push(Base { id, name: padded });
-        self.bases.len() as u32
+    /// Appends a chunk as it is stored elsewhere: number `number` of `extent`.
+    pub(super) fn copy_chunk(
+        &mut self,
+        extent: &Extent,
+        number: u64,
+        chunk: Chunk,
+        stored: &[u8],
+    ) -> Result<(), ImageError> {
+        let offset = if extent.encoding == Encoding::Raw as u32 {
+            self.end.next_multiple_of(PAGE)
+        } else {
+            self.end
+        };
+        let written = self.destination.file.write_all_at(stored, offset);
+        written.map_err(self.destination.failed("write"))?;
+        self.end = offset + stored.len() as u64;
+        if self.end >= self.behind + WRITE_BEHIND {
+            write_behind(&self.destination, self.behind, self.end - self.behind);
+            self.behind = self.end;
+        }
+        self.pieces.push(Piece {
+            space: extent.space,
+            at: extent.at + number * CHUNK,
+            image: 0,
+            encoding: extent.encoding,
+            chunk: Chunk { offset, ..chunk },
+        });
+        Ok(())
     }
 
-    /// Points at an extent that image `number` ([`ImageWriter::add_base`]) has in its own file,
-    /// instead of storing its bytes again. Extents that `base` itself takes from elsewhere, and
-    /// encodings it does not know, are left alone: `false`.
-    pub fn reuse(&mut self, number: u32, base: &Image, extent: &Extent) -> bool {
-        let encodings = [Encoding::Raw, Encoding::Zstd];
-        let encoding = encodings
-            .into_iter()
-            .find(|known| *known as u32 == extent.encoding);
-        let space = Space::from_number(extent.space);
-        let (Some(space), Some(encoding), 0) = (space, encoding, extent.image) else {
-            return false;
-        };
-        let tables = base.tables();
-        for index in 0..extent.chunk_count() {
-            let Some(chunk) = tables.chunk(extent.first_chunk + index) else {
-                return false;
-            };
-            self.pieces.push(Piece {
-                space,
-                at: extent.at + index * CHUNK,
-                len: chunk.raw_len,
-                image: number,
-                encoding,
-                offset: chunk.offset,
-                stored_len: chunk.stored_len,
-                hash: chunk.hash,
-            });
+    /// Takes contents of this range of a space from an earlier image instead of storing them again,
+    /// chunk by chunk. Returns the ranges with contents that must be stored none the less, because
+    /// a chunk of the earlier image reaches beyond `range`.
+    ///
+    /// The earlier image must lie, and stay, in the directory of this one.
+    ///
+    /// # Errors
+    /// [`ImageError::Unwritable`] if the earlier image cannot be referred to by name.
+    pub fn refer(
+        &mut self,
+        space: Space,
+        range: Range<u64>,
+        earlier: &Image,
+    ) -> Result<Vec<Range<u64>>, ImageError> {
+        let tables = earlier.tables();
+        let mut rest: Vec<Range<u64>> = vec![];
+        for extent in tables.extents_of(space) {
+            for index in extent.first_chunk..extent.first_chunk + extent.chunk_count() {
+                let Some(chunk) = tables.chunk(index) else {
+                    continue;
+                };
+                let at = extent.at + (index - extent.first_chunk) * CHUNK;
+                let end = at + u64::from(chunk.raw_len);
+                if at >= range.end || end <= range.start {
+                    continue;
+                }
+                if at >= range.start && end <= range.end {
+                    let image = self.base_number(earlier, extent.image)?;
+                    self.pieces.push(Piece {
+                        space: extent.space,
+                        at,
+                        image,
+                        encoding: extent.encoding,
+                        chunk,
+                    });
+                    continue;
+                }
+                let part = at.max(range.start)..end.min(range.end);
+                match rest.last_mut() {
+                    Some(last) if last.end == part.start => last.end = part.end,
+                    _ => rest.push(part),
+                }
+            }
         }
-        true
+        Ok(rest)
+    }
+
+    /// Number in this image of the file that is number `image` in `earlier`.
+    fn base_number(&mut self, earlier: &Image, image: u32) -> Result<u32, ImageError> {
+        let base = match image.checked_sub(1) {
+            None => self.base_of(earlier)?,
+            Some(index) => earlier
+                .tables()
+                .base(u64::from(index))
+                .ok_or_else(|| self.unwritable(format!("the earlier image has no base {image}")))?,
+        };
+        if let Some(index) = self.bases.iter().position(|known| known.id == base.id) {
+            return Ok(index as u32 + 1);
+        }
+        self.bases.push(base);
+        Ok(self.bases.len() as u32)
+    }
+
+    fn base_of(&self, earlier: &Image) -> Result<Base, ImageError> {
+        use std::os::unix::ffi::OsStrExt;
+        let file_name = earlier
+            .path()
+            .file_name()
+            .map_or(&b""[..], |n| n.as_bytes());
+        let mut name = [0; 224];
+        // One NUL must remain.
+        if file_name.is_empty() || file_name.len() >= name.len() {
+            return Err(self.unwritable(format!(
+                "the name of the earlier image {} is {} bytes long, expected 1 to {}",
+                earlier.path().display(),
+                file_name.len(),
+                name.len() - 1
+            )));
+        }
+        name[..file_name.len()].copy_from_slice(file_name);
+        Ok(Base {
+            id: earlier.header().id,
+            name,
+        })
     }
 
     /// The ranges of a space that have been stored so far, in order.
     #[must_use]
     pub fn stored(&self, space: Space) -> Vec<Range<u64>> {
-        let own = self.pieces.iter().filter(|piece| piece.space == space);
-        let mut ranges: Vec<_> = own
-            .map(|piece| piece.at..piece.at + u64::from(piece.len))
-            .collect();
-        ranges.sort_by_key(|range| range.start);
+        let own = self
+            .pieces
+            .iter()
+            .filter(|piece| piece.space == space.number());
+        let mut ranges: Vec<_> = own.map(|piece| piece.at..piece.end()).collect();
+        ranges.sort_unstable_by_key(|range| range.start);
         let mut joined: Vec<Range<u64>> = vec![];
         for range in ranges {
             match joined.last_mut() {
@@ -273,180 +345,159 @@ impl ImageWriter {
         joined
     }
 
-    /// Bytes the extents section will have, from what has been stored so far.
+    /// An upper bound of the bytes of the extents section if nothing more is stored: what
+    /// [`loader::hole::hole_needed`] asks for.
     #[must_use]
     pub fn extents_len(&self) -> u64 {
-        let (extents, chunks) = tables(self.pieces.clone());
-        let extents = extents.len() * loader::layout::EXTENT_BYTES;
-        let chunks = chunks.len() * loader::layout::CHUNK_BYTES;
-        let bases = self.bases.len() * loader::layout::BASE_BYTES;
-        (loader::layout::EXTENTS_HEADER_BYTES + extents + chunks + bases) as u64
+        extents::len_bound(self.pieces.len(), self.bases.len())
     }
 
-    /// Writes what is left, brings everything to the disk, and gives the image its name.
+    /// Writes the rest, makes the file durable and gives it its final name.
     ///
     /// # Errors
-    /// [`ImageError::Io`] naming the step; nothing is under the final name then.
+    /// [`ImageError::Unwritable`] if the parts do not fit together, [`ImageError::Io`],
+    /// [`ImageError::Exists`] if a file of that name has appeared meanwhile.
     pub fn commit(mut self, parts: &ImageParts<'_>) -> Result<Committed, ImageError> {
         let (id, len) = self.finish(parts)?;
-        let directory = parent(&self.path);
-        if let Some(partial) = self.partial.take() {
-            let result = self.name(&partial, &directory);
-            if let Err(error) = result {
-                self.partial = Some(partial);
-                return Err(error);
-            }
-        }
-        Ok(Committed {
-            path: self.path.clone(),
-            id,
-            len,
-        })
+        let path = self.destination.path.clone();
+        self.destination.publish()?;
+        Ok(Committed { path, id, len })
     }
 
-    /// Like [`ImageWriter::commit`] for an image in memory: gives back the memfd.
+    /// As [`ImageWriter::commit`], for an image made with [`ImageWriter::create_in_memory`].
     ///
     /// # Errors
-    /// [`ImageError::Io`].
+    /// As [`ImageWriter::commit`].
     pub fn commit_in_memory(mut self, parts: &ImageParts<'_>) -> Result<File, ImageError> {
         self.finish(parts)?;
-        self.file
-            .try_clone()
-            .map_err(ImageError::io(&self.path, "keep it open"))
+        let file = self.destination.file.try_clone();
+        file.map_err(self.destination.failed("duplicate its descriptor"))
     }
 
-    fn name(&self, partial: &Path, directory: &Path) -> Result<(), ImageError> {
-        self.file
-            .set_permissions(std::fs::Permissions::from_mode(0o700))
-            .map_err(ImageError::io(&self.path, "make it executable"))?;
-        self.file
-            .sync_all()
-            .map_err(ImageError::io(&self.path, "bring it to the disk"))?;
-        if self.options.overwrite {
-            std::fs::rename(partial, &self.path)
-                .map_err(ImageError::io(&self.path, "give it its name"))?;
-        } else {
-            nix::fcntl::renameat2(
-                nix::fcntl::AT_FDCWD,
-                partial,
-                nix::fcntl::AT_FDCWD,
-                &self.path,
-                nix::fcntl::RenameFlags::RENAME_NOREPLACE,
-            )
-            .map_err(|error| match error {
-                nix::errno::Errno::EEXIST => ImageError::Exists {
-                    image: self.path.clone(),
-                },
-                other => ImageError::io(&self.path, "give it its name")(other.into()),
-            })?;
+    fn unwritable(&self, what: String) -> ImageError {
+        ImageError::Unwritable {
+            image: self.destination.path.clone(),
+            what,
         }
-        File::open(directory)
-            .and_then(|directory| directory.sync_all())
-            .map_err(ImageError::io(directory, "bring the directory to the disk"))
+    }
+
+    fn check(&self, parts: &ImageParts<'_>) -> Result<(), ImageError> {
+        let loader = parts.loader;
+        let ranged = parts.hole.start <= parts.hole.end
+            && parts.hole.start.is_multiple_of(PAGE)
+            && parts.hole.end.is_multiple_of(PAGE);
+        let problem = if self.spoilt {
+            "contents are missing, a store failed"
+        } else if (loader.text.len() + loader.data.len()) as u64 != self.loader_len {
+            "another loader than the one that room was left for"
+        } else if loader.text.len() as u64 != loader.data_offset {
+            "the loader's data does not follow its text"
+        } else if !ranged || parts.hole.end - parts.hole.start < loader.span {
+            "the hole has no room for the loader"
+        } else if !(parts.hole.start..parts.hole.start + loader.data_offset).contains(&loader.entry)
+        {
+            "the loader is not linked for the hole"
+        } else {
+            return Ok(());
+        };
+        Err(self.unwritable(problem.to_owned()))
     }
 
     fn finish(&mut self, parts: &ImageParts<'_>) -> Result<(Hash, u64), ImageError> {
-        let (extents, chunks) = tables(std::mem::take(&mut self.pieces));
-        let head = ExtentsHeader {
-            extents: extents.len() as u64,
-            chunks: chunks.len() as u64,
-            bases: self.bases.len() as u64,
-        };
-        let mut table = head.encode().to_vec();
-        table.extend(extents.iter().flat_map(|extent| extent.encode()));
-        table.extend(chunks.iter().flat_map(|chunk| chunk.encode()));
-        table.extend(self.bases.iter().flat_map(|base| base.encode()));
-
+        self.check(parts)?;
+        let (destination, end) = (&self.destination, self.end);
+        if end > self.behind {
+            write_behind(destination, self.behind, end - self.behind);
+        }
+        let tables = extents::encode(&mut self.pieces, &self.bases).map_err(|overlap| {
+            let space = Space::from_number(overlap.space).unwrap_or(Space::Process(0));
+            self.unwritable(format!(
+                "{} at {:#x} was stored twice",
+                SpaceName(space),
+                overlap.at
+            ))
+        })?;
+        let destination = &self.destination;
         let mut sections = [Section::default(); SECTION_COUNT];
-        let place = |sections: &mut [Section], kind: SectionKind, offset: u64, used: u64| {
+        let mut place = |kind: SectionKind, offset: u64, used: u64| {
             let len = used.next_multiple_of(PAGE);
-            let section = Section {
+            sections[kind as usize - 1] = Section {
                 kind: kind as u32,
                 offset,
                 len,
                 used,
                 hash: [0; 32],
             };
-            sections[kind as usize - 1] = section;
             offset + len
         };
-        let loader_used = (parts.loader.text.len() + parts.loader.data.len()) as u64;
-        let pages_used = self.next_offset.load(Ordering::Relaxed) - self.pages_at;
-        place(&mut sections, SectionKind::Elf, 0, PAGE);
-        place(
-            &mut sections,
-            SectionKind::Header,
-            HEADER_OFFSET,
-            HEADER_LEN as u64,
-        );
-        let loader_at = HEADER_OFFSET + HEADER_LEN as u64;
-        let at = place(&mut sections, SectionKind::Loader, loader_at, loader_used);
-        let at = place(&mut sections, SectionKind::Pages, at, pages_used);
-        let at = place(
-            &mut sections,
-            SectionKind::Platform,
-            at,
-            parts.platform.len() as u64,
-        );
-        let at = place(&mut sections, SectionKind::Ops, at, parts.ops.len() as u64);
-        let at = place(
-            &mut sections,
-            SectionKind::Meta,
-            at,
-            parts.meta.len() as u64,
-        );
-        let at = place(&mut sections, SectionKind::Extents, at, table.len() as u64);
-        let (tail, headers_at) = elf::tail(&sections, at);
-        let image_len = place(&mut sections, SectionKind::Tail, at, tail.len() as u64);
-        let elf_head = elf::head(parts.loader, parts.hole.start, loader_at, headers_at);
-        let mut loader_bytes = parts.loader.text.clone();
-        loader_bytes.extend(&parts.loader.data);
-
-        let bodies: [(SectionKind, &[u8]); 7] = [
-            (SectionKind::Elf, &elf_head),
-            (SectionKind::Loader, &loader_bytes),
+        let mut at = place(SectionKind::Elf, 0, PAGE);
+        at = place(SectionKind::Header, at, HEADER_LEN as u64);
+        let loader_at = at;
+        at = place(SectionKind::Loader, at, self.loader_len);
+        let pages_at = at;
+        at = place(SectionKind::Pages, at, end - pages_at);
+        let described = [
             (SectionKind::Platform, parts.platform.as_bytes()),
             (SectionKind::Ops, parts.ops),
             (SectionKind::Meta, parts.meta),
-            (SectionKind::Extents, &table),
-            (SectionKind::Tail, &tail),
+            (SectionKind::Extents, &tables),
         ];
-        let write = |offset, bytes: &[u8]| {
-            self.file
-                .write_all_at(bytes, offset)
-                .map_err(ImageError::io(&self.path, "write it"))
-        };
-        self.file
-            .set_len(image_len)
-            .map_err(ImageError::io(&self.path, "set its length"))?;
-        for (kind, bytes) in bodies {
-            let section = &mut sections[kind as usize - 1];
-            let mut hasher = blake3::Hasher::new();
-            hasher.update(bytes);
-            let padding = section.len - bytes.len() as u64;
-            hasher.update(&vec![0; padding as usize]);
-            section.hash = *hasher.finalize().as_bytes();
-            write(section.offset, bytes)?;
+        for (kind, bytes) in described {
+            at = place(kind, at, bytes.len() as u64);
         }
+        let tail_at = at;
+        place(SectionKind::Tail, tail_at, 0);
+        let base = parts.hole.start;
+        let (tail, tail_place) = elf::tail(parts.loader, base, &sections, tail_at);
+        let elf_page = elf::head(parts.loader, base, loader_at, tail_place);
+        let mut write = |kind: SectionKind, bytes: &[&[u8]]| {
+            let section = &mut sections[kind as usize - 1];
+            let used: usize = bytes.iter().map(|part| part.len()).sum();
+            section.used = used as u64;
+            section.len = section.used.next_multiple_of(PAGE);
+            let padding = vec![0; (section.len - section.used) as usize];
+            let mut hasher = blake3::Hasher::new();
+            let mut at = section.offset;
+            for part in bytes.iter().copied().chain([&padding[..]]) {
+                hasher.update(part);
+                destination
+                    .file
+                    .write_all_at(part, at)
+                    .map_err(destination.failed("write"))?;
+                at += part.len() as u64;
+            }
+            section.hash = hasher.finalize().into();
+            Ok::<u64, ImageError>(at)
+        };
+        write(SectionKind::Elf, &[&elf_page])?;
+        write(
+            SectionKind::Loader,
+            &[&parts.loader.text, &parts.loader.data],
+        )?;
+        for (kind, bytes) in described {
+            write(kind, &[bytes])?;
+        }
+        let image_len = write(SectionKind::Tail, &[&tail])?;
         let header = Header {
             version: FORMAT_VERSION,
             image_len,
             id: [0; 32],
-            hole_base: parts.hole.start,
-            hole_len: parts.hole.end - parts.hole.start,
+            hole_base: base,
+            hole_len: parts.hole.end - base,
             sections,
         };
         let page = header.encode();
-        write(HEADER_OFFSET, &page)?;
-        let id = loader::layout::header_id(&page);
-        Ok((id, image_len))
+        destination
+            .file
+            .set_len(image_len)
+            .map_err(destination.failed("set the length"))?;
+        destination
+            .file
+            .write_all_at(&page, HEADER_OFFSET)
+            .map_err(destination.failed("write the header"))?;
+        Ok((header_id(&page), image_len))
     }
 }
 
-/// The directory a path is in.
-fn parent(path: &Path) -> PathBuf {
-    match path.parent() {
-        Some(parent) if !parent.as_os_str().is_empty() => parent.into(),
-        _ => PathBuf::from("."),
-    }
-}
+/// Bytes after which the disk is told to begin writing.
+const WRITE_BEHIND: u64 = 16 << 20;

@@ -1,0 +1,200 @@
+//! Images that build on earlier ones.
+//!
+//! ```text
+//! chunk table of C: [ in C | in B (base 1) | in A (base 2) ]     one step, never more: C names
+//!                                                                every file its bytes lie in
+//! ```
+//! # What callers may rely on
+//! A base is known by its id (the checksum of its header page); its name only says where to look, in
+//! the directory of the image that needs it.
+
+use super::error::{HexHash, ImageError};
+use super::limits;
+use super::reader::{self, Image};
+use loader::layout::{Base, Encoding, Extent, ExtentTables, Header, PAGE, SectionKind, Space};
+use std::ffi::OsStr;
+use std::fs::File;
+use std::ops::Range;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+/// An earlier image, open as far as its header.
+#[derive(Debug)]
+pub(super) struct Holder {
+    file: File,
+    path: PathBuf,
+    /// Its pages section.
+    pages: Range<u64>,
+}
+
+impl Image {
+    /// Path of base number `index`, for messages.
+    #[must_use]
+    pub fn base_path(&self, index: usize) -> Option<&Path> {
+        self.bases.get(index).map(|base| base.path.as_path())
+    }
+
+    /// The file that holds image number `image` of an extent.
+    pub(super) fn holder(&self, image: u32) -> Option<(&Path, &File)> {
+        match image {
+            0 => Some((self.path(), self.file())),
+            n => {
+                let base = self.bases.get(n as usize - 1)?;
+                Some((&base.path, &base.file))
+            }
+        }
+    }
+
+    /// An error about bytes of image number `image`, as this image sees it.
+    pub(super) fn of_base(&self, image: u32, error: ImageError) -> ImageError {
+        match self.base_path((image as usize).wrapping_sub(1)) {
+            Some(base) => ImageError::Base {
+                image: self.path().to_owned(),
+                base: base.to_owned(),
+                source: Box::new(error),
+            },
+            None => error,
+        }
+    }
+}
+
+/// Opens the bases of an image at `path`.
+pub(super) fn open_bases(
+    path: &Path,
+    tables: &ExtentTables<'_>,
+) -> Result<Vec<Holder>, ImageError> {
+    let count = tables.base_count();
+    if count > limits::BASES {
+        let what = format!("{count} bases, expected {} at most", limits::BASES);
+        return Err(ImageError::wrong(path, SectionKind::Extents, what));
+    }
+    let open = |index| {
+        let named = tables.base(index);
+        let named = named
+            .as_ref()
+            .and_then(|base| Some((base, base_name(base)?)));
+        let Some((base, name)) = named else {
+            let what = format!("base {index} has no usable name");
+            return Err(ImageError::wrong(path, SectionKind::Extents, what));
+        };
+        let base_path = path.with_file_name(OsStr::from_bytes(name));
+        open_base(&base_path, base).map_err(|source| ImageError::Base {
+            image: path.to_owned(),
+            base: base_path,
+            source: Box::new(source),
+        })
+    };
+    (0..count).map(open).collect()
+}
+
+fn open_base(path: &Path, base: &Base) -> Result<Holder, ImageError> {
+    let (file, header) = reader::open_header(path)?;
+    if header.id != base.id {
+        return Err(ImageError::Id {
+            image: path.to_owned(),
+            found: HexHash(header.id),
+            expected: HexHash(base.id),
+        });
+    }
+    let pages = header.section(SectionKind::Pages);
+    Ok(Holder {
+        file,
+        path: path.to_owned(),
+        pages: pages.offset..pages.offset + pages.len,
+    })
+}
+
+fn within(pages: &Range<u64>, offset: u64, len: u64) -> bool {
+    offset >= pages.start && offset.checked_add(len).is_some_and(|end| end <= pages.end)
+}
+
+/// The file name of a base: not empty, one component, NUL padded.
+fn base_name(base: &Base) -> Option<&[u8]> {
+    let len = base.name.iter().position(|byte| *byte == 0)?;
+    let (name, padding) = base.name.split_at(len);
+    let usable = !name.is_empty()
+        && !name.contains(&b'/')
+        && name != b"."
+        && name != b".."
+        && padding.iter().all(|byte| *byte == 0);
+    usable.then_some(name)
+}
+
+/// The meaning of tables whose form is right: places of chunks, and that the chunks of this file fill
+/// its pages section, each byte once.
+pub(super) fn check_tables(
+    path: &Path,
+    header: &Header,
+    tables: &ExtentTables<'_>,
+    bases: &[Holder],
+) -> Result<(), ImageError> {
+    let wrong = |what: String| ImageError::wrong(path, SectionKind::Extents, what);
+    let section = header.section(SectionKind::Pages);
+    let pages = section.offset..section.offset + section.len;
+    let mut own = vec![];
+    let mut next_chunk = 0;
+    for extent in tables.extents() {
+        check_extent(&extent, next_chunk).map_err(wrong)?;
+        next_chunk += extent.chunk_count();
+        let holder = match extent.image {
+            0 => Some(&pages),
+            n => bases.get(n as usize - 1).map(|base| &base.pages),
+        };
+        for index in extent.first_chunk..next_chunk {
+            let (Some(chunk), Some(pages)) = (tables.chunk(index), holder) else {
+                return Err(wrong(format!("chunk {index} is not there")));
+            };
+            let raw = extent.encoding == Encoding::Raw as u32;
+            if raw && !chunk.offset.is_multiple_of(PAGE) {
+                return Err(wrong(format!("chunk {index} does not begin on a page")));
+            }
+            let len = u64::from(chunk.stored_len);
+            if !within(pages, chunk.offset, len) {
+                return Err(wrong(format!("chunk {index} lies outside .wf.pages")));
+            }
+            if extent.image == 0 {
+                own.push((chunk.offset, chunk.offset + len));
+            }
+        }
+    }
+    if next_chunk != tables.chunk_count() {
+        return Err(wrong(format!("chunk {next_chunk} belongs to no extent")));
+    }
+    check_cover(&pages, own).map_err(|(at, what)| wrong(format!("byte {at} of the file {what}")))
+}
+
+fn check_extent(extent: &Extent, next_chunk: u64) -> Result<(), String> {
+    let memory = matches!(Space::from_number(extent.space), Some(Space::Process(_)));
+    let wrong = |what: &str| {
+        Err(format!(
+            "extent {:#x} at {:#x} {what}",
+            extent.space, extent.at
+        ))
+    };
+    if memory && !extent.len.is_multiple_of(PAGE) {
+        return wrong("is not made of pages");
+    }
+    if extent.first_chunk != next_chunk {
+        return wrong("has chunks that do not follow those before");
+    }
+    Ok(())
+}
+
+/// Whether the parts cover the pages section, with gaps of less than a page.
+fn check_cover(pages: &Range<u64>, mut own: Vec<(u64, u64)>) -> Result<(), (u64, &'static str)> {
+    own.sort_unstable();
+    let mut end = pages.start;
+    for (start, part_end) in own {
+        if start < end {
+            return Err((start, "belongs to two chunks"));
+        }
+        if start - end >= PAGE {
+            return Err((end, "belongs to no chunk, though it is in .wf.pages"));
+        }
+        end = part_end;
+    }
+    if pages.end - end >= PAGE {
+        return Err((end, "belongs to no chunk, though it is in .wf.pages"));
+    }
+    Ok(())
+}

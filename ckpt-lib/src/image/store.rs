@@ -1,0 +1,403 @@
+//! From a source to the pages section: batches, read, searched for zeros, hashed and written by
+//! several threads.
+//!
+//! ```text
+//! ranges -> batches of 1 MiB -> worker: read | leave out zero pages | hash | reserve room | pwritev
+//!                                 `----------- pieces ----> caller: progress, write-behind
+//! ```
+//! # What callers may rely on
+//! One buffer per worker (two with compression); bytes are copied by the kernel only. After an error
+//! all workers have stopped.
+
+use super::ByteSource;
+use super::destination::Destination;
+use super::error::{ImageError, SpaceName};
+use super::extents::Piece;
+use loader::layout::{CHUNK, Chunk, Encoding, PAGE, Space};
+use nix::errno::Errno;
+use nix::sys::uio::pwritev;
+use std::io::{self, IoSlice};
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::mpsc;
+
+/// Bytes of source that one worker handles at a time.
+const BATCH: u64 = 4 * CHUNK;
+/// With this many runs, a few zero pages are kept rather than a run cut in two: the tables must
+/// not outgrow memory.
+const MANY_PIECES: usize = 200_000;
+const MOST_THREADS: usize = 16;
+
+/// What is to be stored.
+pub(super) struct Job<'a> {
+    pub(super) destination: &'a Destination,
+    pub(super) space: Space,
+    pub(super) source: &'a dyn ByteSource,
+    pub(super) compression: Option<i32>,
+    pub(super) threads: usize,
+    pub(super) pieces_before: usize,
+    /// Pages of zeros are stored like others: behind them lies something else than zeros.
+    pub(super) keep_zeros: bool,
+}
+
+/// What came of it.
+pub(super) struct Stored {
+    pub(super) pieces: Vec<Piece>,
+    /// End of the last byte written.
+    pub(super) end: u64,
+}
+
+struct Done {
+    source_len: u64,
+    pieces: Vec<Piece>,
+    /// Room that was reserved and is filled now.
+    filled: Range<u64>,
+}
+
+/// Stores all ranges, in the file from `start` on. `written` is told how far the file is filled
+/// without gaps.
+pub(super) fn run(
+    job: &Job<'_>,
+    ranges: &[Range<u64>],
+    start: u64,
+    progress: &dyn Fn(u64),
+    written: &mut dyn FnMut(u64),
+) -> Result<Stored, ImageError> {
+    let batches = batches(ranges);
+    let shared = Shared {
+        job,
+        batches: &batches,
+        next: AtomicUsize::new(0),
+        end: AtomicU64::new(start),
+        stop: AtomicBool::new(false),
+        pieces: AtomicUsize::new(job.pieces_before),
+    };
+    let mut pieces = vec![];
+    let mut gaps = Gaps::new(start);
+    let mut take = |done: Done| {
+        pieces.extend(done.pieces);
+        written(gaps.fill(done.filled));
+        progress(done.source_len);
+    };
+    let workers = worker_count(job.threads).min(batches.len());
+    if workers <= 1 {
+        shared.work(&mut |done| {
+            take(done);
+            true
+        })?;
+    } else {
+        std::thread::scope(|scope| {
+            let (sender, receiver) = mpsc::sync_channel(4 * workers);
+            let handles: Vec<_> = (0..workers)
+                .map(|_| {
+                    let (sender, shared) = (sender.clone(), &shared);
+                    scope.spawn(move || shared.work(&mut |done| sender.send(done).is_ok()))
+                })
+                .collect();
+            drop(sender);
+            receiver.into_iter().for_each(&mut take);
+            let mut result = Ok(());
+            for handle in handles {
+                let ended = handle.join().unwrap_or_else(|_| {
+                    Err(ImageError::Unwritable {
+                        image: job.destination.path.clone(),
+                        what: "a thread that wrote it has ended abnormally".to_owned(),
+                    })
+                });
+                result = result.and(ended);
+            }
+            result
+        })?;
+    }
+    Ok(Stored {
+        pieces,
+        end: shared.end.load(Ordering::Relaxed),
+    })
+}
+
+fn worker_count(asked: usize) -> usize {
+    match asked {
+        0 => std::thread::available_parallelism().map_or(1, |count| count.get().min(4)),
+        _ => asked.min(MOST_THREADS),
+    }
+}
+
+/// A batch: parts of ranges, one batch's length in all. Small ranges share one.
+type Batch = Vec<Range<u64>>;
+
+fn batches(ranges: &[Range<u64>]) -> Vec<Batch> {
+    let mut batches: Vec<Batch> = vec![];
+    let mut room = 0;
+    for range in ranges {
+        let mut at = range.start;
+        while at < range.end {
+            if room == 0 {
+                batches.push(vec![]);
+                room = BATCH;
+            }
+            let end = range.end.min(at + room);
+            // Every part takes whole pages of the buffer.
+            room -= (end - at).next_multiple_of(PAGE);
+            if let Some(batch) = batches.last_mut() {
+                batch.push(at..end);
+            }
+            at = end;
+        }
+    }
+    batches
+}
+
+/// How far a file is filled when its parts are filled in any order.
+struct Gaps {
+    filled_to: u64,
+    ahead: Vec<Range<u64>>,
+}
+
+impl Gaps {
+    fn new(start: u64) -> Self {
+        Gaps {
+            filled_to: start,
+            ahead: vec![],
+        }
+    }
+
+    fn fill(&mut self, part: Range<u64>) -> u64 {
+        self.ahead.push(part);
+        while let Some(index) = self.ahead.iter().position(|p| p.start <= self.filled_to) {
+            self.filled_to = self.filled_to.max(self.ahead.swap_remove(index).end);
+        }
+        self.filled_to
+    }
+}
+
+struct Shared<'a> {
+    job: &'a Job<'a>,
+    batches: &'a [Batch],
+    next: AtomicUsize,
+    end: AtomicU64,
+    stop: AtomicBool,
+    pieces: AtomicUsize,
+}
+
+/// A chunk on its way: where it is in the space and in the buffer.
+#[derive(Clone, Copy)]
+struct Cut {
+    at: u64,
+    from: usize,
+    len: usize,
+}
+
+impl Shared<'_> {
+    fn work(&self, done: &mut dyn FnMut(Done) -> bool) -> Result<(), ImageError> {
+        let mut buffer = vec![0; BATCH as usize];
+        let mut packed = vec![];
+        while !self.stop.load(Ordering::Relaxed) {
+            let Some(batch) = self.batches.get(self.next.fetch_add(1, Ordering::Relaxed)) else {
+                break;
+            };
+            let result = self.batch(batch, &mut buffer, &mut packed);
+            match result {
+                Ok(one) => {
+                    if !done(one) {
+                        break;
+                    }
+                }
+                Err(error) => {
+                    self.stop.store(true, Ordering::Relaxed);
+                    return Err(error);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn batch(
+        &self,
+        batch: &Batch,
+        buffer: &mut [u8],
+        packed: &mut Vec<u8>,
+    ) -> Result<Done, ImageError> {
+        let mut cuts = vec![];
+        let mut from = 0;
+        let mut source_len = 0;
+        for part in batch {
+            let len = (part.end - part.start) as usize;
+            let bytes = &mut buffer[from..from + len];
+            let read = self.job.source.read_at(part.start, bytes);
+            read.map_err(|source| ImageError::Source {
+                space: SpaceName(self.job.space),
+                at: part.start,
+                len: len as u64,
+                source,
+            })?;
+            if self.job.keep_zeros {
+                push_run(0..len, part.start, from, &mut cuts);
+            } else {
+                let many = self.pieces.load(Ordering::Relaxed) > MANY_PIECES;
+                cut(
+                    bytes,
+                    part.start,
+                    from,
+                    if many { 16 } else { 1 },
+                    &mut cuts,
+                );
+            }
+            // The end of a file's last page is written, too.
+            let next = from + len.next_multiple_of(PAGE as usize);
+            buffer[from + len..next].fill(0);
+            from = next;
+            source_len += len as u64;
+        }
+        let written = match self.job.compression {
+            None => self.write_raw(&cuts, buffer),
+            Some(level) => self.write_packed(&cuts, buffer, packed, level),
+        };
+        let (pieces, filled) = written.map_err(self.job.destination.failed("write pages"))?;
+        self.pieces.fetch_add(pieces.len(), Ordering::Relaxed);
+        Ok(Done {
+            source_len,
+            pieces,
+            filled,
+        })
+    }
+
+    fn reserve(&self, len: u64) -> Range<u64> {
+        let len = len.next_multiple_of(PAGE);
+        let start = self.end.fetch_add(len, Ordering::Relaxed);
+        start..start + len
+    }
+
+    fn write_raw(&self, cuts: &[Cut], buffer: &[u8]) -> io::Result<(Vec<Piece>, Range<u64>)> {
+        let len = cuts
+            .iter()
+            .map(|cut| (cut.len as u64).next_multiple_of(PAGE))
+            .sum();
+        let room = self.reserve(len);
+        let mut at = room.start;
+        let mut pieces = Vec::with_capacity(cuts.len());
+        let mut slices: Vec<IoSlice<'_>> = vec![];
+        let mut joined: Option<Range<usize>> = None;
+        for cut in cuts {
+            let bytes = &buffer[cut.from..cut.from + cut.len];
+            let chunk = Chunk {
+                offset: at,
+                stored_len: cut.len as u32,
+                raw_len: cut.len as u32,
+                hash: blake3::hash(bytes).into(),
+            };
+            pieces.push(Piece::new(self.job.space, cut.at, Encoding::Raw, chunk));
+            let whole = cut.from..cut.from + cut.len.next_multiple_of(PAGE as usize);
+            at += whole.len() as u64;
+            joined = match joined {
+                Some(before) if before.end == whole.start => Some(before.start..whole.end),
+                before => {
+                    slices.extend(before.map(|part| IoSlice::new(&buffer[part])));
+                    Some(whole)
+                }
+            };
+        }
+        slices.extend(joined.map(|part| IoSlice::new(&buffer[part])));
+        self.write_all(&mut slices, room.start)?;
+        Ok((pieces, room))
+    }
+
+    fn write_packed(
+        &self,
+        cuts: &[Cut],
+        buffer: &[u8],
+        packed: &mut Vec<u8>,
+        level: i32,
+    ) -> io::Result<(Vec<Piece>, Range<u64>)> {
+        packed.clear();
+        let mut compressor = zstd::bulk::Compressor::new(level)?;
+        let mut pieces = Vec::with_capacity(cuts.len());
+        for cut in cuts {
+            let bytes = &buffer[cut.from..cut.from + cut.len];
+            let frame = compressor.compress(bytes)?;
+            // What does not shrink is kept as it is, from the next page on.
+            let (encoding, stored) = if frame.len() < bytes.len() {
+                (Encoding::Zstd, &frame[..])
+            } else {
+                packed.resize(packed.len().next_multiple_of(PAGE as usize), 0);
+                (Encoding::Raw, bytes)
+            };
+            let chunk = Chunk {
+                offset: packed.len() as u64,
+                stored_len: stored.len() as u32,
+                raw_len: cut.len as u32,
+                hash: blake3::hash(stored).into(),
+            };
+            pieces.push(Piece::new(self.job.space, cut.at, encoding, chunk));
+            packed.extend_from_slice(stored);
+        }
+        packed.resize(packed.len().next_multiple_of(PAGE as usize), 0);
+        let room = self.reserve(packed.len() as u64);
+        for piece in &mut pieces {
+            piece.chunk.offset += room.start;
+        }
+        self.write_all(&mut [IoSlice::new(packed)], room.start)?;
+        Ok((pieces, room))
+    }
+
+    fn write_all(&self, mut slices: &mut [IoSlice<'_>], mut at: u64) -> io::Result<()> {
+        const MOST_SLICES: usize = 1024; // IOV_MAX
+        while !slices.is_empty() {
+            let count = slices.len().min(MOST_SLICES);
+            let offset = i64::try_from(at).map_err(|_| io::ErrorKind::FileTooLarge)?;
+            if slices[..count].iter().all(|slice| slice.is_empty()) {
+                return Ok(());
+            }
+            match pwritev(&self.job.destination.file, &slices[..count], offset) {
+                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                Ok(len) => {
+                    at += len as u64;
+                    IoSlice::advance_slices(&mut slices, len);
+                }
+                Err(Errno::EINTR) => {}
+                Err(errno) => return Err(errno.into()),
+            }
+        }
+        Ok(())
+    }
+}
+
+const ZEROS: [u8; PAGE as usize] = [0; PAGE as usize];
+
+/// Cuts what is not zero into chunks. A run ends at `gap` zero pages.
+fn cut(bytes: &[u8], at: u64, from: usize, gap: usize, cuts: &mut Vec<Cut>) {
+    let page = PAGE as usize;
+    let mut push = |run| push_run(run, at, from, cuts);
+    let mut run: Option<Range<usize>> = None;
+    for start in (0..bytes.len()).step_by(page) {
+        let end = bytes.len().min(start + page);
+        if bytes[start..end] == ZEROS[..end - start] {
+            continue;
+        }
+        run = match run {
+            Some(before) if start - before.end < gap * page => Some(before.start..end),
+            before => {
+                if let Some(before) = before {
+                    push(before);
+                }
+                Some(start..end)
+            }
+        };
+    }
+    if let Some(last) = run {
+        push(last);
+    }
+}
+
+/// Cuts a run of `bytes` that begin at `at` in the space and at `from` in the buffer.
+fn push_run(run: Range<usize>, at: u64, from: usize, cuts: &mut Vec<Cut>) {
+    let mut start = run.start;
+    while start < run.end {
+        let len = (run.end - start).min(CHUNK as usize);
+        cuts.push(Cut {
+            at: at + start as u64,
+            from: from + start,
+            len,
+        });
+        start += len;
+    }
+}

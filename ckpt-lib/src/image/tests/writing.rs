@@ -1,0 +1,202 @@
+//! What goes wrong while an image is written, and what is left then.
+
+use super::*;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::process::Command;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+fn names(dir: &Path) -> Vec<String> {
+    let entries = fs::read_dir(dir).expect("lists").flatten();
+    entries
+        .map(|entry| entry.file_name().to_string_lossy().into_owned())
+        .collect()
+}
+
+#[test]
+fn a_writer_that_is_dropped_leaves_nothing() {
+    let dir = directory();
+    let memory = Memory::new(300, 21, |_| false);
+    let mut writer =
+        ImageWriter::create(&dir.path().join("x"), WriteOptions::default()).expect("creates");
+    let [partial] = &names(dir.path())[..] else {
+        panic!("one partial file")
+    };
+    let mode = fs::metadata(dir.path().join(partial))
+        .expect("there")
+        .permissions()
+        .mode();
+    assert_eq!(
+        (partial.as_str(), mode & 0o777),
+        (&*format!(".x.{}.partial", std::process::id()), 0o600)
+    );
+    writer
+        .store(Space::Process(0), &[memory.range()], &memory, &|_| {})
+        .expect("stores");
+    drop(writer);
+    assert!(names(dir.path()).is_empty());
+}
+
+#[test]
+fn an_existing_file_is_not_replaced_unasked() {
+    let dir = directory();
+    let path = dir.path().join("x");
+    let early = ImageWriter::create(&path, WriteOptions::default()).expect("creates");
+    fs::write(&path, "precious").expect("writes");
+    assert!(
+        matches!(commit(early), Err(ImageError::Exists { .. })),
+        "it came later"
+    );
+    let late = ImageWriter::create(&path, WriteOptions::default());
+    assert!(matches!(late, Err(ImageError::Exists { .. })));
+    assert_eq!(fs::read(&path).expect("reads"), b"precious");
+    let options = WriteOptions {
+        overwrite: true,
+        ..WriteOptions::default()
+    };
+    commit(ImageWriter::create(&path, options).expect("creates")).expect("replaces");
+    check(&path).expect("sound");
+    assert_eq!(names(dir.path()), ["x"]);
+}
+
+#[test]
+fn a_directory_is_no_place_for_an_image() {
+    let dir = directory();
+    for overwrite in [false, true] {
+        let options = WriteOptions {
+            overwrite,
+            ..WriteOptions::default()
+        };
+        let error = ImageWriter::create(dir.path(), options);
+        assert!(matches!(error, Err(ImageError::NotAFile { .. })));
+    }
+    let nowhere = dir.path().join("none").join("x");
+    let error = ImageWriter::create(&nowhere, WriteOptions::default()).expect_err("refused");
+    assert!(matches!(error, ImageError::Io { .. }), "{error:?}");
+}
+
+#[test]
+fn partial_files_of_killed_writers_are_removed_but_not_those_of_living_ones() {
+    let dir = directory();
+    fs::write(dir.path().join(".x.999999.partial"), "left by a killed one").expect("writes");
+    fs::write(dir.path().join(".x.txt.partial"), "not ours").expect("writes");
+    let path = dir.path().join("x");
+    let living = ImageWriter::create(&path, WriteOptions::default()).expect("creates");
+    let second = ImageWriter::create(&path, WriteOptions::default()).expect("creates");
+    assert_eq!(names(dir.path()).len(), 3, "{:?}", names(dir.path()));
+    drop(second);
+    commit(living).expect("commits");
+    let mut left = names(dir.path());
+    left.sort();
+    assert_eq!(left, [".x.txt.partial", "x"]);
+}
+
+/// Fails from the third read on.
+struct Failing(AtomicU64);
+
+impl ByteSource for Failing {
+    fn read_at(&self, _: u64, buf: &mut [u8]) -> io::Result<()> {
+        buf.fill(1);
+        match self.0.fetch_add(1, Ordering::Relaxed) {
+            0..2 => Ok(()),
+            _ => Err(io::ErrorKind::PermissionDenied.into()),
+        }
+    }
+}
+
+#[test]
+fn a_source_that_fails_is_named_and_spoils_the_image() {
+    let dir = directory();
+    for threads in [1, 3] {
+        let path = dir.path().join("x");
+        let options = WriteOptions {
+            threads,
+            ..WriteOptions::default()
+        };
+        let mut writer = ImageWriter::create(&path, options).expect("creates");
+        let source = Failing(AtomicU64::new(0));
+        let range = BASE..BASE + (64 << 20);
+        let error = writer
+            .store(Space::Process(2), &[range], &source, &|_| {})
+            .expect_err("fails");
+        assert!(
+            error.to_string().contains("the memory of process 2"),
+            "{error}"
+        );
+        assert!(matches!(commit(writer), Err(ImageError::Unwritable { .. })));
+        assert!(names(dir.path()).is_empty());
+    }
+}
+
+#[test]
+fn the_same_bytes_twice_and_ranges_that_are_no_pages_are_refused() {
+    let dir = directory();
+    let memory = Memory::new(10, 22, |_| false);
+    let create =
+        || ImageWriter::create(&dir.path().join("x"), WriteOptions::default()).expect("creates");
+    let space = Space::Process(0);
+    let mut writer = create();
+    writer
+        .store(space, &[memory.range()], &memory, &|_| {})
+        .expect("stores");
+    writer
+        .store(space, &[BASE + PAGE..BASE + 2 * PAGE], &memory, &|_| {})
+        .expect("stores");
+    let error = commit(writer).expect_err("refused").to_string();
+    assert!(error.contains("stored twice"), "{error}");
+    for odd in [BASE + 1..BASE + PAGE, BASE..BASE + 1] {
+        let error = create().store(space, &[odd], &memory, &|_| {});
+        assert!(
+            matches!(error, Err(ImageError::Unwritable { .. })),
+            "{error:?}"
+        );
+    }
+}
+
+/// A limit on file sizes fails like a full disk does: a write comes back short, the next is an error.
+#[test]
+fn a_full_disk_is_an_error_and_leaves_nothing() {
+    let dir = directory();
+    let own = std::env::current_exe().expect("known");
+    // 6144 blocks of 512 bytes; without the trap the limit would kill.
+    let script = "ulimit -f 6144; trap '' XFSZ; exec \"$0\" --exact --ignored image::tests::writing::fills_up";
+    let output = Command::new("sh")
+        .args(["-c", script])
+        .arg(own)
+        .env("WF_TEST_DIRECTORY", dir.path())
+        .output()
+        .expect("runs");
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(
+        output.status.success() && said.contains("1 passed"),
+        "{said}"
+    );
+    assert!(names(dir.path()).is_empty(), "{:?}", names(dir.path()));
+}
+
+#[test]
+#[ignore = "runs under a limit, by the test above"]
+fn fills_up() {
+    let dir = std::env::var_os("WF_TEST_DIRECTORY").expect("set by the test above");
+    let memory = Memory::new(2000, 23, |_| false);
+    for threads in [1, 2] {
+        let options = WriteOptions {
+            threads,
+            ..WriteOptions::default()
+        };
+        let path = Path::new(&dir).join("x");
+        let mut writer = ImageWriter::create(&path, options).expect("creates");
+        let stored = writer.store(Space::Process(0), &[memory.range()], &memory, &|_| {});
+        let error = stored.expect_err("too much");
+        assert!(
+            matches!(
+                &error,
+                ImageError::Io {
+                    what: "write pages",
+                    ..
+                }
+            ),
+            "{error:?}"
+        );
+    }
+}
