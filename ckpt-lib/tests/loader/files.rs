@@ -217,9 +217,11 @@ fn contents_of_an_earlier_image_are_found_beside_it() {
     let mut tiny = hello();
     tiny.thread(PID, CODE, STACK + 8192);
     write_image_with(&new, HOLE, tiny.ops, |writer| {
-        let number = writer.add_base(base.header().id, "one.img");
         for extent in base.tables().extents() {
-            assert!(writer.reuse(number, &base, &extent));
+            let space = Space::from_number(extent.space).expect("known");
+            let range = extent.at..extent.at + extent.len;
+            let rest = writer.refer(space, range, &base).expect("refers");
+            assert!(rest.is_empty());
         }
     });
     let run = || crate::images::finish(std::process::Command::new(&new));
