@@ -191,7 +191,8 @@ impl<'a> Job<'a> {
         command
     }
 
-    fn equip(&self, command: &mut Command) {
+    /// Gives a command what guests expect in their environment.
+    pub fn equip(&self, command: &mut Command) {
         let late_ms = if self.variant.threads > 1 { 1500 } else { 250 };
         command.env("WF_GO", self.dir.join("data/go"));
         command.env("WF_DATA", self.dir.join("data"));

@@ -1,0 +1,127 @@
+/* What cannot be carried: the checkpoint must be refused by name, and the job
+ * must not notice. */
+#include "guest.h"
+#include <linux/io_uring.h>
+#include <linux/perf_event.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <sys/inotify.h>
+#include <sys/ptrace.h>
+#include <sys/socket.h>
+#include <linux/bpf.h>
+#include <linux/aio_abi.h>
+
+static int fd, fd2, listener;
+
+/* A connection within the machine, but by IP: nobody can know where it leads. */
+static void set_tcp(void) {
+    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t len = sizeof address;
+    listener = must("socket", socket(AF_INET, SOCK_STREAM, 0));
+    must("bind", bind(listener, (void *)&address, len));
+    must("listen", listen(listener, 1));
+    must("getsockname", getsockname(listener, (void *)&address, &len));
+    fd = must("socket", socket(AF_INET, SOCK_STREAM, 0));
+    must("connect", connect(fd, (void *)&address, len));
+    fd2 = must("accept", accept(listener, NULL, NULL));
+}
+static void check_tcp(void) {
+    char found[6] = {0};
+    expect("send", send(fd, "hello", 5, 0), 5);
+    expect("recv", recv(fd2, found, 5, 0), 5);
+    expect_text("what came", found, "hello");
+}
+static void set_io_uring(void) {
+    struct io_uring_params parameters = {0};
+    fd = syscall(SYS_io_uring_setup, 4, &parameters);
+    if (fd < 0)
+        skip("no io_uring: %s", strerror(errno));
+}
+static aio_context_t context;
+static void set_aio(void) {
+    if (syscall(SYS_io_setup, 8, &context) != 0)
+        skip("no AIO: %s", strerror(errno));
+}
+static void check_aio(void) { must("io_destroy", syscall(SYS_io_destroy, context)); }
+static void set_perf(void) {
+    struct perf_event_attr attributes = {.type = PERF_TYPE_SOFTWARE, .size = sizeof attributes,
+                                         .config = PERF_COUNT_SW_TASK_CLOCK, .exclude_kernel = 1};
+    fd = syscall(SYS_perf_event_open, &attributes, 0, -1, -1, 0);
+    if (fd < 0)
+        skip("no perf events: %s", strerror(errno));
+}
+static void set_bpf(void) {
+    union bpf_attr attributes = {.map_type = BPF_MAP_TYPE_ARRAY, .key_size = 4, .value_size = 4, .max_entries = 1};
+    fd = syscall(SYS_bpf, BPF_MAP_CREATE, &attributes, sizeof attributes);
+    if (fd < 0)
+        skip("no BPF: %s", strerror(errno));
+}
+static void set_device(void) {
+    const char *devices[] = {"/dev/kmsg", "/dev/fuse", "/dev/loop-control", "/dev/rtc0"};
+    for (size_t i = 0; i < ARRAY_LEN(devices); i++)
+        if ((fd = open(devices[i], O_RDONLY)) >= 0)
+            return;
+    skip("no device that may be opened");
+}
+static void set_seccomp(void) {
+    struct sock_filter allow[] = {BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW)};
+    struct sock_fprog program = {1, allow};
+    must("no_new_privs", prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0));
+    if (prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) != 0)
+        skip("no seccomp: %s", strerror(errno));
+}
+static void set_unread_inotify(void) {
+    fd = must("inotify_init", inotify_init1(IN_NONBLOCK));
+    must("watch", inotify_add_watch(fd, scratch(""), IN_CREATE));
+    write_text(scratch("event"), "");
+}
+static void check_unread_inotify(void) {
+    char events[512];
+    expect_true("the event is still there", must("read", read(fd, events, sizeof events)) > 0);
+}
+static pid_t tracer;
+static void set_traced(void) {
+    int ends[2];
+    char byte;
+    must("pipe", pipe(ends));
+    prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY);
+    pid_t parent = getpid();
+    tracer = must("fork", fork());
+    if (tracer == 0) {
+        if (ptrace(PTRACE_SEIZE, parent, NULL, NULL) != 0)
+            _exit(1);
+        if (write(ends[1], "x", 1) != 1)
+            _exit(1);
+        for (;;)
+            pause();
+    }
+    close(ends[1]);
+    if (read(ends[0], &byte, 1) != 1)
+        skip("a child may not trace its parent here");
+    close(ends[0]);
+}
+static void check_traced(void) {
+    kill(tracer, SIGKILL);
+    waitpid(tracer, NULL, 0);
+}
+static void set_userfaultfd(void) {
+    fd = syscall(SYS_userfaultfd, O_CLOEXEC | 1 /* UFFD_USER_MODE_ONLY */);
+    if (fd < 0)
+        skip("no userfaultfd: %s", strerror(errno));
+}
+
+static const struct guest guests[] = {
+    {"tcp", set_tcp, check_tcp, NULL},
+    {"io_uring", set_io_uring, NULL, NULL},
+    {"aio", set_aio, check_aio, NULL},
+    {"perf", set_perf, NULL, NULL},
+    {"bpf", set_bpf, NULL, NULL},
+    {"device", set_device, NULL, NULL},
+    {"seccomp", set_seccomp, NULL, NULL},
+    {"unread_inotify", set_unread_inotify, check_unread_inotify, NULL},
+    {"traced", set_traced, check_traced, NULL},
+    {"userfaultfd", set_userfaultfd, NULL, NULL},
+};
+GUEST_MAIN(guests)

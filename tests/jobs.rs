@@ -1,0 +1,286 @@
+//! Promises about jobs as a whole, beyond what one guest can check by itself.
+
+mod support;
+
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::Duration;
+use support::host::Host;
+use support::random::seed;
+use support::run::{self, Run};
+use support::scenario::{Guest, Job, Mode, Restart, Variant, Verdict, check};
+use support::stage::{self, Linking, c_guest};
+use support::user::User;
+
+/// Carries out `body` with a job of this guest, and clears up whatever happens.
+fn with_job(guest: &Guest, body: impl FnOnce(&mut Job) -> Result<(), String>) {
+    if let Some(reason) = User::Ordinary.missing() {
+        return stage::note_skip(&guest.label, &reason);
+    }
+    let variant = Variant {
+        mode: Mode::KillRestart,
+        user: User::Ordinary,
+        threads: 0,
+    };
+    let mut job = Job::new(guest, variant, seed());
+    let result = body(&mut job);
+    let autopsy = match &result {
+        Err(_) => run::autopsy(&run::marked(&job.mark)),
+        Ok(()) => String::new(),
+    };
+    let log: String = job.runs.iter().map(Run::describe).collect();
+    drop(std::mem::take(&mut job.runs));
+    run::end_marked(&job.mark);
+    match result {
+        Ok(()) => drop(fs::remove_dir_all(&job.dir)),
+        Err(what) => {
+            let log = format!("WF_SEED={}\n{what}\n{log}{autopsy}", seed());
+            let place = stage::keep_artefacts(&job.dir, &log);
+            panic!("{}: {log}\nfiles: {}", guest.label, place.display());
+        }
+    }
+}
+
+fn simple(label: &str) -> Guest {
+    let program = c_guest("memory", Linking::Dynamic).expect("the guest compiles");
+    Guest::new(label, program, &["anonymous"])
+}
+
+fn passed(verdict: Verdict) -> Result<(), String> {
+    match verdict {
+        Verdict::Passed => Ok(()),
+        Verdict::Skipped(reason) => Err(format!("skipped: {reason}")),
+    }
+}
+
+/// The processes of the job that run the guest itself, by host pid.
+fn guests_of(job: &Job, program: &Path) -> Vec<i32> {
+    let name = program
+        .file_name()
+        .unwrap_or_default()
+        .to_string_lossy()
+        .into_owned();
+    let name: String = name.chars().take(15).collect();
+    run::marked(&job.mark)
+        .into_iter()
+        .filter(|pid| {
+            let comm = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+            comm.trim() == name
+        })
+        .collect()
+}
+
+fn state_of(pid: i32) -> Option<char> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    stat.rsplit_once(") ")?.1.chars().next()
+}
+
+fn signal(pid: i32, signal: nix::sys::signal::Signal) {
+    let _ = nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid), signal);
+}
+
+#[test]
+fn a_stopped_job_stays_stopped() {
+    let guest = simple("stopped_job");
+    with_job(&guest, |job| {
+        passed(job.start()?)?;
+        let before = guests_of(job, &guest.program);
+        let pid = *before.first().ok_or("no guest process found")?;
+        signal(pid, nix::sys::signal::Signal::SIGSTOP);
+        run::poll(Duration::from_secs(5), || {
+            (state_of(pid) == Some('T')).then_some(())
+        })
+        .ok_or("the guest does not stop")?;
+        let image = job.checkpoint("kill")?;
+        job.wait_killed()?;
+        job.restart(&image, Restart::Command)?;
+        job.let_go();
+        let pid = run::poll(Duration::from_secs(10), || {
+            let found = guests_of(job, &guest.program);
+            found.into_iter().find(|pid| state_of(*pid) == Some('T'))
+        })
+        .ok_or("no stopped guest after the restart")?;
+        std::thread::sleep(Duration::from_millis(300));
+        if state_of(pid) != Some('T') {
+            return Err(format!("state: found {:?}, expected T", state_of(pid)));
+        }
+        signal(pid, nix::sys::signal::Signal::SIGCONT);
+        passed(job.wait_pass()?)
+    });
+}
+
+#[test]
+fn unread_input_of_a_pipe_is_served_first() {
+    let program = c_guest("stdio", Linking::Dynamic).expect("the guest compiles");
+    let guest = Guest::new("unread_input", program, &["input"]);
+    with_job(&guest, |job| {
+        let mut command = job.wayfarer(&["run", "--quiet", "--name", "job", "--"]);
+        command.arg(&guest.program).args(&guest.arguments);
+        job.equip(&mut command);
+        command.stdin(Stdio::piped());
+        let mut run = Run::start_with_stdin("the guest", command, User::Ordinary)?;
+        let mut input = run.stdin().ok_or("no standard input")?;
+        input
+            .write_all(b"first line\nsecond ")
+            .map_err(|error| error.to_string())?;
+        let ready = run.wait_line("READY", Duration::from_secs(20));
+        job.runs.push(run);
+        ready?;
+        let image = job.checkpoint("kill")?;
+        drop(input);
+        job.wait_killed()?;
+        let mut command = job.wayfarer(&["restart", "--name", "job"]);
+        command.arg(&image).stdin(Stdio::piped());
+        let mut run = Run::start_with_stdin("the guest, restarted", command, User::Ordinary)?;
+        let mut input = run.stdin().ok_or("no standard input")?;
+        input
+            .write_all(b"line\nthird line\n")
+            .map_err(|error| error.to_string())?;
+        drop(input);
+        job.runs.push(run);
+        job.let_go();
+        passed(job.wait_pass()?)
+    });
+}
+
+#[test]
+fn ten_copies_of_one_image_at_once() {
+    let program = c_guest("threads", Linking::Dynamic).expect("the guest compiles");
+    let guest = Guest::new("ten_copies", program, &["ids"]);
+    with_job(&guest, |job| {
+        passed(job.start()?)?;
+        let image = job.checkpoint("kill")?;
+        job.wait_killed()?;
+        let mut copies = vec![];
+        for number in 0..10 {
+            let command = job.in_data(support::run::clean_command(&image));
+            copies.push(Run::start(
+                &format!("copy {number}"),
+                command,
+                User::Ordinary,
+            )?);
+        }
+        std::thread::sleep(Duration::from_millis(500));
+        job.let_go();
+        let mut wrong = vec![];
+        for mut copy in copies {
+            let ended = copy.wait(Duration::from_secs(30));
+            if !ended.is_ok_and(|status| status.success()) || !copy.out.text().ends_with("PASS\n") {
+                wrong.push(copy.describe());
+            }
+        }
+        if wrong.is_empty() {
+            Ok(())
+        } else {
+            Err(wrong.concat())
+        }
+    });
+}
+
+#[test]
+fn an_image_without_proc_needs_degraded() {
+    let guest = simple("without_proc");
+    with_job(&guest, |job| {
+        passed(job.start()?)?;
+        let image = job.checkpoint("kill")?;
+        job.wait_killed()?;
+        let data = job.dir.join("data");
+        let host = Host::empty()?.without_proc().with(&image).with(&data);
+        let deadline = Duration::from_secs(20);
+        let (status, run) =
+            run::finish("no /proc", host.command(&image), User::Ordinary, deadline)?;
+        let said = run.err.text();
+        if status.success() || !said.contains("--degraded") {
+            return Err(format!(
+                "found {status}, expected a refusal that names --degraded\n{}",
+                run.describe()
+            ));
+        }
+        let mut command = host.command(&image);
+        command.arg("--degraded");
+        job.runs
+            .push(Run::start("the guest, degraded", command, User::Ordinary)?);
+        std::thread::sleep(Duration::from_millis(300));
+        job.let_go();
+        passed(job.wait_pass()?)
+    });
+}
+
+#[test]
+fn the_exit_status_of_a_restarted_job_is_passed_on() {
+    let program = c_guest("stdio", Linking::Dynamic).expect("the guest compiles");
+    for (argument, code) in [("exit", Some(42)), ("die", Some(128 + 15))] {
+        let guest = Guest::new(&format!("status_{argument}"), program.clone(), &[argument]);
+        with_job(&guest, |job| {
+            passed(job.start()?)?;
+            let image = job.checkpoint("kill")?;
+            job.wait_killed()?;
+            job.restart(&image, Restart::Image)?;
+            job.let_go();
+            let status = job.wait_end(Duration::from_secs(20))?;
+            let found = status.code().or_else(|| {
+                use std::os::unix::process::ExitStatusExt;
+                status.signal().map(|signal| 128 + signal)
+            });
+            if found == code {
+                Ok(())
+            } else {
+                Err(format!("found {found:?}, expected {code:?}"))
+            }
+        });
+    }
+}
+
+fn linked(linking: Linking, label: &str) {
+    for (file, argument) in [
+        ("memory", "anonymous"),
+        ("threads", "clear_tid"),
+        ("calls", "nanosleep"),
+    ] {
+        match c_guest(file, linking) {
+            Ok(program) => {
+                let mut guest = Guest::new(&format!("{label}_{file}"), program, &[argument]);
+                guest.moment_ms = (20, 400);
+                check(&guest);
+            }
+            Err(what) if what.contains("No such file") => stage::note_skip(label, &what),
+            Err(what) => panic!("{what}"),
+        }
+    }
+}
+
+#[test]
+fn statically_linked_glibc() {
+    linked(Linking::Static, "static_glibc");
+}
+
+#[test]
+fn statically_linked_musl() {
+    linked(Linking::Musl, "static_musl");
+}
+
+/// Programs in other languages that keep the guests' protocol.
+#[test]
+fn rust_and_cpp() {
+    let folder = stage::repository().join("tests/guests");
+    let recipes: [(&str, &str, &[&str]); 2] = [
+        ("g++", "counter.cpp", &["-O2", "-pthread"]),
+        ("rustc", "counter.rs", &["--edition", "2024", "-O"]),
+    ];
+    for (compiler, source, options) in recipes {
+        let source = folder.join(source);
+        let product: PathBuf = stage::dir().join(format!("counter-{compiler}"));
+        let built = stage::build_if_older(&product, &[source.clone()], |beside| {
+            let mut command = std::process::Command::new(compiler);
+            command.args(options).arg(&source).arg("-o").arg(beside);
+            command
+        });
+        match built {
+            Ok(()) => check(&Guest::new(&format!("counter_{compiler}"), product, &[])),
+            Err(what) if what.contains("No such file") => stage::note_skip(compiler, &what),
+            Err(what) => panic!("{what}"),
+        }
+    }
+}

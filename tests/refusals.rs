@@ -1,0 +1,96 @@
+//! What cannot be carried is refused before anything is touched, by name, and
+//! the job runs on: PASS after the refusal.
+
+mod support;
+
+use support::random::seed;
+use support::run::{self, Run};
+use support::scenario::{Guest, Job, Mode, Variant, Verdict};
+use support::stage::{self, Linking, c_guest};
+use support::user::User;
+
+fn refuse(name: &str, words: &[&str]) -> Result<Verdict, String> {
+    let program = c_guest("refused", Linking::Dynamic)?;
+    let guest = Guest::new(&format!("refused_{name}"), program, &[name]);
+    let user = if name == "device" {
+        User::Root
+    } else {
+        User::Ordinary
+    };
+    if let Some(reason) = user.missing() {
+        return Ok(Verdict::Skipped(reason));
+    }
+    let mut job = Job::new(
+        &guest,
+        Variant {
+            mode: Mode::GoOn,
+            user,
+            threads: 1,
+        },
+        seed(),
+    );
+    let result = perform(&mut job, words);
+    let log: String = job.runs.iter().map(Run::describe).collect();
+    drop(std::mem::take(&mut job.runs));
+    run::end_marked(&job.mark);
+    match result {
+        Ok(verdict) => {
+            let _ = std::fs::remove_dir_all(&job.dir);
+            Ok(verdict)
+        }
+        Err(what) => {
+            let place = stage::keep_artefacts(&job.dir, &log);
+            Err(format!("{what}\n{log}\nfiles: {}", place.display()))
+        }
+    }
+}
+
+fn perform(job: &mut Job, words: &[&str]) -> Result<Verdict, String> {
+    let ready = job.start()?;
+    if ready != Verdict::Passed {
+        return Ok(ready);
+    }
+    let image = job.dir.join("refused.img");
+    let path = image.to_string_lossy().into_owned();
+    let (code, said) = job.tell(&["checkpoint", "job", "-o", &path, "--then", "kill"])?;
+    if code == Some(0) {
+        return Err("found a checkpoint, expected a refusal".into());
+    }
+    let lower = said.to_lowercase();
+    if !words.iter().any(|word| lower.contains(word)) || said.contains("panicked") {
+        return Err(format!(
+            "found {said:?}, expected it to name one of {words:?}"
+        ));
+    }
+    if image.exists() {
+        return Err("found an image under the final name after a refusal".into());
+    }
+    job.let_go();
+    job.wait_pass()
+}
+
+macro_rules! refusals {
+    ($($name:ident: $argument:literal, $($word:literal)|+;)*) => {
+        $(#[test]
+        fn $name() {
+            match refuse($argument, &[$($word),+]) {
+                Ok(Verdict::Passed) => {}
+                Ok(Verdict::Skipped(reason)) => stage::note_skip(stringify!($name), &reason),
+                Err(what) => panic!("{what}"),
+            }
+        })*
+    };
+}
+
+refusals! {
+    a_connection_by_ip_is_refused: "tcp", "socket" | "connection" | "tcp";
+    io_uring_is_refused: "io_uring", "io_uring";
+    asynchronous_io_is_refused: "aio", "aio" | "asynchronous";
+    perf_events_are_refused: "perf", "perf";
+    bpf_objects_are_refused: "bpf", "bpf";
+    devices_are_refused: "device", "device" | "/dev/";
+    a_foreign_seccomp_filter_is_refused: "seccomp", "seccomp";
+    unread_inotify_events_are_refused: "unread_inotify", "inotify";
+    a_traced_process_is_refused: "traced", "trace" | "process";
+    a_userfaultfd_of_the_job_is_refused: "userfaultfd", "userfaultfd";
+}
