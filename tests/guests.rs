@@ -73,7 +73,6 @@ guests! {
     call_pause: "calls" "pause";
     call_interrupted_sleep: "calls" "interrupted_sleep";
     call_join: "calls" "join";
-    call_wait4: "calls" "wait4";
 }
 
 guests! {
@@ -88,7 +87,6 @@ guests! {
     memory_stack: "memory" "stack";
     memory_heap: "memory" "heap";
     memory_guard: "memory" "guard";
-    memory_light_guard: "memory" "light_guard";
     memory_reserve: "memory" "reserve";
     memory_low: "memory" "low";
     memory_high: "memory" "high";

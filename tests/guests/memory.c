@@ -237,22 +237,6 @@ static void check_guard(void) {
     expect_pattern("between guard pages", area + PAGE, 62 * PAGE, 12);
 }
 
-/* MADV_GUARD_INSTALL (Linux 6.13): guards without mappings of their own. */
-#ifndef MADV_GUARD_INSTALL
-#define MADV_GUARD_INSTALL 102
-#endif
-static void set_light_guard(void) {
-    area = anonymous(16 * PAGE);
-    fill_pattern(area, 16 * PAGE, 13);
-    if (madvise(area + 4 * PAGE, PAGE, MADV_GUARD_INSTALL) != 0)
-        skip("no MADV_GUARD_INSTALL: %s", strerror(errno));
-}
-static void check_light_guard(void) {
-    expect_pattern("below the guard", area, 4 * PAGE, 13);
-    expect_true("guard faults", faults(area + 4 * PAGE));
-    expect_pattern("above the guard", area + 5 * PAGE, PAGE, 13 + 5 * PAGE / 8);
-}
-
 /* --- reserves of terabytes --- */
 
 #define TIB (1ul << 40)
@@ -409,7 +393,6 @@ static const struct guest guests[] = {
     {"stack", NULL, check_stack, during_stack},
     {"heap", NULL, check_heap, during_heap},
     {"guard", set_guard, check_guard, NULL},
-    {"light_guard", set_light_guard, check_light_guard, NULL},
     {"reserve", set_reserve, check_reserve, NULL},
     {"low", set_low, check_low, NULL},
     {"high", set_high, check_high, NULL},

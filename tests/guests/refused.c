@@ -112,6 +112,32 @@ static void set_userfaultfd(void) {
         skip("no userfaultfd: %s", strerror(errno));
 }
 
+/* MADV_GUARD_INSTALL (Linux 6.13): guards without mappings of their own. */
+#ifndef MADV_GUARD_INSTALL
+#define MADV_GUARD_INSTALL 102
+#endif
+static uint8_t *guarded;
+static void set_light_guard(void) {
+    guarded = must_map("mmap", mmap(NULL, 65536, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+    if (madvise(guarded + 16384, 4096, MADV_GUARD_INSTALL) != 0)
+        skip("no MADV_GUARD_INSTALL: %s", strerror(errno));
+}
+static void check_light_guard(void) { expect_true("guard faults", faults(guarded + 16384)); }
+
+static pid_t child;
+static void set_child(void) {
+    child = must("fork", fork());
+    if (child == 0) {
+        wait_for_go();
+        _exit(42);
+    }
+}
+static void check_child(void) {
+    int status = 0;
+    expect("waitpid", must("waitpid", waitpid(child, &status, 0)), child);
+    expect("its status", status, 42 << 8);
+}
+
 static const struct guest guests[] = {
     {"tcp", set_tcp, check_tcp, NULL},
     {"io_uring", set_io_uring, NULL, NULL},
@@ -122,6 +148,8 @@ static const struct guest guests[] = {
     {"seccomp", set_seccomp, NULL, NULL},
     {"unread_inotify", set_unread_inotify, check_unread_inotify, NULL},
     {"traced", set_traced, check_traced, NULL},
+    {"light_guard", set_light_guard, check_light_guard, NULL},
+    {"child", set_child, check_child, NULL},
     {"userfaultfd", set_userfaultfd, NULL, NULL},
 };
 GUEST_MAIN(guests)

@@ -7,13 +7,14 @@ use std::io::Read;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, Once};
 use std::thread;
 use std::time::{Duration, Instant};
 
 /// A stream of a program, collected as it comes.
 #[derive(Clone, Debug, Default)]
-pub struct Stream(Arc<Mutex<Vec<u8>>>);
+pub struct Stream(Arc<Mutex<Vec<u8>>>, Arc<AtomicBool>);
 
 impl Stream {
     fn collect(mut source: impl Read + Send + 'static) -> Self {
@@ -24,8 +25,14 @@ impl Stream {
             while let Ok(len @ 1..) = source.read(&mut buffer) {
                 bytes.0.lock().expect("stream").extend(&buffer[..len]);
             }
+            bytes.1.store(true, Ordering::SeqCst);
         });
         stream
+    }
+
+    /// Everybody who could write to it has closed it.
+    fn is_over(&self) -> bool {
+        self.1.load(Ordering::SeqCst)
     }
 
     /// What has come so far.
@@ -180,7 +187,10 @@ impl Run {
     pub fn wait(&mut self, deadline: Duration) -> Result<ExitStatus, String> {
         let status = poll(deadline, || self.ended())
             .ok_or_else(|| format!("{}: still there after {deadline:?}", self.label))?;
-        thread::sleep(Duration::from_millis(10)); // the last bytes of its streams
+        // The last bytes of its streams; something it started may hold them open for ever.
+        poll(Duration::from_secs(1), || {
+            (self.out.is_over() && self.err.is_over()).then_some(())
+        });
         Ok(status)
     }
 

@@ -140,6 +140,9 @@ impl Emitter<'_> {
                 let label = format!("{label} (inotify)");
                 let args = [Arg::Value(nonblock)];
                 self.call(&label, libc::SYS_inotify_init1, &args, Expect::Slot, slot);
+                // The kernel gives numbers in rising order only.
+                let mut watches: Vec<_> = watches.iter().collect();
+                watches.sort_by_key(|watch| watch.wd);
                 for watch in watches {
                     let op = Watch {
                         slot,
@@ -168,7 +171,10 @@ impl Emitter<'_> {
     ) {
         let slot = self.slot(id);
         let own = (libc::O_CREAT | libc::O_EXCL | libc::O_TRUNC | libc::O_CLOEXEC) as u32;
-        let flags = description.flags & !own & !ASYNC;
+        let mut flags = description.flags & !own & !ASYNC;
+        if flags & libc::O_TMPFILE as u32 == libc::O_TMPFILE as u32 {
+            flags &= !(libc::O_TMPFILE as u32); // made without a name; there is one file of it now
+        }
         let label = format!("description {} ({})", id.0, String::from_utf8_lossy(path));
         if matches!(kind, InodeKind::Device | InodeKind::Fifo) {
             let args = [

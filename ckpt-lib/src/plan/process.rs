@@ -75,7 +75,7 @@ pub(super) fn emit(
         Expect::Success,
         0,
     );
-    Ok(())
+    emit_record_locks(ops, stream, snapshot, process)
 }
 
 /// `si_signo` of a stored `siginfo_t`.
@@ -206,6 +206,17 @@ fn emit_descriptors(
             }
         }
     }
+    Ok(())
+}
+
+/// Record locks, after the last slot has been closed: closing any descriptor of a file gives up
+/// all locks that the process holds on it (fcntl(2)).
+fn emit_record_locks(
+    ops: &mut OpsBuilder,
+    stream: StreamIndex,
+    snapshot: &SnapshotV1,
+    process: &Process,
+) -> Result<(), PlanError> {
     for lock in &process.record_locks {
         let wanted = if lock.range.exclusive {
             libc::O_WRONLY
