@@ -3,6 +3,7 @@
 
 mod damage;
 mod files;
+mod hosts;
 mod images;
 mod restore;
 mod run;
