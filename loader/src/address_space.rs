@@ -106,13 +106,9 @@ pub fn layout(context: &Context, op: &MmMap, tail: &'static [u8]) -> Outcome<()>
         .map_err(|error| failure!(Failed, "places of heap, arguments and environment: {error}"))
 }
 
-/// Writes bytes to the job's memory.
-pub fn poke(address: u64, len: u64, tail: &'static [u8]) -> Outcome<()> {
-    let bytes = tail
-        .get(..len as usize)
-        .ok_or_else(|| failure!(Image, "section .wf.ops: Poke longer than its record"))?;
+/// Writes the id of this thread to the job's memory.
+pub fn write_own_id(address: u64) {
     // SAFETY: the list decides what is written where; it comes after the job's mappings were
     // made. An address that is not mapped kills this process, which ends the restart.
-    unsafe { core::ptr::copy_nonoverlapping(bytes.as_ptr(), address as *mut u8, bytes.len()) };
-    Ok(())
+    unsafe { (address as *mut u32).write_unaligned(sys::tid() as u32) };
 }

@@ -88,7 +88,10 @@ fn step(runner: &mut Runner<'_>, record: &Record<'static>) -> Outcome<()> {
         AnyOp::Exec(op) => exec::exec(context, op, tail),
         AnyOp::Pipe(op) => objects::pipe(op),
         AnyOp::SocketPair(op) => objects::socket_pair(op),
-        AnyOp::Poke(op) => address_space::poke(op.address, op.len, tail),
+        AnyOp::OwnId(op) => {
+            address_space::write_own_id(op.address);
+            Ok(())
+        }
         AnyOp::Feed(op) => match &mut runner.feeds {
             Some(feeds) => feeds.add(context, op, tail),
             None => Err(failure!(

@@ -117,9 +117,6 @@ words! {
         boottime_ns,
         /// Highest pid or tid of the job.
         max_pid,
-        /// Bytes of scratch memory that the loader needs behind its own segments: thread
-        /// stacks, staging for the vDSO, tables.
-        scratch_len,
     }
 }
 
@@ -430,10 +427,9 @@ operations! {
         fd, /// Bytes of the tail that count.
         len, /// File status flags for the read end.
         flags }
-    /// Writes the first `len` bytes of the tail to memory of the process.
-    22 Poke { /// Where.
-        address, /// How many.
-        len }
+    /// Writes the thread's id, 32 bits, to where its C library keeps it (`--pids host`: the id is new).
+    22 OwnId { /// Where.
+        address }
 }
 
 words! {

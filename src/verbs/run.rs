@@ -119,7 +119,6 @@ fn operations(program: &Program, environment: &[CString], free_fd: u64) -> Vec<u
         slot_base: free_fd,
         uid: u64::from(nix::unistd::getuid().as_raw()),
         gid: u64::from(nix::unistd::getgid().as_raw()),
-        scratch_len: ckpt_lib::plan::scratch_len(1),
         ..OpsHeader::default()
     });
     let process = ops.stream(StreamKind::Process, 0, StreamIndex(0));

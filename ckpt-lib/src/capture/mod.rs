@@ -393,7 +393,9 @@ impl Inside<'_> {
             .map_err(|error| tracee(Box::new(error)))?;
         let answered = self.subject.threads.iter().zip(&questions).zip(&results);
         for (index, (((tid, _), questions), results)) in answered.enumerate() {
-            inside::answer_thread(questions, *tid, results, &mut record.threads[index])?;
+            let thread = &mut record.threads[index];
+            inside::answer_thread(questions, *tid, results, thread)?;
+            threads::find_own_id(thread, stopped.memory());
         }
         if let (Some(questions), Some(results)) = (about_process, results.first()) {
             for (object, reason) in inside::answer_process(&questions, pid, results, record)? {

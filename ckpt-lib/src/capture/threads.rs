@@ -70,3 +70,19 @@ pub(super) fn add_traced(
     }
     Ok(())
 }
+
+/// Finds where the C library keeps the thread's id, and whether the id is in a robust lock.
+pub(super) fn find_own_id(thread: &mut Thread, memory: &Memory) {
+    let mut word = [0; 4];
+    let at = thread.clear_child_tid;
+    if at != 0 && memory.read(at, &mut word).is_ok() && u32::from_le_bytes(word) == thread.tid {
+        thread.own_id_at = at;
+    }
+    // struct robust_list_head: the list (empty if it points to itself), an offset, a pending lock.
+    let (head, _) = thread.robust_list;
+    if head != 0 {
+        let first = memory.read_u64(head).unwrap_or(0);
+        let pending = memory.read_u64(head.wrapping_add(16)).unwrap_or(1);
+        thread.holds_robust_lock = first != head || pending != 0;
+    }
+}

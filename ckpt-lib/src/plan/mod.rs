@@ -29,7 +29,7 @@ mod threads;
 pub use builder::{Arg, OpsBuilder, StreamIndex};
 pub use hole::{HoleError, find_hole};
 
-use crate::snapshot::SnapshotV1;
+use crate::snapshot::{DescriptionKind, SnapshotV1};
 use loader::ops::{OpsHeader, StreamKind, flags};
 use slots::Slots;
 use std::ops::Range;
@@ -88,11 +88,14 @@ pub fn operations(snapshot: &SnapshotV1, contents: &Contents) -> Result<Vec<u8>,
         .processes
         .iter()
         .flat_map(|process| &process.threads);
-    let mut header_flags = flags::IDS_MUST_MATCH;
+    let mut header_flags = if ids_may_change(snapshot) {
+        0
+    } else {
+        flags::IDS_MUST_MATCH
+    };
     if root.sid == 0 {
         header_flags |= flags::OUTSIDE_SESSION;
     }
-    let thread_count = tids.clone().count() as u64;
     let mut ops = OpsBuilder::new(OpsHeader {
         flags: header_flags,
         slot_base: slots.base(),
@@ -102,7 +105,6 @@ pub fn operations(snapshot: &SnapshotV1, contents: &Contents) -> Result<Vec<u8>,
         monotonic_ns: snapshot.clocks.monotonic_ns,
         boottime_ns: snapshot.clocks.boottime_ns,
         max_pid: u64::from(tids.map(|thread| thread.tid).max().unwrap_or(0)),
-        scratch_len: scratch_len(thread_count),
         ..OpsHeader::default()
     });
     let prepare = StreamIndex(0);
@@ -127,9 +129,19 @@ pub fn operations(snapshot: &SnapshotV1, contents: &Contents) -> Result<Vec<u8>,
     Ok(ops.finish())
 }
 
-/// Bytes of scratch memory the loader needs for this many threads: a stack for each, and room
-/// for staging.
-#[must_use]
-pub fn scratch_len(threads: u64) -> u64 {
-    (1 << 20) + threads * 64 * 1024
+/// Whether the job would not notice that its ids are new: one process, and no id anywhere but in the C
+/// library's own word for each thread, which the loader corrects.
+fn ids_may_change(snapshot: &SnapshotV1) -> bool {
+    let [process] = &snapshot.processes[..] else {
+        return false;
+    };
+    let elsewhere = snapshot.descriptions.iter().any(|description| {
+        description.owner.is_some() || matches!(description.kind, DescriptionKind::PidFd { .. })
+    });
+    !elsewhere
+        && process.pending.is_empty()
+        && process.posix_timers.iter().all(|timer| timer.tid == 0)
+        && process.threads.iter().all(|thread| {
+            thread.own_id_at != 0 && !thread.holds_robust_lock && thread.pending.is_empty()
+        })
 }

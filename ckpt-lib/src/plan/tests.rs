@@ -231,27 +231,3 @@ fn a_sleep_goes_on_with_the_time_that_was_left() {
     };
     assert_eq!((registers.rax as i64, registers.orig_rax), (-516, 35));
 }
-
-#[test]
-fn an_epoll_wait_is_entered_again() {
-    let mut snapshot = job(vec![]);
-    let thread = &mut snapshot.processes[0].threads[0];
-    thread.registers.rip = 0x5002;
-    thread.registers.rax = -4i64 as u64;
-    thread.registers.orig_rax = libc::SYS_epoll_wait as u64;
-    let nr = libc::SYS_epoll_wait as u64;
-    thread.in_call = Some(TimedCall {
-        nr,
-        remaining_ns: 1_500_000,
-    });
-    let bytes = operations(&snapshot, &vec![]).expect("planned");
-    let records = every_record(&bytes);
-    let Some((_, AnyOp::Registers(registers), _)) = records.last() else {
-        panic!("no registers")
-    };
-    assert_eq!(
-        (registers.rip, registers.rax, registers.r10),
-        (0x5000, nr, 2)
-    );
-    assert_eq!(registers.orig_rax, u64::MAX);
-}

@@ -3,18 +3,25 @@
 use super::process::siginfo_signal;
 use super::{Arg, OpsBuilder, StreamIndex};
 use crate::snapshot::{Capabilities, Process, Registers, Thread, TimedCall};
-use loader::ops::{self, Expect, InProgress, Poke, timeout};
+use loader::ops::{self, Expect, InProgress, OwnId, timeout};
 
 /// `SS_ONSTACK`: computed by the kernel, not settable.
 const SS_ONSTACK: u32 = 1;
 const IOPRIO_WHO_PROCESS: u64 = 1;
-/// Bytes below the stack pointer that the ABI leaves to the program (System V ABI, red zone).
-const RED_ZONE: u64 = 128;
 /// Highest capability number tried.
 const LAST_CAPABILITY: u64 = 63;
 
 pub(super) fn emit(ops: &mut OpsBuilder, stream: StreamIndex, process: &Process, thread: &Thread) {
     emit_identity(ops, stream, thread);
+    if thread.own_id_at != 0 {
+        ops.push(
+            stream,
+            &OwnId {
+                address: thread.own_id_at,
+            },
+            &[],
+        );
+    }
     emit_scheduling(ops, stream, thread);
     emit_faults(ops, stream, thread);
     for info in &thread.pending {
@@ -282,7 +289,8 @@ fn emit_call(
         libc::SYS_clock_nanosleep => (timeout::TIMESPEC, 2),
         libc::SYS_futex => (timeout::TIMESPEC, 3),
         libc::SYS_poll => (timeout::MILLISECONDS, 2),
-        _ => return enter_again(ops, stream, call, registers),
+        // No other call keeps its rest in the kernel; its arguments say what is left.
+        _ => return,
     };
     let op = InProgress {
         nr: call.nr,
@@ -299,44 +307,6 @@ fn emit_call(
     ops.push(stream, &op, &[]);
     registers.orig_rax = call.nr;
     registers.rax = -516i64 as u64; // ERESTART_RESTARTBLOCK
-}
-
-/// Calls the kernel answers with EINTR at every stop: entered again with what is left.
-fn enter_again(
-    ops: &mut OpsBuilder,
-    stream: StreamIndex,
-    call: &TimedCall,
-    registers: &mut Registers,
-) {
-    if registers.orig_rax == call.nr {
-        registers.rip -= 2; // length of `syscall`
-        registers.rax = call.nr;
-        registers.orig_rax = u64::MAX;
-    }
-    let place = registers.rsp.wrapping_sub(RED_ZONE + 16) & !15;
-    let remaining = call.remaining_ns;
-    match call.nr as i64 {
-        libc::SYS_epoll_wait | libc::SYS_epoll_pwait => {
-            // Argument 3 counts in milliseconds and travels in r10.
-            registers.r10 = remaining.div_ceil(1_000_000);
-        }
-        _ => {
-            let timespec = [remaining / 1_000_000_000, remaining % 1_000_000_000];
-            let bytes: Vec<u8> = timespec.into_iter().flat_map(u64::to_le_bytes).collect();
-            ops.push(
-                stream,
-                &Poke {
-                    address: place,
-                    len: 16,
-                },
-                &bytes,
-            );
-            match call.nr as i64 {
-                libc::SYS_rt_sigtimedwait => registers.rdx = place,
-                _ => registers.r10 = place, // epoll_pwait2
-            }
-        }
-    }
 }
 
 fn emit_registers(

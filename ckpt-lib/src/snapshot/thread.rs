@@ -49,6 +49,11 @@ pub struct Thread {
     pub tsc_faults: bool,
     /// ARCH_GET_CPUID: CPUID raises SIGSEGV.
     pub cpuid_faults: bool,
+    /// Where its C library keeps its id (glibc: the word that `clear_child_tid` points to); 0 if that
+    /// is not known.
+    pub own_id_at: u64,
+    /// It holds a robust lock: its id is in the lock's word.
+    pub holds_robust_lock: bool,
     /// The call it was in, if time was running in it.
     pub in_call: Option<TimedCall>,
 }

@@ -5,7 +5,7 @@ use crate::images::{
 };
 use ckpt_lib::plan::{Arg, StreamIndex};
 use loader::ops::{
-    Expect, InProgress, OpsHeader, Poke, SpawnThreads, Stopped, StreamKind, timeout,
+    Expect, InProgress, OpsHeader, OwnId, SpawnThreads, Stopped, StreamKind, timeout,
 };
 use std::time::{Duration, Instant};
 
@@ -280,21 +280,18 @@ fn a_call_that_is_entered_again_finds_its_result() {
 }
 
 #[test]
-fn bytes_can_be_put_into_its_memory() {
-    // cmp dword [STACK+8], 0x11223344
+fn a_thread_s_own_id_is_put_into_its_memory() {
+    // In a namespace it is the id of the image: cmp dword [STACK+8], PID
     let code = Code::default()
         .bytes(&[0x81, 0x3c, 0x25])
         .bytes(&(STACK as u32 + 8).to_le_bytes())
-        .bytes(&0x1122_3344u32.to_le_bytes())
+        .bytes(&(PID as u32).to_le_bytes())
         .or_exit(3)
         .exit(5);
     let mut tiny = tiny(&code.0);
     let process = tiny.process;
-    let poke = Poke {
-        address: STACK + 8,
-        len: 4,
-    };
-    tiny.ops.push(process, &poke, &0x1122_3344u32.to_le_bytes());
+    let own_id = OwnId { address: STACK + 8 };
+    tiny.ops.push(process, &own_id, &[]);
     let ended = execute(&alone(tiny), &[]);
     assert_eq!(ended.code(), Some(5), "{}", ended.stderr);
 }
