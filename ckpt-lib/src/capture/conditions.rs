@@ -37,7 +37,7 @@ pub(super) fn examine(
                 refusals.add(subject.who(), format!("{prefix}{object}"), reason);
             };
             let tracer = status.tracer_pid;
-            if tracer != 0 && !(traced_by_us && tracer == own.pid) {
+            if tracer != 0 && !(traced_by_us && is_own_thread(tracer)) {
                 let reason = format!("it is traced by process {tracer} already");
                 refuse("tracing", reason);
             }
@@ -94,6 +94,11 @@ pub(super) fn examine(
         }
     }
     Ok(())
+}
+
+/// Tracers are threads.
+fn is_own_thread(tid: i32) -> bool {
+    ProcDir::of_self().thread(tid).path().exists()
 }
 
 fn namespaces(

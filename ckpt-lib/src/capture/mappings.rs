@@ -28,11 +28,10 @@ pub struct MemoryRange {
     pub only_changed: bool,
 }
 
-/// A mapping whose flags may not be known yet.
+/// A mapping; one that has come since its flags were read has none yet.
 #[derive(Clone, Debug)]
 pub(super) struct Found {
     pub(super) entry: SmapsEntry,
-    pub(super) flags_known: bool,
 }
 
 /// Joins what is mapped now with the flags read before. `None` if flags that must be known while
@@ -47,7 +46,6 @@ pub(super) fn join(now: Vec<MapsLine>, before: &[SmapsEntry]) -> Option<Vec<Foun
         match known.get(&line.start).filter(|entry| entry.line == line) {
             Some(entry) => found.push(Found {
                 entry: (*entry).clone(),
-                flags_known: true,
             }),
             None if line.shared || line.name.starts_with(b"/anon_hugepage") => return None,
             None => found.push(Found {
@@ -56,7 +54,6 @@ pub(super) fn join(now: Vec<MapsLine>, before: &[SmapsEntry]) -> Option<Vec<Foun
                     page_kib: 4,
                     ..SmapsEntry::default()
                 },
-                flags_known: false,
             }),
         }
     }
@@ -553,7 +550,10 @@ mod tests {
         let before = parse_smaps(smaps).expect("parses");
         let now = b"1000-2000 rw-p 00000000 00:00 0 \n3000-5000 rw-p 00000000 00:00 0 \n";
         let found = join(parse_maps(now).expect("parses"), &before).expect("private");
-        assert!(found[0].flags_known && !found[1].flags_known);
+        assert_eq!(
+            (found[0].entry.vm_flags.len(), found[1].entry.vm_flags.len()),
+            (3, 0)
+        );
         let now = b"1000-3000 rw-s 00000000 00:01 7      /dev/zero (deleted)\n";
         assert!(join(parse_maps(now).expect("parses"), &before).is_none());
     }

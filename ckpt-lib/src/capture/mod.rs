@@ -192,8 +192,8 @@ fn look(
     let mut flags_unverified = false;
     for (index, subject) in subjects.iter().enumerate() {
         let mut record = process::read(subject, &ids, &mut inodes, refusals)?;
-        let found = mappings_of(subject, options, skip.is_some(), early)?;
-        flags_unverified |= found.iter().any(|found| !found.flags_known);
+        let (found, from_before) = mappings_of(subject, options, skip.is_some(), early)?;
+        flags_unverified |= from_before;
         let skip = skip
             .and_then(|skip| skip.get(index))
             .map_or(&[][..], Vec::as_slice);
@@ -222,17 +222,15 @@ fn view_of(root: &Subject) -> Result<PathBuf, CaptureError> {
     Ok(root.dir.file("root"))
 }
 
+/// The mappings of a process, and whether their flags are from before the stop.
 fn mappings_of(
     subject: &Subject,
     options: &CaptureOptions,
     stopped: bool,
     early: &mut EarlyView,
-) -> Result<Vec<Found>, CaptureError> {
+) -> Result<(Vec<Found>, bool), CaptureError> {
     let known = |entries: Vec<SmapsEntry>| {
-        let found = entries.into_iter().map(|entry| Found {
-            entry,
-            flags_known: true,
-        });
+        let found = entries.into_iter().map(|entry| Found { entry });
         found.collect()
     };
     // The picture does not show what is locked: fork does not hand it on.
@@ -244,14 +242,14 @@ fn mappings_of(
     {
         let now = subject.dir.parsed("maps", parse_maps)?;
         if let Some(found) = mappings::join(now, before) {
-            return Ok(found);
+            return Ok((found, true));
         }
     }
     let entries = subject.dir.parsed("smaps", parse_smaps)?;
     if !stopped {
         early.smaps.insert(subject.pid, entries.clone());
     }
-    Ok(known(entries))
+    Ok((known(entries), false))
 }
 
 /// Makes a snapshot of a stopped job; `workshops[i]` is open in process `i` of `quiesced`. Nothing of
@@ -510,7 +508,7 @@ impl Captured {
         refusals.into_result().map_err(CaptureError::Refused)
     }
 
-    /// Whether the flags of some mappings are guesses until [`Captured::verify_mappings`] has been
+    /// Whether the flags of mappings are those from before the stop, and of new ones guesses, until [`Captured::verify_mappings`] has been
     /// called for each process.
     #[must_use]
     pub fn flags_unverified(&self) -> bool {

@@ -90,6 +90,12 @@ impl Guest {
         self.said[index].trim().parse().expect("a number")
     }
 
+    /// Lets it read to the end, and waits for its end.
+    pub(super) fn finish(mut self) -> std::process::ExitStatus {
+        drop(self.child.stdin.take());
+        self.child.wait().expect("its end")
+    }
+
     /// Waits until it sleeps in its last read.
     fn settle(&self) {
         let path = format!("/proc/{}/stat", self.pid());

@@ -1,7 +1,8 @@
-//! Real processes, set up in each way, against what is recorded of them. They are not stopped by
-//! ptrace here but at rest in a read, so that everything seen from outside can be tested alone.
+//! Real processes, set up in each way, against what is recorded of them. But for `inside` they are
+//! not stopped by ptrace but at rest in a read, so that what is seen from outside is tested alone.
 
 mod guest;
+mod inside;
 mod records;
 mod refusals;
 
