@@ -143,8 +143,18 @@ impl Site {
         args: [u64; 6],
         undo: u64,
     ) -> Result<i64, InjectError> {
-        self.placed.set_undo(process.memory(), undo)?;
         let home = home_of(&process.threads[0], process).registers;
+        if self.at_call.get() {
+            // The result of the last call must not be taken for a mapping to be undone by the new length.
+            let registers = stub::after_call(&home, self.placed.stub.call);
+            let tid = self.threads[0];
+            ptrace::set_registers(tid.0, &registers).map_err(trace(
+                self.pid,
+                tid,
+                "set registers",
+            ))?;
+        }
+        self.placed.set_undo(process.memory(), undo)?;
         let first = self.whereabouts.borrow()[0] == Whereabouts::Home;
         let call = self.placed.stub.call;
         let registers = if first {

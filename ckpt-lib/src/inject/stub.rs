@@ -230,6 +230,16 @@ pub(super) fn later_call(home: &Registers, address: u64, nr: i64, args: [u64; 6]
     }
 }
 
+/// Registers of a thread behind the `syscall` at `address`, with a result that is no mapping.
+pub(super) fn after_call(home: &Registers, address: u64) -> Registers {
+    Registers {
+        rip: address + SYSCALL_LEN,
+        rax: -i64::from(libc::ENOSYS) as u64,
+        orig_rax: u64::MAX,
+        ..*home
+    }
+}
+
 /// The stub in the tail of the vDSO.
 #[derive(Debug)]
 pub(super) struct TailStub {

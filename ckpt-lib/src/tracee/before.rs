@@ -2,12 +2,15 @@
 //!
 //! A stop wakes a sleeping thread, so the moment it fell asleep must be read before: the scheduler's
 //! `se.exec_start` of `/proc/PID/task/TID/sched`. Its clock runs per CPU, so it is held against
-//! our own, taken on the same CPU if we may run there.
+//! our own, taken on the same CPU if we may run there. It is read once more right before the thread
+//! is asked to stop, and the number of times it was switched is compared afterwards: so it is
+//! known to be the sleep that the stop has ended, not one before.
 
 use super::HostTid;
 use crate::sys::{affinity, ptrace};
 use std::collections::BTreeMap;
-use std::fs;
+use std::fs::{self, File};
+use std::os::unix::fs::FileExt;
 
 /// What was seen of a thread before it was stopped.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -27,8 +30,25 @@ pub struct BeforeStop {
 #[derive(Debug, Default)]
 pub(super) struct Glimpse {
     before: BeforeStop,
-    /// CLOCK_MONOTONIC at which it fell asleep, and how often it had been switched by then.
-    asleep_since: Option<(u64, u64)>,
+    /// The scheduler's account of a thread in a call with a time-out.
+    account: Option<Account>,
+}
+
+#[derive(Debug)]
+struct Account {
+    sched: File,
+    /// From the scheduler's clock to CLOCK_MONOTONIC.
+    offset: i128,
+    /// Scheduler's time at which it fell asleep, and how often it had been switched by then.
+    last: Option<(u64, u64)>,
+}
+
+impl Account {
+    fn read(&self) -> Option<(u64, u64)> {
+        let mut bytes = vec![0; 8192];
+        let len = self.sched.read_at(&mut bytes, 0).ok()?;
+        parse_sched(std::str::from_utf8(&bytes[..len]).ok()?)
+    }
 }
 
 /// Offsets from the clocks of the scheduler to CLOCK_MONOTONIC, per CPU.
@@ -51,24 +71,34 @@ impl Glimpse {
         };
         glimpse.before.wchan = file("wchan").trim_end().to_owned();
         if TIMED.contains(&nr) {
-            let cpu = parse_cpu(&file("stat"));
-            let seen = parse_sched(&file("sched"));
-            glimpse.asleep_since = cpu.zip(seen).and_then(|(cpu, (start_ns, switches))| {
-                let since = i128::from(start_ns) + clocks.offset(cpu)?;
-                Some((u64::try_from(since).ok()?, switches))
+            let offset = parse_cpu(&file("stat")).and_then(|cpu| clocks.offset(cpu));
+            let sched = File::open(format!("/proc/{pid}/task/{}/sched", tid.0));
+            glimpse.account = offset.zip(sched.ok()).map(|(offset, sched)| Account {
+                sched,
+                offset,
+                last: None,
             });
         }
         glimpse
     }
 
+    /// Looks again, right before the thread is asked to stop.
+    pub(super) fn refresh(&mut self) {
+        if let Some(account) = &mut self.account {
+            account.last = account.read();
+        }
+    }
+
     /// Finishes the account now that the thread has stopped, at `stopped_at_ns`.
-    pub(super) fn finish(self, pid: i32, tid: HostTid, stopped_at_ns: u64) -> BeforeStop {
+    pub(super) fn finish(self, stopped_at_ns: u64) -> BeforeStop {
         let mut before = self.before;
-        if let Some((since, switches)) = self.asleep_since {
-            let text =
-                fs::read_to_string(format!("/proc/{pid}/task/{}/sched", tid.0)).unwrap_or_default();
+        let Some(account) = self.account else {
+            return before;
+        };
+        if let Some((start_ns, switches)) = account.last {
             // Woken by the stop, it ran and was switched away once. More: it was in another call by then.
-            let same_sleep = parse_sched(&text).is_some_and(|(_, now)| now <= switches + 1);
+            let same_sleep = account.read().is_some_and(|(_, now)| now <= switches + 1);
+            let since = u64::try_from(i128::from(start_ns) + account.offset).unwrap_or(u64::MAX);
             let asleep = stopped_at_ns.saturating_sub(since);
             before.asleep_ns = Some(if same_sleep { asleep } else { 0 });
         }

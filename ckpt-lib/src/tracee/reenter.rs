@@ -149,18 +149,21 @@ fn remaining(
     registers: &Registers,
     now_ns: u64,
 ) -> Option<u64> {
+    let stopped_for = now_ns.saturating_sub(thread.stopped_at_ns);
     let asleep = thread.before.asleep_ns.unwrap_or(0);
-    let gone = asleep.saturating_add(now_ns.saturating_sub(thread.stopped_at_ns));
+    let left = |timeout_ns: u64| rest(timeout_ns, asleep, stopped_for);
     let relative = |address: u64| match address {
         0 => Some(FOREVER_NS),
-        _ => Some(read_timespec(memory, address)?.saturating_sub(gone)),
+        _ => Some(left(thread.timeout_ns(|| read_timespec(memory, address))?)),
     };
     // The kernel has written what is left to where the program asked for it.
-    let sleep = |request: u64, rest: u64| match rest {
+    let sleep = |request: u64, remainder: u64| match remainder {
         0 => relative(request),
-        _ => Some(
-            read_timespec(memory, rest)?.saturating_sub(now_ns - thread.stopped_at_ns.min(now_ns)),
-        ),
+        _ => Some(read_timespec(memory, remainder)?.saturating_sub(stopped_for)),
+    };
+    let milliseconds = |argument: u64| match u64::try_from(argument as i32) {
+        Ok(timeout_ms) => left(timeout_ms * 1_000_000),
+        Err(_) => FOREVER_NS,
     };
     match nr {
         libc::SYS_nanosleep => sleep(registers.rdi, registers.rsi),
@@ -171,17 +174,21 @@ fn remaining(
         libc::SYS_futex if registers.rsi & FUTEX_CMD_MASK == FUTEX_WAIT => relative(registers.r10),
         libc::SYS_epoll_pwait2 | libc::SYS_semtimedop => relative(registers.r10),
         libc::SYS_rt_sigtimedwait => relative(registers.rdx),
-        libc::SYS_poll => Some(milliseconds(registers.rdx, gone)),
-        libc::SYS_epoll_wait | libc::SYS_epoll_pwait => Some(milliseconds(registers.r10, gone)),
+        libc::SYS_poll => Some(milliseconds(registers.rdx)),
+        libc::SYS_epoll_wait | libc::SYS_epoll_pwait => Some(milliseconds(registers.r10)),
         _ => Some(FOREVER_NS),
     }
 }
 
-fn milliseconds(argument: u64, gone_ns: u64) -> u64 {
-    match u64::try_from(argument as i32) {
-        Ok(timeout_ms) => (timeout_ms * 1_000_000).saturating_sub(gone_ns),
-        Err(_) => FOREVER_NS,
-    }
+/// What is left of a time-out. A call that was stopped had not timed out; if by its account it had, the
+/// account is that of the call before, and this one has only begun.
+fn rest(timeout_ns: u64, asleep_ns: u64, stopped_for_ns: u64) -> u64 {
+    let gone_ns = if asleep_ns >= timeout_ns {
+        0
+    } else {
+        asleep_ns
+    };
+    timeout_ns.saturating_sub(gone_ns.saturating_add(stopped_for_ns))
 }
 
 fn read_timespec(memory: &Memory, address: u64) -> Option<u64> {
@@ -240,10 +247,10 @@ mod tests {
     }
 
     #[test]
-    fn a_negative_time_out_never_comes() {
-        assert_eq!(milliseconds(u64::MAX, 5), FOREVER_NS);
-        assert_eq!(milliseconds(0xffff_ffff, 5), FOREVER_NS);
-        assert_eq!(milliseconds(2, 500_000), 1_500_000);
-        assert_eq!(milliseconds(2, 5_000_000), 0);
+    fn an_account_that_cannot_be_is_that_of_the_call_before() {
+        assert_eq!(rest(20, 5, 3), 12);
+        assert_eq!(rest(20, 19, 3), 0);
+        assert_eq!(rest(20, 20, 3), 17);
+        assert_eq!(rest(20, u64::MAX, 0), 20);
     }
 }

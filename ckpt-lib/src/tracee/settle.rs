@@ -107,7 +107,7 @@ pub(super) fn stop_all(
         }
     }
     let mut processes = loop {
-        if let Some(processes) = attempt(roots, &vdsos, &deadline)? {
+        if let Some(processes) = attempt(roots, &vdsos, &mut glimpses, &deadline)? {
             break processes;
         }
     };
@@ -115,7 +115,7 @@ pub(super) fn stop_all(
         process.vdso = vdsos.remove(&process.pid);
         for thread in &mut process.threads {
             if let Some(glimpse) = glimpses.remove(&thread.tid.0) {
-                thread.before = glimpse.finish(process.pid.0, thread.tid, thread.stopped_at_ns);
+                thread.before = glimpse.finish(thread.stopped_at_ns);
             }
         }
     }
@@ -126,12 +126,13 @@ pub(super) fn stop_all(
 fn attempt(
     roots: &[HostPid],
     vdsos: &BTreeMap<HostPid, Range<u64>>,
+    glimpses: &mut BTreeMap<i32, Glimpse>,
     deadline: &Deadline,
 ) -> Result<Option<Vec<StoppedProcess>>, StopError> {
     let mut seized = Seized::default();
     let mut may_leave = true;
     loop {
-        while seize_new(roots, &mut seized)? {
+        while seize_new(roots, &mut seized, glimpses)? {
             settle(&mut seized, deadline)?;
         }
         let mut processes = vec![];
@@ -148,7 +149,7 @@ fn attempt(
             processes.push(process);
         }
         // Whoever ran may have started threads.
-        if !moved || !seize_new(roots, &mut seized)? {
+        if !moved || !seize_new(roots, &mut seized, glimpses)? {
             seized.threads.clear();
             return Ok(Some(processes));
         }
@@ -164,7 +165,11 @@ fn tasks(pid: HostPid) -> Result<Vec<i32>, StopError> {
 }
 
 /// Seizes every listed thread that is not yet; whether there were any.
-fn seize_new(roots: &[HostPid], seized: &mut Seized) -> Result<bool, StopError> {
+fn seize_new(
+    roots: &[HostPid],
+    seized: &mut Seized,
+    glimpses: &mut BTreeMap<i32, Glimpse>,
+) -> Result<bool, StopError> {
     let mut found = false;
     for pid in roots {
         let listed = tasks(*pid)?;
@@ -176,7 +181,7 @@ fn seize_new(roots: &[HostPid], seized: &mut Seized) -> Result<bool, StopError> 
             if seized.threads.contains_key(&tid) {
                 continue;
             }
-            if seize(*pid, tid)? {
+            if seize(*pid, tid, glimpses.get_mut(&tid))? {
                 seized.threads.insert(tid, (*pid, State::Asked));
                 found = true;
             }
@@ -189,7 +194,7 @@ fn seize_new(roots: &[HostPid], seized: &mut Seized) -> Result<bool, StopError> 
 }
 
 /// Seizes a thread and asks it to stop; `false` if it has ended.
-fn seize(pid: HostPid, tid: i32) -> Result<bool, StopError> {
+fn seize(pid: HostPid, tid: i32, glimpse: Option<&mut Glimpse>) -> Result<bool, StopError> {
     let mut tries = 0;
     loop {
         let source = match ptrace::seize(tid, ptrace::OPTION_SYSGOOD) {
@@ -222,6 +227,9 @@ fn seize(pid: HostPid, tid: i32) -> Result<bool, StopError> {
             (_, tracer) if tracer == own => break,
             (_, tracer) => return Err(StopError::Traced { pid: pid.0, tracer }),
         }
+    }
+    if let Some(glimpse) = glimpse {
+        glimpse.refresh();
     }
     // If this fails it has ended, which the wait will tell.
     let _ = ptrace::interrupt(tid);

@@ -3,6 +3,7 @@
 use super::{BeforeStop, HostTid, Memory, StopError};
 use crate::snapshot::{Registers, Rseq, SyscallDispatch};
 use crate::sys::ptrace;
+use std::cell::OnceCell;
 use std::io;
 
 /// A thread at a ptrace stop.
@@ -25,6 +26,8 @@ pub struct StoppedThread {
     away: bool,
     /// What `rseq_abort_ip` said before the first stub ran (the kernel forgets it then).
     rseq_abort: Option<Option<u64>>,
+    /// The time-out in memory of the call it was in, as it was at the stop.
+    timeout_ns: OnceCell<Option<u64>>,
 }
 
 impl StoppedThread {
@@ -42,6 +45,7 @@ impl StoppedThread {
             home_mask: None,
             away: false,
             rseq_abort: None,
+            timeout_ns: OnceCell::new(),
         })
     }
 
@@ -168,6 +172,12 @@ impl StoppedThread {
             self.set_registers(&registers);
         }
         Ok(())
+    }
+
+    /// The time-out that its call finds in memory. Read once: what is left of it may be written to
+    /// the same place.
+    pub(super) fn timeout_ns(&self, read: impl FnOnce() -> Option<u64>) -> Option<u64> {
+        *self.timeout_ns.get_or_init(read)
     }
 
     /// The registers it goes on with.

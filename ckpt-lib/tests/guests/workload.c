@@ -18,6 +18,7 @@
 #include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -365,6 +366,17 @@ int main(int argc, char **argv) {
     if (!strcmp(mode, "many")) return many(atoi(argv[2]));
     if (!strcmp(mode, "maps")) return maps(atoi(argv[2]));
     if (!strcmp(mode, "reserve")) return reserve();
+    if (!strcmp(mode, "reaper")) {
+        prctl(PR_SET_CHILD_SUBREAPER, 1);
+        ready();
+        idle(NULL);
+    }
+    if (!strcmp(mode, "crowded")) {
+        struct rlimit none = {0, 0};
+        setrlimit(RLIMIT_NPROC, &none);
+        ready();
+        idle(NULL);
+    }
     if (!strcmp(mode, "filter")) return filter();
     if (!strcmp(mode, "sleep")) return one_sleep(atoi(argv[2]));
     if (!strcmp(mode, "alarm")) return alarmed(atof(argv[2]));
