@@ -112,7 +112,7 @@ fn verified(image: Image, display: &mut dyn Progress) -> Result<Image, ImageErro
 /// Refuses a machine that does not offer what the image needs.
 fn check_platform(chosen: &Chosen, degraded: bool) -> Outcome<()> {
     let needed = needed_by(&chosen.image)?;
-    let mut missing = needed.missing(&Platform::of_this_machine());
+    let mut missing = needed.missing(&Platform::of_this_machine_for(&needed));
     // Whether ids can be corrected is known to the loader only.
     missing.retain(|what| !is_kernel(what, &["own_ids"]));
     let (waived, fatal): (Vec<_>, Vec<_>) = missing.into_iter().partition(may_be_waived);

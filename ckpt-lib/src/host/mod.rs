@@ -15,7 +15,7 @@ mod facts;
 pub use facts::{Fact, Severity, Verdict};
 
 use crate::sys::probe::Outcome;
-use crate::sys::probe::features::kernel_features;
+use crate::sys::probe::features::{cpuid_faults, kernel_features};
 use crate::sys::probe::namespaces::namespaces;
 use crate::sys::probe::programs::programs;
 use crate::sys::probe::tracing::tracing;
@@ -157,7 +157,7 @@ impl Host {
     pub fn probe(state_dir: &Path) -> Self {
         let spaces = namespaces();
         let trace = tracing();
-        let kernel = kernel_features();
+        let kernel = kernel_features(true);
         let program = programs();
         let release = nix::sys::utsname::uname()
             .map(|names| names.release().to_string_lossy().into_owned())
@@ -190,7 +190,7 @@ impl Host {
             soft_dirty: trace.soft_dirty.into(),
             mm_map: program.mm_map.into(),
             timer_ids: kernel.timer_ids.into(),
-            cpuid_faults: kernel.cpuid_faults.into(),
+            cpuid_faults: cpuid_faults().into(),
             amx_tiles: kernel.tiles.into(),
             protection_keys: kernel.protection_keys.into(),
             memory_program: program.memory_program.into(),

@@ -3,7 +3,9 @@
 use super::features::{FEATURES, Register};
 use super::{LIMIT_NAMES, Limits, Platform};
 use crate::sys::cpu;
-use crate::sys::probe::{features::kernel_features, namespaces::namespaces};
+use crate::sys::probe::Outcome;
+use crate::sys::probe::features::{KernelFeatures, cpuid_faults, kernel_features};
+use crate::sys::probe::namespaces::namespaces;
 use nix::sched::{CpuSet, sched_getaffinity};
 use nix::unistd::Pid;
 use std::collections::{BTreeMap, BTreeSet};
@@ -12,6 +14,8 @@ use std::fs;
 const AT_HWCAP2: u64 = 26;
 const AT_MINSIGSTKSZ: u64 = 51;
 const HWCAP2_FSGSBASE: u64 = 1 << 1;
+const OWN_IDS: &str = "own_ids";
+const CPUID_FAULTS: &str = "cpuid_faults";
 /// XSAVE components whose place in the standard format is the same everywhere (x87, SSE, AVX).
 const FIXED_COMPONENTS: u32 = 3;
 
@@ -19,13 +23,30 @@ impl Platform {
     /// What this machine offers to the calling user, found out by trying (some milliseconds).
     #[must_use]
     pub fn of_this_machine() -> Self {
+        let mut here = Platform::without_kernel();
+        here.kernel = kernel_names(|_| true);
+        here
+    }
+
+    /// As [`Platform::of_this_machine`], but of kernel features only those that `needed` names are
+    /// tried: what a restart asks before it begins. `own_ids` is not tried and counts as offered,
+    /// since the restart itself tries it at once.
+    #[must_use]
+    pub fn of_this_machine_for(needed: &Platform) -> Self {
+        let mut here = Platform::without_kernel();
+        here.kernel = kernel_names(|name| name != OWN_IDS && needed.kernel.contains(name));
+        here.kernel.insert(OWN_IDS.to_owned());
+        here
+    }
+
+    /// Everything but kernel features.
+    pub(super) fn without_kernel() -> Self {
         let mut here = Platform::of_this_processor();
         here.sigframe = Some(cpu::auxv(AT_MINSIGSTKSZ)).filter(|bytes| *bytes != 0);
         here.cpus = usable_cpus();
         here.hard = hard_limits();
         here.huge = free_huge_pages();
         here.max_id = read_number("/proc/sys/kernel/pid_max").map_or(32768, |max| max - 1);
-        here.kernel = kernel_names();
         here
     }
 
@@ -135,27 +156,37 @@ fn read_number(path: &str) -> Option<u64> {
     fs::read_to_string(path).ok()?.trim().parse().ok()
 }
 
-fn kernel_names() -> BTreeSet<String> {
-    let tried = kernel_features();
-    let spaces = namespaces();
-    let names = [
-        ("rseq", tried.rseq),
-        ("membarrier", tried.membarrier),
-        ("thp", tried.transparent_huge_pages),
-        ("ksm", tried.same_page_merging),
-        ("anon_names", tried.names_of_memory),
-        ("syscall_dispatch", tried.syscall_dispatch),
-        ("mm_map", tried.mm_map_known),
-        ("cpuid_faults", tried.cpuid_faults),
-        ("realtime", tried.realtime),
-        ("raise_priority", tried.raise_priority),
-        ("own_ids", spaces.set_tid),
+/// The kernel features that work, among those that are `wanted`.
+fn kernel_names(wanted: impl Fn(&str) -> bool) -> BTreeSet<String> {
+    type Find = fn(&KernelFeatures) -> Outcome;
+    let table: [(&str, Find); 9] = [
+        ("rseq", |tried| tried.rseq),
+        ("membarrier", |tried| tried.membarrier),
+        ("thp", |tried| tried.transparent_huge_pages),
+        ("ksm", |tried| tried.same_page_merging),
+        ("anon_names", |tried| tried.names_of_memory),
+        ("syscall_dispatch", |tried| tried.syscall_dispatch),
+        ("mm_map", |tried| tried.mm_map_known),
+        ("realtime", |tried| tried.realtime),
+        ("raise_priority", |tried| tried.raise_priority),
     ];
-    names
+    let mut found = BTreeSet::new();
+    let mut rows = table
         .into_iter()
-        .filter(|(_, outcome)| outcome.works())
-        .map(|(name, _)| name.to_owned())
-        .collect()
+        .filter(|(name, _)| wanted(name))
+        .peekable();
+    if rows.peek().is_some() {
+        let tried = kernel_features(false);
+        let works = rows.filter(|(_, find)| find(&tried).works());
+        found.extend(works.map(|(name, _)| name.to_owned()));
+    }
+    if wanted(CPUID_FAULTS) && cpuid_faults().works() {
+        found.insert(CPUID_FAULTS.to_owned());
+    }
+    if wanted(OWN_IDS) && namespaces().set_tid.works() {
+        found.insert(OWN_IDS.to_owned());
+    }
+    found
 }
 
 #[cfg(test)]
@@ -200,6 +231,10 @@ mod tests {
             assert_eq!(found, flags.contains(name), "{name}");
         }
         assert_eq!(here.missing(&here), vec![]);
+        let asked = Platform::of_this_machine_for(&here);
+        assert!(here.kernel.is_subset(&asked.kernel));
+        let nothing = Platform::of_this_machine_for(&Platform::default());
+        assert_eq!(nothing.kernel, [OWN_IDS.to_owned()].into());
         assert!(!here.cpus.is_empty() && here.max_id >= 300);
         assert_eq!(here.hard.get("nofile").is_some(), true);
     }

@@ -22,7 +22,7 @@ impl Platform {
     /// What `snapshot`, taken on this machine, needs of the machine that restarts it.
     #[must_use]
     pub fn needed_by(snapshot: &SnapshotV1) -> Self {
-        Platform::needed_on(snapshot, &Platform::of_this_machine())
+        Platform::needed_on(snapshot, &Platform::without_kernel())
     }
 
     /// What `snapshot` needs, if it was taken on a machine that offered `taken_on`: every processor

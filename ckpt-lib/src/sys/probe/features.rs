@@ -33,12 +33,17 @@ pub(crate) struct KernelFeatures {
     pub(crate) protection_keys: Outcome,
     pub(crate) realtime: Outcome,
     pub(crate) raise_priority: Outcome,
-    pub(crate) cpuid_faults: Outcome,
 }
 
-/// Tries every feature, in one child.
-pub(crate) fn kernel_features() -> KernelFeatures {
-    let tried = in_child(try_all);
+/// Tries every feature, in one child; `MADV_COLLAPSE` only if asked to, since it waits for every CPU
+/// and is slow where they are busy.
+pub(crate) fn kernel_features(with_collapse: bool) -> KernelFeatures {
+    let tried = in_child(|sheet| {
+        let memory = try_all(sheet);
+        if let Some(memory) = memory.filter(|_| with_collapse) {
+            try_collapse(sheet, memory);
+        }
+    });
     let at = |slot| {
         tried
             .as_ref()
@@ -58,11 +63,11 @@ pub(crate) fn kernel_features() -> KernelFeatures {
         protection_keys: at(10),
         realtime: at(11),
         raise_priority: at(12),
-        cpuid_faults: cpuid_faults(),
     }
 }
 
-fn try_all(sheet: &Sheet) {
+/// Returns the memory that was tried on.
+fn try_all(sheet: &Sheet) -> Option<u64> {
     // rseq with flags that do not exist: EINVAL where the call exists.
     let exists = |result: Result<u64, i32>| match result {
         Err(libc::EINVAL) | Ok(_) => Ok(0),
@@ -74,7 +79,7 @@ fn try_all(sheet: &Sheet) {
         &exists(plain(libc::SYS_rseq, [0, 32, no_such_flags, 0, 0, 0])),
     );
     sheet.note(1, &plain(libc::SYS_membarrier, [0; 6]));
-    try_memory(sheet);
+    let memory = try_memory(sheet);
     let dispatch = [PR_SET_SYSCALL_USER_DISPATCH, 0, 0, 0, 0, 0];
     sheet.note(6, &plain(libc::SYS_prctl, dispatch));
     let timer_ids = [
@@ -119,28 +124,34 @@ fn try_all(sheet: &Sheet) {
     }
     let raise = [libc::PRIO_PROCESS as u64, 0, -20i64 as u64, 0, 0, 0];
     sheet.note(12, &plain(libc::SYS_setpriority, raise));
+    memory
 }
 
 static ZERO: i32 = 0;
 
-fn try_memory(sheet: &Sheet) {
+fn advise(memory: u64, advice: u64) -> Result<u64, i32> {
+    plain(libc::SYS_madvise, [memory, HUGE as u64, advice, 0, 0, 0])
+}
+
+fn try_memory(sheet: &Sheet) -> Option<u64> {
     let len = 2 * HUGE as u64;
     let prot = (libc::PROT_READ | libc::PROT_WRITE) as u64;
     let flags = (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS) as u64;
-    let Ok(at) = plain(libc::SYS_mmap, [0, len, prot, flags, -1i64 as u64, 0]) else {
-        return;
-    };
+    let at = plain(libc::SYS_mmap, [0, len, prot, flags, -1i64 as u64, 0]).ok()?;
     let aligned = at.next_multiple_of(HUGE as u64);
-    let advise = |advice: u64| plain(libc::SYS_madvise, [aligned, HUGE as u64, advice, 0, 0, 0]);
-    sheet.note(3, &advise(libc::MADV_MERGEABLE as u64));
+    sheet.note(3, &advise(aligned, libc::MADV_MERGEABLE as u64));
     let name = c"wayfarer-probe";
     let named = [PR_SET_VMA, 0, aligned, PAGE as u64, name.as_ptr() as u64, 0];
     // SAFETY: the kernel reads a C string.
     sheet.note(4, &unsafe { call(libc::SYS_prctl, named) });
-    sheet.note(2, &advise(libc::MADV_HUGEPAGE as u64));
-    // SAFETY: the page was just mapped readable and writable, and nothing else uses it.
-    unsafe { (aligned as *mut u8).write_volatile(1) };
-    let collapsed = match advise(MADV_COLLAPSE) {
+    sheet.note(2, &advise(aligned, libc::MADV_HUGEPAGE as u64));
+    Some(aligned)
+}
+
+fn try_collapse(sheet: &Sheet, memory: u64) {
+    // SAFETY: the page was mapped readable and writable, and nothing else uses it.
+    unsafe { (memory as *mut u8).write_volatile(1) };
+    let collapsed = match advise(memory, MADV_COLLAPSE) {
         // No huge page was free just now: the call itself is there.
         Err(libc::EAGAIN | libc::ENOMEM | libc::EBUSY) => Ok(0),
         other => other,
@@ -149,7 +160,7 @@ fn try_memory(sheet: &Sheet) {
 }
 
 /// Whether CPUID can be made to raise SIGSEGV: switched on and executed in a child.
-fn cpuid_faults() -> Outcome {
+pub(crate) fn cpuid_faults() -> Outcome {
     let Some(sheet) = Sheet::new() else {
         return Outcome::Untried;
     };
