@@ -4,5 +4,6 @@ mod arguments;
 mod images;
 
 mod jobs;
+mod restart;
 mod run;
 mod station;

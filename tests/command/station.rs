@@ -2,8 +2,10 @@
 //! jobs of its own, and children that cannot outlive their test.
 
 use std::ffi::OsStr;
+use std::fs;
 use std::io::Read;
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
+use std::sync::Once;
 use std::time::{Duration, Instant};
 
 /// No step of a test takes longer.
@@ -14,8 +16,32 @@ pub struct Station {
     pub state: tempfile::TempDir,
 }
 
+/// Closes what the tests were started with besides 0, 1 and 2 (by a job server, a shell): a job would
+/// inherit it and, rightly, be refused. Our own descriptors are all close-on-exec.
+fn close_inherited() {
+    static DONE: Once = Once::new();
+    DONE.call_once(|| {
+        let entries = fs::read_dir("/proc/self/fdinfo").expect("/proc");
+        for entry in entries.flatten() {
+            let number = entry
+                .file_name()
+                .to_str()
+                .and_then(|name| name.parse::<i32>().ok());
+            let info = fs::read_to_string(entry.path()).unwrap_or_default();
+            let flags = info.lines().find_map(|line| line.strip_prefix("flags:"));
+            let flags = flags.and_then(|flags| i32::from_str_radix(flags.trim(), 8).ok());
+            if let (Some(number @ 3..), Some(flags)) = (number, flags)
+                && flags & libc::O_CLOEXEC == 0
+            {
+                let _ = nix::unistd::close(number);
+            }
+        }
+    });
+}
+
 impl Station {
     pub fn new() -> Self {
+        close_inherited();
         Station {
             state: tempfile::tempdir().expect("temporary directory"),
         }
