@@ -33,13 +33,13 @@ use crate::platform::Platform;
 use crate::procfs;
 use crate::progress::Progress;
 use crate::snapshot::{InodeId, MappingKind, SnapshotV1};
-use crate::tracee::{HostPid, Memory, Quiesced, StopError};
+use crate::tracee::{ExpiryNote, HostPid, Memory, Quiesced, StopError};
 use loader::layout::Space;
 use loader::ops::OpsList;
 use std::cell::RefCell;
 use std::io;
 use std::ops::Range;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 /// How long stopping all threads of a job may take.
@@ -65,6 +65,8 @@ pub struct CheckpointRequest {
     pub generation: u64,
     /// How long brief connections to the outside are waited for.
     pub wait_for_sockets: Option<Duration>,
+    /// Where it is remembered from one checkpoint to the next when calls in progress time out.
+    pub calls_in_progress: Option<PathBuf>,
     /// What is carried and what is refused.
     pub capture: CaptureOptions,
 }
@@ -163,8 +165,11 @@ pub fn checkpoint(
         ..WriteOptions::default()
     };
     let writer = ImageWriter::create(&request.output, write_options)?;
+    let notes = read_notes(request.calls_in_progress.as_deref());
     let frozen_at = Instant::now();
-    let quiesced = Quiesced::stop(&pids, STOP_DEADLINE)?;
+    let mut quiesced = Quiesced::stop(&pids, STOP_DEADLINE)?;
+    quiesced.recall(&notes);
+    let notes = quiesced.expiry_notes();
     let mut session = Session {
         quiesced,
         writer,
@@ -178,14 +183,11 @@ pub fn checkpoint(
     } = session;
     let mut frozen = Duration::ZERO;
     let mut held = Some(quiesced);
-    if with_picture && let Some(quiesced) = held.take() {
+    if !pictures.is_empty()
+        && let Some(quiesced) = held.take()
+    {
         quiesced.resume()?;
         frozen = frozen_at.elapsed();
-        if captured.flags_unverified() {
-            for (index, picture) in pictures.iter().enumerate() {
-                captured.verify_mappings(index, picture.pid())?;
-            }
-        }
     }
     let from: Vec<(HostPid, &Memory)> = match &held {
         Some(quiesced) => quiesced
@@ -198,6 +200,11 @@ pub fn checkpoint(
             .map(|picture| (picture.pid(), picture.memory()))
             .collect(),
     };
+    if captured.flags_unverified() {
+        for (index, (pid, _)) in from.iter().enumerate() {
+            captured.verify_mappings(index, *pid)?;
+        }
+    }
     store_memory(&mut writer, &captured, &from, false, progress)?;
     store_inodes(&mut writer, &captured, &pids, &from, false, progress)?;
     drop(pictures);
@@ -207,6 +214,7 @@ pub fn checkpoint(
         quiesced.resume()?;
         frozen = frozen_at.elapsed();
     }
+    write_notes(request.calls_in_progress.as_deref(), &notes);
     progress.begin("hashing files", None);
     captured.finish_hashes()?;
     let Captured { mut snapshot, .. } = captured;
@@ -226,6 +234,27 @@ pub fn checkpoint(
         took: began.elapsed(),
         snapshot,
     })
+}
+
+/// What the checkpoint before this one remembered; nothing if it cannot be read: then calls in
+/// progress may wait longer than is due after a restart, never less.
+fn read_notes(path: Option<&Path>) -> Vec<ExpiryNote> {
+    const LIMIT: usize = 64 << 20;
+    let bytes = path.and_then(|path| std::fs::read(path).ok());
+    let config = bincode::config::standard().with_limit::<LIMIT>();
+    let decoded = bytes.and_then(|bytes| bincode::serde::decode_from_slice(&bytes, config).ok());
+    decoded.map_or(vec![], |(notes, _)| notes)
+}
+
+/// Remembers; as little as it is worth, a failure is no reason to have no image.
+fn write_notes(path: Option<&Path>, notes: &[ExpiryNote]) {
+    let Some(path) = path else { return };
+    let encoded = bincode::serde::encode_to_vec(notes, bincode::config::standard());
+    let partial = path.with_extension("partial");
+    let written = encoded.is_ok_and(|bytes| std::fs::write(&partial, bytes).is_ok());
+    if !written || std::fs::rename(&partial, path).is_err() {
+        let _ = std::fs::remove_file(&partial);
+    }
 }
 
 /// Whether the job's cgroups would bear that all its memory is copied: while there is a picture, every
@@ -317,11 +346,24 @@ impl Session<'_> {
             )?;
         }
         let mut pictures = vec![];
+        let mut refused = false;
         for (process, mut workshop) in self.quiesced.processes_mut().iter_mut().zip(workshops) {
             if with_picture {
-                pictures.push(workshop.take_picture(process)?);
+                match workshop.take_picture(process) {
+                    Ok(picture) => pictures.push(picture),
+                    // Then the job stays stopped while it is copied.
+                    Err(
+                        InjectError::Refused { .. }
+                        | InjectError::NoRoom { .. }
+                        | InjectError::Reaper { .. },
+                    ) => refused = true,
+                    Err(error) => return Err(error.into()),
+                }
             }
             workshop.close(process)?;
+        }
+        if refused {
+            pictures.clear();
         }
         Ok((captured, pictures))
     }

@@ -167,16 +167,34 @@ fn the_time_already_slept_is_known() {
     let left = call.remaining_ns / 1_000_000 + asleep;
     assert!((1999..=2001).contains(&left), "{left} ms");
     assert_eq!(registers.orig_rax, call.nr);
+    let expires_ns = thread.stopped_at_ns + call.remaining_ns;
+    let notes = quiesced.expiry_notes();
+    assert_eq!(notes.len(), 1);
     quiesced.resume().expect("resumes");
     // The second time the kernel says only restart_syscall.
-    std::thread::sleep(Duration::from_millis(300));
+    for remembered in [false, true] {
+        std::thread::sleep(Duration::from_millis(200));
+        let mut quiesced = stop(&job);
+        if remembered {
+            quiesced.recall(&notes);
+            assert_eq!(quiesced.expiry_notes(), notes);
+        }
+        let process = &quiesced.processes()[0];
+        let thread = &process.threads[0];
+        let again = reenter::translate(thread, process.memory(), thread.stopped_at_ns);
+        let (registers, again) = again.expect("in a call");
+        let again = again.expect("timed");
+        assert_eq!(again.nr, call.nr);
+        assert_eq!(registers.orig_rax, call.nr);
+        let due_ns = expires_ns - thread.stopped_at_ns;
+        if remembered {
+            assert_eq!(again.remaining_ns, due_ns);
+        } else {
+            assert!(again.remaining_ns >= due_ns, "less than is due");
+        }
+        quiesced.resume().expect("resumes");
+    }
     let quiesced = stop(&job);
-    let process = &quiesced.processes()[0];
-    let thread = &process.threads[0];
-    let again = reenter::translate(thread, process.memory(), thread.stopped_at_ns);
-    let (registers, again) = again.expect("in a call");
-    assert_eq!(again.expect("timed").nr, call.nr);
-    assert_eq!(registers.orig_rax, call.nr);
     quiesced.resume().expect("resumes");
     job.passes(10 * SECOND);
 }

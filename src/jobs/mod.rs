@@ -443,6 +443,11 @@ impl Job {
         Ok(images.join(format!("{}-{generation}.img", self.record.name)))
     }
 
+    /// Where it is remembered when its calls in progress time out.
+    pub(crate) fn calls_in_progress(&self) -> PathBuf {
+        self.dir.join("calls-in-progress")
+    }
+
     /// The number of its next checkpoint.
     pub(crate) fn next_generation(&self) -> Result<u64, JobError> {
         let stored = self.images()?.last().map_or(0, |image| image.generation);

@@ -50,6 +50,7 @@ pub(crate) fn checkpoint(store: &JobStore, arguments: &Checkpoint) -> Outcome {
         compression: arguments.compress,
         generation: generation - 1,
         wait_for_sockets: arguments.wait_for_sockets,
+        calls_in_progress: target.job.as_ref().map(Job::calls_in_progress),
         capture: CaptureOptions {
             carry_max: arguments.carry_max,
             carry_files: arguments.carry_files,

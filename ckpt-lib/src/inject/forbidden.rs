@@ -4,7 +4,7 @@ use super::InjectError;
 use crate::tracee::{StoppedProcess, parse_seccomp};
 use std::fs;
 
-/// Refuses a process with seccomp filters that wayfarer itself is not under: a filter cannot be read
+/// Refuses threads under syscall user dispatch, and a process with seccomp filters that wayfarer itself is not under: a filter cannot be read
 /// without privileges, and a call that it does not like may kill the process.
 pub(super) fn check(process: &StoppedProcess) -> Result<(), InjectError> {
     let read = |path: String| {
@@ -25,6 +25,17 @@ pub(super) fn check(process: &StoppedProcess) -> Result<(), InjectError> {
                 mode,
                 found,
                 own: own.1,
+            });
+        }
+        // The kernel would hand our calls to the program's SIGSYS handler.
+        let dispatch = thread.syscall_dispatch();
+        if dispatch
+            .map_err(|source| InjectError::Trace { pid, source })?
+            .is_some()
+        {
+            return Err(InjectError::Dispatched {
+                pid,
+                tid: thread.tid.0,
             });
         }
     }

@@ -41,6 +41,16 @@ pub enum InjectError {
         /// Our own.
         own: u32,
     },
+    /// Syscall user dispatch is on: the program would be asked about our calls.
+    #[error(
+        "thread {tid} of process {pid} has its system calls dispatched (PR_SET_SYSCALL_USER_DISPATCH)"
+    )]
+    Dispatched {
+        /// Which process.
+        pid: i32,
+        /// Which thread.
+        tid: i32,
+    },
     /// No executable place for the first stub.
     #[error("process {pid} has no free place for code: {why}")]
     NoPlace {

@@ -108,7 +108,7 @@ fn resident_by(file: &File, range: Range<u64>, want: PageKinds) -> io::Result<Ve
 fn is_unknown(error: &io::Error) -> bool {
     matches!(
         error.raw_os_error(),
-        Some(libc::ENOTTY | libc::EINVAL | libc::ENOSYS)
+        Some(libc::ENOTTY | libc::EINVAL | libc::ENOSYS | libc::EPERM)
     )
 }
 

@@ -13,6 +13,7 @@
 //! It runs nothing in the job (see [`crate::inject`]).
 
 mod before;
+mod expiry;
 mod memory;
 pub mod reenter;
 mod settle;
@@ -21,6 +22,7 @@ mod vdso_exit;
 
 pub use before::BeforeStop;
 pub(crate) use before::parse_seccomp;
+pub use expiry::ExpiryNote;
 pub use memory::Memory;
 pub(crate) use settle::{Deadline, wait_stopped};
 pub use thread::StoppedThread;

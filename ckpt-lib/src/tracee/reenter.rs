@@ -42,13 +42,19 @@ pub fn translate(
     if registers.rax as i64 != ERESTART_RESTARTBLOCK {
         return go_on(thread, memory, now_ns).map(|registers| (registers, None));
     }
-    let nr = match nr {
-        libc::SYS_restart_syscall => behind_restart(&registers, &thread.before.wchan)?,
-        nr => nr,
+    let (nr, rest_ns) = match (nr, thread.remembered()) {
+        (libc::SYS_restart_syscall, Some((nr, expiry_ns))) => {
+            (nr, Some(expiry_ns.saturating_sub(now_ns)))
+        }
+        (libc::SYS_restart_syscall, None) => {
+            let nr = behind_restart(&registers, &thread.before.wchan)?;
+            (nr, remaining(thread, memory, nr, &registers, now_ns))
+        }
+        (nr, _) => (nr, remaining(thread, memory, nr, &registers, now_ns)),
     };
     let mut again = registers;
     again.orig_rax = nr as u64;
-    match remaining(thread, memory, nr, &registers, now_ns) {
+    match rest_ns {
         Some(FOREVER_NS) | None => {
             again.rax = ERESTARTNOHAND as u64;
             Some((again, None))

@@ -28,6 +28,8 @@ pub struct StoppedThread {
     rseq_abort: Option<Option<u64>>,
     /// The time-out in memory of the call it was in, as it was at the stop.
     timeout_ns: OnceCell<Option<u64>>,
+    /// The call behind `restart_syscall` and when it times out, from an earlier stop.
+    remembered: Option<(i64, u64)>,
 }
 
 impl StoppedThread {
@@ -46,6 +48,7 @@ impl StoppedThread {
             away: false,
             rseq_abort: None,
             timeout_ns: OnceCell::new(),
+            remembered: None,
         })
     }
 
@@ -172,6 +175,16 @@ impl StoppedThread {
             self.set_registers(&registers);
         }
         Ok(())
+    }
+
+    /// Says which call is behind `restart_syscall`, and at which CLOCK_MONOTONIC it times out.
+    pub(super) fn remember(&mut self, nr: i64, expiry_ns: u64) {
+        self.remembered = Some((nr, expiry_ns));
+    }
+
+    /// What [`StoppedThread::remember`] was told.
+    pub(super) fn remembered(&self) -> Option<(i64, u64)> {
+        self.remembered
     }
 
     /// The time-out that its call finds in memory. Read once: what is left of it may be written to
