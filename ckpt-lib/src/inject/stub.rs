@@ -466,7 +466,7 @@ fn emit_picture(asm: &mut Asm, done: Label) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use iced_x86::{Decoder, DecoderOptions, RflagsBits};
+    use iced_x86::{Code, Decoder, DecoderOptions, RflagsBits};
 
     fn instructions(code: &[u8], at: u64) -> Vec<iced_x86::Instruction> {
         Decoder::with_ip(64, code, at, DecoderOptions::NONE)
@@ -491,7 +491,10 @@ mod tests {
         for code in [&way_home[..], &runner[..], &tail[..way_home.len()]] {
             for instruction in instructions(code, 0x1000) {
                 let name = format!("{:?}", instruction.code());
-                assert_eq!(instruction.rflags_modified(), RflagsBits::NONE, "{name}");
+                // The kernel gives back the flags it was entered with.
+                if instruction.code() != Code::Syscall {
+                    assert_eq!(instruction.rflags_modified(), RflagsBits::NONE, "{name}");
+                }
                 assert_eq!(instruction.stack_pointer_increment(), 0, "{name}");
                 assert!(!instruction.is_invalid(), "{name}");
             }
