@@ -199,7 +199,6 @@ guests! {
     process_personality: "process" "personality";
     process_no_new_privs: "process" "no_new_privs";
     process_new_privs: "process" "new_privs";
-    process_dumpable: "process" "dumpable";
     process_still_dumpable: "process" "still_dumpable";
     process_parent_death: "process" "parent_death";
     process_subreaper: "process" "subreaper";
@@ -209,9 +208,9 @@ guests! {
     process_ids: "process" "ids";
     process_session: "process" "session";
     process_group: "process" "group";
-    process_exe: "process" "exe";
+    process_exe: "process" "exe", needs_system;
     process_cmdline: "process" "cmdline";
     process_auxv: "process" "auxv";
     process_oom_and_core: "process" "oom_and_core";
-    process_traces: "process" "traces";
+    process_traces: "process" "traces", needs_system;
 }

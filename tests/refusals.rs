@@ -93,6 +93,7 @@ refusals! {
     unread_inotify_events_are_refused: "unread_inotify", "inotify";
     a_traced_process_is_refused: "traced", "trace" | "process";
     light_guards_are_refused: "light_guard", "flag \"gu\"" | "guard";
+    a_process_that_hides_its_memory_is_refused: "undumpable", "cannot be traced" | "dumpable";
     a_child_process_is_refused_yet: "child", "child" | "one process";
     a_userfaultfd_of_the_job_is_refused: "userfaultfd", "userfaultfd";
 }

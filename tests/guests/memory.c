@@ -288,10 +288,10 @@ static void set_high(void) {
 static void check_high(void) { expect_pattern("memory at the top", area, 4 * PAGE, 32); }
 
 static void set_growsdown(void) {
-    uint8_t *window = map(64 * MIB, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    munmap(window, 64 * MIB);
-    area = must_map("MAP_GROWSDOWN", mmap(window + 32 * MIB, 4 * PAGE, RW,
-                                          MAP_PRIVATE | MAP_ANONYMOUS | MAP_GROWSDOWN | MAP_FIXED, -1, 0));
+    /* Far from everything that mmap gives by itself, so that there is room below. */
+    uint8_t *place = (uint8_t *)0x100000000000;
+    area = must_map("MAP_GROWSDOWN", mmap(place, 4 * PAGE, RW,
+                                          MAP_PRIVATE | MAP_ANONYMOUS | MAP_GROWSDOWN | MAP_FIXED_NOREPLACE, -1, 0));
     for (int i = 0; i < 32; i++)
         area[-i * (long)PAGE] = (uint8_t)(i + 1);
 }

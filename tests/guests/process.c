@@ -78,8 +78,6 @@ static void set_no_new_privs(void) { must("prctl", prctl(PR_SET_NO_NEW_PRIVS, 1,
 static void check_no_new_privs(void) { expect("no_new_privs", prctl(PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0), 1); }
 static void check_new_privs(void) { expect("no_new_privs", prctl(PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0), value_before); }
 static void look_new_privs(void) { value_before = prctl(PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0); }
-static void set_dumpable(void) { must("prctl", prctl(PR_SET_DUMPABLE, 0, 0, 0, 0)); }
-static void check_dumpable(void) { expect("dumpable", prctl(PR_GET_DUMPABLE), 0); }
 static void look_dumpable(void) { value_before = prctl(PR_GET_DUMPABLE); }
 static void check_still_dumpable(void) { expect("dumpable", prctl(PR_GET_DUMPABLE), value_before); }
 static void set_parent_death(void) { must("prctl", prctl(PR_SET_PDEATHSIG, SIGUSR1)); }
@@ -230,7 +228,6 @@ static const struct guest guests[] = {
     {"personality", set_personality, check_personality, NULL},
     {"no_new_privs", set_no_new_privs, check_no_new_privs, NULL},
     {"new_privs", look_new_privs, check_new_privs, NULL},
-    {"dumpable", set_dumpable, check_dumpable, NULL},
     {"still_dumpable", look_dumpable, check_still_dumpable, NULL},
     {"parent_death", set_parent_death, check_parent_death, NULL},
     {"subreaper", set_subreaper, check_subreaper, NULL},

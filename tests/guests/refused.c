@@ -124,6 +124,9 @@ static void set_light_guard(void) {
 }
 static void check_light_guard(void) { expect_true("guard faults", faults(guarded + 16384)); }
 
+static void set_undumpable(void) { must("prctl", prctl(PR_SET_DUMPABLE, 0, 0, 0, 0)); }
+static void check_undumpable(void) { expect("dumpable", prctl(PR_GET_DUMPABLE), 0); }
+
 static pid_t child;
 static void set_child(void) {
     child = must("fork", fork());
@@ -149,6 +152,7 @@ static const struct guest guests[] = {
     {"unread_inotify", set_unread_inotify, check_unread_inotify, NULL},
     {"traced", set_traced, check_traced, NULL},
     {"light_guard", set_light_guard, check_light_guard, NULL},
+    {"undumpable", set_undumpable, check_undumpable, NULL},
     {"child", set_child, check_child, NULL},
     {"userfaultfd", set_userfaultfd, NULL, NULL},
 };

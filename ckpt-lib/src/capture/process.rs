@@ -135,13 +135,19 @@ fn timers(
     };
     for line in lines {
         let object = format!("POSIX timer {}", line.id);
-        if line.clock < 0 {
+        /// How the kernel writes CLOCK_PROCESS_CPUTIME_ID of whoever made the timer.
+        const OWN_CPU_TIME: i32 = -6;
+        let clock = match line.clock {
+            OWN_CPU_TIME => libc::CLOCK_PROCESS_CPUTIME_ID,
+            clock => clock,
+        };
+        if clock < 0 {
             let reason = format!("its clock {} is that of one process or device", line.clock);
             refusals.add(subject.who(), object.as_str(), reason);
         }
         let mut timer = PosixTimer {
             id: line.id,
-            clock: line.clock,
+            clock,
             notify: libc::SIGEV_SIGNAL,
             signal: line.signal,
             value: line.value,
