@@ -193,7 +193,12 @@ impl<'a> Job<'a> {
 
     /// Gives a command what guests expect in their environment.
     pub fn equip(&self, command: &mut Command) {
-        let late_ms = if self.variant.threads > 1 { 1500 } else { 250 };
+        // A loaded machine; ten restarts add up. What is forgotten is later than these.
+        let late_ms = match (self.variant.mode, self.variant.threads) {
+            (_, 2..) => 1500,
+            (Mode::TenTimes, _) => 600,
+            _ => 250,
+        };
         command.env("WF_GO", self.dir.join("data/go"));
         command.env("WF_DATA", self.dir.join("data"));
         command.env("WF_THREADS", self.variant.threads.to_string());
