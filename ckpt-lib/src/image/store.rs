@@ -179,6 +179,13 @@ struct Shared<'a> {
     pieces: AtomicUsize,
 }
 
+/// What a worker needs to compress.
+#[derive(Default)]
+struct Packer {
+    compressor: Option<zstd::bulk::Compressor<'static>>,
+    packed: Vec<u8>,
+}
+
 /// A chunk on its way: where it is in the space and in the buffer.
 #[derive(Clone, Copy)]
 struct Cut {
@@ -190,12 +197,12 @@ struct Cut {
 impl Shared<'_> {
     fn work(&self, done: &mut dyn FnMut(Done) -> bool) -> Result<(), ImageError> {
         let mut buffer = vec![0; BATCH as usize];
-        let mut packed = vec![];
+        let mut packer = Packer::default();
         while !self.stop.load(Ordering::Relaxed) {
             let Some(batch) = self.batches.get(self.next.fetch_add(1, Ordering::Relaxed)) else {
                 break;
             };
-            let result = self.batch(batch, &mut buffer, &mut packed);
+            let result = self.batch(batch, &mut buffer, &mut packer);
             match result {
                 Ok(one) => {
                     if !done(one) {
@@ -215,7 +222,7 @@ impl Shared<'_> {
         &self,
         batch: &Batch,
         buffer: &mut [u8],
-        packed: &mut Vec<u8>,
+        packer: &mut Packer,
     ) -> Result<Done, ImageError> {
         let mut cuts = vec![];
         let mut from = 0;
@@ -250,7 +257,7 @@ impl Shared<'_> {
         }
         let written = match self.job.compression {
             None => self.write_raw(&cuts, buffer),
-            Some(level) => self.write_packed(&cuts, buffer, packed, level),
+            Some(level) => self.write_packed(&cuts, buffer, packer, level),
         };
         let (pieces, filled) = written.map_err(self.job.destination.failed("write pages"))?;
         self.pieces.fetch_add(pieces.len(), Ordering::Relaxed);
@@ -305,11 +312,15 @@ impl Shared<'_> {
         &self,
         cuts: &[Cut],
         buffer: &[u8],
-        packed: &mut Vec<u8>,
+        packer: &mut Packer,
         level: i32,
     ) -> io::Result<(Vec<Piece>, Range<u64>)> {
+        let Packer { compressor, packed } = packer;
+        let compressor = match compressor {
+            Some(made) => made,
+            none => none.insert(zstd::bulk::Compressor::new(level)?),
+        };
         packed.clear();
-        let mut compressor = zstd::bulk::Compressor::new(level)?;
         let mut pieces = Vec::with_capacity(cuts.len());
         for cut in cuts {
             let bytes = &buffer[cut.from..cut.from + cut.len];
