@@ -2,7 +2,6 @@
 //!
 //! `WAYFARER_FAULT=ptrace:K` kills the process right after its K-th step that touches a tracee (a
 //! changing ptrace request, or a write to its memory). Without the variable a step is one atomic load.
-#![allow(unsafe_code)]
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -18,7 +17,6 @@ pub(crate) fn step() {
     });
     let Some(last) = last else { return };
     if STEPS.fetch_add(1, Ordering::Relaxed) + 1 == last {
-        // SAFETY: takes two numbers; the process ends here.
-        unsafe { libc::kill(libc::getpid(), libc::SIGKILL) };
+        let _ = nix::sys::signal::raise(nix::sys::signal::Signal::SIGKILL);
     }
 }

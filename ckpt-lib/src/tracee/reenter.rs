@@ -138,7 +138,8 @@ fn behind_restart(registers: &Registers, wchan: &str) -> Option<i64> {
         Some(libc::SYS_poll)
     } else if sleep == libc::SYS_clock_nanosleep && registers.rsi <= 1 {
         Some(sleep)
-    } else if registers.rdi % 4 == 0 && [0, 9].contains(&(registers.rsi & FUTEX_CMD_MASK)) {
+    } else if registers.rdi.is_multiple_of(4) && [0, 9].contains(&(registers.rsi & FUTEX_CMD_MASK))
+    {
         Some(libc::SYS_futex)
     } else if registers.rsi < 1 << 20 && registers.rdx as i32 >= 0 {
         Some(libc::SYS_poll)
