@@ -78,6 +78,8 @@ pub(super) struct Draft {
     pub(super) sealed: bool,
     /// On a file system that makes its contents up.
     made_up: bool,
+    /// It begins like a program or library, if that has been looked at.
+    elf: Option<bool>,
 }
 
 /// All inodes of the job.
@@ -87,6 +89,19 @@ pub(super) struct Inodes {
     by_identity: HashMap<(u64, u64), InodeId>,
     /// Put before a path of the job to get one of ours; empty if it is the same.
     view: PathBuf,
+    /// Files opened before the job was stopped.
+    opened: OpenedFiles,
+}
+
+/// Mapped files by path, opened before the job was stopped: opening takes time that would be frozen.
+#[derive(Clone, Debug, Default)]
+pub(super) struct OpenedFiles(HashMap<Vec<u8>, OpenedFile>);
+
+#[derive(Clone, Debug)]
+struct OpenedFile {
+    identity: (u64, u64),
+    file: Arc<File>,
+    elf: bool,
 }
 
 /// What was found at a path of the job.
@@ -97,12 +112,30 @@ pub(super) enum Lookup {
 }
 
 impl Inodes {
-    pub(super) fn new(view: PathBuf) -> Self {
+    pub(super) fn new(view: PathBuf, opened: OpenedFiles) -> Self {
         Inodes {
             drafts: vec![],
             by_identity: HashMap::new(),
             view,
+            opened,
         }
+    }
+
+    /// The mapped files, for the next time.
+    pub(super) fn opened(&self) -> OpenedFiles {
+        let mut opened = HashMap::new();
+        for draft in self.drafts.iter().filter(|draft| draft.mapped) {
+            let record = &draft.record;
+            if let (InodeKind::Regular, Some(file)) = (&record.kind, &draft.file) {
+                let known = OpenedFile {
+                    identity: (record.dev, record.ino),
+                    file: Arc::clone(file),
+                    elf: is_elf(file),
+                };
+                opened.insert(record.path.0.clone(), known);
+            }
+        }
+        OpenedFiles(opened)
     }
 
     /// A path of the job as one of ours.
@@ -134,9 +167,13 @@ impl Inodes {
 
     /// Adds an inode that is not yet there.
     pub(super) fn add(&mut self, record: InodeRecord, file: Option<Arc<File>>) -> InodeId {
+        let made_up = file.as_ref().is_some_and(|file| is_made_up(file.as_fd()));
+        self.add_real(record, file, made_up)
+    }
+
+    fn add_real(&mut self, record: InodeRecord, file: Option<Arc<File>>, made_up: bool) -> InodeId {
         let id = InodeId(self.drafts.len() as u32);
         self.by_identity.insert((record.dev, record.ino), id);
-        let made_up = file.as_ref().is_some_and(|file| is_made_up(file.as_fd()));
         self.drafts.push(Draft {
             record,
             file,
@@ -145,6 +182,7 @@ impl Inodes {
             mapped: false,
             sealed: false,
             made_up,
+            elf: None,
         });
         id
     }
@@ -199,12 +237,17 @@ impl Inodes {
         if let Some(id) = self.find(found.dev(), ino) {
             return Some(id);
         }
-        let file = open(&ours).ok();
-        // What was opened must be what was asked for.
-        let file = file.filter(|file| {
-            file.metadata()
-                .is_ok_and(|own| (own.dev(), own.ino()) == (found.dev(), ino))
-        });
+        let identity = (found.dev(), ino);
+        let known = self.opened.0.get(path);
+        let known = known.filter(|known| known.identity == identity).cloned();
+        let file = match &known {
+            Some(known) => Some(Arc::clone(&known.file)),
+            // What was opened must be what was asked for.
+            None => open(&ours).ok().map(Arc::new).filter(|file| {
+                file.metadata()
+                    .is_ok_and(|own| (own.dev(), own.ino()) == identity)
+            }),
+        };
         let record = InodeRecord {
             kind: InodeKind::Regular,
             path: path.into(),
@@ -218,7 +261,10 @@ impl Inodes {
             carried: false,
             written: false,
         };
-        Some(self.add(record, file.map(Arc::new)))
+        // The kernel maps no file that a file system like proc makes up.
+        let id = self.add_real(record, file, false);
+        self.get_mut(id).elf = known.map(|known| known.elf);
+        Some(id)
     }
 
     /// Decides what is carried and how files are compared; the last step. Returns the records, the
@@ -268,7 +314,8 @@ impl Draft {
             InodeKind::Regular if options.carry_files => true,
             InodeKind::Regular => {
                 let system = || SYSTEM.iter().any(|place| record.path.0.starts_with(place));
-                let code = || self.mapped && self.file.as_deref().is_some_and(is_elf);
+                let looks = || self.file.as_deref().is_some_and(is_elf);
+                let code = || self.mapped && self.elf.unwrap_or_else(looks);
                 !record.written
                     && record.size <= options.carry_max
                     && (self.program || system() || code())

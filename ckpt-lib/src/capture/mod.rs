@@ -44,7 +44,7 @@ use crate::snapshot::{
     Clocks, InodeId, Mapping, MappingKind, Process, SnapshotV1, Taken, mapping_flags,
 };
 use crate::tracee::{HostPid, HostTid, Memory, Quiesced};
-use inodes::{HashTask, Inodes};
+use inodes::{HashTask, Inodes, OpenedFiles};
 use mappings::Found;
 use refusal::Refusals;
 use std::collections::HashMap;
@@ -87,6 +87,7 @@ impl Default for CaptureOptions {
 pub struct EarlyView {
     smaps: HashMap<i32, Vec<SmapsEntry>>,
     watches: Watches,
+    opened: OpenedFiles,
 }
 
 /// A job as a snapshot, and what is still to be read.
@@ -178,7 +179,7 @@ fn look(
     };
     let view = view_of(root)?;
     let ids = JobIds::read(&subjects)?;
-    let mut inodes = Inodes::new(view);
+    let mut inodes = Inodes::new(view, early.opened.clone());
     conditions::examine(&subjects, options, skip.is_some(), refusals)?;
     let job = descriptors::Survey {
         subjects: &subjects,
@@ -201,6 +202,9 @@ fn look(
         processes.push(record);
         let space = mappings::record(subject, &found, skip, &mut inodes, refusals);
         spaces.push(space);
+    }
+    if skip.is_none() {
+        early.opened = inodes.opened();
     }
     Ok(Look {
         subjects,
