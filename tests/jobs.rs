@@ -181,7 +181,9 @@ fn ten_copies_of_one_image_at_once() {
 
 #[test]
 fn an_image_without_proc_needs_degraded() {
-    let guest = simple("without_proc");
+    // A guest that looks at nothing in /proc.
+    let program = c_guest("registers", Linking::Dynamic).expect("the guest compiles");
+    let guest = Guest::new("without_proc", program, &["general"]);
     with_job(&guest, |job| {
         passed(job.start()?)?;
         let image = job.checkpoint("kill")?;

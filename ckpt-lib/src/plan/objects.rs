@@ -240,13 +240,14 @@ impl Emitter<'_> {
         value_ns: u64,
         interval_ns: u64,
     ) {
-        if value_ns == 0 {
+        // A disarmed timer may have a period all the same.
+        if value_ns == 0 && interval_ns == 0 {
             return;
         }
         const ABSTIME: u32 = 1;
         let wall = matches!(clock, libc::CLOCK_REALTIME | libc::CLOCK_REALTIME_ALARM);
         // An absolute time on the wall clock stays where it was; all else is time left.
-        let (flags, value_ns) = if wall && settime_flags & ABSTIME != 0 {
+        let (flags, value_ns) = if wall && settime_flags & ABSTIME != 0 && value_ns != 0 {
             (settime_flags, self.snapshot.clocks.realtime_ns + value_ns)
         } else {
             (0, value_ns)

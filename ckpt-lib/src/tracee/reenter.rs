@@ -60,6 +60,9 @@ pub fn translate(
             Some((again, None))
         }
         Some(remaining_ns) => {
+            // After the restart the call shows as restart_syscall: the next checkpoint finds the rest
+            // in the arguments.
+            set_rest(memory, nr, &mut again, remaining_ns);
             let call = TimedCall {
                 nr: nr as u64,
                 remaining_ns,
@@ -86,24 +89,32 @@ pub(crate) fn go_on(thread: &StoppedThread, memory: &Memory, now_ns: u64) -> Opt
     if remaining_ns == FOREVER_NS {
         return Some(again);
     }
-    match nr {
-        libc::SYS_epoll_wait | libc::SYS_epoll_pwait => {
-            again.r10 = remaining_ns.div_ceil(1_000_000);
-        }
-        _ => {
-            let place = registers.rsp.wrapping_sub(RED_ZONE + 16) & !15;
-            let words = [remaining_ns / NANOS, remaining_ns % NANOS];
-            let bytes: Vec<u8> = words.into_iter().flat_map(u64::to_le_bytes).collect();
-            if memory.write(place, &bytes).is_ok() {
-                let pointer = match nr {
-                    libc::SYS_rt_sigtimedwait => &mut again.rdx,
-                    _ => &mut again.r10,
-                };
-                *pointer = place;
-            }
-        }
-    }
+    set_rest(memory, nr, &mut again, remaining_ns);
     Some(again)
+}
+
+/// Makes `rest_ns` the time-out argument of call `nr`. A rest that is read from memory is written below
+/// the red zone of the thread's stack; if that cannot be written, the argument stays as it is.
+fn set_rest(memory: &Memory, nr: i64, registers: &mut Registers, rest_ns: u64) {
+    let place = registers.rsp.wrapping_sub(RED_ZONE + 16) & !15;
+    let pointer = match nr {
+        libc::SYS_poll => {
+            registers.rdx = rest_ns.div_ceil(1_000_000);
+            return;
+        }
+        libc::SYS_epoll_wait | libc::SYS_epoll_pwait => {
+            registers.r10 = rest_ns.div_ceil(1_000_000);
+            return;
+        }
+        libc::SYS_nanosleep => &mut registers.rdi,
+        libc::SYS_clock_nanosleep | libc::SYS_rt_sigtimedwait => &mut registers.rdx,
+        _ => &mut registers.r10,
+    };
+    let words = [rest_ns / NANOS, rest_ns % NANOS];
+    let bytes: Vec<u8> = words.into_iter().flat_map(u64::to_le_bytes).collect();
+    if memory.write(place, &bytes).is_ok() {
+        *pointer = place;
+    }
 }
 
 /// Calls that a mere stop ends with EINTR (signal(7), "Interruption of system calls by stop signals").
