@@ -13,11 +13,12 @@ use super::sockets::Sockets;
 use super::subject::{JobIds, Subject};
 use super::watches::Watches;
 use super::{CaptureError, CaptureOptions, outside::Outside, pipes::Pipes};
+use crate::procfs::{ProcDir, parse_fdinfo};
 use crate::snapshot::{
     Description, DescriptionId, DescriptionKind, Descriptor, EpollEntry, External, InodeId,
     InodeKind, KernelPath, PipeRecord, RecordLock, SocketRecord,
 };
-use crate::sys::channels::unread_len;
+use crate::sys::channels::{unread_len, wake_periodic_timer};
 use crate::sys::foreign::is_epoll_target;
 use std::os::fd::{AsFd, AsRawFd};
 
@@ -289,7 +290,16 @@ impl Kinds<'_> {
                 mask: info.sigmask.ok_or_else(missing)?,
             }),
             b"[timerfd]" => {
-                let timer = info.timerfd.ok_or_else(missing)?;
+                let mut timer = info.timerfd.ok_or_else(missing)?;
+                if timer.value_ns == 0 && timer.interval_ns != 0 {
+                    // It has expired and nobody has read it: the kernel counts on when it is asked.
+                    let fd = file.duplicate.as_fd();
+                    wake_periodic_timer(fd).map_err(|error| error.to_string())?;
+                    let own = format!("fdinfo/{}", fd.as_raw_fd());
+                    let again = ProcDir::of_self().parsed(&own, parse_fdinfo);
+                    let again = again.map_err(|error| error.to_string())?;
+                    timer = again.timerfd.ok_or_else(missing)?;
+                }
                 Ok(DescriptionKind::TimerFd {
                     clock: timer.clock,
                     ticks: timer.ticks,

@@ -222,6 +222,20 @@ pub(crate) fn ask_sock_diag(request: &[u8]) -> io::Result<Vec<u8>> {
     Ok(answer)
 }
 
+/// Asks a timerfd for its time (timerfd_gettime(2)): if it has expired, the kernel counts the periods that
+/// have gone by and sets it going again; what is read from it does not change.
+pub(crate) fn wake_periodic_timer(fd: BorrowedFd<'_>) -> io::Result<()> {
+    // SAFETY: all zeros is a valid itimerspec.
+    let mut left: libc::itimerspec = unsafe { std::mem::zeroed() };
+    // SAFETY: the kernel writes one itimerspec.
+    let result = unsafe { libc::timerfd_gettime(fd.as_raw_fd(), &raw mut left) };
+    if result == 0 {
+        Ok(())
+    } else {
+        Err(io::Error::last_os_error())
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
