@@ -308,7 +308,7 @@ pub fn fill(context: &Context, fd: i32, inode: u64, size: u64) -> Outcome<()> {
 /// Writes through a mapping: files of huge pages cannot be written otherwise.
 fn write_mapped(fd: i32, bytes: &[u8], at: u64) -> Result<(), Errno> {
     const HUGE: u64 = 1 << 30;
-    let size = sys::stat(fd)?.rest[0].max(4096).min(HUGE);
+    let size = sys::stat(fd)?.rest[0].clamp(4096, HUGE);
     let start = at / size * size;
     let len = (at + bytes.len() as u64 - start).next_multiple_of(size);
     let args = [0, len, PROT_READ | PROT_WRITE, MAP_SHARED, fd as u64, start];

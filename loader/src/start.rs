@@ -15,7 +15,7 @@ use crate::supervise;
 use crate::sys;
 use crate::zstd;
 use core::ffi::{CStr, c_char};
-use loader::hole::{HoleInput, HoleLayout, Part};
+use loader::hole::{FILL_STACK_LEN, FILL_THREADS, HoleInput, HoleLayout, Part};
 use loader::layout::{ExtentTables, PAGE, SectionKind};
 use loader::ops::{OpsList, StreamKind};
 
@@ -243,8 +243,23 @@ fn check(
         let _ = sys::write(1, b"ok\n");
         sys::exit_group(0);
     }
+    guard_stacks(context);
     let top = base + layout.stack.end();
     Ok((context, top))
+}
+
+/// Makes the lowest page of the loader's stacks untouchable: running out of stack is an end, not a
+/// quiet overwriting of what lies below.
+fn guard_stacks(context: &Context) {
+    let stacks = context.address(context.layout.fill_stacks);
+    let own = context.address(context.layout.stack);
+    for lowest in (0..FILL_THREADS)
+        .map(|number| stacks + number * FILL_STACK_LEN)
+        .chain([own])
+    {
+        // SAFETY: the lowest page of a stack that nobody uses yet.
+        let _ = unsafe { sys::protect(lowest, PAGE, PROT_NONE) };
+    }
 }
 
 const _: () = assert!(size_of::<Context>() as u64 <= loader::hole::CONTEXT_LEN);

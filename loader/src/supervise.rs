@@ -108,15 +108,15 @@ fn watch(context: &mut Context, init: i32) -> Outcome<u32> {
             }
             Some(_) => {}
             None => {
-                let (_, status) = sys::wait(init, WALL).unwrap_or((0, u32::from(SIGKILL as u8)));
-                let stage = if running {
-                    ""
-                } else {
-                    " before the job was running"
-                };
+                let (_, status) = sys::wait(init, WALL).unwrap_or((0, SIGKILL));
+                if running {
+                    // The job was killed with its pid 1; nobody is left to hear more.
+                    return Ok(SIGKILL);
+                }
                 return Err(failure!(
                     Failed,
-                    "the job's supervisor (process {init}) ended{stage}, wait status {status:#x}"
+                    "the job's supervisor (process {init}) ended before the job was running, wait status \
+                     {status:#x}"
                 ));
             }
         }

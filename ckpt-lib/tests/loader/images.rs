@@ -69,7 +69,7 @@ pub(crate) fn write_image_with(
     let span = loader_code::span().expect("span");
     let slots = ops.header_mut().slot_count;
     let ops = ops.finish();
-    let needed = hole_needed(span, ops.len() as u64, writer.extents_len(), 64, slots);
+    let needed = hole_needed(span, ops.len() as u64, writer.extents_len(), 512, slots);
     let loader = loader_code::link(hole).expect("linked");
     let parts = ImageParts {
         platform: "test",

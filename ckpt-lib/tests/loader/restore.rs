@@ -178,6 +178,27 @@ fn threads_go_on_with_their_ids() {
 }
 
 #[test]
+fn five_hundred_threads_are_no_problem() {
+    // The others wait for a signal; the first one ends the process.
+    let first = Code::default().exit(5);
+    let other = Code::default().call(libc::SYS_pause, &[]).exit(3);
+    let mut bytes = first.0;
+    bytes.resize(0x400, 0);
+    bytes.extend(other.0);
+    let mut tiny = tiny(&bytes);
+    let process = tiny.process;
+    tiny.ops.push(process, &SpawnThreads::default(), &[]);
+    tiny.thread(PID, CODE, STACK + 8192);
+    for number in 1..500 {
+        tiny.thread(PID + number, CODE + 0x400, STACK + 4096);
+    }
+    let start = Instant::now();
+    let ended = execute(&tiny.image(), &["--pids", "namespace"]);
+    assert_eq!(ended.code(), Some(5), "{}", ended.stderr);
+    println!("took {:?}", start.elapsed());
+}
+
+#[test]
 fn without_namespaces_an_ordinary_user_is_told_about_the_ids() {
     let image = alone(hello());
     let Some(ended) = execute_as_user(&image, &["--pids", "host"]) else {
