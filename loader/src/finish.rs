@@ -229,8 +229,17 @@ pub fn finish(context: &Context) -> Outcome<()> {
         }
     }
     for (stream, entry) in of_kind(StreamKind::Thread) {
-        ptrace(PTRACE_DETACH, tid_of(context, stream), 0, 0)
-            .map_err(|error| failure!(Failed, "thread {}: cannot be let go ({error})", entry.id))?;
+        match ptrace(PTRACE_DETACH, tid_of(context, stream), 0, 0) {
+            // Those already let go may have ended the process by now.
+            Ok(_) | Err(Errno(ESRCH)) => {}
+            Err(error) => {
+                return Err(failure!(
+                    Failed,
+                    "thread {}: cannot be let go ({error})",
+                    entry.id
+                ));
+            }
+        }
     }
     Ok(())
 }
