@@ -441,16 +441,17 @@ fn store_inodes(
         if *len == 0 {
             continue;
         }
-        let ranges = [0..*len];
+        let whole = 0..*len;
+        let ranges = std::slice::from_ref(&whole);
         let space = Space::Inode(*id);
         let (what, zeros) = ("writing files", Zeros::Dropped);
         match bytes {
             InodeBytes::File(file) => {
-                store(writer, what, space, &ranges, &**file, zeros, progress)?;
+                store(writer, what, space, ranges, &**file, zeros, progress)?;
             }
             InodeBytes::Memory(pieces) => {
                 let source = PiecesOfMemory { pieces, pids, from };
-                store(writer, what, space, &ranges, &source, zeros, progress)?;
+                store(writer, what, space, ranges, &source, zeros, progress)?;
             }
         }
     }

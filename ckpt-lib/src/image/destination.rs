@@ -216,9 +216,8 @@ fn rename(from: &Path, to: &Path, overwrite: bool) -> Result<(), ImageError> {
     } else {
         match renameat2(AT_FDCWD, from, AT_FDCWD, to, RenameFlags::RENAME_NOREPLACE) {
             // File systems that do not know the flag. A link does not replace, either.
-            Err(Errno::EINVAL | Errno::ENOSYS) => fs::hard_link(from, to).and_then(|()| {
+            Err(Errno::EINVAL | Errno::ENOSYS) => fs::hard_link(from, to).map(|()| {
                 let _ = fs::remove_file(from);
-                Ok(())
             }),
             done => done.map_err(io::Error::from),
         }
