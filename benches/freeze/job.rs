@@ -14,14 +14,14 @@ const COUNT: u64 = 4;
 const DEADLINE: Duration = Duration::from_secs(60);
 
 /// Where everything lives: the guest, wayfarer's state, images.
-pub struct Station {
+pub(crate) struct Station {
     directory: tempfile::TempDir,
     guest: PathBuf,
     jobs: AtomicU64,
 }
 
 /// What came of a checkpoint.
-pub struct Checkpointed {
+pub(crate) struct Checkpointed {
     pub image: PathBuf,
     /// By wayfarer's own word.
     pub frozen: Duration,
@@ -33,7 +33,7 @@ pub struct Checkpointed {
 }
 
 /// A ticking job; killed when dropped.
-pub struct Job {
+pub(crate) struct Job {
     child: Child,
     page: MmapMut,
     control: PathBuf,
@@ -41,7 +41,7 @@ pub struct Job {
 }
 
 impl Station {
-    pub fn open() -> Self {
+    pub(crate) fn open() -> Self {
         let place = super::setting("WF_BENCH_DIR", "/var/tmp");
         let directory = tempfile::tempdir_in(place).expect("a directory");
         let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("benches/guests/ticker.c");
@@ -73,7 +73,7 @@ impl Station {
     }
 
     /// How long `wayfarer run -- true` takes.
-    pub fn run_true(&self) -> Duration {
+    pub(crate) fn run_true(&self) -> Duration {
         let begun = Instant::now();
         let status = self.wayfarer("run").args(["-q", "--", "true"]).status();
         assert!(status.expect("wayfarer run").success());
@@ -83,7 +83,7 @@ impl Station {
 
 impl Job {
     /// Starts the guest under `wayfarer run`; `size` is MiB, threads, mappings, GiB of reserve.
-    pub fn start(station: &Station, size: &[u64; 4]) -> Self {
+    pub(crate) fn start(station: &Station, size: &[u64; 4]) -> Self {
         let name = format!("bench-{}", station.number());
         let mut command = station.wayfarer("run");
         command
@@ -93,7 +93,7 @@ impl Job {
     }
 
     /// Starts the guest by itself.
-    pub fn start_alone(station: &Station, size: &[u64; 4]) -> Self {
+    pub(crate) fn start_alone(station: &Station, size: &[u64; 4]) -> Self {
         let name = format!("alone-{}", station.number());
         Job::spawn(station, Command::new(&station.guest), name, size)
     }
@@ -116,7 +116,7 @@ impl Job {
     }
 
     /// Restarts an image; the job, and the time until its counter moved.
-    pub fn restart(station: &Station, image: &Path) -> (Self, Duration) {
+    pub(crate) fn restart(station: &Station, image: &Path) -> (Self, Duration) {
         let name = image
             .file_stem()
             .and_then(|stem| stem.to_str())
@@ -151,7 +151,7 @@ impl Job {
     }
 
     /// Makes an image of the job, which goes on.
-    pub fn checkpoint(&mut self, station: &Station) -> Checkpointed {
+    pub(crate) fn checkpoint(&mut self, station: &Station) -> Checkpointed {
         self.ask(RESET_GAP);
         let image = station.directory.path().join(format!("{}.img", self.name));
         let mut command = station.wayfarer("checkpoint");
@@ -178,19 +178,19 @@ impl Job {
     }
 
     /// Has the job fork, and returns how long that took.
-    pub fn fork(&mut self) -> Duration {
+    pub(crate) fn fork(&mut self) -> Duration {
         self.ask(FORK);
         Duration::from_nanos(self.word(4))
     }
 
     /// Has the job count for a while, and returns how long that took.
-    pub fn count(&mut self) -> Duration {
+    pub(crate) fn count(&mut self) -> Duration {
         self.ask(COUNT);
         Duration::from_nanos(self.word(4))
     }
 
     /// KiB of page tables of the guest.
-    pub fn page_table_kib(&self) -> u64 {
+    pub(crate) fn page_table_kib(&self) -> u64 {
         let control = self.control.as_os_str().as_encoded_bytes();
         let is_guest = |pid: &str| {
             let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
@@ -208,7 +208,7 @@ impl Job {
     }
 
     /// Ends the job and waits for it.
-    pub fn end(&mut self) {
+    pub(crate) fn end(&mut self) {
         page_word(&self.page, 2).store(EXIT, Ordering::SeqCst);
         let until = Instant::now() + DEADLINE;
         while Instant::now() < until {

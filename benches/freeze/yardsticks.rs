@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 const CHUNK: usize = 256 * 1024;
 
 /// `dd bs=1M conv=fsync` of a file that is in the page cache, beside itself.
-pub fn dd(source: &Path) -> Duration {
+pub(crate) fn dd(source: &Path) -> Duration {
     let copy = source.with_extension("dd");
     let mut command = Command::new("dd");
     command.arg(format!("if={}", source.display()));
@@ -24,7 +24,7 @@ pub fn dd(source: &Path) -> Duration {
 }
 
 /// One pass over a file in the page cache: each chunk is read into fresh memory and hashed.
-pub fn hash_and_copy(source: &Path) -> Duration {
+pub(crate) fn hash_and_copy(source: &Path) -> Duration {
     let file = File::open(source).expect("image");
     let len = file.metadata().expect("image").len() as usize;
     let begun = Instant::now();

@@ -123,7 +123,7 @@ fn operations(program: &Program, environment: &[CString], free_fd: u64) -> Vec<u
     });
     let process = ops.stream(StreamKind::Process, 0, StreamIndex(0));
     // Where only ancestors may trace (Yama), this process allows others of the same user.
-    let allow = [libc::PR_SET_PTRACER as u64, libc::PR_SET_PTRACER_ANY as u64].map(Arg::Value);
+    let allow = [libc::PR_SET_PTRACER as u64, libc::PR_SET_PTRACER_ANY].map(Arg::Value);
     ops.call(
         process,
         "permission to trace",

@@ -9,10 +9,10 @@ use std::sync::Once;
 use std::time::{Duration, Instant};
 
 /// No step of a test takes longer.
-pub const DEADLINE: Duration = Duration::from_secs(20);
+pub(crate) const DEADLINE: Duration = Duration::from_secs(20);
 
 /// A place where jobs are run.
-pub struct Station {
+pub(crate) struct Station {
     pub state: tempfile::TempDir,
 }
 
@@ -40,7 +40,7 @@ fn close_inherited() {
 }
 
 impl Station {
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         close_inherited();
         Station {
             state: tempfile::tempdir().expect("temporary directory"),
@@ -48,7 +48,7 @@ impl Station {
     }
 
     /// `wayfarer --dir STATE WORDS...`
-    pub fn wayfarer<W: AsRef<OsStr>>(&self, words: &[W]) -> Command {
+    pub(crate) fn wayfarer<W: AsRef<OsStr>>(&self, words: &[W]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_wayfarer"));
         command
             .arg("--dir")
@@ -59,12 +59,12 @@ impl Station {
     }
 
     /// Runs it to its end.
-    pub fn output<W: AsRef<OsStr>>(&self, words: &[W]) -> Output {
+    pub(crate) fn output<W: AsRef<OsStr>>(&self, words: &[W]) -> Output {
         finish(Running::start(self.wayfarer(words)))
     }
 
     /// Its stdout as JSON; it has to succeed.
-    pub fn json(&self, words: &[&str]) -> serde_json::Value {
+    pub(crate) fn json(&self, words: &[&str]) -> serde_json::Value {
         let output = self.output(words);
         assert_eq!(
             output.status.code(),
@@ -76,40 +76,40 @@ impl Station {
     }
 
     /// The line of `ps --json` for a job.
-    pub fn job(&self, name: &str) -> serde_json::Value {
+    pub(crate) fn job(&self, name: &str) -> serde_json::Value {
         self.json(&["ps", "--json", name])["jobs"][0].clone()
     }
 }
 
 /// A child that is killed, with its descendants, if the test ends before it.
-pub struct Running {
+pub(crate) struct Running {
     pub child: Child,
 }
 
 impl Running {
     /// Starts it with stdout and stderr as pipes.
-    pub fn start(mut command: Command) -> Self {
+    pub(crate) fn start(mut command: Command) -> Self {
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
         Running::start_as_is(command)
     }
 
-    pub fn start_as_is(mut command: Command) -> Self {
+    pub(crate) fn start_as_is(mut command: Command) -> Self {
         let child = command
             .spawn()
             .unwrap_or_else(|error| panic!("{command:?}: {error}"));
         Running { child }
     }
 
-    pub fn pid(&self) -> i32 {
+    pub(crate) fn pid(&self) -> i32 {
         self.child.id() as i32
     }
 
-    pub fn signal(&self, signal: nix::sys::signal::Signal) {
+    pub(crate) fn signal(&self, signal: nix::sys::signal::Signal) {
         nix::sys::signal::kill(nix::unistd::Pid::from_raw(self.pid()), signal).expect("kill");
     }
 
     /// Reads stdout until this text has come.
-    pub fn wait_for(&mut self, expected: &str) -> String {
+    pub(crate) fn wait_for(&mut self, expected: &str) -> String {
         let stdout = self.child.stdout.as_mut().expect("stdout is a pipe");
         let mut seen = vec![];
         let mut byte = [0];
@@ -122,7 +122,7 @@ impl Running {
         text(&seen)
     }
 
-    pub fn wait(&mut self) -> Option<i32> {
+    pub(crate) fn wait(&mut self) -> Option<i32> {
         let end = Instant::now() + DEADLINE;
         while Instant::now() < end {
             if let Some(status) = self.child.try_wait().expect("wait") {
@@ -149,13 +149,13 @@ impl Drop for Running {
 }
 
 /// The exit status as a shell gives it: 128 + N for death by signal N.
-pub fn shell_status(status: ExitStatus) -> Option<i32> {
+pub(crate) fn shell_status(status: ExitStatus) -> Option<i32> {
     use std::os::unix::process::ExitStatusExt;
     status.code().or_else(|| Some(128 + status.signal()?))
 }
 
 /// All processes under this one.
-pub fn descendants(pid: i32) -> Vec<i32> {
+pub(crate) fn descendants(pid: i32) -> Vec<i32> {
     let path = format!("/proc/{pid}/task/{pid}/children");
     let list = std::fs::read_to_string(path).unwrap_or_default();
     let children = list
@@ -167,7 +167,7 @@ pub fn descendants(pid: i32) -> Vec<i32> {
 }
 
 /// Lets a child end, within the deadline, and collects what it said.
-pub fn finish(mut running: Running) -> Output {
+pub(crate) fn finish(mut running: Running) -> Output {
     let collect = |pipe: Option<Box<dyn Read + Send>>| {
         std::thread::spawn(move || {
             let mut bytes = vec![];
@@ -196,12 +196,12 @@ pub fn finish(mut running: Running) -> Output {
     }
 }
 
-pub fn text(bytes: &[u8]) -> String {
+pub(crate) fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
 /// Waits until something is so.
-pub fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
+pub(crate) fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
     let end = Instant::now() + DEADLINE;
     while !condition() {
         assert!(Instant::now() < end, "not within {DEADLINE:?}: {what}");
@@ -210,6 +210,6 @@ pub fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
 }
 
 /// Says why a test was not made; `scripts/test` counts these lines.
-pub fn skip(reason: &str) {
+pub(crate) fn skip(reason: &str) {
     println!("SKIPPED: {reason}");
 }

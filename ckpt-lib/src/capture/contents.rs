@@ -74,8 +74,8 @@ mod tests {
         for at in [
             0,
             EDGE - 1,
-            size / 64 & !4095,
-            62 * size / 64 & !4095,
+            (size / 64) & !4095,
+            (62 * size / 64) & !4095,
             size - 1,
         ] {
             file.write_all_at(b"x", at).expect("write");

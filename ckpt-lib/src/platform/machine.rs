@@ -236,6 +236,6 @@ mod tests {
         let nothing = Platform::of_this_machine_for(&Platform::default());
         assert_eq!(nothing.kernel, [OWN_IDS.to_owned()].into());
         assert!(!here.cpus.is_empty() && here.max_id >= 300);
-        assert_eq!(here.hard.get("nofile").is_some(), true);
+        assert!(here.hard.get("nofile").is_some());
     }
 }

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 /// As whom a job runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum As {
+pub(crate) enum As {
     /// Whoever runs the tests.
     Self_,
     /// An ordinary user, if the tests run as root.
@@ -21,12 +21,12 @@ pub enum As {
 /// The ids of an ordinary user.
 const ORDINARY: u32 = 65_534;
 
-pub fn is_root() -> bool {
+pub(crate) fn is_root() -> bool {
     nix::unistd::geteuid().is_root()
 }
 
 impl As {
-    pub fn apply(self, command: &mut Command) {
+    pub(crate) fn apply(self, command: &mut Command) {
         if self == As::User && is_root() {
             command.uid(ORDINARY).gid(ORDINARY);
         }
@@ -34,7 +34,7 @@ impl As {
 }
 
 /// The guest program, compiled once.
-pub fn workload() -> &'static Path {
+pub(crate) fn workload() -> &'static Path {
     static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
     PROGRAM.get_or_init(|| {
         let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/guests/workload.c");
@@ -51,15 +51,15 @@ pub fn workload() -> &'static Path {
 }
 
 /// A running guest; killed when dropped.
-pub struct Job {
-    pub child: Child,
-    pub input: Option<ChildStdin>,
+pub(crate) struct Job {
+    pub(crate) child: Child,
+    pub(crate) input: Option<ChildStdin>,
     output: BufReader<ChildStdout>,
 }
 
 impl Job {
     /// Starts the guest and waits until it says "ready".
-    pub fn start(who: As, args: &[&str]) -> Job {
+    pub(crate) fn start(who: As, args: &[&str]) -> Job {
         let (mut job, lines) = Job::start_with_lines(who, args);
         assert!(lines.is_empty(), "{lines:?}");
         assert!(job.child.try_wait().expect("wait").is_none());
@@ -67,7 +67,7 @@ impl Job {
     }
 
     /// The same, with the lines that came before.
-    pub fn start_with_lines(who: As, args: &[&str]) -> (Job, Vec<String>) {
+    pub(crate) fn start_with_lines(who: As, args: &[&str]) -> (Job, Vec<String>) {
         let mut command = Command::new(workload());
         command
             .args(args)
@@ -93,30 +93,30 @@ impl Job {
         }
     }
 
-    pub fn pid(&self) -> HostPid {
+    pub(crate) fn pid(&self) -> HostPid {
         HostPid(i32::try_from(self.child.id()).expect("pid"))
     }
 
     /// The next line it writes; empty at the end.
-    pub fn line(&mut self) -> String {
+    pub(crate) fn line(&mut self) -> String {
         let mut line = String::new();
         self.output.read_line(&mut line).expect("read");
         line.trim_end().to_owned()
     }
 
     /// Sends a command and returns the answer.
-    pub fn ask(&mut self, command: &str) -> String {
+    pub(crate) fn ask(&mut self, command: &str) -> String {
         self.send(command);
         self.line()
     }
 
-    pub fn send(&mut self, command: &str) {
+    pub(crate) fn send(&mut self, command: &str) {
         let input = self.input.as_mut().expect("stdin");
         input.write_all(command.as_bytes()).expect("write");
     }
 
     /// Waits for its end, which must be good.
-    pub fn passes(mut self, within: Duration) {
+    pub(crate) fn passes(mut self, within: Duration) {
         let mut lines = vec![];
         let deadline = Instant::now() + within;
         loop {
@@ -139,7 +139,7 @@ impl Job {
 
     /// Whether it has ended, and well. A tracer that is the parent, too, as in these tests, takes
     /// the status with it; then the guest's last line has to do.
-    pub fn ended(&mut self) -> Option<bool> {
+    pub(crate) fn ended(&mut self) -> Option<bool> {
         match self.child.try_wait() {
             Ok(status) => status.map(|status| status.success()),
             Err(_) => Some(true),
@@ -147,7 +147,7 @@ impl Job {
     }
 
     /// The letter of its state.
-    pub fn state(&self) -> String {
+    pub(crate) fn state(&self) -> String {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid().0));
         let status = status.unwrap_or_default();
         let line = status.lines().find(|line| line.starts_with("State:"));
@@ -155,7 +155,7 @@ impl Job {
     }
 
     /// Page tables, KiB.
-    pub fn page_tables_kib(&self) -> u64 {
+    pub(crate) fn page_tables_kib(&self) -> u64 {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid().0));
         let status = status.expect("status");
         let line = status.lines().find(|line| line.starts_with("VmPTE:"));

@@ -235,7 +235,7 @@ fn a_flattened_image_has_the_same_contents() {
             overwrite: true,
             ..WriteOptions::default()
         };
-        image_of(&from, &memory, options.clone());
+        image_of(&from, &memory, options);
         let from = Image::open(&from).expect("opens");
         flatten(&from, &to, options, &mut Silent).expect("flattens");
         let image = Image::open(&to).expect("opens");
