@@ -25,7 +25,7 @@ impl Host {
     pub fn empty() -> Result<Self, String> {
         let source = stage::repository().join("tests/hosts/empty_host.c");
         let tool = stage::dir().join("empty-host");
-        stage::build_if_older(&tool, &[source.clone()], |beside| {
+        stage::build_if_older(&tool, std::slice::from_ref(&source), |beside| {
             let mut command = Command::new("gcc");
             command.args(["-O1", "-g", "-Wall", "-Wextra", "-static"]);
             command.arg(&source).arg("-o").arg(beside);
