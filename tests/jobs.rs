@@ -274,7 +274,7 @@ fn rust_and_cpp() {
     for (compiler, source, options) in recipes {
         let source = folder.join(source);
         let product: PathBuf = stage::dir().join(format!("counter-{compiler}"));
-        let built = stage::build_if_older(&product, &[source.clone()], |beside| {
+        let built = stage::build_if_older(&product, std::slice::from_ref(&source), |beside| {
             let mut command = std::process::Command::new(compiler);
             command.args(options).arg(&source).arg("-o").arg(beside);
             command

@@ -264,7 +264,9 @@ fn map(path: &Path) -> MmapMut {
 
 fn page_word(page: &MmapMut, index: usize) -> &AtomicU64 {
     // SAFETY: the mapping is a page, shared and aligned, and all access to it is atomic.
-    unsafe { &*page.as_ptr().cast::<AtomicU64>().add(index) }
+    let word = unsafe { page.as_ptr().cast::<AtomicU64>().add(index) };
+    // SAFETY: the word is inside the page, aligned, and only ever used as an atomic.
+    unsafe { &*word }
 }
 
 /// What a child prints, and its peak memory in KiB.
