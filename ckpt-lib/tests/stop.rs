@@ -72,7 +72,18 @@ fn threads_that_come_and_go_are_all_caught() {
 
 #[test]
 fn a_process_that_executes_programs_is_caught() {
-    // It executes itself 1000 times from a second thread; whoever stops it must find it whole.
+    // It executes itself 1000 times from a second thread; whoever stops it must find it whole. On a busy
+    // machine it is seldom at rest in between: as many such jobs as it takes.
+    let deadline = Instant::now() + 60 * SECOND;
+    let mut stops = 0;
+    while stops < 20 {
+        assert!(Instant::now() < deadline, "only {stops} stops");
+        stops += stops_while_executing();
+    }
+}
+
+/// How often a job that executes itself over and over was stopped before it ended.
+fn stops_while_executing() -> usize {
     let mut child = Command::new(job::workload())
         .args(["exec", "1000"])
         .stdout(std::process::Stdio::piped())
@@ -92,11 +103,11 @@ fn a_process_that_executes_programs_is_caught() {
         }
         std::thread::sleep(Duration::from_micros(500));
     }
-    assert!(stops > 20, "{stops}");
     let mut output = String::new();
     let mut stdout = child.stdout.take().expect("stdout");
     stdout.read_to_string(&mut output).expect("read");
     assert!(output.ends_with("PASS\n"), "{output}");
+    stops
 }
 
 #[test]

@@ -401,6 +401,26 @@ pub(crate) fn try_wait(tid: i32) -> io::Result<Option<Waited>> {
     }))
 }
 
+/// Takes notice of the end of a tracee of any thread of this process, if it has ended; leaves stops alone.
+pub(crate) fn reap(tid: i32) {
+    let options = libc::WEXITED | libc::WNOHANG | libc::__WALL;
+    // SAFETY: the kernel writes no siginfo where the pointer is null.
+    unsafe { libc::waitid(libc::P_PID, tid as libc::id_t, null_mut(), options) };
+}
+
+/// Whether [`try_wait`] would have something to tell of a tracee.
+pub(crate) fn is_told(tid: i32) -> bool {
+    // SAFETY: all zeros is a valid siginfo_t.
+    let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
+    let which = libc::WEXITED | libc::WSTOPPED;
+    let options = which | libc::WNOHANG | libc::WNOWAIT | libc::__WALL;
+    // SAFETY: the kernel writes one siginfo_t.
+    let result =
+        unsafe { libc::waitid(libc::P_PID, tid as libc::id_t, from_mut(&mut info), options) };
+    // SAFETY: filled in by waitid, or zero.
+    result == 0 && unsafe { info.si_pid() } != 0
+}
+
 /// Sends a signal to a process.
 pub(crate) fn kill(pid: i32, signal: i32) -> io::Result<()> {
     // SAFETY: takes two numbers.

@@ -15,6 +15,7 @@
 mod before;
 mod expiry;
 mod memory;
+mod reaper;
 pub mod reenter;
 mod settle;
 mod thread;
@@ -92,6 +93,13 @@ pub enum StopError {
         #[source]
         source: io::Error,
     },
+}
+
+impl StopError {
+    /// Whether it only says that a thread is not at its stop: killed, or gone to execute a program.
+    fn is_not_stopped(&self) -> bool {
+        matches!(self, StopError::Request { source, .. } if source.raw_os_error() == Some(libc::ESRCH))
+    }
 }
 
 /// A job at rest. While it exists no thread of the job executes an instruction.

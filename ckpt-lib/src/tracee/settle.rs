@@ -1,6 +1,7 @@
 //! Settling: seizing threads until the kernel's task lists hold no other.
 
 use super::before::{BeforeStop, Glimpse, SchedulerClocks};
+use super::reaper::Reaper;
 use super::thread::StoppedThread;
 use super::vdso_exit::{self, Moved};
 use super::{HostPid, HostTid, Memory, StopError, StoppedProcess};
@@ -29,6 +30,14 @@ impl Deadline {
         self.started.elapsed() > self.limit
     }
 
+    fn missed(&self, pid: HostPid, tid: i32) -> StopError {
+        StopError::Deadline {
+            pid: pid.0,
+            tid,
+            waited_ms: self.limit_ms(),
+        }
+    }
+
     pub(crate) fn limit_ms(&self) -> u64 {
         u64::try_from(self.limit.as_millis()).unwrap_or(u64::MAX)
     }
@@ -41,9 +50,10 @@ enum State {
 }
 
 /// Threads seized so far; whatever is still in it when it is dropped is let go.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Seized {
     threads: BTreeMap<i32, (HostPid, State)>,
+    reaper: Reaper,
 }
 
 impl Drop for Seized {
@@ -56,14 +66,15 @@ impl Drop for Seized {
 
 /// Detaches a thread; if it is not at a stop, it is brought to one first, for a second at most.
 pub(super) fn let_go(tid: i32, stopped: bool) {
-    if !stopped {
-        let deadline = Deadline::after(Duration::from_secs(1));
-        let _ = ptrace::interrupt(tid);
-        if !matches!(wait_stopped(tid, &deadline), Ok(Some(_))) {
-            return;
-        }
+    // Of a thread believed to be stopped, the id may by now be that of one that has executed a program.
+    if stopped && ptrace::detach(tid, 0).is_ok() {
+        return;
     }
-    let _ = ptrace::detach(tid, 0);
+    let deadline = Deadline::after(Duration::from_secs(1));
+    let _ = ptrace::interrupt(tid);
+    if matches!(wait_stopped(tid, &deadline), Ok(Some(_))) {
+        let _ = ptrace::detach(tid, 0);
+    }
 }
 
 /// Waits until a thread that was asked to has stopped; the signal it was stopped by says whether by
@@ -71,20 +82,38 @@ pub(super) fn let_go(tid: i32, stopped: bool) {
 pub(crate) fn wait_stopped(tid: i32, deadline: &Deadline) -> Result<Option<i32>, Deadline> {
     let mut tries = 0;
     loop {
+        match ask(tid) {
+            Answer::Stopped(signal) => return Ok(Some(signal)),
+            Answer::Ended => return Ok(None),
+            Answer::Going if deadline.is_over() => return Err(*deadline),
+            Answer::Going => {
+                ptrace::pause(tries);
+                tries += 1;
+            }
+        }
+    }
+}
+
+/// What a thread that is to stop is doing.
+enum Answer {
+    Stopped(i32),
+    Ended,
+    Going,
+}
+
+/// Looks, without waiting; delivers signals that come before the stop.
+fn ask(tid: i32) -> Answer {
+    loop {
         match ptrace::try_wait(tid) {
-            Ok(Some(Waited::EventStop { signal })) => return Ok(Some(signal)),
+            Ok(Some(Waited::EventStop { signal })) => return Answer::Stopped(signal),
             Ok(Some(Waited::Signal(signal))) => {
                 let _ = ptrace::cont(tid, signal);
             }
             Ok(Some(Waited::Event(_) | Waited::Syscall)) => {
                 let _ = ptrace::cont(tid, 0);
             }
-            Ok(Some(Waited::Ended)) | Err(_) => return Ok(None),
-            Ok(None) if deadline.is_over() => return Err(*deadline),
-            Ok(None) => {
-                ptrace::pause(tries);
-                tries += 1;
-            }
+            Ok(Some(Waited::Ended)) | Err(_) => return Answer::Ended,
+            Ok(None) => return Answer::Going,
         }
     }
 }
@@ -110,6 +139,10 @@ pub(super) fn stop_all(
         if let Some(processes) = attempt(roots, &vdsos, &mut glimpses, &deadline)? {
             break processes;
         }
+        if deadline.is_over() {
+            let pid = roots.first().copied().unwrap_or(HostPid(0));
+            return Err(deadline.missed(pid, pid.0));
+        }
     };
     for process in &mut processes {
         process.vdso = vdsos.remove(&process.pid);
@@ -129,7 +162,10 @@ fn attempt(
     glimpses: &mut BTreeMap<i32, Glimpse>,
     deadline: &Deadline,
 ) -> Result<Option<Vec<StoppedProcess>>, StopError> {
-    let mut seized = Seized::default();
+    let mut seized = Seized {
+        threads: BTreeMap::new(),
+        reaper: Reaper::start(),
+    };
     let mut may_leave = true;
     loop {
         while seize_new(roots, &mut seized, glimpses)? {
@@ -138,7 +174,9 @@ fn attempt(
         let mut processes = vec![];
         let mut moved = false;
         for pid in roots {
-            let mut process = read_process(*pid, &seized)?;
+            let Some(mut process) = read_process(*pid, &seized)? else {
+                return Ok(None);
+            };
             if let Some(vdso) = vdsos.get(pid).filter(|_| may_leave) {
                 match vdso_exit::leave(&mut process, vdso, deadline)? {
                     Moved::Nobody => {}
@@ -183,6 +221,7 @@ fn seize_new(
             }
             if seize(*pid, tid, glimpses.get_mut(&tid))? {
                 seized.threads.insert(tid, (*pid, State::Asked));
+                seized.reaper.look_after(tid);
                 found = true;
             }
         }
@@ -239,34 +278,65 @@ fn seize(pid: HostPid, tid: i32, glimpse: Option<&mut Glimpse>) -> Result<bool, 
 /// How often a refusal is believed to be about a moment only.
 const SEIZE_TRIES: u32 = 400;
 
+/// Waits until every seized thread has stopped or ended.
+///
+/// A thread that executes a program first kills the others, those that have stopped too, and waits
+/// until their tracer has taken notice of it: therefore stopped ones are looked at again and again.
+/// Then it takes the leader's id, traced or not: therefore those that do not stop are asked again.
 fn settle(seized: &mut Seized, deadline: &Deadline) -> Result<(), StopError> {
-    let mut ended = vec![];
-    for (tid, (pid, state)) in &mut seized.threads {
-        if *state != State::Asked {
-            continue;
-        }
-        match wait_stopped(*tid, deadline) {
-            Ok(Some(signal)) => {
-                let job_control = (signal != libc::SIGTRAP).then_some(signal);
-                *state = State::Stopped { job_control };
+    let mut round = 0;
+    loop {
+        let mut going = None;
+        seized.threads.retain(|tid, (pid, state)| {
+            let again = round % ROUNDS_PER_SECOND_LOOK == ROUNDS_PER_SECOND_LOOK - 1;
+            match *state {
+                State::Asked if again && ptrace::interrupt(*tid).is_err() => return false,
+                State::Stopped { .. } if !again => return true,
+                _ => {}
             }
-            Ok(None) => ended.push(*tid),
-            Err(deadline) => {
-                return Err(StopError::Deadline {
-                    pid: pid.0,
-                    tid: *tid,
-                    waited_ms: deadline.limit_ms(),
-                });
+            match (ask(*tid), &state) {
+                (Answer::Stopped(signal), _) => {
+                    let job_control = (signal != libc::SIGTRAP).then_some(signal);
+                    *state = State::Stopped { job_control };
+                    true
+                }
+                (Answer::Ended, _) => false,
+                (Answer::Going, State::Asked) => {
+                    going = Some((*pid, *tid));
+                    if again {
+                        have_it_told_again(*tid);
+                    }
+                    true
+                }
+                (Answer::Going, State::Stopped { .. }) => true,
             }
+        });
+        let Some((pid, tid)) = going else {
+            return Ok(());
+        };
+        if deadline.is_over() {
+            return Err(deadline.missed(pid, tid));
         }
+        ptrace::pause(round);
+        round += 1;
     }
-    for tid in ended {
-        seized.threads.remove(&tid);
-    }
-    Ok(())
 }
 
-fn read_process(pid: HostPid, seized: &Seized) -> Result<StoppedProcess, StopError> {
+/// A thread that was told to have stopped under another id, or before it was lost sight of, stays at
+/// that stop and is not told of again: it is let go, to stop anew since it was asked to.
+fn have_it_told_again(tid: i32) {
+    // Registers can be read only of a thread at a stop; one that is told of stops for the first time.
+    if ptrace::registers(tid).is_ok() && !ptrace::is_told(tid) {
+        let _ = ptrace::cont(tid, 0);
+    }
+}
+
+/// Every so many rounds, threads that have stopped are looked at again, and others asked again.
+const ROUNDS_PER_SECOND_LOOK: u32 = 32;
+
+/// Reads all threads of a stopped process. `Ok(None)`: one of them is not at its stop any more, since
+/// another has executed a program or ended the process.
+fn read_process(pid: HostPid, seized: &Seized) -> Result<Option<StoppedProcess>, StopError> {
     let mut threads = vec![];
     let mut group_stopped = None;
     for (tid, (owner, state)) in &seized.threads {
@@ -279,7 +349,10 @@ fn read_process(pid: HostPid, seized: &Seized) -> Result<StoppedProcess, StopErr
         {
             group_stopped = Some(*signal);
         }
-        threads.push(StoppedThread::read(HostTid(*tid), BeforeStop::default())?);
+        match StoppedThread::read(HostTid(*tid), BeforeStop::default()) {
+            Err(error) if error.is_not_stopped() => return Ok(None),
+            read => threads.push(read?),
+        }
     }
     threads.sort_by_key(|thread| (thread.tid.0 != pid.0, thread.tid.0));
     let memory = Memory::open(pid).map_err(|source| StopError::Denied {
@@ -287,12 +360,12 @@ fn read_process(pid: HostPid, seized: &Seized) -> Result<StoppedProcess, StopErr
         tid: pid.0,
         source,
     })?;
-    Ok(StoppedProcess {
+    Ok(Some(StoppedProcess {
         pid,
         threads,
         group_stopped,
         memory,
         vdso: None,
         resident: None,
-    })
+    }))
 }

@@ -73,7 +73,11 @@ pub(super) fn leave(
             let tid = thread.tid;
             match wait_stopped(tid.0, deadline) {
                 Ok(Some(_)) => {
-                    *thread = StoppedThread::read(tid, std::mem::take(&mut thread.before))?;
+                    let before = std::mem::take(&mut thread.before);
+                    match StoppedThread::read(tid, before) {
+                        Err(error) if error.is_not_stopped() => return Ok(Moved::Ended),
+                        read => *thread = read?,
+                    }
                 }
                 Ok(None) => return Ok(Moved::Ended),
                 Err(deadline) => {
