@@ -96,6 +96,7 @@ guests! {
     memory_execute_only: "memory" "execute_only";
     memory_many: "memory" "many";
     memory_changing: "memory" "changing";
+    memory_toggling: "memory" "toggling";
 }
 
 guests! {

@@ -85,7 +85,7 @@ pub enum Then {
 pub struct CheckpointReport {
     /// The image.
     pub image: Committed,
-    /// First thread stopped to last resumed; with [`Then::Kill`], to the kill.
+    /// First thread stopped to last resumed; with [`Then::Kill`], to the kill. Of the try that succeeded.
     pub frozen: Duration,
     /// The whole checkpoint.
     pub took: Duration,
@@ -145,6 +145,10 @@ fn list(refusals: &[Refusal]) -> String {
 
 /// Makes an image of a job.
 ///
+/// The flags of its mappings (`VmFlags`) are slow to read: they are read before the freeze and looked at
+/// again in the picture. If the job has changed one in a way that matters just then, the checkpoint is
+/// taken once more, with the flags read during the freeze.
+///
 /// # Errors
 /// [`CheckpointError`]; the job runs on and nothing stands under the final name.
 pub fn checkpoint(
@@ -152,12 +156,34 @@ pub fn checkpoint(
     progress: &mut dyn Progress,
 ) -> Result<CheckpointReport, CheckpointError> {
     let began = Instant::now();
+    match take(request, Flags::ReadBefore, began, progress) {
+        Err(CheckpointError::Capture(CaptureError::MappingChanged { .. })) => {
+            take(request, Flags::ReadWhileFrozen, began, progress)
+        }
+        result => result,
+    }
+}
+
+/// When the flags of mappings are read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Flags {
+    ReadBefore,
+    ReadWhileFrozen,
+}
+
+/// One try.
+fn take(
+    request: &CheckpointRequest,
+    flags: Flags,
+    began: Instant,
+    progress: &mut dyn Progress,
+) -> Result<CheckpointReport, CheckpointError> {
     let environ = std::fs::read(format!("/proc/{}/environ", request.target.0));
     let baseline = baseline::asked_for(&environ.unwrap_or_default());
     let pids = vec![request.target];
     let with_picture = request.then == Then::GoOn && pids.iter().all(|pid| picture_fits(*pid));
     let mut options = request.capture.clone();
-    options.flags_while_frozen = !with_picture;
+    options.flags_while_frozen = !with_picture || flags == Flags::ReadWhileFrozen;
     let early = look_first(request, &pids, &options)?;
     let write_options = WriteOptions {
         compression: request.compression,

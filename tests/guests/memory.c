@@ -381,6 +381,17 @@ static void check_changing(void) {
         expect("word", words[i], generation * 0x9e3779b97f4a7c15 + i);
 }
 
+/* What a copy-on-write child shows of a range changes all the time. */
+static void during_toggling(void) {
+    while (!go() || generation < 50) {
+        generation++;
+        for (size_t at = 0; at < 2 * MIB; at += 128 * 1024)
+            must("MADV_DONTFORK", madvise(area + at, 64 * 1024, MADV_DONTFORK));
+        expect_pattern("memory that no child sees", area, 64 * 1024, 1);
+        must("MADV_DOFORK", madvise(area, 2 * MIB, MADV_DOFORK));
+    }
+}
+
 static const struct guest guests[] = {
     {"anonymous", set_anonymous, check_anonymous, NULL},
     {"sparse", set_sparse, check_sparse, NULL},
@@ -402,5 +413,6 @@ static const struct guest guests[] = {
     {"execute_only", set_execute_only, check_execute_only, NULL},
     {"many", set_many, check_many, NULL},
     {"changing", set_anonymous, check_changing, during_changing},
+    {"toggling", set_anonymous, check_anonymous, during_toggling},
 };
 GUEST_MAIN(guests)
