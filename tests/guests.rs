@@ -30,6 +30,16 @@ mod options {
         guest.moment_ms = (20, 600);
     }
 
+    /// Only root may do what it does.
+    pub(super) fn as_root(guest: &mut Guest) {
+        guest.only_root = true;
+    }
+
+    /// It must not lead the process group it is started in.
+    pub(super) fn follows(guest: &mut Guest) {
+        guest.leads_group = false;
+    }
+
     /// It needs files that an empty host has not.
     pub(super) fn needs_system(guest: &mut Guest) {
         guest.needs_system = true;
@@ -195,7 +205,7 @@ guests! {
 guests! {
     process_cwd: "process" "cwd";
     process_umask: "process" "umask";
-    process_root: "process" "root";
+    process_root: "process" "root", as_root;
     process_rlimits: "process" "rlimits";
     process_personality: "process" "personality";
     process_no_new_privs: "process" "no_new_privs";
@@ -205,9 +215,9 @@ guests! {
     process_subreaper: "process" "subreaper";
     process_thp: "process" "thp";
     process_membarrier: "process" "membarrier";
-    process_securebits: "process" "securebits";
+    process_securebits: "process" "securebits", as_root;
     process_ids: "process" "ids";
-    process_session: "process" "session";
+    process_session: "process" "session", follows;
     process_group: "process" "group";
     process_exe: "process" "exe", needs_system;
     process_cmdline: "process" "cmdline";

@@ -239,11 +239,16 @@ fn linked(linking: Linking, label: &str) {
     for (file, argument) in [
         ("memory", "anonymous"),
         ("threads", "clear_tid"),
+        ("threads", "robust"),
+        ("threads", "rseq"),
         ("calls", "nanosleep"),
+        ("descriptors", "pipe"),
+        ("timers", "posix"),
     ] {
         match c_guest(file, linking) {
             Ok(program) => {
-                let mut guest = Guest::new(&format!("{label}_{file}"), program, &[argument]);
+                let name = format!("{label}_{file}_{argument}");
+                let mut guest = Guest::new(&name, program, &[argument]);
                 guest.moment_ms = (20, 400);
                 check(&guest);
             }

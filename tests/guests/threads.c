@@ -2,7 +2,12 @@
 #include "guest.h"
 #include <linux/capability.h>
 #include <sys/resource.h>
+#ifdef __GLIBC__
 #include <sys/rseq.h>
+#else
+#include <linux/rseq.h>
+#define RSEQ_SIG 0x53053053
+#endif
 
 static pthread_t other;
 static volatile pid_t other_tid;
@@ -139,6 +144,7 @@ static void check_pi(void) {
 
 /* --- restartable sequences --- */
 
+#ifdef __GLIBC__
 static struct rseq *own_rseq(void) {
     return (struct rseq *)((char *)__builtin_thread_pointer() + __rseq_offset);
 }
@@ -146,6 +152,15 @@ static void set_rseq(void) {
     if (__rseq_size == 0)
         skip("glibc has not registered rseq");
 }
+#else
+/* musl registers none, so the program does. */
+#define __rseq_size sizeof own_area
+static __thread struct rseq own_area __attribute__((aligned(32)));
+static struct rseq *own_rseq(void) { return &own_area; }
+static void set_rseq(void) {
+    must("rseq", syscall(SYS_rseq, &own_area, sizeof own_area, 0, RSEQ_SIG));
+}
+#endif
 static void check_rseq(void) {
     cpu_set_t all, one;
     must("sched_getaffinity", sched_getaffinity(0, sizeof all, &all));
@@ -171,8 +186,6 @@ static struct {
 } __attribute__((aligned(32))) section;
 static volatile uint64_t commits, aborts, begun;
 static void during_section(void) {
-    if (__rseq_size == 0)
-        skip("glibc has not registered rseq");
     struct rseq *area = own_rseq();
     while (!go() || commits < 3) {
         uint64_t spins = 3000000, aborted = 0;
@@ -338,7 +351,7 @@ static const struct guest guests[] = {
     {"robust", set_robust, check_robust, NULL},
     {"pi_mutex", set_pi, check_pi, NULL},
     {"rseq", set_rseq, check_rseq, NULL},
-    {"rseq_section", NULL, NULL, during_section},
+    {"rseq_section", set_rseq, NULL, during_section},
     {"clear_tid", set_clear_tid, check_clear_tid, NULL},
     {"churn", NULL, NULL, during_churn},
     {"crowd", set_crowd, check_crowd, NULL},

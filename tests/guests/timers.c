@@ -4,6 +4,10 @@
 #include <sys/time.h>
 #include <sys/timerfd.h>
 
+#ifndef sigev_notify_thread_id /* glibc 2.36 has no public name */
+#define sigev_notify_thread_id _sigev_un._tid
+#endif
+
 #define EARLY ((int64_t)(50 * MS))
 #define DUE (1500 * MS)
 
@@ -72,7 +76,7 @@ static void check_itimer_cpu(void) {
 static timer_t timers[8];
 static long raw_timer(clockid_t clock, int notify, int signal, int value, pid_t thread, int *id) {
     struct sigevent event = {.sigev_notify = notify, .sigev_signo = signal, .sigev_value.sival_int = value};
-    event._sigev_un._tid = thread;
+    event.sigev_notify_thread_id = thread;
     return syscall(SYS_timer_create, clock, &event, id);
 }
 static int ids[8];

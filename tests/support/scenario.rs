@@ -52,6 +52,10 @@ pub struct Guest {
     pub moment_ms: (u64, u64),
     /// It needs /dev, /tmp or the like, which an empty host has not.
     pub needs_system: bool,
+    /// Only root may do what it does: every variant runs as root.
+    pub only_root: bool,
+    /// Undisturbed, it leads its process group (and so could not begin a session).
+    pub leads_group: bool,
     /// How long it may take from READY, or from a restart, to its end.
     pub deadline: Duration,
 }
@@ -91,6 +95,8 @@ impl Guest {
             environment: vec![],
             moment_ms: (5, 120),
             needs_system: false,
+            only_root: false,
+            leads_group: true,
             deadline: Duration::from_secs(40),
         }
     }
@@ -212,7 +218,14 @@ impl<'a> Job<'a> {
     /// It could not be started, or did not get ready.
     pub fn start(&mut self) -> Result<Verdict, String> {
         let mut command = if self.variant.mode == Mode::Undisturbed {
-            self.marked_command(&self.guest.program)
+            if self.guest.leads_group {
+                self.marked_command(&self.guest.program)
+            } else {
+                let mut command = self.marked_command(Path::new("/bin/sh"));
+                command.args(["-c", "\"$@\"; exit $?", "sh"]);
+                command.arg(&self.guest.program);
+                command
+            }
         } else {
             let mut command = self.wayfarer(&["run", "--quiet", "--name", "job", "--"]);
             command.arg(&self.guest.program);
@@ -524,7 +537,10 @@ pub fn check(guest: &Guest) {
     let only = std::env::var("WF_ONLY").ok();
     let mut failures = String::new();
     let mut failed = vec![];
-    for variant in variants() {
+    for mut variant in variants() {
+        if guest.only_root {
+            variant.user = User::Root;
+        }
         let name = format!("{:?}-{:?}-{}", variant.mode, variant.user, variant.threads);
         if only
             .as_ref()

@@ -148,6 +148,25 @@ pub enum Linking {
     Musl,
 }
 
+/// The kernel's headers alone, for a compiler that must not see glibc's beside them.
+fn kernel_headers() -> Result<PathBuf, String> {
+    let place = dir().join("kernel-headers");
+    fs::create_dir_all(&place).map_err(|error| format!("{}: {error}", place.display()))?;
+    let multiarch = Path::new("/usr/include/x86_64-linux-gnu");
+    for name in ["linux", "asm", "asm-generic"] {
+        let folders = [multiarch.join(name), Path::new("/usr/include").join(name)];
+        let found = folders.iter().find(|folder| folder.is_dir());
+        let found = found.ok_or(format!("No such file or directory: the kernel's <{name}/...>"))?;
+        match std::os::unix::fs::symlink(found, place.join(name)) {
+            Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => {
+                return Err(format!("{}: {error}", place.join(name).display()));
+            }
+            _ => {}
+        }
+    }
+    Ok(place)
+}
+
 /// The C guest `tests/guests/NAME.c`, built.
 ///
 /// # Errors
@@ -157,6 +176,10 @@ pub fn c_guest(name: &str, linking: Linking) -> Result<PathBuf, String> {
         Linking::Dynamic => ("gcc", "", None),
         Linking::Static => ("gcc", "-static", Some("-static")),
         Linking::Musl => ("musl-gcc", "-musl", Some("-static")),
+    };
+    let kernel_headers = match linking {
+        Linking::Musl => Some(kernel_headers()?),
+        Linking::Dynamic | Linking::Static => None,
     };
     let folder = repository().join("tests/guests");
     let source = folder.join(format!("{name}.c"));
@@ -168,6 +191,9 @@ pub fn c_guest(name: &str, linking: Linking) -> Result<PathBuf, String> {
         command
             .args(["-O1", "-g", "-Wall", "-Wextra", "-pthread"])
             .args(link);
+        if let Some(headers) = &kernel_headers {
+            command.arg("-idirafter").arg(headers);
+        }
         command
             .arg(&shared)
             .arg(&source)

@@ -349,21 +349,25 @@ fn emit_advice<'a>(
 }
 
 fn emit_lock(ops: &mut OpsBuilder, stream: StreamIndex, mapping: &Mapping) {
-    if mapping.has(mapping_flags::LOCKED) {
-        let on_fault = u64::from(mapping.has(mapping_flags::LOCK_ONFAULT));
-        let label = format!("mlock of {:x}-{:x}", mapping.start, mapping.end);
+    if !mapping.has(mapping_flags::LOCKED) {
+        return;
+    }
+    let label = format!("mlock of {:x}-{:x}", mapping.start, mapping.end);
+    let mut lock = |on_fault: bool, expect: Expect| {
         let args = [
             Arg::Value(mapping.start),
             Arg::Value(mapping.len()),
-            Arg::Value(on_fault),
+            Arg::Value(u64::from(on_fault)),
         ];
-        ops.call(
-            stream,
-            &label,
-            libc::SYS_mlock2,
-            &args,
-            Expect::OrDegraded,
-            0,
-        );
+        ops.call(stream, &label, libc::SYS_mlock2, &args, expect, 0);
+    };
+    let on_fault = mapping.has(mapping_flags::LOCK_ONFAULT);
+    if mapping.prot == 0 && !on_fault {
+        // Locking what nobody may touch works, and says ENOMEM since there is nothing to bring in: the
+        // same as for a limit that is too low, which is seen by the first of these.
+        lock(true, Expect::OrDegraded);
+        lock(false, Expect::Ignore);
+    } else {
+        lock(on_fault, Expect::OrDegraded);
     }
 }

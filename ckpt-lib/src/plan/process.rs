@@ -65,6 +65,7 @@ pub(super) fn emit(
             &[],
         );
     }
+    emit_root(ops, stream, process);
     let last = slots.base() + slots.count() - 1;
     let args = [Arg::Value(slots.base()), Arg::Value(last), Arg::Value(0)];
     ops.call(
@@ -260,11 +261,6 @@ fn is_first(process: &Process, id: DescriptionId, fd: i32) -> bool {
 
 fn emit_place(ops: &mut OpsBuilder, stream: StreamIndex, process: &Process) {
     let path = |bytes: &[u8]| Arg::Bytes(super::inodes::with_nul(bytes));
-    if !process.root.0.is_empty() && process.root.0 != b"/" {
-        let label = format!("root directory {}", process.root);
-        let args = [path(&process.root.0)];
-        ops.call(stream, &label, libc::SYS_chroot, &args, Expect::Success, 0);
-    }
     let label = format!("working directory {}", process.cwd);
     ops.call(
         stream,
@@ -276,6 +272,17 @@ fn emit_place(ops: &mut OpsBuilder, stream: StreamIndex, process: &Process) {
     );
     let mask = [Arg::Value(u64::from(process.umask))];
     ops.call(stream, "umask", libc::SYS_umask, &mask, Expect::Ignore, 0);
+}
+
+/// After everything that is found by a path: all paths of a snapshot begin at the root of the
+/// job's mount namespace, and /proc lies there.
+fn emit_root(ops: &mut OpsBuilder, stream: StreamIndex, process: &Process) {
+    if process.root.0.is_empty() || process.root.0 == b"/" {
+        return;
+    }
+    let label = format!("root directory {}", process.root);
+    let args = [Arg::Bytes(super::inodes::with_nul(&process.root.0))];
+    ops.call(stream, &label, libc::SYS_chroot, &args, Expect::Success, 0);
 }
 
 fn emit_signals(ops: &mut OpsBuilder, stream: StreamIndex, process: &Process) {
