@@ -36,6 +36,7 @@ pub(super) struct Glimpse {
 
 #[derive(Debug)]
 struct Account {
+    thread: (i32, HostTid),
     sched: File,
     /// From the scheduler's clock to CLOCK_MONOTONIC.
     offset: i128,
@@ -51,6 +52,11 @@ impl Account {
     }
 }
 
+fn read_task(pid: i32, tid: HostTid, name: &str) -> String {
+    let text = fs::read_to_string(format!("/proc/{pid}/task/{}/{name}", tid.0));
+    text.unwrap_or_default().trim_end().to_owned()
+}
+
 /// Offsets from the clocks of the scheduler to CLOCK_MONOTONIC, per CPU.
 #[derive(Debug, Default)]
 pub(super) struct SchedulerClocks {
@@ -60,20 +66,19 @@ pub(super) struct SchedulerClocks {
 impl Glimpse {
     /// Looks at a running thread.
     pub(super) fn of(pid: i32, tid: HostTid, clocks: &mut SchedulerClocks) -> Self {
-        let file = |name: &str| {
-            fs::read_to_string(format!("/proc/{pid}/task/{}/{name}", tid.0)).unwrap_or_default()
-        };
+        let file = |name: &str| read_task(pid, tid, name);
         let mut glimpse = Glimpse::default();
         glimpse.before.seccomp = parse_seccomp(&file("status"));
         glimpse.before.syscall = parse_syscall(&file("syscall"));
         let Some((nr, _)) = glimpse.before.syscall else {
             return glimpse;
         };
-        glimpse.before.wchan = file("wchan").trim_end().to_owned();
+        glimpse.before.wchan = file("wchan");
         if TIMED.contains(&nr) {
             let offset = parse_cpu(&file("stat")).and_then(|cpu| clocks.offset(cpu));
             let sched = File::open(format!("/proc/{pid}/task/{}/sched", tid.0));
             glimpse.account = offset.zip(sched.ok()).map(|(offset, sched)| Account {
+                thread: (pid, tid),
                 sched,
                 offset,
                 last: None,
@@ -86,6 +91,10 @@ impl Glimpse {
     pub(super) fn refresh(&mut self) {
         if let Some(account) = &mut self.account {
             account.last = account.read();
+            // It was on its way into the call when it was looked at first.
+            if matches!(self.before.wchan.as_str(), "" | "0") {
+                self.before.wchan = read_task(account.thread.0, account.thread.1, "wchan");
+            }
         }
     }
 

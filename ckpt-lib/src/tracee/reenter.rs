@@ -47,7 +47,8 @@ pub fn translate(
             (nr, Some(expiry_ns.saturating_sub(now_ns)))
         }
         (libc::SYS_restart_syscall, None) => {
-            let nr = behind_restart(&registers, &thread.before.wchan)?;
+            let time_at = |address| read_timespec(memory, address);
+            let nr = behind_restart(&registers, &thread.before.wchan, time_at)?;
             (nr, remaining(thread, memory, nr, &registers, now_ns))
         }
         (nr, _) => (nr, remaining(thread, memory, nr, &registers, now_ns)),
@@ -133,26 +134,38 @@ fn call_number(registers: &Registers) -> Option<i64> {
 }
 
 /// The call that `restart_syscall` stands for: told by where it slept, else by its arguments.
-fn behind_restart(registers: &Registers, wchan: &str) -> Option<i64> {
+/// `time_at` reads a `struct timespec`, if one can be there.
+fn behind_restart(
+    registers: &Registers,
+    wchan: &str,
+    time_at: impl Fn(u64) -> Option<u64>,
+) -> Option<i64> {
+    let Registers { rdi, rsi, rdx, .. } = *registers;
     // Clock ids are small numbers (negative ones are clocks of processes and devices).
-    let sleep =
-        if registers.rdi < 16 || (registers.rdi as u32 as i32) < 0 && registers.rdi >> 32 == 0 {
-            libc::SYS_clock_nanosleep
-        } else {
-            libc::SYS_nanosleep
-        };
+    let sleep = if rdi < 16 || (rdi as u32 as i32) < 0 && rdi >> 32 == 0 {
+        libc::SYS_clock_nanosleep
+    } else {
+        libc::SYS_nanosleep
+    };
+    // Only calls with a time-out are restarted so. The second argument is a place for the remainder or
+    // none, an operation, a number of descriptors.
+    let is_time = |address: u64| address != 0 && time_at(address).is_some_and(|time| time > 0);
+    let futex = rdi.is_multiple_of(4)
+        && rsi < 512
+        && [0, 9].contains(&(rsi & FUTEX_CMD_MASK))
+        && is_time(registers.r10);
+    let poll = rsi < 1 << 20 && rdx as i32 >= 0 && (rsi != 0 || rdi == 0 || !is_time(rdi));
     if wchan.contains("nanosleep") {
         Some(sleep)
     } else if wchan.contains("futex") {
         Some(libc::SYS_futex)
     } else if wchan.contains("poll") {
         Some(libc::SYS_poll)
-    } else if sleep == libc::SYS_clock_nanosleep && registers.rsi <= 1 {
+    } else if sleep == libc::SYS_clock_nanosleep && rsi <= 1 {
         Some(sleep)
-    } else if registers.rdi.is_multiple_of(4) && [0, 9].contains(&(registers.rsi & FUTEX_CMD_MASK))
-    {
+    } else if futex {
         Some(libc::SYS_futex)
-    } else if registers.rsi < 1 << 20 && registers.rdx as i32 >= 0 {
+    } else if poll {
         Some(libc::SYS_poll)
     } else {
         Some(sleep)
@@ -235,18 +248,24 @@ mod tests {
             rdx: 0x7ffc_0000_1000,
             ..Registers::default()
         };
+        let place = 0x7ffc_0000_1000;
+        let told = |registers: &Registers, wchan| {
+            behind_restart(registers, wchan, |address| {
+                (address == place).then_some(1_500_000_000)
+            })
+        };
         let clock = Some(libc::SYS_clock_nanosleep);
-        assert_eq!(behind_restart(&sleeping, "hrtimer_nanosleep"), clock);
-        assert_eq!(behind_restart(&sleeping, "0"), clock);
+        assert_eq!(told(&sleeping, "hrtimer_nanosleep"), clock);
+        assert_eq!(told(&sleeping, "0"), clock);
         let waiting = Registers {
             rdi: 0x5555_0000_1000,
             rsi: 128,
-            r10: 0x7ffc_0000_1000,
+            r10: place,
             ..Registers::default()
         };
         let futex = Some(libc::SYS_futex);
-        assert_eq!(behind_restart(&waiting, "futex_do_wait"), futex);
-        assert_eq!(behind_restart(&waiting, ""), futex);
+        assert_eq!(told(&waiting, "futex_do_wait"), futex);
+        assert_eq!(told(&waiting, ""), futex);
         let polling = Registers {
             rdi: 0x5555_0000_1000,
             rsi: 3,
@@ -254,14 +273,19 @@ mod tests {
             ..Registers::default()
         };
         let poll = Some(libc::SYS_poll);
-        assert_eq!(behind_restart(&polling, "poll_schedule_timeout"), poll);
-        assert_eq!(behind_restart(&polling, ""), poll);
-        let plain = Registers {
-            rdi: 0x7ffc_0000_1000,
-            ..Registers::default()
-        };
-        let nanosleep = Some(libc::SYS_nanosleep);
-        assert_eq!(behind_restart(&plain, "do_nanosleep"), nanosleep);
+        assert_eq!(told(&polling, "poll_schedule_timeout"), poll);
+        assert_eq!(told(&polling, ""), poll);
+        // With and without a place for the remainder, which may look like an operation.
+        for rsi in [0, 0x7ffc_0000_2000, 0x7ffc_0000_2009] {
+            let plain = Registers {
+                rdi: place,
+                rsi,
+                ..Registers::default()
+            };
+            let nanosleep = Some(libc::SYS_nanosleep);
+            assert_eq!(told(&plain, "do_nanosleep"), nanosleep);
+            assert_eq!(told(&plain, "0"), nanosleep);
+        }
     }
 
     #[test]
