@@ -156,7 +156,9 @@ fn kernel_headers() -> Result<PathBuf, String> {
     for name in ["linux", "asm", "asm-generic"] {
         let folders = [multiarch.join(name), Path::new("/usr/include").join(name)];
         let found = folders.iter().find(|folder| folder.is_dir());
-        let found = found.ok_or(format!("No such file or directory: the kernel's <{name}/...>"))?;
+        let found = found.ok_or(format!(
+            "No such file or directory: the kernel's <{name}/...>"
+        ))?;
         match std::os::unix::fs::symlink(found, place.join(name)) {
             Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => {
                 return Err(format!("{}: {error}", place.join(name).display()));
