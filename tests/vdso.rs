@@ -43,7 +43,6 @@ fn move_there_and_back(job: &mut Job) -> Result<Verdict, String> {
 }
 
 #[test]
-#[ignore = "never run to its end yet: remove this line with the first run that passes"]
 fn threads_inside_another_kernels_vdso_read_right_clocks() {
     if let Some(reason) = User::Ordinary.missing() {
         return stage::note_skip("another vDSO", &reason);

@@ -42,6 +42,7 @@ pub const SYS_SCHED_GETAFFINITY: u64 = 204;
 pub const SYS_TIMER_CREATE: u64 = 222;
 pub const SYS_TIMER_DELETE: u64 = 226;
 pub const SYS_CLOCK_GETTIME: u64 = 228;
+pub const SYS_CLOCK_GETRES: u64 = 229;
 pub const SYS_EXIT_GROUP: u64 = 231;
 pub const SYS_INOTIFY_ADD_WATCH: u64 = 254;
 pub const SYS_INOTIFY_RM_WATCH: u64 = 255;

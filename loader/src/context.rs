@@ -4,7 +4,7 @@
 use crate::image::Image;
 use crate::options::Options;
 use crate::sys;
-use core::sync::atomic::{AtomicU32, Ordering};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use loader::hole::{HoleLayout, Part, SHARED_ENTRY_LEN};
 use loader::layout::ExtentTables;
 use loader::ops::{OpsList, StreamEntry, StreamKind, flags};
@@ -59,6 +59,8 @@ pub struct SharedEntry {
     pub parked: AtomicU32,
     /// Thread streams: what the call in progress returned (-516 as a rule).
     pub result: AtomicU32,
+    /// Thread streams: where it goes on, if not where it stood (another vDSO); else zero.
+    pub rip: AtomicU64,
 }
 
 const _: () = assert!(size_of::<SharedEntry>() as u64 == SHARED_ENTRY_LEN);

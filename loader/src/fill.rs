@@ -19,9 +19,10 @@ use crate::zstd;
 use core::cell::UnsafeCell;
 use core::ffi::CStr;
 use core::fmt;
+use core::ops::Range;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use loader::hole::{BUFFER_LEN, FILL_STACK_LEN, FILL_THREADS};
-use loader::layout::{CHUNK, Chunk, Encoding, Extent, SectionKind, Space};
+use loader::layout::{CHUNK, Chunk, Encoding, Extent, PAGE, SectionKind, Space};
 
 /// Work is given out in pieces of this size, so that a huge page is filled by one thread.
 const UNIT: u64 = 2 << 20;
@@ -413,6 +414,34 @@ pub fn fill(context: &Context, process: u64, old_vdso: &OldVdso) -> Outcome<()> 
         }
     }
     Ok(())
+}
+
+/// Goes through all words of a process's private memory that came from the image, but those in
+/// `except`, and writes what `change` gives. All of it is still writable.
+pub fn change_words(
+    context: &Context,
+    process: u64,
+    except: &Range<u64>,
+    change: impl Fn(u64) -> Option<u64>,
+) {
+    let space = Space::Process(process as u32).number();
+    for index in 0..context.extents.extent_count() {
+        let Some(extent) = context.extents.extent(index) else {
+            continue;
+        };
+        let pages = (extent.at..extent.at + extent.len).step_by(PAGE as usize);
+        let pages = pages.filter(|page| extent.space == space && !except.contains(page));
+        for address in pages.flat_map(|page| (page..page + PAGE).step_by(8)) {
+            let place = address as *mut u64;
+            // SAFETY: filled a moment ago by this process, whole pages, and mapped writable until
+            // the protections are set.
+            let word = unsafe { place.read() };
+            if let Some(new) = change(word) {
+                // SAFETY: as above.
+                unsafe { place.write(new) };
+            }
+        }
+    }
 }
 
 /// The first index for which `below` is false.

@@ -295,6 +295,10 @@ fn set_state(context: &Context, stream: u64, entry: &StreamEntry) -> Outcome<()>
         let result = context.shared(stream + 1).result.load(Ordering::Relaxed) as i32;
         words[RAX] = i64::from(result) as u64;
     }
+    let moved = context.shared(stream + 1).rip.load(Ordering::Acquire);
+    if moved != 0 {
+        words[RIP] = moved;
+    }
     thread.set_registers(&words).map_err(failed("registers"))?;
     let mask = registers.mask;
     ptrace(PTRACE_SETSIGMASK, thread.tid, 8, &raw const mask as u64)

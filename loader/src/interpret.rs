@@ -76,7 +76,7 @@ fn step(runner: &mut Runner<'_>, record: &Record<'static>) -> Outcome<()> {
         AnyOp::UnmapAll(_) => address_space::unmap_all(context),
         AnyOp::Fill(op) => {
             fill::fill(context, op.process, &runner.old_vdso)?;
-            vdso::redirect(&runner.old_vdso)
+            vdso::redirect(context, op.process, &runner.old_vdso)
         }
         AnyOp::Vdso(op) => {
             runner.old_vdso = vdso::place(op, tail)?;
@@ -103,8 +103,9 @@ fn step(runner: &mut Runner<'_>, record: &Record<'static>) -> Outcome<()> {
             threads::note_timeout(context, runner.stream, op);
             Ok(())
         }
-        AnyOp::Registers(_) => {
+        AnyOp::Registers(op) => {
             threads::touch_tiles(tail);
+            threads::note_rip(context, runner.stream, op.rip);
             Ok(())
         }
         // Done by whoever finishes the restart.

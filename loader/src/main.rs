@@ -44,6 +44,7 @@ mod supervise;
 mod sys;
 mod threads;
 mod vdso;
+mod vdso_copy;
 mod zstd;
 
 /// Nothing here is meant to panic; if it does, the restart ends and says where.

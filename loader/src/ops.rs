@@ -341,7 +341,8 @@ operations! {
     /// Brings the vDSO to its old place; directly after `UnmapAll`, before any mapping is made. If the
     /// machine's vDSO has the same fingerprint, its pieces are moved to the old addresses. If not, it is
     /// moved to `refuge`, and the old `[vdso]` range becomes anonymous memory; its old bytes are
-    /// in the extents of the process, and at the end of `Fill` the entry points in it are overwritten by jumps
+    /// in the extents of the process, and at the end of `Fill` they are copied to [`crate::hole::VDSO_LEN`] behind the
+    /// refuge, where whoever was inside goes on, the entry points in it are overwritten by jumps
     /// and the range is made read and execute. With the same vDSO `Fill` skips that range. Tail: `n` pieces of [`VdsoPiece`], then `symbols` entries
     /// of [`VdsoSymbol`].
     10 Vdso {
@@ -351,7 +352,8 @@ operations! {
         symbols,
         /// First eight bytes of the BLAKE3 of the old `[vdso]` mapping.
         fingerprint,
-        /// A free place for the machine's own vDSO when it differs from the old one.
+        /// A free place for the machine's own vDSO when it differs from the old one, and for a copy of
+        /// that: twice [`crate::hole::VDSO_LEN`].
         refuge,
     }
     /// `prctl(PR_SET_MM, PR_SET_MM_MAP)`. Tail: the auxiliary vector.

@@ -405,6 +405,12 @@ pub fn clock(which: u64) -> i128 {
     i128::from(time.seconds) * 1_000_000_000 + i128::from(time.nanoseconds)
 }
 
+/// The resolution of a clock.
+pub fn clock_resolution(which: u64, time: &mut Timespec) -> SysResult<u64> {
+    // SAFETY: the kernel writes a timespec.
+    unsafe { call(SYS_CLOCK_GETRES, [which, pointer_mut(time)]) }
+}
+
 pub fn sleep_ms(milliseconds: i64) {
     let time = Timespec {
         seconds: milliseconds / 1000,

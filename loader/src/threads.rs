@@ -15,6 +15,7 @@ use crate::job::{not_created, wants_ids};
 use crate::message::{Message, send};
 use crate::report::{Outcome, failure};
 use crate::sys::{self, Errno, SysResult, call};
+use crate::vdso_copy;
 use core::sync::atomic::{AtomicU32, Ordering};
 use loader::hole::THREAD_STACK_LEN;
 use loader::ops::{InProgress, StreamEntry, StreamKind, timeout};
@@ -228,6 +229,13 @@ fn park(context: &Context) -> ! {
     let word = &context.shared(0).park;
     loop {
         sys::futex_wait(word, 0);
+    }
+}
+
+/// Notes where this thread goes on if it was inside another machine's vDSO.
+pub fn note_rip(context: &Context, stream: u64, rip: u64) {
+    if let Some(rip) = vdso_copy::moved(rip) {
+        context.shared(stream + 1).rip.store(rip, Ordering::Release);
     }
 }
 

@@ -4,16 +4,15 @@
 //! stage:  [vvar][vvar_vclock][vdso]  -> hole
 //! place:  same as at the checkpoint  -> old addresses
 //!         another                    -> refuge; old [vdso] becomes ordinary memory, and
-//! redirect:                             each old function begins with a jump to the new one
+//! redirect:                             each old function begins with a jump to the new one;
+//!                                       who was inside goes on in a copy ([`crate::vdso_copy`])
 //! ```
-//! # What callers may rely on
-//! Old code that somebody is still inside of finds zero pages for its old data, in which no
-//! clock is readable: it falls back to system calls.
 
 use crate::abi::*;
 use crate::context::Context;
 use crate::report::{Outcome, failure};
 use crate::sys::{self, Errno};
+use crate::vdso_copy::{COPY_AT, TextCopy};
 use core::sync::atomic::{AtomicU64, Ordering};
 use loader::layout::PAGE;
 use loader::ops::{Vdso, VdsoPiece, VdsoSymbol};
@@ -30,13 +29,8 @@ pub enum OldVdso {
     None,
     /// The same: its range is not filled.
     Same { start: u64, end: u64 },
-    /// Another: filled, then redirected.
-    Other {
-        start: u64,
-        end: u64,
-        new_text: u64,
-        symbols: &'static [u8],
-    },
+    /// Another: filled, then copied and redirected.
+    Other { new_text: u64, copy: TextCopy },
 }
 
 /// The machine's vDSO while it lies in the hole: pieces (address, length) from the top down, the
@@ -151,6 +145,17 @@ pub fn place(op: &Vdso, tail: &'static [u8]) -> Outcome<OldVdso> {
         .min()
         .unwrap_or(text);
     let refuge = op.refuge.next_multiple_of(PAGE);
+    let old_lowest = pieces().map(|piece| piece.start).min().unwrap_or(start);
+    let (data_len, copy) = (start - old_lowest, refuge.saturating_add(COPY_AT));
+    let longest = COPY_AT - PAGE;
+    if data_len > longest
+        || old.len > longest
+        || STAGED.pieces().any(|(at, len)| at + len - lowest > longest)
+    {
+        return Err(damaged());
+    }
+    reserve(copy, data_len)?;
+    reserve(copy + data_len, old.len)?;
     for (address, len) in STAGED.pieces() {
         reserve(refuge + (address - lowest), len)?;
     }
@@ -163,12 +168,14 @@ pub fn place(op: &Vdso, tail: &'static [u8]) -> Outcome<OldVdso> {
             let _ = unsafe { sys::protect(piece.start, piece.len, PROT_READ) };
         }
     }
-    Ok(OldVdso::Other {
+    let copy = TextCopy {
+        base: copy,
+        data_len,
         start,
         end,
-        new_text,
         symbols,
-    })
+    };
+    Ok(OldVdso::Other { new_text, copy })
 }
 
 /// Anonymous memory at a place that must be free.
@@ -218,29 +225,35 @@ const STAND_INS: [(&str, u32); 6] = [
 ];
 const PREFIX: &str = "__vdso_";
 
-/// Overwrites the old functions' first bytes, and makes the old text executable.
-pub fn redirect(old: &OldVdso) -> Outcome<()> {
-    let OldVdso::Other {
-        start,
-        end,
-        new_text,
-        symbols,
-    } = old
-    else {
+/// Whether the hash is that of the function's name, with the kernel's prefix or without.
+pub fn is_called(name_hash: u64, name: &str) -> bool {
+    let mut long = [0u8; 24];
+    long[..PREFIX.len()].copy_from_slice(PREFIX.as_bytes());
+    long[PREFIX.len()..PREFIX.len() + name.len()].copy_from_slice(name.as_bytes());
+    let long = &long[..PREFIX.len() + name.len()];
+    name_hash == first_word(long) || name_hash == first_word(name.as_bytes())
+}
+
+/// Copies the old text, overwrites the old functions' first bytes, and makes the old text executable.
+pub fn redirect(context: &Context, process: u64, old: &OldVdso) -> Outcome<()> {
+    let OldVdso::Other { new_text, copy } = old else {
         return Ok(());
     };
+    copy.make(context, process)?;
+    let TextCopy {
+        start,
+        end,
+        symbols,
+        ..
+    } = copy;
     for symbol in symbols
         .chunks_exact(VdsoSymbol::BYTES)
         .filter_map(VdsoSymbol::decode)
     {
         let mut code = [0x90u8; 12];
-        let stand_in = STAND_INS.iter().find(|(name, _)| {
-            let mut long = [0u8; 24];
-            long[..PREFIX.len()].copy_from_slice(PREFIX.as_bytes());
-            long[PREFIX.len()..PREFIX.len() + name.len()].copy_from_slice(name.as_bytes());
-            let long = &long[..PREFIX.len() + name.len()];
-            symbol.name_hash == first_word(long) || symbol.name_hash == first_word(name.as_bytes())
-        });
+        let stand_in = STAND_INS
+            .iter()
+            .find(|(name, _)| is_called(symbol.name_hash, name));
         let target = find_symbol(*new_text, symbol.name_hash);
         match (target, stand_in) {
             // A state made by one kernel's getrandom means nothing to another's.

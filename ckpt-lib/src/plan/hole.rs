@@ -36,10 +36,42 @@ pub fn find_hole(snapshot: &SnapshotV1, needed: u64) -> Result<Range<u64>, HoleE
     )
 }
 
-pub(super) fn find_between(
-    mut used: Vec<Range<u64>>,
-    needed: u64,
-) -> Result<Range<u64>, HoleError> {
+/// Finds `needed` bytes that no process of the job has mapped and that are not in the hole either:
+/// a quarter into the stretch whose middle the hole takes.
+///
+/// # Errors
+/// [`HoleError`] when that stretch is too short.
+pub(super) fn find_refuge(snapshot: &SnapshotV1, needed: u64) -> Result<Range<u64>, HoleError> {
+    let processes = snapshot.processes.iter();
+    let mappings = processes.flat_map(|process| &process.memory.mappings);
+    let used = mappings.map(|mapping| mapping.start..mapping.end).collect();
+    let none = HoleError { needed };
+    let gap = largest_gap(used).ok_or(none)?;
+    let quarter = (gap.end - gap.start) / 4;
+    let start = (gap.start + quarter).next_multiple_of(ALIGNMENT);
+    // The hole may have as much on each side of the middle, less its alignment.
+    let needed = needed.next_multiple_of(ALIGNMENT);
+    if quarter < 2 * (needed + ALIGNMENT) {
+        return Err(HoleError { needed });
+    }
+    Ok(start..start + needed)
+}
+
+fn find_between(used: Vec<Range<u64>>, needed: u64) -> Result<Range<u64>, HoleError> {
+    let none = HoleError { needed };
+    let Some(gap) = largest_gap(used) else {
+        return Err(none);
+    };
+    let rounded = needed.next_multiple_of(ALIGNMENT);
+    if gap.end - gap.start < rounded + 2 * ALIGNMENT {
+        return Err(none);
+    }
+    let start = gap.start + (gap.end - gap.start - rounded) / 2;
+    let start = start & !(ALIGNMENT - 1);
+    Ok(start..start + rounded)
+}
+
+fn largest_gap(mut used: Vec<Range<u64>>) -> Option<Range<u64>> {
     used.sort_by_key(|range| range.start);
     let mut best: Option<Range<u64>> = None;
     let mut free_from = LOWEST;
@@ -56,20 +88,13 @@ pub(super) fn find_between(
         }
         free_from = free_from.max(range.end.saturating_add(MARGIN));
     }
-    let none = HoleError { needed };
-    let Some(gap) = best else { return Err(none) };
-    let rounded = needed.next_multiple_of(ALIGNMENT);
-    if gap.end - gap.start < rounded + 2 * ALIGNMENT {
-        return Err(none);
-    }
-    let start = gap.start + (gap.end - gap.start - rounded) / 2;
-    let start = start & !(ALIGNMENT - 1);
-    Ok(start..start + rounded)
+    best
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::snapshot::{KernelPath, Mapping, MappingKind, Process};
     use proptest::prelude::*;
 
     proptest! {
@@ -89,6 +114,28 @@ mod tests {
                     prop_assert!(hole.end <= range.start || range.end <= hole.start);
                 }
             }
+        }
+    }
+
+    #[test]
+    fn the_refuge_touches_neither_the_hole_nor_a_mapping() {
+        let mut snapshot = SnapshotV1::default();
+        for (start, end) in [(0x40_0000, 0x50_0000), (0x7f00_0000_0000, 0x7fff_0000_0000)] {
+            let mut process = Process::default();
+            process.memory.mappings.push(Mapping {
+                start,
+                end,
+                prot: 0,
+                flags: 0,
+                kind: MappingKind::Anonymous { huge_shift: 0 },
+                pkey: 0,
+                name: KernelPath(vec![]),
+            });
+            snapshot.processes.push(process);
+            let refuge = find_refuge(&snapshot, 1 << 20).expect("refuge");
+            let hole = find_hole(&snapshot, 1 << 33).expect("hole");
+            assert!(refuge.end <= hole.start || hole.end <= refuge.start);
+            assert!(refuge.end - refuge.start >= 1 << 20 && refuge.start > end.min(HIGHEST / 8));
         }
     }
 

@@ -1,6 +1,6 @@
 //! Process stream: the address space.
 
-use super::hole::find_between;
+use super::hole::find_refuge;
 use super::slots::Slots;
 use super::{Arg, OpsBuilder, PlanError, StreamIndex};
 use crate::snapshot::{Mapping, MappingKind, SnapshotV1, VdsoRecord, mapping_flags};
@@ -12,8 +12,8 @@ const MAP_DROPPABLE: u32 = 8;
 const READ_WRITE: u32 = (libc::PROT_READ | libc::PROT_WRITE) as u32;
 /// Flag bit of `MAP_HUGETLB`'s page size (mmap(2)).
 const HUGE_SHIFT: u32 = 26;
-/// Room for the machine's own vDSO: its data pages and its text.
-const VDSO_ROOM: u64 = 128 << 10;
+/// Room for the machine's own vDSO, its data pages and its text, and for a copy of the old one.
+const VDSO_ROOM: u64 = 512 << 10;
 /// `PR_SET_VMA`, `PR_SET_VMA_ANON_NAME` (linux/prctl.h).
 const PR_SET_VMA: u64 = 0x5356_4d41;
 
@@ -69,7 +69,13 @@ pub(super) fn emit(
 ) -> Result<(), PlanError> {
     let memory = &snapshot.processes[index].memory;
     ops.push(stream, &UnmapAll::default(), &[]);
-    emit_vdso(ops, stream, &memory.mappings, memory.vdso.as_ref())?;
+    emit_vdso(
+        ops,
+        stream,
+        snapshot,
+        &memory.mappings,
+        memory.vdso.as_ref(),
+    )?;
     for mapping in &memory.mappings {
         emit_map(ops, stream, snapshot, mapping, contents, slots)?;
     }
@@ -124,6 +130,7 @@ pub(super) fn emit(
 fn emit_vdso(
     ops: &mut OpsBuilder,
     stream: StreamIndex,
+    snapshot: &SnapshotV1,
     mappings: &[Mapping],
     record: Option<&VdsoRecord>,
 ) -> Result<(), PlanError> {
@@ -143,11 +150,7 @@ fn emit_vdso(
             })
         })
         .collect();
-    let used = mappings
-        .iter()
-        .map(|mapping| mapping.start..mapping.end)
-        .collect();
-    let refuge = find_between(used, VDSO_ROOM)?.start;
+    let refuge = find_refuge(snapshot, VDSO_ROOM)?.start;
     let empty = VdsoRecord::default();
     let record = record.unwrap_or(&empty);
     let symbols: Vec<VdsoSymbol> = record
