@@ -269,18 +269,31 @@ fn page_word(page: &MmapMut, index: usize) -> &AtomicU64 {
     unsafe { &*word }
 }
 
-/// What a child prints, and its peak memory in KiB.
+/// What a child prints, and its peak memory in KiB: its own, without that of its children (rusage would
+/// count the job's copy-on-write child, which is no memory of wayfarer's).
 fn output_and_peak(mut child: Child) -> (String, u64) {
     use std::io::Read;
-    let mut output = String::new();
-    let mut stdout = child.stdout.take().expect("piped");
-    stdout.read_to_string(&mut output).expect("output");
-    // SAFETY: all zero is a valid rusage.
-    let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
-    let (pid, mut status) = (child.id() as i32, 0);
-    // SAFETY: the child has not been waited for; the pointers are to local variables.
-    let found = unsafe { libc::wait4(pid, &raw mut status, 0, &raw mut usage) };
-    assert_eq!(found, pid);
-    assert_eq!(status, 0, "wayfarer checkpoint failed: {output}");
-    (output, usage.ru_maxrss as u64)
+    let status = format!("/proc/{}/status", child.id());
+    let ended = std::sync::atomic::AtomicBool::new(false);
+    let (output, peak_kib) = std::thread::scope(|scope| {
+        let sampler = scope.spawn(|| {
+            let mut peak_kib = 0;
+            while !ended.load(std::sync::atomic::Ordering::Relaxed) {
+                let text = std::fs::read_to_string(&status).unwrap_or_default();
+                let line = text.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+                let word = line.and_then(|rest| rest.split_whitespace().next()?.parse().ok());
+                peak_kib = word.unwrap_or(0).max(peak_kib);
+                std::thread::sleep(Duration::from_millis(2));
+            }
+            peak_kib
+        });
+        let mut output = String::new();
+        let mut stdout = child.stdout.take().expect("piped");
+        stdout.read_to_string(&mut output).expect("output");
+        ended.store(true, std::sync::atomic::Ordering::Relaxed);
+        (output, sampler.join().expect("sampler"))
+    });
+    let status = child.wait().expect("wait");
+    assert!(status.success(), "wayfarer checkpoint failed: {output}");
+    (output, peak_kib)
 }

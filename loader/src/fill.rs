@@ -244,6 +244,11 @@ pub fn verify_all(context: &Context) -> Outcome<()> {
     Ok(())
 }
 
+/// A huge page that takes longer than this has cost the kernel a search, nanoseconds of processor time.
+const SLOW_NS: i128 = 10_000_000;
+/// How many such are borne before 4 KiB pages do.
+const SLOW_TRIES: u32 = 8;
+
 /// What the filling threads share.
 struct Work<'a> {
     context: &'a Context,
@@ -253,7 +258,8 @@ struct Work<'a> {
     /// Extent index (upper half) and chunk in it (lower half).
     cursor: AtomicU64,
     skip: core::ops::Range<u64>,
-    huge: bool,
+    /// How often making a huge page took too long.
+    slow: AtomicU32,
     failed: AtomicU32,
     failure: UnsafeCell<Option<Failure>>,
 }
@@ -310,6 +316,22 @@ impl Work<'_> {
         }
     }
 
+    /// Puts a huge page where memory is to be filled: one fault and one clearing instead of 512.
+    /// Where the machine has to make room for huge pages first, it is left alone.
+    fn make_huge_page(&self, start: u64) -> bool {
+        if self.slow.load(Ordering::Relaxed) >= SLOW_TRIES {
+            return false;
+        }
+        let before = sys::clock(CLOCK_THREAD_CPUTIME_ID);
+        // SAFETY: the planner mapped this range writable; it is ours to fill.
+        unsafe { (start as *mut u8).write_volatile(0) };
+        let made = sys::advise(start, UNIT, MADV_COLLAPSE).is_ok();
+        if !made || sys::clock(CLOCK_THREAD_CPUTIME_ID) - before > SLOW_NS {
+            self.slow.fetch_add(1, Ordering::Relaxed);
+        }
+        made
+    }
+
     fn piece(
         &self,
         extent: &Extent,
@@ -318,14 +340,8 @@ impl Work<'_> {
     ) -> Outcome<()> {
         let start = extent.at + chunks.start * CHUNK;
         let end = extent.at + (chunks.end * CHUNK).min(extent.len);
-        if self.huge && start.is_multiple_of(UNIT) && end - start == UNIT {
-            // A whole huge page will be there: one fault and one clearing instead of 512.
-            // SAFETY: the planner mapped this range writable; it is ours to fill.
-            unsafe { (start as *mut u8).write_volatile(0) };
-            if sys::advise(start, UNIT, MADV_COLLAPSE).is_err() {
-                let _ = sys::advise(start, UNIT, MADV_POPULATE_WRITE);
-            }
-        } else {
+        let whole = start.is_multiple_of(UNIT) && end - start == UNIT;
+        if !(whole && self.make_huge_page(start)) {
             let _ = sys::advise(start, end - start, MADV_POPULATE_WRITE);
         }
         for index in chunks {
@@ -384,7 +400,7 @@ pub fn fill(context: &Context, process: u64, old_vdso: &OldVdso) -> Outcome<()> 
             end,
             cursor: AtomicU64::new(first << 32),
             skip: skip.clone(),
-            huge: true,
+            slow: AtomicU32::new(0),
             failed: AtomicU32::new(0),
             failure: UnsafeCell::new(None),
         };

@@ -125,19 +125,22 @@ fn worker_count(asked: usize) -> usize {
 /// A batch: parts of ranges, one batch's length in all. Small ranges share one.
 type Batch = Vec<Range<u64>>;
 
+/// Cuts ranges only where addresses are multiples of a batch: then so are those of chunks, and the restart
+/// can fill whole huge pages.
 fn batches(ranges: &[Range<u64>]) -> Vec<Batch> {
     let mut batches: Vec<Batch> = vec![];
     let mut room = 0;
     for range in ranges {
         let mut at = range.start;
         while at < range.end {
-            if room == 0 {
+            let end = range.end.min((at / BATCH + 1) * BATCH);
+            // Every part takes whole pages of the buffer.
+            let taken = (end - at).next_multiple_of(PAGE);
+            if taken > room {
                 batches.push(vec![]);
                 room = BATCH;
             }
-            let end = range.end.min(at + room);
-            // Every part takes whole pages of the buffer.
-            room -= (end - at).next_multiple_of(PAGE);
+            room -= taken;
             if let Some(batch) = batches.last_mut() {
                 batch.push(at..end);
             }
