@@ -175,7 +175,7 @@ pub(crate) fn cpuid_faults() -> Outcome {
             sheet.put(1, 0);
         }
     });
-    let status = child.and_then(|mut child| child.wait(Duration::from_secs(2)));
+    let status = child.and_then(|mut child| child.wait(Duration::from_secs(20)));
     let faulted =
         status.is_some_and(|s| libc::WIFSIGNALED(s) && libc::WTERMSIG(s) == libc::SIGSEGV);
     match sheet.outcome(0) {

@@ -38,7 +38,7 @@ const UFFD_ERROR: usize = 2;
 
 const PAGE: u64 = 4096;
 const PAGES: u64 = 4;
-const DEADLINE: Duration = Duration::from_millis(500);
+const DEADLINE: Duration = Duration::from_secs(10);
 
 const UFFD_USER_MODE_ONLY: u64 = 1;
 const UFFDIO_API: u64 = 0xc018_aa3f;
