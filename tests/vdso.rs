@@ -42,13 +42,13 @@ fn move_there_and_back(job: &mut Job) -> Result<Verdict, String> {
     job.wait_pass()
 }
 
-#[test]
-fn threads_inside_another_kernels_vdso_read_right_clocks() {
+/// A guest on its way to the other kernel and back, as an ordinary user.
+fn travel(source: &str, guest: &str) {
     if let Some(reason) = User::Ordinary.missing() {
         return stage::note_skip("another vDSO", &reason);
     }
-    let program = c_guest("vdso", Linking::Dynamic).expect("the guest compiles");
-    let guest = Guest::new("vdso", program, &["readers"]);
+    let program = c_guest(source, Linking::Dynamic).expect("the guest compiles");
+    let guest = Guest::new(source, program, &[guest]);
     let variant = Variant {
         mode: Mode::KillRestart,
         user: User::Ordinary,
@@ -68,4 +68,14 @@ fn threads_inside_another_kernels_vdso_read_right_clocks() {
             panic!("WF_SEED={}: {what}\n{log}\nfiles: {place}", seed());
         }
     }
+}
+
+#[test]
+fn threads_inside_another_kernels_vdso_read_right_clocks() {
+    travel("vdso", "readers");
+}
+
+#[test]
+fn a_signal_frame_at_every_instruction_of_another_kernels_vdso_returns_right() {
+    travel("vdso_frames", "frames");
 }

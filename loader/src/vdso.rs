@@ -161,12 +161,20 @@ pub fn place(op: &Vdso, tail: &'static [u8]) -> Outcome<OldVdso> {
     }
     let new_text = refuge + (text - lowest);
     move_to(new_text)?;
+    let mut covered = 0;
     for piece in pieces() {
         reserve(piece.start, piece.len)?;
-        if piece.kind != KIND_VDSO {
-            // SAFETY: just mapped, nobody uses it.
-            let _ = unsafe { sys::protect(piece.start, piece.len, PROT_READ) };
+        let below = start.checked_sub(data_len).is_some_and(|lowest| {
+            piece.start >= lowest && piece.start.saturating_add(piece.len) <= end
+        });
+        if !below {
+            return Err(damaged());
         }
+        covered += piece.len;
+    }
+    // The data is written as one.
+    if covered != data_len + old.len {
+        return Err(damaged());
     }
     let copy = TextCopy {
         base: copy,
@@ -180,6 +188,9 @@ pub fn place(op: &Vdso, tail: &'static [u8]) -> Outcome<OldVdso> {
 
 /// Anonymous memory at a place that must be free.
 fn reserve(address: u64, len: u64) -> Outcome<()> {
+    if len == 0 {
+        return Ok(());
+    }
     let flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE;
     // SAFETY: replaces nothing.
     let mapped = unsafe { sys::map(address, len, PROT_READ | PROT_WRITE, flags) };

@@ -1,13 +1,14 @@
 //! A whole copy of a foreign vDSO, in which those go on who were inside it.
 //!
 //! ```text
-//! old place:  [data: zeros][text: entry points are jumps to this machine's vDSO]
+//! old place:  [data: clocks of now][text: entry points are jumps to this machine's vDSO]
 //! refuge:     [this machine's vDSO]
 //! copy:       [data: clocks of now][text: as it was]
 //! ```
 //! A thread's `rip`, and every word of memory that points inside a function of the old text (signal
-//! frames, return addresses), is changed to the same place in the copy, where no jump has been put over
-//! any instruction. Words that point to a function's first instruction stay: they are calls to come.
+//! frames, return addresses), is changed to the same place in the copy, where no jump has been put
+//! over any instruction. Its registers may point to the data at the old place, so that has the same
+//! contents. Words that point to a function's first instruction stay: they are calls to come.
 //!
 //! # What callers may rely on
 //! In the copy, clocks that need the cycle counter find a data page in which no clock is readable, and fall back to
@@ -67,9 +68,24 @@ impl TextCopy {
         unsafe { sys::protect(self.text(), len, PROT_READ | PROT_EXEC) }
             .map_err(|error| failed("text", error))?;
         self.set_clocks();
-        // SAFETY: as above.
-        unsafe { sys::protect(self.base, self.data_len, PROT_READ) }
-            .map_err(|error| failed("data", error))?;
+        for (data, what) in [
+            (self.base, "data"),
+            (self.start - self.data_len, "old data"),
+        ] {
+            if data != self.base {
+                // SAFETY: the old pieces' place, writable yet; the two do not overlap.
+                unsafe {
+                    core::ptr::copy_nonoverlapping(
+                        self.base as *const u8,
+                        data as *mut u8,
+                        self.data_len as usize,
+                    )
+                };
+            }
+            // SAFETY: nobody writes it any more.
+            unsafe { sys::protect(data, self.data_len, PROT_READ) }
+                .map_err(|error| failed(what, error))?;
+        }
         let values = [
             self.start,
             self.text(),
