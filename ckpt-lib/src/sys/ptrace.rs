@@ -402,10 +402,22 @@ pub(crate) fn try_wait(tid: i32) -> io::Result<Option<Waited>> {
 }
 
 /// Takes notice of the end of a tracee of any thread of this process, if it has ended; leaves stops alone.
+///
+/// A wait takes the stops of tracees whatever it asks for (`wait_task_stopped`, kernel/exit.c), so
+/// it is looked first what there is to take.
 pub(crate) fn reap(tid: i32) {
     let options = libc::WEXITED | libc::WNOHANG | libc::__WALL;
-    // SAFETY: the kernel writes no siginfo where the pointer is null.
-    unsafe { libc::waitid(libc::P_PID, tid as libc::id_t, null_mut(), options) };
+    // SAFETY: all zeros is a valid siginfo_t.
+    let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
+    let (id, look) = (tid as libc::id_t, options | libc::WNOWAIT);
+    // SAFETY: the kernel writes one siginfo_t.
+    let result = unsafe { libc::waitid(libc::P_PID, id, from_mut(&mut info), look) };
+    let ended = [libc::CLD_EXITED, libc::CLD_KILLED, libc::CLD_DUMPED];
+    // SAFETY: filled in by waitid, or zero.
+    if result == 0 && unsafe { info.si_pid() } != 0 && ended.contains(&info.si_code) {
+        // SAFETY: the kernel writes no siginfo where the pointer is null.
+        unsafe { libc::waitid(libc::P_PID, id, null_mut(), options) };
+    }
 }
 
 /// Whether [`try_wait`] would have something to tell of a tracee.
