@@ -415,3 +415,42 @@ fn push_run(run: Range<usize>, at: u64, from: usize, cuts: &mut Vec<Cut>) {
         start += len;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn batches_cover_all_ranges_and_cut_them_only_at_multiples(
+            gaps in prop::collection::vec((1u64..2000, 1u64..3000), 1..20)
+        ) {
+            let mut at = 0;
+            let ranges: Vec<Range<u64>> = gaps
+                .iter()
+                .map(|(gap, pages)| {
+                    let start = at + gap * PAGE;
+                    at = start + pages * PAGE;
+                    start..at
+                })
+                .collect();
+            let batches = batches(&ranges);
+            let mut left = ranges.iter().cloned();
+            let mut range = left.next().expect("one at least");
+            for batch in &batches {
+                let len: u64 = batch.iter().map(|part| part.end - part.start).sum();
+                prop_assert!(0 < len && len <= BATCH);
+                for part in batch {
+                    prop_assert_eq!(part.start, range.start);
+                    prop_assert!(part.end == range.end || part.end % BATCH == 0);
+                    range.start = part.end;
+                    if range.is_empty() {
+                        range = left.next().unwrap_or(0..0);
+                    }
+                }
+            }
+            prop_assert_eq!(range, 0..0);
+        }
+    }
+}
