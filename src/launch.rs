@@ -8,7 +8,7 @@
 //! ```
 //! # What callers may rely on
 //! [`execute`] returns only if nothing could be executed; then nothing has
-//! changed but the disposition of SIGPIPE, which is what it was before `main`.
+//! changed but the dispositions of SIGPIPE and SIGXFSZ, which are what they were before `main`.
 
 use crate::args::{Files, Pids};
 use crate::report::{Exit, Failure};
@@ -90,7 +90,7 @@ fn try_execute(launch: &Launch<'_>) -> Result<std::convert::Infallible, Failure>
     let words = std::iter::once(launch.title.clone()).chain(words);
     let arguments = words.map(CString::new).collect::<Result<Vec<_>, _>>()?;
     let environment = environment();
-    crate::sys::restore_sigpipe()?;
+    crate::sys::restore_signals()?;
     let attempt = |file: &File| exec(file, &arguments, &environment);
 
     let mut refusals = vec![];

@@ -21,6 +21,7 @@ use report::Outcome;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
+    sys::ignore_sigxfsz();
     report::conclude(perform(&Arguments::parse()))
 }
 

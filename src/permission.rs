@@ -46,6 +46,17 @@ pub(crate) fn check_traceable(pid: i32) -> Outcome<()> {
     }
 }
 
+/// The kernel lets us look at a process but not attach to it.
+pub(crate) fn attach_denied(pid: i32, error: &std::io::Error) -> Failure {
+    let message = format!(
+        "process {pid} cannot be traced: PTRACE_SEIZE says {error}, although its memory may be read; a seccomp \
+         filter or a security module forbids tracing here"
+    );
+    Failure::new(Exit::Host, message)
+        .advise("wayfarer doctor, here and outside of this container")
+        .advise("docker run --cap-add SYS_PTRACE, or a profile that allows ptrace")
+}
+
 fn explain(pid: i32, comm: &str) -> Failure {
     let refuse = |why: String| {
         let message = format!("process {pid} ({comm}) cannot be traced: {why}");

@@ -1,5 +1,5 @@
-//! What only unsafe code can do here: any signal can be sent, and the disposition of
-//! SIGPIPE that the caller gave us is kept.
+//! What only unsafe code can do here: any signal can be sent, and the dispositions of
+//! SIGPIPE and SIGXFSZ that the caller gave us are kept.
 //!
 //! Rust's runtime ignores SIGPIPE before `main`. A job must start as if its
 //! shell had started it, so the disposition is looked at before that and put
@@ -10,6 +10,7 @@ use nix::sys::signal::{SigHandler, Signal};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 static PIPE_WAS_IGNORED: AtomicBool = AtomicBool::new(false);
+static FILE_SIZE_WAS_IGNORED: AtomicBool = AtomicBool::new(false);
 
 extern "C" fn look_at_sigpipe() {
     let mut now = std::mem::MaybeUninit::<libc::sigaction>::zeroed();
@@ -28,13 +29,26 @@ extern "C" fn look_at_sigpipe() {
 #[unsafe(link_section = ".init_array")]
 static LOOK_AT_SIGPIPE: extern "C" fn() = look_at_sigpipe;
 
-/// Gives SIGPIPE the disposition that this process was started with.
-pub(crate) fn restore_sigpipe() -> nix::Result<()> {
-    if PIPE_WAS_IGNORED.load(Ordering::Relaxed) {
-        return Ok(()); // it is ignored now, too
+/// A file that reaches the limit of `ulimit -f` is an error that names it, not our death.
+pub(crate) fn ignore_sigxfsz() {
+    // SAFETY: ignoring runs no code of ours.
+    let before = unsafe { nix::sys::signal::signal(Signal::SIGXFSZ, SigHandler::SigIgn) };
+    let ignored = matches!(before, Ok(SigHandler::SigIgn));
+    FILE_SIZE_WAS_IGNORED.store(ignored, Ordering::Relaxed);
+}
+
+/// Gives SIGPIPE and SIGXFSZ the dispositions that this process was started with.
+pub(crate) fn restore_signals() -> nix::Result<()> {
+    for (signal, was_ignored) in [
+        (Signal::SIGPIPE, &PIPE_WAS_IGNORED),
+        (Signal::SIGXFSZ, &FILE_SIZE_WAS_IGNORED),
+    ] {
+        if !was_ignored.load(Ordering::Relaxed) {
+            // SAFETY: the default action runs no code of ours.
+            unsafe { nix::sys::signal::signal(signal, SigHandler::SigDfl) }?;
+        }
     }
-    // SAFETY: the default action runs no code of ours.
-    unsafe { nix::sys::signal::signal(Signal::SIGPIPE, SigHandler::SigDfl) }.map(drop)
+    Ok(())
 }
 
 /// kill(2) with any signal, the real-time ones included (which [`Signal`] does not know).

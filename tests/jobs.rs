@@ -235,6 +235,102 @@ fn the_exit_status_of_a_restarted_job_is_passed_on() {
     }
 }
 
+/// `program` with descriptor 7 open to where standard error of the harness leads.
+fn with_seven(job: &Job, arguments: &[&str]) -> std::process::Command {
+    let command = job.wayfarer(arguments);
+    let mut shell = support::run::clean_command("/bin/sh");
+    shell.args(["-c", "exec 7>&2 2>/dev/null; exec \"$@\"", "sh"]);
+    shell.arg(command.get_program()).args(command.get_args());
+    job.in_data(shell)
+}
+
+#[test]
+fn a_descriptor_that_leads_outside_is_given_anew() {
+    let program = c_guest("stdio", Linking::Dynamic).expect("the guest compiles");
+    let guest = Guest::new("inherit_fd", program, &["seven"]);
+    with_job(&guest, |job| {
+        let mut command = with_seven(job, &["run", "--quiet", "--name", "job", "--"]);
+        command.arg(&guest.program).args(&guest.arguments);
+        job.equip(&mut command);
+        let mut run = Run::start("the guest", command, User::Ordinary)?;
+        let ready = run.wait_line("READY", Duration::from_secs(20));
+        job.runs.push(run);
+        ready?;
+        let image = job.dir.join("seven.img");
+        let path = image.to_string_lossy().into_owned();
+        let mut arguments = vec!["checkpoint", "job", "-o", &path, "--then", "kill"];
+        let (code, said) = job.tell(&arguments)?;
+        if code == Some(0) || !said.contains("descriptor 7") || !said.contains("--inherit-fd 7") {
+            return Err(format!("found exit {code:?}, expected a refusal\n{said}"));
+        }
+        arguments.extend(["--inherit-fd", "7"]);
+        let (code, said) = job.tell(&arguments)?;
+        if code != Some(0) {
+            return Err(format!("checkpoint --inherit-fd 7: exit {code:?}\n{said}"));
+        }
+        job.wait_killed()?;
+        let (code, said) = job.tell(&["restart", "--name", "job", &path])?;
+        if code == Some(0) || !said.contains("descriptor 7") {
+            return Err(format!(
+                "without it: found exit {code:?}, expected a refusal\n{said}"
+            ));
+        }
+        let arguments = ["restart", "--name", "job", "--inherit-fd", "7", &path];
+        let run = Run::start(
+            "the guest, restarted",
+            with_seven(job, &arguments),
+            User::Ordinary,
+        )?;
+        job.runs.push(run);
+        job.let_go();
+        passed(job.wait_pass()?)?;
+        let said = job
+            .runs
+            .last()
+            .map(|run| run.err.text())
+            .unwrap_or_default();
+        match said.as_str() {
+            "through seven\n" => Ok(()),
+            other => Err(format!("descriptor 7: found {other:?}, expected a line")),
+        }
+    });
+}
+
+/// A limit on file sizes is an error that names the file; it kills neither wayfarer nor the job.
+#[test]
+fn a_limit_on_file_sizes_is_an_error_that_names_the_file() {
+    let guest = simple("file_size_limit");
+    with_job(&guest, |job| {
+        passed(job.start()?)?;
+        let image = job.dir.join("large.img");
+        let command = job.wayfarer(&["checkpoint", "job", "-o", &image.to_string_lossy()]);
+        let mut shell = support::run::clean_command("/bin/sh");
+        shell.args(["-c", "ulimit -f 100; exec \"$@\"", "sh"]);
+        shell.arg(command.get_program()).args(command.get_args());
+        let command = job.in_data(shell);
+        let (status, run) =
+            run::finish("ulimit", command, User::Ordinary, Duration::from_secs(20))?;
+        let said = run.err.text();
+        if status.code() != Some(1) || !said.contains("large.img") || !said.contains("too large") {
+            return Err(format!(
+                "found {status}, expected an error that names the image\n{said}"
+            ));
+        }
+        let left: Vec<_> = fs::read_dir(&job.dir)
+            .into_iter()
+            .flatten()
+            .flatten()
+            .map(|entry| entry.file_name())
+            .filter(|name| name.to_string_lossy().contains("large.img"))
+            .collect();
+        if !left.is_empty() {
+            return Err(format!("found {left:?}, expected nothing of the image"));
+        }
+        job.let_go();
+        passed(job.wait_pass()?)
+    });
+}
+
 fn linked(linking: Linking, label: &str) {
     for (file, argument) in [
         ("memory", "anonymous"),

@@ -83,6 +83,7 @@ pub const F_SETOWN: u64 = 8;
 pub const F_SETSIG: u64 = 10;
 pub const O_ASYNC: u64 = 0o20000;
 pub const FD_CLOEXEC: u64 = 1;
+pub const MFD_NOEXEC_SEAL: u64 = 8;
 pub const MFD_CLOEXEC: u64 = 1;
 pub const S_IFMT: u32 = 0o170000;
 pub const S_IFDIR: u32 = 0o040000;

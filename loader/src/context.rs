@@ -148,6 +148,9 @@ impl Context {
     }
 
     pub fn name(&self) -> &[u8] {
+        if self.is_run() {
+            return b"";
+        }
         self.image.path()
     }
 }

@@ -151,7 +151,13 @@ fn call(context: &Context, op: &Call, tail: &'static [u8]) -> Outcome<()> {
     translate_ids(context, op.nr, &mut args);
     // SAFETY: the list decides what is called; its section is under a checksum, and an image is
     // a program like any other. Addresses lie in the job's memory, not in the hole.
-    let result = unsafe { sys::syscall(op.nr, args) };
+    let mut result = unsafe { sys::syscall(op.nr, args) };
+    if op.nr == SYS_MEMFD_CREATE && sys::checked(result) == Err(Errno(EACCES)) {
+        // vm.memfd_noexec = 2: only those that cannot be executed may be made.
+        args[1] |= MFD_NOEXEC_SEAL;
+        // SAFETY: the same call.
+        result = unsafe { sys::syscall(op.nr, args) };
+    }
     judge(context, op, result, &label)
 }
 

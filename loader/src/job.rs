@@ -45,7 +45,8 @@ pub fn create(context: &mut Context, stream: u64, entry: &StreamEntry) -> Outcom
 /// Why a process or thread could not be created with its id.
 pub fn not_created(context: &Context, what: &str, id: u64, error: Errno) -> crate::report::Failure {
     match error.0 {
-        EPERM if !context.namespaces => failure!(
+        // Filters of containers know no clone3, the only call that gives a chosen id.
+        EPERM | ENOSYS if !context.namespaces => failure!(
             Host,
             "{what} {id}: its id cannot be given back without namespaces ({error}); \
              --accept-new-ids lets it have another"

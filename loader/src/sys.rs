@@ -190,8 +190,15 @@ pub fn socket_pair(kind: u64) -> SysResult<[i32; 2]> {
 }
 
 pub fn memfd(name: &CStr) -> SysResult<i32> {
-    // SAFETY: the kernel reads a NUL-terminated string.
-    unsafe { call(SYS_MEMFD_CREATE, [name.as_ptr() as u64, MFD_CLOEXEC]) }.map(|fd| fd as i32)
+    let make = |flags: u64| {
+        // SAFETY: the kernel reads a NUL-terminated string.
+        unsafe { call(SYS_MEMFD_CREATE, [name.as_ptr() as u64, flags]) }
+    };
+    let made = match make(MFD_CLOEXEC) {
+        Err(Errno(EACCES)) => make(MFD_CLOEXEC | MFD_NOEXEC_SEAL),
+        made => made,
+    };
+    made.map(|fd| fd as i32)
 }
 
 /// Maps memory.

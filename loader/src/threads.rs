@@ -50,7 +50,7 @@ core::arch::global_asm!(
     "syscall",
     "ud2",
     // The same with clone(2), which container filters let through: flags, stack, function, first,
-    // child_tid.
+    // child_tid, second.
     ".globl wayfarer_clone_thread_old",
     "wayfarer_clone_thread_old:",
     "push rbx",
@@ -59,7 +59,7 @@ core::arch::global_asm!(
     "mov r12, rcx",
     "mov r10, r8",
     "xor edx, edx",
-    "xor r8d, r8d",
+    "mov r8, r9", // not looked at without CLONE_SETTLS
     "mov eax, 56",
     "syscall",
     "test rax, rax",
@@ -83,6 +83,7 @@ unsafe extern "C" {
         function: *const (),
         first: *const (),
         child_tid: u64,
+        second: u64,
     ) -> i64;
 }
 
@@ -111,7 +112,7 @@ pub fn clone_helper<T>(
             let (flags, tid) = (args.flags, args.child_tid);
             // SAFETY: as above.
             sys::checked(unsafe {
-                wayfarer_clone_thread_old(flags, stack + stack_len, function, argument, tid)
+                wayfarer_clone_thread_old(flags, stack + stack_len, function, argument, tid, 0)
             })
         }
         other => other,
@@ -187,6 +188,14 @@ fn create(context: &Context, stream: u64, id: u64) -> Outcome<()> {
         // SAFETY: the stack belongs to this stream alone; the context outlives the loader.
         let raw = unsafe { wayfarer_clone_thread(&args, size, function, argument, stream) };
         result = sys::checked(raw);
+        if let (false, Err(Errno(ENOSYS | EPERM))) = (wants, result) {
+            let top = args.stack + args.stack_size;
+            // SAFETY: as above.
+            let raw = unsafe {
+                wayfarer_clone_thread_old(args.flags, top, function, argument, 0, stream)
+            };
+            result = sys::checked(raw);
+        }
         match result {
             // A helper thread that had this id is not quite gone.
             Err(Errno(EEXIST)) => sys::sleep_ms(1),

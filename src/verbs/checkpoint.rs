@@ -9,7 +9,7 @@ use crate::report::{Exit, Explain, Failure, Outcome};
 use crate::target::{self, Purpose, Target};
 use crate::verbs::image_failure;
 use ckpt_lib::capture::{CaptureError, CaptureOptions, Refusal};
-use ckpt_lib::tracee::HostPid;
+use ckpt_lib::tracee::{HostPid, StopError};
 use ckpt_lib::{CheckpointError, CheckpointReport, CheckpointRequest, Then};
 use serde::Serialize;
 use std::path::PathBuf;
@@ -131,6 +131,9 @@ fn explain(error: CheckpointError, arguments: &Checkpoint) -> Failure {
     match error {
         CheckpointError::Image(error) => image_failure(error),
         CheckpointError::Capture(CaptureError::Refused(refusals)) => advise(refusals, arguments),
+        CheckpointError::Stop(StopError::Denied { pid, source, .. }) => {
+            permission::attach_denied(pid, &source)
+        }
         other => other.into(),
     }
 }

@@ -16,9 +16,14 @@ static void die(void) {
     sleep_ms(5000);
 }
 
+/* Descriptor 7 leads outside; what is there now must be written to with it. */
+static void need_seven(void) { must("descriptor 7", fcntl(7, F_GETFD)); }
+static void write_seven(void) { expect("write", write(7, "through seven\n", 14), 14); }
+
 static const struct guest guests[] = {
     {"input", NULL, check_input, NULL},
     {"exit", NULL, leave, NULL},
     {"die", NULL, die, NULL},
+    {"seven", need_seven, write_seven, NULL},
 };
 GUEST_MAIN(guests)

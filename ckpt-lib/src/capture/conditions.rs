@@ -145,9 +145,21 @@ fn unshared(subject: &Subject, refusals: &mut Refusals) {
             (Compare::Descriptors, "descriptor table"),
             (Compare::FileSystem, "working directory and umask"),
         ] {
-            if matches!(kcmp((subject.pid, 0), (*tid, 0), what), Ok(1..)) {
-                let reason = format!("it has a {name} of its own");
-                refusals.add(subject.who(), format!("thread {tid}"), reason);
+            match kcmp((subject.pid, 0), (*tid, 0), what) {
+                Ok(0) => {}
+                Ok(_) => {
+                    let reason = format!("it has a {name} of its own");
+                    refusals.add(subject.who(), format!("thread {tid}"), reason);
+                }
+                // It has ended since it was found.
+                Err(error) if error.raw_os_error() == Some(libc::ESRCH) => {}
+                Err(error) => {
+                    let reason = format!(
+                        "kcmp says {error}, so it cannot be told whether they share their descriptors{}",
+                        super::refusal::where_filters_are(&error)
+                    );
+                    return refusals.add(subject.who(), "threads", reason);
+                }
             }
         }
     }

@@ -10,7 +10,7 @@
 //! pipe that we hold would keep its reader waiting.
 
 use super::CaptureError;
-use super::refusal::Refusals;
+use super::refusal::{Refusals, where_filters_are};
 use super::subject::Subject;
 use crate::procfs::{FdInfo, LockKind, ProcDir, ProcfsError, parse_fdinfo};
 use crate::snapshot::{DescriptionId, DescriptionLock, Descriptor, FileOwner, LockRange};
@@ -145,6 +145,15 @@ impl OpenFiles {
                 Ok(duplicate) => duplicate,
                 // Closed since the listing (only possible while the job runs).
                 Err(error) if error.raw_os_error() == Some(libc::EBADF) => continue,
+                // Nothing about this descriptor: the call itself is not to be had.
+                Err(error) if matches!(error.raw_os_error(), Some(libc::EPERM | libc::ENOSYS)) => {
+                    let reason = format!(
+                        "pidfd_getfd says {error}, so none can be looked at{}",
+                        where_filters_are(&error)
+                    );
+                    refusals.add(subject.who(), "descriptors", reason);
+                    break;
+                }
                 Err(error) => {
                     let reason = format!("it cannot be duplicated for a look at it ({error})");
                     refusals.add(subject.who(), label, reason);

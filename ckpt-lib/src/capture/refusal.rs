@@ -87,6 +87,17 @@ pub enum CaptureError {
     Tracee(Box<dyn std::error::Error + Send + Sync>),
 }
 
+/// What stands behind an unexpected EPERM or ENOSYS, for the end of a reason.
+pub(super) fn where_filters_are(error: &io::Error) -> &'static str {
+    match error.raw_os_error() {
+        Some(libc::EPERM | libc::ENOSYS) => {
+            "; most likely a seccomp filter forbids it (Docker's default profile does: --cap-add SYS_PTRACE \
+             allows pidfd_getfd and kcmp there)"
+        }
+        _ => "",
+    }
+}
+
 fn listed(refusals: &[Refusal]) -> String {
     let lines: Vec<String> = refusals.iter().map(Refusal::to_string).collect();
     lines.join("\n")

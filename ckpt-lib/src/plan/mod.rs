@@ -139,9 +139,21 @@ fn ids_may_change(snapshot: &SnapshotV1) -> bool {
         description.owner.is_some() || matches!(description.kind, DescriptionKind::PidFd { .. })
     });
     !elsewhere
-        && process.pending.is_empty()
+        && !process.pending.iter().any(|info| names_a_process(info))
         && process.posix_timers.iter().all(|timer| timer.tid == 0)
         && process.threads.iter().all(|thread| {
-            thread.own_id_at != 0 && !thread.holds_robust_lock && thread.pending.is_empty()
+            thread.own_id_at != 0
+                && !thread.holds_robust_lock
+                && !thread.pending.iter().any(|info| names_a_process(info))
         })
+}
+
+/// Whether a stored `siginfo_t` may hold the id of a process: all but those of timers and of the kernel.
+fn names_a_process(info: &[u8]) -> bool {
+    const SI_KERNEL: i32 = 0x80;
+    let code = info.get(8..12).and_then(|raw| raw.try_into().ok());
+    !matches!(
+        code.map(i32::from_le_bytes),
+        Some(libc::SI_TIMER | SI_KERNEL)
+    )
 }

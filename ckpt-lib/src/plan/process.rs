@@ -434,7 +434,10 @@ fn emit_proc_write(
 }
 
 fn emit_timers(ops: &mut OpsBuilder, stream: StreamIndex, process: &Process) {
-    for timer in &process.posix_timers {
+    // Kernels before 6.16 count ids up and never back.
+    let mut timers: Vec<&PosixTimer> = process.posix_timers.iter().collect();
+    timers.sort_by_key(|timer| timer.id);
+    for timer in timers {
         let op = TimerCreate {
             clock: timer.clock as u64,
             id: timer.id as u64,

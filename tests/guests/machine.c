@@ -1,0 +1,156 @@
+/* A little of everything that a checkpoint takes differently from machine to
+ * machine: threads, timers with ids, files, pipes, calls in progress. */
+#include "guest.h"
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <sys/timerfd.h>
+
+#define PAGE 4096ul
+#define LEN (512 * PAGE)
+
+static char *private_memory, *shared_memory, *file_memory, *reserve;
+static int file, twin, deleted, ends[2], counter, ticking;
+static timer_t timers[3];
+static volatile int ticks;
+static pthread_t sleeper, waiter;
+static int wake[2];
+static volatile pid_t ids[2];
+
+static void tick(int signal) {
+    (void)signal;
+    ticks++;
+}
+
+/* Where ids cannot be given back, libc's own are corrected; those of this program are not. */
+static void expect_id(pid_t id) {
+    if (!getenv("WF_NEW_IDS"))
+        expect("thread id", gettid(), id);
+}
+
+/* In nanosleep all the while. */
+static void *sleep_on(void *argument) {
+    ids[0] = gettid();
+    while (!go())
+        sleep_ms(40);
+    expect_id(ids[0]);
+    return argument;
+}
+
+/* In read all the while. */
+static void *wait_for_byte(void *argument) {
+    ids[1] = gettid();
+    char byte = 0;
+    expect("read", read(wake[0], &byte, 1), 1);
+    expect("byte", byte, 'w');
+    expect_id(ids[1]);
+    return argument;
+}
+
+static void set_all(void) {
+    private_memory = must_map("private", mmap(NULL, LEN, PROT_READ | PROT_WRITE,
+                                              MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+    fill_pattern(private_memory, LEN / 2, 1);
+    shared_memory = must_map("shared", mmap(NULL, 16 * PAGE, PROT_READ | PROT_WRITE,
+                                            MAP_SHARED | MAP_ANONYMOUS, -1, 0));
+    fill_pattern(shared_memory, 16 * PAGE, 2);
+    reserve = must_map("reserve", mmap(NULL, 1ul << 40, PROT_NONE,
+                                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
+
+    file = must("open", open(scratch("file"), O_RDWR | O_CREAT | O_TRUNC, 0644));
+    expect("write", write(file, "0123456789", 10), 10);
+    must("ftruncate", ftruncate(file, 4 * PAGE));
+    must("lseek", lseek(file, 4, SEEK_SET));
+    twin = must("dup", dup(file));
+    file_memory = must_map("file", mmap(NULL, 4 * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE, file, 0));
+    file_memory[PAGE] = 'p';
+
+    char *path = scratch("deleted");
+    deleted = must("open", open(path, O_RDWR | O_CREAT | O_TRUNC, 0600));
+    expect("write", write(deleted, "still here", 10), 10);
+    must("unlink", unlink(path));
+
+    must("pipe", pipe(ends));
+    expect("write", write(ends[1], "in the pipe", 11), 11);
+    counter = must("eventfd", eventfd(7, 0));
+    ticking = must("timerfd", timerfd_create(CLOCK_MONOTONIC, 0));
+    struct itimerspec soon = {.it_value = {0, 20 * MS}, .it_interval = {0, 20 * MS}};
+    must("timerfd_settime", timerfd_settime(ticking, 0, &soon, NULL));
+
+    signal(SIGRTMIN, tick);
+    struct sigevent event = {.sigev_notify = SIGEV_SIGNAL, .sigev_signo = SIGRTMIN};
+    for (int i = 0; i < 3; i++)
+        must("timer_create", timer_create(CLOCK_MONOTONIC, &event, &timers[i]));
+    must("timer_delete", timer_delete(timers[0])); /* a hole in the ids */
+    must("timer_settime", timer_settime(timers[2], 0, &soon, NULL));
+
+    must("pipe", pipe(wake));
+    sigset_t every, old;
+    sigfillset(&every);
+    pthread_sigmask(SIG_SETMASK, &every, &old);
+    expect("pthread_create", pthread_create(&sleeper, NULL, sleep_on, NULL), 0);
+    expect("pthread_create", pthread_create(&waiter, NULL, wait_for_byte, NULL), 0);
+    pthread_sigmask(SIG_SETMASK, &old, NULL);
+    while (!ids[0] || !ids[1])
+        sleep_ms(1);
+}
+
+static void check_all(void) {
+    expect_pattern("private memory", private_memory, LEN / 2, 1);
+    expect("memory never touched", private_memory[LEN - 1], 0);
+    expect_pattern("shared memory", shared_memory, 16 * PAGE, 2);
+    must("madvise", madvise(private_memory, PAGE, MADV_DONTNEED));
+    expect("memory given back", private_memory[0], 0);
+    must("mprotect", mprotect(reserve + (1ul << 39), PAGE, PROT_READ));
+    expect("a page of the reserve", reserve[1ul << 39], 0);
+
+    char text[16] = "";
+    expect("read", read(twin, text, 3), 3);
+    expect_text("file", text, "456");
+    expect("offset shared by dup", lseek(file, 0, SEEK_CUR), 7);
+    expect("private page of the file", file_memory[PAGE], 'p');
+    expect("page of the file", file_memory[9], '9');
+    expect("pread", pread(deleted, text, 10, 0), 10);
+    expect_bytes("deleted file", text, "still here", 10);
+
+    expect("read", read(ends[0], text, sizeof text), 11);
+    expect_bytes("pipe", text, "in the pipe", 11);
+    uint64_t count = 0;
+    expect("read", read(counter, &count, 8), 8);
+    expect("eventfd", count, 7);
+    int ready = poll(&(struct pollfd){.fd = ticking, .events = POLLIN}, 1, 5000);
+    if (ready < 0 && errno == EINTR) /* the timer's signal */
+        ready = 1;
+    expect("timerfd", ready, 1);
+    expect("read", read(ticking, &count, 8), 8);
+
+    int before = ticks;
+    uint64_t end = now_ns(CLOCK_MONOTONIC) + 5 * SECOND;
+    while (ticks < before + 3 && now_ns(CLOCK_MONOTONIC) < end)
+        sleep_ms(5);
+    expect_true("the POSIX timer ticks", ticks >= before + 3);
+    struct itimerspec left;
+    must("timer_gettime", timer_gettime(timers[1], &left));
+    must("timer_delete", timer_delete(timers[1]));
+    must("timer_delete", timer_delete(timers[2]));
+
+    expect("write", write(wake[1], "w", 1), 1);
+    expect("pthread_join", pthread_join(sleeper, NULL), 0);
+    expect("pthread_join", pthread_join(waiter, NULL), 0);
+}
+
+/* So much memory that a checkpoint of a stopped job takes longer than making a picture. */
+static char *big;
+#define BIG (96ul << 20)
+static void set_big(void) {
+    big = must_map("big", mmap(NULL, BIG, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+    fill_pattern(big, BIG / 8, 3);
+    for (int i = 1; i < 8; i++)
+        memcpy(big + i * BIG / 8, big, BIG / 8);
+}
+static void check_big(void) { expect_pattern("big memory", big, BIG / 8, 3); }
+
+static const struct guest guests[] = {
+    {"all", set_all, check_all, NULL},
+    {"big", set_big, check_big, NULL},
+};
+GUEST_MAIN(guests)

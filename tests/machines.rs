@@ -1,0 +1,424 @@
+//! Machines that lack something: each lack is made with a seccomp filter or a
+//! namespace (`tests/hosts/lesser_machine.c`), and a job is run, checkpointed,
+//! checkpointed again and killed, and restarted there. It works, or the error
+//! says what is missing and why.
+
+mod support;
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+use support::random::seed;
+use support::run::{self, clean_command};
+use support::scenario::{Guest, Job, Mode, Variant};
+use support::stage::{self, Linking, c_guest};
+use support::user::{User, is_root};
+
+/// A scenario may take this long, on a loaded machine.
+const DEADLINE: Duration = Duration::from_secs(60);
+
+/// A machine and what is done on it.
+#[derive(Default)]
+struct Machine<'a> {
+    label: &'a str,
+    /// Words for `lesser-machine`; `%` is the job's directory.
+    lacks: &'a [&'a str],
+    /// More arguments for `run`, `checkpoint` and `restart`.
+    run: &'a str,
+    checkpoint: &'a str,
+    restart: &'a str,
+    /// The guest's argument, if not `all`.
+    guest: Option<&'a str>,
+    /// How the guest is linked, if not dynamically.
+    linking: Option<Linking>,
+    /// Thread ids are others after the restart.
+    new_ids: bool,
+    /// More of the scenario's environment.
+    environment: &'a [(&'a str, &'a str)],
+    /// Carried out in the job's directory beforehand.
+    prepare: Option<fn(&Path)>,
+    /// Started by root; `lesser-machine` makes itself the ordinary user.
+    as_root: bool,
+}
+
+/// What happened there.
+struct Outcome {
+    passed: bool,
+    said: String,
+}
+
+impl Outcome {
+    fn must_pass(self) -> String {
+        assert!(self.passed, "expected PASS, found:\n{}", self.said);
+        self.said
+    }
+
+    fn must_say(&self, words: &[&str]) {
+        for word in words {
+            assert!(
+                self.said.contains(word),
+                "expected {word:?}, found:\n{}",
+                self.said
+            );
+        }
+    }
+
+    fn must_fail_and_say(&self, words: &[&str]) {
+        assert!(!self.passed, "expected a refusal, found:\n{}", self.said);
+        self.must_say(words);
+    }
+}
+
+fn tool() -> PathBuf {
+    let source = stage::repository().join("tests/hosts/lesser_machine.c");
+    let tool = stage::dir().join("lesser-machine");
+    stage::build_if_older(&tool, std::slice::from_ref(&source), |beside| {
+        let mut command = Command::new("gcc");
+        command.args(["-O1", "-g", "-Wall", "-Wextra", "-static"]);
+        command.arg(&source).arg("-o").arg(beside);
+        command
+    })
+    .expect("lesser-machine compiles");
+    tool
+}
+
+/// The script, where the ordinary user can read it.
+fn script() -> PathBuf {
+    let script = stage::dir().join("scenario.sh");
+    let source = stage::repository().join("tests/hosts/scenario.sh");
+    stage::build_if_older(&script, std::slice::from_ref(&source), |beside| {
+        let mut command = Command::new("cp");
+        command.arg(&source).arg(beside);
+        command
+    })
+    .expect("copy the script to the stage");
+    script
+}
+
+impl Machine<'_> {
+    /// Runs the scenario; nothing if it cannot be run here.
+    fn try_out(&self) -> Option<Outcome> {
+        let missing = match self.as_root {
+            true if !is_root() => Some("only root can make such a machine".to_owned()),
+            _ => User::Ordinary.missing(),
+        };
+        if let Some(reason) = missing {
+            stage::note_skip(self.label, &reason);
+            return None;
+        }
+        let linking = self.linking.unwrap_or(Linking::Dynamic);
+        let program = match c_guest("machine", linking) {
+            Ok(program) => program,
+            Err(what) if what.contains("No such file") => {
+                stage::note_skip(self.label, &what);
+                return None;
+            }
+            Err(what) => panic!("{what}"),
+        };
+        let guest = Guest::new(self.label, program, &[self.guest.unwrap_or("all")]);
+        let variant = Variant {
+            mode: Mode::KillRestart,
+            user: User::Ordinary,
+            threads: 2,
+        };
+        let job = Job::new(&guest, variant, seed());
+        User::Ordinary.own(&job.dir);
+        let mut command = clean_command(tool());
+        let dir = job.dir.to_string_lossy().into_owned();
+        command.args(self.lacks.iter().map(|word| word.replace('%', &dir)));
+        command.arg("--").arg("/bin/sh").arg(script());
+        command.arg(stage::wayfarer()).arg(&job.dir).arg("--");
+        command.arg(&guest.program).args(&guest.arguments);
+        let mut command = job.in_data(command);
+        job.equip(&mut command);
+        command
+            .env("RUN", self.run)
+            .env("CHECKPOINT", self.checkpoint);
+        command
+            .env("RESTART", self.restart)
+            .env("WF_LATE_MS", "1500");
+        command.envs(self.environment.iter().copied());
+        if let Some(prepare) = self.prepare {
+            prepare(&job.dir);
+        }
+        if self.as_root {
+            command.env("HOME", "/home/wftest");
+        }
+        if self.new_ids {
+            command.env("WF_NEW_IDS", "1");
+        }
+        let user = if self.as_root {
+            User::Root
+        } else {
+            User::Ordinary
+        };
+        let ended = run::finish(self.label, command, user, DEADLINE);
+        run::end_marked(&job.mark);
+        let outcome = match &ended {
+            Ok((status, run)) => {
+                let said = run.out.text() + &run.err.text();
+                let passed = status.success() && said.lines().any(|line| line == "PASS");
+                Outcome { passed, said }
+            }
+            Err(said) => Outcome {
+                passed: false,
+                said: said.clone(),
+            },
+        };
+        let _ = std::fs::remove_dir_all(&job.dir);
+        Some(outcome)
+    }
+}
+
+fn ids() -> String {
+    let user = nix::unistd::User::from_name("wftest").ok().flatten();
+    user.map(|user| format!("as={}:{}", user.uid, user.gid))
+        .unwrap_or_default()
+}
+
+/// Kernel 5.15: no PAGEMAP_SCAN, timer ids by loop, no memory files that are asked to be executable.
+#[test]
+fn without_what_came_after_linux_5_15() {
+    let machine = Machine {
+        label: "old_kernel",
+        lacks: &["old-kernel"],
+        ..Machine::default()
+    };
+    if let Some(outcome) = machine.try_out() {
+        outcome.must_pass();
+    }
+}
+
+#[test]
+fn without_user_namespaces() {
+    for pids in ["", "--pids host"] {
+        let machine = Machine {
+            label: "no_namespaces",
+            lacks: &["no-namespaces"],
+            run: pids,
+            restart: pids,
+            new_ids: true,
+            ..Machine::default()
+        };
+        let Some(outcome) = machine.try_out() else {
+            return;
+        };
+        let said = outcome.must_pass();
+        // With `auto` the user is told, who asked for it knows.
+        assert_eq!(said.contains("no namespaces"), pids.is_empty(), "{said}");
+    }
+}
+
+/// musl keeps thread ids where nobody knows: without namespaces they are not corrected behind its back.
+#[test]
+fn without_user_namespaces_ids_that_cannot_be_corrected_are_refused() {
+    for (restart, works) in [("", false), ("--accept-new-ids", true)] {
+        let machine = Machine {
+            label: "uncorrectable_ids",
+            lacks: &["no-namespaces"],
+            linking: Some(Linking::Musl),
+            restart,
+            new_ids: true,
+            ..Machine::default()
+        };
+        let Some(outcome) = machine.try_out() else {
+            return;
+        };
+        if works {
+            outcome.must_pass();
+        } else {
+            outcome.must_fail_and_say(&[
+                "went on",
+                "its id cannot be given back",
+                "--accept-new-ids",
+            ]);
+        }
+    }
+}
+
+#[test]
+fn without_user_namespaces_they_cannot_be_demanded() {
+    let machine = Machine {
+        label: "namespaces_demanded",
+        lacks: &["no-namespaces"],
+        restart: "--pids namespace",
+        ..Machine::default()
+    };
+    if let Some(outcome) = machine.try_out() {
+        outcome.must_fail_and_say(&["went on", "no namespaces for the job (clone: EPERM)"]);
+    }
+}
+
+/// Docker's profile forbids to look at another process's descriptors.
+#[test]
+fn in_a_container_of_docker() {
+    let machine = Machine {
+        label: "docker",
+        lacks: &["docker"],
+        ..Machine::default()
+    };
+    if let Some(outcome) = machine.try_out() {
+        outcome.must_fail_and_say(&["it runs on", "pidfd_getfd", "--cap-add SYS_PTRACE"]);
+    }
+}
+
+#[test]
+fn in_a_container_of_docker_that_may_trace() {
+    let machine = Machine {
+        label: "docker_ptrace",
+        lacks: &["docker-ptrace"],
+        new_ids: true,
+        ..Machine::default()
+    };
+    if let Some(outcome) = machine.try_out() {
+        outcome.must_pass();
+    }
+}
+
+/// What Yama says to those who are not ancestors, where `PR_SET_PTRACER` does not help either.
+#[test]
+fn where_nobody_may_attach() {
+    let machine = Machine {
+        label: "no_attach",
+        lacks: &["no-attach"],
+        ..Machine::default()
+    };
+    if let Some(outcome) = machine.try_out() {
+        outcome.must_fail_and_say(&[
+            "it runs on",
+            "cannot be traced",
+            "PTRACE_SEIZE",
+            "wayfarer doctor",
+        ]);
+    }
+}
+
+#[test]
+fn without_userfaultfd() {
+    let machine = Machine {
+        label: "no_userfaultfd",
+        lacks: &["no-userfaultfd"],
+        ..Machine::default()
+    };
+    if let Some(outcome) = machine.try_out() {
+        outcome.must_pass();
+    }
+}
+
+/// Jobs, images and home lie where nothing may be executed: `./IMAGE` cannot, `restart` can.
+#[test]
+fn where_the_images_are_noexec() {
+    let machine = Machine {
+        label: "noexec",
+        lacks: &["noexec=/home", "noexec=/tmp", "noexec=/var/tmp", "noexec=%"],
+        environment: &[("NOEXEC", "1")],
+        ..Machine::default()
+    };
+    if let Some(outcome) = machine.try_out() {
+        outcome.must_say(&["Permission denied", "not executable"]);
+        outcome.must_pass();
+    }
+}
+
+/// `vm.memfd_noexec` = 2: the loader needs a nameless file somewhere.
+#[test]
+fn where_memory_files_cannot_be_executed() {
+    let user = ids();
+    let machine = Machine {
+        label: "memfd_noexec",
+        lacks: &["memfd-noexec", &user],
+        as_root: true,
+        ..Machine::default()
+    };
+    if let Some(outcome) = machine.try_out() {
+        outcome.must_pass();
+    }
+}
+
+#[test]
+fn where_nothing_can_be_executed_every_attempt_is_named() {
+    let user = ids();
+    let places = ["/home", "/tmp", "/var/tmp", "/dev/shm"];
+    let noexec = places.map(|place| format!("noexec={place}"));
+    let mut lacks: Vec<&str> = noexec.iter().map(String::as_str).collect();
+    lacks.extend(["memfd-noexec", &user]);
+    let machine = Machine {
+        label: "nothing_executable",
+        lacks: &lacks,
+        as_root: true,
+        ..Machine::default()
+    };
+    if let Some(outcome) = machine.try_out() {
+        outcome.must_fail_and_say(&["the loader cannot be executed", "memory file", "TMPDIR=DIR"]);
+        outcome.must_say(&places);
+    }
+}
+
+/// Control groups, of both versions, that say: 100 MiB at most, and almost all of it used.
+fn full_control_group(dir: &Path) {
+    let group = dir.join("cgroup");
+    let write = |file: PathBuf, bytes: u64| std::fs::write(file, bytes.to_string()).expect("write");
+    std::fs::create_dir_all(group.join("memory")).expect("directories");
+    write(group.join("memory.max"), 100 << 20);
+    write(group.join("memory.current"), 99 << 20);
+    write(group.join("memory/memory.limit_in_bytes"), 100 << 20);
+    write(group.join("memory/memory.usage_in_bytes"), 99 << 20);
+}
+
+/// A copy-on-write picture could need as much memory again: near the limit the job is copied while it is
+/// stopped. A job that were asked to make a picture here would be killed by the filter.
+#[test]
+fn near_the_memory_limit_there_is_no_picture() {
+    let near = Machine {
+        label: "memory_limit",
+        lacks: &["bind=%/cgroup:/sys/fs/cgroup", "picture-kills"],
+        prepare: Some(full_control_group),
+        guest: Some("big"),
+        ..Machine::default()
+    };
+    let Some(outcome) = near.try_out() else {
+        return;
+    };
+    outcome.must_pass();
+    let far = Machine {
+        label: "no_memory_limit",
+        lacks: &["picture-kills"],
+        guest: Some("big"),
+        ..Machine::default()
+    };
+    if let Some(outcome) = far.try_out() {
+        assert!(
+            !outcome.passed,
+            "the filter sees no picture:\n{}",
+            outcome.said
+        );
+    }
+}
+
+/// `doctor` says what is missing, without a job.
+#[test]
+fn doctor_names_the_lacks() {
+    for (lack, words) in [
+        ("old-kernel", &["PAGEMAP_SCAN"][..]),
+        ("no-namespaces", &["namespace"]),
+        ("docker", &["pidfd_getfd", "namespace"]),
+        ("no-attach", &["ptrace"]),
+        ("no-userfaultfd", &["userfaultfd"]),
+    ] {
+        let mut command = clean_command(tool());
+        command
+            .args([lack, "--"])
+            .arg(stage::wayfarer())
+            .args(["doctor", "--dir"])
+            .arg("/tmp/none");
+        let ended = run::finish("doctor", command, User::Ordinary, Duration::from_secs(30));
+        let (_, run) = ended.expect("ends");
+        let said = run.out.text();
+        for word in words {
+            assert!(
+                said.contains(word),
+                "{lack}: expected {word:?}, found:\n{said}"
+            );
+        }
+    }
+}
