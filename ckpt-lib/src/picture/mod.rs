@@ -27,7 +27,7 @@ pub struct Picture {
 impl Picture {
     /// Takes charge of a child that we trace and that is at a stop; on an error it is killed.
     pub(crate) fn adopt(pid: HostPid) -> io::Result<Self> {
-        match Memory::open(pid) {
+        match Memory::open_shared(pid) {
             Ok(memory) => Ok(Picture { pid, memory }),
             Err(error) => {
                 end(pid);
