@@ -126,7 +126,12 @@ impl Machine<'_> {
         let mut command = clean_command(tool());
         let dir = job.dir.to_string_lossy().into_owned();
         command.args(self.lacks.iter().map(|word| word.replace('%', &dir)));
-        command.arg("--").arg("/bin/sh").arg(script());
+        if !self.lacks.is_empty() {
+            command.arg("--");
+        } else {
+            command = clean_command("/usr/bin/env");
+        }
+        command.arg("/bin/sh").arg(script());
         command.arg(stage::wayfarer()).arg(&job.dir).arg("--");
         command.arg(&guest.program).args(&guest.arguments);
         let mut command = job.in_data(command);
@@ -290,6 +295,34 @@ fn where_nobody_may_attach() {
             "PTRACE_SEIZE",
             "wayfarer doctor",
         ]);
+    }
+}
+
+/// Yama lets only ancestors trace, and those whom a process names: `run` and `restart` name everybody of the
+/// same user. There is no Yama here; a filter that kills whoever does it shows that they do.
+#[test]
+fn yama_is_told_that_a_job_may_be_traced() {
+    let run = Machine {
+        label: "tracer_run",
+        lacks: &["tracer-kills"],
+        ..Machine::default()
+    };
+    let Some(outcome) = run.try_out() else {
+        return;
+    };
+    outcome.must_fail_and_say(&["READY does not come"]);
+    let under_filter = format!("{} tracer-kills --", tool().display());
+    for (on, works) in [(under_filter.as_str(), false), ("", true)] {
+        let restart = Machine {
+            label: "tracer_restart",
+            environment: &[("RESTART_ON", on)],
+            ..Machine::default()
+        };
+        let Some(outcome) = restart.try_out() else {
+            return;
+        };
+        outcome.must_say(&["went on"]);
+        assert_eq!(outcome.passed, works, "{}", outcome.said);
     }
 }
 

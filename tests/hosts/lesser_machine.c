@@ -11,6 +11,7 @@
  *   no-attach       PTRACE_ATTACH and PTRACE_SEIZE: EPERM (Yama, to strangers)
  *   no-userfaultfd  EPERM
  *   picture-kills   the clone(2) that begins a copy-on-write picture (docs/adr/0002): SIGSYS
+ *   tracer-kills    prctl(PR_SET_PTRACER), with which Yama is told who may trace: SIGSYS
  *   noexec=DIR      DIR is as it is, but nothing in it can be executed
  *   bind=FROM:TO    FROM in the place of TO
  *   memfd-noexec    vm.memfd_noexec = 2 in a pid namespace of its own (root only)
@@ -157,11 +158,11 @@ static void docker(int may_trace) {
     put(BPF_RET | BPF_K, 0, 0, ERRNO(EPERM));
 }
 
-static void picture_kills(void) {
+static void kill_at(unsigned nr, unsigned first) {
     load(NR);
-    put(BPF_JMP | BPF_JEQ | BPF_K, 0, 3, SYS_clone);
+    put(BPF_JMP | BPF_JEQ | BPF_K, 0, 3, nr);
     load(LOW(0));
-    put(BPF_JMP | BPF_JEQ | BPF_K, 0, 1, CLONE_VM | CLONE_VFORK | CLONE_FILES);
+    put(BPF_JMP | BPF_JEQ | BPF_K, 0, 1, first);
     put(BPF_RET | BPF_K, 0, 0, SECCOMP_RET_KILL_PROCESS);
 }
 
@@ -272,7 +273,9 @@ int main(int argc, char **argv) {
         else if (strcmp(lack, "docker-ptrace") == 0)
             docker(1);
         else if (strcmp(lack, "picture-kills") == 0)
-            picture_kills();
+            kill_at(SYS_clone, CLONE_VM | CLONE_VFORK | CLONE_FILES);
+        else if (strcmp(lack, "tracer-kills") == 0)
+            kill_at(SYS_prctl, PR_SET_PTRACER);
         else if (strcmp(lack, "no-userfaultfd") == 0)
             deny(SYS_userfaultfd, EPERM);
         else if (strcmp(lack, "no-attach") == 0) {

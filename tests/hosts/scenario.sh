@@ -3,7 +3,8 @@
 #
 # One job on this machine: run, checkpoint and go on, checkpoint and kill, restart, let go.
 # DIR holds state/ and data/ and gets the images. $RUN, $CHECKPOINT and $RESTART are more arguments
-# for these; with $NOEXEC the image itself must not be executable. Says each step that is done, and PASS; else what went wrong, and exits with 1.
+# for these, $RESTART_ON words in front of the last. With $NOEXEC the image itself must not be
+# executable. Says each step that is done, and PASS; else what went wrong, and exits with 1.
 set -u
 wayfarer=$1 dir=$2
 shift 3
@@ -12,6 +13,7 @@ tell() { "$wayfarer" --dir "$dir/state" "$@"; }
 wait_for() { # wait_for FILE WORD
     for _ in $(seq 400); do
         grep -q "$2" "$1" 2>/dev/null && return 0
+        kill -0 $! 2>/dev/null || break
         sleep 0.05
     done
     fail "$2 does not come in $1"
@@ -31,7 +33,7 @@ if [ -n "${NOEXEC:-}" ]; then
     echo "not executable"
 fi
 # shellcheck disable=SC2086
-tell restart --name job ${RESTART:-} "$dir/2.img" 2>&1 | cat >"$dir/restart.said" &
+${RESTART_ON:-} "$wayfarer" --dir "$dir/state" restart --name job ${RESTART:-} "$dir/2.img" 2>&1 | cat >"$dir/restart.said" &
 sleep 0.1
 : >"$dir/data/go"
 wait $!
