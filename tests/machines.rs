@@ -434,8 +434,17 @@ fn doctor_names_the_lacks() {
     for (lack, words) in [
         ("old-kernel", &["PAGEMAP_SCAN"][..]),
         ("no-namespaces", &["namespace"]),
-        ("docker", &["pidfd_getfd", "namespace"]),
-        ("no-attach", &["ptrace"]),
+        (
+            "docker",
+            &[
+                "Jobs cannot be",
+                "pidfd_getfd",
+                "--cap-add SYS_PTRACE",
+                "namespace",
+            ],
+        ),
+        ("docker-ptrace", &["Jobs can be"]),
+        ("no-attach", &["Jobs cannot be", "ptrace"]),
         ("no-userfaultfd", &["userfaultfd"]),
     ] {
         let mut command = clean_command(tool());

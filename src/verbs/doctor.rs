@@ -45,7 +45,7 @@ fn render(facts: &[Fact], usable: bool) -> String {
     let verdict = if usable {
         "Jobs can be checkpointed and restarted on this machine."
     } else {
-        "Jobs cannot be checkpointed or restarted on this machine."
+        "Jobs cannot be checkpointed and restarted on this machine."
     };
     let mut text = format!("{verdict}\n");
     let groups = [

@@ -89,8 +89,8 @@ const ROWS: &[Row] = rows! {
     attach, Fatal, "tracing a child (ptrace)",
         "no job can be checkpointed, and none restarted";
     user_namespace, Lossy, "user namespaces for this user",
-        "jobs keep the machine's process ids: `run` needs --pids host, and a restart gets new ids \
-         (--accept-new-ids) or is refused";
+        "jobs have the machine's process ids, and new ones after a restart: programs whose ids cannot be \
+         corrected need --accept-new-ids";
     uid_map, Lossy, "mapping the user id into a namespace",
         "inside its namespace a job sees user id 65534 (--degraded)";
     gid_map, Lossy, "mapping the group id into a namespace",
@@ -121,11 +121,11 @@ const ROWS: &[Row] = rows! {
         "pages are looked up one by one in /proc/PID/pagemap: longer freezes with much memory";
     soft_dirty, Note, "soft-dirty page tracking",
         "nothing: it is not used where write protection works";
-    pidfd_getfd, Slower, "taking a descriptor from a child (pidfd_getfd)",
-        "no incremental checkpoints, and pipes' contents are read through /proc/PID/fd";
+    pidfd_getfd, Fatal, "taking a descriptor from a child (pidfd_getfd)",
+        "no job can be checkpointed (restarts work); Docker allows it with --cap-add SYS_PTRACE";
     kcmp, Lossy, "comparing descriptors (kcmp)",
-        "whether two descriptors share one offset is guessed from /proc only: a job with such \
-         descriptors is refused";
+        "jobs with several threads cannot be checkpointed, since whether they share their descriptors \
+         cannot be told; Docker allows it with --cap-add SYS_PTRACE";
     process_madvise, Slower, "process_madvise",
         "pages that were written out are not given back early";
     rseq_configuration, Special, "asking for a thread's rseq registration",
