@@ -70,7 +70,17 @@ void expect_near(const char *what, int64_t found, int64_t expected, int64_t earl
 
 int64_t late_ns(void) {
     const char *text = getenv("WF_LATE_MS");
-    return (text ? atoll(text) : 50) * (int64_t)MS;
+    int64_t allowed = (text ? atoll(text) : 50) * (int64_t)MS;
+    /* On a busy machine whoever wakes up waits for his turn. */
+    double load = 0;
+    FILE *file = fopen("/proc/loadavg", "r");
+    if (file) {
+        if (fscanf(file, "%lf", &load) != 1)
+            load = 0;
+        fclose(file);
+    }
+    double turns = load / (double)sysconf(_SC_NPROCESSORS_ONLN);
+    return turns > 1 ? (int64_t)((double)allowed * turns) : allowed;
 }
 
 uint64_t now_ns(clockid_t clock) {

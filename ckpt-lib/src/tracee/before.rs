@@ -3,8 +3,9 @@
 //! A stop wakes a sleeping thread, so the moment it fell asleep must be read before: the scheduler's
 //! `se.exec_start` of `/proc/PID/task/TID/sched`. Its clock runs per CPU, so it is held against
 //! our own, taken on the same CPU if we may run there. It is read once more right before the thread
-//! is asked to stop, and the number of times it was switched is compared afterwards: so it is
-//! known to be the sleep that the stop has ended, not one before.
+//! is asked to stop, and then its state: one that is runnable has waited for a CPU since, or was at a stop
+//! of another tracer, and has not slept. The number of times it was switched is compared afterwards:
+//! so it is known to be the sleep that the stop has ended, not one before.
 
 use super::HostTid;
 use crate::sys::{affinity, ptrace};
@@ -50,6 +51,12 @@ impl Account {
         let len = self.sched.read_at(&mut bytes, 0).ok()?;
         parse_sched(std::str::from_utf8(&bytes[..len]).ok()?)
     }
+
+    /// Whether it sleeps now (S, D), or is stopped in its sleep by job control (T).
+    fn is_asleep(&self) -> bool {
+        let state = parse_state(&read_task(self.thread.0, self.thread.1, "stat"));
+        matches!(state, Some(b'S' | b'D' | b'T'))
+    }
 }
 
 fn read_task(pid: i32, tid: HostTid, name: &str) -> String {
@@ -90,7 +97,7 @@ impl Glimpse {
     /// Looks again, right before the thread is asked to stop.
     pub(super) fn refresh(&mut self) {
         if let Some(account) = &mut self.account {
-            account.last = account.read();
+            account.last = account.read().filter(|_| account.is_asleep());
             // It was on its way into the call when it was looked at first.
             if matches!(self.before.wchan.as_str(), "" | "0") {
                 self.before.wchan = read_task(account.thread.0, account.thread.1, "wchan");
@@ -155,6 +162,11 @@ fn parse_sched(text: &str) -> Option<(u64, u64)> {
     Some((start_ns, field("nr_switches")?.parse().ok()?))
 }
 
+/// Its state: field 3 of `stat`.
+fn parse_state(text: &str) -> Option<u8> {
+    text.rsplit_once(')')?.1.trim_start().bytes().next()
+}
+
 /// The CPU it ran on last: field 39 of `stat`.
 fn parse_cpu(text: &str) -> Option<usize> {
     let behind_name = text.rsplit_once(')')?.1;
@@ -194,6 +206,8 @@ mod tests {
         assert_eq!(parse_sched("se.exec_start : x"), None);
         let own = fs::read_to_string("/proc/self/stat").expect("stat");
         assert!(parse_cpu(&own).is_some());
+        assert_eq!(parse_state(&own), Some(b'R'));
+        assert_eq!(parse_state("7 (a) S b) t 1 2"), Some(b't'));
     }
 
     #[test]
