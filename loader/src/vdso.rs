@@ -235,6 +235,9 @@ const STAND_INS: [(&str, u32); 6] = [
     ("getrandom", 318),
 ];
 const PREFIX: &str = "__vdso_";
+/// A function of kernels with SGX. Only who has an enclave can call it, and so a device that is not
+/// carried; it reads no data of the kernel's. Where there is no other, it stays as it was.
+const ENCLAVES: &str = "sgx_enter_enclave";
 
 /// Whether the hash is that of the function's name, with the kernel's prefix or without.
 pub fn is_called(name_hash: u64, name: &str) -> bool {
@@ -278,6 +281,7 @@ pub fn redirect(context: &Context, process: u64, old: &OldVdso) -> Outcome<()> {
                 code[2..10].copy_from_slice(&target.to_le_bytes());
                 code[10..].copy_from_slice(&[0xff, 0xe0]); // jmp rax
             }
+            (None, None) if is_called(symbol.name_hash, ENCLAVES) => continue,
             (None, None) => {
                 return Err(failure!(
                     Host,
