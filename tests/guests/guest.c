@@ -73,6 +73,7 @@ int64_t late_ns(void) {
     int64_t allowed = (text ? atoll(text) : 50) * (int64_t)MS;
     /* On a busy machine whoever wakes up waits for his turn. */
     double load = 0;
+    int before = errno;
     FILE *file = fopen("/proc/loadavg", "r");
     if (file) {
         if (fscanf(file, "%lf", &load) != 1)
@@ -80,6 +81,7 @@ int64_t late_ns(void) {
         fclose(file);
     }
     double turns = load / (double)sysconf(_SC_NPROCESSORS_ONLN);
+    errno = before;
     return turns > 1 ? (int64_t)((double)allowed * turns) : allowed;
 }
 

@@ -204,7 +204,7 @@ mod tests {
             nr_switches                                  :                    7\n";
         assert_eq!(parse_sched(text), Some((4_183_015_462, 7)));
         assert_eq!(parse_sched("se.exec_start : x"), None);
-        let own = fs::read_to_string("/proc/self/stat").expect("stat");
+        let own = fs::read_to_string("/proc/thread-self/stat").expect("stat");
         assert!(parse_cpu(&own).is_some());
         assert_eq!(parse_state(&own), Some(b'R'));
         assert_eq!(parse_state("7 (a) S b) t 1 2"), Some(b't'));
