@@ -179,7 +179,8 @@ fn take(
     progress: &mut dyn Progress,
 ) -> Result<CheckpointReport, CheckpointError> {
     let environ = std::fs::read(format!("/proc/{}/environ", request.target.0));
-    let baseline = baseline::asked_for(&environ.unwrap_or_default());
+    let environ = environ.unwrap_or_default();
+    let baseline = baseline::asked_for(&environ);
     let pids = vec![request.target];
     let with_picture = request.then == Then::GoOn && pids.iter().all(|pid| picture_fits(*pid));
     let mut options = request.capture.clone();
@@ -246,7 +247,12 @@ fn take(
     let Captured { mut snapshot, .. } = captured;
     snapshot.taken.generation = request.generation + 1;
     let mut platform = Platform::needed_by(&snapshot);
-    platform.requested = baseline;
+    if let Some(level) = baseline {
+        platform.add_request(&snapshot, level);
+    }
+    if baseline::binds_early(&environ) {
+        platform.within = None;
+    }
     snapshot.platform = platform.to_string();
     progress.begin("bringing the image to the disk", None);
     let image = commit(writer, &snapshot)?;

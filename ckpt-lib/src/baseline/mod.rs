@@ -127,6 +127,18 @@ pub fn asked_for(environ: &[u8]) -> Option<Level> {
     Level::from_name(std::str::from_utf8(value).ok()?)
 }
 
+/// Whether a job was started so that its dynamic linker does all its work before the program begins
+/// (ld.so(8), `LD_BIND_NOW`), from its environment.
+#[must_use]
+pub fn binds_early(environ: &[u8]) -> bool {
+    let mut entries = environ.split(|byte| *byte == 0);
+    entries.any(|entry| {
+        entry
+            .strip_prefix(b"LD_BIND_NOW=")
+            .is_some_and(|value| !value.is_empty())
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -48,6 +48,10 @@ pub const LIMIT_NAMES: [&str; 16] = [
     "rttime",
 ];
 
+/// XSAVE components that glibc's dynamic linker saves around lazy binding (`STATE_SAVE_MASK`,
+/// sysdeps/x86/sysdep.h): it measures the room for them once, when the program starts.
+const SAVED_BY_LINKER: u64 = 0b1110_1110;
+
 /// What a machine offers, or what an image needs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Platform {
@@ -57,6 +61,9 @@ pub struct Platform {
     pub xsave: u64,
     /// Byte offset of XSAVE components above 2 in the standard format: processors differ.
     pub layout: BTreeMap<u32, u32>,
+    /// Needs: XSAVE components that the dynamic linker found when it measured how much room they take,
+    /// if it saves them in a way that fills that room with whatever is switched on (plain XSAVE).
+    pub within: Option<u64>,
     /// Page size, bytes.
     pub page: u64,
     /// Bits of a user address.
@@ -120,6 +127,11 @@ pub enum Missing {
         needed: u32,
         /// Offset on the machine.
         offered: u32,
+    },
+    /// Register state that the job's dynamic linker would save where it has no room for it.
+    RoomForState {
+        /// Names of the components.
+        components: Vec<String>,
     },
     /// Another page size.
     PageSize {
@@ -218,6 +230,14 @@ impl Platform {
             .collect();
         if !components.is_empty() {
             missing.push(Missing::RegisterState { components });
+        }
+        if let Some(within) = self.within {
+            let beyond = offered.xsave & SAVED_BY_LINKER & !within;
+            let components = (0..64).filter(|bit| beyond >> bit & 1 != 0);
+            let components: Vec<_> = components.map(component_name).collect();
+            if !components.is_empty() {
+                missing.push(Missing::RoomForState { components });
+            }
         }
         for (component, needed) in &self.layout {
             if let Some(offered) = offered.layout.get(component).filter(|at| *at != needed) {
@@ -326,6 +346,12 @@ impl fmt::Display for Missing {
             } => write!(
                 f,
                 "register state {component} lies at offset {offered} on this processor, expected {needed}"
+            ),
+            Missing::RoomForState { components } => write!(
+                f,
+                "this processor has more register state ({}) than the job's dynamic linker has room for, since it saves \
+                 it without XSAVEC (start such jobs with LD_BIND_NOW=1)",
+                components.join(", ")
             ),
             Missing::PageSize { needed, offered } => {
                 write!(f, "pages are {offered} bytes, expected {needed}")

@@ -1,7 +1,7 @@
 //! What an image needs of a machine, read out of a snapshot.
 
 use super::features::component;
-use super::{LIMIT_NAMES, Platform};
+use super::{LIMIT_NAMES, Level, Platform, SAVED_BY_LINKER};
 use crate::snapshot::{
     InodeKind, Mapping, MappingKind, Process, SnapshotV1, Thread, mapping_flags,
 };
@@ -50,6 +50,11 @@ impl Platform {
             needed.features.retain(|name| !name.starts_with("amx_"));
             needed.xsave &= !component::AMX;
         }
+        let plain_xsave =
+            taken_on.features.contains("osxsave") && !taken_on.features.contains("xsavec");
+        if plain_xsave && processes.iter().any(is_dynamic) {
+            needed.within = Some(taken_on.xsave & SAVED_BY_LINKER);
+        }
         needed.layout = taken_on.layout.clone();
         let xsave = needed.xsave;
         needed.layout.retain(|bit, _| xsave >> bit & 1 != 0);
@@ -64,6 +69,16 @@ impl Platform {
         needed.max_id = ids.max().map_or(0, u64::from);
         needed.kernel = kernel_features(snapshot);
         needed
+    }
+
+    /// Notes the lesser processor that the job was asked to be content with. Its dynamic linker then
+    /// saves register state with plain XSAVE, whatever the processor has.
+    pub fn add_request(&mut self, snapshot: &SnapshotV1, level: Level) {
+        self.requested = Some(level);
+        let dynamic = snapshot.processes.iter().any(is_dynamic);
+        if level != Level::V4 && dynamic && self.features.contains("osxsave") {
+            self.within = Some(self.xsave & SAVED_BY_LINKER);
+        }
     }
 
     fn add_limits(&mut self, process: &Process) {
@@ -216,9 +231,18 @@ pub(super) fn kernel_feature_text(name: &str) -> String {
     text.to_owned()
 }
 
+/// Whether the process was started by a dynamic linker: AT_BASE says where that is.
+fn is_dynamic(process: &Process) -> bool {
+    const AT_BASE: u64 = 7;
+    let words = process.memory.auxv.as_chunks::<8>().0;
+    let mut entries = words.as_chunks::<2>().0.iter();
+    entries.any(|[key, value]| u64::from_le_bytes(*key) == AT_BASE && *value != [0; 8])
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::platform::Missing;
     use crate::snapshot::{AddressSpace, AlternateStack};
 
     fn machine() -> Platform {
@@ -262,6 +286,37 @@ mod tests {
         let needed = Platform::needed_on(&with_tiles, &machine());
         assert_eq!(needed.xsave, 0x602e7);
         assert!(needed.features.contains("amx_tile"));
+    }
+
+    #[test]
+    fn a_dynamic_job_that_saves_state_with_plain_xsave_needs_a_machine_with_no_more_of_it() {
+        let mut lesser = machine();
+        lesser
+            .features
+            .retain(|name| !name.starts_with("avx512") && name != "xsavec");
+        lesser.features.insert("osxsave".to_owned());
+        lesser.xsave = 7;
+        let mut job = snapshot(vec![thread(40)]);
+        let needed = Platform::needed_on(&job, &lesser);
+        assert_eq!(needed.within, None, "a static program");
+        let word = |value: u64| value.to_le_bytes();
+        job.processes[0].memory.auxv =
+            [word(6), word(4096), word(7), word(0x7f00_0000_0000)].concat();
+        let needed = Platform::needed_on(&job, &lesser);
+        assert_eq!(needed.within, Some(6));
+        assert_eq!(needed.missing(&lesser), vec![]);
+        let components = ["avx512-opmask", "avx512-zmm-high", "avx512-zmm16-31"];
+        let components = components.map(str::to_owned).to_vec();
+        assert!(
+            needed
+                .missing(&machine())
+                .contains(&Missing::RoomForState { components })
+        );
+        lesser.features.insert("xsavec".to_owned());
+        let mut needed = Platform::needed_on(&job, &lesser);
+        assert_eq!(needed.within, None);
+        needed.add_request(&job, Level::V3);
+        assert_eq!(needed.within, Some(6));
     }
 
     #[test]

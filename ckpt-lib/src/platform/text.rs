@@ -76,6 +76,9 @@ impl fmt::Display for Platform {
             .filter(|name| !of_level.contains(name.as_str()));
         list(f, "", extra.map(|name| format!("+{name}")))?;
         write!(f, " xsave={:#x}", self.xsave)?;
+        if let Some(components) = self.within {
+            write!(f, " within={components:#x}")?;
+        }
         let layout = self.layout.iter().map(|(bit, at)| format!("{bit}@{at}"));
         list(f, "layout=", layout)?;
         write!(f, " page={} va={}", self.page, self.va)?;
@@ -203,6 +206,13 @@ fn pair<'a>(
         .ok_or_else(|| wrong(word, "pairs joined by ':' or '@'"))
 }
 
+fn components(word: &str, text: &str) -> Result<u64, ParsePlatformError> {
+    let digits = text
+        .strip_prefix("0x")
+        .ok_or_else(|| wrong(word, "0x..."))?;
+    u64::from_str_radix(digits, 16).map_err(|_| wrong(word, "a hexadecimal number"))
+}
+
 impl Platform {
     fn read_word(&mut self, word: &str, key: &str, value: &str) -> Result<(), ParsePlatformError> {
         match key {
@@ -216,13 +226,8 @@ impl Platform {
                     self.features.insert(name(word, part)?);
                 }
             }
-            "xsave" => {
-                let digits = value
-                    .strip_prefix("0x")
-                    .ok_or_else(|| wrong(word, "0x..."))?;
-                self.xsave = u64::from_str_radix(digits, 16)
-                    .map_err(|_| wrong(word, "a hexadecimal number"))?;
-            }
+            "xsave" => self.xsave = components(word, value)?,
+            "within" => self.within = Some(components(word, value)?),
             "layout" => {
                 for part in value.split(',') {
                     let (bit, at) = pair(word, part, '@')?;
@@ -306,7 +311,7 @@ mod tests {
         let processor = (
             level,
             btree_set(name, 0..6),
-            any::<u64>(),
+            (any::<u64>(), proptest::option::of(any::<u64>())),
             btree_map(3u32..64, any::<u32>(), 0..4),
             any::<u64>(),
             any::<u32>(),
@@ -322,13 +327,14 @@ mod tests {
             prop_oneof![Just(None), Just(Some(Level::V2)), Just(Some(Level::V3))],
         );
         (processor, grants).prop_map(|(processor, grants)| {
-            let (level, mut features, xsave, layout, page, va, sigframe) = processor;
+            let (level, mut features, (xsave, within), layout, page, va, sigframe) = processor;
             let (cpus, unlimited, listed, huge, max_id, kernel, requested) = grants;
             let of_level = level.map(Level::features).unwrap_or_default();
             features.extend(of_level.into_iter().map(str::to_owned));
             Platform {
                 features,
                 xsave,
+                within,
                 layout,
                 page,
                 va,
