@@ -125,6 +125,16 @@ impl Machine<'_> {
         User::Ordinary.own(&job.dir);
         let mut command = clean_command(tool());
         let dir = job.dir.to_string_lossy().into_owned();
+        if self.lacks.iter().any(|word| word.starts_with("noexec=/")) {
+            // What is tried out must itself stay executable, wherever the sources lie: a mount of its own.
+            let built = stage::wayfarer();
+            let built = built
+                .ancestors()
+                .nth(2)
+                .expect("target directory")
+                .display();
+            command.arg(format!("bind={built}:{built}"));
+        }
         command.args(self.lacks.iter().map(|word| word.replace('%', &dir)));
         if !self.lacks.is_empty() {
             command.arg("--");
