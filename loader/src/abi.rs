@@ -196,7 +196,9 @@ pub const NT_X86_XSTATE: u64 = 0x202;
 
 pub const AT_PAGESZ: u64 = 6;
 pub const AT_SYSINFO_EHDR: u64 = 33;
+pub const AT_HWCAP2: u64 = 26;
 pub const AT_EXECFN: u64 = 31;
+pub const AT_MINSIGSTKSZ: u64 = 51;
 
 /// `struct stat`.
 #[repr(C)]

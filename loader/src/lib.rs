@@ -17,3 +17,4 @@
 pub mod hole;
 pub mod layout;
 pub mod ops;
+pub mod processor;

@@ -38,6 +38,7 @@ mod message;
 mod namespaces;
 mod objects;
 mod options;
+mod platform;
 mod report;
 mod start;
 mod supervise;

@@ -129,12 +129,18 @@ pub fn say_failure(name: &[u8], failure: &Failure) {
 }
 
 fn print(name: &[u8], text: &[u8]) {
+    const MOST_NAME: usize = 380;
     let mut whole = [0u8; 900];
     let mut len = 0;
-    let prefix: [&[u8]; 5] = if name.is_empty() {
-        [b"wayfarer: ", b"", b"", text, b"\n"]
+    // Of a long path the end says most.
+    let (cut, name): (&[u8], _) = match name.len().checked_sub(MOST_NAME) {
+        Some(beyond) if beyond > 0 => (b"...", &name[beyond..]),
+        _ => (b"", name),
+    };
+    let prefix: [&[u8]; 6] = if name.is_empty() {
+        [b"wayfarer: ", b"", b"", b"", text, b"\n"]
     } else {
-        [b"wayfarer: image ", name, b": ", text, b"\n"]
+        [b"wayfarer: image ", cut, name, b": ", text, b"\n"]
     };
     for part in prefix {
         let take = part.len().min(whole.len() - len);

@@ -10,6 +10,7 @@ use crate::context::{Context, OWN_COUNT, Own};
 use crate::fill;
 use crate::image::Image;
 use crate::options::{HELP, Options};
+use crate::platform;
 use crate::report::{self, Outcome, failure};
 use crate::supervise;
 use crate::sys;
@@ -17,7 +18,8 @@ use crate::zstd;
 use core::ffi::{CStr, c_char};
 use loader::hole::{FILL_STACK_LEN, FILL_THREADS, HoleInput, HoleLayout, Part};
 use loader::layout::{ExtentTables, PAGE, SectionKind};
-use loader::ops::{OpsList, StreamKind};
+use loader::ops::{OpsList, StreamKind, flags};
+use loader::processor::{AuxiliaryVector, Processor};
 
 core::arch::global_asm!(
     ".section .text._start,\"ax\",@progbits",
@@ -67,6 +69,7 @@ struct Started {
     exec_name: &'static CStr,
     vdso: u64,
     stack: u64,
+    auxiliary: AuxiliaryVector,
 }
 
 impl Started {
@@ -85,10 +88,13 @@ impl Started {
             }
             at = at.add(1);
             let (mut exec_name, mut vdso) = (c"", 0);
+            let mut auxiliary = AuxiliaryVector::default();
             while *at != 0 {
                 match *at {
                     AT_EXECFN => exec_name = CStr::from_ptr(*at.add(1) as *const c_char),
                     AT_SYSINFO_EHDR => vdso = *at.add(1),
+                    AT_HWCAP2 => auxiliary.hwcap2 = *at.add(1),
+                    AT_MINSIGSTKSZ => auxiliary.minsigstksz = *at.add(1),
                     _ => {}
                 }
                 at = at.add(2);
@@ -99,6 +105,7 @@ impl Started {
                 exec_name,
                 vdso,
                 stack: stack as u64,
+                auxiliary,
             }
         }
     }
@@ -194,6 +201,10 @@ fn check(
     })?;
     let extents = ExtentTables::read(&extents_bytes[..extents_section.used as usize])
         .map_err(|_| failure!(Image, "section .wf.extents: a table does not fit"))?;
+    if ops.header().flags & flags::RUN == 0 && !options.verify {
+        let processor = Processor::here(started.auxiliary);
+        platform::check(&image, &processor, options.degraded, part(first.buffers))?;
+    }
     input.streams = ops.header().streams;
     input.slots = ops.header().slot_count;
     let layout = HoleLayout::new(input);

@@ -112,10 +112,13 @@ fn verified(image: Image, display: &mut dyn Progress) -> Result<Image, ImageErro
 /// Refuses a machine that does not offer what the image needs.
 fn check_platform(chosen: &Chosen, degraded: bool) -> Outcome<()> {
     let needed = needed_by(&chosen.image)?;
-    let mut missing = needed.missing(&Platform::of_this_machine_for(&needed));
+    let offered = Platform::of_this_machine_for(&needed);
+    let mut missing = needed.missing(&offered);
     // Whether ids can be corrected is known to the loader only.
     missing.retain(|what| !is_kernel(what, &["own_ids"]));
-    let (waived, fatal): (Vec<_>, Vec<_>) = missing.into_iter().partition(may_be_waived);
+    let (waived, fatal): (Vec<_>, Vec<_>) = missing
+        .into_iter()
+        .partition(|what| may_be_waived(what) || needed.is_beyond_its_request(what, &offered));
     let words = |missing: &[Missing]| {
         let words: Vec<_> = missing.iter().map(Missing::to_string).collect();
         words.join("; ")

@@ -1,11 +1,11 @@
 //! What this machine offers.
 
-use super::features::{FEATURES, Register};
 use super::{LIMIT_NAMES, Limits, Platform};
 use crate::sys::cpu;
 use crate::sys::probe::Outcome;
 use crate::sys::probe::features::{KernelFeatures, cpuid_faults, kernel_features};
 use crate::sys::probe::namespaces::namespaces;
+use loader::processor::{AuxiliaryVector, Processor};
 use nix::sched::{CpuSet, sched_getaffinity};
 use nix::unistd::Pid;
 use std::collections::{BTreeMap, BTreeSet};
@@ -13,11 +13,8 @@ use std::fs;
 
 const AT_HWCAP2: u64 = 26;
 const AT_MINSIGSTKSZ: u64 = 51;
-const HWCAP2_FSGSBASE: u64 = 1 << 1;
 const OWN_IDS: &str = "own_ids";
 const CPUID_FAULTS: &str = "cpuid_faults";
-/// XSAVE components whose place in the standard format is the same everywhere (x87, SSE, AVX).
-const FIXED_COMPONENTS: u32 = 3;
 
 impl Platform {
     /// What this machine offers to the calling user, found out by trying (some milliseconds).
@@ -41,52 +38,29 @@ impl Platform {
 
     /// Everything but kernel features.
     pub(super) fn without_kernel() -> Self {
-        let mut here = Platform::of_this_processor();
-        here.sigframe = Some(cpu::auxv(AT_MINSIGSTKSZ)).filter(|bytes| *bytes != 0);
-        here.cpus = usable_cpus();
-        here.hard = hard_limits();
-        here.huge = free_huge_pages();
-        here.max_id = read_number("/proc/sys/kernel/pid_max").map_or(32768, |max| max - 1);
-        here
-    }
-
-    /// Only what the processor offers: features, register state, addresses.
-    #[must_use]
-    pub fn of_this_processor() -> Self {
-        let xcr0 = cpu::xcr0();
-        let mut features: BTreeSet<String> = FEATURES
-            .iter()
-            .filter(|feature| {
-                let leaf = cpu::cpuid(feature.leaf, feature.subleaf);
-                let register = match feature.register {
-                    Register::Eax => leaf.eax,
-                    Register::Ebx => leaf.ebx,
-                    Register::Ecx => leaf.ecx,
-                    Register::Edx => leaf.edx,
-                };
-                // A subleaf that does not exist repeats others or is zero: ask leaf 7 how many.
-                let exists = feature.leaf != 7 || feature.subleaf <= cpu::cpuid(7, 0).eax;
-                exists && register >> feature.bit & 1 != 0 && feature.xsave & !xcr0 == 0
-            })
-            .map(|feature| feature.name.to_owned())
-            .collect();
-        if cpu::auxv(AT_HWCAP2) & HWCAP2_FSGSBASE != 0 {
-            features.insert("fsgsbase".to_owned());
-        }
-        let layout = (FIXED_COMPONENTS..63)
-            .filter(|bit| xcr0 >> bit & 1 != 0)
-            .map(|bit| (bit, cpu::cpuid(0xd, bit).ebx))
-            .collect();
+        let processor = processor();
         Platform {
-            features,
-            // Without XSAVE the kernel keeps x87 and SSE by FXSAVE.
-            xsave: xcr0 | 3,
-            layout,
+            features: processor.features().map(str::to_owned).collect(),
+            xsave: processor.xsave(),
+            layout: processor.layout().collect(),
+            sigframe: processor.signal_frame(),
             page: page_size(),
             va: if cpu::wide_addresses() { 56 } else { 47 },
+            cpus: usable_cpus(),
+            hard: hard_limits(),
+            huge: free_huge_pages(),
+            max_id: read_number("/proc/sys/kernel/pid_max").map_or(32768, |max| max - 1),
             ..Platform::default()
         }
     }
+}
+
+/// The processor that runs this.
+fn processor() -> Processor {
+    Processor::here(AuxiliaryVector {
+        hwcap2: cpu::auxv(AT_HWCAP2),
+        minsigstksz: cpu::auxv(AT_MINSIGSTKSZ),
+    })
 }
 
 fn page_size() -> u64 {
@@ -192,7 +166,60 @@ fn kernel_names(wanted: impl Fn(&str) -> bool) -> BTreeSet<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::platform::Level;
+    use crate::platform::{Level, Missing};
+    use loader::processor::Lacking;
+    use proptest::prelude::*;
+
+    proptest! {
+        /// The loader judges the text, the command what was read from it.
+        #[test]
+        fn loader_and_command_judge_alike(
+            unknown in proptest::option::of("[a-z]{9}"),
+            without in proptest::collection::vec(any::<prop::sample::Index>(), 0..9),
+            state in any::<u64>(),
+            within in proptest::option::of(0u64..0x400),
+            moved in 0u32..2,
+            sigframe in proptest::option::of(0u64..9000),
+        ) {
+            let here = Platform::without_kernel();
+            let mut needed = here.clone();
+            for index in without {
+                if let Some(name) = needed.features.iter().nth(index.index(here.features.len())).cloned() {
+                    needed.features.remove(&name);
+                }
+            }
+            needed.features.extend(unknown);
+            needed.xsave &= state;
+            needed.xsave |= state & (1 << 50);
+            needed.within = within;
+            needed.layout.values_mut().for_each(|at| *at += moved);
+            needed.sigframe = sigframe;
+            let expected = needed.missing(&here);
+            let text = needed.to_string();
+            let mut found = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new(), 0, 0);
+            processor()
+                .lacking(&text, &mut |what| match what {
+                    Lacking::Feature(name) => drop(found.0.insert(name.to_owned())),
+                    Lacking::State(bit) => drop(found.1.insert(bit)),
+                    Lacking::Room(bit) => drop(found.2.insert(bit)),
+                    Lacking::Layout { .. } => found.3 += 1,
+                    Lacking::SignalFrame { .. } => found.4 += 1,
+                })
+                .expect("what was displayed can be read");
+            let mut wanted = (BTreeSet::new(), 0, 0, 0, 0);
+            for what in expected {
+                match what {
+                    Missing::Features { names, .. } => wanted.0.extend(names),
+                    Missing::RegisterState { components } => wanted.1 = components.len(),
+                    Missing::RoomForState { components } => wanted.2 = components.len(),
+                    Missing::RegisterLayout { .. } => wanted.3 += 1,
+                    Missing::SignalFrame { .. } => wanted.4 += 1,
+                    other => prop_assert!(false, "{}", other),
+                }
+            }
+            prop_assert_eq!((found.0, found.1.len(), found.2.len(), found.3, found.4), wanted);
+        }
+    }
 
     #[test]
     fn this_machine_is_what_the_kernel_says_it_is() {

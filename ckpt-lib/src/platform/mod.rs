@@ -16,14 +16,14 @@
 //! # What it does not do
 //! It does not look at files, descriptors or free ids: those are seen when the restart meets them.
 
-mod features;
 mod machine;
 mod needs;
 mod text;
 
-pub use features::Level;
+pub use loader::processor::Level;
 pub use text::ParsePlatformError;
 
+use loader::processor::{self, SAVED_BY_LINKER};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -47,10 +47,6 @@ pub const LIMIT_NAMES: [&str; 16] = [
     "rtprio",
     "rttime",
 ];
-
-/// XSAVE components that glibc's dynamic linker saves around lazy binding (`STATE_SAVE_MASK`,
-/// sysdeps/x86/sysdep.h): it measures the room for them once, when the program starts.
-const SAVED_BY_LINKER: u64 = 0b1110_1110;
 
 /// What a machine offers, or what an image needs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -196,7 +192,7 @@ impl Platform {
     #[must_use]
     pub fn level(&self) -> Option<Level> {
         let has_all = |level: &Level| {
-            let mut needed = level.features().into_iter();
+            let mut needed = level.features();
             needed.all(|name| self.features.contains(name))
         };
         Level::DESCENDING.into_iter().find(has_all)
@@ -209,6 +205,18 @@ impl Platform {
         self.missing_processor(offered, &mut missing);
         self.missing_grants(offered, &mut missing);
         missing
+    }
+
+    /// Whether `what` is missing only if a job that was asked to be content with a lesser processor,
+    /// one that `offered` includes, did not obey (`run --baseline`).
+    #[must_use]
+    pub fn is_beyond_its_request(&self, what: &Missing, offered: &Platform) -> bool {
+        let offers = |level: Level| level.features().all(|name| offered.features.contains(name));
+        self.requested.is_some_and(offers)
+            && matches!(
+                what,
+                Missing::Features { .. } | Missing::RegisterState { .. }
+            )
     }
 
     fn missing_processor(&self, offered: &Platform, missing: &mut Vec<Missing>) {
@@ -310,19 +318,8 @@ impl Platform {
 }
 
 fn component_name(bit: u32) -> String {
-    match bit {
-        0 => "x87".to_owned(),
-        1 => "sse".to_owned(),
-        2 => "avx".to_owned(),
-        5 => "avx512-opmask".to_owned(),
-        6 => "avx512-zmm-high".to_owned(),
-        7 => "avx512-zmm16-31".to_owned(),
-        9 => "protection-keys".to_owned(),
-        17 => "amx-config".to_owned(),
-        18 => "amx-tiles".to_owned(),
-        19 => "apx".to_owned(),
-        other => format!("component-{other}"),
-    }
+    let name = processor::component_name(bit);
+    name.map_or_else(|| format!("component-{bit}"), str::to_owned)
 }
 
 impl fmt::Display for Missing {
@@ -403,7 +400,7 @@ mod tests {
 
     fn machine(level: Level) -> Platform {
         Platform {
-            features: level.features().into_iter().map(str::to_owned).collect(),
+            features: level.features().map(str::to_owned).collect(),
             xsave: level.xsave(),
             page: 4096,
             va: 47,

@@ -1,10 +1,10 @@
 //! What an image needs of a machine, read out of a snapshot.
 
-use super::features::component;
-use super::{LIMIT_NAMES, Level, Platform, SAVED_BY_LINKER};
+use super::{LIMIT_NAMES, Level, Platform};
 use crate::snapshot::{
     InodeKind, Mapping, MappingKind, Process, SnapshotV1, Thread, mapping_flags,
 };
+use loader::processor::{SAVED_BY_LINKER, component};
 use std::collections::BTreeSet;
 
 /// Where the kernel puts XCR0 into an NT_X86_XSTATE register set, and XSTATE_BV behind it.

@@ -69,7 +69,7 @@ impl fmt::Display for Platform {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let level = self.level();
         write!(f, "LINUX X86_64 {}", level.map_or("v0", Level::name))?;
-        let of_level = level.map(Level::features).unwrap_or_default();
+        let of_level: BTreeSet<_> = level.into_iter().flat_map(Level::features).collect();
         let extra = self
             .features
             .iter()
@@ -159,7 +159,7 @@ impl FromStr for Platform {
             let known = known.ok_or_else(|| ParsePlatformError::Level {
                 found: level.to_owned(),
             })?;
-            platform.features = known.features().into_iter().map(str::to_owned).collect();
+            platform.features = known.features().map(str::to_owned).collect();
         }
         let mut seen = BTreeSet::new();
         for word in words {
@@ -329,7 +329,7 @@ mod tests {
         (processor, grants).prop_map(|(processor, grants)| {
             let (level, mut features, (xsave, within), layout, page, va, sigframe) = processor;
             let (cpus, unlimited, listed, huge, max_id, kernel, requested) = grants;
-            let of_level = level.map(Level::features).unwrap_or_default();
+            let of_level = level.into_iter().flat_map(Level::features);
             features.extend(of_level.into_iter().map(str::to_owned));
             Platform {
                 features,

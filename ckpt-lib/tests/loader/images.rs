@@ -71,8 +71,9 @@ pub(crate) fn write_image_with(
     let ops = ops.finish();
     let needed = hole_needed(span, ops.len() as u64, writer.extents_len(), 512, slots);
     let loader = loader_code::link(hole).expect("linked");
+    let platform = PLATFORM.with(std::cell::Cell::get);
     let parts = ImageParts {
-        platform: "test",
+        platform,
         ops: &ops,
         meta: b"nothing",
         loader: &loader,
@@ -84,6 +85,9 @@ pub(crate) fn write_image_with(
 std::thread_local! {
     /// zstd level of the images this thread writes.
     pub(crate) static COMPRESSION: std::cell::Cell<Option<i32>> = const { std::cell::Cell::new(None) };
+    /// What the images that this thread writes need of a machine.
+    pub(crate) static PLATFORM: std::cell::Cell<&'static str> =
+        const { std::cell::Cell::new("LINUX X86_64 v1 xsave=0x3 page=4096 va=47") };
 }
 
 struct Shifted<'a> {

@@ -5,6 +5,7 @@ mod damage;
 mod files;
 mod hosts;
 mod images;
+mod platform;
 mod restore;
 mod run;
 mod vdso;

@@ -171,7 +171,7 @@ pub(crate) fn cpuid_faults() -> Outcome {
         sheet.note(0, &off);
         if off.is_ok() {
             default_segv();
-            std::hint::black_box(crate::sys::cpu::cpuid(0, 0));
+            crate::sys::cpu::execute_cpuid();
             sheet.put(1, 0);
         }
     });
