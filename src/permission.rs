@@ -21,6 +21,11 @@ pub(crate) fn check_traceable(pid: i32) -> Outcome<()> {
     };
     let comm = &stat.comm;
     if "ZX".contains(stat.state) {
+        if process::has_living_threads(pid) {
+            return Err(refuse(format!(
+                "({comm}) goes on although its first thread has ended (pthread_exit): that cannot be carried yet"
+            )));
+        }
         return Err(refuse(format!(
             "({comm}) has ended; its parent has not yet taken notice"
         )));

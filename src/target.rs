@@ -31,7 +31,8 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// Finds the job or process of this name or number.
 ///
 /// A number is a process; if it belongs to a job, the job is meant only when it is the
-/// job's first process or its supervisor.
+/// job's first process or its supervisor, whether the job was registered or is an image that somebody
+/// has executed.
 pub(crate) fn find(store: &JobStore, text: &str, purpose: Purpose) -> Outcome<Target> {
     match text.parse::<i32>() {
         Ok(pid) => find_process(store, pid, purpose),
@@ -52,23 +53,34 @@ pub(crate) fn missing(error: JobError) -> Failure {
 }
 
 fn find_job(job: Job, purpose: Purpose) -> Outcome<Target> {
+    let name = format!("job {}", job.record.name);
+    let supervisor = job.record.supervisor.pid;
+    let (pid, processes) = wait_for_root(&name, supervisor, purpose, || check_living(&job))?;
+    Ok(Target {
+        pid,
+        job: Some(job),
+        processes,
+    })
+}
+
+/// Waits until the job under this supervisor is there.
+fn wait_for_root(
+    name: &str,
+    supervisor: i32,
+    purpose: Purpose,
+    check: impl Fn() -> Outcome<()>,
+) -> Outcome<(i32, JobProcesses)> {
     let end = Instant::now() + PATIENCE;
     loop {
-        check_living(&job)?;
-        let processes = job.processes();
+        check()?;
+        let processes = process::find_job(supervisor);
         if let Some(pid) = processes.root
-            && (purpose == Purpose::Signal || has_settled(&job, pid))
+            && (purpose == Purpose::Signal || has_settled(supervisor, pid))
         {
-            let job = Some(job);
-            return Ok(Target {
-                pid,
-                job,
-                processes,
-            });
+            return Ok((pid, processes));
         }
         if Instant::now() > end {
-            let name = &job.record.name;
-            let message = format!("job {name} is still being started, restarted or traced");
+            let message = format!("{name} is still being started, restarted or traced");
             return Err(Failure::new(Exit::Failed, message).advise("again in a moment"));
         }
         std::thread::sleep(Duration::from_millis(2));
@@ -95,8 +107,8 @@ fn check_living(job: &Job) -> Outcome<()> {
 
 /// Whether the job's own program runs. Its supervisor gives up every descriptor of the job at that
 /// moment, the standard ones included (they are always open when it starts).
-fn has_settled(job: &Job, pid: i32) -> bool {
-    let stdin = format!("/proc/{}/fd/0", job.record.supervisor.pid);
+fn has_settled(supervisor: i32, pid: i32) -> bool {
+    let stdin = format!("/proc/{supervisor}/fd/0");
     let given_up = match std::fs::symlink_metadata(stdin) {
         Ok(_) => false,
         Err(error) => error.kind() == ErrorKind::NotFound,
@@ -120,11 +132,28 @@ fn find_process(store: &JobStore, pid: i32, purpose: Purpose) -> Outcome<Target>
             return find_job(job, purpose);
         }
     }
+    // A job that nobody has written down: an image that was executed.
+    if let Some(supervisor) = process::supervisor_of(pid) {
+        let name = format!("the job of process {pid}");
+        let living = || match process::read_stat(supervisor) {
+            Ok(stat) if !"ZX".contains(stat.state) => Ok(()),
+            _ => Err(Failure::new(Exit::Failed, format!("{name} has ended"))),
+        };
+        let (root, processes) = wait_for_root(&name, supervisor, purpose, living)?;
+        if [Some(supervisor), processes.init, processes.root].contains(&Some(pid)) {
+            return Ok(Target {
+                pid: root,
+                job: None,
+                processes,
+            });
+        }
+    }
     Ok(Target {
         pid,
         job: None,
         processes: JobProcesses {
             init: None,
+            reaper: None,
             root: Some(pid),
             all: vec![pid],
         },

@@ -53,6 +53,8 @@ const PICTURE_TABLES: u64 = 8 << 20;
 pub struct CheckpointRequest {
     /// First process of the job, as the caller sees its id.
     pub target: HostPid,
+    /// The process of ours that orphans of the job are given to, and that has no children but the job's.
+    pub reaper: Option<HostPid>,
     /// Final name of the image.
     pub output: PathBuf,
     /// An image of that name may be replaced.
@@ -110,13 +112,14 @@ pub enum CheckpointError {
     },
     /// The job has other processes.
     #[error(
-        "process {root} has a child, process {child}: only jobs of one process can be carried yet"
+        "process {root} has started {}, and only jobs of one process can be carried yet",
+        numbers(.others)
     )]
     Tree {
         /// First process.
         root: i32,
-        /// A child of it.
-        child: i32,
+        /// Those that it has started and that live.
+        others: Vec<i32>,
     },
     /// The job could not be stopped.
     #[error(transparent)]
@@ -141,6 +144,16 @@ pub enum CheckpointError {
 fn list(refusals: &[Refusal]) -> String {
     let texts: Vec<String> = refusals.iter().map(ToString::to_string).collect();
     texts.join("; ")
+}
+
+fn numbers(others: &[i32]) -> String {
+    let word = if others.len() == 1 {
+        "process"
+    } else {
+        "processes"
+    };
+    let others: Vec<String> = others.iter().map(ToString::to_string).collect();
+    format!("{word} {}", others.join(", "))
 }
 
 /// Makes an image of a job.
@@ -195,6 +208,8 @@ fn take(
     let notes = read_notes(request.calls_in_progress.as_deref());
     let frozen_at = Instant::now();
     let mut quiesced = Quiesced::stop(&pids, STOP_DEADLINE)?;
+    // Now that they stand still, what was looked at before is final.
+    refuse_others(request, &pids)?;
     quiesced.recall(&notes);
     let notes = quiesced.expiry_notes();
     let mut session = Session {
@@ -309,11 +324,7 @@ fn look_first(
     pids: &[HostPid],
     options: &CaptureOptions,
 ) -> Result<EarlyView, CheckpointError> {
-    for pid in pids {
-        if let Some(child) = first_child(*pid) {
-            return Err(CheckpointError::Tree { root: pid.0, child });
-        }
-    }
+    refuse_others(request, pids)?;
     if let Some(patience) = request.wait_for_sockets {
         let left = capture::wait_for_sockets(pids, options, patience)?;
         if !left.is_empty() {
@@ -326,12 +337,14 @@ fn look_first(
     Ok(capture::refuse_early(pids, options)?)
 }
 
-/// A child of any thread of the process.
-fn first_child(pid: HostPid) -> Option<i32> {
-    let tasks = std::fs::read_dir(format!("/proc/{}/task", pid.0)).ok()?;
-    tasks.flatten().find_map(|task| {
-        let children = std::fs::read_to_string(task.path().join("children")).ok()?;
-        children.split_whitespace().next()?.parse().ok()
+fn refuse_others(request: &CheckpointRequest, pids: &[HostPid]) -> Result<(), CheckpointError> {
+    let others = capture::others(pids, request.reaper)?;
+    if others.is_empty() {
+        return Ok(());
+    }
+    Err(CheckpointError::Tree {
+        root: request.target.0,
+        others: others.into_iter().map(|pid| pid.0).collect(),
     })
 }
 

@@ -17,6 +17,7 @@ pub mod baseline;
 pub mod capture;
 mod checkpoint;
 pub mod export;
+pub mod filters;
 pub mod host;
 pub mod image;
 pub mod inject;

@@ -10,9 +10,12 @@
 //! A pid says little: it is used again. A pid and its start time name one
 //! process until the next boot.
 
+use ckpt_lib::procfs::ProcDir;
+use loader::layout::{HEADER_OFFSET, MAGIC};
 use serde::{Deserialize, Serialize};
 use std::fs;
 use std::io;
+use std::os::unix::fs::FileExt;
 
 /// A process of this machine's present boot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -38,6 +41,8 @@ pub(crate) struct ProcessStat {
 pub(crate) struct JobProcesses {
     /// Pid 1 of the job's namespace, if it has one.
     pub(crate) init: Option<i32>,
+    /// The process of ours that the job's orphans are given to.
+    pub(crate) reaper: Option<i32>,
     /// The job's first process.
     pub(crate) root: Option<i32>,
     /// All processes of the job, the root first.
@@ -87,39 +92,19 @@ impl ProcessName {
     }
 }
 
-/// The children of all threads of a process, oldest first.
+/// The children of all threads of a process, oldest first; none if it has ended.
 pub(crate) fn children(pid: i32) -> Vec<i32> {
-    let Ok(threads) = fs::read_dir(format!("/proc/{pid}/task")) else {
-        return vec![];
-    };
-    let mut found = vec![];
-    for thread in threads.flatten() {
-        match fs::read_to_string(thread.path().join("children")) {
-            Ok(list) => found.extend(
-                list.split_ascii_whitespace()
-                    .filter_map(|id| id.parse::<i32>().ok()),
-            ),
-            // Kernels without CONFIG_PROC_CHILDREN do not have the file.
-            Err(error) if error.kind() == io::ErrorKind::NotFound && thread.path().exists() => {
-                return children_by_search(pid);
-            }
-            Err(_) => {}
-        }
-    }
-    found
+    ProcDir::of(pid).children().unwrap_or_default()
 }
 
-fn children_by_search(parent: i32) -> Vec<i32> {
-    let Ok(entries) = fs::read_dir("/proc") else {
-        return vec![];
-    };
-    let pids = entries
-        .flatten()
-        .filter_map(|entry| entry.file_name().to_str()?.parse().ok());
-    let stats = pids.filter_map(|pid: i32| read_stat(pid).ok());
-    let mut found: Vec<_> = stats.filter(|stat| stat.parent == parent).collect();
-    found.sort_by_key(|stat| (stat.name.start_ticks, stat.name.pid));
-    found.into_iter().map(|stat| stat.name.pid).collect()
+/// Whether another thread than its first lives in a process whose first has ended.
+pub(crate) fn has_living_threads(pid: i32) -> bool {
+    let threads = ProcDir::of(pid).numbers("task").unwrap_or_default();
+    threads.iter().any(|tid| {
+        let stat = fs::read(format!("/proc/{pid}/task/{tid}/stat")).unwrap_or_default();
+        let stat = parse_stat(&String::from_utf8_lossy(&stat));
+        stat.is_some_and(|stat| !"ZX".contains(stat.state))
+    })
 }
 
 /// A process's ids from our pid namespace inwards to its own (`NSpid`).
@@ -150,18 +135,41 @@ fn status_field(pid: i32, key: &str) -> Vec<i32> {
     words.filter_map(|word| word.parse().ok()).collect()
 }
 
+/// The supervisor of the job that this process is, or supervises, or is pid 1 of: the outermost
+/// of it, its parent and its parent's parent that executes the loader of an image.
+pub(crate) fn supervisor_of(pid: i32) -> Option<i32> {
+    let mut line = ancestors(pid);
+    line.truncate(2);
+    line.reverse();
+    line.push(pid);
+    line.into_iter().find(|pid| is_loader(*pid))
+}
+
+/// Whether the program that a process executes is an image.
+fn is_loader(pid: i32) -> bool {
+    let mut magic = [0; MAGIC.len()];
+    let program = fs::File::open(format!("/proc/{pid}/exe"));
+    program.is_ok_and(|file| file.read_exact_at(&mut magic, HEADER_OFFSET).is_ok())
+        && magic == MAGIC
+}
+
 /// Finds the job under its supervisor.
 pub(crate) fn find_job(supervisor: i32) -> JobProcesses {
-    let Some(first) = children(supervisor).first().copied() else {
+    // Whoever became the supervisor by executing it may have had children before.
+    let known = namespace_pids(supervisor).len();
+    let is_init = |pid: &i32| {
+        let ids = namespace_pids(*pid);
+        ids.len() > known && ids.last() == Some(&1)
+    };
+    let below = children(supervisor);
+    let init = below.iter().copied().find(is_init);
+    let root = match init {
+        Some(init) => children(init).first().copied(),
+        None => below.first().copied(),
+    };
+    if init.or(root).is_none() {
         return JobProcesses::default();
-    };
-    let ids = namespace_pids(first);
-    let is_init = ids.len() > namespace_pids(supervisor).len() && ids.last() == Some(&1);
-    let (init, root) = if is_init {
-        (Some(first), children(first).first().copied())
-    } else {
-        (None, Some(first))
-    };
+    }
     let mut all = vec![];
     let mut next: Vec<i32> = children(init.unwrap_or(supervisor));
     while let Some(pid) = next.pop() {
@@ -171,7 +179,12 @@ pub(crate) fn find_job(supervisor: i32) -> JobProcesses {
         }
     }
     all.sort_by_key(|pid| (Some(*pid) != root, *pid));
-    JobProcesses { init, root, all }
+    JobProcesses {
+        init,
+        reaper: Some(init.unwrap_or(supervisor)),
+        root,
+        all,
+    }
 }
 
 /// The ancestors of a process, its parent first.
@@ -220,14 +233,13 @@ mod tests {
     }
 
     #[test]
-    fn a_child_is_found_both_ways() {
+    fn a_child_is_found() {
         let mut child = std::process::Command::new("sleep")
             .arg("60")
             .spawn()
             .expect("sleep");
         let (me, pid) = (std::process::id() as i32, child.id() as i32);
         assert!(children(me).contains(&pid));
-        assert!(children_by_search(me).contains(&pid));
         assert_eq!(ancestors(pid).first(), Some(&me));
         child.kill().expect("kill");
         child.wait().expect("wait");

@@ -41,6 +41,7 @@ pub(crate) fn checkpoint(store: &JobStore, arguments: &Checkpoint) -> Outcome {
     let (output, generation) = destination(&target, arguments)?;
     let request = CheckpointRequest {
         target: HostPid(target.pid),
+        reaper: target.processes.reaper.map(HostPid),
         output,
         overwrite: false,
         then: match arguments.then {

@@ -3,6 +3,7 @@
 use super::refusal::Refusals;
 use super::subject::Subject;
 use super::{CaptureError, CaptureOptions};
+use crate::filters::Filters;
 use crate::procfs::{ProcDir, parse_status};
 use crate::sys::foreign::{Compare, kcmp};
 
@@ -26,6 +27,7 @@ pub(super) fn examine(
     refusals: &mut Refusals,
 ) -> Result<(), CaptureError> {
     let own = ProcDir::of_self().parsed("status", parse_status)?;
+    let filters = Filters::of(&own);
     for subject in subjects {
         for (tid, status) in &subject.threads {
             let prefix = if *tid == subject.pid {
@@ -41,17 +43,7 @@ pub(super) fn examine(
                 let reason = format!("it is traced by process {tracer} already");
                 refuse("tracing", reason);
             }
-            let confined = (status.seccomp, status.seccomp_filters);
-            if status.seccomp != 0 && confined != (own.seccomp, own.seccomp_filters) {
-                let reason = match status.seccomp {
-                    1 => {
-                        "it runs in strict seccomp mode, in which no call can be made for it".into()
-                    }
-                    _ => format!(
-                        "it has {} seccomp filters of its own, which may kill it for a call made for it",
-                        status.seccomp_filters.saturating_sub(own.seccomp_filters)
-                    ),
-                };
+            if let Err(reason) = filters.are_those_of(subject.pid, Filters::of(status)) {
                 refuse("seccomp", reason);
             }
             for (what, ids) in [("user", status.uids), ("group", status.gids)] {
@@ -76,6 +68,10 @@ pub(super) fn examine(
                     "shadow stacks cannot be carried".into(),
                 );
             }
+            let call = (!traced_by_us).then(|| call_of(subject, *tid)).flatten();
+            if let Some(reason) = call.and_then(tied_to_machine) {
+                refuse("a call in progress", reason);
+            }
             if status.untag_mask != u64::MAX {
                 let reason = "linear address masking cannot be carried".into();
                 refuse("address tags", reason);
@@ -94,6 +90,25 @@ pub(super) fn examine(
         }
     }
     Ok(())
+}
+
+/// Why a call in progress cannot go on elsewhere: what it waits for is the machine's, by a number.
+pub(super) fn tied_to_machine(nr: i64) -> Option<String> {
+    let what = match nr {
+        libc::SYS_semop | libc::SYS_semtimedop => "semaphore",
+        libc::SYS_msgrcv | libc::SYS_msgsnd => "message queue",
+        _ => return None,
+    };
+    Some(format!(
+        "it waits for a System V {what}, which cannot be carried"
+    ))
+}
+
+/// The system call that a thread is in (`/proc/PID/task/TID/syscall`).
+fn call_of(subject: &Subject, tid: i32) -> Option<i64> {
+    let text = subject.dir.thread(tid).bytes("syscall").ok()?;
+    let text = std::str::from_utf8(&text).ok()?;
+    text.split_whitespace().next()?.parse().ok()
 }
 
 /// Tracers are threads.

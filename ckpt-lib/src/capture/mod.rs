@@ -21,6 +21,7 @@ mod inodes;
 mod inside;
 mod mappings;
 mod open_files;
+mod others;
 mod outside;
 mod pipes;
 mod process;
@@ -36,6 +37,7 @@ mod watches;
 pub use contents::{FULL_MAX, hash_file};
 pub use inodes::{InodeBytes, InodeSource, MemoryPiece};
 pub use mappings::MemoryRange;
+pub use others::others;
 pub use refusal::{CaptureError, Refusal};
 
 use crate::inject::{CallList, Workshop};
@@ -289,6 +291,10 @@ pub fn capture(
         mut processes,
         flags_unverified,
     } = seen;
+    // What stands in the way may be that no call can be made inside.
+    std::mem::take(&mut refusals)
+        .into_result()
+        .map_err(CaptureError::Refused)?;
     let clocks = clocks(&subjects[0])?;
     let mut memory_plan = vec![];
     let records = processes.iter_mut().zip(spaces);
@@ -374,6 +380,9 @@ impl Inside<'_> {
                     source: std::io::Error::from_raw_os_error(libc::ESRCH),
                 })?;
             threads::add_traced(&mut thread, seen, stopped.memory())?;
+            if let Some(reason) = seen.in_call().and_then(conditions::tied_to_machine) {
+                refusals.add(self.subject.who(), format!("thread {tid}"), reason);
+            }
             record.threads.push(thread);
             let mut list = CallList::new();
             questions.push(inside::ask_thread(&mut list));

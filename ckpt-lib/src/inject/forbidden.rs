@@ -1,32 +1,32 @@
 //! What forbids injected calls, looked for before anything is touched.
 
 use super::InjectError;
-use crate::tracee::{StoppedProcess, parse_seccomp};
-use std::fs;
+use crate::filters::Filters;
+use crate::procfs::{ProcDir, ProcfsError, parse_status};
+use crate::tracee::StoppedProcess;
 
-/// Refuses threads under syscall user dispatch, and a process with seccomp filters that wayfarer itself is not under: a filter cannot be read
-/// without privileges, and a call that it does not like may kill the process.
+/// Refuses threads under syscall user dispatch, and a process with seccomp filters that wayfarer itself is
+/// not under. The first thread, which makes the first calls, is looked at now; of the others what
+/// was seen right before the stop counts.
 pub(super) fn check(process: &StoppedProcess) -> Result<(), InjectError> {
-    let read = |path: String| {
-        let text = fs::read_to_string(path).unwrap_or_default();
-        parse_seccomp(&text).unwrap_or((0, 0))
-    };
-    let own = read("/proc/thread-self/status".to_owned());
     let pid = process.pid.0;
-    for thread in &process.threads {
-        let (mode, found) = thread
-            .before
-            .seccomp
-            .unwrap_or_else(|| read(format!("/proc/{pid}/task/{}/status", thread.tid.0)));
-        // Filters are inherited, so as many of them as we have are ours.
-        if mode != 0 && (mode, found) != own {
-            return Err(InjectError::Forbidden {
-                pid,
-                mode,
-                found,
-                own: own.1,
-            });
-        }
+    let unknown = |source: ProcfsError| InjectError::Unknown {
+        pid,
+        source: Box::new(source),
+    };
+    let own = ProcDir::of_self().parsed("status", parse_status);
+    let own = Filters::of(&own.map_err(unknown)?);
+    for (index, thread) in process.threads.iter().enumerate() {
+        let found = match thread.before.filters.filter(|_| index > 0) {
+            Some(found) => found,
+            None => {
+                let dir = ProcDir::of(pid).thread(thread.tid.0);
+                let status = dir.parsed("status", parse_status);
+                Filters::of(&status.map_err(unknown)?)
+            }
+        };
+        own.are_those_of(pid, found)
+            .map_err(|reason| InjectError::Forbidden { pid, reason })?;
         // The kernel would hand our calls to the program's SIGSYS handler.
         let dispatch = thread.syscall_dispatch();
         if dispatch

@@ -19,6 +19,7 @@ mod stub;
 pub use list::{CallList, CallRef, CallResults, DataRef, InsideArg};
 
 use crate::picture::Picture;
+use crate::procfs::ProcfsError;
 use crate::tracee::{HostTid, StopError, StoppedProcess};
 use site::Site;
 use std::io;
@@ -30,16 +31,21 @@ use std::rc::Rc;
 #[non_exhaustive]
 pub enum InjectError {
     /// A seccomp filter that wayfarer is not under itself might kill the process for our calls.
-    #[error("process {pid} is under {found} seccomp filters (mode {mode}), wayfarer under {own}")]
+    #[error("process {pid}: seccomp: {reason}")]
     Forbidden {
         /// Which process.
         pid: i32,
-        /// Its seccomp mode.
-        mode: u32,
-        /// Its filters.
-        found: u32,
-        /// Our own.
-        own: u32,
+        /// What was found.
+        reason: String,
+    },
+    /// What might forbid them could not be learnt.
+    #[error("process {pid}: cannot learn what its threads are allowed")]
+    Unknown {
+        /// Which process.
+        pid: i32,
+        /// Why.
+        #[source]
+        source: Box<ProcfsError>,
     },
     /// Syscall user dispatch is on: the program would be asked about our calls.
     #[error(

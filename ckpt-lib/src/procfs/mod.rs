@@ -169,21 +169,44 @@ impl ProcDir {
         Ok(numbers)
     }
 
-    /// Pids of the children of all its threads, as the mounted `/proc` counts them.
+    /// Pids of the children of all its threads, of each the oldest first, as the mounted `/proc` counts them.
     ///
     /// # Errors
     /// [`ProcfsError::Read`] if the process is gone; threads that end meanwhile are passed over.
     pub fn children(&self) -> Result<Vec<i32>, ProcfsError> {
         let mut children = vec![];
         for tid in self.numbers("task")? {
-            match self.thread(tid).parsed("children", text::parse_numbers) {
+            let thread = self.thread(tid);
+            match thread.parsed("children", text::parse_numbers) {
                 Ok(found) => children.extend(found),
+                // A kernel without CONFIG_PROC_CHILDREN has no such file.
+                Err(error) if error.is_gone() && thread.file("stat").exists() => {
+                    return self.children_by_search();
+                }
+                Err(error) if error.is_gone() => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(children)
+    }
+
+    /// The same, by looking at every process there is.
+    fn children_by_search(&self) -> Result<Vec<i32>, ProcfsError> {
+        let own = self.parsed("stat", parse_stat)?.pid;
+        let all = ProcDir {
+            path: PathBuf::from("/proc"),
+        };
+        let mut children = vec![];
+        for pid in all.numbers("")? {
+            match ProcDir::of(pid).parsed("stat", parse_stat) {
+                Ok(stat) if stat.ppid == own => children.push((stat.start_ticks, pid)),
+                Ok(_) => {}
                 Err(error) if error.is_gone() => {}
                 Err(error) => return Err(error),
             }
         }
         children.sort_unstable();
-        Ok(children)
+        Ok(children.into_iter().map(|(_, pid)| pid).collect())
     }
 
     /// The single number in one of its files (`oom_score_adj`, `timerslack_ns`).
@@ -330,6 +353,20 @@ mod soup {
                 .is_empty()
         );
         assert!(own.numbers("fd").expect("fds").contains(&0));
-        assert!(own.children().is_ok());
+        let mut child = std::process::Command::new("sleep")
+            .arg("60")
+            .spawn()
+            .expect("sleep");
+        let pid = child.id() as i32;
+        let found = (
+            own.children().expect("children"),
+            own.children_by_search().expect("all"),
+        );
+        child.kill().expect("kill");
+        child.wait().expect("wait");
+        assert!(
+            found.0.contains(&pid) && found.1.contains(&pid),
+            "{pid} in {found:?}"
+        );
     }
 }

@@ -7,6 +7,10 @@ use super::text::{ParseError, decimal, words};
 pub struct Stat {
     /// Its id.
     pub pid: i32,
+    /// `R`, `S`, `Z` ...
+    pub state: u8,
+    /// Its parent.
+    pub ppid: i32,
     /// Process group.
     pub pgrp: i32,
     /// Session.
@@ -62,6 +66,8 @@ pub fn parse_stat(bytes: &[u8]) -> Result<Stat, ParseError> {
     let tty: i32 = decimal("a terminal", field(7)?)?;
     Ok(Stat {
         pid: decimal("an id", bytes[..open].trim_ascii())?,
+        state: field(3)?.first().copied().ok_or_else(wrong)?,
+        ppid: decimal("a parent", field(4)?)?,
         pgrp: decimal("a process group", field(5)?)?,
         session: decimal("a session", field(6)?)?,
         tty: tty.cast_unsigned(),

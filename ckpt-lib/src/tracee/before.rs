@@ -8,6 +8,7 @@
 //! so it is known to be the sleep that the stop has ended, not one before.
 
 use super::HostTid;
+use crate::filters::Filters;
 use crate::sys::{affinity, ptrace};
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -23,8 +24,8 @@ pub struct BeforeStop {
     pub wchan: String,
     /// The call it was in, with its arguments (`/proc/PID/task/TID/syscall`).
     pub syscall: Option<(i64, [u64; 6])>,
-    /// Seccomp mode and number of filters, if they could be read.
-    pub seccomp: Option<(u32, u32)>,
+    /// Its seccomp filters, if they could be read.
+    pub filters: Option<Filters>,
 }
 
 /// A thread as seen before the stop, with what is needed to finish the account after it.
@@ -75,7 +76,7 @@ impl Glimpse {
     pub(super) fn of(pid: i32, tid: HostTid, clocks: &mut SchedulerClocks) -> Self {
         let file = |name: &str| read_task(pid, tid, name);
         let mut glimpse = Glimpse::default();
-        glimpse.before.seccomp = parse_seccomp(&file("status"));
+        glimpse.before.filters = parse_filters(&file("status"));
         glimpse.before.syscall = parse_syscall(&file("syscall"));
         let Some((nr, _)) = glimpse.before.syscall else {
             return glimpse;
@@ -184,12 +185,15 @@ fn parse_syscall(text: &str) -> Option<(i64, [u64; 6])> {
     Some((nr, args))
 }
 
-pub(crate) fn parse_seccomp(text: &str) -> Option<(u32, u32)> {
+fn parse_filters(text: &str) -> Option<Filters> {
     let field = |name: &str| {
         let line = text.lines().find(|line| line.starts_with(name))?;
         line[name.len()..].trim().parse::<u32>().ok()
     };
-    Some((field("Seccomp:")?, field("Seccomp_filters:").unwrap_or(0)))
+    Some(Filters {
+        mode: field("Seccomp:")?,
+        count: field("Seccomp_filters:").unwrap_or(0),
+    })
 }
 
 #[cfg(test)]

@@ -22,7 +22,6 @@ mod thread;
 mod vdso_exit;
 
 pub use before::BeforeStop;
-pub(crate) use before::parse_seccomp;
 pub use expiry::ExpiryNote;
 pub use memory::Memory;
 pub(crate) use settle::{Deadline, wait_stopped};
