@@ -29,7 +29,10 @@ The job lives in a user, pid and mount namespace of its own where the machine
 lets an ordinary user make one: its process ids can then be the same on every
 machine. What this costs: supplementary groups and files of other owners show
 as 65534, and setuid programs (sudo, ping) gain nothing. `--pids host` is for
-jobs that need those.";
+jobs that need those.
+
+A job ends with its first process, and so do the processes that it left in the
+background: `sh -c 'work & exit'` does not outlive the shell; `work & wait` does.";
 
 const CHECKPOINT_EXAMPLES: &str = "\
 Examples:

@@ -20,6 +20,11 @@ pub(crate) fn check_traceable(pid: i32) -> Outcome<()> {
         return Err(refuse("does not exist".to_owned()));
     };
     let comm = &stat.comm;
+    if stat.state == 'Z' && other_threads_run(pid) {
+        return Err(refuse(format!(
+            "({comm}) cannot be carried yet: its first thread has ended while others run (pthread_exit in main)"
+        )));
+    }
     if "ZX".contains(stat.state) {
         if process::has_living_threads(pid) {
             return Err(refuse(format!(
@@ -62,6 +67,25 @@ pub(crate) fn attach_denied(pid: i32, error: &std::io::Error) -> Failure {
         .advise("docker run --cap-add SYS_PTRACE, or a profile that allows ptrace")
 }
 
+/// Whether a process of ours is not dumpable: its files in `/proc` then belong to root (to nobody, seen from
+/// a user namespace). Its directory itself does not show it.
+fn hides(pid: i32, me: u32) -> bool {
+    fs::metadata(format!("/proc/{pid}/status")).is_ok_and(|metadata| metadata.uid() != me)
+}
+
+/// Whether a thread of this process that is not its first one still runs.
+fn other_threads_run(pid: i32) -> bool {
+    let tasks = fs::read_dir(format!("/proc/{pid}/task"));
+    let ids = tasks
+        .into_iter()
+        .flatten()
+        .flatten()
+        .filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
+    // Any thread's id can be looked up in /proc.
+    ids.filter(|tid| *tid != pid)
+        .any(|tid| process::read_stat(tid).is_ok_and(|stat| !"ZX".contains(stat.state)))
+}
+
 fn explain(pid: i32, comm: &str) -> Failure {
     let refuse = |why: String| {
         let message = format!("process {pid} ({comm}) cannot be traced: {why}");
@@ -73,11 +97,10 @@ fn explain(pid: i32, comm: &str) -> Failure {
         let failure = refuse(format!("it belongs to user {owner}, not to user {me}"));
         return failure.advise(format!("as user {owner}, or as root"));
     }
-    let shown_owner = fs::metadata(format!("/proc/{pid}")).map(|metadata| metadata.uid());
-    if me != 0 && owner == Some(me) && shown_owner.is_ok_and(|shown| shown != me) {
+    if me != 0 && owner == Some(me) && hides(pid, me) {
         return refuse(
-            "it gained privileges, or has forbidden it (PR_SET_DUMPABLE, an executable that \
-             cannot be read)"
+            "it does not let itself be looked at (PR_SET_DUMPABLE 0, as ssh-agent does; an executable that \
+             cannot be read; gained privileges)"
                 .to_owned(),
         )
         .advise("as root");

@@ -80,6 +80,10 @@ fn wait_for_root(
             return Ok((pid, processes));
         }
         if Instant::now() > end {
+            if let Some(pid) = processes.root.filter(|_| has_let_go(supervisor)) {
+                // It runs, but somebody traces it all the time.
+                crate::permission::check_traceable(pid)?;
+            }
             let message = format!("{name} is still being started, restarted or traced");
             return Err(Failure::new(Exit::Failed, message).advise("again in a moment"));
         }
@@ -108,12 +112,15 @@ fn check_living(job: &Job) -> Outcome<()> {
 /// Whether the job's own program runs. Its supervisor gives up every descriptor of the job at that
 /// moment, the standard ones included (they are always open when it starts).
 fn has_settled(supervisor: i32, pid: i32) -> bool {
+    has_let_go(supervisor) && process::tracer(pid) == 0
+}
+
+fn has_let_go(supervisor: i32) -> bool {
     let stdin = format!("/proc/{supervisor}/fd/0");
-    let given_up = match std::fs::symlink_metadata(stdin) {
+    match std::fs::symlink_metadata(stdin) {
         Ok(_) => false,
         Err(error) => error.kind() == ErrorKind::NotFound,
-    };
-    given_up && process::tracer(pid) == 0
+    }
 }
 
 fn find_process(store: &JobStore, pid: i32, purpose: Purpose) -> Outcome<Target> {
