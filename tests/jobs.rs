@@ -102,6 +102,7 @@ fn a_stopped_job_stays_stopped() {
             found.into_iter().find(|pid| state_of(*pid) == Some('T'))
         })
         .ok_or("no stopped guest after the restart")?;
+        // It stays so: nothing announces that it will not go on by itself.
         std::thread::sleep(Duration::from_millis(300));
         if state_of(pid) != Some('T') {
             return Err(format!("state: found {:?}, expected T", state_of(pid)));
@@ -162,9 +163,16 @@ fn ten_copies_of_one_image_at_once() {
                 User::Ordinary,
             )?);
         }
-        std::thread::sleep(Duration::from_millis(500));
+        // All ten live at the same time, each a process of the guest itself and not of the loader any more.
+        let live = run::poll(Duration::from_secs(60), || {
+            (guests_of(job, &guest.program).len() == 10).then_some(())
+        });
+        let found = guests_of(job, &guest.program).len();
         job.let_go();
         let mut wrong = vec![];
+        if live.is_none() {
+            wrong.push(format!("found {found} copies alive at once, expected 10\n"));
+        }
         for mut copy in copies {
             let ended = copy.wait(Duration::from_secs(30));
             if !ended.is_ok_and(|status| status.success()) || !copy.out.text().ends_with("PASS\n") {
@@ -204,7 +212,10 @@ fn an_image_without_proc_needs_degraded() {
         command.arg("--degraded");
         job.runs
             .push(Run::start("the guest, degraded", command, User::Ordinary)?);
-        std::thread::sleep(Duration::from_millis(300));
+        run::poll(Duration::from_secs(20), || {
+            (!guests_of(job, &guest.program).is_empty()).then_some(())
+        })
+        .ok_or("the guest does not come up")?;
         job.let_go();
         passed(job.wait_pass()?)
     });

@@ -246,6 +246,7 @@ impl Job {
 impl Drop for Job {
     fn drop(&mut self) {
         page_word(&self.page, 2).store(EXIT, Ordering::SeqCst);
+        // Time to end by itself; whatever has not is killed.
         std::thread::sleep(Duration::from_millis(5));
         let _ = self.child.kill();
         let _ = self.child.wait();

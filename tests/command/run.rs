@@ -242,7 +242,8 @@ fn a_job_is_stopped_and_goes_on() {
 #[test]
 fn an_ordinary_user_runs_jobs_too() {
     if !nix::unistd::getuid().is_root() {
-        return skip("already an ordinary user: every other test is this one");
+        let reason = "already an ordinary user: every other test is this one";
+        return skip("an_ordinary_user_runs_jobs_too", reason);
     }
     let station = Station::new();
     let dir = station.state.path();
@@ -287,7 +288,8 @@ fn ids_are_the_jobs_own_or_the_machines() {
     assert!(text(&output.stdout).starts_with(&direct.display().to_string()));
     let output = station.output(&["run", "--pids", "namespace", "--", "sh", "-c", script]);
     if output.status.code() == Some(3) {
-        return skip("this machine makes no namespaces");
+        let reason = "this machine makes no namespaces";
+        return skip("ids_are_the_jobs_own_or_the_machines", reason);
     }
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
     assert!(!text(&output.stdout).starts_with(&direct.display().to_string()));

@@ -209,7 +209,13 @@ pub(crate) fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
     }
 }
 
-/// Says why a test was not made; `scripts/test` counts these lines.
-pub(crate) fn skip(reason: &str) {
-    println!("SKIPPED: {reason}");
+/// Says why a test was not made, and counts it where `scripts/test` looks.
+pub(crate) fn skip(test: &str, reason: &str) {
+    eprintln!("SKIP {test}: {reason}");
+    let tmp = std::path::Path::new(env!("CARGO_TARGET_TMPDIR"));
+    let log = tmp.parent().unwrap_or(tmp).join("test-skips.log");
+    let file = fs::OpenOptions::new().append(true).create(true).open(log);
+    let line = format!("{test}: {reason}\n");
+    file.and_then(|mut file| std::io::Write::write_all(&mut file, line.as_bytes()))
+        .expect("the log of what was not tested");
 }

@@ -8,6 +8,7 @@
  *
  * $WF_DATA     a directory of its own
  * $WF_THREADS  that many threads compute checksums all the while
+ * $WF_MOVED    it will be restarted: for what docs/VISIBLE.md lists, nothing else
  * $WF_LATE_MS  how late a call may return (a loaded machine), default 50
  */
 #ifndef GUEST_H

@@ -34,8 +34,7 @@ if [ -n "${NOEXEC:-}" ]; then
 fi
 # shellcheck disable=SC2086
 ${RESTART_ON:-} "$wayfarer" --dir "$dir/state" restart --name job ${RESTART:-} "$dir/2.img" 2>&1 | cat >"$dir/restart.said" &
-sleep 0.1
-: >"$dir/data/go"
+: >"$dir/data/go" # it looks for it once it is there again
 wait $!
 grep -q '^PASS$' "$dir/restart.said" || fail restart
 cat "$dir/restart.said"

@@ -143,6 +143,7 @@ impl Program {
         let mut output = String::new();
         let per_move = took.as_millis() as u64 / u64::from(self.moves);
         for turn in 0..self.moves {
+            // A random moment of its work, which nothing announces.
             std::thread::sleep(random.millis(per_move / 8, per_move * 3 / 4));
             if let Some(run) = job
                 .runs
@@ -153,19 +154,21 @@ impl Program {
                 if turn == 0 {
                     return Err("the program ended before it could be stopped".into());
                 }
+                let what = format!("{} on an empty host", self.name);
+                let reason = format!("it ended before move {} of {}", turn + 1, self.moves);
+                stage::note_skip(&what, &reason);
                 break;
             }
             let image = job.checkpoint("kill")?;
             job.wait_killed()?;
             output += &job.guest_output();
-            job.restart(
-                &image,
-                if turn + 1 == self.moves {
-                    Restart::EmptyHost
-                } else {
-                    Restart::Command
-                },
-            )?;
+            // There it is no job of this machine, so this is the last move.
+            let how = if turn + 1 == self.moves {
+                Restart::EmptyHost
+            } else {
+                Restart::Command
+            };
+            job.restart(&image, how)?;
             if turn + 1 < self.moves {
                 job.wait_up()?;
             }

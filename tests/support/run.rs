@@ -166,7 +166,8 @@ impl Run {
             }
             let ended = self.ended().is_some();
             ended.then(|| {
-                thread::sleep(Duration::from_millis(20));
+                // What it said last may still be on its way through the collecting thread.
+                poll(Duration::from_secs(1), || self.out.is_over().then_some(()));
                 seen(self)
             })
         });

@@ -209,6 +209,13 @@ impl<'a> Job<'a> {
         command.env("WF_DATA", self.dir.join("data"));
         command.env("WF_THREADS", self.variant.threads.to_string());
         command.env("WF_LATE_MS", late_ms.to_string());
+        if !matches!(
+            self.variant.mode,
+            Mode::Undisturbed | Mode::Supervised | Mode::GoOn
+        ) {
+            // Only for what docs/VISIBLE.md says a moved job can notice.
+            command.env("WF_MOVED", "1");
+        }
         command.envs(self.guest.environment.iter().cloned());
     }
 
@@ -455,6 +462,7 @@ impl<'a> Job<'a> {
             self.restart(&image, Restart::Command)?;
             if generation < 10 {
                 self.wait_up()?;
+                // A random moment of this generation's life.
                 let pause = self.random.millis(0, 60);
                 std::thread::sleep(pause);
             }
