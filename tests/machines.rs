@@ -517,7 +517,10 @@ fn doctor_says_in_words_why_a_machine_is_of_no_use() {
         head[0].starts_with("Jobs cannot be checkpointed and restarted"),
         "{said}"
     );
-    assert!(head[1].is_empty() || head[1].starts_with("What makes it impossible"), "{said}");
+    assert!(
+        head[1].is_empty() || head[1].starts_with("What makes it impossible"),
+        "{said}"
+    );
     assert!(
         head.concat().contains("pidfd_getfd") && said.contains("--cap-add SYS_PTRACE"),
         "{said}"
