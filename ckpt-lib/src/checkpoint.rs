@@ -33,13 +33,13 @@ use crate::platform::Platform;
 use crate::procfs;
 use crate::progress::Progress;
 use crate::snapshot::{InodeId, MappingKind, SnapshotV1};
-use crate::tracee::{ExpiryNote, HostPid, Memory, Quiesced, StopError};
+use crate::tracee::{CallNotes, HostPid, Memory, Quiesced, SharedNotes, StopError};
 use loader::layout::Space;
 use loader::ops::OpsList;
 use std::cell::RefCell;
 use std::io;
 use std::ops::Range;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 /// How long stopping all threads of a job may take.
@@ -169,9 +169,10 @@ pub fn checkpoint(
     progress: &mut dyn Progress,
 ) -> Result<CheckpointReport, CheckpointError> {
     let began = Instant::now();
-    match take(request, Flags::ReadBefore, began, progress) {
+    let notes = CallNotes::open(request.calls_in_progress.as_deref());
+    match take(request, Flags::ReadBefore, &notes, began, progress) {
         Err(CheckpointError::Capture(CaptureError::MappingChanged { .. })) => {
-            take(request, Flags::ReadWhileFrozen, began, progress)
+            take(request, Flags::ReadWhileFrozen, &notes, began, progress)
         }
         result => result,
     }
@@ -188,6 +189,7 @@ enum Flags {
 fn take(
     request: &CheckpointRequest,
     flags: Flags,
+    notes: &SharedNotes,
     began: Instant,
     progress: &mut dyn Progress,
 ) -> Result<CheckpointReport, CheckpointError> {
@@ -205,13 +207,11 @@ fn take(
         ..WriteOptions::default()
     };
     let writer = ImageWriter::create(&request.output, write_options)?;
-    let notes = read_notes(request.calls_in_progress.as_deref());
     let frozen_at = Instant::now();
     let mut quiesced = Quiesced::stop(&pids, STOP_DEADLINE)?;
+    quiesced.remember_in(notes.clone());
     // Now that they stand still, what was looked at before is final.
     refuse_others(request, &pids)?;
-    quiesced.recall(&notes);
-    let notes = quiesced.expiry_notes();
     let mut session = Session {
         quiesced,
         writer,
@@ -224,6 +224,10 @@ fn take(
         progress,
     } = session;
     let mut frozen = Duration::ZERO;
+    // If it is killed while it is copied, the next stop finds threads that have run for us.
+    if pictures.is_empty() {
+        quiesced.note_calls();
+    }
     let mut held = Some(quiesced);
     if !pictures.is_empty()
         && let Some(quiesced) = held.take()
@@ -256,7 +260,6 @@ fn take(
         quiesced.resume()?;
         frozen = frozen_at.elapsed();
     }
-    write_notes(request.calls_in_progress.as_deref(), &notes);
     progress.begin("hashing files", None);
     captured.finish_hashes()?;
     let Captured { mut snapshot, .. } = captured;
@@ -281,27 +284,6 @@ fn take(
         took: began.elapsed(),
         snapshot,
     })
-}
-
-/// What the checkpoint before this one remembered; nothing if it cannot be read: then calls in
-/// progress may wait longer than is due after a restart, never less.
-fn read_notes(path: Option<&Path>) -> Vec<ExpiryNote> {
-    const LIMIT: usize = 64 << 20;
-    let bytes = path.and_then(|path| std::fs::read(path).ok());
-    let config = bincode::config::standard().with_limit::<LIMIT>();
-    let decoded = bytes.and_then(|bytes| bincode::serde::decode_from_slice(&bytes, config).ok());
-    decoded.map_or(vec![], |(notes, _)| notes)
-}
-
-/// Remembers; as little as it is worth, a failure is no reason to have no image.
-fn write_notes(path: Option<&Path>, notes: &[ExpiryNote]) {
-    let Some(path) = path else { return };
-    let encoded = bincode::serde::encode_to_vec(notes, bincode::config::standard());
-    let partial = path.with_extension("partial");
-    let written = encoded.is_ok_and(|bytes| std::fs::write(&partial, bytes).is_ok());
-    if !written || std::fs::rename(&partial, path).is_err() {
-        let _ = std::fs::remove_file(&partial);
-    }
 }
 
 /// Whether the job's cgroups would bear that all its memory is copied: while there is a picture, every

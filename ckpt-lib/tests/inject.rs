@@ -79,7 +79,7 @@ fn maps(pid: HostPid) -> String {
 #[test]
 fn every_thread_answers_for_itself_and_goes_on() {
     for who in [As::Self_, As::User] {
-        let job = Job::start(who, &["calls", "4", "wwnnpPfeEsr", "1"]);
+        let job = Job::start(who, &["calls", "4", "wwnnpPfeEsroct", "1"]);
         visit_for(job, 3 * SECOND, Duration::from_micros(2900));
     }
 }

@@ -2,7 +2,7 @@
 
 mod job;
 
-use ckpt_lib::tracee::{HostPid, Quiesced, StopError, reenter};
+use ckpt_lib::tracee::{CallNotes, HostPid, Quiesced, SharedNotes, StopError, reenter};
 use job::{As, Job};
 use std::io::Read;
 use std::os::unix::process::CommandExt;
@@ -114,7 +114,7 @@ fn stops_while_executing() -> usize {
 fn calls_in_progress_do_not_notice() {
     for who in [As::Self_, As::User] {
         // At most a second late: the machine may be busy.
-        let job = Job::start(who, &["calls", "4", "wwnnpPfeEsr", "1"]);
+        let job = Job::start(who, &["calls", "4", "wwnnpPfeEsroct", "1"]);
         let until = Instant::now() + 3 * SECOND;
         while Instant::now() < until {
             stop(&job).resume().expect("resumes");
@@ -179,35 +179,113 @@ fn the_time_already_slept_is_known() {
     assert!((1999..=2001).contains(&left), "{left} ms");
     assert_eq!(registers.orig_rax, call.nr);
     let expires_ns = thread.stopped_at_ns + call.remaining_ns;
-    let notes = quiesced.expiry_notes();
-    assert_eq!(notes.len(), 1);
+    let mut quiesced = quiesced;
+    let notes = CallNotes::open(None);
+    quiesced.remember_in(notes.clone());
+    assert_eq!(notes.borrow().notes().len(), 1);
     quiesced.resume().expect("resumes");
-    // The second time the kernel says only restart_syscall.
-    for remembered in [false, true] {
+    // From the second time on the kernel says only restart_syscall.
+    for remembered in [true, true, false, true] {
         std::thread::sleep(Duration::from_millis(200));
-        let mut quiesced = stop(&job);
-        if remembered {
-            quiesced.recall(&notes);
-            assert_eq!(quiesced.expiry_notes(), notes);
+        // What nobody has written down is not known: at most, it is later.
+        let notes = match remembered {
+            true => notes.clone(),
+            false => CallNotes::open(None),
+        };
+        let (due_ns, again) = due(&job, &notes);
+        assert_eq!(again, call.nr);
+        let exact = due_ns.abs_diff(expires_ns) <= 1;
+        assert!(exact || !remembered, "{due_ns} instead of {expires_ns}");
+        assert!(due_ns + 1 >= expires_ns, "less than is due");
+        if !remembered {
+            break;
         }
-        let process = &quiesced.processes()[0];
-        let thread = &process.threads[0];
-        let again = reenter::translate(thread, process.memory(), thread.stopped_at_ns);
-        let (registers, again) = again.expect("in a call");
-        let again = again.expect("timed");
-        assert_eq!(again.nr, call.nr);
-        assert_eq!(registers.orig_rax, call.nr);
-        let due_ns = expires_ns - thread.stopped_at_ns;
-        if remembered {
-            assert_eq!(again.remaining_ns, due_ns);
-        } else {
-            assert!(again.remaining_ns >= due_ns, "less than is due");
-        }
-        quiesced.resume().expect("resumes");
     }
-    let quiesced = stop(&job);
-    quiesced.resume().expect("resumes");
     job.passes(10 * SECOND);
+}
+
+/// Stops and lets go; when the main thread's call times out, by CLOCK_MONOTONIC, and the call.
+fn due(job: &Job, notes: &SharedNotes) -> (u64, u64) {
+    let mut quiesced = stop(job);
+    quiesced.remember_in(notes.clone());
+    let process = &quiesced.processes()[0];
+    let thread = &process.threads[0];
+    let (registers, call) =
+        reenter::translate(thread, process.memory(), thread.stopped_at_ns).expect("in a call");
+    let call = call.expect("timed");
+    assert_eq!(registers.orig_rax, call.nr);
+    let due_ns = thread.stopped_at_ns + call.remaining_ns;
+    quiesced.resume().expect("resumes");
+    (due_ns, call.nr)
+}
+
+fn signal(job: &Job, signal: nix::sys::signal::Signal) {
+    let pid = nix::unistd::Pid::from_raw(job.pid().0);
+    nix::sys::signal::kill(pid, signal).expect("kill");
+    std::thread::sleep(Duration::from_millis(20));
+}
+
+/// Stopped and continued by job control, so that the kernel says restart_syscall.
+fn stop_and_continue(job: &Job) {
+    signal(job, nix::sys::signal::SIGSTOP);
+    while !job.state().contains("T (stopped)") {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    signal(job, nix::sys::signal::SIGCONT);
+}
+
+#[test]
+fn a_note_is_never_about_another_call() {
+    const NAP_NS: u64 = 2_000_000_000;
+    let job = Job::start(As::Self_, &["naps", "2000"]);
+    std::thread::sleep(Duration::from_millis(100));
+    let notes = CallNotes::open(None);
+    let (first_due_ns, _) = due(&job, &notes);
+    let note = notes.borrow().notes()[0];
+    assert_eq!(note.expiry_ns, first_due_ns);
+    // A handler ends the call; the next is the same in all that can be seen.
+    let second_began = monotonic_ns();
+    signal(&job, nix::sys::signal::SIGALRM);
+    stop_and_continue(&job);
+    let (second_due_ns, _) = due(&job, &notes);
+    assert!(
+        second_due_ns >= second_began + NAP_NS,
+        "a nap cut short by {} ms",
+        (second_began + NAP_NS - second_due_ns) / 1_000_000
+    );
+    // Its time comes: the third nap has at least 1.5 s before it.
+    while monotonic_ns() < second_due_ns + 100_000_000 {
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    stop_and_continue(&job);
+    let (third_due_ns, _) = due(&job, &notes);
+    assert!(third_due_ns >= second_due_ns + NAP_NS, "the note was stale");
+}
+
+#[test]
+fn notes_survive_failures_and_lie_on_the_disk_at_once() {
+    let name = format!("notes-{}", std::process::id());
+    let path = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    let job = Job::start(As::Self_, &["naps", "5000"]);
+    std::thread::sleep(Duration::from_millis(100));
+    let mut quiesced = stop(&job);
+    quiesced.remember_in(CallNotes::open(Some(&path)));
+    let on_disk = CallNotes::open(Some(&path)).borrow().notes().to_vec();
+    assert_eq!(on_disk.len(), 1);
+    let expiry_ns = on_disk[0].expiry_ns;
+    // As after a failure: nobody says anything.
+    drop(quiesced);
+    for _ in 0..3 {
+        std::thread::sleep(Duration::from_millis(300));
+        let (due_ns, _) = due(&job, &CallNotes::open(Some(&path)));
+        assert_eq!(due_ns, expiry_ns);
+    }
+    std::fs::remove_file(&path).expect("remove");
+}
+
+fn monotonic_ns() -> u64 {
+    let now = nix::time::clock_gettime(nix::time::ClockId::CLOCK_MONOTONIC).expect("clock");
+    now.tv_sec() as u64 * 1_000_000_000 + now.tv_nsec() as u64
 }
 
 #[test]

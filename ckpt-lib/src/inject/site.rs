@@ -494,6 +494,8 @@ impl Site {
             result = result.and(self.halt(process, &running, &deadline));
         }
         let pid = self.pid;
+        // If we die from now on, they are at home with what they are given here.
+        process.enter_again();
         for index in self.indices(|place| place != Whereabouts::Home) {
             if index != 0 {
                 let home = process.threads[index].bring_home();

@@ -47,6 +47,12 @@ pub struct Status {
     pub ignored: u64,
     /// Caught signals.
     pub caught: u64,
+    /// Blocked signals: in `sigsuspend`, `ppoll` and their like those that the call blocks.
+    pub blocked: u64,
+    /// Signals that wait for the thread or for its process.
+    pub pending: u64,
+    /// How often it gave its processor up by itself.
+    pub switches: u64,
     /// Capability sets: inheritable, permitted, effective, bounding, ambient.
     pub capabilities: [u64; 5],
     /// `PR_SET_NO_NEW_PRIVS`.
@@ -109,6 +115,9 @@ pub fn parse_status(bytes: &[u8]) -> Result<Status, ParseError> {
             }
             b"untag_mask" => status.untag_mask = hexadecimal("a mask", value)?,
             b"SigIgn" => status.ignored = hexadecimal("signals", value)?,
+            b"SigBlk" => status.blocked = hexadecimal("signals", value)?,
+            b"SigPnd" | b"ShdPnd" => status.pending |= hexadecimal("signals", value)?,
+            b"voluntary_ctxt_switches" => status.switches = decimal("a number", value)?,
             b"SigCgt" => status.caught = hexadecimal("signals", value)?,
             b"CapInh" => status.capabilities[0] = hexadecimal("capabilities", value)?,
             b"CapPrm" => status.capabilities[1] = hexadecimal("capabilities", value)?,
@@ -163,7 +172,8 @@ mod tests {
         let text = b"Name:\ta\\nb\\\\c\nUmask:\t0022\nState:\tS (sleeping)\nTgid:\t11018\nPid:\t11019\nPPid:\t7\n\
             TracerPid:\t0\nUid:\t1000\t1000\t1000\t1000\nGid:\t100\t100\t100\t100\nGroups:\t24 100 \n\
             NStgid:\t11018\t1\nNSpid:\t11019\t2\nNSpgid:\t0\t0\nNSsid:\t4204\t0\nVmLck:\t      16 kB\nTHP_enabled:\t0\n\
-            untag_mask:\t0xffffffffffffffff\nSigIgn:\t0000000000000006\nSigCgt:\t0000000000000100\nCapBnd:\t000001fffeffffff\n\
+            untag_mask:\t0xffffffffffffffff\nSigPnd:\t0000000000000001\nShdPnd:\t0000000000000800\nSigBlk:\t0000000000010000\n\
+            voluntary_ctxt_switches:\t150\nSigIgn:\t0000000000000006\nSigCgt:\t0000000000000100\nCapBnd:\t000001fffeffffff\n\
             NoNewPrivs:\t1\nSeccomp:\t2\nSeccomp_filters:\t3\nx86_Thread_features:\tshstk wrss \n";
         let status = parse_status(text).expect("parses");
         assert_eq!(status.name, b"a\nb\\c");
@@ -172,6 +182,8 @@ mod tests {
         assert_eq!(status.groups, [24, 100]);
         assert_eq!(status.ns_pid, [11019, 2]);
         assert_eq!((status.ignored, status.caught), (6, 0x100));
+        assert_eq!((status.pending, status.blocked), (0x801, 0x10000));
+        assert_eq!(status.switches, 150);
         assert_eq!((status.seccomp, status.seccomp_filters), (2, 3));
         assert_eq!(status.locked_kib, 16);
         assert!(status.no_new_privs && !status.thp_enabled);

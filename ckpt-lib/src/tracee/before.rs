@@ -20,6 +20,8 @@ pub struct BeforeStop {
     /// How long it had been asleep in a call with a time-out when it was stopped; none if it was in
     /// no such call, or the kernel does not tell.
     pub asleep_ns: Option<u64>,
+    /// When it was started, clock ticks after boot, if it was in such a call.
+    pub started_ticks: Option<u64>,
     /// The kernel function it slept in (`/proc/PID/task/TID/wchan`); empty if not to be had.
     pub wchan: String,
     /// The call it was in, with its arguments (`/proc/PID/task/TID/syscall`).
@@ -83,7 +85,9 @@ impl Glimpse {
         };
         glimpse.before.wchan = file("wchan");
         if TIMED.contains(&nr) {
-            let offset = parse_cpu(&file("stat")).and_then(|cpu| clocks.offset(cpu));
+            let stat = file("stat");
+            glimpse.before.started_ticks = parse_start(&stat);
+            let offset = parse_cpu(&stat).and_then(|cpu| clocks.offset(cpu));
             let sched = File::open(format!("/proc/{pid}/task/{}/sched", tid.0));
             glimpse.account = offset.zip(sched.ok()).map(|(offset, sched)| Account {
                 thread: (pid, tid),
@@ -123,8 +127,8 @@ impl Glimpse {
     }
 }
 
-/// Calls whose remaining time is not written back by the kernel at a stop.
-const TIMED: [i64; 9] = [
+/// Calls whose remaining time is not written back by the kernel at a stop, or not always.
+const TIMED: [i64; 13] = [
     libc::SYS_nanosleep,
     libc::SYS_clock_nanosleep,
     libc::SYS_poll,
@@ -133,6 +137,10 @@ const TIMED: [i64; 9] = [
     libc::SYS_epoll_pwait,
     libc::SYS_epoll_pwait2,
     libc::SYS_rt_sigtimedwait,
+    libc::SYS_semtimedop,
+    libc::SYS_select,
+    libc::SYS_pselect6,
+    libc::SYS_ppoll,
     libc::SYS_restart_syscall,
 ];
 
@@ -174,6 +182,12 @@ fn parse_cpu(text: &str) -> Option<usize> {
     behind_name.split_whitespace().nth(36)?.parse().ok()
 }
 
+/// When it was started: field 22 of `stat`.
+fn parse_start(text: &str) -> Option<u64> {
+    let behind_name = text.rsplit_once(')')?.1;
+    behind_name.split_whitespace().nth(19)?.parse().ok()
+}
+
 /// `nr arg0 ... arg5 sp pc`; "running" and "-1 sp pc" are no calls.
 fn parse_syscall(text: &str) -> Option<(i64, [u64; 6])> {
     let mut words = text.split_whitespace();
@@ -210,6 +224,7 @@ mod tests {
         assert_eq!(parse_sched("se.exec_start : x"), None);
         let own = fs::read_to_string("/proc/thread-self/stat").expect("stat");
         assert!(parse_cpu(&own).is_some());
+        assert!(parse_start(&own).is_some_and(|ticks| ticks > 0));
         assert_eq!(parse_state(&own), Some(b'R'));
         assert_eq!(parse_state("7 (a) S b) t 1 2"), Some(b't'));
     }

@@ -22,7 +22,7 @@ mod thread;
 mod vdso_exit;
 
 pub use before::BeforeStop;
-pub use expiry::ExpiryNote;
+pub use expiry::{CallNotes, ExpiryNote, SharedNotes};
 pub use memory::Memory;
 pub(crate) use settle::{Deadline, wait_stopped};
 pub use thread::StoppedThread;
@@ -105,6 +105,8 @@ impl StopError {
 #[derive(Debug)]
 pub struct Quiesced {
     processes: Vec<StoppedProcess>,
+    /// Where it is remembered when calls in progress time out.
+    notes: Option<SharedNotes>,
     one_thread_only: PhantomData<*const ()>,
 }
 
@@ -141,6 +143,7 @@ impl Quiesced {
         let processes = settle::stop_all(roots, deadline)?;
         Ok(Quiesced {
             processes,
+            notes: None,
             one_thread_only: PhantomData,
         })
     }
@@ -197,15 +200,12 @@ impl Quiesced {
     }
 
     fn let_go(&mut self) -> Result<(), StopError> {
+        if self.processes.is_empty() {
+            return Ok(());
+        }
         let mut result = Ok(());
-        let mut processes = std::mem::take(&mut self.processes);
-        for process in &mut processes {
-            let now_ns = ptrace::monotonic_ns();
-            for thread in &mut process.threads {
-                if let Some(registers) = reenter::go_on(thread, &process.memory, now_ns) {
-                    thread.set_registers(&registers);
-                }
-            }
+        for process in &mut self.processes {
+            process.enter_again();
             if let Some(resident) = process.resident.take() {
                 resident.leave(process);
             }
@@ -213,6 +213,9 @@ impl Quiesced {
                 result = result.and(thread.bring_home());
             }
         }
+        // From here on they do nothing more for us.
+        let notes = self.notes.take().map(|notes| (self.expiry_notes(), notes));
+        let processes = std::mem::take(&mut self.processes);
         for thread in processes.iter().flat_map(|process| &process.threads) {
             match ptrace::detach(thread.tid.0, 0) {
                 // Killed while it was stopped.
@@ -228,6 +231,9 @@ impl Quiesced {
                 }
                 Ok(()) => {}
             }
+        }
+        if let Some((now, notes)) = notes {
+            notes.borrow_mut().replace(now);
         }
         result
     }
@@ -258,6 +264,16 @@ impl StoppedProcess {
     /// The same, to change what it goes on with.
     pub fn thread_mut(&mut self, tid: HostTid) -> Option<&mut StoppedThread> {
         self.threads.iter_mut().find(|thread| thread.tid == tid)
+    }
+
+    /// Has calls that would return EINTR only because of the stop entered again, with what is left now.
+    pub(crate) fn enter_again(&mut self) {
+        let now_ns = ptrace::monotonic_ns();
+        for thread in &mut self.threads {
+            if let Some(registers) = reenter::go_on(thread, &self.memory, now_ns) {
+                thread.set_registers(&registers);
+            }
+        }
     }
 
     pub(crate) fn parts(&mut self) -> (&mut [StoppedThread], &Memory) {

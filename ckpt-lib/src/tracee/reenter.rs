@@ -7,6 +7,8 @@
 //! | -516, no time-out or an absolute one | as it is | -514: entered again with its own arguments |
 //! | -4, only because of the stop | -514, with the rest as time-out | the same |
 //!
+//! Everything is told from the registers as they were at the stop, so it may be asked again and again.
+//!
 //! A thread goes on with -514 and the call's number in `orig_rax`, never with a `rip` set back: so
 //! the kernel itself decides, when it goes on, whether a handler must run and the call must
 //! end with EINTR after all.
@@ -25,6 +27,65 @@ const NANOS: u64 = 1_000_000_000;
 /// A time-out that never comes.
 const FOREVER_NS: u64 = u64::MAX;
 
+/// A call in progress that does not simply go on as the kernel left it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Interrupted {
+    /// Which.
+    pub(super) nr: i64,
+    /// What is left of its time-out; [`FOREVER_NS`] if it has none or waits for a moment, none if it
+    /// cannot be read: then the call will say so itself.
+    rest_ns: Option<u64>,
+    /// The stop has ended it with EINTR.
+    pub(super) ended: bool,
+}
+
+impl Interrupted {
+    /// What is left of a relative time-out.
+    pub(super) fn timed_rest_ns(&self) -> Option<u64> {
+        self.rest_ns.filter(|rest_ns| *rest_ns != FOREVER_NS)
+    }
+}
+
+/// The call that a thread was stopped in, if the registers do not say all about it. `now_ns` is the
+/// CLOCK_MONOTONIC moment that the rest is counted from.
+pub(super) fn interrupted(
+    thread: &StoppedThread,
+    memory: &Memory,
+    now_ns: u64,
+) -> Option<Interrupted> {
+    let registers = thread.registers();
+    let nr = call_number(&registers)?;
+    let noted = |(nr, expiry_ns): (i64, u64)| (nr, Some(expiry_ns.saturating_sub(now_ns)));
+    let (nr, rest_ns) = match (registers.rax as i64, nr) {
+        (EINTR, nr) if ENDED_BY_STOPS.contains(&nr) => {
+            let noted = thread
+                .remembered()
+                .filter(|(noted, _)| *noted == nr)
+                .map(noted);
+            match noted.filter(|_| thread.before.asleep_ns.is_none()) {
+                Some(noted) => noted,
+                None => (nr, remaining(thread, memory, nr, &registers, now_ns)),
+            }
+        }
+        (ERESTART_RESTARTBLOCK, libc::SYS_restart_syscall) => {
+            if let Some(remembered) = thread.remembered() {
+                noted(remembered)
+            } else {
+                let time_at = |address| read_timespec(memory, address);
+                let nr = behind_restart(&registers, &thread.before.wchan, time_at)?;
+                (nr, remaining(thread, memory, nr, &registers, now_ns))
+            }
+        }
+        (ERESTART_RESTARTBLOCK, nr) => (nr, remaining(thread, memory, nr, &registers, now_ns)),
+        _ => return None,
+    };
+    Some(Interrupted {
+        nr,
+        rest_ns,
+        ended: registers.rax as i64 == EINTR,
+    })
+}
+
 /// What a snapshot says of a thread that was stopped in a call, when that is not what the kernel
 /// left in its registers; and the call and its remaining time, if the loader must make it anew.
 /// `None`: it was in no call, or the registers are right as they are.
@@ -37,95 +98,111 @@ pub fn translate(
     memory: &Memory,
     now_ns: u64,
 ) -> Option<(Registers, Option<TimedCall>)> {
-    let registers = thread.home_registers();
-    let nr = call_number(&registers)?;
-    if registers.rax as i64 != ERESTART_RESTARTBLOCK {
-        return go_on(thread, memory, now_ns).map(|registers| (registers, None));
+    let call = interrupted(thread, memory, now_ns)?;
+    let mut again = thread.registers();
+    again.orig_rax = call.nr as u64;
+    if call.timed_rest_ns().is_none() || call.ended {
+        again.rax = ERESTARTNOHAND as u64;
     }
-    let (nr, rest_ns) = match (nr, thread.remembered()) {
-        (libc::SYS_restart_syscall, Some((nr, expiry_ns))) => {
-            (nr, Some(expiry_ns.saturating_sub(now_ns)))
-        }
-        (libc::SYS_restart_syscall, None) => {
-            let time_at = |address| read_timespec(memory, address);
-            let nr = behind_restart(&registers, &thread.before.wchan, time_at)?;
-            (nr, remaining(thread, memory, nr, &registers, now_ns))
-        }
-        (nr, _) => (nr, remaining(thread, memory, nr, &registers, now_ns)),
+    let Some(remaining_ns) = call.timed_rest_ns() else {
+        return Some((again, None));
     };
-    let mut again = registers;
-    again.orig_rax = nr as u64;
-    match rest_ns {
-        Some(FOREVER_NS) | None => {
-            again.rax = ERESTARTNOHAND as u64;
-            Some((again, None))
-        }
-        Some(remaining_ns) => {
-            // After the restart the call shows as restart_syscall: the next checkpoint finds the rest
-            // in the arguments.
-            set_rest(memory, nr, &mut again, remaining_ns);
-            let call = TimedCall {
-                nr: nr as u64,
-                remaining_ns,
-            };
-            Some((again, Some(call)))
-        }
-    }
+    // After the restart a call shows as restart_syscall: the next checkpoint finds the rest in the
+    // arguments.
+    set_rest(memory, call.nr, &mut again, remaining_ns);
+    let made_anew = TimedCall {
+        nr: call.nr as u64,
+        remaining_ns,
+    };
+    Some((again, (!call.ended).then_some(made_anew)))
 }
 
 /// What a thread goes on with after a mere checkpoint, if its call would return EINTR only because
 /// of the stop.
 pub(crate) fn go_on(thread: &StoppedThread, memory: &Memory, now_ns: u64) -> Option<Registers> {
-    let registers = thread.home_registers();
-    let nr = call_number(&registers)?;
-    if registers.rax as i64 != EINTR || !ENDED_BY_STOPS.contains(&nr) {
-        return None;
-    }
-    let mut again = registers;
+    let call = interrupted(thread, memory, now_ns).filter(|call| call.ended)?;
+    let mut again = thread.registers();
     again.rax = ERESTARTNOHAND as u64;
-    let Some(remaining_ns) = remaining(thread, memory, nr, &registers, now_ns) else {
-        // The time-out cannot be read: the call will say so itself.
-        return Some(again);
-    };
-    if remaining_ns == FOREVER_NS {
-        return Some(again);
+    if let Some(rest_ns) = call.timed_rest_ns() {
+        set_rest(memory, call.nr, &mut again, rest_ns);
     }
-    set_rest(memory, nr, &mut again, remaining_ns);
     Some(again)
 }
 
-/// Makes `rest_ns` the time-out argument of call `nr`. A rest that is read from memory is written below
-/// the red zone of the thread's stack; if that cannot be written, the argument stays as it is.
-fn set_rest(memory: &Memory, nr: i64, registers: &mut Registers, rest_ns: u64) {
-    let place = registers.rsp.wrapping_sub(RED_ZONE + 16) & !15;
-    let pointer = match nr {
-        libc::SYS_poll => {
-            registers.rdx = rest_ns.div_ceil(1_000_000);
-            return;
+/// How a call is told its time-out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum TimeIn {
+    Milliseconds,
+    Timespec,
+    Timeval,
+}
+
+/// The argument of call `nr` that is its time-out.
+fn time_argument(nr: i64, registers: &mut Registers) -> (TimeIn, &mut u64) {
+    match nr {
+        libc::SYS_poll => (TimeIn::Milliseconds, &mut registers.rdx),
+        libc::SYS_epoll_wait | libc::SYS_epoll_pwait => (TimeIn::Milliseconds, &mut registers.r10),
+        libc::SYS_nanosleep => (TimeIn::Timespec, &mut registers.rdi),
+        libc::SYS_clock_nanosleep | libc::SYS_rt_sigtimedwait | libc::SYS_ppoll => {
+            (TimeIn::Timespec, &mut registers.rdx)
         }
-        libc::SYS_epoll_wait | libc::SYS_epoll_pwait => {
-            registers.r10 = rest_ns.div_ceil(1_000_000);
-            return;
-        }
-        libc::SYS_nanosleep => &mut registers.rdi,
-        libc::SYS_clock_nanosleep | libc::SYS_rt_sigtimedwait => &mut registers.rdx,
-        _ => &mut registers.r10,
-    };
-    let words = [rest_ns / NANOS, rest_ns % NANOS];
-    let bytes: Vec<u8> = words.into_iter().flat_map(u64::to_le_bytes).collect();
-    if memory.write(place, &bytes).is_ok() {
-        *pointer = place;
+        libc::SYS_pselect6 => (TimeIn::Timespec, &mut registers.r8),
+        libc::SYS_select => (TimeIn::Timeval, &mut registers.r8),
+        _ => (TimeIn::Timespec, &mut registers.r10),
     }
 }
 
-/// Calls that a mere stop ends with EINTR (signal(7), "Interruption of system calls by stop signals").
-const ENDED_BY_STOPS: [i64; 6] = [
+/// Where a rest that a call finds in memory is written: below the red zone of the thread's stack.
+fn rest_place(registers: &Registers) -> u64 {
+    registers.rsp.wrapping_sub(RED_ZONE + 16) & !15
+}
+
+/// Makes `rest_ns` the time-out argument of call `nr`. If it cannot be written to memory, the
+/// argument stays as it is.
+fn set_rest(memory: &Memory, nr: i64, registers: &mut Registers, rest_ns: u64) {
+    let place = rest_place(registers);
+    let (time_in, argument) = time_argument(nr, registers);
+    let words = match time_in {
+        TimeIn::Milliseconds => {
+            *argument = rest_ns.div_ceil(1_000_000);
+            return;
+        }
+        TimeIn::Timespec => [rest_ns / NANOS, rest_ns % NANOS],
+        TimeIn::Timeval => {
+            let micros = rest_ns.div_ceil(1000);
+            [micros / 1_000_000, micros % 1_000_000]
+        }
+    };
+    let bytes: Vec<u8> = words.into_iter().flat_map(u64::to_le_bytes).collect();
+    if memory.write(place, &bytes).is_ok() {
+        *argument = place;
+    }
+}
+
+/// Whether `again` has a time-out argument that the program itself cannot have passed at that place, as
+/// it has passed that of `before`: one below its red zone, or a number that is not its own.
+pub(super) fn has_own_time(nr: i64, before: &Registers, again: &Registers) -> bool {
+    let (mut before, mut again) = (*before, *again);
+    let place = rest_place(&again);
+    match time_argument(nr, &mut again) {
+        (TimeIn::Milliseconds, now) => *now != *time_argument(nr, &mut before).1,
+        (_, now) => *now == place,
+    }
+}
+
+/// Calls that a mere stop ends with EINTR (signal(7), "Interruption of system calls by stop signals");
+/// and those that it ends so when the kernel cannot or may not write back what is left (a time-out in memory
+/// that is read-only, STICKY_TIMEOUTS: fs/select.c, `poll_select_finish`).
+const ENDED_BY_STOPS: [i64; 9] = [
     libc::SYS_epoll_wait,
     libc::SYS_epoll_pwait,
     libc::SYS_epoll_pwait2,
     libc::SYS_rt_sigtimedwait,
     libc::SYS_semop,
     libc::SYS_semtimedop,
+    libc::SYS_select,
+    libc::SYS_pselect6,
+    libc::SYS_ppoll,
 ];
 
 fn call_number(registers: &Registers) -> Option<i64> {
@@ -204,7 +281,11 @@ fn remaining(
         libc::SYS_clock_nanosleep => sleep(registers.rdx, registers.r10),
         libc::SYS_futex if registers.rsi & FUTEX_CMD_MASK == FUTEX_WAIT => relative(registers.r10),
         libc::SYS_epoll_pwait2 | libc::SYS_semtimedop => relative(registers.r10),
-        libc::SYS_rt_sigtimedwait => relative(registers.rdx),
+        libc::SYS_rt_sigtimedwait | libc::SYS_ppoll => relative(registers.rdx),
+        libc::SYS_pselect6 => relative(registers.r8),
+        libc::SYS_select if registers.r8 != 0 => Some(left(
+            thread.timeout_ns(|| read_timeval(memory, registers.r8))?,
+        )),
         libc::SYS_poll => Some(milliseconds(registers.rdx)),
         libc::SYS_epoll_wait | libc::SYS_epoll_pwait => Some(milliseconds(registers.r10)),
         _ => Some(FOREVER_NS),
@@ -232,6 +313,17 @@ fn read_timespec(memory: &Memory, address: u64) -> Option<u64> {
         seconds
             .saturating_mul(NANOS)
             .saturating_add(nanos)
+            .min(FOREVER_NS - 1),
+    )
+}
+
+fn read_timeval(memory: &Memory, address: u64) -> Option<u64> {
+    let seconds = memory.read_u64(address).ok()?;
+    let micros = memory.read_u64(address.wrapping_add(8)).ok()?;
+    Some(
+        seconds
+            .saturating_mul(NANOS)
+            .saturating_add(micros.saturating_mul(1000))
             .min(FOREVER_NS - 1),
     )
 }

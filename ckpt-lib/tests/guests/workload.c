@@ -19,6 +19,8 @@
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/select.h>
+#include <sys/sem.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -120,6 +122,40 @@ static void *ppoller(void *arg) {
     }
     return 0;
 }
+// The kernel cannot write back what is left of these.
+static const struct timespec fixed_time = {0, STEP * 1e9};
+static const struct timeval fixed_timeval = {0, STEP * 1e6};
+static void *fixed_ppoller(void *arg) {
+    (void)arg;
+    while (!over) {
+        double t = now();
+        if (!check("ppoll", t, syscall(SYS_ppoll, NULL, 0, &fixed_time, NULL, 8), 0, most)) break;
+    }
+    return 0;
+}
+static void *fixed_selecter(void *arg) {
+    (void)arg;
+    while (!over) {
+        double t = now();
+        if (!check("select", t, syscall(SYS_select, 0, NULL, NULL, NULL, &fixed_timeval), 0, most)) break;
+        t = now();
+        if (!check("pselect6", t, syscall(SYS_pselect6, 0, NULL, NULL, NULL, &fixed_time, NULL), 0, most)) break;
+    }
+    return 0;
+}
+static int semaphore;
+static void *semaphorer(void *arg) {
+    (void)arg;
+    struct sembuf down = {0, -1, 0};
+    while (!over) {
+        double t = now();
+        struct timespec step = {0, STEP * 1e9};
+        int r = semtimedop(semaphore, &down, 1, &step);
+        if (r != -1 || errno != EAGAIN) FAIL("semtimedop: %d, errno %d", r, errno);
+        if (!check("semtimedop", t, r, -1, most)) break;
+    }
+    return 0;
+}
 static void *waiter(void *arg) {
     (void)arg;
     int word = 0;
@@ -186,14 +222,17 @@ static pthread_t start(void *(*what)(void *)) {
     if (pthread_create(&t, NULL, what, NULL)) abort();
     return t;
 }
-// workload calls SECONDS WHICH: w compute, n p P f e E s r
+// workload calls SECONDS WHICH: w compute, n p P f e E s r,
+// o ppoll and c select of read-only time-outs, t semtimedop
 static int calls(double seconds, const char *which) {
     pthread_t all[64];
     int n = 0;
     if (pipe(pipes)) abort();
+    if (strchr(which, 't') && (semaphore = semget(IPC_PRIVATE, 1, 0600)) < 0) abort();
     for (; *which; which++) {
         void *(*f)(void *) = *which == 'w' ? compute : *which == 'n' ? sleeper : *which == 'p' ? poller
-            : *which == 'P' ? ppoller : *which == 'f' ? waiter : *which == 'e' ? eventer
+            : *which == 'P' ? ppoller : *which == 'f' ? waiter : *which == 'o' ? fixed_ppoller : *which == 'c' ? fixed_selecter : *which == 't' ? semaphorer
+            : *which == 'e' ? eventer
             : *which == 'E' ? eventer2 : *which == 's' ? signaler : reader;
         all[n++] = start(f);
     }
@@ -209,6 +248,7 @@ static int calls(double seconds, const char *which) {
     over = 1;
     if (write(pipes[1], "x", 1) != 1) failed = 1;
     for (int i = 0; i < n; i++) pthread_join(all[i], NULL);
+    if (semaphore) semctl(semaphore, 0, IPC_RMID);
     return failed;
 }
 // workload count: threads count in shared memory at a known place, for ever
@@ -301,6 +341,15 @@ static int one_sleep(int ms) {
     printf("%s %d after %.0f ms\n", r ? "EINTR" : "PASS", r, (now() - t) * 1000);
     return r != 0;
 }
+// workload naps MS: one sleep after another, all alike; SIGALRM ends one
+static int naps(int ms) {
+    struct sigaction action = {.sa_handler = on_alarm};
+    sigaction(SIGALRM, &action, NULL);
+    struct timespec step = {ms / 1000, ms % 1000 * 1000000L};
+    ready();
+    for (;;) syscall(SYS_nanosleep, &step, NULL);
+    return 0;
+}
 static int alarmed(double seconds) {
     struct sigaction action = {.sa_handler = on_alarm};
     sigaction(SIGALRM, &action, NULL);
@@ -379,6 +428,7 @@ int main(int argc, char **argv) {
     }
     if (!strcmp(mode, "filter")) return filter();
     if (!strcmp(mode, "sleep")) return one_sleep(atoi(argv[2]));
+    if (!strcmp(mode, "naps")) return naps(atoi(argv[2]));
     if (!strcmp(mode, "alarm")) return alarmed(atof(argv[2]));
     if (!strcmp(mode, "picture")) return picture(atoi(argv[2]), argv[3]);
     return 2;
