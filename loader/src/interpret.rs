@@ -13,7 +13,7 @@ use crate::fill;
 use crate::inodes;
 use crate::objects;
 use crate::report::{self, Outcome, Raw, failure};
-use crate::sys::{self, Errno};
+use crate::sys::{self, Errno, SysResult};
 use crate::threads;
 use crate::vdso::{self, OldVdso};
 use loader::ops::{AnyOp, Call, Expect, Record, StreamEntry};
@@ -171,6 +171,16 @@ fn judge(context: &Context, op: &Call, result: i64, label: &Raw<'_>) -> Outcome<
     };
     match (expect, sys::checked(result)) {
         (Expect::Ignore, _) => Ok(()),
+        (Expect::Exactly, found)
+            if op.nr == SYS_WRITE && is_short(found, op.value) && room_of(op.a0).is_some() =>
+        {
+            let room = room_of(op.a0).unwrap_or(0);
+            Err(failure!(
+                Host,
+                "{label}: it does not fit: this machine gives the pipe {room} bytes \
+                 (fs.pipe-user-pages-soft, fs.pipe-max-size)"
+            ))
+        }
         (Expect::Exactly, Ok(value)) if value != op.value => {
             let expected = op.value;
             Err(failure!(
@@ -206,6 +216,20 @@ fn judge(context: &Context, op: &Call, result: i64, label: &Raw<'_>) -> Outcome<
         )),
         (_, Err(error)) => Err(failed_call(op.nr, error, label)),
     }
+}
+
+/// Whether a write found less room than it needed.
+fn is_short(found: SysResult<u64>, expected: u64) -> bool {
+    match found {
+        Ok(len) => len < expected,
+        Err(error) => error == Errno(EAGAIN),
+    }
+}
+
+/// Capacity of a pipe.
+fn room_of(fd: u64) -> Option<u64> {
+    const F_GETPIPE_SZ: u64 = 1032;
+    sys::fcntl(fd as i32, F_GETPIPE_SZ, 0).ok()
 }
 
 fn failed_call(nr: u64, error: Errno, label: &Raw<'_>) -> report::Failure {

@@ -5,6 +5,7 @@ use crate::context::Context;
 use crate::interpret::text;
 use crate::report::{Outcome, Raw, failure};
 use crate::sys::{self, Errno, call};
+use core::ffi::CStr;
 use loader::ops;
 
 fn damaged(what: &str) -> crate::report::Failure {
@@ -76,6 +77,7 @@ fn two_slots(fds: [i32; 2], slots: [u64; 2], what: &str) -> Outcome<()> {
 
 /// Most descriptors in one message (SCM_MAX_FD).
 const MOST_SENT: usize = 253;
+const MSG_DONTWAIT: u64 = 0x40;
 
 pub fn send(op: &ops::Send, tail: &'static [u8]) -> Outcome<()> {
     let count = op.fds as usize;
@@ -115,16 +117,39 @@ pub fn send(op: &ops::Send, tail: &'static [u8]) -> Outcome<()> {
         flags: 0,
     };
     // SAFETY: the header and everything it points to live until the call returns.
-    let sent = unsafe { call(SYS_SENDMSG, [op.slot, &raw const header as u64, op.flags]) };
+    let flags = op.flags | MSG_DONTWAIT;
+    let sent = unsafe { call(SYS_SENDMSG, [op.slot, &raw const header as u64, flags]) };
+    let rest = split.1.get(op.len as usize..).unwrap_or(&[]);
+    let socket = match text(rest).map_or(&b""[..], CStr::to_bytes) {
+        b"" => b"a socket",
+        name => name,
+    };
+    let socket = Raw(socket);
     match sent {
         Ok(len) if len == op.len => Ok(()),
-        Ok(len) => Err(failure!(
-            Failed,
-            "unread message of a socket: {len} bytes sent, expected {}",
-            op.len
-        )),
-        Err(error) => Err(failure!(Failed, "unread message of a socket: {error}")),
+        Ok(_) | Err(Errno(EAGAIN)) => {
+            let room = send_buffer(op.slot as i32).unwrap_or(0);
+            Err(failure!(
+                Host,
+                "{socket}: its unread messages do not fit: the send buffer found is of {room} bytes \
+                 (net.core.wmem_max)"
+            ))
+        }
+        Err(error) => Err(failure!(Failed, "{socket}: unread message: {error}")),
     }
+}
+
+/// `SO_SNDBUF`.
+fn send_buffer(fd: i32) -> sys::SysResult<u32> {
+    const SYS_GETSOCKOPT: u64 = 55;
+    const SOL_SOCKET: u64 = 1;
+    const SO_SNDBUF: u64 = 7;
+    let (mut value, mut len) = (0u32, 4u32);
+    let places = [&raw mut value as u64, &raw mut len as u64];
+    let args = [fd as u64, SOL_SOCKET, SO_SNDBUF, places[0], places[1]];
+    // SAFETY: the kernel writes an int and its length.
+    unsafe { call(SYS_GETSOCKOPT, args) }?;
+    Ok(value)
 }
 
 /// Adds an inotify watch; numbers are given out one after another, so those in between are

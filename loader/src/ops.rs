@@ -316,7 +316,8 @@ operations! {
         slot, /// Whose contents.
         inode, /// Size to set first.
         size }
-    /// Puts a message into a socket: sent through `slot`. Tail: `fds` slots as u64, then the bytes.
+    /// Puts a message into a socket: sent through `slot`, without waiting. Tail: `fds` slots as u64, then
+    /// the bytes, then the socket's name for messages, NUL.
     6 Send {
         /// Slot of the socket to send from.
         slot,

@@ -341,6 +341,21 @@ impl Emitter<'_> {
             Arg::Value(u64::from(record.capacity)),
         ];
         self.call(&label, libc::SYS_fcntl, &capacity, Expect::OrNoted, 0);
+        if !record.contents.is_empty() {
+            // A machine that gives it less room must be an error, not a wait without end.
+            let packets = if record.packets { libc::O_DIRECT } else { 0 };
+            let flags = [
+                Arg::Value(fill_slot),
+                Arg::Value(libc::F_SETFL as u64),
+                Arg::Value((libc::O_NONBLOCK | packets) as u64),
+            ];
+            self.call(&label, libc::SYS_fcntl, &flags, Expect::Success, 0);
+        }
+        let unread: usize = record.contents.iter().map(Vec::len).sum();
+        let full = format!(
+            "{label} ({unread} bytes unread, capacity {})",
+            record.capacity
+        );
         for part in &record.contents {
             let len = part.len() as u64;
             let args = [
@@ -348,7 +363,7 @@ impl Emitter<'_> {
                 Arg::Bytes(part.clone()),
                 Arg::Value(len),
             ];
-            self.call(&label, libc::SYS_write, &args, Expect::Exactly, len);
+            self.call(&full, libc::SYS_write, &args, Expect::Exactly, len);
         }
         let mut made = vec![];
         if record.fifo.is_none() {
@@ -497,6 +512,10 @@ impl Emitter<'_> {
                     .slots
                     .spare_end(self.snapshot, spare_from + 2 * index + 1),
             };
+            let room = record
+                .peer
+                .map_or(0, |peer| self.snapshot.sockets[peer.0 as usize].buffers[0]);
+            let label = format!("socket {index} (its peer's send buffer: {room} bytes)");
             for message in &record.inbox {
                 let op = Send {
                     slot: sender,
@@ -509,6 +528,8 @@ impl Emitter<'_> {
                     tail.extend(self.slot(*description).to_le_bytes());
                 }
                 tail.extend(&message.bytes);
+                tail.extend(label.as_bytes());
+                tail.push(0);
                 self.ops.push(self.stream, &op, &tail);
             }
         }

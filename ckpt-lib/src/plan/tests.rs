@@ -231,3 +231,35 @@ fn a_sleep_goes_on_with_the_time_that_was_left() {
     };
     assert_eq!((registers.rax as i64, registers.orig_rax), (-516, 35));
 }
+
+/// A pipe with more in it than a machine may give it room for: the write must not wait.
+#[test]
+fn what_was_unread_in_a_pipe_is_written_without_waiting() {
+    let mut snapshot = job(vec![
+        description(DescriptionKind::Pipe(PipeId(0)), libc::O_RDONLY),
+        description(DescriptionKind::Pipe(PipeId(0)), libc::O_WRONLY),
+    ]);
+    snapshot.pipes = vec![PipeRecord {
+        contents: vec![vec![1; 40_000]],
+        capacity: 65_536,
+        ..PipeRecord::default()
+    }];
+    let bytes = operations(&snapshot, &vec![]).expect("planned");
+    let mut waits = true;
+    let mut flags = None;
+    for (stream, op, tail) in every_record(&bytes) {
+        let (0, AnyOp::Call(call)) = (stream, op) else {
+            continue;
+        };
+        if call.nr == libc::SYS_fcntl as u64 && call.a1 == libc::F_SETFL as u64 {
+            waits = call.a2 & libc::O_NONBLOCK as u64 == 0;
+            flags = Some(call.a2);
+        } else if call.nr == libc::SYS_write as u64 {
+            assert!(!waits, "would wait for a reader");
+            let label = b"pipe 0 (40000 bytes unread, capacity 65536)\0";
+            assert!(tail.starts_with(label));
+        }
+    }
+    // The job's own flags come back.
+    assert_eq!(flags, Some(0));
+}

@@ -5,6 +5,7 @@ mod damage;
 mod files;
 mod hosts;
 mod images;
+mod limits;
 mod platform;
 mod restore;
 mod run;

@@ -65,7 +65,7 @@ pub(crate) fn hello_image() -> TestImage {
     alone(hello())
 }
 
-fn alone(mut tiny: Tiny) -> TestImage {
+pub(crate) fn alone(mut tiny: Tiny) -> TestImage {
     tiny.thread(PID, CODE, STACK + 8192);
     tiny.image()
 }
