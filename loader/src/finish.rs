@@ -3,6 +3,7 @@
 //!
 //! ```text
 //! parked --seize, interrupt--> stopped --call in progress entered--> stopped in it
+//!   parent death signal: SIGKILL until here, now the job's own
 //!   first thread only: close_range(own descriptors), munmap(hole)
 //!   all: signal mask, xstate, registers --detach--> the job goes on
 //! ```
@@ -154,6 +155,7 @@ struct Ending {
     registers: Option<(Registers, &'static [u8])>,
     in_progress: Option<InProgress>,
     dispatch: Option<[u64; 4]>,
+    death_signal: u64,
 }
 
 fn ending(context: &Context, entry: &StreamEntry) -> Ending {
@@ -165,6 +167,9 @@ fn ending(context: &Context, entry: &StreamEntry) -> Ending {
             AnyOp::Call(op) if op.nr == SYS_PRCTL && op.a0 == PR_SET_SYSCALL_USER_DISPATCH => {
                 // struct ptrace_sud_config: mode, selector, offset, length.
                 ending.dispatch = Some([op.a1, op.a4, op.a2, op.a3]);
+            }
+            AnyOp::Call(op) if op.nr == SYS_PRCTL && op.a0 == PR_SET_PDEATHSIG => {
+                ending.death_signal = op.a1;
             }
             _ => {}
         }
@@ -196,6 +201,22 @@ pub fn finish(context: &Context) -> Outcome<()> {
                 .shared(stream + 1)
                 .result
                 .store(result as u32, Ordering::Relaxed);
+        }
+    }
+    // All of them would die with us now, and need not die with their parents any more.
+    for (stream, entry) in of_kind(StreamKind::Thread) {
+        let of_process = context.ops.stream(entry.parent);
+        let is_first = of_process.is_some_and(|process| process.id == entry.id);
+        let signal = ending(context, &entry).death_signal;
+        if is_first || signal != 0 {
+            let thread = Thread {
+                tid: tid_of(context, stream),
+            };
+            let set = [PR_SET_PDEATHSIG, signal, 0, 0, 0, 0];
+            thread.call(SYS_PRCTL, set).map_err(|error| {
+                let id = entry.id;
+                failure!(Failed, "thread {id}: parent death signal ({error})")
+            })?;
         }
     }
     for (stream, entry) in of_kind(StreamKind::Process) {

@@ -236,9 +236,10 @@ fn failed_call(nr: u64, error: Errno, label: &Raw<'_>) -> report::Failure {
     failure!(Failed, "{label}: system call {nr}: {error}")
 }
 
-/// Syscall user dispatch would trap the loader's own calls: set from outside at the end.
+/// Syscall user dispatch would trap the loader's own calls, and until the end a process of the job dies
+/// with its parent: both are set from outside.
 fn is_left_to_the_finish(nr: u64, option: u64) -> bool {
-    nr == SYS_PRCTL && option == PR_SET_SYSCALL_USER_DISPATCH
+    nr == SYS_PRCTL && matches!(option, PR_SET_SYSCALL_USER_DISPATCH | PR_SET_PDEATHSIG)
 }
 
 /// Calls that name a process or thread of the job by its old id.

@@ -27,6 +27,7 @@ pub fn create(context: &mut Context, stream: u64, entry: &StreamEntry) -> Outcom
         CLONE_CLEAR_SIGHAND
     };
     let id = wants_ids(context).then_some(entry.id as i32);
+    let parent = sys::pid();
     let created = match sys::clone_process(flags, id) {
         // Without CLONE_CLEAR_SIGHAND (before Linux 5.5, or refused by a filter).
         Err(Errno(EINVAL | ENOSYS)) if id.is_none() => sys::clone_process(0, None),
@@ -34,7 +35,11 @@ pub fn create(context: &mut Context, stream: u64, entry: &StreamEntry) -> Outcom
     };
     match created {
         Ok(0) => {
+            // Kept until the finish has taken hold of us (docs/adr/0003).
             let _ = sys::prctl(PR_SET_PDEATHSIG, u64::from(SIGKILL));
+            if sys::parent() != parent {
+                sys::exit_group(0);
+            }
             run(context, stream, entry)
         }
         Ok(pid) => Ok(pid),
@@ -76,7 +81,6 @@ fn streams(context: &mut Context, stream: u64, entry: &StreamEntry) -> Outcome<(
     let _ = sys::prctl(PR_SET_PTRACER, u64::MAX);
     let mut runner = Runner::new(context, stream, None);
     interpret::run(&mut runner, entry)?;
-    let _ = sys::prctl(PR_SET_PDEATHSIG, 0);
     if let Some((own, own_entry)) = threads::first_thread(context, stream, entry.id) {
         note_id(context, own);
         let mut runner = Runner::new(context, own, None);

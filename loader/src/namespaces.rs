@@ -49,19 +49,21 @@ pub fn enter(context: &mut Context) -> Result<i32, NoNamespaces> {
     let [ours, theirs] = sys::socket_pair(SOCK_SEQPACKET | SOCK_CLOEXEC)
         .map_err(|error| fatal("control socket", error))?;
     let ids = sys::effective_ids();
-    let parent = sys::pid();
     match sys::clone_process(CLONE_NEWUSER | CLONE_NEWPID | CLONE_NEWNS, None) {
         Ok(0) => {
             sys::close(ours);
             context.place(Own::Control, theirs);
             let _ = sys::prctl(PR_SET_PDEATHSIG, u64::from(SIGKILL));
+            // From in here a parent that is gone already looks like any other.
+            if sys::is_hung_up(context.fd(Own::Control)) {
+                sys::exit_group(0);
+            }
             context.namespaces = true;
             if let Err((step, Errno(errno))) = settle(context, ids, has_proc) {
                 send(context.fd(Own::Control), Message::Refused { step, errno });
                 sys::exit_group(0);
             }
             send(context.fd(Own::Control), Message::Ready);
-            let _ = parent;
             init::main(context)
         }
         Ok(pid) => {

@@ -247,6 +247,10 @@ pub fn pid() -> i32 {
     plain(SYS_GETPID, []).unwrap_or(0) as i32
 }
 
+pub fn parent() -> i32 {
+    plain(SYS_GETPPID, []).unwrap_or(0) as i32
+}
+
 pub fn tid() -> i32 {
     plain(SYS_GETTID, []).unwrap_or(0) as i32
 }
@@ -325,6 +329,17 @@ pub fn poll(fds: &mut [PollFd], timeout: Option<Timespec>) -> SysResult<u64> {
     let args = [fds.as_mut_ptr() as u64, fds.len() as u64, time, 0, 8];
     // SAFETY: the kernel writes within the borrowed slice and reads a timespec.
     unsafe { call(SYS_PPOLL, args) }
+}
+
+/// Whether the other end of a socket is closed.
+pub fn is_hung_up(fd: i32) -> bool {
+    let mut fds = [PollFd {
+        fd,
+        events: 0,
+        revents: 0,
+    }];
+    let _ = poll(&mut fds, Some(Timespec::default()));
+    fds[0].revents & POLLHUP != 0
 }
 
 /// `wait4`; pid and status, pid 0 when nothing has happened.

@@ -9,4 +9,5 @@ mod limits;
 mod platform;
 mod restore;
 mod run;
+mod supervisor;
 mod vdso;

@@ -136,6 +136,18 @@ fn memory_in_the_place_of_our_stack_and_vdso_is_no_obstacle() {
     went_on(&execute(&alone(tiny), &[]));
 }
 
+/// A process whose first thread sleeps this long in its stream.
+pub(crate) fn tiny_sleeping(seconds: u64) -> Tiny {
+    let mut tiny = hello();
+    let stream = tiny.ops.stream(StreamKind::Thread, PID, tiny.process);
+    let time = [seconds, 0].map(u64::to_le_bytes).concat();
+    let args = [Arg::Bytes(time), Arg::Value(0)];
+    let nr = libc::SYS_nanosleep;
+    tiny.ops.call(stream, "rest", nr, &args, Expect::Success, 0);
+    tiny.registers(stream, CODE, STACK + 8192, |_| {});
+    tiny
+}
+
 /// A program of two threads: the first one ends when the second has set a word.
 fn two_threads() -> Tiny {
     let word = (STACK + 64) as u32;
