@@ -82,6 +82,7 @@ pub const F_GETFL: u64 = 3;
 pub const F_SETFL: u64 = 4;
 pub const F_SETOWN: u64 = 8;
 pub const F_SETSIG: u64 = 10;
+pub const F_SETOWN_EX: u64 = 15;
 pub const O_ASYNC: u64 = 0o20000;
 pub const FD_CLOEXEC: u64 = 1;
 pub const MFD_NOEXEC_SEAL: u64 = 8;
@@ -152,6 +153,9 @@ pub const ENOTDIR: i32 = 20;
 pub const EINVAL: i32 = 22;
 pub const ENOSYS: i32 = 38;
 
+/// Limits whose soft value could be too low for what a restart makes: file size, data, stack, processes,
+/// locked memory, address space, queued signals, nice value, real-time priority.
+pub const RLIMITS_IN_THE_WAY: [u64; 9] = [1, 2, 3, 6, 8, 9, 11, 13, 14];
 pub const RLIMIT_CORE: u64 = 4;
 pub const RLIMIT_NOFILE: u64 = 7;
 pub const POLLIN: i16 = 1;

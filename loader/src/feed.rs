@@ -6,7 +6,7 @@
 //! ```
 
 use crate::abi::*;
-use crate::context::Context;
+use crate::context::{Context, OWN_COUNT};
 use crate::report::{Line, Outcome, failure};
 use crate::sys;
 use core::ffi::CStr;
@@ -28,6 +28,15 @@ struct Feed {
 /// The feeders to be started when the job exists.
 pub struct Feeds {
     feeds: [Option<Feed>; MOST_FEEDS],
+}
+
+/// Number of descriptors that feeds need behind the loader's own.
+pub fn count(ops: &ops::OpsList<'_>) -> u64 {
+    let prepare = ops.stream(0);
+    let records = prepare.iter().flat_map(|entry| ops.records(entry));
+    let feeds =
+        records.filter(|record| matches!(record, Ok(r) if matches!(r.op, ops::AnyOp::Feed(_))));
+    feeds.count().min(MOST_FEEDS) as u64
 }
 
 impl Feeds {
@@ -63,7 +72,8 @@ impl Feeds {
             }
         }
         let _ = sys::fcntl(write, F_SETFL, 0);
-        let behind = context.ops.header().slot_base + context.ops.header().slot_count + 16;
+        let header = context.ops.header();
+        let behind = header.slot_base + header.slot_count + OWN_COUNT;
         let to = sys::fcntl(write, F_DUPFD_CLOEXEC, behind).map_err(failed)? as i32;
         sys::close(write);
         sys::dup_to(read, op.slot as i32).map_err(failed)?;

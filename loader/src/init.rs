@@ -102,6 +102,9 @@ fn start(
     let [report, reporter] = sys::pipe(O_CLOEXEC).map_err(pipe_failed)?;
     context.place(Own::ReportRead, report);
     context.place(Own::ReportWrite, reporter);
+    if !context.is_run() {
+        raise_limits();
+    }
     let prepare = context
         .ops
         .stream(0)
@@ -127,6 +130,17 @@ fn start(
         finish::finish(context)?;
     }
     Ok(Started::Running(root))
+}
+
+/// What the job had may need more than our soft limits grant; its own are set last.
+fn raise_limits() {
+    for resource in RLIMITS_IN_THE_WAY {
+        if let Ok((soft, hard)) = sys::limit(resource)
+            && soft != hard
+        {
+            let _ = sys::set_limit(resource, hard, hard);
+        }
+    }
 }
 
 /// Waits until every thread has carried out its stream (or, in run mode, the program runs).

@@ -7,6 +7,7 @@
 
 use crate::abi::*;
 use crate::context::{Context, OWN_COUNT, Own};
+use crate::feed;
 use crate::fill;
 use crate::image::Image;
 use crate::options::{HELP, Options};
@@ -340,7 +341,8 @@ fn open_own(context: &mut Context) -> Outcome<()> {
         let needed = header
             .slot_base
             .saturating_add(header.slot_count)
-            .saturating_add(OWN_COUNT);
+            .saturating_add(OWN_COUNT)
+            .saturating_add(feed::count(&context.ops));
         let (soft, hard) = context.first_files;
         if needed > hard {
             return Err(failure!(

@@ -37,6 +37,7 @@ pub(super) fn emit(
     emit_signals(ops, stream, process);
     emit_attributes(ops, stream, process, slots);
     ops.push(stream, &SpawnThreads::default(), &[]);
+    emit_owners(ops, stream, snapshot, process);
     emit_late_seals(ops, stream, snapshot, slots);
     emit_timers(ops, stream, process);
     for info in &process.pending {
@@ -187,6 +188,20 @@ fn emit_descriptors(
                 );
             }
         }
+    }
+    Ok(())
+}
+
+/// Who is told about a descriptor: threads of the job must be there by then.
+fn emit_owners(
+    ops: &mut OpsBuilder,
+    stream: StreamIndex,
+    snapshot: &SnapshotV1,
+    process: &Process,
+) {
+    for descriptor in &process.descriptors {
+        let description = &snapshot.descriptions[descriptor.description.0 as usize];
+        let fd = descriptor.fd as u64;
         if let Some(owner) = &description.owner
             && is_first(process, descriptor.description, descriptor.fd)
         {
@@ -207,7 +222,6 @@ fn emit_descriptors(
             }
         }
     }
-    Ok(())
 }
 
 /// Record locks, after the last slot has been closed: closing any descriptor of a file gives up
@@ -381,6 +395,11 @@ fn emit_attributes(ops: &mut OpsBuilder, stream: StreamIndex, process: &Process,
         let text = process.oom_score_adj.to_string();
         emit_proc_write(ops, stream, "/proc/self/oom_score_adj", &text, slots);
     }
+}
+
+/// Resource limits, near the end of the first thread's stream: threads, timers and queued signals that
+/// were there may be more than a limit set later allows, and nice values beyond it.
+pub(super) fn emit_limits(ops: &mut OpsBuilder, stream: StreamIndex, process: &Process) {
     for (resource, (soft, hard)) in process.rlimits.iter().enumerate() {
         let expect = if SIZE_OF_MACHINE.contains(&resource) {
             Expect::OrNoted

@@ -232,6 +232,40 @@ fn a_sleep_goes_on_with_the_time_that_was_left() {
     assert_eq!((registers.rax as i64, registers.orig_rax), (-516, 35));
 }
 
+/// Limits on threads and queued signals stop nothing that was there before they were set.
+#[test]
+fn limits_come_after_what_they_could_forbid() {
+    let mut snapshot = job(vec![]);
+    let process = &mut snapshot.processes[0];
+    process.rlimits = [(0, 0); 16].to_vec();
+    process.pending = vec![vec![10; 128]];
+    process.threads[0].pending = vec![vec![10; 128]];
+    process.threads.push(Thread {
+        tid: 8,
+        ..Thread::default()
+    });
+    let bytes = operations(&snapshot, &vec![]).expect("planned");
+    let (mut limits, mut streams) = (0, BTreeSet::new());
+    for (stream, op, _) in every_record(&bytes) {
+        let limited = limits > 0 && streams.contains(&stream);
+        match op {
+            AnyOp::Call(call) if call.nr == libc::SYS_prlimit64 as u64 => {
+                limits += 1;
+                streams.insert(stream);
+            }
+            AnyOp::SpawnThreads(_) | AnyOp::TimerCreate(_) => assert_eq!(limits, 0),
+            AnyOp::Call(call) => {
+                let queues = [libc::SYS_rt_sigqueueinfo, libc::SYS_rt_tgsigqueueinfo];
+                let queues = queues.contains(&(call.nr as i64));
+                assert!(!(limited && queues), "queued under the limit");
+            }
+            _ => {}
+        }
+    }
+    // Once, in the first thread's stream, the last to be carried out.
+    assert_eq!((limits, streams), (16, BTreeSet::from([2])));
+}
+
 /// A pipe with more in it than a machine may give it room for: the write must not wait.
 #[test]
 fn what_was_unread_in_a_pipe_is_written_without_waiting() {
