@@ -134,17 +134,20 @@ impl Context {
             .filter(move |(_, entry)| entry.kind == kind as u64 && entry.parent == parent)
     }
 
-    /// The id that what was `id` at the checkpoint has now.
+    /// The id that what was `id` at the checkpoint has now; a stranger's is what it was.
     pub fn id_now(&self, id: u64) -> u64 {
+        self.id_in_job(id).unwrap_or(id)
+    }
+
+    /// The same, if it is of the job and there already.
+    pub fn id_in_job(&self, id: u64) -> Option<u64> {
         let streams = self.ops.header().streams;
         let found = (1..streams).find(|index| {
             let entry = self.ops.stream(*index);
             entry.is_some_and(|entry| entry.id == id && entry.kind != StreamKind::Prepare as u64)
         });
-        match found.map(|index| self.shared(index + 1).tid.load(Ordering::Acquire)) {
-            Some(tid) if tid != 0 => u64::from(tid),
-            _ => id,
-        }
+        let tid = self.shared(found? + 1).tid.load(Ordering::Acquire);
+        (tid != 0).then_some(u64::from(tid))
     }
 
     pub fn name(&self) -> &[u8] {

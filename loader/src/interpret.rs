@@ -149,6 +149,11 @@ fn call(context: &Context, op: &Call, tail: &'static [u8]) -> Outcome<()> {
         return Ok(());
     }
     translate_ids(context, op.nr, &mut args);
+    let mut owner = [0; 8];
+    if op.nr == SYS_FCNTL && op.a1 == F_SETOWN_EX && op.pointers & 1 << 2 != 0 {
+        owner = owner_now(context, data.get(op.a2 as usize..).unwrap_or(&[]), &label)?;
+        args[2] = owner.as_ptr() as u64;
+    }
     // SAFETY: the list decides what is called; its section is under a checksum, and an image is
     // a program like any other. Addresses lie in the job's memory, not in the hole.
     let mut result = unsafe { sys::syscall(op.nr, args) };
@@ -240,6 +245,25 @@ fn failed_call(nr: u64, error: Errno, label: &Raw<'_>) -> report::Failure {
 /// with its parent: both are set from outside.
 fn is_left_to_the_finish(nr: u64, option: u64) -> bool {
     nr == SYS_PRCTL && matches!(option, PR_SET_SYSCALL_USER_DISPATCH | PR_SET_PDEATHSIG)
+}
+
+/// `struct f_owner_ex` with the id that a process, thread or group of the job has now. Nobody else is
+/// told about what happens to the job's descriptors.
+fn owner_now(context: &Context, was: &[u8], label: &Raw<'_>) -> Outcome<[u8; 8]> {
+    let cut = || failure!(Image, "section .wf.ops: {label}: an owner cut short");
+    let [kind @ .., a, b, c, d] = *was.first_chunk::<8>().ok_or_else(cut)?;
+    let id = u32::from_le_bytes([a, b, c, d]);
+    let now = context.id_in_job(u64::from(id)).unwrap_or(0) as u32;
+    if now == 0 && id != 0 {
+        report::say(
+            context.name(),
+            format_args!("note: {label}: {id} is not of the job: nobody is told"),
+        );
+    }
+    let mut owner = [0; 8];
+    owner[..4].copy_from_slice(&kind);
+    owner[4..].copy_from_slice(&now.to_le_bytes());
+    Ok(owner)
 }
 
 /// Calls that name a process or thread of the job by its old id.

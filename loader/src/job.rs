@@ -30,7 +30,7 @@ pub fn create(context: &mut Context, stream: u64, entry: &StreamEntry) -> Outcom
     let parent = sys::pid();
     let created = match sys::clone_process(flags, id) {
         // Without CLONE_CLEAR_SIGHAND (before Linux 5.5, or refused by a filter).
-        Err(Errno(EINVAL | ENOSYS)) if id.is_none() => sys::clone_process(0, None),
+        Err(Errno(EINVAL | ENOSYS | EPERM)) if id.is_none() => sys::clone_process(0, None),
         other => other,
     };
     match created {
@@ -51,7 +51,7 @@ pub fn create(context: &mut Context, stream: u64, entry: &StreamEntry) -> Outcom
 pub fn not_created(context: &Context, what: &str, id: u64, error: Errno) -> crate::report::Failure {
     match error.0 {
         // Filters of containers know no clone3, the only call that gives a chosen id.
-        EPERM | ENOSYS if !context.namespaces => failure!(
+        EPERM | ENOSYS if !context.namespaces && wants_ids(context) => failure!(
             Host,
             "{what} {id}: its id cannot be given back without namespaces ({error}); \
              --accept-new-ids lets it have another"

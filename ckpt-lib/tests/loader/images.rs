@@ -9,7 +9,7 @@ use loader::ops::{Exec, Expect, Fill, OpsHeader, Registers, StreamKind, UnmapAll
 use std::io::Read;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitStatus, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 /// Where the holes of these images are.
@@ -244,18 +244,23 @@ pub(crate) fn execute_as_user(image: &TestImage, options: &[&str]) -> Option<End
     Some(finish(command))
 }
 
+/// Starts a command that executes an image.
+pub(crate) fn spawn(command: &mut Command) -> Child {
+    loop {
+        match command.spawn() {
+            // A child that another test is just starting holds the image open for writing.
+            Err(error) if error.kind() == std::io::ErrorKind::ExecutableFileBusy => {}
+            started => return started.expect("started"),
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
 /// Runs a command to its end, at most 20 seconds.
 pub(crate) fn finish(mut command: Command) -> Ended {
     command.stdin(Stdio::null());
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
-    let mut child = loop {
-        match command.spawn() {
-            // A child that another test is just starting holds the image open for writing.
-            Err(error) if error.kind() == std::io::ErrorKind::ExecutableFileBusy => {}
-            started => break started.expect("started"),
-        }
-        std::thread::sleep(Duration::from_millis(1));
-    };
+    let mut child = spawn(&mut command);
     let deadline = Instant::now() + Duration::from_secs(20);
     let status = loop {
         if let Some(status) = child.try_wait().expect("waited") {

@@ -1,9 +1,11 @@
 //! Machines that give less than the job's own: limits, and room in pipes and sockets.
 
-use crate::images::execute;
-use crate::restore::{alone, hello};
+use crate::filter;
+use crate::images::{Ended, PID, STACK, TestImage, execute, finish, map, tiny};
+use crate::restore::{Code, alone, hello};
 use ckpt_lib::plan::{Arg, StreamIndex};
 use loader::ops::Expect;
+use std::process::Command;
 
 #[test]
 fn a_pipe_that_gets_too_little_room_ends_the_restart() {
@@ -69,4 +71,124 @@ fn a_message_that_does_not_fit_ends_the_restart() {
     assert_eq!(ended.code(), Some(3), "{}", ended.stderr);
     let expected = "socket 1: its unread messages do not fit: the send buffer found is of ";
     assert!(ended.stderr.contains(expected), "{}", ended.stderr);
+}
+
+/// Executes an image with a lower soft limit.
+fn execute_limited(image: &TestImage, limit: &str) -> Ended {
+    let mut command = Command::new("sh");
+    command.args(["-c", &format!("ulimit -S {limit}; exec \"$0\"")]);
+    command.arg(&image.path);
+    finish(command)
+}
+
+#[test]
+fn soft_limits_of_the_restarter_are_raised_as_far_as_they_go() {
+    let mut tiny = hello();
+    let (process, at, len) = (tiny.process, 0x2000_0000, 1 << 20);
+    map(&mut tiny.ops, process, at, len, 3);
+    let args = [at, len, 0].map(Arg::Value);
+    let nr = libc::SYS_mlock2;
+    tiny.ops
+        .call(process, "mlock", nr, &args, Expect::Success, 0);
+    // Half a gibibyte, not reserved.
+    map(&mut tiny.ops, process, 0x4000_0000, 512 << 20, 0);
+    let image = alone(tiny);
+    for limit in ["-l 64", "-v 300000", "-d 100000"] {
+        let ended = execute_limited(&image, limit);
+        let found = (ended.code(), ended.stderr.as_str());
+        assert_eq!(found, (Some(5), ""), "{limit}");
+    }
+}
+
+#[test]
+fn an_input_pipe_with_unread_bytes_needs_descriptors_too() {
+    // Reads five bytes from descriptor 7 and ends with their number.
+    let code = Code::default()
+        .call(libc::SYS_read, &[7, STACK as u32, 100])
+        .bytes(&[0x83, 0xf8, 5]) // cmp eax, 5
+        .or_exit(3)
+        .exit(5);
+    let mut tiny = tiny(&code.0);
+    let feed = loader::ops::Feed {
+        slot: 200,
+        fd: 0,
+        len: 5,
+        flags: 0,
+    };
+    tiny.ops.push(StreamIndex(0), &feed, b"bytes");
+    let args = [200, 7, 0].map(Arg::Value);
+    let (process, nr) = (tiny.process, libc::SYS_dup3);
+    tiny.ops
+        .call(process, "descriptor 7", nr, &args, Expect::Exactly, 7);
+    let image = alone(tiny);
+    // Below the slots; exactly the loader's own; enough.
+    for limit in ["-n 64", "-n 220", "-n 1024"] {
+        let ended = execute_limited(&image, limit);
+        let found = (ended.code(), ended.stderr.as_str());
+        assert_eq!(found, (Some(5), ""), "{limit}");
+    }
+}
+
+#[test]
+fn a_filter_that_refuses_clone3_is_no_obstacle_without_ids() {
+    let image = alone(hello());
+    for errno in [libc::EPERM, libc::ENOSYS] {
+        let mut command = Command::new(&image.path);
+        command.args(["--pids", "host", "--accept-new-ids"]);
+        filter::refuse(&mut command, libc::SYS_clone3, errno);
+        let ended = finish(command);
+        let found = (ended.code(), ended.stdout.as_str(), ended.stderr.as_str());
+        assert_eq!(found, (Some(5), "went on\n", ""), "{errno}");
+    }
+    // Nor is an option advised that was given.
+    let mut command = Command::new(&image.path);
+    command.args(["--pids", "host", "--accept-new-ids"]);
+    for nr in [libc::SYS_clone, libc::SYS_clone3] {
+        filter::refuse(&mut command, nr, libc::EPERM);
+    }
+    let ended = finish(command);
+    assert_ne!(ended.code(), Some(5));
+    assert!(ended.stderr.contains("EPERM"), "{}", ended.stderr);
+    assert!(
+        !ended.stderr.contains("--accept-new-ids"),
+        "{}",
+        ended.stderr
+    );
+}
+
+#[test]
+fn an_owner_of_a_descriptor_is_found_under_its_new_id() {
+    const F_GETOWN: u32 = 9;
+    const F_SETOWN_EX: u64 = 15;
+    let code = Code::default()
+        .call(libc::SYS_fcntl, &[7, F_GETOWN])
+        .bytes(&[0x89, 0xc3]) // mov ebx, eax
+        .call(libc::SYS_getpid, &[])
+        .bytes(&[0x39, 0xd8]) // cmp eax, ebx
+        .or_exit(3)
+        .exit(5);
+    let mut tiny = tiny(&code.0);
+    let pipe = loader::ops::Pipe {
+        read_slot: 200,
+        write_slot: 201,
+        flags: 0,
+    };
+    tiny.ops.push(StreamIndex(0), &pipe, &[]);
+    let process = tiny.process;
+    let mut call = |nr, args: &[Arg], expect, value| {
+        tiny.ops
+            .call(process, "descriptor 7", nr, args, expect, value);
+    };
+    let place = [200, 7, 0].map(Arg::Value);
+    call(libc::SYS_dup3, &place, Expect::Exactly, 7);
+    // A process, by its old id.
+    let owner = [1u32.to_le_bytes(), (PID as u32).to_le_bytes()].concat();
+    let owner = [Arg::Value(7), Arg::Value(F_SETOWN_EX), Arg::Bytes(owner)];
+    call(libc::SYS_fcntl, &owner, Expect::Success, 0);
+    let image = alone(tiny);
+    for options in [&["--pids", "host", "--accept-new-ids"][..], &[]] {
+        let ended = execute(&image, options);
+        let found = (ended.code(), ended.stderr.as_str());
+        assert_eq!(found, (Some(5), ""), "{options:?}");
+    }
 }

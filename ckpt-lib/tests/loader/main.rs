@@ -3,6 +3,7 @@
 
 mod damage;
 mod files;
+mod filter;
 mod hosts;
 mod images;
 mod limits;

@@ -1,7 +1,7 @@
 //! Tiny processes, made by hand, brought back.
 
 use crate::images::{
-    CODE, Ended, HOLE, PID, STACK, TestImage, Tiny, execute, execute_as_user, map, tiny,
+    CODE, Ended, HOLE, PID, STACK, TestImage, Tiny, execute, execute_as_user, map, spawn, tiny,
 };
 use ckpt_lib::plan::{Arg, StreamIndex};
 use loader::ops::{
@@ -24,7 +24,7 @@ impl Code {
         self.bytes(&[0xb8 + register]).bytes(&value.to_le_bytes())
     }
 
-    fn call(self, nr: i64, arguments: &[u32]) -> Self {
+    pub(crate) fn call(self, nr: i64, arguments: &[u32]) -> Self {
         let mut code = self;
         for (register, value) in [7, 6, 2].into_iter().zip(arguments) {
             code = code.mov(register, *value);
@@ -418,10 +418,8 @@ fn a_stopped_job_stays_stopped_and_so_do_we() {
     let signal = libc::SIGSTOP as u64;
     tiny.ops.push(process, &Stopped { signal }, &[]);
     let image = alone(tiny);
-    let mut child = std::process::Command::new(&image.path)
-        .stdout(std::process::Stdio::piped())
-        .spawn()
-        .expect("started");
+    let mut command = std::process::Command::new(&image.path);
+    let mut child = spawn(command.stdout(std::process::Stdio::piped()));
     let pid = nix::unistd::Pid::from_raw(child.id() as i32);
     let stat = || std::fs::read_to_string(format!("/proc/{pid}/stat")).expect("stat");
     let deadline = Instant::now() + Duration::from_secs(10);
@@ -438,10 +436,8 @@ fn a_signal_to_us_is_a_signal_to_the_job() {
     let tiny = tiny(&Code::default().bytes(&[0xeb, 0xfe]).0); // jmp self
     let image = alone(tiny);
     for pids in ["namespace", "host"] {
-        let mut child = std::process::Command::new(&image.path)
-            .args(["--pids", pids, "--accept-new-ids"])
-            .spawn()
-            .expect("started");
+        let mut command = std::process::Command::new(&image.path);
+        let mut child = spawn(command.args(["--pids", pids, "--accept-new-ids"]));
         let pid = nix::unistd::Pid::from_raw(child.id() as i32);
         std::thread::sleep(Duration::from_millis(300));
         nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGUSR1).expect("sent");

@@ -1,6 +1,7 @@
 //! The supervisor of a restart: what becomes of the job's processes when it dies, is interrupted, or
 //! has children that are not the job's.
 
+use crate::images::spawn;
 use crate::restore::tiny_sleeping;
 use std::process::{Child, Command};
 use std::time::{Duration, Instant};
@@ -33,10 +34,7 @@ fn is_there(pid: u32) -> bool {
 }
 
 fn start(image: &crate::images::TestImage, options: &[&str]) -> Child {
-    Command::new(&image.path)
-        .args(options)
-        .spawn()
-        .expect("started")
+    spawn(Command::new(&image.path).args(options))
 }
 
 #[test]
