@@ -113,6 +113,35 @@ fn a_stopped_job_stays_stopped() {
 }
 
 #[test]
+fn outputs_that_were_one_are_redirected_each_by_its_number() {
+    let program = c_guest("stdio", Linking::Dynamic).expect("the guest compiles");
+    let guest = Guest::new("outputs", program, &["both"]);
+    with_job(&guest, |job| {
+        // As on a terminal: both are one description.
+        let inner = job.wayfarer(&["run", "--quiet", "--name", "job", "--"]);
+        let mut command = job.in_data(run::clean_command("/bin/sh"));
+        command.args(["-c", "exec \"$@\" 2>&1", "sh"]);
+        command.arg(inner.get_program()).args(inner.get_args());
+        command.arg(&guest.program).args(&guest.arguments);
+        job.equip(&mut command);
+        let mut run = Run::start("the guest", command, User::Ordinary)?;
+        let ready = run.wait_line("READY", Duration::from_secs(20));
+        job.runs.push(run);
+        ready?;
+        let image = job.checkpoint("kill")?;
+        job.wait_killed()?;
+        job.restart(&image, Restart::Command)?;
+        job.let_go();
+        passed(job.wait_pass()?)?;
+        let run = job.runs.last().ok_or("nothing was restarted")?;
+        match (run.out.text().as_str(), run.err.text().as_str()) {
+            ("by one\nPASS\n", "by two\n") => Ok(()),
+            found => Err(format!("found {found:?}, expected each at its own number")),
+        }
+    });
+}
+
+#[test]
 fn unread_input_of_a_pipe_is_served_first() {
     let program = c_guest("stdio", Linking::Dynamic).expect("the guest compiles");
     let guest = Guest::new("unread_input", program, &["input"]);

@@ -13,8 +13,17 @@ use support::user::User;
 
 #[test]
 fn a_job_on_a_terminal() {
+    on_terminal("terminal");
+}
+
+#[test]
+fn a_job_that_leads_its_own_process_group_in_the_foreground() {
+    on_terminal("leader");
+}
+
+fn on_terminal(argument: &str) {
     if let Some(reason) = User::Ordinary.missing() {
-        return stage::note_skip("terminal", &reason);
+        return stage::note_skip(argument, &reason);
     }
     let source = stage::repository().join("tests/hosts/on_terminal.c");
     let tool = stage::dir().join("on-terminal");
@@ -26,7 +35,7 @@ fn a_job_on_a_terminal() {
     })
     .expect("on-terminal compiles");
     let program = c_guest("terminal", Linking::Dynamic).expect("the guest compiles");
-    let guest = Guest::new("terminal", program, &["terminal"]);
+    let guest = Guest::new(argument, program, &[argument]);
     let variant = Variant {
         mode: Mode::KillRestart,
         user: User::Ordinary,
@@ -37,7 +46,8 @@ fn a_job_on_a_terminal() {
     command
         .arg(stage::wayfarer())
         .arg(&job.dir)
-        .arg(&guest.program);
+        .arg(&guest.program)
+        .arg(argument);
     let mut command = job.in_data(command);
     // The guest answers keys, it does not wait for a file.
     command.env("WF_GO", "/");

@@ -91,6 +91,9 @@ pub const S_IFMT: u32 = 0o170000;
 pub const S_IFDIR: u32 = 0o040000;
 pub const S_IFREG: u32 = 0o100000;
 pub const TCGETS: u64 = 0x5401;
+pub const TCSETS2: u64 = 0x402c_542b;
+pub const TIOCGPGRP: u64 = 0x540f;
+pub const TIOCSPGRP: u64 = 0x5410;
 
 pub const PROT_NONE: u64 = 0;
 pub const PROT_READ: u64 = 1;

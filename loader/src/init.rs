@@ -127,6 +127,7 @@ fn start(
     }
     if !context.is_run() {
         interpret::cut_back_files(context, &prepare)?;
+        interpret::take_over(context, &prepare);
         finish::finish(context)?;
     }
     Ok(Started::Running(root))

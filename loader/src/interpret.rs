@@ -109,7 +109,7 @@ fn step(runner: &mut Runner<'_>, record: &Record<'static>) -> Outcome<()> {
             Ok(())
         }
         // Done by whoever finishes the restart.
-        AnyOp::Stopped(_) => Ok(()),
+        AnyOp::Stopped(_) | AnyOp::Terminal(_) => Ok(()),
         AnyOp::CutBack(op) => inodes::check_growth(context, op.size, tail),
     }
 }
@@ -122,6 +122,20 @@ pub fn cut_back_files(context: &Context, prepare: &StreamEntry) -> Outcome<()> {
         }
     }
     Ok(())
+}
+
+/// Sets what others beside the job see: flags of the restarter's descriptors, its terminal.
+pub fn take_over(context: &Context, prepare: &StreamEntry) {
+    for record in context.ops.records(prepare).filter_map(Result::ok) {
+        match record.op {
+            AnyOp::Inherit(op) => objects::set_flags(op.fd, op.flags),
+            AnyOp::Feed(op) => objects::set_flags(op.fd, op.flags),
+            AnyOp::Terminal(op) if context.in_foreground => {
+                objects::terminal(context, &op, record.tail);
+            }
+            _ => {}
+        }
+    }
 }
 
 fn call(context: &Context, op: &Call, tail: &'static [u8]) -> Outcome<()> {

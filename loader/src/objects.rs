@@ -29,7 +29,7 @@ pub fn inherit(context: &Context, op: &ops::Inherit, tail: &'static [u8]) -> Out
     let was = Raw(text(tail)?.to_bytes());
     let fd = op.fd;
     let flags = sys::fcntl(fd as i32, F_GETFL, 0);
-    let (true, Ok(now)) = (context.options.may_inherit(fd), flags) else {
+    let (true, Ok(_)) = (context.options.may_inherit(fd), flags) else {
         return Err(failure!(
             Failed,
             "descriptor {fd} led outside the job ({was}): open something else as {fd} and name it with --inherit-fd {fd}"
@@ -37,12 +37,31 @@ pub fn inherit(context: &Context, op: &ops::Inherit, tail: &'static [u8]) -> Out
     };
     sys::dup_to(fd as i32, op.slot as i32)
         .map_err(|error| failure!(Failed, "descriptor {fd} ({was}): {error}"))?;
+    Ok(())
+}
+
+/// Gives the restarter's descriptor, which it may share with others, the flags that the job had set.
+pub fn set_flags(fd: u64, flags: u64) {
     let settable = O_APPEND | O_NONBLOCK;
-    if !sys::is_terminal(fd as i32) && (now ^ op.flags) & settable != 0 {
-        let wanted = now & !settable | op.flags & settable;
+    let Ok(now) = sys::fcntl(fd as i32, F_GETFL, 0) else {
+        return;
+    };
+    if !sys::is_terminal(fd as i32) && (now ^ flags) & settable != 0 {
+        let wanted = now & !settable | flags & settable;
         let _ = sys::fcntl(fd as i32, F_SETFL, wanted);
     }
-    Ok(())
+}
+
+/// The job's settings for our terminal, and its process group in the foreground if it was. What
+/// is no terminal is left as it is.
+pub fn terminal(context: &Context, op: &ops::Terminal, settings: &[u8]) {
+    let fd = op.slot as i32;
+    if let Some(settings) = settings.first_chunk() {
+        let _ = sys::set_terminal(fd, settings);
+    }
+    if op.group != 0 {
+        let _ = sys::set_foreground(fd, context.id_now(op.group) as i32);
+    }
 }
 
 pub fn pipe(op: &ops::Pipe) -> Outcome<()> {

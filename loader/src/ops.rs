@@ -433,6 +433,11 @@ operations! {
     /// Writes the thread's id, 32 bits, to where its C library keeps it (`--pids host`: the id is new).
     22 OwnId { /// Where.
         address }
+    /// Settings of a terminal that the restarter's descriptor may be; done last, and only where the restarter
+    /// is in its foreground. Tail: `struct termios2`.
+    23 Terminal { /// Slot of its descriptor.
+        slot, /// Process group of the job that was in its foreground; 0 if that was not the job's own.
+        group }
 }
 
 words! {

@@ -242,6 +242,7 @@ fn check(
             first_files: sys::limit(RLIMIT_NOFILE).unwrap_or((1024, 1024)),
             vdso: started.vdso,
             namespaces: false,
+            in_foreground: false,
             fds: [-1; 8],
             image,
         });

@@ -41,6 +41,8 @@ fn supervise(context: &mut Context) -> Outcome<u32> {
     let fd = sys::signal_fd(ALL_SIGNALS)
         .map_err(|error| failure!(Host, "descriptor for signals: {error}"))?;
     context.place(Own::Signals, fd);
+    let inherited = context.options.inherited().iter().copied();
+    context.in_foreground = (0..3).chain(inherited).any(sys::is_in_foreground);
     if context.options.pids != Pids::Host {
         match namespaces::enter(context) {
             Ok(init) => return watch(context, init),

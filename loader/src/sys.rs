@@ -175,6 +175,32 @@ pub fn is_terminal(fd: i32) -> bool {
     unsafe { call(SYS_IOCTL, [fd as u64, TCGETS, termios.as_mut_ptr() as u64]) }.is_ok()
 }
 
+/// Whether `fd` is our controlling terminal and our process group is in its foreground.
+pub fn is_in_foreground(fd: i32) -> bool {
+    let mut group = 0i32;
+    // SAFETY: the kernel writes an int; the other call takes no pointer.
+    let (asked, own) = unsafe {
+        let place = pointer_mut(&mut group);
+        (
+            call(SYS_IOCTL, [fd as u64, TIOCGPGRP, place]),
+            call(SYS_GETPGID, [0]),
+        )
+    };
+    asked.is_ok() && own == Ok(group as u64)
+}
+
+/// Sets a terminal; `settings` is a `struct termios2`.
+pub fn set_terminal(fd: i32, settings: &[u8; 44]) -> SysResult<()> {
+    // SAFETY: the kernel reads 44 bytes.
+    unsafe { call(SYS_IOCTL, [fd as u64, TCSETS2, settings.as_ptr() as u64]) }.map(|_| ())
+}
+
+/// Puts a process group of our session into the foreground of our terminal.
+pub fn set_foreground(fd: i32, group: i32) -> SysResult<()> {
+    // SAFETY: the kernel reads an int.
+    unsafe { call(SYS_IOCTL, [fd as u64, TIOCSPGRP, &raw const group as u64]) }.map(|_| ())
+}
+
 pub fn pipe(flags: u64) -> SysResult<[i32; 2]> {
     let mut ends = [0i32; 2];
     // SAFETY: the kernel writes two ints.

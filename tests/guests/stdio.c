@@ -20,7 +20,14 @@ static void die(void) {
 static void need_seven(void) { must("descriptor 7", fcntl(7, F_GETFD)); }
 static void write_seven(void) { expect("write", write(7, "through seven\n", 14), 14); }
 
+/* What goes where, after a restart that has redirected them. */
+static void write_both(void) {
+    expect("write to 1", write(1, "by one\n", 7), 7);
+    expect("write to 2", write(2, "by two\n", 7), 7);
+}
+
 static const struct guest guests[] = {
+    {"both", NULL, write_both, NULL},
     {"input", NULL, check_input, NULL},
     {"exit", NULL, leave, NULL},
     {"die", NULL, die, NULL},

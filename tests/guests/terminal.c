@@ -14,6 +14,14 @@ static void set_terminal(void) {
     must("tcsetattr", tcsetattr(0, TCSANOW, &wanted));
 }
 
+/* As a shell does: a process group of its own, in the foreground. */
+static void lead(void) {
+    signal(SIGTTOU, SIG_IGN);
+    must("setpgid", setpgid(0, 0));
+    must("tcsetpgrp", tcsetpgrp(0, getpid()));
+    set_terminal();
+}
+
 static void check_terminal(void) {
     struct termios found;
     must("tcgetattr", tcgetattr(0, &found));
@@ -41,5 +49,6 @@ static void answer(void) {
 
 static const struct guest guests[] = {
     {"terminal", set_terminal, check_terminal, answer},
+    {"leader", lead, check_terminal, answer},
 };
 GUEST_MAIN(guests)

@@ -286,7 +286,7 @@ pub fn capture(
         subjects,
         ids,
         inodes,
-        descriptors,
+        mut descriptors,
         spaces,
         mut processes,
         flags_unverified,
@@ -317,6 +317,8 @@ pub fn capture(
     }
     refusals.into_result().map_err(CaptureError::Refused)?;
     let (inodes, inode_sources, hash_tasks) = inodes.finish(options);
+    let tables = processes.iter_mut().map(|process| &mut process.descriptors);
+    outside::stand_apart(tables, &mut descriptors.descriptions);
     let snapshot = SnapshotV1 {
         taken: taken(),
         clocks,

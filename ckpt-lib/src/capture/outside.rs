@@ -2,8 +2,11 @@
 
 use super::descriptors::{Survey, external};
 use super::open_files::OpenFiles;
-use crate::snapshot::{External, Terminal};
+use crate::snapshot::{
+    Description, DescriptionId, DescriptionKind, Descriptor, EpollEntry, External, Terminal,
+};
 use crate::sys::channels::{termios2, window};
+use std::collections::BTreeMap;
 use std::os::fd::AsFd;
 
 /// For each description, the restarter's descriptor that may take its place.
@@ -74,9 +77,127 @@ impl Outside {
     }
 }
 
+/// Has descriptors 0 to 2 stand for themselves where they share a description that leads outside (a terminal,
+/// as a rule): each then takes the restarter's of its own number, which may have been redirected. Those of the
+/// restarter's that are one description become one again.
+pub(super) fn stand_apart<'a>(
+    tables: impl Iterator<Item = &'a mut Vec<Descriptor>>,
+    descriptions: &mut Vec<Description>,
+) {
+    let mut apart: BTreeMap<(DescriptionId, i32), DescriptionId> = BTreeMap::new();
+    for descriptor in tables.flatten() {
+        let (shared, fd) = (descriptor.description, descriptor.fd);
+        if let Some(own) = apart.get(&(shared, fd)) {
+            descriptor.description = *own;
+            continue;
+        }
+        let Some(description) = descriptions.get(shared.0 as usize) else {
+            continue;
+        };
+        let Some(own) = standing_for(description, fd) else {
+            continue;
+        };
+        descriptor.description = DescriptionId(descriptions.len() as u32);
+        apart.insert((shared, fd), descriptor.description);
+        descriptions.push(own);
+    }
+    for description in descriptions {
+        if let DescriptionKind::Epoll { entries } = &mut description.kind {
+            for EpollEntry { fd, target, .. } in entries {
+                *target = apart.get(&(*target, *fd)).copied().unwrap_or(*target);
+            }
+        }
+    }
+}
+
+/// The description as descriptor `fd`'s own, if it is that of another of 0 to 2.
+fn standing_for(description: &Description, fd: i32) -> Option<Description> {
+    let fd = u32::try_from(fd).ok().filter(|fd| *fd <= 2)?;
+    let DescriptionKind::External(external) = &description.kind else {
+        return None;
+    };
+    (external.inherit <= 2 && external.inherit != fd).then(|| Description {
+        kind: DescriptionKind::External(External {
+            inherit: fd,
+            // Served once.
+            unread: vec![],
+            ..external.clone()
+        }),
+        ..description.clone()
+    })
+}
+
 /// A device number as `/proc/PID/stat` writes it: minor bits 0-7, major 8-19, minor 20-31.
 fn old_number(device: u64) -> Option<u32> {
     let major = u32::try_from(nix::sys::stat::major(device)).ok()?;
     let minor = u32::try_from(nix::sys::stat::minor(device)).ok()?;
     Some((minor & 0xff) | major << 8 | (minor & !0xff) << 12)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn description(kind: DescriptionKind) -> Description {
+        Description {
+            kind,
+            flags: libc::O_RDWR as u32,
+            offset: 0,
+            owner: None,
+            locks: vec![],
+        }
+    }
+
+    fn external(inherit: u32) -> Description {
+        description(DescriptionKind::External(External {
+            inherit,
+            was: b"/dev/pts/0"[..].into(),
+            unread: b"typed".to_vec(),
+            terminal: None,
+        }))
+    }
+
+    #[test]
+    fn standard_descriptors_of_one_terminal_take_their_own_numbers() {
+        let mut descriptions = vec![
+            external(0),
+            external(7),
+            description(DescriptionKind::Epoll {
+                entries: vec![EpollEntry {
+                    fd: 1,
+                    target: DescriptionId(0),
+                    events: 1,
+                    data: 0,
+                }],
+            }),
+        ];
+        let shared = [(0, 0), (1, 0), (2, 0), (5, 0), (7, 1)];
+        let table = shared.map(|(fd, description)| Descriptor {
+            fd,
+            description: DescriptionId(description),
+            close_on_exec: false,
+        });
+        let mut tables = [table.to_vec(), table[..2].to_vec()];
+        stand_apart(tables.iter_mut(), &mut descriptions);
+        let numbers = |table: &Vec<Descriptor>| -> Vec<u32> {
+            table
+                .iter()
+                .map(|descriptor| descriptor.description.0)
+                .collect()
+        };
+        assert_eq!(numbers(&tables[0]), [0, 3, 4, 0, 1]);
+        assert_eq!(numbers(&tables[1]), [0, 3]);
+        let inherited: Vec<(u32, usize)> = [3, 4]
+            .into_iter()
+            .filter_map(|index: usize| match &descriptions[index].kind {
+                DescriptionKind::External(found) => Some((found.inherit, found.unread.len())),
+                _ => None,
+            })
+            .collect();
+        assert_eq!(inherited, [(1, 0), (2, 0)]);
+        let DescriptionKind::Epoll { entries } = &descriptions[2].kind else {
+            panic!("{:?}", descriptions[2]);
+        };
+        assert_eq!(entries[0].target, DescriptionId(3));
+    }
 }

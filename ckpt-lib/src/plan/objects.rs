@@ -5,9 +5,9 @@ use super::slots::Slots;
 use super::{Arg, OpsBuilder, PlanError, StreamIndex};
 use crate::snapshot::{
     Description, DescriptionId, DescriptionKind, DescriptionLock, External, InodeKind, PipeId,
-    SnapshotV1, SocketId,
+    Process, SnapshotV1, SocketId,
 };
-use loader::ops::{Expect, Feed, Inherit, Open, Pipe, Send, SocketPair, Watch};
+use loader::ops::{Expect, Feed, Inherit, Open, Pipe, Send, SocketPair, Terminal, Watch};
 
 /// `F_GETFL` bits that `F_SETFL` may set later; the others belong to `open`.
 const STATUS: u32 = (libc::O_APPEND | libc::O_NONBLOCK | libc::O_DIRECT | libc::O_NOATIME) as u32;
@@ -15,8 +15,6 @@ const ASYNC: u32 = libc::O_ASYNC as u32;
 const ACCESS: u32 = libc::O_ACCMODE as u32;
 /// `TFD_IOC_SET_TICKS` (ioctl, linux/timerfd.h).
 const TFD_IOC_SET_TICKS: u64 = 0x4008_5400;
-/// `TCSETS2` (ioctl_tty(2)).
-const TCSETS2: u64 = 0x402c_542b;
 
 struct Emitter<'a> {
     ops: &'a mut OpsBuilder,
@@ -280,19 +278,17 @@ impl Emitter<'_> {
             self.ops.push(self.stream, &op, &external.unread);
         }
         if let Some(terminal) = &external.terminal {
-            let args = [
-                Arg::Value(slot),
-                Arg::Value(TCSETS2),
-                Arg::Bytes(terminal.termios2.clone()),
-            ];
-            // The restarter's descriptor need not be a terminal.
-            self.call(
-                "terminal settings",
-                libc::SYS_ioctl,
-                &args,
-                Expect::Ignore,
-                0,
-            );
+            let own_group = |process: &&Process| {
+                process.pgid == process.pid && process.sid != process.pid && terminal.foreground
+            };
+            let root = self.snapshot.processes.first();
+            let op = Terminal {
+                slot,
+                group: root
+                    .filter(own_group)
+                    .map_or(0, |root| u64::from(root.pgid)),
+            };
+            self.ops.push(self.stream, &op, &terminal.termios2);
         }
     }
 
