@@ -139,6 +139,35 @@ pub enum CheckpointError {
     /// The carried loader is broken.
     #[error(transparent)]
     Loader(#[from] LoaderCodeError),
+    /// Something failed, and then something else while the job was being let go.
+    #[error("the job was not let go as it should be ({})", chain(.cleanup))]
+    Unclean {
+        /// What failed first.
+        #[source]
+        first: Box<CheckpointError>,
+        /// What failed then.
+        cleanup: StopError,
+    },
+}
+
+impl CheckpointError {
+    /// This error, beside what came of letting the job go because of it.
+    fn and_then(self, let_go: Result<(), StopError>) -> Self {
+        match let_go {
+            Ok(()) => self,
+            Err(cleanup) => CheckpointError::Unclean {
+                first: Box::new(self),
+                cleanup,
+            },
+        }
+    }
+}
+
+/// An error and its causes, in one line.
+fn chain(error: &dyn std::error::Error) -> String {
+    let causes = std::iter::successors(Some(error), |error| error.source());
+    let texts: Vec<String> = causes.map(ToString::to_string).collect();
+    texts.join(": ")
 }
 
 fn list(refusals: &[Refusal]) -> String {
@@ -217,7 +246,10 @@ fn take(
         writer,
         progress,
     };
-    let (mut captured, pictures) = session.capture(with_picture, &early, &options)?;
+    let (mut captured, pictures) = match session.capture(with_picture, &early, &options) {
+        Ok(captured) => captured,
+        Err(error) => return Err(error.and_then(session.quiesced.resume())),
+    };
     let Session {
         quiesced,
         mut writer,

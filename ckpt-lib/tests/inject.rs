@@ -3,7 +3,7 @@
 mod job;
 
 use ckpt_lib::inject::{CallList, CallRef, DataRef, InjectError, InsideArg, Workshop};
-use ckpt_lib::tracee::{HostPid, HostTid, Quiesced};
+use ckpt_lib::tracee::{HostPid, HostTid, Quiesced, StopError};
 use job::{As, Job};
 use std::os::unix::process::ExitStatusExt;
 use std::process::Command;
@@ -219,19 +219,141 @@ fn the_tracer_that_dies() {
     drop(picture);
 }
 
+/// Not a test of its own: the process that stands still in the middle. See below.
+#[test]
+#[ignore = "run by the test below"]
+fn the_tracer_that_is_late() {
+    let Ok(pid) = std::env::var("WAYFARER_TEST_PID") else {
+        return;
+    };
+    let mut quiesced = stop(HostPid(pid.parse().expect("pid")));
+    let process = &mut quiesced.processes_mut()[0];
+    let tried = Workshop::open(process).and_then(|mut workshop| {
+        let lists = process
+            .threads
+            .iter()
+            .map(|thread| (thread.tid, list().0))
+            .collect();
+        workshop.run(process, lists)?;
+        let picture = workshop.take_picture(process)?;
+        workshop.close(process)?;
+        Ok(picture)
+    });
+    let resumed = quiesced.resume();
+    match tried {
+        Ok(_) => resumed.expect("resumes"),
+        Err(InjectError::WentHome { .. }) => {
+            println!("went home");
+            let left = matches!(resumed, Err(StopError::LeftBehind { .. }));
+            assert!(left, "{resumed:?}");
+        }
+        Err(error) => panic!("{error:?}"),
+    }
+}
+
+#[test]
+fn a_late_tracer_harms_nobody_and_says_so() {
+    const LATE_MS: u64 = 2600;
+    nix::sys::prctl::set_child_subreaper(true).expect("subreaper");
+    let next = AtomicU64::new(1);
+    let went_home = AtomicU64::new(0);
+    std::thread::scope(|scope| {
+        for _ in 0..12 {
+            scope.spawn(|| {
+                loop {
+                    let step = next.fetch_add(3, Ordering::Relaxed);
+                    let job = Job::start(As::Self_, &["apart", "4", "4"]);
+                    let began = Instant::now();
+                    let output = tracer(
+                        "the_tracer_that_is_late",
+                        job.pid(),
+                        &format!("late:{step}:{LATE_MS}"),
+                    );
+                    let text = String::from_utf8_lossy(&output.stderr);
+                    assert!(output.status.success(), "step {step}: {text}");
+                    if String::from_utf8_lossy(&output.stdout).contains("went home") {
+                        went_home.fetch_add(1, Ordering::Relaxed);
+                    }
+                    let last = began.elapsed() < Duration::from_millis(LATE_MS);
+                    job.passes(60 * SECOND);
+                    if last {
+                        return;
+                    }
+                }
+            });
+        }
+    });
+    let went_home = went_home.into_inner();
+    println!(
+        "{} steps, too late at {went_home} of them",
+        next.into_inner()
+    );
+    assert!(went_home > 0);
+}
+
+#[test]
+fn job_control_while_frozen_is_seen() {
+    let job = Job::start(As::Self_, &["many", "3"]);
+    let send = |signal| {
+        let pid = nix::unistd::Pid::from_raw(job.pid().0);
+        nix::sys::signal::kill(pid, signal).expect("kill");
+    };
+    for (signal, seen, state) in [
+        (
+            nix::sys::signal::SIGSTOP,
+            Some(libc::SIGSTOP),
+            "T (stopped)",
+        ),
+        (nix::sys::signal::SIGCONT, None, "S (sleeping)"),
+    ] {
+        let mut quiesced = stop(job.pid());
+        send(signal);
+        let process = &mut quiesced.processes_mut()[0];
+        let mut workshop = Workshop::open(process).expect("opens");
+        let tids: Vec<HostTid> = process.threads.iter().map(|thread| thread.tid).collect();
+        let lists = tids.iter().map(|tid| (*tid, list().0)).collect();
+        workshop.run(process, lists).expect("runs");
+        assert_eq!(process.group_stopped, seen);
+        workshop.close(process).expect("closes");
+        assert_eq!(process.group_stopped, seen);
+        quiesced.resume().expect("resumes");
+        let until = Instant::now() + 5 * SECOND;
+        while !job.state().contains(state) {
+            assert!(Instant::now() < until, "{}", job.state());
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+}
+
+#[test]
+fn a_32_bit_call_is_refused_before_anything_is_touched() {
+    let (job, lines) = Job::start_with_lines(As::Self_, &["int80"]);
+    if !lines.is_empty() {
+        println!("skipped: {lines:?}");
+        return;
+    }
+    let before = maps(job.pid());
+    std::thread::sleep(Duration::from_millis(50));
+    let mut quiesced = stop(job.pid());
+    let error = Workshop::open(&mut quiesced.processes_mut()[0]).expect_err("32 bits");
+    assert!(matches!(error, InjectError::Compat { .. }), "{error:?}");
+    quiesced.resume().expect("resumes");
+    assert_eq!(maps(job.pid()), before);
+}
+
+/// Runs one of the tracers with a fault.
+fn tracer(which: &str, pid: HostPid, fault: &str) -> std::process::Output {
+    Command::new(std::env::current_exe().expect("exe"))
+        .args(["--ignored", "--exact", which, "--nocapture"])
+        .env("WAYFARER_TEST_PID", pid.0.to_string())
+        .env("WAYFARER_FAULT", fault)
+        .output()
+        .expect("runs")
+}
+
 /// Runs the tracer, to be killed at its `step`-th step; whether it was.
 fn killed_at(step: u64, pid: HostPid) -> bool {
-    let output = Command::new(std::env::current_exe().expect("exe"))
-        .args([
-            "--ignored",
-            "--exact",
-            "the_tracer_that_dies",
-            "--nocapture",
-        ])
-        .env("WAYFARER_TEST_PID", pid.0.to_string())
-        .env("WAYFARER_FAULT", format!("ptrace:{step}"))
-        .output()
-        .expect("runs");
+    let output = tracer("the_tracer_that_dies", pid, &format!("ptrace:{step}"));
     if output.status.signal() == Some(libc::SIGKILL) {
         return true;
     }
@@ -242,7 +364,7 @@ fn killed_at(step: u64, pid: HostPid) -> bool {
 
 /// Kills a tracer at each of its steps, each time with a job of its own, which must go on as ever. Several at
 /// a time, since a thread that finds itself alone waits for 2 s before it goes home.
-fn killed_everywhere(which: &str) {
+fn killed_everywhere(guest: &[&str]) {
     const AT_A_TIME: u64 = 8;
     // Pictures of killed tracers are given to us.
     nix::sys::prctl::set_child_subreaper(true).expect("subreaper");
@@ -256,7 +378,7 @@ fn killed_everywhere(which: &str) {
                     if step >= last.load(Ordering::Relaxed) {
                         return;
                     }
-                    let job = Job::start(As::Self_, &["calls", "5", which, "6"]);
+                    let job = Job::start(As::Self_, guest);
                     if !killed_at(step, job.pid()) {
                         last.fetch_min(step, Ordering::Relaxed);
                     }
@@ -273,10 +395,15 @@ fn killed_everywhere(which: &str) {
 #[test]
 fn killed_at_any_step_threads_in_calls_are_unharmed() {
     // epoll_wait and sigtimedwait are not among them: the kernel itself ends these at any stop.
-    killed_everywhere("npPfr");
+    killed_everywhere(&["calls", "5", "npPfr", "6"]);
 }
 
 #[test]
 fn killed_at_any_step_computing_threads_are_unharmed() {
-    killed_everywhere("w");
+    killed_everywhere(&["calls", "5", "w", "6"]);
+}
+
+#[test]
+fn killed_at_any_step_no_signal_is_lost() {
+    killed_everywhere(&["signals", "4"]);
 }

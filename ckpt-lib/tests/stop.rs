@@ -1,4 +1,5 @@
 //! Stopping: every thread, at once, and nobody is hurt.
+#![allow(unsafe_code)] // one signal handler
 
 mod job;
 
@@ -332,6 +333,36 @@ fn what_may_not_be_stopped_is_named() {
     }
     let gone = Quiesced::stop(&[HostPid(0x3fff_fff0)], SECOND).expect_err("nobody");
     assert!(matches!(gone, StopError::Gone { .. }), "{gone:?}");
+}
+
+extern "C" fn ignore(_: i32) {}
+
+#[test]
+fn all_pending_signals_are_seen_by_one_who_gets_signals_too() {
+    use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction};
+    let handler = SigHandler::Handler(ignore);
+    let action = SigAction::new(handler, SaFlags::SA_RESTART, SigSet::empty());
+    // SAFETY: the handler does nothing.
+    unsafe { sigaction(Signal::SIGUSR2, &action) }.expect("sigaction");
+    let job = Job::start(As::Self_, &["queued", "200"]);
+    let quiesced = stop(&job);
+    let thread = &quiesced.processes()[0].threads[0];
+    // SAFETY: takes nothing.
+    let us = unsafe { libc::pthread_self() };
+    let over = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !over.load(std::sync::atomic::Ordering::Relaxed) {
+                // SAFETY: that thread waits for the end of this one.
+                unsafe { libc::pthread_kill(us, libc::SIGUSR2) };
+            }
+        });
+        let counts: Vec<usize> = (0..100)
+            .map(|_| thread.process_pending().expect("reads").len())
+            .collect();
+        over.store(true, std::sync::atomic::Ordering::Relaxed);
+        assert_eq!(counts, vec![200; 100]);
+    });
 }
 
 #[test]

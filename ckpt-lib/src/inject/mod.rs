@@ -57,6 +57,14 @@ pub enum InjectError {
         /// Which thread.
         tid: i32,
     },
+    /// A call of the 32-bit kind is in progress, which stubs cannot enter again.
+    #[error("thread {tid} of process {pid} is in a 32-bit system call (int 0x80)")]
+    Compat {
+        /// Which process.
+        pid: i32,
+        /// Which thread.
+        tid: i32,
+    },
     /// No executable place for the first stub.
     #[error("process {pid} has no free place for code: {why}")]
     NoPlace {
@@ -91,6 +99,37 @@ pub enum InjectError {
         tid: i32,
         /// What was seen.
         what: String,
+    },
+    /// Wayfarer came too late: threads that had waited for it for a while went on with the job.
+    #[error(
+        "thread {tid} (of {count} such) waited {park_s} s for wayfarer, which got no processor time, and went on by itself; the job is unharmed, but there is no one moment to be carried: try again"
+    )]
+    WentHome {
+        /// The first of them.
+        tid: i32,
+        /// How many.
+        count: usize,
+        /// How long each had waited, at least.
+        park_s: u64,
+    },
+    /// The workshop could not be taken away.
+    #[error(
+        "{len} bytes of wayfarer's stay in the memory of process {pid}: a thread may need them to get home"
+    )]
+    LeftBehind {
+        /// Which process.
+        pid: i32,
+        /// How much.
+        len: u64,
+    },
+    /// Something failed, and then something else while it was being undone.
+    #[error("{cleanup}, while this was being undone")]
+    Unclean {
+        /// What failed first.
+        #[source]
+        first: Box<InjectError>,
+        /// What failed then.
+        cleanup: Box<InjectError>,
     },
     /// The process ended meanwhile.
     #[error("process {pid} has ended")]
@@ -142,6 +181,16 @@ pub enum InjectError {
         #[source]
         source: StopError,
     },
+}
+
+impl InjectError {
+    /// This error, and what failed while it was being undone.
+    fn and_then(self, cleanup: InjectError) -> InjectError {
+        InjectError::Unclean {
+            first: Box::new(self),
+            cleanup: Box::new(cleanup),
+        }
+    }
 }
 
 /// A place inside a stopped process from which its threads make calls for us.

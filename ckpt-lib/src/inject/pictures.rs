@@ -105,13 +105,13 @@ fn follow(site: &Site, process: &mut StoppedProcess, tid: HostTid) -> Result<Pic
     ptrace::cont(intermediate.0, 0).map_err(trace(pid, intermediate, "let run"))?;
     let Some(picture) = next_child(site, process, intermediate, slot::PICTURE)? else {
         // It leaves without a child; we have to take notice before its parent can.
-        await_end(pid, intermediate)?;
+        await_end(intermediate)?;
         return Err(refused(site, process, slot::PICTURE));
     };
     let picture = settle(pid, picture);
     // The intermediate must go, whatever became of the picture, for the job's thread waits for it.
     ptrace::cont(intermediate.0, 0).map_err(trace(pid, intermediate, "let run"))?;
-    await_end(pid, intermediate)?;
+    await_end(intermediate)?;
     picture
 }
 
@@ -147,52 +147,46 @@ fn next_child(
 ) -> Result<Option<HostTid>, InjectError> {
     let pid = process.pid.0;
     let deadline = Deadline::after(hands::CALL_LIMIT);
-    let mut tries = 0;
-    loop {
+    let born = deadline.poll(|| {
         let run_on = |signal| ptrace::cont(tid.0, signal).map_err(trace(pid, tid, "let run"));
         match ptrace::try_wait(tid.0) {
             Ok(Some(Waited::Event(libc::PTRACE_EVENT_VFORK | libc::PTRACE_EVENT_CLONE))) => {
-                let message =
-                    ptrace::event_message(tid.0).map_err(trace(pid, tid, "read the event"))?;
-                return Ok(i32::try_from(message).ok().map(HostTid));
+                let message = ptrace::event_message(tid.0);
+                let message = message.map_err(trace(pid, tid, "read the event"));
+                Some(message.map(|message| i32::try_from(message).ok().map(HostTid)))
             }
-            Ok(Some(Waited::Ended)) | Err(_) => return Ok(None),
-            Ok(Some(Waited::Signal(signal))) => run_on(signal)?,
-            Ok(Some(_)) => run_on(0)?,
-            Ok(None) if site.slot_word(process, HOST, word)? < 0 => return Ok(None),
-            Ok(None) if deadline.is_over() => {
-                return Err(InjectError::Deadline {
-                    tid: tid.0,
-                    waited_ms: deadline.limit_ms(),
-                });
-            }
-            Ok(None) => {
-                ptrace::pause(tries);
-                tries += 1;
-            }
+            Ok(Some(Waited::Ended)) | Err(_) => Some(Ok(None)),
+            Ok(Some(Waited::Signal(signal))) => run_on(signal).err().map(Err),
+            Ok(Some(_)) => run_on(0).err().map(Err),
+            Ok(None) => match site.slot_word(process, HOST, word) {
+                Ok(result) if result < 0 => Some(Ok(None)),
+                Ok(_) => None,
+                Err(error) => Some(Err(error)),
+            },
         }
-    }
+    });
+    born.unwrap_or_else(|| Err(hands::missed(tid, &deadline)))
 }
 
 fn await_birth(pid: i32, child: HostTid) -> Result<(), InjectError> {
     let deadline = Deadline::after(hands::CALL_LIMIT);
-    hands::wait_for_stop(pid, child, &deadline)
+    hands::wait_for_stop(pid, child, &deadline).map(|_| ())
 }
 
-fn await_end(pid: i32, child: HostTid) -> Result<(), InjectError> {
+/// Takes notice of the end of a child that is about to end.
+fn await_end(child: HostTid) -> Result<(), InjectError> {
     let deadline = Deadline::after(hands::CALL_LIMIT);
-    loop {
-        match hands::wait_any(pid, child, &deadline) {
-            Err(InjectError::Gone { .. }) => return Ok(()),
-            Err(error) => return Err(error),
-            Ok(Waited::Signal(signal)) => {
-                let _ = ptrace::cont(child.0, signal);
-            }
-            Ok(_) => {
-                let _ = ptrace::cont(child.0, 0);
-            }
-        }
-    }
+    let ended = deadline.poll(|| {
+        // A failure says that it is not at a stop any more.
+        let _ = match ptrace::try_wait(child.0) {
+            Ok(Some(Waited::Ended)) | Err(_) => return Some(()),
+            Ok(Some(Waited::Signal(signal))) => ptrace::cont(child.0, signal),
+            Ok(Some(_)) => ptrace::cont(child.0, 0),
+            Ok(None) => Ok(()),
+        };
+        None
+    });
+    ended.ok_or_else(|| hands::missed(child, &deadline))
 }
 
 /// Why a clone failed, from the word where its result was put.

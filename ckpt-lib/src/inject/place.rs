@@ -89,6 +89,11 @@ impl Placed {
         write(memory, self.stub.undo, &len.to_le_bytes())
     }
 
+    /// Whether an address is inside it.
+    pub(super) fn covers(&self, address: u64) -> bool {
+        (self.at..self.at + TAIL_LEN).contains(&address)
+    }
+
     /// Makes the bytes zero again.
     pub(super) fn take_away(&self, memory: &Memory) -> Result<(), InjectError> {
         write(memory, self.at, &vec![0; self.stub.bytes.len()])

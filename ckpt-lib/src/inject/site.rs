@@ -16,9 +16,13 @@ use super::place::{self, Placed, write};
 use super::stub::{self, HOME_CODE, Home, PARK_S, PATIENCE_S, Runner, slot};
 use super::{InjectError, hands::trace};
 use crate::snapshot::Registers;
-use crate::sys::ptrace;
-use crate::tracee::{Deadline, HostTid, Resident, StoppedProcess, StoppedThread, reenter};
+use crate::sys::ptrace::{self, Waited};
+use crate::tracee::{
+    Deadline, HostTid, Resident, StopError, StoppedProcess, StoppedThread, is_at_known_stop,
+    reenter,
+};
 use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
 use std::io;
 use std::ops::Range;
 use std::time::Duration;
@@ -38,8 +42,35 @@ pub(super) enum Whereabouts {
     Home,
     /// At a stop in our code, all signals blocked.
     Held,
-    /// Running our code.
+    /// Running our code, as far as is known.
     Running,
+    /// Home by itself or on its way there, or ended: nothing is written to it any more.
+    Astray,
+}
+
+/// How many threads are let run before it is looked which are done.
+const LAUNCHED_AT_ONCE: usize = 128;
+/// Every so many passes it is looked why a thread is not done.
+const PASSES_PER_LOOK: u32 = 64;
+
+/// Threads on their way to a stop.
+#[derive(Debug, Default)]
+struct Roundup {
+    /// Not yet done.
+    running: Vec<usize>,
+    /// Asked to stop, in this order.
+    asked: VecDeque<usize>,
+    passes: u32,
+    /// The signals of the stops that were seen: SIGTRAP, or that of job control.
+    job_control: Vec<i32>,
+    /// The first thing that should not have happened.
+    failed: Option<InjectError>,
+}
+
+impl Roundup {
+    fn is_over(&self) -> bool {
+        self.running.is_empty() && self.asked.is_empty()
+    }
 }
 
 /// See the module's header.
@@ -94,10 +125,10 @@ impl Site {
         };
         match site.map(process) {
             Ok(()) => Ok(site),
-            Err(error) => {
-                site.leave(process);
-                Err(error)
-            }
+            Err(error) => Err(match site.close(process) {
+                Ok(()) => error,
+                Err(cleanup) => error.and_then(cleanup),
+            }),
         }
     }
 
@@ -143,8 +174,9 @@ impl Site {
         args: [u64; 6],
         undo: u64,
     ) -> Result<i64, InjectError> {
+        self.nobody_astray()?;
         let home = home_of(&process.threads[0], process).registers;
-        if self.at_call.get() {
+        if self.at_call.replace(false) {
             // The result of the last call must not be taken for a mapping to be undone by the new length.
             let registers = stub::after_call(&home, self.placed.stub.call);
             let tid = self.threads[0];
@@ -162,13 +194,13 @@ impl Site {
         } else {
             stub::later_call(&home, call, nr, args)
         };
+        // Until it is known to be at the stop behind the call.
+        self.goes(process, 0, Whereabouts::Running);
+        let (result, job_control) = hands::call(self.pid, self.threads[0], &registers, first)?;
+        self.at_call.set(true);
         self.goes(process, 0, Whereabouts::Held);
-        let result = hands::call(self.pid, self.threads[0], &registers, first);
-        self.at_call.set(result.is_ok());
-        if matches!(result, Err(InjectError::Deadline { .. })) {
-            self.goes(process, 0, Whereabouts::Running);
-        }
-        result
+        process.group_stopped = job_control.or(process.group_stopped);
+        Ok(result)
     }
 
     fn goes(&self, process: &mut StoppedProcess, index: usize, to: Whereabouts) {
@@ -274,10 +306,16 @@ impl Site {
             .map(|((index, (_, list)), start)| (*index, pool + start, list.calls.len() as u64))
             .collect();
         self.hand_out(process, &handed)?;
-        for index in &indices {
-            self.launch(process, *index, false)?;
+        let deadline = Deadline::after(LISTS_LIMIT);
+        let mut roundup = Roundup::default();
+        for some in indices.chunks(LAUNCHED_AT_ONCE) {
+            for index in some {
+                self.launch(process, *index, false)?;
+            }
+            roundup.running.extend(some);
+            self.pass(process, &mut roundup)?;
         }
-        self.gather(process, &indices, &Deadline::after(LISTS_LIMIT))?;
+        self.finish(process, roundup, &deadline)?;
         let mut bytes = vec![0; layout.len as usize];
         process
             .memory()
@@ -319,6 +357,7 @@ impl Site {
         process: &StoppedProcess,
         lists: &[(usize, u64, u64)],
     ) -> Result<(), InjectError> {
+        self.nobody_astray()?;
         let mut data = self.fresh_data(process);
         for (index, calls, count) in lists {
             let at = (self.slot(*index) - self.data()) as usize;
@@ -368,94 +407,195 @@ impl Site {
         ptrace::cont(tid.0, 0).map_err(trace(pid, tid, "let run"))
     }
 
-    /// Waits until all these threads say they are done, then stops them.
+    /// Waits until all these threads say they are done and are stopped.
     pub(super) fn gather(
         &self,
         process: &mut StoppedProcess,
         indices: &[usize],
         deadline: &Deadline,
     ) -> Result<(), InjectError> {
-        let words = self.data() + 64;
-        let mut done = vec![0; self.threads.len() * 8];
-        let mut tries = 0;
-        loop {
-            process
-                .memory()
-                .read(words, &mut done)
-                .map_err(|source| InjectError::Memory {
-                    pid: self.pid,
-                    address: words,
-                    source,
-                })?;
-            let missing = indices.iter().find(|index| done[**index * 8] == 0);
-            let Some(missing) = missing else { break };
-            let missing = self.threads[*missing];
-            if deadline.is_over() {
-                return Err(InjectError::Deadline {
-                    tid: missing.0,
-                    waited_ms: deadline.limit_ms(),
-                });
-            }
-            if tries % 64 == 63 {
-                self.attend(missing)?;
-            }
-            ptrace::pause(tries);
-            tries += 1;
-        }
-        self.halt(process, indices, deadline)
+        let roundup = Roundup {
+            running: indices.to_vec(),
+            ..Roundup::default()
+        };
+        self.finish(process, roundup, deadline)
     }
 
-    /// Looks why a thread is not done: it may stand at a stop that nobody asked for.
-    fn attend(&self, tid: HostTid) -> Result<(), InjectError> {
-        let waited = match ptrace::try_wait(tid.0) {
-            Ok(None) => return Ok(()),
-            Ok(Some(ptrace::Waited::Ended)) | Err(_) => {
-                return Err(InjectError::Gone { pid: self.pid });
-            }
-            Ok(Some(waited)) => waited,
-        };
-        let signal = match waited {
-            ptrace::Waited::Signal(signal) if signal != libc::SIGSTOP => {
-                let rip = ptrace::registers(tid.0).map_or(0, |registers| registers.rip);
-                let _ = ptrace::cont(tid.0, signal);
-                return Err(InjectError::Escaped {
-                    tid: tid.0,
-                    what: format!("signal {signal} at {rip:#x}"),
-                });
-            }
-            ptrace::Waited::Signal(signal) => signal,
-            _ => 0,
-        };
-        ptrace::cont(tid.0, signal).map_err(trace(self.pid, tid, "let run"))
-    }
-
+    /// Stops these threads wherever they are in our code.
     fn halt(
         &self,
         process: &mut StoppedProcess,
         indices: &[usize],
         deadline: &Deadline,
     ) -> Result<(), InjectError> {
+        let mut roundup = Roundup::default();
         for index in indices {
-            let tid = self.threads[*index];
-            ptrace::interrupt(tid.0).map_err(trace(self.pid, tid, "stop"))?;
-        }
-        for index in indices {
-            let tid = self.threads[*index];
-            hands::wait_for_stop(self.pid, tid, deadline)?;
-            self.goes(process, *index, Whereabouts::Held);
-        }
-        for index in indices {
-            let tid = self.threads[*index];
-            let registers =
-                ptrace::registers(tid.0).map_err(trace(self.pid, tid, "read registers"))?;
-            if !(self.base..self.base + self.code_len).contains(&registers.rip) {
-                return Err(InjectError::Escaped {
-                    tid: tid.0,
-                    what: format!("it is at {:#x}", registers.rip),
-                });
+            let tid = self.threads[*index].0;
+            // One that is at a stop already, since something failed there, is told of no more.
+            if is_at_known_stop(tid) {
+                self.arrived(process, *index)?;
+            } else {
+                self.ask_to_stop(&mut roundup, *index);
             }
         }
+        self.finish(process, roundup, deadline)
+    }
+
+    fn ask_to_stop(&self, roundup: &mut Roundup, index: usize) {
+        // If this fails it has ended, which the wait will tell.
+        let _ = ptrace::interrupt(self.threads[index].0);
+        roundup.asked.push_back(index);
+    }
+
+    /// Rounds up all that are left. A thread that is late is no reason to leave the others running.
+    fn finish(
+        &self,
+        process: &mut StoppedProcess,
+        mut roundup: Roundup,
+        deadline: &Deadline,
+    ) -> Result<(), InjectError> {
+        let all_in = deadline.poll(|| match self.pass(process, &mut roundup) {
+            Ok(()) if roundup.is_over() => Some(Ok(())),
+            Ok(()) => None,
+            Err(error) => Some(Err(error)),
+        });
+        let late = roundup.asked.front().or(roundup.running.first());
+        match (all_in, late) {
+            (Some(result), _) => result?,
+            (None, Some(late)) => return Err(hands::missed(self.threads[*late], deadline)),
+            (None, None) => {}
+        }
+        if !roundup.job_control.is_empty() {
+            // Each stop says what was so at that moment.
+            let stopped = roundup.job_control.iter();
+            process.group_stopped = stopped.copied().find_map(hands::by_job_control);
+        }
+        roundup.failed.map_or(Ok(()), Err)?;
+        self.nobody_astray()
+    }
+
+    /// One look at all: those that are done are stopped at once, for they do not wait long (`PARK_S`).
+    fn pass(&self, process: &mut StoppedProcess, roundup: &mut Roundup) -> Result<(), InjectError> {
+        if !roundup.running.is_empty() {
+            let done = self.done_words(process)?;
+            let running = std::mem::take(&mut roundup.running);
+            for index in running {
+                if done[index * 8] == 0 {
+                    roundup.running.push(index);
+                } else {
+                    self.ask_to_stop(roundup, index);
+                }
+            }
+        }
+        roundup.passes += 1;
+        if roundup.passes.is_multiple_of(PASSES_PER_LOOK)
+            && let Some(first) = roundup.running.first().copied()
+        {
+            // It may stand at a stop that nobody asked for.
+            if self.look(process, first, roundup)? {
+                roundup.running.remove(0);
+            }
+        }
+        while let Some(first) = roundup.asked.front().copied() {
+            if !self.look(process, first, roundup)? {
+                break;
+            }
+            roundup.asked.pop_front();
+        }
         Ok(())
+    }
+
+    fn done_words(&self, process: &StoppedProcess) -> Result<Vec<u8>, InjectError> {
+        let address = self.done_word(0);
+        let mut done = vec![0; self.threads.len() * 8];
+        let read = process.memory().read(address, &mut done);
+        read.map_err(|source| InjectError::Memory {
+            pid: self.pid,
+            address,
+            source,
+        })?;
+        Ok(done)
+    }
+
+    /// Looks whether a thread has stopped, or ended; lets it run on from other stops.
+    fn look(
+        &self,
+        process: &mut StoppedProcess,
+        index: usize,
+        roundup: &mut Roundup,
+    ) -> Result<bool, InjectError> {
+        let tid = self.threads[index];
+        let signal = match ptrace::try_wait(tid.0) {
+            Ok(None) => return Ok(false),
+            Ok(Some(Waited::EventStop { signal })) => {
+                roundup.job_control.push(signal);
+                // A stop of job control, which nobody asked for, ends when it is let run.
+                if roundup.running.contains(&index) {
+                    0
+                } else {
+                    self.arrived(process, index)?;
+                    return Ok(true);
+                }
+            }
+            Ok(Some(Waited::Ended)) | Err(_) => {
+                self.stray(process, index);
+                roundup.failed.get_or_insert(hands::ended(self.pid, tid));
+                return Ok(true);
+            }
+            Ok(Some(Waited::Signal(signal))) => {
+                let rip = ptrace::registers(tid.0).map_or(0, |registers| registers.rip);
+                // In our code only SIGSTOP cannot be blocked; at home by itself, it gets what is for it.
+                if signal != libc::SIGSTOP && self.is_ours(rip) {
+                    roundup.failed.get_or_insert(InjectError::Escaped {
+                        tid: tid.0,
+                        what: format!("signal {signal} at {rip:#x}"),
+                    });
+                }
+                signal
+            }
+            Ok(Some(Waited::Syscall | Waited::Event(_))) => 0,
+        };
+        // A failure says that it has been killed, which the next look will tell.
+        let _ = ptrace::cont(tid.0, signal);
+        Ok(false)
+    }
+
+    /// Takes a thread that has stopped into our hands, if it is where nothing of the job can have happened:
+    /// in the calls, or waiting for us. One that was kept waiting is at home by itself, or on its way.
+    fn arrived(&self, process: &mut StoppedProcess, index: usize) -> Result<(), InjectError> {
+        let tid = self.threads[index];
+        let registers = ptrace::registers(tid.0);
+        let registers = registers.map_err(trace(self.pid, tid, "read registers"))?;
+        let runner = self.base != 0 && (self.base..self.base + RUNNER_LEN).contains(&registers.rip);
+        let call = self.placed.stub.call;
+        let at_tail = index == 0 && (call..=call + stub::SYSCALL_LEN).contains(&registers.rip);
+        if runner || at_tail {
+            self.goes(process, index, Whereabouts::Held);
+        } else {
+            self.stray(process, index);
+        }
+        Ok(())
+    }
+
+    fn is_ours(&self, address: u64) -> bool {
+        (self.base..self.base + self.code_len).contains(&address) || self.placed.covers(address)
+    }
+
+    fn stray(&self, process: &mut StoppedProcess, index: usize) {
+        self.whereabouts.borrow_mut()[index] = Whereabouts::Astray;
+        process.threads[index].abandon();
+    }
+
+    fn nobody_astray(&self) -> Result<(), InjectError> {
+        let astray = self.indices(|place| place == Whereabouts::Astray);
+        match astray.first() {
+            None => Ok(()),
+            Some(first) => Err(InjectError::WentHome {
+                tid: self.threads[*first].0,
+                count: astray.len(),
+                park_s: PARK_S,
+            }),
+        }
     }
 
     /// The number of a stopped thread's slot word.
@@ -483,43 +623,74 @@ impl Site {
     }
 
     /// Takes everything away; the first error, after all has been tried.
+    ///
+    /// While a thread is not known to be out of it, what it stands in must stay: then the workshop (and, if
+    /// it is the host, the tail stub) is left to it, as by a checkpoint that was killed.
     pub(super) fn close(&self, process: &mut StoppedProcess) -> Result<(), InjectError> {
         if self.closed.replace(true) {
             return Ok(());
         }
-        let mut result = Ok(());
-        let running: Vec<usize> = self.indices(|place| place == Whereabouts::Running);
-        if !running.is_empty() {
-            let deadline = Deadline::after(hands::CALL_LIMIT);
-            result = result.and(self.halt(process, &running, &deadline));
-        }
         let pid = self.pid;
+        let mut result = self.halt_all(process);
         // If we die from now on, they are at home with what they are given here.
         process.enter_again();
-        for index in self.indices(|place| place != Whereabouts::Home) {
+        for index in self.indices(|place| place == Whereabouts::Held) {
             if index != 0 {
-                let home = process.threads[index].bring_home();
-                result = result.and(home.map_err(|source| InjectError::Trace { pid, source }));
-                self.whereabouts.borrow_mut()[index] = Whereabouts::Home;
+                result = result.and(self.bring_home(process, index));
             }
         }
+        let is_out = |place| matches!(place, Whereabouts::Home | Whereabouts::Held);
         let pool = self.pool.borrow_mut().take();
         let workshop = (self.base != 0).then_some(self.base..self.base + self.len);
-        for range in pool.into_iter().chain(workshop) {
-            let args = [range.start, range.end - range.start, 0, 0, 0, 0];
-            let unmapped = self.host_call(process, libc::SYS_munmap, args, 0);
-            result = result.and(unmapped.map(|_| ()));
+        let ranges: Vec<Range<u64>> = pool.into_iter().chain(workshop).collect();
+        let len = ranges.iter().map(|range| range.end - range.start).sum();
+        let mut left = ranges.len();
+        if self.indices(|place| !is_out(place)).is_empty() {
+            for range in &ranges {
+                let args = [range.start, range.end - range.start, 0, 0, 0, 0];
+                match self.host_call(process, libc::SYS_munmap, args, 0) {
+                    Ok(_) => left -= 1,
+                    Err(error) => result = result.and(Err(error)),
+                }
+            }
+            result = result.and(self.halt_all(process));
         }
-        if self.whereabouts.borrow()[0] != Whereabouts::Home {
-            let home = process.threads[0].bring_home();
-            result = result.and(home.map_err(|source| InjectError::Trace { pid, source }));
-            self.whereabouts.borrow_mut()[0] = Whereabouts::Home;
+        if left > 0 {
+            result = result.and(Err(InjectError::LeftBehind { pid, len }));
         }
-        result = result.and(self.placed.take_away(process.memory()));
+        if self.indices(|place| place == Whereabouts::Held) == [0] {
+            result = result.and(self.bring_home(process, 0));
+        }
+        // Where they are now nobody knows; each has all it needs to get home.
+        for index in self.indices(|place| place != Whereabouts::Home) {
+            self.stray(process, index);
+        }
+        if self.whereabouts.borrow()[0] == Whereabouts::Home {
+            result = result.and(self.placed.take_away(process.memory()));
+        }
         if self.at_call.replace(false) {
-            result = result.and(hands::to_event_stop(pid, self.threads[0]));
+            match hands::to_event_stop(pid, self.threads[0]) {
+                Ok(signal) => process.group_stopped = hands::by_job_control(signal),
+                Err(error) => result = result.and(Err(error)),
+            }
         }
         result
+    }
+
+    fn halt_all(&self, process: &mut StoppedProcess) -> Result<(), InjectError> {
+        let running = self.indices(|place| place == Whereabouts::Running);
+        if running.is_empty() {
+            return Ok(());
+        }
+        self.halt(process, &running, &Deadline::after(hands::CALL_LIMIT))
+    }
+
+    fn bring_home(&self, process: &mut StoppedProcess, index: usize) -> Result<(), InjectError> {
+        let pid = self.pid;
+        let home = process.threads[index].bring_home();
+        home.map_err(|source| InjectError::Trace { pid, source })?;
+        self.whereabouts.borrow_mut()[index] = Whereabouts::Home;
+        Ok(())
     }
 
     fn indices(&self, which: impl Fn(Whereabouts) -> bool) -> Vec<usize> {
@@ -531,8 +702,12 @@ impl Site {
 }
 
 impl Resident for Site {
-    fn leave(&self, process: &mut StoppedProcess) {
-        let _ = self.close(process);
+    fn leave(&self, process: &mut StoppedProcess) -> Result<(), StopError> {
+        let pid = self.pid;
+        self.close(process).map_err(|source| StopError::LeftBehind {
+            pid,
+            source: Box::new(source),
+        })
     }
 }
 

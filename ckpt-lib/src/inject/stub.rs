@@ -27,7 +27,7 @@ pub(super) struct Home {
 }
 
 /// Length of `syscall`.
-const SYSCALL_LEN: u64 = 2;
+pub(super) const SYSCALL_LEN: u64 = 2;
 const SIG_SETMASK: u32 = 2;
 const EINTR: i64 = -4;
 const ERESTARTSYS: i64 = -512;
@@ -90,7 +90,7 @@ fn value(r: &Registers, reg: Reg) -> u64 {
 }
 
 /// The call a thread was in and that must be entered again: restart code and number.
-fn interrupted_call(home: &Registers) -> Option<(i64, u64)> {
+pub(super) fn interrupted_call(home: &Registers) -> Option<(i64, u64)> {
     let code = home.rax as i64;
     let restarts = (ERESTART_RESTARTBLOCK..=ERESTARTSYS).contains(&code) && code != -515;
     ((home.orig_rax as i64) >= 0 && restarts).then_some((code, home.orig_rax))
@@ -447,7 +447,8 @@ fn emit_picture(asm: &mut Asm, done: Label) {
     asm.syscall();
     asm.never();
 
-    // An empty table of its own, without ever having held a description.
+    // An empty table of its own. (Newer kernels copy none of the descriptors; older ones copy the table
+    // and close the copies at once: before the job goes on in either case.)
     asm.bind(picture);
     asm.set(Reg::Rax, libc::SYS_close_range as u32);
     asm.set(Reg::Rdi, 0);

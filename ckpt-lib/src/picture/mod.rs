@@ -9,8 +9,8 @@
 //! It does not show `MADV_DONTFORK` and `MADV_WIPEONFORK` ranges; shared memory goes on changing in it.
 //! It is made by [`crate::inject::Workshop::take_picture`].
 
-use crate::sys::ptrace::{self, Waited};
-use crate::tracee::{Deadline, HostPid, Memory};
+use crate::sys::ptrace;
+use crate::tracee::{Deadline, HostPid, Memory, has_ended};
 use std::io;
 use std::time::Duration;
 
@@ -59,17 +59,5 @@ impl Drop for Picture {
 fn end(pid: HostPid) {
     // Traced by us and not yet waited for, it still owns its id.
     let _ = ptrace::kill(pid.0, libc::SIGKILL);
-    let deadline = Deadline::after(END_LIMIT);
-    let mut tries = 0;
-    loop {
-        match ptrace::try_wait(pid.0) {
-            Ok(Some(Waited::Ended)) | Err(_) => return,
-            Ok(Some(_)) => {}
-            Ok(None) if deadline.is_over() => return,
-            Ok(None) => {
-                ptrace::pause(tries);
-                tries += 1;
-            }
-        }
-    }
+    Deadline::after(END_LIMIT).poll(|| has_ended(pid.0));
 }

@@ -261,6 +261,9 @@ struct PeekArgs {
 }
 
 /// Pending signals, oldest first: of the thread, or (`shared`) of its process.
+///
+/// The kernel breaks off in the middle when a signal is pending for the caller (`ptrace_peek_siginfo`,
+/// kernel/ptrace.c), so only an empty answer says that there are no more.
 pub(crate) fn pending(tid: i32, shared: bool) -> io::Result<Vec<[u8; 128]>> {
     const BATCH: usize = 32;
     let mut found = vec![];
@@ -282,10 +285,10 @@ pub(crate) fn pending(tid: i32, shared: bool) -> io::Result<Vec<[u8; 128]>> {
             )
         }?;
         let count = usize::try_from(count).unwrap_or(0).min(BATCH);
-        found.extend_from_slice(&batch[..count]);
-        if count < BATCH {
+        if count == 0 {
             return Ok(found);
         }
+        found.extend_from_slice(&batch[..count]);
     }
 }
 
@@ -378,22 +381,54 @@ pub(crate) enum Waited {
     Ended,
 }
 
-/// Takes a status of a tracee if there is one. `Err(ECHILD)`: it is no tracee (any more).
+/// A status of a tracee, if there is one. `Err(ECHILD)`: it is no tracee (any more).
+///
+/// [`Waited::Signal`] is only looked at, and told again until the thread is let run: the kernel keeps the
+/// signal where a wait empties it (`wait_task_stopped`, kernel/exit.c), and what it finds there when a
+/// tracer dies is what it delivers. If it were taken, our death before `cont(signal)` would lose it.
 pub(crate) fn try_wait(tid: i32) -> io::Result<Option<Waited>> {
+    let Some(seen) = peek(tid)? else {
+        return Ok(None);
+    };
+    if matches!(seen, Waited::Signal(_)) {
+        fault::step();
+        return Ok(Some(seen));
+    }
     let mut status = 0;
     // SAFETY: the kernel writes one int.
     let got = unsafe { libc::waitpid(tid, from_mut(&mut status), libc::WNOHANG | libc::__WALL) };
-    if got == 0 {
-        return Ok(None);
-    }
+    fault::step();
     if got < 0 {
         return Err(io::Error::last_os_error());
     }
-    if !libc::WIFSTOPPED(status) {
+    if got > 0 && !libc::WIFSTOPPED(status) {
         return Ok(Some(Waited::Ended));
     }
-    let signal = libc::WSTOPSIG(status);
-    Ok(Some(match status >> 16 {
+    // Killed in between, it is at its stop no more.
+    Ok((got > 0).then_some(seen))
+}
+
+/// Looks at the status of a tracee.
+fn peek(tid: i32) -> io::Result<Option<Waited>> {
+    let which = libc::WEXITED | libc::WSTOPPED;
+    let options = which | libc::WNOHANG | libc::WNOWAIT | libc::__WALL;
+    // SAFETY: all zeros is a valid siginfo_t.
+    let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
+    // SAFETY: the kernel writes one siginfo_t.
+    if unsafe { libc::waitid(libc::P_PID, tid as libc::id_t, from_mut(&mut info), options) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: filled in by waitid, or zero.
+    if unsafe { info.si_pid() } == 0 {
+        return Ok(None);
+    }
+    if ![libc::CLD_TRAPPED, libc::CLD_STOPPED].contains(&info.si_code) {
+        return Ok(Some(Waited::Ended));
+    }
+    // SAFETY: filled in by waitid.
+    let status = unsafe { info.si_status() };
+    let signal = status & 0xff;
+    Ok(Some(match status >> 8 {
         0 if signal == libc::SIGTRAP | 0x80 => Waited::Syscall,
         0 => Waited::Signal(signal),
         libc::PTRACE_EVENT_STOP => Waited::EventStop { signal },
@@ -422,15 +457,7 @@ pub(crate) fn reap(tid: i32) {
 
 /// Whether [`try_wait`] would have something to tell of a tracee.
 pub(crate) fn is_told(tid: i32) -> bool {
-    // SAFETY: all zeros is a valid siginfo_t.
-    let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
-    let which = libc::WEXITED | libc::WSTOPPED;
-    let options = which | libc::WNOHANG | libc::WNOWAIT | libc::__WALL;
-    // SAFETY: the kernel writes one siginfo_t.
-    let result =
-        unsafe { libc::waitid(libc::P_PID, tid as libc::id_t, from_mut(&mut info), options) };
-    // SAFETY: filled in by waitid, or zero.
-    result == 0 && unsafe { info.si_pid() } != 0
+    matches!(peek(tid), Ok(Some(_)))
 }
 
 /// Sends a signal to a process.

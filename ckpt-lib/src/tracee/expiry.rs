@@ -126,6 +126,7 @@ impl Quiesced {
             process.threads.iter().map(move |thread| (thread, memory))
         });
         threads
+            .filter(|(thread, _)| !thread.is_abandoned())
             .filter_map(|(thread, memory)| note_of(thread, memory))
             .collect()
     }

@@ -24,7 +24,7 @@ mod vdso_exit;
 pub use before::BeforeStop;
 pub use expiry::{CallNotes, ExpiryNote, SharedNotes};
 pub use memory::Memory;
-pub(crate) use settle::{Deadline, wait_stopped};
+pub(crate) use settle::{Deadline, is_at_known_stop, wait_stopped};
 pub use thread::StoppedThread;
 
 use crate::sys::ptrace;
@@ -81,6 +81,15 @@ pub enum StopError {
         /// How long it was given.
         waited_ms: u64,
     },
+    /// Something of ours could not be taken out of it; its threads go home by themselves.
+    #[error("not all could be undone in process {pid}")]
+    LeftBehind {
+        /// Which process.
+        pid: i32,
+        /// Why.
+        #[source]
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
     /// A request about a stopped thread failed.
     #[error("cannot {what} of thread {tid}")]
     Request {
@@ -129,7 +138,7 @@ pub struct StoppedProcess {
 /// Something of ours that lives in a stopped process.
 pub(crate) trait Resident: std::fmt::Debug {
     /// Takes everything out of the process again and brings its threads home.
-    fn leave(&self, process: &mut StoppedProcess);
+    fn leave(&self, process: &mut StoppedProcess) -> Result<(), StopError>;
 }
 
 impl Quiesced {
@@ -186,14 +195,7 @@ impl Quiesced {
             // The leader's end is told when all others have been taken notice of.
             for thread in process.threads.iter().rev() {
                 // Killed, it ends by itself; being its tracer, we have to take notice.
-                let deadline = Deadline::after(KILL_WAIT);
-                while !deadline.is_over() {
-                    match ptrace::try_wait(thread.tid.0) {
-                        Ok(None) => ptrace::pause(0),
-                        Ok(Some(ptrace::Waited::Ended)) | Err(_) => break,
-                        Ok(Some(_)) => {}
-                    }
-                }
+                Deadline::after(KILL_WAIT).poll(|| has_ended(thread.tid.0));
             }
         }
         result
@@ -205,10 +207,10 @@ impl Quiesced {
         }
         let mut result = Ok(());
         for process in &mut self.processes {
-            process.enter_again();
             if let Some(resident) = process.resident.take() {
-                resident.leave(process);
+                result = result.and(resident.leave(process));
             }
+            process.enter_again();
             for thread in &mut process.threads {
                 result = result.and(thread.bring_home());
             }
@@ -217,10 +219,14 @@ impl Quiesced {
         let notes = self.notes.take().map(|notes| (self.expiry_notes(), notes));
         let processes = std::mem::take(&mut self.processes);
         for thread in processes.iter().flat_map(|process| &process.threads) {
+            if thread.is_abandoned() {
+                settle::let_go(thread.tid.0);
+                continue;
+            }
             match ptrace::detach(thread.tid.0, 0) {
                 // Killed while it was stopped.
                 Err(error) if error.raw_os_error() == Some(libc::ESRCH) => {
-                    settle::let_go(thread.tid.0, false);
+                    settle::let_go(thread.tid.0);
                 }
                 Err(source) => {
                     result = result.and(Err(StopError::Request {
@@ -237,6 +243,15 @@ impl Quiesced {
         }
         result
     }
+}
+
+/// Takes notice of the end of a killed thread, if it has come.
+pub(crate) fn has_ended(tid: i32) -> Option<()> {
+    matches!(
+        ptrace::try_wait(tid),
+        Ok(Some(ptrace::Waited::Ended)) | Err(_)
+    )
+    .then_some(())
 }
 
 /// How long the kernel may take to end a killed thread.
@@ -270,6 +285,9 @@ impl StoppedProcess {
     pub(crate) fn enter_again(&mut self) {
         let now_ns = ptrace::monotonic_ns();
         for thread in &mut self.threads {
+            if thread.is_abandoned() {
+                continue;
+            }
             if let Some(registers) = reenter::go_on(thread, &self.memory, now_ns) {
                 thread.set_registers(&registers);
             }

@@ -30,6 +30,19 @@ impl Deadline {
         self.started.elapsed() > self.limit
     }
 
+    /// Looks again and again, with naps that grow, until there is an answer; none when the time is over.
+    pub(crate) fn poll<T>(&self, mut look: impl FnMut() -> Option<T>) -> Option<T> {
+        let mut tries = 0;
+        loop {
+            let answer = look();
+            if answer.is_some() || self.is_over() {
+                return answer;
+            }
+            ptrace::pause(tries);
+            tries += 1;
+        }
+    }
+
     fn missed(&self, pid: HostPid, tid: i32) -> StopError {
         StopError::Deadline {
             pid: pid.0,
@@ -56,42 +69,64 @@ struct Seized {
     reaper: Reaper,
 }
 
-impl Drop for Seized {
-    fn drop(&mut self) {
-        for (tid, (_, state)) in std::mem::take(&mut self.threads) {
-            let_go(tid, state != State::Asked);
+impl Seized {
+    /// Keeps, for the next look at a process, what its last stops said of job control.
+    fn remember(&mut self, process: &StoppedProcess) {
+        for thread in &process.threads {
+            if let Some((_, state)) = self.threads.get_mut(&thread.tid.0) {
+                let job_control = process.group_stopped;
+                *state = State::Stopped { job_control };
+            }
         }
     }
 }
 
-/// Detaches a thread; if it is not at a stop, it is brought to one first, for a second at most.
-pub(super) fn let_go(tid: i32, stopped: bool) {
-    // Of a thread believed to be stopped, the id may by now be that of one that has executed a program.
-    if stopped && ptrace::detach(tid, 0).is_ok() {
-        return;
+impl Drop for Seized {
+    fn drop(&mut self) {
+        for tid in std::mem::take(&mut self.threads).into_keys() {
+            let_go(tid);
+        }
     }
-    let deadline = Deadline::after(Duration::from_secs(1));
-    let _ = ptrace::interrupt(tid);
-    if matches!(wait_stopped(tid, &deadline), Ok(Some(_))) {
-        let _ = ptrace::detach(tid, 0);
-    }
+}
+
+/// Detaches a thread, whether it is at a stop or not; if it is not, within a second. A signal that it stands
+/// before is delivered.
+pub(super) fn let_go(tid: i32) {
+    let mut asked = false;
+    Deadline::after(Duration::from_secs(1)).poll(|| {
+        let signal = match ptrace::try_wait(tid) {
+            Ok(Some(Waited::Ended)) | Err(_) => return Some(()),
+            Ok(Some(Waited::Signal(signal))) => signal,
+            Ok(Some(_)) => 0,
+            // At a stop that was told before. Of a thread believed to be stopped, the id may by now be that
+            // of one that has executed a program, and is not.
+            Ok(None) if is_at_known_stop(tid) => 0,
+            Ok(None) => {
+                if !asked {
+                    asked = ptrace::interrupt(tid).is_ok();
+                }
+                return None;
+            }
+        };
+        ptrace::detach(tid, signal).is_ok().then_some(())
+    });
+}
+
+/// Whether a thread is at a stop that was told already.
+pub(crate) fn is_at_known_stop(tid: i32) -> bool {
+    // Registers can be read only of a thread at a stop.
+    ptrace::registers(tid).is_ok() && !ptrace::is_told(tid)
 }
 
 /// Waits until a thread that was asked to has stopped; the signal it was stopped by says whether by
 /// us (SIGTRAP) or by job control. Signals that come first are delivered. `Ok(None)`: it has ended.
 pub(crate) fn wait_stopped(tid: i32, deadline: &Deadline) -> Result<Option<i32>, Deadline> {
-    let mut tries = 0;
-    loop {
-        match ask(tid) {
-            Answer::Stopped(signal) => return Ok(Some(signal)),
-            Answer::Ended => return Ok(None),
-            Answer::Going if deadline.is_over() => return Err(*deadline),
-            Answer::Going => {
-                ptrace::pause(tries);
-                tries += 1;
-            }
-        }
-    }
+    let stopped = deadline.poll(|| match ask(tid) {
+        Answer::Stopped(signal) => Some(Some(signal)),
+        Answer::Ended => Some(None),
+        Answer::Going => None,
+    });
+    stopped.ok_or(*deadline)
 }
 
 /// What a thread that is to stop is doing.
@@ -169,6 +204,11 @@ fn attempt(
     let mut may_leave = true;
     loop {
         while seize_new(roots, &mut seized, glimpses)? {
+            // It may start threads as fast as they are seized.
+            if deadline.is_over() {
+                let pid = roots.first().copied().unwrap_or(HostPid(0));
+                return Err(deadline.missed(pid, pid.0));
+            }
             settle(&mut seized, deadline)?;
         }
         let mut processes = vec![];
@@ -183,6 +223,7 @@ fn attempt(
                     Moved::Some => moved = true,
                     Moved::Ended => return Ok(None),
                 }
+                seized.remember(&process);
             }
             processes.push(process);
         }
@@ -325,8 +366,8 @@ fn settle(seized: &mut Seized, deadline: &Deadline) -> Result<(), StopError> {
 /// A thread that was told to have stopped under another id, or before it was lost sight of, stays at
 /// that stop and is not told of again: it is let go, to stop anew since it was asked to.
 fn have_it_told_again(tid: i32) {
-    // Registers can be read only of a thread at a stop; one that is told of stops for the first time.
-    if ptrace::registers(tid).is_ok() && !ptrace::is_told(tid) {
+    // One that is told of stops for the first time.
+    if is_at_known_stop(tid) {
         let _ = ptrace::cont(tid, 0);
     }
 }

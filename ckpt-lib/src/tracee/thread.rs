@@ -24,6 +24,8 @@ pub struct StoppedThread {
     home_mask: Option<u64>,
     /// Live registers or mask may be others than those it goes on with.
     away: bool,
+    /// It goes home by itself, or is there: nothing is written to it any more.
+    abandoned: bool,
     /// What `rseq_abort_ip` said before the first stub ran (the kernel forgets it then).
     rseq_abort: Option<Option<u64>>,
     /// The time-out in memory of the call it was in, as it was at the stop.
@@ -46,6 +48,7 @@ impl StoppedThread {
             home_registers: None,
             home_mask: None,
             away: false,
+            abandoned: false,
             rseq_abort: None,
             timeout_ns: OnceCell::new(),
             remembered: None,
@@ -208,12 +211,22 @@ impl StoppedThread {
         self.away = true;
     }
 
+    /// Says that it goes home by itself, or is there: what it was stopped with is not what it is at now.
+    pub(crate) fn abandon(&mut self) {
+        self.abandoned = true;
+    }
+
+    /// Whether [`StoppedThread::abandon`] was said.
+    pub(super) fn is_abandoned(&self) -> bool {
+        self.abandoned
+    }
+
     /// Puts in force what it goes on with. The thread is at a ptrace stop.
     ///
     /// The mask comes first: if we die in between, the thread is in a stub with its own mask, which
     /// the stub bears, and not at home with all signals blocked, which nobody would ever undo.
     pub(crate) fn bring_home(&mut self) -> Result<(), StopError> {
-        if !self.away {
+        if !self.away || self.abandoned {
             return Ok(());
         }
         ptrace::set_signal_mask(self.tid.0, self.home_mask())

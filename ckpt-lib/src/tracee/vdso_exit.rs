@@ -58,7 +58,7 @@ pub(super) fn leave(
             .iter_mut()
             .filter(|thread| vdso.contains(&thread.registers().rip) && thread.in_call().is_none())
             .collect();
-        if inside.is_empty() || started.elapsed() > BUDGET {
+        if inside.is_empty() || process.group_stopped.is_some() || started.elapsed() > BUDGET {
             return Ok(moved);
         }
         moved = Moved::Some;
@@ -72,7 +72,10 @@ pub(super) fn leave(
         for thread in inside {
             let tid = thread.tid;
             match wait_stopped(tid.0, deadline) {
-                Ok(Some(_)) => {
+                Ok(Some(signal)) => {
+                    if signal != libc::SIGTRAP {
+                        process.group_stopped = Some(signal);
+                    }
                     let before = std::mem::take(&mut thread.before);
                     match StoppedThread::read(tid, before) {
                         Err(error) if error.is_not_stopped() => return Ok(Moved::Ended),

@@ -370,6 +370,81 @@ static int alarmed(double seconds) {
     printf("PASS\n");
     return 0;
 }
+// workload apart THREADS SECONDS: a number kept in a register and in memory; they must stay the same
+static void *apart(void *arg) {
+    uint64_t in_register = 0, read_back;
+    volatile uint64_t in_memory = 0;
+    while (!over) {
+        __asm__ volatile("incq %0\n\tincq (%2)\n\tmovq (%2),%1" : "+r"(in_register), "=&r"(read_back) : "r"(&in_memory) : "memory");
+        if (read_back != in_register) FAIL("register %lu, memory %lu", in_register, read_back);
+        if (arg) usleep(500);
+    }
+    return 0;
+}
+static int run_apart(int threads, double seconds) {
+    pthread_t all[64];
+    for (long i = 0; i < threads; i++) pthread_create(&all[i], NULL, apart, (void *)(i % 4));
+    ready();
+    double end = now() + seconds;
+    while (now() < end && !over) usleep(1000);
+    over = 1;
+    for (int i = 0; i < threads; i++) pthread_join(all[i], NULL);
+    printf(failed ? "FAILED\n" : "PASS\n");
+    return failed;
+}
+static long int80(long nr) {
+    long result;
+    __asm__ volatile("int $0x80" : "=a"(result) : "a"(nr) : "memory", "r8", "r9", "r10", "r11");
+    return result;
+}
+// workload int80: waits in pause() of the 32-bit kind
+static int compat(void) {
+    int status;
+    pid_t child = fork();
+    if (child == 0) _exit(int80(20) != getpid());
+    waitpid(child, &status, 0);
+    if (status != 0) { dprintf(1, "no int 0x80\nready\n"); pause(); }
+    ready();
+    for (;;) int80(29);
+}
+// workload queued N: N signals pending
+static int queued(int n) {
+    sigset_t set;
+    sigemptyset(&set);
+    sigaddset(&set, SIGRTMIN);
+    sigprocmask(SIG_BLOCK, &set, NULL);
+    for (int i = 0; i < n; i++)
+        if (sigqueue(getpid(), SIGRTMIN, (union sigval){.sival_int = i})) { dprintf(1, "sigqueue %d\n", errno); return 1; }
+    ready();
+    idle(NULL);
+    return 0;
+}
+// workload signals SECONDS: another process sends signals as fast as they are handled; every one counts
+struct tally { _Atomic long sent, over; };
+static int signals(double seconds) {
+    struct tally *tally = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    struct sigaction action = {.sa_handler = on_alarm};
+    sigaction(SIGRTMIN, &action, NULL);
+    _Atomic long *handled = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    pid_t job = getpid();
+    pid_t sender = fork();
+    if (sender == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        double end = now() + seconds;
+        // Not more than may be pending while nobody handles them.
+        while (now() < end)
+            if (tally->sent - *handled < 100 && sigqueue(job, SIGRTMIN, (union sigval){0}) == 0) tally->sent++;
+        tally->over = 1;
+        _exit(0);
+    }
+    ready();
+    while (!tally->over) *handled = alarms;
+    double last = now() + 20;
+    while (alarms != tally->sent && now() < last) usleep(1000);
+    printf(alarms == tally->sent ? "PASS\n" : "%ld signals sent, %ld handled\n", (long)tally->sent, (long)alarms);
+    kill(sender, SIGKILL);
+    return alarms != tally->sent;
+}
 // workload picture MIB LOCKFILE: memory with a pattern that changes as fast as it can
 static int picture(int mib, const char *lock) {
     int fd = open(lock, O_RDWR | O_CREAT, 0600);
@@ -429,6 +504,10 @@ int main(int argc, char **argv) {
     if (!strcmp(mode, "filter")) return filter();
     if (!strcmp(mode, "sleep")) return one_sleep(atoi(argv[2]));
     if (!strcmp(mode, "naps")) return naps(atoi(argv[2]));
+    if (!strcmp(mode, "apart")) return run_apart(atoi(argv[2]), atof(argv[3]));
+    if (!strcmp(mode, "int80")) return compat();
+    if (!strcmp(mode, "queued")) return queued(atoi(argv[2]));
+    if (!strcmp(mode, "signals")) return signals(atof(argv[2]));
     if (!strcmp(mode, "alarm")) return alarmed(atof(argv[2]));
     if (!strcmp(mode, "picture")) return picture(atoi(argv[2]), argv[3]);
     return 2;
