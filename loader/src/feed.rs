@@ -7,10 +7,9 @@
 
 use crate::abi::*;
 use crate::context::{Context, OWN_COUNT};
-use crate::report::{Line, Outcome, failure};
+use crate::family::Family;
+use crate::report::{Outcome, failure};
 use crate::sys;
-use core::ffi::CStr;
-use core::fmt::Write;
 use loader::ops;
 
 const MOST_FEEDS: usize = 16;
@@ -25,7 +24,7 @@ struct Feed {
     left: &'static [u8],
 }
 
-/// The feeders to be started when the job exists.
+/// The feeders to be started when nothing else can fail.
 pub struct Feeds {
     feeds: [Option<Feed>; MOST_FEEDS],
 }
@@ -88,13 +87,21 @@ impl Feeds {
     }
 
     /// Starts a process for each; they end with their parent.
-    pub fn start(&self, _context: &Context) {
+    pub fn start(&self, family: &mut Family) -> Outcome<()> {
         for feed in self.feeds.iter().flatten() {
-            if sys::clone_process(0, None) == Ok(0) {
-                let _ = sys::prctl(PR_SET_PDEATHSIG, u64::from(SIGKILL));
-                feed.run();
+            match sys::clone_process(0, None) {
+                Ok(0) => {
+                    let _ = sys::prctl(PR_SET_PDEATHSIG, u64::from(SIGKILL));
+                    feed.run();
+                }
+                Ok(pid) => family.add(pid),
+                Err(error) => {
+                    let fd = feed.from;
+                    return Err(failure!(Failed, "input pipe {fd}: no process ({error})"));
+                }
             }
         }
+        Ok(())
     }
 }
 
@@ -143,30 +150,4 @@ pub fn write_all(fd: i32, mut bytes: &[u8]) -> bool {
         }
     }
     true
-}
-
-/// Sends SIGKILL to every child of a process; how many there were.
-pub fn kill_children_of(pid: i32) -> usize {
-    let mut path = Line::new();
-    let _ = write!(path, "/proc/self/task/{pid}/children\0");
-    let mut text = [0u8; 4096];
-    let Ok(path) = CStr::from_bytes_until_nul(path.bytes()) else {
-        return 0;
-    };
-    let Ok(fd) = sys::open(path, O_RDONLY) else {
-        // Without /proc: everybody we are allowed to kill in our own group would be too much.
-        return 0;
-    };
-    let len = sys::pread_full(fd, &mut text, 0).unwrap_or(0);
-    sys::close(fd);
-    let text = core::str::from_utf8(&text[..len]).unwrap_or("");
-    let pids = text
-        .split_ascii_whitespace()
-        .filter_map(|word| word.parse::<i32>().ok());
-    let mut count = 0;
-    for pid in pids {
-        let _ = sys::kill(pid, SIGKILL);
-        count += 1;
-    }
-    count
 }

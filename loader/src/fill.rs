@@ -12,8 +12,8 @@ use crate::abi::*;
 use crate::context::{Context, Own};
 use crate::image::read_header;
 use crate::report::{Failure, Line, Outcome, Raw, Short, failure};
-use crate::sys;
-use crate::threads::clone_helper;
+use crate::sys::{self, Errno};
+use crate::threads::{clone_helper, first_free_id};
 use crate::vdso::OldVdso;
 use crate::zstd;
 use core::cell::UnsafeCell;
@@ -26,6 +26,8 @@ use loader::layout::{CHUNK, Chunk, Encoding, Extent, PAGE, SectionKind, Space};
 
 /// Work is given out in pieces of this size, so that a huge page is filled by one thread.
 const UNIT: u64 = 2 << 20;
+/// Ids tried for a helper thread.
+const ID_TRIES: u32 = 100;
 /// Less than this is not worth a second thread.
 const WORTH_A_THREAD: u64 = 4 << 20;
 
@@ -411,11 +413,21 @@ pub fn fill(context: &Context, process: u64, old_vdso: &OldVdso) -> Outcome<()> 
             number: number as u64,
             alive: AtomicU32::new(0),
         });
+        let mut free_id = first_free_id(context);
         for helper in &helpers[1..threads as usize] {
             let stack =
                 context.address(context.layout.fill_stacks) + helper.number * FILL_STACK_LEN;
             helper.alive.store(1, Ordering::Relaxed);
-            if clone_helper(stack, FILL_STACK_LEN, help, helper, &helper.alive).is_err() {
+            let mut start = || {
+                let id = free_id;
+                free_id = id.map(|id| id.saturating_add(1));
+                clone_helper(stack, FILL_STACK_LEN, help, helper, &helper.alive, id)
+            };
+            // Another process of the job may have a helper thread of this id.
+            let started = (0..ID_TRIES)
+                .map(|_| start())
+                .find(|result| *result != Err(Errno(EEXIST)));
+            if !matches!(started, Some(Ok(_))) {
                 helper.alive.store(0, Ordering::Relaxed);
             }
         }

@@ -11,6 +11,7 @@
 
 use crate::abi::*;
 use crate::context::{Context, Own};
+use crate::family::Family;
 use crate::feed;
 use crate::finish;
 use crate::interpret::{self, Runner};
@@ -50,18 +51,23 @@ pub fn main(context: &mut Context) -> ! {
 pub fn keep(context: &mut Context, superior: Superior) -> Outcome<u32> {
     let mut feeds = feed::Feeds::new();
     let mut held = Held::default();
-    let root = match start(context, superior, &mut feeds, &mut held) {
+    let mut family = Family::meet();
+    let root = match start(context, superior, &mut feeds, &mut held, &mut family) {
         Ok(Started::Running(root)) => root,
+        // As pid 1 we take everything along.
         Ok(Started::Interrupted(signal)) => {
-            kill_children();
+            if superior == Superior::Nobody {
+                family.end();
+            }
             return Ok(signal);
         }
         Err(failure) => {
-            kill_children();
+            if superior == Superior::Nobody {
+                family.end();
+            }
             return Err(failure);
         }
     };
-    feeds.start(context);
     supervise::let_go(context);
     if superior == Superior::Control {
         send(context.fd(Own::Control), Message::Running);
@@ -71,6 +77,7 @@ pub fn keep(context: &mut Context, superior: Superior) -> Outcome<u32> {
         control: context.fd(Own::Control),
         signals: context.fd(Own::Signals),
         root,
+        family,
         stopped: false,
     };
     let mut ended = None;
@@ -80,7 +87,7 @@ pub fn keep(context: &mut Context, superior: Superior) -> Outcome<u32> {
     loop {
         if let Some(status) = ended.or_else(|| keeper.step()) {
             if superior == Superior::Nobody {
-                kill_children();
+                keeper.family.end();
             }
             return Ok(status);
         }
@@ -97,6 +104,7 @@ fn start(
     superior: Superior,
     feeds: &mut feed::Feeds,
     held: &mut Held,
+    family: &mut Family,
 ) -> Outcome<Started> {
     let pipe_failed = |error: Errno| failure!(Host, "status pipe: {error}");
     let [report, reporter] = sys::pipe(O_CLOEXEC).map_err(pipe_failed)?;
@@ -118,13 +126,15 @@ fn start(
         .next()
         .ok_or_else(|| failure!(Image, "section .wf.ops: no process to start"))?;
     let root = job::create(context, stream, &entry)?;
+    family.add(root);
     for (stream, entry) in context.streams_of(StreamKind::Process, 0).skip(1) {
-        job::create(context, stream, &entry)?;
+        family.add(job::create(context, stream, &entry)?);
     }
     context.forget(Own::ReportWrite);
-    if let Some(signal) = wait_for_parking(context, superior, root, held)? {
+    if let Some(signal) = wait_for_parking(context, superior, root, held, family)? {
         return Ok(Started::Interrupted(signal));
     }
+    feeds.start(family)?;
     if !context.is_run() {
         interpret::cut_back_files(context, &prepare)?;
         interpret::take_over(context, &prepare);
@@ -154,6 +164,7 @@ fn wait_for_parking(
     superior: Superior,
     root: i32,
     held: &mut Held,
+    family: &mut Family,
 ) -> Outcome<Option<u32>> {
     let ends_it = |signal| !context.is_run() && supervise::ends_a_start(signal);
     let streams = 1..context.ops.header().streams;
@@ -179,7 +190,13 @@ fn wait_for_parking(
                 }
                 Some(_) => {}
                 None if context.is_run() => return Ok(None),
-                None => return Err(gone(root)),
+                None => {
+                    // All who could have reported are gone.
+                    let _ = sys::kill(root, SIGKILL);
+                    let status = sys::wait(root, WALL).map_or(SIGKILL, |(_, status)| status);
+                    family.reaped(root);
+                    return Err(gone(root, status));
+                }
             }
             if left == 0 && !context.is_run() {
                 return Ok(None);
@@ -195,9 +212,12 @@ fn wait_for_parking(
             }
             // A program that has ended already is found by `keep`.
             if info.signal == SIGCHLD && !context.is_run() && fds[0].revents == 0 {
-                let dead = sys::wait(-1, WALL | WNOHANG).is_ok_and(|(pid, _)| pid == root);
-                if dead {
-                    return Err(gone(root));
+                // One signal may stand for several who have ended.
+                while let Ok((pid @ 1.., status)) = sys::wait(-1, WALL | WNOHANG) {
+                    family.reaped(pid);
+                    if pid == root {
+                        return Err(gone(root, status));
+                    }
                 }
             }
         }
@@ -217,24 +237,12 @@ fn wait_for_parking(
     }
 }
 
-fn gone(root: i32) -> Failure {
-    failure!(Failed, "process {root} died in the middle of the restart")
-}
-
-/// Kills all children and whatever they leave behind.
-fn kill_children() {
-    if sys::pid() == 1 {
-        return;
-    }
-    for _ in 0..10_000 {
-        let killed = feed::kill_children_of(sys::pid());
-        if sys::wait(-1, WALL | WNOHANG) == Err(Errno(10)) {
-            return;
-        }
-        if killed == 0 {
-            sys::sleep_ms(1);
-        }
-    }
+fn gone(root: i32, status: u32) -> Failure {
+    let how = report::Status(status);
+    failure!(
+        Failed,
+        "process {root} died in the middle of the restart: {how}"
+    )
 }
 
 /// The job's parent.
@@ -243,6 +251,7 @@ struct Keeper {
     control: i32,
     signals: i32,
     root: i32,
+    family: Family,
     stopped: bool,
 }
 
@@ -289,6 +298,9 @@ impl Keeper {
             };
             if pid == 0 {
                 return None;
+            }
+            if status != 0xffff && status & 0xff != 0x7f {
+                self.family.reaped(pid);
             }
             if pid != self.root {
                 continue;

@@ -25,6 +25,7 @@ mod abi;
 mod address_space;
 mod context;
 mod exec;
+mod family;
 mod feed;
 mod fill;
 mod finish;

@@ -75,14 +75,18 @@ pub fn enter(context: &mut Context) -> Result<i32, NoNamespaces> {
                 }
                 answer => {
                     sys::close(ours);
-                    let _ = sys::wait(pid, WALL);
-                    let (step, errno) = match answer {
-                        Some(Message::Refused { step, errno }) => (step, errno),
-                        _ => (0, ESRCH),
-                    };
+                    let status = sys::wait(pid, WALL).map_or(SIGKILL, |(_, status)| status);
                     let mut why = Line::new();
-                    let name = STEPS.get(step as usize).unwrap_or(&"");
-                    let _ = write!(why, "{name}: {}", Errno(errno));
+                    let _ = match answer {
+                        Some(Message::Refused { step, errno }) => {
+                            let name = STEPS.get(step as usize).unwrap_or(&"");
+                            write!(why, "{name}: {}", Errno(errno))
+                        }
+                        _ => {
+                            let how = report::Status(status);
+                            write!(why, "process {pid} ended while making them: {how}")
+                        }
+                    };
                     Err(NoNamespaces::Refused(why))
                 }
             }

@@ -78,6 +78,18 @@ impl fmt::Display for Short<'_> {
     }
 }
 
+/// How a process ended, from its wait status.
+pub struct Status(pub u32);
+
+impl fmt::Display for Status {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 & 0x7f {
+            0 => write!(to, "exit code {}", self.0 >> 8 & 0xff),
+            signal => write!(to, "killed by signal {signal}"),
+        }
+    }
+}
+
 /// Why a restart ends here.
 pub struct Failure {
     pub exit: u32,

@@ -117,8 +117,8 @@ fn watch(context: &mut Context, init: i32) -> Outcome<u32> {
                 }
                 return Err(failure!(
                     Failed,
-                    "the job's supervisor (process {init}) ended before the job was running, wait status \
-                     {status:#x}"
+                    "the job's supervisor (process {init}) ended before the job was running: {}",
+                    report::Status(status)
                 ));
             }
         }

@@ -87,15 +87,24 @@ unsafe extern "C" {
     ) -> i64;
 }
 
-/// Starts a helper thread on a stack of its own; `alive` becomes 0 when it is gone.
+/// Starts a helper thread on a stack of its own; `alive` becomes 0 when it is gone (its id a moment
+/// later).
 pub fn clone_helper<T>(
     stack: u64,
     stack_len: u64,
     function: extern "C" fn(*const T),
     argument: &T,
     alive: &AtomicU32,
+    id: Option<i32>,
 ) -> SysResult<u64> {
+    let ids = [id.unwrap_or(0)];
     let args = CloneArgs {
+        set_tid: if id.is_some() {
+            &raw const ids as u64
+        } else {
+            0
+        },
+        set_tid_size: u64::from(id.is_some()),
         flags: THREAD_FLAGS | CLONE_CHILD_CLEARTID,
         child_tid: alive.as_ptr() as u64,
         stack,
@@ -108,7 +117,7 @@ pub fn clone_helper<T>(
     // SAFETY: the stack is nobody else's; the caller waits for the thread before the argument goes.
     let result = sys::checked(unsafe { wayfarer_clone_thread(&args, size, function, argument, 0) });
     match result {
-        Err(Errno(ENOSYS | EPERM)) => {
+        Err(Errno(ENOSYS | EPERM)) if id.is_none() => {
             let (flags, tid) = (args.flags, args.child_tid);
             // SAFETY: as above.
             sys::checked(unsafe {
@@ -117,6 +126,16 @@ pub fn clone_helper<T>(
         }
         other => other,
     }
+}
+
+/// The first id above those that the job's processes and threads want; none if any will do. Helper threads
+/// are given ids from here on, and so are in nobody's way although an id is free only some time after
+/// its thread is gone.
+pub fn first_free_id(context: &Context) -> Option<i32> {
+    let streams = 1..context.ops.header().streams;
+    let ids = streams.filter_map(|index| Some(context.ops.stream(index)?.id));
+    let highest = ids.max().and_then(|id| i32::try_from(id).ok());
+    wants_ids(context).then_some(highest?.saturating_add(1))
 }
 
 /// The stream of a process's first thread.
@@ -183,24 +202,15 @@ fn create(context: &Context, stream: u64, id: u64) -> Outcome<()> {
     let size = size_of::<CloneArgs>() as u64;
     let function = run as extern "C" fn(&'static Context, u64) as *const ();
     let argument = core::ptr::from_ref(context).cast();
-    let mut result = Err(Errno(EAGAIN));
-    for _ in 0..1000 {
-        // SAFETY: the stack belongs to this stream alone; the context outlives the loader.
-        let raw = unsafe { wayfarer_clone_thread(&args, size, function, argument, stream) };
+    // SAFETY: the stack belongs to this stream alone; the context outlives the loader.
+    let raw = unsafe { wayfarer_clone_thread(&args, size, function, argument, stream) };
+    let mut result = sys::checked(raw);
+    if let (false, Err(Errno(ENOSYS | EPERM))) = (wants, result) {
+        let top = args.stack + args.stack_size;
+        // SAFETY: as above.
+        let raw =
+            unsafe { wayfarer_clone_thread_old(args.flags, top, function, argument, 0, stream) };
         result = sys::checked(raw);
-        if let (false, Err(Errno(ENOSYS | EPERM))) = (wants, result) {
-            let top = args.stack + args.stack_size;
-            // SAFETY: as above.
-            let raw = unsafe {
-                wayfarer_clone_thread_old(args.flags, top, function, argument, 0, stream)
-            };
-            result = sys::checked(raw);
-        }
-        match result {
-            // A helper thread that had this id is not quite gone.
-            Err(Errno(EEXIST)) => sys::sleep_ms(1),
-            _ => break,
-        }
     }
     result
         .map(|_| ())

@@ -48,3 +48,66 @@ fn a_killed_supervisor_leaves_no_process_behind() {
     child.wait().expect("waited");
     wait_until("its end", || !made.iter().any(|pid| is_there(*pid)));
 }
+
+#[test]
+fn children_that_were_there_before_are_let_live() {
+    // A shell that starts something of its own and then becomes the image.
+    let image = tiny_sleeping(0).image();
+    let script = "sleep 77 >/dev/null 2>&1 & echo $!; exec \"$0\" --pids host --accept-new-ids";
+    let mut command = Command::new("sh");
+    command.args(["-c", script]).arg(&image.path);
+    let ended = crate::images::finish(command);
+    assert_eq!(ended.code(), Some(5), "{}", ended.stderr);
+    let sleeping = ended
+        .stdout
+        .lines()
+        .next()
+        .and_then(|line| line.parse().ok());
+    let sleeping = sleeping.expect("a pid");
+    assert!(is_there(sleeping), "killed with the job");
+    kill(sleeping, libc::SIGKILL);
+}
+
+#[test]
+fn nothing_of_a_job_is_left_when_its_root_ends() {
+    // A shell whose children sleep in the background, and become our own: more than fit 4096 bytes
+    // of /proc/PID/task/TID/children.
+    let script = "i=0; while [ $i -lt 800 ]; do sleep 76 & i=$((i+1)); done; echo $!; exit 7";
+    let image = crate::images::run_image(&["/bin/sh", "-c", script]);
+    let mut bystander = Command::new("sleep").arg("75").spawn().expect("started");
+    let began = Instant::now();
+    let ended = crate::images::execute(&image, &["--pids", "host"]);
+    assert_eq!(ended.code(), Some(7), "{}", ended.stderr);
+    let last: u32 = ended.stdout.trim().parse().expect("a pid");
+    assert!(!is_there(last));
+    assert!(began.elapsed() < Duration::from_secs(15));
+    assert_eq!(bystander.try_wait().expect("waited"), None);
+    bystander.kill().expect("killed");
+    bystander.wait().expect("waited");
+}
+
+#[test]
+fn how_a_process_died_in_the_restart_is_said() {
+    let image = tiny_sleeping(1).image();
+    for pids in ["host", "namespace"] {
+        let mut command = Command::new(&image.path);
+        command.args(["--pids", pids, "--accept-new-ids"]);
+        command.stderr(std::process::Stdio::piped());
+        let child = spawn(&mut command);
+        let job = || {
+            let first = *children(child.id()).first()?;
+            match pids {
+                "host" => Some(first),
+                _ => children(first).first().copied(),
+            }
+        };
+        wait_until("the process", || job().is_some());
+        kill(job().expect("there"), libc::SIGUSR2);
+        kill(job().expect("there"), libc::SIGKILL);
+        let output = child.wait_with_output().expect("waited");
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{stderr}");
+        let expected = "died in the middle of the restart: killed by signal 9";
+        assert!(stderr.contains(expected), "{stderr}");
+    }
+}
