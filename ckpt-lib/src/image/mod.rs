@@ -34,6 +34,7 @@ mod writer;
 #[cfg(test)]
 mod tests;
 
+pub use destination::remove_partials;
 pub use error::{HexHash, ImageError, SpaceName};
 pub use flatten::flatten;
 pub use meta::{MetaError, decode_snapshot};
