@@ -296,6 +296,7 @@ fn take(
     captured.finish_hashes()?;
     let Captured { mut snapshot, .. } = captured;
     snapshot.taken.generation = request.generation + 1;
+    snapshot.job = request.capture.job.clone();
     let mut platform = Platform::needed_by(&snapshot);
     if let Some(level) = baseline {
         platform.add_request(&snapshot, level);

@@ -43,7 +43,7 @@ pub use refusal::{CaptureError, Refusal};
 use crate::inject::{CallList, Workshop};
 use crate::procfs::{ProcDir, SmapsEntry, parse_maps, parse_smaps, parse_time_offsets};
 use crate::snapshot::{
-    Clocks, InodeId, Mapping, MappingKind, Process, SnapshotV1, Taken, mapping_flags,
+    Clocks, InodeId, JobLabel, Mapping, MappingKind, Process, SnapshotV1, Taken, mapping_flags,
 };
 use crate::tracee::{HostPid, HostTid, Memory, Quiesced};
 use inodes::{HashTask, Inodes, OpenedFiles};
@@ -70,6 +70,8 @@ pub struct CaptureOptions {
     /// Read the flags of mappings while the job is stopped, though that takes long: there will be no
     /// picture to verify them with, or it showed others.
     pub flags_while_frozen: bool,
+    /// What the job is called, for the image.
+    pub job: JobLabel,
 }
 
 impl Default for CaptureOptions {
@@ -80,6 +82,7 @@ impl Default for CaptureOptions {
             inherit_fds: vec![],
             own_pid_namespace: false,
             flags_while_frozen: false,
+            job: JobLabel::default(),
         }
     }
 }
@@ -329,6 +332,7 @@ pub fn capture(
         pipes: descriptors.pipes,
         sockets: descriptors.sockets,
         processes,
+        job: JobLabel::default(),
     };
     Ok(Captured {
         snapshot,

@@ -7,7 +7,7 @@
 use super::error::{ImageError, in_full};
 use super::reader::Image;
 use super::{limits, meaning};
-use crate::snapshot::SnapshotV1;
+use crate::snapshot::{JobLabel, SnapshotV1};
 use bincode::config::{Configuration, Limit, LittleEndian, Varint};
 use std::path::PathBuf;
 
@@ -42,8 +42,14 @@ fn config() -> Configuration<LittleEndian, Varint, Limit<LIMIT>> {
 /// # Errors
 /// [`MetaError`].
 pub fn decode_snapshot(bytes: &[u8]) -> Result<SnapshotV1, MetaError> {
-    let (snapshot, used) =
-        bincode::serde::decode_from_slice(bytes, config()).map_err(MetaError::Decode)?;
+    let decoded = bincode::serde::decode_from_slice(bytes, config());
+    let (mut snapshot, mut used): (SnapshotV1, usize) = decoded.map_err(MetaError::Decode)?;
+    if used < bytes.len() {
+        let decoded = bincode::serde::decode_from_slice(&bytes[used..], config());
+        let (label, more): (JobLabel, usize) = decoded.map_err(MetaError::Decode)?;
+        snapshot.job = label;
+        used += more;
+    }
     if used != bytes.len() {
         return Err(MetaError::Trailing {
             found: bytes.len(),
@@ -71,9 +77,39 @@ impl Image {
     /// # Errors
     /// [`ImageError::Meta`].
     pub fn encode_snapshot(snapshot: &SnapshotV1) -> Result<Vec<u8>, ImageError> {
-        bincode::serde::encode_to_vec(snapshot, config()).map_err(|error| ImageError::Meta {
-            image: PathBuf::new(),
-            what: error.to_string(),
+        bincode::serde::encode_to_vec((snapshot, &snapshot.job), config()).map_err(|error| {
+            ImageError::Meta {
+                image: PathBuf::new(),
+                what: error.to_string(),
+            }
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::snapshot::KernelPath;
+
+    #[test]
+    fn what_the_job_was_called_reads_back_and_may_be_absent() {
+        let job = JobLabel {
+            name: "night".to_owned(),
+            command: vec![KernelPath(b"perl".to_vec()), KernelPath(vec![0xff, 1])],
+        };
+        let snapshot = SnapshotV1 {
+            job: job.clone(),
+            ..SnapshotV1::default()
+        };
+        let bytes = Image::encode_snapshot(&snapshot).expect("encodes");
+        assert_eq!(decode_snapshot(&bytes).expect("decodes").job, job);
+        // As images were before there was such a label.
+        let old = bincode::serde::encode_to_vec(&snapshot, config()).expect("encodes");
+        let found = decode_snapshot(&old).expect("decodes");
+        assert_eq!(found.job, JobLabel::default());
+        let mut long = bytes;
+        long.push(0);
+        let refused = decode_snapshot(&long);
+        assert!(matches!(refused, Err(MetaError::Trailing { .. })));
     }
 }

@@ -32,9 +32,16 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct KernelPath(pub Vec<u8>);
 
+/// For people: control characters show as `\x1b`, bytes that are no text as U+FFFD.
 impl std::fmt::Display for KernelPath {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(&String::from_utf8_lossy(&self.0))
+        for c in String::from_utf8_lossy(&self.0).chars() {
+            match c {
+                c if c.is_control() => write!(f, "\\x{:02x}", c as u32)?,
+                c => std::fmt::Write::write_char(f, c)?,
+            }
+        }
+        Ok(())
     }
 }
 
@@ -65,6 +72,18 @@ pub struct SnapshotV1 {
     pub sockets: Vec<SocketRecord>,
     /// The processes, parents before children; the first is the job's root.
     pub processes: Vec<Process>,
+    /// What the job was called. Behind all else in the image, where older ones have nothing.
+    #[serde(skip)]
+    pub job: JobLabel,
+}
+
+/// What a job was called, so that a restart from the image alone can call it so again.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JobLabel {
+    /// Its name; empty if it was no job of wayfarer's.
+    pub name: String,
+    /// Program and arguments as the user gave them; empty if that is not known.
+    pub command: Vec<KernelPath>,
 }
 
 /// Circumstances of a checkpoint, for people.
