@@ -164,7 +164,7 @@ pub(crate) struct Restart {
     #[arg(value_name = "IMAGE|JOB")]
     pub(crate) image: std::path::PathBuf,
 
-    /// Name of the job [default: the one it had, if that is free]
+    /// Name of the job [default: the one it had; if that is not free, with a number]
     #[arg(long, value_name = "NAME", value_parser = parse_name)]
     pub(crate) name: Option<String>,
 
@@ -436,15 +436,46 @@ fn parse_signal(text: &str) -> Result<i32, String> {
         return if (0..=64).contains(&number) {
             Ok(number)
         } else {
-            Err("signals are numbered 1 to 64".to_owned())
+            Err(
+                "signals are numbered 1 to 64 (0 sends none, and tells whether one could be sent)"
+                    .to_owned(),
+            )
         };
     }
     let name = text.to_ascii_uppercase();
     let name = name.strip_prefix("SIG").unwrap_or(&name);
+    if let Some(number) = real_time(name) {
+        return Ok(number);
+    }
     match SIGNALS.iter().position(|known| *known == name) {
         Some(index) => Ok(index as i32 + 1),
         None => Err("no such signal; `kill -l` lists them".to_owned()),
     }
+}
+
+/// The first and the last signal that C libraries leave to programs.
+const REAL_TIME: (i32, i32) = (34, 64);
+
+/// `RTMIN`, `RTMIN+3`, `RTMAX-2`.
+fn real_time(name: &str) -> Option<i32> {
+    let (from, rest, sign) = match (name.strip_prefix("RTMIN"), name.strip_prefix("RTMAX")) {
+        (Some(rest), _) => (REAL_TIME.0, rest, '+'),
+        (_, Some(rest)) => (REAL_TIME.1, rest, '-'),
+        _ => return None,
+    };
+    if rest.is_empty() {
+        return Some(from);
+    }
+    let digits = rest.strip_prefix(sign)?;
+    let steps = digits.parse::<u8>().ok().filter(|_| digits.len() <= 2)?;
+    let number = if sign == '+' {
+        from + i32::from(steps)
+    } else {
+        from - i32::from(steps)
+    };
+    (REAL_TIME.0..=REAL_TIME.1)
+        .contains(&number)
+        .then_some(number)
 }
 
 /// The name of a signal, or its number.
@@ -500,6 +531,9 @@ mod tests {
         assert_eq!(parse_signal("SIGUSR1"), Ok(10));
         assert_eq!(parse_signal("term"), Ok(15));
         assert!(parse_signal("65").is_err() && parse_signal("NOPE").is_err());
+        let real_time = ["RTMIN", "SIGRTMIN+3", "rtmax-1", "RTMAX"].map(parse_signal);
+        assert_eq!(real_time, [Ok(34), Ok(37), Ok(63), Ok(64)]);
+        assert!(parse_signal("RTMIN+31").is_err() && parse_signal("RTMIN-1").is_err());
     }
 
     #[test]

@@ -5,7 +5,8 @@ use nix::errno::Errno;
 use nix::unistd::AccessFlags;
 use std::ffi::{OsStr, OsString};
 use std::io::Read;
-use std::os::unix::ffi::OsStrExt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 /// What is executed for a command.
@@ -36,7 +37,11 @@ pub(crate) fn find(command: &[OsString], search_path: Option<&OsStr>) -> Result<
     let mut worst = None;
     for path in candidates {
         match executable(&path) {
-            Ok(()) => return Ok(program(path, command)),
+            Ok(()) => {
+                let program = program(path, command);
+                check_format(&program.path)?;
+                return Ok(program);
+            }
             Err(Errno::ENOENT | Errno::ENOTDIR) => {}
             Err(errno) => worst = worst.or(Some((path, errno))),
         }
@@ -64,6 +69,97 @@ fn executable(path: &Path) -> Result<(), Errno> {
         return Err(Errno::EISDIR);
     }
     nix::unistd::access(path, AccessFlags::X_OK)
+}
+
+/// Refuses what the kernel would: an interpreter that is not there, a program of another machine. Then nothing
+/// has begun that a job would have to be written down for.
+fn check_format(path: &Path) -> Result<(), Failure> {
+    let Ok(file) = std::fs::File::open(path) else {
+        return Ok(()); // may be executed, not read
+    };
+    let refuse = |why: String| {
+        let message = format!("cannot execute {}: {why}", path.display());
+        Err(Failure::new(Exit::NotExecutable, message))
+    };
+    let mut head = [0; 256];
+    let len = file.read_at(&mut head, 0).unwrap_or(0);
+    let head = &head[..len];
+    let interpreter = if let Some(line) = head.strip_prefix(b"#!") {
+        let line = line.split(|byte| *byte == b'\n').next().unwrap_or_default();
+        let words = line.split(|byte| b" \t".contains(byte));
+        words
+            .into_iter()
+            .find(|word| !word.is_empty())
+            .map(<[u8]>::to_vec)
+    } else if head.starts_with(b"\x7fELF") {
+        if !is_ours(head) {
+            return refuse("a program for another machine".to_owned());
+        }
+        elf_interpreter(&file, head)
+    } else {
+        None // text for the shell, or what the kernel has been taught (binfmt_misc)
+    };
+    let Some(interpreter) = interpreter else {
+        return Ok(());
+    };
+    let interpreter = PathBuf::from(OsString::from_vec(interpreter));
+    match executable(&interpreter) {
+        Ok(()) => Ok(()),
+        Err(errno) => {
+            let interpreter = interpreter.display();
+            refuse(format!("its interpreter {interpreter}: {}", errno.desc()))
+        }
+    }
+}
+
+fn number<const N: usize>(bytes: &[u8], at: usize) -> Option<u64> {
+    let mut wide = [0; 8];
+    wide[..N].copy_from_slice(bytes.get(at..at + N)?);
+    Some(u64::from_le_bytes(wide))
+}
+
+/// Whether the kernel could execute this ELF file: x86-64, or 32-bit x86, or what binfmt_misc knows.
+fn is_ours(head: &[u8]) -> bool {
+    let known = [(2, 62), (1, 3), (1, 62)]; // class, machine: x86-64, i386, x32
+    let class = head.get(4).copied().map(u64::from);
+    let found = class.zip(number::<2>(head, 18));
+    found.is_some_and(|found| known.contains(&found)) || others_are_known()
+}
+
+/// Whether the kernel has been taught formats.
+fn others_are_known() -> bool {
+    let entries = std::fs::read_dir("/proc/sys/fs/binfmt_misc");
+    let names = entries.into_iter().flatten().flatten();
+    names
+        .map(|entry| entry.file_name())
+        .any(|name| name != "register" && name != "status")
+}
+
+/// The dynamic linker that a 64-bit program names.
+fn elf_interpreter(file: &std::fs::File, head: &[u8]) -> Option<Vec<u8>> {
+    const PT_INTERP: u64 = 3;
+    if head.get(4) != Some(&2) {
+        return None;
+    }
+    let (table, size, count) = (
+        number::<8>(head, 32)?,
+        number::<2>(head, 54)?,
+        number::<2>(head, 56)?,
+    );
+    for index in 0..count {
+        let mut entry = [0; 56];
+        file.read_exact_at(&mut entry, table.checked_add(index * size)?)
+            .ok()?;
+        if number::<4>(&entry, 0) == Some(PT_INTERP) {
+            let len = number::<8>(&entry, 32).filter(|len| (2..4096).contains(len))?;
+            let mut name = vec![0; len as usize];
+            file.read_exact_at(&mut name, number::<8>(&entry, 8)?)
+                .ok()?;
+            name.pop();
+            return Some(name);
+        }
+    }
+    None
 }
 
 /// A text file without `#!` is given to the shell, as `execvp` does.

@@ -4,10 +4,12 @@
 mod args;
 mod jobs;
 mod launch;
+mod leftovers;
 mod lookup;
 mod output;
 mod permission;
 mod progress;
+mod raw;
 mod report;
 mod summary;
 mod sys;

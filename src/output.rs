@@ -54,8 +54,9 @@ impl Table {
         Table { rows }
     }
 
-    /// Adds a line.
+    /// Adds a line. What is encoded ([`crate::raw::encode`]) is shown as people see it.
     pub(crate) fn push(&mut self, row: Vec<String>) {
+        let row = row.iter().map(|cell| crate::raw::shown(cell)).collect();
         self.rows.push(row);
     }
 

@@ -143,6 +143,7 @@ impl<T, E: Into<Failure>> Explain<T> for Result<T, E> {
 
 /// Prints to stderr, where there may be nobody.
 pub(crate) fn tell(message: &str) {
+    let message = crate::raw::visible_lines(message);
     let _ = writeln!(std::io::stderr(), "wayfarer: {message}");
 }
 
@@ -155,6 +156,7 @@ pub(crate) fn conclude(outcome: Outcome) -> ExitCode {
                 tell(&message);
             }
             for advice in &failure.advice {
+                let advice = crate::raw::visible_lines(advice);
                 let _ = writeln!(std::io::stderr(), "  try: {advice}");
             }
             failure.exit

@@ -1,12 +1,21 @@
-//! What a snapshot holds, counted and named for people: pure functions.
+//! What a snapshot holds, counted and named for people: pure functions. Names are encoded ([`raw`]).
 
+use crate::raw;
 use ckpt_lib::snapshot::{
-    Description, DescriptionKind, InodeKind, InodeRecord, Mapping, MappingKind, Process, SnapshotV1,
+    Description, DescriptionKind, InodeKind, InodeRecord, KernelPath, Mapping, MappingKind,
+    Process, SnapshotV1,
 };
 use loader::layout::Space;
 use serde::Serialize;
 use std::collections::BTreeMap;
+use std::ffi::OsStr;
 use std::ops::Range;
+use std::os::unix::ffi::OsStrExt;
+
+/// As JSON has it and tables show it.
+fn encoded(name: &KernelPath) -> String {
+    raw::encode(OsStr::from_bytes(&name.0))
+}
 
 /// A process.
 #[derive(Debug, PartialEq, Eq, Serialize)]
@@ -102,14 +111,14 @@ fn summarize(snapshot: &SnapshotV1, process: &Process, stored: &[Range<u64>]) ->
     ProcessSummary {
         pid: process.pid,
         parent: process.ppid,
-        program: exe.map(|inode| inode.path.to_string()),
-        cwd: process.cwd.to_string(),
+        program: exe.map(|inode| encoded(&inode.path)),
+        cwd: encoded(&process.cwd),
         threads: process
             .threads
             .iter()
             .map(|thread| ThreadSummary {
                 tid: thread.tid,
-                name: thread.name.to_string(),
+                name: encoded(&thread.name),
                 instruction_pointer: thread.registers.rip,
                 in_call_left_ns: thread.in_call.map(|call| call.remaining_ns),
             })
@@ -242,8 +251,8 @@ fn inode_kind(inode: &InodeRecord) -> &'static str {
 
 fn inode_name(inode: &InodeRecord) -> String {
     match &inode.kind {
-        InodeKind::MemFd { name, .. } => name.to_string(),
-        _ => inode.path.to_string(),
+        InodeKind::MemFd { name, .. } => encoded(name),
+        _ => encoded(&inode.path),
     }
 }
 
@@ -262,7 +271,7 @@ pub(crate) fn files(snapshot: &SnapshotV1) -> Vec<FileSummary> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ckpt_lib::snapshot::{KernelPath, MmLayout};
+    use ckpt_lib::snapshot::MmLayout;
 
     fn mapping(start: u64, end: u64, prot: u32) -> Mapping {
         Mapping {

@@ -62,9 +62,22 @@ pub(crate) enum JobError {
         count: usize,
         dir: PathBuf,
     },
+    /// A newer wayfarer knows the job.
+    #[error("job {name} in {dir} was written by a newer wayfarer")]
+    Newer { name: String, dir: PathBuf },
     /// Somebody makes a checkpoint of it.
     #[error("another checkpoint of job {name} is being made")]
     Busy { name: String },
+}
+
+impl JobError {
+    /// Whether it says that the name is not free.
+    pub(crate) fn is_taken(&self) -> bool {
+        matches!(
+            self,
+            JobError::Taken { .. } | JobError::HasImages { .. } | JobError::Newer { .. }
+        )
+    }
 }
 
 /// The directory of jobs.
@@ -99,7 +112,7 @@ pub(crate) enum Life {
 /// What a new job's record begins with.
 #[derive(Clone, Debug)]
 pub(crate) struct NewJob {
-    /// The name asked for; if it was not, one is made from `base`.
+    /// The name asked for; if none was, one is made from `base`.
     pub(crate) name: Option<String>,
     /// What the name is made from.
     pub(crate) base: String,
@@ -107,7 +120,7 @@ pub(crate) struct NewJob {
     pub(crate) replace: bool,
     /// An ended job of this name is continued: its images stay.
     pub(crate) continues: bool,
-    /// Program and arguments.
+    /// See [`JobRecord::command`].
     pub(crate) command: Vec<String>,
     /// See [`JobRecord::generation`].
     pub(crate) generation: u64,
@@ -250,12 +263,9 @@ impl JobStore {
             }
             None => first_free(&jobs_dir, &new)?,
         };
+        let is_new = !dir.exists();
         make_private_dir(&dir)?;
-        let name = dir
-            .file_name()
-            .unwrap_or_default()
-            .to_string_lossy()
-            .into_owned();
+        let name = name_of(&dir);
         let before = JobRecord::load(&dir).ok();
         let continued = before.as_ref().filter(|_| new.continues);
         let record = JobRecord {
@@ -271,12 +281,52 @@ impl JobStore {
             restarted_from: new.restarted_from,
             last_checkpoint: continued.and_then(|record| record.last_checkpoint.clone()),
         };
-        record.save(&dir)?;
+        if let Err(error) = record.save(&dir) {
+            if is_new {
+                let _ = fs::remove_dir(&dir);
+            }
+            return Err(error.into());
+        }
         Ok(Job {
             dir,
             record,
             before,
         })
+    }
+
+    /// Directories of jobs that have no record, by name, with the number of their images: what a crash or a
+    /// full disk left.
+    pub(crate) fn unrecorded(&self) -> Result<Vec<(String, usize)>, JobError> {
+        let jobs_dir = self.jobs_dir();
+        let entries = match fs::read_dir(&jobs_dir) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(vec![]),
+            entries => at("cannot read", &jobs_dir, entries)?,
+        };
+        let mut found = vec![];
+        for entry in entries.flatten() {
+            let is_dir = entry.file_type().is_ok_and(|kind| kind.is_dir());
+            let name = entry.file_name().into_string().unwrap_or_default();
+            if is_dir && crate::args::is_job_name(&name) && !entry.path().join("job.json").exists()
+            {
+                found.push((name, images_in(&entry.path())?.len()));
+            }
+        }
+        found.sort();
+        Ok(found)
+    }
+
+    /// Removes a job's directory that has no record, or a damaged one, with its images; how many there were.
+    pub(crate) fn remove_unreadable(&self, name: &str) -> Result<usize, JobError> {
+        let _guard = lock(&self.jobs_dir().join(".lock"), FlockArg::LockExclusive)?;
+        let dir = self.jobs_dir().join(name);
+        match Job::load(dir.clone()) {
+            Ok(job) => return Err(taken(&job)), // registered meanwhile
+            Err(error) if error.is_newer() => return Err(newer(&dir)),
+            Err(_) => {}
+        }
+        let count = images_in(&dir)?.len();
+        at("cannot remove", &dir, fs::remove_dir_all(&dir))?;
+        Ok(count)
     }
 
     /// Removes an ended job with its images; how many there were.
@@ -302,16 +352,29 @@ fn taken(job: &Job) -> JobError {
     }
 }
 
+fn newer(dir: &Path) -> JobError {
+    JobError::Newer {
+        name: name_of(dir),
+        dir: dir.to_owned(),
+    }
+}
+
+/// The name of the job whose directory this is.
+fn name_of(dir: &Path) -> String {
+    let name = dir.file_name().unwrap_or_default();
+    name.to_string_lossy().into_owned()
+}
+
 /// Makes sure that `dir` may become the directory of the new job.
 fn free_name(dir: &Path, new: &NewJob) -> Result<(), JobError> {
     if !dir.exists() {
         return Ok(());
     }
     // A directory without a readable record is what a crash left behind; its images still count.
-    if let Ok(job) = Job::load(dir.to_owned())
-        && job.life() != Life::Ended
-    {
-        return Err(taken(&job));
+    match Job::load(dir.to_owned()) {
+        Ok(job) if job.life() != Life::Ended => return Err(taken(&job)),
+        Err(error) if error.is_newer() => return Err(newer(dir)),
+        _ => {}
     }
     let images = images_in(dir)?;
     if new.continues || images.is_empty() {
@@ -319,11 +382,7 @@ fn free_name(dir: &Path, new: &NewJob) -> Result<(), JobError> {
     }
     if !new.replace {
         return Err(JobError::HasImages {
-            name: dir
-                .file_name()
-                .unwrap_or_default()
-                .to_string_lossy()
-                .into_owned(),
+            name: name_of(dir),
             count: images.len(),
             dir: dir.join("images"),
         });
@@ -338,7 +397,7 @@ fn first_free(jobs_dir: &Path, new: &NewJob) -> Result<PathBuf, JobError> {
         let dir = jobs_dir.join(format!("{}-{number}", name_base(&new.base)));
         match free_name(&dir, new) {
             Ok(()) => return Ok(dir),
-            Err(JobError::Taken { .. } | JobError::HasImages { .. }) => number += 1,
+            Err(error) if error.is_taken() => number += 1,
             Err(error) => return Err(error),
         }
     }
@@ -390,6 +449,16 @@ fn images_in(dir: &Path) -> Result<Vec<StoredImage>, JobError> {
         .collect();
     found.sort_by_key(|image| image.generation);
     Ok(found)
+}
+
+/// If this image lies in the directory of a job, the one before it there.
+pub(crate) fn image_before(image: &Path) -> Option<PathBuf> {
+    let image = image.canonicalize().ok()?;
+    let dir = image.parent()?.parent()?;
+    let images = images_in(dir).ok()?;
+    let place = images.iter().position(|stored| stored.path == image)?;
+    dir.join("job.json").exists().then_some(())?;
+    Some(images[place.checked_sub(1)?].path.clone())
 }
 
 impl Job {
@@ -449,9 +518,26 @@ impl Job {
     }
 
     /// The number of its next checkpoint.
-    pub(crate) fn next_generation(&self) -> Result<u64, JobError> {
-        let stored = self.images()?.last().map_or(0, |image| image.generation);
-        Ok(self.record.generation.max(stored) + 1)
+    pub(crate) fn next_generation(&self) -> u64 {
+        let images = self.images().unwrap_or_default();
+        let stored = images.last().map_or(0, |image| image.generation);
+        self.record.generation.max(stored) + 1
+    }
+
+    /// Its images, oldest first: those in its directory and, if that is elsewhere, the one of its last checkpoint.
+    pub(crate) fn known_images(&self) -> Result<Vec<StoredImage>, JobError> {
+        let mut images = self.images()?;
+        if let Some(last) = &self.record.last_checkpoint
+            && images.iter().all(|image| image.path != last.image)
+        {
+            let place = images.partition_point(|image| image.generation <= last.generation);
+            let last = StoredImage {
+                path: last.image.clone(),
+                generation: last.generation,
+            };
+            images.insert(place, last);
+        }
+        Ok(images)
     }
 
     /// Writes down a checkpoint.

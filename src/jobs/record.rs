@@ -25,9 +25,11 @@ pub(crate) struct JobRecord {
     pub(crate) schema_version: u32,
     /// Its name, which is also its directory's.
     pub(crate) name: String,
-    /// Program and arguments, as far as they are text.
+    /// Program and arguments
+    /// (as [`crate::raw::encode`] has it).
     pub(crate) command: Vec<String>,
     /// Directory it was started in.
+    #[serde(with = "crate::raw::path")]
     pub(crate) cwd: PathBuf,
     /// The process that supervises it.
     pub(crate) supervisor: ProcessName,
@@ -40,6 +42,7 @@ pub(crate) struct JobRecord {
     /// Number of checkpoints it has behind it, over restarts.
     pub(crate) generation: u64,
     /// The image it was restarted from.
+    #[serde(with = "crate::raw::some_path")]
     pub(crate) restarted_from: Option<PathBuf>,
     /// Its last checkpoint.
     pub(crate) last_checkpoint: Option<CheckpointNote>,
@@ -49,6 +52,7 @@ pub(crate) struct JobRecord {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct CheckpointNote {
     /// The image file.
+    #[serde(with = "crate::raw::path")]
     pub(crate) image: PathBuf,
     /// Which checkpoint of the job it is, from 1.
     pub(crate) generation: u64,
@@ -109,6 +113,18 @@ pub(crate) enum RecordError {
     /// Its version.
     #[error("job record {path} has version {found}, expected {SCHEMA_VERSION}")]
     Version { path: PathBuf, found: u32 },
+}
+
+impl RecordError {
+    /// Whether a newer wayfarer has written it, so that this one must not touch it.
+    pub(crate) fn is_newer(&self) -> bool {
+        matches!(self, RecordError::Version { found, .. } if *found > SCHEMA_VERSION)
+    }
+
+    /// Whether the record is there, but no record.
+    pub(crate) fn is_damage(&self) -> bool {
+        !self.is_newer() && !matches!(self, RecordError::File { .. })
+    }
 }
 
 #[derive(Deserialize)]
@@ -190,6 +206,24 @@ mod tests {
         record.save(dir.path()).expect("saves again");
         assert_eq!(JobRecord::load(dir.path()).expect("loads"), record);
         assert_eq!(fs::read_dir(dir.path()).expect("lists").count(), 1);
+    }
+
+    #[test]
+    fn paths_that_are_no_text_come_back() {
+        let dir = tempfile::tempdir().expect("dir");
+        let odd: PathBuf =
+            <std::ffi::OsStr as std::os::unix::ffi::OsStrExt>::from_bytes(b"/d\xff").into();
+        let mut record = example("x");
+        record.cwd = odd.clone();
+        record.restarted_from = Some(odd.clone());
+        record.last_checkpoint = Some(CheckpointNote {
+            image: odd,
+            generation: 1,
+            taken_at: 1,
+            image_bytes: 1,
+        });
+        record.save(dir.path()).expect("saves");
+        assert_eq!(JobRecord::load(dir.path()).expect("loads"), record);
     }
 
     #[test]

@@ -62,7 +62,7 @@ fn images_of_an_ended_job_are_not_lost_to_a_new_one() {
     };
     let mut job = store.register(continued).expect("continues");
     assert!(image.exists());
-    assert_eq!(job.next_generation().expect("number"), 4);
+    assert_eq!(job.next_generation(), 4);
     end(&mut job);
     let replaced = NewJob {
         replace: true,
@@ -155,4 +155,67 @@ fn bases_of_names() {
     assert_eq!(name_base("/usr/bin/[x"), "_x");
     assert_eq!(name_base("..."), "job");
     assert!(crate::args::is_job_name(&format!("{}-1", name_base("12"))));
+}
+
+#[test]
+fn what_a_newer_wayfarer_wrote_is_left_alone() {
+    let (_dir, store) = store();
+    let job = store.register(new_job(Some("sleep-1"))).expect("registers");
+    let record = job.dir.join("job.json");
+    fs::write(&record, b"{\"schema_version\": 9}").expect("write");
+    let replacing = NewJob {
+        replace: true,
+        ..new_job(Some("sleep-1"))
+    };
+    for new in [new_job(Some("sleep-1")), replacing] {
+        let refused = store.register(new);
+        assert!(
+            matches!(refused, Err(JobError::Newer { .. })),
+            "{refused:?}"
+        );
+    }
+    let next = store.register(new_job(None)).expect("registers");
+    assert_eq!(next.record.name, "sleep-2");
+    assert!(matches!(
+        store.remove_unreadable("sleep-1"),
+        Err(JobError::Newer { .. })
+    ));
+    assert_eq!(fs::read(&record).expect("read"), b"{\"schema_version\": 9}");
+}
+
+#[test]
+fn directories_without_a_record_are_seen_and_removed() {
+    let (_dir, store) = store();
+    let job = store.register(new_job(Some("x"))).expect("registers");
+    assert_eq!(store.unrecorded().expect("list"), []);
+    assert!(matches!(
+        store.remove_unreadable("x"),
+        Err(JobError::Taken { .. })
+    ));
+    put_image(&job, 1);
+    fs::remove_file(job.dir.join("job.json")).expect("remove");
+    let found = store.unrecorded().expect("list");
+    assert_eq!(found, [("x".to_owned(), 1)]);
+    assert_eq!(store.remove_unreadable("x").expect("removes"), 1);
+    assert!(!job.dir.exists());
+}
+
+#[test]
+fn the_last_checkpoint_counts_wherever_its_image_is() {
+    let (_dir, store) = store();
+    let mut job = store.register(new_job(Some("x"))).expect("registers");
+    put_image(&job, 1);
+    put_image(&job, 3);
+    let elsewhere = PathBuf::from("/elsewhere/x.img");
+    for (generation, expected) in [(2, [1, 2, 3]), (4, [1, 3, 4])] {
+        job.record.last_checkpoint = Some(CheckpointNote {
+            image: elsewhere.clone(),
+            generation,
+            taken_at: 1,
+            image_bytes: 1,
+        });
+        let found = job.known_images().expect("list");
+        let found: Vec<_> = found.iter().map(|image| image.generation).collect();
+        assert_eq!(found, expected);
+    }
 }

@@ -1,17 +1,20 @@
 //! `wayfarer checkpoint JOB|PID`.
 
 use crate::args::{self, Checkpoint};
-use crate::jobs::{CheckpointNote, Job, JobStore, process};
+use crate::jobs::{CheckpointNote, Job, JobError, JobStore, process};
 use crate::output;
 use crate::permission;
 use crate::progress;
-use crate::report::{Exit, Explain, Failure, Outcome};
+use crate::raw;
+use crate::report::{Exit, Explain, Failure, Outcome, chain};
 use crate::target::{self, Purpose, Target};
-use crate::verbs::image_failure;
+use crate::verbs::output_failure;
 use ckpt_lib::capture::{CaptureError, CaptureOptions, Refusal};
+use ckpt_lib::snapshot::{JobLabel, KernelPath};
 use ckpt_lib::tracee::{HostPid, StopError};
 use ckpt_lib::{CheckpointError, CheckpointReport, CheckpointRequest, Then};
 use serde::Serialize;
+use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 
 const SCHEMA_VERSION: u32 = 1;
@@ -20,6 +23,7 @@ const SCHEMA_VERSION: u32 = 1;
 struct Report {
     job: Option<String>,
     pid: i32,
+    #[serde(with = "raw::path")]
     image: PathBuf,
     id: String,
     generation: u64,
@@ -37,7 +41,7 @@ pub(crate) fn checkpoint(store: &JobStore, arguments: &Checkpoint) -> Outcome {
     let target = target::find(store, &arguments.target, Purpose::Copy)?;
     permission::check_traceable(target.pid)?;
     // Held until the checkpoint is noted: a second one would meet the first one's tracing.
-    let _lock = target.job.as_ref().map(Job::lock).transpose()?;
+    let _lock = target.job.as_ref().map(locked).transpose()?;
     let (output, generation) = destination(&target, arguments)?;
     let request = CheckpointRequest {
         target: HostPid(target.pid),
@@ -57,9 +61,11 @@ pub(crate) fn checkpoint(store: &JobStore, arguments: &Checkpoint) -> Outcome {
             carry_files: arguments.carry_files,
             inherit_fds: arguments.inherit_fd.clone(),
             own_pid_namespace: target.processes.init.is_some(),
+            job: target.job.as_ref().map(label).unwrap_or_default(),
             ..CaptureOptions::default()
         },
     };
+    crate::leftovers::remove_when_ended();
     let mut display = progress::display();
     let made = ckpt_lib::checkpoint(&request, display.as_mut());
     drop(display);
@@ -75,7 +81,7 @@ pub(crate) fn checkpoint(store: &JobStore, arguments: &Checkpoint) -> Outcome {
         })?;
     let (pid, mut job) = (target.pid, target.job);
     if let Some(job) = &mut job {
-        note(job, &made)?;
+        note(job, &made);
     }
     tell(arguments, &report(pid, job.as_ref(), made, arguments.then))?;
     Ok(Exit::Done)
@@ -89,7 +95,7 @@ fn destination(target: &Target, arguments: &Checkpoint) -> Outcome<(PathBuf, u64
         .map(std::path::absolute)
         .transpose()?;
     if let Some(job) = &target.job {
-        let generation = job.next_generation()?;
+        let generation = job.next_generation();
         let path = match asked {
             Some(path) => path,
             None => job.image_path(generation)?,
@@ -109,28 +115,52 @@ fn destination(target: &Target, arguments: &Checkpoint) -> Outcome<(PathBuf, u64
     Ok((path, 1))
 }
 
-/// Writes the checkpoint down, then removes images that are older than the last two.
-fn note(job: &mut Job, made: &CheckpointReport) -> Outcome<()> {
+/// Keeps other checkpoints of this job away; a lock that cannot be had because of the file system is told.
+fn locked(job: &Job) -> Outcome<Option<nix::fcntl::Flock<std::fs::File>>> {
+    match job.lock() {
+        Ok(lock) => Ok(Some(lock)),
+        Err(error @ JobError::Busy { .. }) => Err(error.into()),
+        Err(error) => {
+            warn("other checkpoints of the job are not kept away", &error);
+            Ok(None)
+        }
+    }
+}
+
+/// What the job is called, for its image.
+fn label(job: &Job) -> JobLabel {
+    let word = |word: &String| KernelPath(raw::decode(word).into_vec());
+    JobLabel {
+        name: job.record.name.clone(),
+        command: job.record.command.iter().map(word).collect(),
+    }
+}
+
+/// Writes the checkpoint down, then removes images that are older than the last two. The image is good
+/// whatever comes of that.
+fn note(job: &mut Job, made: &CheckpointReport) {
     let image = &made.image;
-    job.note(CheckpointNote {
+    let noted = job.note(CheckpointNote {
         image: image.path.clone(),
         generation: made.snapshot.taken.generation,
         taken_at: made.snapshot.taken.unix_seconds,
         image_bytes: image.len,
-    })
-    .context(|| {
-        format!(
-            "image {} is good, but the job's record",
-            image.path.display()
-        )
-    })?;
-    job.trim()
-        .context(|| format!("image {} is good, but an old one", image.path.display()))
+    });
+    if let Err(error) = noted {
+        warn("the image is good, but not written down", &error);
+    }
+    if let Err(error) = job.trim() {
+        warn("the image is good, but an older one stays", &error);
+    }
+}
+
+fn warn(what: &str, error: &JobError) {
+    crate::report::tell(&format!("{what}: {}", chain(error)));
 }
 
 fn explain(error: CheckpointError, arguments: &Checkpoint) -> Failure {
     match error {
-        CheckpointError::Image(error) => image_failure(error),
+        CheckpointError::Image(error) => output_failure(error),
         CheckpointError::Capture(CaptureError::Refused(refusals)) => advise(refusals, arguments),
         CheckpointError::Stop(StopError::Denied { pid, source, .. }) => {
             permission::attach_denied(pid, &source)
@@ -205,7 +235,7 @@ fn tell(arguments: &Checkpoint, report: &Report) -> Outcome<()> {
     let end = if report.killed { ", then killed" } else { "" };
     output::print(&format!(
         "{} ({}, frozen for {}, {} in all{end})\n",
-        report.image.display(),
+        raw::shown_path(&report.image),
         output::bytes(report.image_bytes),
         ms(report.frozen_us),
         ms(report.took_us),

@@ -2,6 +2,7 @@
 
 use crate::args::Inspect;
 use crate::output::{self, Table, bytes};
+use crate::raw;
 use crate::report::{Exit, Outcome};
 use crate::summary::{self, FileSummary, ProcessSummary};
 use crate::verbs::{image_failure, open_image};
@@ -17,6 +18,7 @@ const SCHEMA_VERSION: u32 = 1;
 
 #[derive(Serialize)]
 struct Report {
+    #[serde(with = "raw::path")]
     image: PathBuf,
     id: String,
     format_version: u32,
@@ -47,13 +49,14 @@ struct Contents {
     stored_bytes: u64,
     /// In the images it builds on.
     stored_in_bases_bytes: u64,
-    bases: Vec<PathBuf>,
+    bases: Vec<String>,
 }
 
 /// Prints what the image holds.
 pub(crate) fn inspect(arguments: &Inspect) -> Outcome {
     let image = open_image(&arguments.image)?;
-    let snapshot = image.snapshot().map_err(image_failure)?;
+    let snapshot = image.snapshot();
+    let snapshot = snapshot.map_err(|error| image_failure(&arguments.image, error))?;
     let report = report(&image, &snapshot);
     if arguments.json {
         output::print_json(SCHEMA_VERSION, &report)?;
@@ -113,7 +116,7 @@ fn contents(image: &Image) -> (Contents, BTreeMap<u64, Vec<Range<u64>>>) {
             .push(extent.at..extent.at + extent.len);
     }
     let bases = (0..).map_while(|index| image.base_path(index));
-    contents.bases = bases.map(PathBuf::from).collect();
+    contents.bases = bases.map(raw::encode).collect();
     (contents, stored)
 }
 
@@ -124,7 +127,11 @@ fn render(report: &Report) -> String {
     let mut line = |key: &str, value: String| head.push(vec![key.to_owned(), value]);
     line(
         "image",
-        format!("{} ({})", report.image.display(), bytes(report.image_bytes)),
+        format!(
+            "{} ({})",
+            raw::encode(&report.image),
+            bytes(report.image_bytes)
+        ),
     );
     line("id", report.id.clone());
     line(
@@ -155,7 +162,7 @@ fn render(report: &Report) -> String {
         format!("{} here, {in_bases} in bases", bytes(contents.stored_bytes)),
     );
     for base in &contents.bases {
-        line("base", base.display().to_string());
+        line("base", base.clone());
     }
     let mut text = head.render();
     for process in &report.processes {
@@ -184,7 +191,8 @@ fn render(report: &Report) -> String {
 
 fn render_process(process: &ProcessSummary) -> String {
     let program = process.program.as_deref().unwrap_or("unknown program");
-    let mut text = format!("process {} {program}, in {}\n", process.pid, process.cwd);
+    let (program, cwd) = (raw::shown(program), raw::shown(&process.cwd));
+    let mut text = format!("process {} {program}, in {cwd}\n", process.pid);
     let mut threads = Table::new(&["  THREAD", "NAME", "AT", "IN CALL"]);
     for thread in &process.threads {
         let left = thread

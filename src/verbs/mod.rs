@@ -14,8 +14,8 @@ pub(crate) mod restart;
 pub(crate) mod run;
 pub(crate) mod verify;
 
-use crate::jobs::JobError;
-use crate::report::{Exit, Explain, Failure, Outcome};
+use crate::jobs::{Job, JobError, JobStore, NewJob};
+use crate::report::{Exit, Explain, Failure, Outcome, chain, tell};
 use ckpt_lib::image::{Image, ImageError};
 use ckpt_lib::platform::Platform;
 use std::io::ErrorKind;
@@ -23,7 +23,7 @@ use std::path::Path;
 
 /// Opens an image and checks everything but its pages.
 fn open_image(path: &Path) -> Outcome<Image> {
-    Image::open(path).map_err(image_failure)
+    Image::open(path).map_err(|error| image_failure(path, error))
 }
 
 /// What an image needs of a machine.
@@ -40,40 +40,77 @@ fn needed_by(image: &Image) -> Outcome<Platform> {
         .exit(Exit::Image)
 }
 
-/// An error about an image: status 4, or what the file system had to say.
-fn image_failure(error: ImageError) -> Failure {
-    let failed = |exit, error| {
-        let outcome: Outcome<()> = Err(error).exit(exit);
-        outcome.err().unwrap_or_else(Failure::reader_gone)
-    };
+fn failed(exit: Exit, error: impl Into<Failure>) -> Failure {
+    let outcome: Outcome<()> = Err(error).exit(exit);
+    outcome.err().unwrap_or_else(Failure::reader_gone)
+}
+
+/// An error about the image at `path`: status 4, or what the file system had to say.
+fn image_failure(path: &Path, error: ImageError) -> Failure {
     match &error {
         ImageError::Io { source, .. } if source.kind() == ErrorKind::NotFound => {
             failed(Exit::Usage, error)
         }
-        ImageError::Io { source, .. } if source.kind() == ErrorKind::StorageFull => {
-            failed(Exit::Failed, error).advise("another place for the image, with -o FILE")
-        }
         ImageError::Io { .. } => failed(Exit::Failed, error),
-        ImageError::Exists { .. } => failed(Exit::Failed, error).advise("another name with -o"),
         ImageError::Untrusted { .. } => failed(Exit::Image, error)
             .advise("a copy of your own with mode 600, if you trust where it comes from"),
         ImageError::Base { .. } => failed(Exit::Image, error)
             .advise("the images that this one builds on, in the same directory"),
-        _ => failed(Exit::Image, error).advise("the image before it"),
+        _ => {
+            let failure = failed(Exit::Image, error);
+            match crate::jobs::image_before(path) {
+                Some(before) => failure.advise(format!(
+                    "the image before it, {}",
+                    crate::raw::shown_path(before)
+                )),
+                None => failure,
+            }
+        }
     }
 }
 
-/// Says what to do when a job cannot be registered.
-fn registration_advice(error: JobError) -> Failure {
-    let advice = match &error {
-        JobError::Taken { .. } => vec!["another --name, or none".to_owned()],
-        JobError::HasImages { name, .. } => vec![
-            format!("wayfarer restart {name}: goes on with it"),
-            format!("wayfarer ps --prune {name}: removes it"),
-        ],
-        _ => vec!["--dir DIR with a directory that you may write".to_owned()],
+/// An error about an image that is being written.
+fn output_failure(error: ImageError) -> Failure {
+    match &error {
+        ImageError::NotAFile { .. } => {
+            failed(Exit::Usage, error).advise("the name of a file in it, with -o FILE")
+        }
+        ImageError::Io { source, .. } => match source.kind() {
+            ErrorKind::NotFound | ErrorKind::NotADirectory => {
+                failed(Exit::Usage, error).advise("a directory that is there, with -o FILE")
+            }
+            ErrorKind::StorageFull => {
+                failed(Exit::Failed, error).advise("another place for the image, with -o FILE")
+            }
+            _ => failed(Exit::Failed, error),
+        },
+        ImageError::Exists { .. } => failed(Exit::Failed, error).advise("another name with -o"),
+        _ => failed(Exit::Failed, error),
+    }
+}
+
+/// Registers a job. Only a name that is not free is a failure; any other trouble with the record is told,
+/// and the job goes without one.
+fn register(store: &JobStore, new: NewJob) -> Outcome<Option<Job>> {
+    let error = match store.register(new) {
+        Ok(job) => return Ok(Some(job)),
+        Err(error) => error,
     };
-    advice
-        .into_iter()
-        .fold(Failure::from(error), Failure::advise)
+    match &error {
+        JobError::Taken { .. } | JobError::Newer { .. } => {
+            Err(Failure::from(error).advise("another --name, or none"))
+        }
+        JobError::HasImages { name, .. } => {
+            let goes_on = format!("wayfarer restart {name}: goes on with it");
+            let removes = format!("wayfarer ps --prune {name}: removes it");
+            Err(Failure::from(error).advise(goes_on).advise(removes))
+        }
+        _ => {
+            tell(&format!(
+                "the job is not written down, and is known by its process id only: {}",
+                chain(&error)
+            ));
+            Ok(None)
+        }
+    }
 }

@@ -21,6 +21,7 @@ struct Report {
 
 #[derive(Serialize)]
 struct Check {
+    #[serde(with = "crate::raw::path")]
     image: PathBuf,
     /// What the image needs.
     needs: String,

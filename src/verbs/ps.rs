@@ -1,7 +1,7 @@
 //! `wayfarer ps`.
 
 use crate::args::Ps;
-use crate::jobs::{Job, JobStore, Life, process};
+use crate::jobs::{Job, JobError, JobStore, Life, process};
 use crate::output::{self, Table};
 use crate::report::{Exit, Outcome, chain, tell};
 use crate::target;
@@ -27,6 +27,7 @@ struct JobLine {
     started_at: u64,
     generation: u64,
     last_checkpoint_at: Option<u64>,
+    #[serde(with = "crate::raw::some_path")]
     image: Option<PathBuf>,
     image_bytes: Option<u64>,
     command: Vec<String>,
@@ -34,10 +35,18 @@ struct JobLine {
 
 /// Lists the jobs, or removes those that have ended.
 pub(crate) fn ps(store: &JobStore, arguments: &Ps) -> Outcome {
-    let jobs = selected(store, &arguments.jobs)?;
     if arguments.prune {
-        return prune(store, jobs, !arguments.jobs.is_empty());
+        return match arguments.jobs.as_slice() {
+            [] => prune_all(store),
+            names => {
+                for name in names {
+                    prune_named(store, name)?;
+                }
+                Ok(Exit::Done)
+            }
+        };
     }
+    let jobs = selected(store, &arguments.jobs)?;
     let lines: Vec<JobLine> = jobs.iter().map(line).collect();
     if arguments.json {
         output::print_json(SCHEMA_VERSION, &Report { jobs: lines })?;
@@ -64,22 +73,55 @@ fn selected(store: &JobStore, names: &[String]) -> Outcome<Vec<Job>> {
     Ok(jobs)
 }
 
-fn prune(store: &JobStore, jobs: Vec<Job>, named: bool) -> Outcome {
-    for job in jobs {
+/// Removes what has ended here, and directories that hold nothing.
+fn prune_all(store: &JobStore) -> Outcome {
+    for job in selected(store, &[])? {
         let name = &job.record.name;
         match job.life() {
-            Life::Living if named => tell(&format!("job {name} lives and is kept")),
             Life::Living => {}
-            Life::Elsewhere { host } if !named => {
+            Life::Elsewhere { host } => {
                 tell(&format!("job {name} is on host {host} and is kept"));
             }
-            Life::Ended | Life::Elsewhere { .. } => {
-                let images = store.remove(&job)?;
-                output::print(&format!("removed {name} ({images} images)\n"))?;
-            }
+            Life::Ended => removed(name, store.remove(&job)?)?,
+        }
+    }
+    for (name, images) in store.unrecorded()? {
+        if images == 0 {
+            removed(&name, store.remove_unreadable(&name)?)?;
+        } else {
+            tell(&format!(
+                "{name} has {images} images but no record and is kept; ps --prune {name} removes it"
+            ));
         }
     }
     Ok(Exit::Done)
+}
+
+/// Removes one that was named, even if nothing can be known about it.
+fn prune_named(store: &JobStore, name: &str) -> Outcome<()> {
+    let job = match store.find(name) {
+        Ok(job) => job,
+        Err(JobError::Record(error)) if error.is_damage() => {
+            return removed(name, store.remove_unreadable(name)?);
+        }
+        Err(error @ JobError::Missing { .. }) => {
+            let unrecorded = store.unrecorded()?;
+            if unrecorded.iter().all(|(found, _)| found != name) {
+                return Err(target::missing(error));
+            }
+            return removed(name, store.remove_unreadable(name)?);
+        }
+        Err(error) => return Err(error.into()),
+    };
+    if job.life() == Life::Living {
+        tell(&format!("job {name} lives and is kept"));
+        return Ok(());
+    }
+    removed(name, store.remove(&job)?)
+}
+
+fn removed(name: &str, images: usize) -> Outcome<()> {
+    output::print(&format!("removed {name} ({images} images)\n"))
 }
 
 fn line(job: &Job) -> JobLine {
@@ -160,7 +202,7 @@ fn render(lines: &[JobLine]) -> String {
 /// A command line that does not fill the screen.
 fn shortened(command: &str) -> String {
     const LONGEST: usize = 48;
-    let plain = command.replace(|c: char| c.is_control(), " ");
+    let plain = crate::raw::shown(command);
     if plain.chars().count() <= LONGEST {
         return plain;
     }

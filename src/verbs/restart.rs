@@ -1,17 +1,21 @@
 //! `wayfarer restart IMAGE|JOB`.
 
-use crate::args::Restart;
+use crate::args::{Restart, is_job_name};
 use crate::jobs::{Job, JobError, JobStore, Life, NewJob};
 use crate::launch::{self, Launch, Options};
 use crate::progress;
+use crate::raw;
 use crate::report::{Exit, Failure, Outcome, tell};
 use crate::target;
-use crate::verbs::{image_failure, needed_by, open_image, registration_advice};
+use crate::verbs::{image_failure, needed_by, open_image};
 use ckpt_lib::image::{Image, ImageError};
 use ckpt_lib::platform::{Missing, Platform};
 use ckpt_lib::progress::Progress;
 use ckpt_lib::snapshot::SnapshotV1;
 use loader::layout::SectionKind;
+use std::ffi::OsStr;
+use std::io::ErrorKind;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 /// What is restarted.
@@ -25,11 +29,15 @@ struct Chosen {
 /// Goes on from the image; returns only if that failed.
 pub(crate) fn restart(store: &JobStore, arguments: &Restart) -> Outcome {
     let chosen = choose(store, &arguments.image)?;
-    let snapshot = chosen.image.snapshot().map_err(image_failure)?;
+    let snapshot = chosen.image.snapshot();
+    let snapshot = snapshot.map_err(|error| image_failure(&chosen.path, error))?;
     check_platform(&chosen, arguments.degraded)?;
     let job = register(store, arguments, &chosen, &snapshot)?;
     let failure = launch::execute(&Launch {
-        title: format!("wayfarer: {}", job.record.name),
+        title: format!(
+            "wayfarer: {}",
+            job.as_ref().map_or("a job", |job| &job.record.name)
+        ),
         image: chosen.image.file(),
         prefix_len: Some(chosen.image.header().section(SectionKind::Pages).offset),
         fallback_dirs: launch::fallback_dirs(),
@@ -41,13 +49,15 @@ pub(crate) fn restart(store: &JobStore, arguments: &Restart) -> Outcome {
             inherit_fds: arguments.inherit_fd.clone(),
         },
     });
-    job.withdraw();
+    if let Some(job) = job {
+        job.withdraw();
+    }
     Err(failure)
 }
 
 /// A file, if there is one of that name, else a job's latest good image.
 fn choose(store: &JobStore, asked: &Path) -> Outcome<Chosen> {
-    let name = asked.to_str().filter(|name| crate::args::is_job_name(name));
+    let name = asked.to_str().filter(|name| is_job_name(name));
     if let Some(name) = name.filter(|_| !asked.is_file()) {
         let job = store.find(name).map_err(|error| missing(asked, error))?;
         return latest_good(job);
@@ -80,9 +90,12 @@ fn latest_good(job: Job) -> Outcome<Chosen> {
     }
     let mut failure = None;
     let mut display = progress::display();
-    for stored in job.images()?.iter().rev() {
+    for stored in job.known_images()?.iter().rev() {
         if let Some(damaged) = failure.take() {
-            tell(&format!("{damaged}; trying {}", stored.path.display()));
+            tell(&format!(
+                "{damaged}; trying {}",
+                raw::shown_path(&stored.path)
+            ));
         }
         match Image::open(&stored.path).and_then(|image| verified(image, display.as_mut())) {
             Ok(image) => {
@@ -92,13 +105,21 @@ fn latest_good(job: Job) -> Outcome<Chosen> {
                     job: Some(job),
                 });
             }
-            Err(error) => failure = Some(image_failure(error)),
+            Err(error) => {
+                let gone = matches!(&error, ImageError::Io { source, .. } if source.kind() == ErrorKind::NotFound);
+                let found = image_failure(&stored.path, error);
+                failure = Some(if gone {
+                    found.advise("wayfarer restart FILE, if it was moved")
+                } else {
+                    found
+                });
+            }
         }
     }
     Err(failure.unwrap_or_else(|| {
         let dir = job.dir.join("images");
         let message = format!("job {name} has no image in {}", dir.display());
-        Failure::new(Exit::Usage, message)
+        Failure::new(Exit::Usage, message).advise("wayfarer checkpoint, while a job runs")
     }))
 }
 
@@ -155,12 +176,15 @@ fn register(
     arguments: &Restart,
     chosen: &Chosen,
     snapshot: &SnapshotV1,
-) -> Outcome<Job> {
+) -> Outcome<Option<Job>> {
     let root = snapshot.processes.first();
     let program = root.and_then(|process| {
         let exe = process.memory.exe?;
-        Some(snapshot.inodes.get(exe.0 as usize)?.path.to_string())
+        let path = &snapshot.inodes.get(exe.0 as usize)?.path.0;
+        Some(raw::encode(OsStr::from_bytes(path)))
     });
+    let label = &snapshot.job;
+    let had = Some(label.name.as_str()).filter(|name| is_job_name(name));
     let old = chosen.job.as_ref();
     let ended = old.filter(|job| job.life() == Life::Ended);
     let name = arguments
@@ -168,14 +192,20 @@ fn register(
         .clone()
         .or_else(|| Some(ended?.record.name.clone()));
     let continues = name.is_some() && name.as_deref() == ended.map(|job| job.record.name.as_str());
+    let words = label.command.iter();
+    let words: Vec<String> = words
+        .map(|word| raw::encode(OsStr::from_bytes(&word.0)))
+        .collect();
     let command = match old {
         Some(job) => job.record.command.clone(),
+        None if !words.is_empty() => words,
         None => program.iter().cloned().collect(),
     };
     let thread_name = root.and_then(|process| Some(process.threads.first()?.name.to_string()));
+    let base = had.map(|name| unnumbered(name).to_owned());
     let new = NewJob {
         name,
-        base: thread_name.or(program).unwrap_or_default(),
+        base: base.or(thread_name).or(program).unwrap_or_default(),
         replace: false,
         continues,
         command,
@@ -183,5 +213,53 @@ fn register(
         root_pid: root.map(|process| process.pid),
         restarted_from: Some(chosen.path.clone()),
     };
-    store.register(new).map_err(registration_advice)
+    if let (None, Some(had)) = (&new.name, had) {
+        let named = NewJob {
+            name: Some(had.to_owned()),
+            continues: is_last_of(store, had, &chosen.path),
+            ..new.clone()
+        };
+        // A name that is not free gets a number; any other trouble is told below.
+        if let Ok(job) = store.register(named) {
+            return Ok(Some(job));
+        }
+    }
+    crate::verbs::register(store, new)
+}
+
+/// Whether this image, wherever it lies, is the last checkpoint of the ended job of this name.
+fn is_last_of(store: &JobStore, name: &str, image: &Path) -> bool {
+    store.find(name).is_ok_and(|job| {
+        let last = job.record.last_checkpoint.as_ref();
+        job.life() == Life::Ended && last.is_some_and(|last| last.image == image)
+    })
+}
+
+/// `perl` of `perl-1`: the next of them is `perl-2`, not `perl-1-1`.
+fn unnumbered(name: &str) -> &str {
+    match name.rsplit_once('-') {
+        Some((base, number))
+            if !base.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit()) =>
+        {
+            base
+        }
+        _ => name,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_of_names_are_not_piled_up() {
+        for (name, base) in [
+            ("perl-1", "perl"),
+            ("a-b-12", "a-b"),
+            ("night", "night"),
+            ("-1", "-1"),
+        ] {
+            assert_eq!(unnumbered(name), base);
+        }
+    }
 }

@@ -4,6 +4,7 @@ use crate::args::{Files, Pids, Run};
 use crate::jobs::{JobStore, NewJob};
 use crate::launch::{self, Launch, Options};
 use crate::lookup::{self, Program};
+use crate::raw;
 use crate::report::{Failure, Outcome, tell};
 use ckpt_lib::baseline;
 use ckpt_lib::image::{ImageParts, ImageWriter};
@@ -25,23 +26,25 @@ pub(crate) fn run(store: &JobStore, arguments: &Run) -> Outcome {
         say_what_it_costs(&program.path);
     }
     let command = arguments.command.iter();
-    let job = store
-        .register(NewJob {
+    let job = super::register(
+        store,
+        NewJob {
             name: arguments.name.clone(),
             base: arguments.command[0].to_string_lossy().into_owned(),
             replace: arguments.replace,
             continues: false,
-            command: command
-                .map(|word| word.to_string_lossy().into_owned())
-                .collect(),
+            command: command.map(raw::encode).collect(),
             generation: 0,
             root_pid: None,
             restarted_from: None,
-        })
-        .map_err(super::registration_advice)?;
+        },
+    )?;
     let environment = environment(arguments);
-    let failure = start(&job.record.name, &program, &environment, arguments.pids);
-    job.withdraw();
+    let name = job.as_ref().map_or("a job", |job| &job.record.name);
+    let failure = start(name, &program, &environment, arguments.pids);
+    if let Some(job) = job {
+        job.withdraw();
+    }
     Err(failure)
 }
 

@@ -3,6 +3,7 @@
 use crate::args::Verify;
 use crate::output;
 use crate::progress;
+use crate::raw;
 use crate::report::{Exit, Outcome};
 use crate::verbs::{image_failure, open_image};
 use serde::Serialize;
@@ -12,6 +13,7 @@ const SCHEMA_VERSION: u32 = 1;
 
 #[derive(Serialize)]
 struct Report {
+    #[serde(with = "raw::path")]
     image: PathBuf,
     good: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -27,7 +29,7 @@ pub(crate) fn verify(arguments: &Verify) -> Outcome {
     if !arguments.json {
         let report = checked?;
         let contents = output::bytes(report.contents_bytes);
-        let image = report.image.display();
+        let image = raw::shown_path(&report.image);
         output::print(&format!("{image}: good ({contents} of contents checked)\n"))?;
         return Ok(Exit::Done);
     }
@@ -56,7 +58,7 @@ fn check(arguments: &Verify) -> Outcome<Report> {
     display.begin("checking", Some(total));
     let found = image
         .verify(&mut |bytes| display.advance(bytes))
-        .map_err(image_failure)?;
+        .map_err(|error| image_failure(&arguments.image, error))?;
     Ok(Report {
         image: arguments.image.clone(),
         good: true,

@@ -184,7 +184,7 @@ fn an_image_of_a_living_job_restarts_under_another_name() {
     let jobs = station.json(&["ps", "--json"]);
     let jobs = jobs["jobs"].as_array().expect("jobs").clone();
     let names: Vec<_> = jobs.iter().filter_map(|job| job["name"].as_str()).collect();
-    assert_eq!(names, ["night", "perl-1", "perl-2", "perl-3"]);
+    assert_eq!(names, ["night", "night-1", "night-2", "night-3"]);
     let inside: Vec<_> = jobs
         .iter()
         .map(|job| job["root_pid_in_job"].clone())
