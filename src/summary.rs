@@ -2,8 +2,8 @@
 
 use crate::raw;
 use ckpt_lib::snapshot::{
-    Description, DescriptionKind, InodeKind, InodeRecord, KernelPath, Mapping, MappingKind,
-    Process, SnapshotV1,
+    ContentCheck, Description, DescriptionKind, InodeKind, InodeRecord, KernelPath, Mapping,
+    MappingKind, Process, SnapshotV1,
 };
 use loader::layout::Space;
 use serde::Serialize;
@@ -70,6 +70,8 @@ pub(crate) struct FileSummary {
     pub(crate) carried: bool,
     /// The job has it open for writing.
     pub(crate) written: bool,
+    /// By what it is compared at a restart: "hash", "sampled" (the hash of parts), "size", "not".
+    pub(crate) compared: &'static str,
 }
 
 /// The processes, with what of `stored` (sorted by address within a space) lies in them.
@@ -246,6 +248,7 @@ fn inode_kind(inode: &InodeRecord) -> &'static str {
         InodeKind::Fifo => "fifo",
         InodeKind::MemFd { .. } => "memfd",
         InodeKind::SharedAnonymous => "shared memory",
+        InodeKind::OfProcess => "file of the process",
     }
 }
 
@@ -264,6 +267,12 @@ pub(crate) fn files(snapshot: &SnapshotV1) -> Vec<FileSummary> {
         bytes: inode.size,
         carried: inode.carried,
         written: inode.written,
+        compared: match inode.check {
+            ContentCheck::Full(_) => "hash",
+            ContentCheck::Sampled(_) => "sampled",
+            ContentCheck::Size => "size",
+            ContentCheck::None => "not",
+        },
     };
     snapshot.inodes.iter().map(summarize).collect()
 }

@@ -293,7 +293,7 @@ fn take(
         frozen = frozen_at.elapsed();
     }
     progress.begin("hashing files", None);
-    captured.finish_hashes()?;
+    captured.finish_hashes(held.is_some())?;
     let Captured { mut snapshot, .. } = captured;
     snapshot.taken.generation = request.generation + 1;
     snapshot.job = request.capture.job.clone();

@@ -6,11 +6,13 @@
 //! ```
 //! # What callers may rely on
 //! Every byte that a job is given was hashed after it was read; the first chunk that does not
-//! match ends the restart.
+//! match ends the restart. Chunks that are not needed here (files found on this machine) are
+//! checked all the same, with the memory of the first process: no part of a damaged image goes on.
 
 use crate::abi::*;
 use crate::context::{Context, Own};
 use crate::image::read_header;
+use crate::inodes;
 use crate::report::{Failure, Line, Outcome, Raw, Short, failure};
 use crate::sys::{self, Errno};
 use crate::threads::{clone_helper, first_free_id};
@@ -148,12 +150,45 @@ fn read_from(
     to: &mut [u8],
     scratch: &mut [u8],
 ) -> Outcome<()> {
+    let (chunk, label) = locate(context, file, extent, index, to.len())?;
+    if extent.encoding == Encoding::Raw as u32 {
+        return read_stored(file.fd, &chunk, &label, to);
+    }
+    let stored = scratch.split_at_mut_checked(chunk.stored_len as usize);
+    let (stored, rest) = stored.ok_or_else(|| failure!(Image, "{label}: too long"))?;
+    read_stored(file.fd, &chunk, &label, stored)?;
+    zstd::decode(stored, to, rest).map_err(|what| failure!(Image, "{label}: {what}"))
+}
+
+/// Checks a chunk as it is stored, without unpacking it.
+fn check_stored(
+    context: &Context,
+    file: &ChainFile,
+    extent: &Extent,
+    index: u64,
+    scratch: &mut [u8],
+) -> Outcome<()> {
+    let len = CHUNK.min(extent.len - index * CHUNK) as usize;
+    let (chunk, label) = locate(context, file, extent, index, len)?;
+    let stored = scratch.get_mut(..chunk.stored_len as usize);
+    let stored = stored.ok_or_else(|| failure!(Image, "{label}: too long"))?;
+    read_stored(file.fd, &chunk, &label, stored)
+}
+
+/// Chunk `index` of an extent, which must be `len` bytes long in memory.
+fn locate(
+    context: &Context,
+    file: &ChainFile,
+    extent: &Extent,
+    index: u64,
+    len: usize,
+) -> Outcome<(Chunk, ChunkName)> {
     let number = extent.first_chunk + index;
     let pages = SectionKind::Pages.name();
     let chunk = context
         .extents
         .chunk(number)
-        .filter(|chunk| chunk.raw_len as usize == to.len())
+        .filter(|chunk| chunk.raw_len as usize == len)
         .ok_or_else(|| failure!(Image, "section .wf.extents: no chunk {number}"))?;
     let end = chunk.offset.saturating_add(u64::from(chunk.stored_len));
     let image = file.number;
@@ -163,14 +198,7 @@ fn read_from(
             "section {pages}: chunk {number} lies outside image {image}"
         ));
     }
-    let label = ChunkName { number, image };
-    if extent.encoding == Encoding::Raw as u32 {
-        return read_stored(file.fd, &chunk, &label, to);
-    }
-    let stored = scratch.split_at_mut_checked(chunk.stored_len as usize);
-    let (stored, rest) = stored.ok_or_else(|| failure!(Image, "{label}: too long"))?;
-    read_stored(file.fd, &chunk, &label, stored)?;
-    zstd::decode(stored, to, rest).map_err(|what| failure!(Image, "{label}: {what}"))
+    Ok((chunk, ChunkName { number, image }))
 }
 
 /// A chunk, for messages.
@@ -251,15 +279,49 @@ const SLOW_NS: i128 = 10_000_000;
 /// How many such are borne before 4 KiB pages do.
 const SLOW_TRIES: u32 = 8;
 
+/// What is to be done with an extent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Task {
+    /// Its bytes go to where they belong.
+    Fill,
+    /// They are not needed here, and only checked.
+    Check,
+}
+
+/// What is to be done with which extents.
+struct Tasks<'a> {
+    context: &'a Context,
+    /// [`Space::number`] of the process.
+    space: u64,
+    /// Memory that is not filled.
+    skip: core::ops::Range<u64>,
+    /// It is the process that checks what nobody needs.
+    checks: bool,
+}
+
+impl Tasks<'_> {
+    fn of(&self, extent: &Extent) -> Option<Task> {
+        if extent.space == self.space {
+            let skipped = self.skip.start < extent.at + extent.len && extent.at < self.skip.end;
+            return Some(if skipped { Task::Check } else { Task::Fill });
+        }
+        let unread = match Space::from_number(extent.space) {
+            Some(Space::Inode(inode)) => !inodes::is_filled(self.context, u64::from(inode)),
+            _ => false,
+        };
+        (self.checks && unread).then_some(Task::Check)
+    }
+}
+
 /// What the filling threads share.
 struct Work<'a> {
     context: &'a Context,
     file: &'a ChainFile,
-    /// Extents of the process: first index, and the one behind the last.
+    tasks: &'a Tasks<'a>,
+    /// The extent behind the last.
     end: u64,
     /// Extent index (upper half) and chunk in it (lower half).
     cursor: AtomicU64,
-    skip: core::ops::Range<u64>,
     /// How often making a huge page took too long.
     slow: AtomicU32,
     failed: AtomicU32,
@@ -275,7 +337,7 @@ struct Helper<'a> {
 
 impl Work<'_> {
     /// The next piece: an extent and a run of its chunks.
-    fn take(&self) -> Option<(Extent, core::ops::Range<u64>)> {
+    fn take(&self) -> Option<(Extent, Task, core::ops::Range<u64>)> {
         let mut now = self.cursor.load(Ordering::Relaxed);
         loop {
             let (index, chunk) = (now >> 32, now & 0xffff_ffff);
@@ -283,14 +345,14 @@ impl Work<'_> {
                 return None;
             }
             let extent = self.context.extents.extent(index)?;
-            let skipped = extent.image != self.file.number
-                || self.skip.start < extent.at + extent.len && extent.at < self.skip.end;
+            let task = self.tasks.of(&extent);
+            let task = task.filter(|_| extent.image == self.file.number);
             let at = extent.at + chunk * CHUNK;
             let boundary = (at / UNIT + 1) * UNIT;
             let stop = (boundary.saturating_sub(extent.at))
                 .div_ceil(CHUNK)
                 .min(extent.chunk_count());
-            let next = if skipped || stop >= extent.chunk_count() {
+            let next = if task.is_none() || stop >= extent.chunk_count() {
                 (index + 1) << 32
             } else {
                 index << 32 | stop
@@ -298,17 +360,21 @@ impl Work<'_> {
             let swapped =
                 self.cursor
                     .compare_exchange_weak(now, next, Ordering::Relaxed, Ordering::Relaxed);
-            match swapped {
-                Ok(_) if skipped => now = next,
-                Ok(_) => return Some((extent, chunk..stop)),
-                Err(other) => now = other,
+            match (swapped, task) {
+                (Ok(_), Some(task)) => return Some((extent, task, chunk..stop)),
+                (Ok(_), None) => now = next,
+                (Err(other), _) => now = other,
             }
         }
     }
 
     fn run(&self, scratch: &mut [u8]) {
-        while let Some((extent, chunks)) = self.take() {
-            if let Err(failure) = self.piece(&extent, chunks, scratch)
+        while let Some((extent, task, chunks)) = self.take() {
+            let done = match task {
+                Task::Fill => self.piece(&extent, chunks, scratch),
+                Task::Check => self.check(&extent, chunks, scratch),
+            };
+            if let Err(failure) = done
                 && self.failed.swap(1, Ordering::AcqRel) == 0
             {
                 // SAFETY: only the thread that was first to set `failed` comes here, and it is
@@ -332,6 +398,18 @@ impl Work<'_> {
             self.slow.fetch_add(1, Ordering::Relaxed);
         }
         made
+    }
+
+    fn check(
+        &self,
+        extent: &Extent,
+        chunks: core::ops::Range<u64>,
+        scratch: &mut [u8],
+    ) -> Outcome<()> {
+        for index in chunks {
+            check_stored(self.context, self.file, extent, index, scratch)?;
+        }
+        Ok(())
     }
 
     fn piece(
@@ -385,13 +463,22 @@ pub fn fill(context: &Context, process: u64, old_vdso: &OldVdso) -> Outcome<()> 
     };
     let first = partition(count, |index| at(index) < space);
     let end = partition(count, |index| at(index) <= space);
-    let skip = match old_vdso {
-        OldVdso::Same { start, end } => *start..*end,
-        _ => 0..0,
+    let tasks = Tasks {
+        context,
+        space,
+        skip: match old_vdso {
+            OldVdso::Same { start, end } => *start..*end,
+            _ => 0..0,
+        },
+        checks: process == 0,
     };
+    // Files come behind the memory of all processes.
+    let end = if tasks.checks { count } else { end };
     let extents = || (first..end).filter_map(|index| context.extents.extent(index));
+    let wanted = |extent: &Extent| tasks.of(extent).is_some();
     for image in 0..=context.extents.base_count() as u32 {
-        let bytes: u64 = extents().filter(|e| e.image == image).map(|e| e.len).sum();
+        let own = extents().filter(|extent| extent.image == image && wanted(extent));
+        let bytes: u64 = own.map(|extent| extent.len).sum();
         if bytes == 0 {
             continue;
         }
@@ -399,9 +486,9 @@ pub fn fill(context: &Context, process: u64, old_vdso: &OldVdso) -> Outcome<()> 
         let work = Work {
             context,
             file: &file,
+            tasks: &tasks,
             end,
             cursor: AtomicU64::new(first << 32),
-            skip: skip.clone(),
             slow: AtomicU32::new(0),
             failed: AtomicU32::new(0),
             failure: UnsafeCell::new(None),

@@ -23,6 +23,8 @@ use loader::ops::{self, check, inode_flags};
 /// States of a slot in the slot table.
 const FOUND: u8 = 1;
 const MADE: u8 = 2;
+/// Of an inode's first slot: its contents have been read from the image.
+const FILLED: u8 = 4;
 
 fn slot_state(context: &Context, slot: u64) -> Option<&'static mut u8> {
     let index = slot.checked_sub(context.ops.header().slot_base)?;
@@ -33,8 +35,14 @@ fn slot_state(context: &Context, slot: u64) -> Option<&'static mut u8> {
 
 fn set_state(context: &Context, slot: u64, state: u8) {
     if let Some(place) = slot_state(context, slot) {
-        *place = state;
+        *place = *place & FILLED | state;
     }
+}
+
+/// Whether the contents of an inode have been read from the image, and so checked.
+pub fn is_filled(context: &Context, inode: u64) -> bool {
+    let slot = context.ops.header().slot_base.saturating_add(inode);
+    slot_state(context, slot).is_some_and(|state| *state & FILLED != 0)
 }
 
 /// How a file differs from what it was.
@@ -97,7 +105,7 @@ pub fn find(context: &Context, op: &ops::Inode, tail: &'static [u8]) -> Outcome<
     Err(describe(op, path, hash, &difference))
 }
 
-fn name(path: &CStr) -> Raw<'_> {
+pub fn name(path: &CStr) -> Raw<'_> {
     Raw(path.to_bytes())
 }
 
@@ -112,6 +120,13 @@ fn describe(op: &ops::Inode, path: &CStr, hash: &[u8; 32], difference: &Differen
             Failed,
             "file {path} has changed: found {found} bytes, expected {}; {hint}",
             op.size
+        ),
+        Difference::Contents { found } if op.flags & inode_flags::WRITTEN != 0 => failure!(
+            Failed,
+            "file {path} has changed within the {} bytes it had: blake3 found {}, expected {}; {hint}",
+            op.size,
+            Short(found),
+            Short(hash)
         ),
         Difference::Contents { found } => failure!(
             Failed,
@@ -302,6 +317,10 @@ pub fn fill(context: &Context, fd: i32, inode: u64, size: u64) -> Outcome<()> {
             }
         }
     }
+    let slot = context.ops.header().slot_base.saturating_add(inode);
+    if let Some(state) = slot_state(context, slot) {
+        *state |= FILLED;
+    }
     Ok(())
 }
 
@@ -324,7 +343,7 @@ fn write_mapped(fd: i32, bytes: &[u8], at: u64) -> Result<(), Errno> {
 /// Makes an open file description.
 pub fn open(context: &Context, op: &ops::Open, tail: &'static [u8]) -> Outcome<()> {
     let path = text(tail)?;
-    let state = slot_state(context, op.inode_slot).map_or(0, |state| *state);
+    let state = slot_state(context, op.inode_slot).map_or(0, |state| *state & !FILLED);
     let failed = |error: Errno| failure!(Failed, "file {}: cannot be opened ({error})", name(path));
     let made = state == MADE;
     let fd = if made {
@@ -346,7 +365,6 @@ fn reopen(context: &Context, op: &ops::Open) -> Result<i32, Errno> {
     let mut link = Line::new();
     let _ = write!(link, "/proc/self/fd/{}\0", op.inode_slot);
     let link = CStr::from_bytes_until_nul(link.bytes()).unwrap_or(c"");
-    const O_NOFOLLOW: u64 = 0o400000;
     match sys::open(link, op.flags & !O_NOFOLLOW) {
         Err(Errno(ENOENT)) => {
             // A root without /proc: the description that made the file serves.
@@ -365,90 +383,4 @@ fn reopen(context: &Context, op: &ops::Open) -> Result<i32, Errno> {
         }
         other => other,
     }
-}
-
-/// A file that the job was writing must not have grown, unless that is accepted.
-pub fn check_growth(context: &Context, size: u64, tail: &'static [u8]) -> Outcome<()> {
-    let path = text(tail)?;
-    let Ok(fd) = sys::open(path, O_PATH) else {
-        return Ok(());
-    };
-    let found = sys::stat(fd).map_or(size, |stat| stat.size as u64);
-    sys::close(fd);
-    if found > size && context.options.files == Files::Fail {
-        return Err(failure!(
-            Failed,
-            "file {} has grown: found {found} bytes, expected {size}; --files roll-back cuts it back and \
-             saves the tail beside it, --files keep uses it as it is",
-            name(path)
-        ));
-    }
-    Ok(())
-}
-
-/// Cuts a grown file back, its tail saved beside it.
-pub fn cut_back(context: &Context, size: u64, tail: &'static [u8]) -> Outcome<()> {
-    let path = text(tail)?;
-    if context.options.files != Files::RollBack {
-        return Ok(());
-    }
-    let failed =
-        |error: Errno| failure!(Failed, "file {}: cannot be cut back ({error})", name(path));
-    let fd = match sys::open(path, O_RDWR) {
-        Ok(fd) => fd,
-        Err(Errno(ENOENT)) => return Ok(()),
-        Err(error) => return Err(failed(error)),
-    };
-    let found = sys::stat(fd).map_err(failed)?.size as u64;
-    if found > size {
-        let saved = create_beside(path).map_err(failed)?;
-        // SAFETY: the buffers are used by this thread alone.
-        let buffer = &mut unsafe { context.bytes(context.layout.buffers) }[..CHUNK as usize];
-        let mut at = size;
-        while at < found {
-            let len = sys::pread_full(fd, buffer, at).map_err(failed)?;
-            if len == 0 {
-                break;
-            }
-            if !crate::feed::write_all(saved, &buffer[..len]) {
-                return Err(failure!(
-                    Failed,
-                    "file {}: its tail cannot be saved",
-                    name(path)
-                ));
-            }
-            at += len as u64;
-        }
-        const SYS_FSYNC: u64 = 74;
-        // SAFETY: no pointers.
-        unsafe { sys::call(SYS_FSYNC, [saved as u64]) }.map_err(failed)?;
-        sys::close(saved);
-        sys::truncate(fd, size).map_err(failed)?;
-    }
-    sys::close(fd);
-    Ok(())
-}
-
-/// `PATH.wayfarer-tail`, or with a number behind it.
-fn create_beside(path: &CStr) -> Result<i32, Errno> {
-    let mut last = Errno(EEXIST);
-    for number in 0..1000 {
-        let mut name = Line::new();
-        name.push(path.to_bytes());
-        let _ = match number {
-            0 => write!(name, ".wayfarer-tail\0"),
-            _ => write!(name, ".wayfarer-tail.{number}\0"),
-        };
-        let name = CStr::from_bytes_until_nul(name.bytes()).map_err(|_| Errno(36))?;
-        let flags = O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC;
-        match sys::open_at(AT_FDCWD, name, flags, 0o600) {
-            Err(Errno(EEXIST)) => {}
-            Err(error) => {
-                last = error;
-                break;
-            }
-            created => return created,
-        }
-    }
-    Err(last)
 }

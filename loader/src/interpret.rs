@@ -12,7 +12,9 @@ use crate::feed::Feeds;
 use crate::fill;
 use crate::inodes;
 use crate::objects;
+use crate::options::Files;
 use crate::report::{self, Outcome, Raw, failure};
+use crate::roll_back;
 use crate::sys::{self, Errno, SysResult};
 use crate::threads;
 use crate::vdso::{self, OldVdso};
@@ -110,15 +112,21 @@ fn step(runner: &mut Runner<'_>, record: &Record<'static>) -> Outcome<()> {
         }
         // Done by whoever finishes the restart.
         AnyOp::Stopped(_) | AnyOp::Terminal(_) => Ok(()),
-        AnyOp::CutBack(op) => inodes::check_growth(context, op.size, tail),
+        AnyOp::CutBack(op) => roll_back::check_growth(context, op, tail),
     }
 }
 
-/// Cuts grown files back, when nothing else can fail any more.
+/// Cuts grown files back, when next to nothing else can fail any more: first every tail is saved, then
+/// all files are cut.
 pub fn cut_back_files(context: &Context, prepare: &StreamEntry) -> Outcome<()> {
-    for record in context.ops.records(prepare).filter_map(Result::ok) {
-        if let AnyOp::CutBack(op) = record.op {
-            inodes::cut_back(context, op.size, record.tail)?;
+    if context.options.files != Files::RollBack {
+        return Ok(());
+    }
+    for step in [roll_back::save_tail, roll_back::cut] {
+        for record in context.ops.records(prepare).filter_map(Result::ok) {
+            if let AnyOp::CutBack(op) = record.op {
+                step(context, &op, record.tail)?;
+            }
         }
     }
     Ok(())

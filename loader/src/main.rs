@@ -41,6 +41,7 @@ mod objects;
 mod options;
 mod platform;
 mod report;
+mod roll_back;
 mod start;
 mod supervise;
 mod sys;

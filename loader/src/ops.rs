@@ -410,7 +410,8 @@ operations! {
     /// A file that the job writes is cut back to the size it had, the tail saved beside it
     /// (`--files roll-back`), or accepted as it is (`keep`), or refused (`fail`). Tail: `path NUL`.
     18 CutBack { /// Size at the checkpoint.
-        size }
+        size, /// Slot of the file that was found and compared.
+        slot }
     /// A pipe. Ends that nobody has any more have slot `u64::MAX` and are closed by a later record
     /// (`close` of the slot they were given while contents are written), never left open.
     19 Pipe { /// Slot of the read end.

@@ -1,5 +1,6 @@
 //! The command line of an image, the same for `./IMAGE` and `wayfarer restart`.
 
+use crate::abi::F_GETFD;
 use crate::report::{Outcome, Raw, failure};
 use core::ffi::CStr;
 
@@ -118,6 +119,20 @@ impl Options {
             }
         }
         Ok(options)
+    }
+
+    /// Refuses an `--inherit-fd` that names nothing of the caller's; before anything is opened that could
+    /// get its number.
+    pub fn check_inherited(&self) -> Outcome<()> {
+        let missing =
+            |fd: &&i32| Some(**fd) == self.image_fd || crate::sys::fcntl(**fd, F_GETFD, 0).is_err();
+        match self.inherited().iter().find(missing) {
+            Some(fd) => Err(failure!(
+                Usage,
+                "--inherit-fd {fd}: no such descriptor is open"
+            )),
+            None => Ok(()),
+        }
     }
 
     fn inherit(&mut self, fd: i32) -> Outcome<()> {

@@ -136,6 +136,9 @@ extern "C" fn start(stack: *const u64) -> ! {
         sys::exit_group(0);
     }
     let argv0 = started.argument(0).unwrap_or(c"");
+    if let Err(failure) = options.check_inherited() {
+        end(b"", &failure);
+    }
     let image = match Image::open(&options, argv0, started.exec_name) {
         Ok(image) => image,
         Err(failure) => end(argv0.to_bytes(), &failure),

@@ -169,7 +169,7 @@ fn render(report: &Report) -> String {
         text.push('\n');
         text.push_str(&render_process(process));
     }
-    let mut files = Table::new(&["FILE", "SIZE", "KIND", "CARRIED", "WRITTEN"]);
+    let mut files = Table::new(&["FILE", "SIZE", "KIND", "CARRIED", "WRITTEN", "COMPARED"]);
     let yes = |is: bool| if is { "yes" } else { "no" }.to_owned();
     for file in &report.files {
         let size = bytes(file.bytes);
@@ -180,6 +180,7 @@ fn render(report: &Report) -> String {
             kind,
             yes(file.carried),
             yes(file.written),
+            file.compared.to_owned(),
         ]);
     }
     if !report.files.is_empty() {

@@ -6,6 +6,7 @@
 //!            -> files and anonymous inodes -> epoll sets (all targets are known now)
 //! ```
 
+use super::file_systems::{self, FileSystem};
 use super::inodes::{Inodes, record};
 use super::open_files::OpenFiles;
 use super::refusal::Refusals;
@@ -20,18 +21,14 @@ use crate::snapshot::{
 };
 use crate::sys::channels::{unread_len, wake_periodic_timer};
 use crate::sys::foreign::is_epoll_target;
+use nix::fcntl::{AT_FDCWD, AtFlags};
+use nix::unistd::{AccessFlags, faccessat};
 use std::os::fd::{AsFd, AsRawFd};
 
 /// Character devices that are the same everywhere (linux/Documentation/admin-guide/devices.txt).
 const HARMLESS: [(u32, u32); 6] = [(1, 3), (1, 5), (1, 7), (1, 8), (1, 9), (5, 0)];
-/// File systems whose files are not what they look like: message queues, secret memory.
-const STRANGE: [(i64, &str); 2] = [
-    (0x1980_0202, "a POSIX message queue"),
-    (0x5345_434d, "secret memory"),
-];
 /// `F_OWNER_PGRP` (fcntl(2)).
 const F_OWNER_PGRP: i32 = 2;
-const HUGETLBFS: i64 = 0x9584_58f6;
 
 /// The descriptors of a job, as records.
 #[derive(Debug, Default)]
@@ -61,6 +58,14 @@ pub(super) fn survey(
     refusals: &mut Refusals,
 ) -> Result<Descriptors, CaptureError> {
     let mut open = OpenFiles::collect(job.subjects, refusals)?;
+    for number in &job.options.inherit_fds {
+        let mut all = open.tables.iter().flatten();
+        if !all.any(|entry| u32::try_from(entry.fd) == Ok(*number)) {
+            let reason = "no process of the job has it open";
+            let object = format!("--inherit-fd {number}");
+            refusals.add(job.subjects[0].who(), object, reason);
+        }
+    }
     let mut sockets = Sockets::look_into(job, &mut open, refusals)?;
     let outside = Outside::new(job, &open);
     let mut pipes = Pipes::new(&open);
@@ -183,39 +188,136 @@ impl Kinds<'_> {
     fn regular(&mut self, index: usize) -> Result<DescriptionKind, String> {
         let file = &self.open.files[index];
         let name = file.name.as_slice();
-        let system =
-            nix::sys::statfs::fstatfs(&file.duplicate).map_or(0, |found| found.filesystem_type().0);
-        if let Some((_, what)) = STRANGE.iter().find(|(magic, _)| *magic == system) {
-            return Err(format!("{what} cannot be carried"));
-        }
         if name.starts_with(b"/SYSV") && name.ends_with(b" (deleted)") {
             return Err("System V shared memory cannot be carried".into());
         }
-        let id = match seals(file.duplicate.as_fd()) {
-            Some(seals) if name.starts_with(b"/memfd:") => self.memfd(index, seals, system),
-            _ => self
-                .inodes
-                .of_descriptor(file.duplicate.as_fd(), &file.stat, name),
-        };
-        let draft = self.inodes.get_mut(id);
-        if file.writes() && !file.is_path_only() {
-            draft.record.written = true;
+        if let Some(seals) = seals(file.duplicate.as_fd())
+            && name.starts_with(b"/memfd:")
+        {
+            let id = self.memfd(index, seals);
+            self.inodes.get_mut(id).record.written |= file.changes();
+            return Ok(DescriptionKind::Inode(id));
         }
-        if draft.record.kind == InodeKind::Deleted && draft.file.is_none() {
-            let reason = "a deleted file that cannot be read, so its contents would be lost";
-            return Err(reason.into());
+        let system = file_systems::of(&file.duplicate);
+        match system {
+            FileSystem::Proc | FileSystem::MadeUp => return self.made_up(index, system),
+            FileSystem::Strange(what) => return Err(format!("{what} cannot be carried")),
+            FileSystem::Data | FileSystem::Unknown(_) => {}
+        }
+        let id = self
+            .inodes
+            .of_descriptor(file.duplicate.as_fd(), &file.stat, name)?;
+        let draft = self.inodes.get_mut(id);
+        draft.record.written |= file.changes();
+        if draft.record.kind == InodeKind::Deleted {
+            if let FileSystem::Unknown(number) = system {
+                return Err(format!(
+                    "a deleted file on a file system of the unknown type {number:#x}"
+                ));
+            }
+            if draft.file.is_none() {
+                let reason = "a deleted file that cannot be read, so its contents would be lost";
+                return Err(reason.into());
+            }
+            if file.changes() && file.stat.st_nlink > 0 {
+                let path = &draft.record.path;
+                return Err(format!(
+                    "{path} has been deleted, but the file has another name, which cannot be found: what is written would be lost to it"
+                ));
+            }
+        } else {
+            self.can_be_opened(index)?;
         }
         Ok(DescriptionKind::Inode(id))
     }
 
-    fn memfd(&mut self, index: usize, seals: u32, system: i64) -> InodeId {
+    /// A restart opens the path again, as the same user.
+    fn can_be_opened(&self, index: usize) -> Result<(), String> {
+        let file = &self.open.files[index];
+        if file.is_path_only() {
+            return Ok(());
+        }
+        let wanted = [
+            (file.reads(), AccessFlags::R_OK, "reading"),
+            (file.writes(), AccessFlags::W_OK, "writing"),
+        ];
+        for (_, mode, what) in wanted.into_iter().filter(|(wanted, ..)| *wanted) {
+            let path = self.inodes.path(&file.name);
+            if let Err(error) = faccessat(AT_FDCWD, &path, mode, AtFlags::AT_EACCESS) {
+                let shown = String::from_utf8_lossy(&file.name);
+                return Err(format!(
+                    "{shown} may not be opened for {what} ({}), so a restart could not open it again",
+                    std::io::Error::from(error)
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// A file or directory of `/proc` or `/sys`: opened again by its path, if it is only read.
+    fn made_up(&mut self, index: usize, system: FileSystem) -> Result<DescriptionKind, String> {
+        let file = &self.open.files[index];
+        let shown = String::from_utf8_lossy(&file.name);
+        if file.changes() {
+            return Err(format!(
+                "{shown} is open for writing; of such files only what is read can be carried"
+            ));
+        }
+        if !file.locks().is_empty() || !file.info.locks.is_empty() {
+            return Err(format!("a lock on {shown} cannot be carried"));
+        }
+        let about = file.name.strip_prefix(b"/proc/").unwrap_or_default();
+        let mut parts = about.split(|byte| *byte == b'/');
+        let first = parts.next().and_then(id_of);
+        let kind = match (system, first) {
+            (FileSystem::Proc, Some(id)) => {
+                self.about_own_process(index, id, parts)?;
+                InodeKind::OfProcess
+            }
+            _ if file.stat.st_mode & libc::S_IFMT == libc::S_IFDIR => InodeKind::Directory,
+            _ => InodeKind::Regular,
+        };
+        let id = self.inodes.of_made_up(&file.stat, &file.name, kind)?;
+        Ok(DescriptionKind::Inode(id))
+    }
+
+    /// Refuses what is about another process than the one that has it open: it need not exist yet, or
+    /// not at all, when that one is brought back.
+    fn about_own_process<'b>(
+        &self,
+        index: usize,
+        id: u32,
+        mut below: impl Iterator<Item = &'b [u8]>,
+    ) -> Result<(), String> {
+        let file = &self.open.files[index];
+        let shown = String::from_utf8_lossy(&file.name);
+        let holder = file.holders.first().map(|(process, _)| *process);
+        let own = holder.and_then(|holder| self.job.ids.task(self.job.subjects[holder].pid));
+        let shared = file.holders.iter().any(|(other, _)| Some(*other) != holder);
+        if own != Some(id) || shared {
+            return Err(format!(
+                "{shown} is about another process, or shared with one, and cannot be carried"
+            ));
+        }
+        if below.next() == Some(b"task")
+            && let Some(thread) = below.next()
+            && id_of(thread) != own
+        {
+            return Err(format!(
+                "{shown} is about a thread other than the first and cannot be carried"
+            ));
+        }
+        Ok(())
+    }
+
+    fn memfd(&mut self, index: usize, seals: u32) -> InodeId {
         let file = &self.open.files[index];
         if let Some(id) = self.inodes.find(file.stat.st_dev, file.stat.st_ino) {
             return id;
         }
         let name = file.name.strip_prefix(b"/memfd:").unwrap_or_default();
         let name = name.strip_suffix(b" (deleted)").unwrap_or(name);
-        let huge_shift = if system == HUGETLBFS {
+        let huge_shift = if file_systems::is_huge(&file.duplicate) {
             u64::try_from(file.stat.st_blksize).map_or(0, u64::trailing_zeros)
         } else {
             0
@@ -237,9 +339,15 @@ impl Kinds<'_> {
         if file.stat.st_nlink == 0 {
             return Err("a deleted directory cannot be carried".into());
         }
+        match file_systems::of(&file.duplicate) {
+            system @ (FileSystem::Proc | FileSystem::MadeUp) => return self.made_up(index, system),
+            FileSystem::Strange(what) => return Err(format!("{what} cannot be carried")),
+            FileSystem::Data | FileSystem::Unknown(_) => {}
+        }
         let id = self
             .inodes
-            .of_descriptor(file.duplicate.as_fd(), &file.stat, &file.name);
+            .of_descriptor(file.duplicate.as_fd(), &file.stat, &file.name)?;
+        self.can_be_opened(index)?;
         Ok(DescriptionKind::Inode(id))
     }
 
@@ -256,7 +364,7 @@ impl Kinds<'_> {
         if HARMLESS.contains(&number) {
             let id = self
                 .inodes
-                .of_descriptor(file.duplicate.as_fd(), &file.stat, &file.name);
+                .of_descriptor(file.duplicate.as_fd(), &file.stat, &file.name)?;
             return Ok(DescriptionKind::Inode(id));
         }
         if crate::sys::channels::termios2(file.duplicate.as_fd()).is_ok() {
@@ -396,6 +504,11 @@ impl Kinds<'_> {
         }
         Ok(DescriptionKind::Epoll { entries })
     }
+}
+
+/// An id, if that is what it is.
+fn id_of(part: &[u8]) -> Option<u32> {
+    std::str::from_utf8(part).ok()?.parse().ok()
 }
 
 fn seals(fd: std::os::fd::BorrowedFd<'_>) -> Option<u32> {

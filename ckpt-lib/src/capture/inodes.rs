@@ -2,31 +2,27 @@
 //! they are read.
 
 use super::CaptureOptions;
+use super::contents::{Stamp, hash_file, sample_file};
 use crate::snapshot::{ContentCheck, InodeId, InodeKind, InodeRecord, KernelPath};
 use std::collections::HashMap;
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::fd::{AsRawFd, BorrowedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime};
 
 /// Folders whose files belong to the program's system.
 const SYSTEM: [&[u8]; 8] = [
     b"/usr/", b"/lib/", b"/lib64/", b"/lib32/", b"/bin/", b"/sbin/", b"/etc/", b"/opt/",
 ];
-/// File systems whose files have no contents of their own (statfs(2)): proc, sysfs, cgroup,
-/// cgroup2, debugfs, tracefs, securityfs.
-const MADE_UP: [i64; 7] = [
-    0x9fa0,
-    0x6265_6572,
-    0x27_e0eb,
-    0x6367_7270,
-    0x6462_6720,
-    0x7472_6163,
-    0x7363_6673,
-];
+
+/// How long files are sampled for while the job is stopped, and before; those that are left are compared
+/// by their size unless they are not changed until they have been read afterwards.
+const SAMPLING_FROZEN: Duration = Duration::from_millis(8);
+const SAMPLING_BEFORE: Duration = Duration::from_millis(200);
 
 /// Where the bytes of a carried inode are read.
 #[derive(Clone, Debug)]
@@ -74,10 +70,12 @@ pub(super) struct Draft {
     pub(super) program: bool,
     /// Mapped at all.
     pub(super) mapped: bool,
+    /// Mapped shared, and may be written there: which no time of the file tells.
+    pub(super) mapped_written: bool,
     /// Can be changed by no one (a memfd sealed against writing).
     pub(super) sealed: bool,
     /// On a file system that makes its contents up.
-    made_up: bool,
+    pub(super) made_up: bool,
     /// It begins like a program or library, if that has been looked at.
     elf: Option<bool>,
 }
@@ -105,10 +103,22 @@ struct OpenedFile {
 }
 
 /// What was found at a path of the job.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub(super) enum Lookup {
+    /// The file itself.
     Same,
+    /// Nothing.
+    Gone,
+    /// Another file.
     Other,
+    /// It cannot be told what is there.
+    Unknown(io::Error),
+}
+
+impl Lookup {
+    pub(super) fn is_same(&self) -> bool {
+        matches!(self, Lookup::Same)
+    }
 }
 
 impl Inodes {
@@ -149,7 +159,37 @@ impl Inodes {
     pub(super) fn lookup(&self, path: &[u8], dev: u64, ino: u64) -> Lookup {
         match std::fs::symlink_metadata(self.path(path)) {
             Ok(found) if (found.dev(), found.ino()) == (dev, ino) => Lookup::Same,
-            _ => Lookup::Other,
+            Ok(_) => Lookup::Other,
+            Err(error) if is_gone(&error) => Lookup::Gone,
+            Err(error) => Lookup::Unknown(error),
+        }
+    }
+
+    /// The path by which a restart finds an open file again, and whether it leads there now: if
+    /// not, the file has been deleted. `name` is what `/proc` calls it.
+    ///
+    /// Taking a file for deleted that is not would let the job write into a copy that nobody
+    /// sees, so whatever is in doubt is an error.
+    fn place<'a>(&self, stat: &libc::stat, name: &'a [u8]) -> Result<(&'a [u8], bool), String> {
+        let stripped = name.strip_suffix(b" (deleted)");
+        let shown = String::from_utf8_lossy(name);
+        match (self.lookup(name, stat.st_dev, stat.st_ino), stripped) {
+            // With the suffix: a file may really be called so.
+            (Lookup::Same, _) => Ok((name, true)),
+            (_, stripped) if stat.st_nlink == 0 => Ok((stripped.unwrap_or(name), false)),
+            (Lookup::Unknown(error), _) => Err(format!(
+                "{shown} cannot be reached by this path any more ({error}), so a restart could not open it again"
+            )),
+            (Lookup::Gone | Lookup::Other, Some(path)) => Ok((path, false)),
+            (found, None) => {
+                let found = match found {
+                    Lookup::Gone => "nothing",
+                    _ => "another file",
+                };
+                Err(format!(
+                    "{shown} has not been deleted, but {found} is found at this path, so a restart could not open it again"
+                ))
+            }
         }
     }
 
@@ -167,11 +207,6 @@ impl Inodes {
 
     /// Adds an inode that is not yet there.
     pub(super) fn add(&mut self, record: InodeRecord, file: Option<Arc<File>>) -> InodeId {
-        let made_up = file.as_ref().is_some_and(|file| is_made_up(file.as_fd()));
-        self.add_real(record, file, made_up)
-    }
-
-    fn add_real(&mut self, record: InodeRecord, file: Option<Arc<File>>, made_up: bool) -> InodeId {
         let id = InodeId(self.drafts.len() as u32);
         self.by_identity.insert((record.dev, record.ino), id);
         self.drafts.push(Draft {
@@ -180,8 +215,9 @@ impl Inodes {
             pieces: vec![],
             program: false,
             mapped: false,
+            mapped_written: false,
             sealed: false,
-            made_up,
+            made_up: false,
             elf: None,
         });
         id
@@ -189,7 +225,30 @@ impl Inodes {
 
     /// The regular file, directory or FIFO behind an open descriptor of ours, `name` being what
     /// `/proc` calls it.
+    ///
+    /// # Errors
+    /// It has not been deleted, but its path does not lead to it.
     pub(super) fn of_descriptor(
+        &mut self,
+        fd: BorrowedFd<'_>,
+        stat: &libc::stat,
+        name: &[u8],
+    ) -> Result<InodeId, String> {
+        if let Some(id) = self.find(stat.st_dev, stat.st_ino) {
+            return Ok(id);
+        }
+        let (path, there) = self.place(stat, name)?;
+        let folder_or_device = matches!(stat.st_mode & libc::S_IFMT, libc::S_IFDIR | libc::S_IFCHR);
+        if !there && folder_or_device {
+            let path = String::from_utf8_lossy(path);
+            return Err(format!("{path}, which has been deleted, cannot be carried"));
+        }
+        Ok(self.add_descriptor(fd, stat, path, there))
+    }
+
+    /// The job's program: where its path does not lead to it, its contents serve as well as those of
+    /// a deleted file, for nobody can write to it.
+    pub(super) fn of_program(
         &mut self,
         fd: BorrowedFd<'_>,
         stat: &libc::stat,
@@ -198,18 +257,18 @@ impl Inodes {
         if let Some(id) = self.find(stat.st_dev, stat.st_ino) {
             return id;
         }
-        let stripped = name.strip_suffix(b" (deleted)");
-        let (path, there) = match stripped {
-            // A file may really be called so.
-            Some(path) => match self.lookup(name, stat.st_dev, stat.st_ino) {
-                Lookup::Same => (name, true),
-                Lookup::Other => (path, false),
-            },
-            None => {
-                let found = self.lookup(name, stat.st_dev, stat.st_ino);
-                (name, found == Lookup::Same)
-            }
-        };
+        let bare = name.strip_suffix(b" (deleted)").unwrap_or(name);
+        let (path, there) = self.place(stat, name).unwrap_or((bare, false));
+        self.add_descriptor(fd, stat, path, there)
+    }
+
+    fn add_descriptor(
+        &mut self,
+        fd: BorrowedFd<'_>,
+        stat: &libc::stat,
+        path: &[u8],
+        there: bool,
+    ) -> InodeId {
         let kind = match stat.st_mode & libc::S_IFMT {
             libc::S_IFDIR => InodeKind::Directory,
             libc::S_IFIFO => InodeKind::Fifo,
@@ -219,23 +278,50 @@ impl Inodes {
         };
         let readable = matches!(kind, InodeKind::Regular | InodeKind::Deleted);
         let file = if readable { reopen(fd).ok() } else { None };
-        let id = self.add(record(stat, kind, path), file);
-        if !there && self.get(id).made_up {
-            // "/proc/self/..." of a thread that has ended, and the like: the path is all there is.
-            self.get_mut(id).record.kind = InodeKind::Regular;
+        self.add(record(stat, kind, path), file)
+    }
+
+    /// A file or directory that is made up when it is read (of `/proc`, `/sys`): its path is all there
+    /// is to it.
+    ///
+    /// # Errors
+    /// The path does not lead to it any more.
+    pub(super) fn of_made_up(
+        &mut self,
+        stat: &libc::stat,
+        name: &[u8],
+        kind: InodeKind,
+    ) -> Result<InodeId, String> {
+        if let Some(id) = self.find(stat.st_dev, stat.st_ino) {
+            return Ok(id);
         }
-        id
+        if !self.lookup(name, stat.st_dev, stat.st_ino).is_same() {
+            return Err(format!(
+                "{} does not lead to it any more",
+                String::from_utf8_lossy(name)
+            ));
+        }
+        let id = self.add(record(stat, kind, name), None);
+        self.get_mut(id).made_up = true;
+        Ok(id)
     }
 
     /// The file at a path of the job, if it is the one with inode number `ino`.
-    pub(super) fn of_path(&mut self, path: &[u8], ino: u64) -> Option<InodeId> {
+    ///
+    /// # Errors
+    /// It cannot be told what is there.
+    pub(super) fn of_path(&mut self, path: &[u8], ino: u64) -> io::Result<Option<InodeId>> {
         let ours = self.path(path);
-        let found = std::fs::symlink_metadata(&ours).ok()?;
+        let found = match std::fs::symlink_metadata(&ours) {
+            Ok(found) => found,
+            Err(error) if is_gone(&error) => return Ok(None),
+            Err(error) => return Err(error),
+        };
         if found.ino() != ino || !found.is_file() {
-            return None;
+            return Ok(None);
         }
         if let Some(id) = self.find(found.dev(), ino) {
-            return Some(id);
+            return Ok(Some(id));
         }
         let identity = (found.dev(), ino);
         let known = self.opened.0.get(path);
@@ -261,10 +347,9 @@ impl Inodes {
             carried: false,
             written: false,
         };
-        // The kernel maps no file that a file system like proc makes up.
-        let id = self.add_real(record, file, false);
+        let id = self.add(record, file);
         self.get_mut(id).elf = known.map(|known| known.elf);
-        Some(id)
+        Ok(Some(id))
     }
 
     /// Decides what is carried and how files are compared; the last step. Returns the records, the
@@ -273,6 +358,7 @@ impl Inodes {
         self,
         options: &CaptureOptions,
     ) -> (Vec<InodeRecord>, Vec<(InodeId, InodeSource)>, Vec<HashTask>) {
+        let deadline = Instant::now() + SAMPLING_FROZEN;
         let mut records = vec![];
         let mut sources = vec![];
         let mut tasks = vec![];
@@ -283,18 +369,26 @@ impl Inodes {
                 sources.push((id, draft.source()));
             }
             if draft.record.kind == InodeKind::Regular && !draft.made_up {
-                match &draft.file {
-                    Some(file) if !draft.record.written => tasks.push(HashTask {
-                        inode: id,
-                        file: Arc::clone(file),
-                    }),
-                    // Nobody may read it, or the job is writing it.
-                    _ => draft.record.check = ContentCheck::Size,
-                }
+                // Stays if nobody may read it.
+                draft.record.check = ContentCheck::Size;
+                tasks.extend(HashTask::begin(id, &mut draft, deadline));
             }
             records.push(draft.record);
         }
         (records, sources, tasks)
+    }
+
+    /// Reads what will be sampled while the job is stopped, so that it need not be fetched from a disk
+    /// then.
+    pub(super) fn warm(&self) {
+        let deadline = Instant::now() + SAMPLING_BEFORE;
+        for draft in self.drafts.iter().filter(|draft| draft.record.written) {
+            if let (InodeKind::Regular, Some(file)) = (&draft.record.kind, &draft.file)
+                && Instant::now() < deadline
+            {
+                let _ = sample_file(file, draft.record.size);
+            }
+        }
     }
 }
 
@@ -302,7 +396,47 @@ impl Inodes {
 #[derive(Debug)]
 pub(super) struct HashTask {
     pub(super) inode: InodeId,
-    pub(super) file: Arc<File>,
+    file: Arc<File>,
+    /// What it was like while the job was stopped.
+    stamp: Option<Stamp>,
+    /// A change since then shows in its stamp.
+    tells: bool,
+}
+
+impl HashTask {
+    /// Samples the file if the job can write to it.
+    fn begin(inode: InodeId, draft: &mut Draft, deadline: Instant) -> Option<Self> {
+        let file = Arc::clone(draft.file.as_ref()?);
+        let stamp = Stamp::of(&file).ok();
+        let settled = stamp.is_some_and(|stamp| stamp.is_settled(SystemTime::now()));
+        let record = &mut draft.record;
+        if record.written
+            && Instant::now() < deadline
+            && let Ok(check) = sample_file(&file, record.size)
+        {
+            record.check = check;
+        }
+        Some(HashTask {
+            inode,
+            file,
+            stamp,
+            tells: !record.written || (settled && !draft.mapped_written),
+        })
+    }
+
+    /// Hashes the file as a whole, if it is still as it was. `still`: the job has not gone on.
+    pub(super) fn finish(&self, record: &mut InodeRecord, still: bool) -> io::Result<()> {
+        let done = record.written && matches!(record.check, ContentCheck::Full(_));
+        if done || !(still || self.tells) {
+            return Ok(());
+        }
+        let hashed = hash_file(&self.file, record.size);
+        if self.stamp.is_none() || self.stamp != Stamp::of(&self.file).ok() {
+            return Ok(());
+        }
+        record.check = hashed?;
+        Ok(())
+    }
 }
 
 impl Draft {
@@ -320,7 +454,9 @@ impl Draft {
                     && record.size <= options.carry_max
                     && (self.program || system() || code())
             }
-            InodeKind::Directory | InodeKind::Device | InodeKind::Fifo => false,
+            InodeKind::Directory | InodeKind::Device | InodeKind::Fifo | InodeKind::OfProcess => {
+                false
+            }
         };
     }
 
@@ -373,9 +509,7 @@ fn is_elf(file: &File) -> bool {
     file.read_exact_at(&mut magic, 0).is_ok() && magic == *b"\x7fELF"
 }
 
-fn is_made_up(fd: BorrowedFd<'_>) -> bool {
-    nix::sys::statfs::fstatfs(fd).is_ok_and(|found| {
-        let magic: i64 = found.filesystem_type().0;
-        MADE_UP.contains(&magic)
-    })
+/// Nothing is there, for certain.
+fn is_gone(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::ENOENT | libc::ENOTDIR))
 }

@@ -268,7 +268,10 @@ fn one(
             let inode = shared_memory(line, kind, subject, inodes);
             backed(line, inode, offset, flags)
         }
-        Class::File => backed(line, file(line, subject, inodes)?, offset, flags),
+        Class::File => {
+            let id = file(line, may_be_written(line, flags), subject, inodes)?;
+            backed(line, id, offset, flags)
+        }
     };
     note_use(&kind, line, &part, offset, subject, inodes);
     let range = MemoryRange {
@@ -305,10 +308,15 @@ fn shared(inode: InodeId, offset: u64, may_write: bool) -> MappingKind {
     }
 }
 
+/// Whether what the job writes there goes into the file.
+fn may_be_written(line: &MapsLine, flags: VmFlags) -> bool {
+    let writable = line.prot & libc::PROT_WRITE as u32 != 0;
+    line.shared && (flags.may_write || writable)
+}
+
 fn backed(line: &MapsLine, inode: InodeId, offset: u64, flags: VmFlags) -> MappingKind {
     if line.shared {
-        let writable = line.prot & libc::PROT_WRITE as u32 != 0;
-        shared(inode, offset, flags.may_write || writable)
+        shared(inode, offset, may_be_written(line, flags))
     } else {
         MappingKind::PrivateFile { inode, offset }
     }
@@ -334,6 +342,7 @@ fn note_use(
     draft.mapped = true;
     draft.program |= line.prot & libc::PROT_EXEC as u32 != 0;
     draft.record.written |= may_write;
+    draft.mapped_written |= may_write;
     let len = part.end - part.start;
     if draft.file.is_none() {
         draft.pieces.push(MemoryPiece {
@@ -388,7 +397,12 @@ fn unnamed(
     inodes.add(record, file.map(Arc::new))
 }
 
-fn file(line: &MapsLine, subject: &Subject, inodes: &mut Inodes) -> Result<InodeId, String> {
+fn file(
+    line: &MapsLine,
+    written: bool,
+    subject: &Subject,
+    inodes: &mut Inodes,
+) -> Result<InodeId, String> {
     let dev = device(line);
     if let Some(id) = inodes.find(dev, line.inode) {
         return match inodes.get(id).record.kind {
@@ -399,11 +413,13 @@ fn file(line: &MapsLine, subject: &Subject, inodes: &mut Inodes) -> Result<Inode
         };
     }
     let path = unescape(&line.name);
-    if let Some(id) = inodes.of_path(&path, line.inode) {
+    let found = inodes.of_path(&path, line.inode);
+    if let Ok(Some(id)) = found {
         return Ok(id);
     }
     // On some file systems (overlay, btrfs) `maps` shows another device than `stat`.
-    let bare = path.strip_suffix(b" (deleted)").unwrap_or(&path);
+    let stripped = path.strip_suffix(b" (deleted)");
+    let bare = stripped.unwrap_or(&path);
     let same = inodes.drafts.iter().position(|draft| {
         draft.record.ino == line.inode && draft.record.path.0 == bare && draft.file.is_some()
     });
@@ -416,7 +432,18 @@ fn file(line: &MapsLine, subject: &Subject, inodes: &mut Inodes) -> Result<Inode
     {
         return Err(device_reason(&line.name));
     }
-    Ok(unnamed(line, InodeKind::Deleted, bare, subject, inodes))
+    // What the job writes to a file must not go into a copy that nobody sees. (Of what it only
+    // reads, a copy is as good.)
+    let shown = String::from_utf8_lossy(&path);
+    match found {
+        Err(error) if written => Err(format!(
+            "{shown} cannot be reached by this path any more ({error}), so a restart could not map it again"
+        )),
+        _ if written && stripped.is_none() => Err(format!(
+            "{shown} has not been deleted, but this path does not lead to it, so a restart could not map it again"
+        )),
+        _ => Ok(unnamed(line, InodeKind::Deleted, bare, subject, inodes)),
+    }
 }
 
 fn device_reason(name: &[u8]) -> String {

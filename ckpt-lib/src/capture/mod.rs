@@ -17,6 +17,7 @@
 mod conditions;
 mod contents;
 mod descriptors;
+mod file_systems;
 mod inodes;
 mod inside;
 mod mappings;
@@ -209,6 +210,7 @@ fn look(
         spaces.push(space);
     }
     if skip.is_none() {
+        inodes.warm();
         early.opened = inodes.opened();
     }
     Ok(Look {
@@ -454,22 +456,20 @@ impl Inside<'_> {
 }
 
 impl Captured {
-    /// Hashes the files by which a restart knows them again; to be called when the job goes on.
+    /// Hashes the files by which a restart knows them again. `still`: the job has not gone on since it
+    /// was captured, and will not before this is done; else what it has changed meanwhile keeps the sample that was
+    /// taken while it was stopped.
     ///
     /// # Errors
-    /// [`CaptureError::Contents`] with the file that could not be read, or has become shorter.
-    pub fn finish_hashes(&mut self) -> Result<(), CaptureError> {
+    /// [`CaptureError::Contents`] with the file that could not be read.
+    pub fn finish_hashes(&mut self, still: bool) -> Result<(), CaptureError> {
         for task in self.hash_tasks.drain(..) {
             let record = &mut self.snapshot.inodes[task.inode.0 as usize];
-            record.check = match hash_file(&task.file, record.size) {
-                Ok(check) => check,
-                Err(source) => {
-                    return Err(CaptureError::Contents {
-                        path: record.path.to_string(),
-                        source,
-                    });
-                }
-            };
+            task.finish(record, still)
+                .map_err(|source| CaptureError::Contents {
+                    path: record.path.to_string(),
+                    source,
+                })?;
         }
         Ok(())
     }

@@ -52,6 +52,11 @@ impl OpenFile {
         self.flags() & libc::O_ACCMODE as u32 != libc::O_RDONLY as u32
     }
 
+    /// What is behind it can be changed through it.
+    pub(super) fn changes(&self) -> bool {
+        self.writes() && !self.is_path_only()
+    }
+
     pub(super) fn is_path_only(&self) -> bool {
         self.flags() & libc::O_PATH as u32 != 0
     }

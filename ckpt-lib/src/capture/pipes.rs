@@ -110,10 +110,10 @@ impl Pipes {
         }
         let named = !file.name.starts_with(b"pipe:[");
         let fifo = if named {
-            let id = inodes.of_descriptor(file.duplicate.as_fd(), &file.stat, &file.name);
+            let id = inodes.of_descriptor(file.duplicate.as_fd(), &file.stat, &file.name)?;
             let path = inodes.get(id).record.path.clone();
             let lookup = inodes.lookup(&path.0, file.stat.st_dev, file.stat.st_ino);
-            if lookup == super::inodes::Lookup::Other {
+            if !lookup.is_same() {
                 return Err(format!(
                     "FIFO {path}, which has been deleted, cannot be carried"
                 ));

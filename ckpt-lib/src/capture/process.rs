@@ -1,7 +1,7 @@
 //! What all threads of a process have in common, as far as it can be read from outside.
 
 use super::CaptureError;
-use super::inodes::{Inodes, Lookup};
+use super::inodes::Inodes;
 use super::refusal::Refusals;
 use super::subject::{JobIds, Subject};
 use crate::procfs::TimerNotify;
@@ -75,7 +75,7 @@ fn folder(
     let path = subject.dir.link(link)?;
     let own = std::fs::metadata(subject.dir.file(link));
     let there = own.as_ref().is_ok_and(|own| {
-        inodes.lookup(&path, own.dev(), own.ino()) == Lookup::Same
+        inodes.lookup(&path, own.dev(), own.ino()).is_same()
             // The root of another mount namespace shows as "/" there.
             || (link == "root" && path == b"/")
     });
@@ -103,7 +103,7 @@ fn program(
         });
     match opened {
         Ok((file, stat)) => {
-            let id = inodes.of_descriptor(file.as_fd(), &stat, &name);
+            let id = inodes.of_program(file.as_fd(), &stat, &name);
             inodes.get_mut(id).program = true;
             Ok(Some(id))
         }

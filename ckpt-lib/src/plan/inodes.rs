@@ -52,7 +52,7 @@ pub(super) fn emit(
                 );
             }
             // Opened by path where a description needs them.
-            InodeKind::Device | InodeKind::Fifo => {}
+            InodeKind::Device | InodeKind::Fifo | InodeKind::OfProcess => {}
         }
         if needs_writable_slot(snapshot, id) {
             let tail = with_nul(&inode.path.0);
@@ -144,7 +144,10 @@ fn emit_file(
     if inode.written && inode.kind == InodeKind::Regular {
         ops.push(
             stream,
-            &CutBack { size: inode.size },
+            &CutBack {
+                size: inode.size,
+                slot: slots.inode(id),
+            },
             &with_nul(&inode.path.0),
         );
     }

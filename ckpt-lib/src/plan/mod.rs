@@ -124,6 +124,9 @@ pub fn operations(snapshot: &SnapshotV1, contents: &Contents) -> Result<Vec<u8>,
         for thread in &process.threads {
             let own = ops.stream(StreamKind::Thread, u64::from(thread.tid), stream);
             threads::emit(&mut ops, own, process, thread);
+            if thread.tid == process.pid {
+                process::emit_positions(&mut ops, own, snapshot, process);
+            }
         }
     }
     Ok(ops.finish())

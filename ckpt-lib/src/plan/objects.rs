@@ -174,6 +174,9 @@ impl Emitter<'_> {
             flags &= !(libc::O_TMPFILE as u32); // made without a name; there is one file of it now
         }
         let label = format!("description {} ({})", id.0, String::from_utf8_lossy(path));
+        if *kind == InodeKind::OfProcess {
+            return; // by the process, when it exists
+        }
         if matches!(kind, InodeKind::Device | InodeKind::Fifo) {
             let args = [
                 Arg::Value(libc::AT_FDCWD as u64),

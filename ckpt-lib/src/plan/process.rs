@@ -1,11 +1,12 @@
 //! Process stream: everything of a process that is not memory or threads.
 
-use super::inodes::emit_late_seals;
+use super::inodes::{emit_late_seals, with_nul};
 use super::objects::{flock, itimerspec};
 use super::slots::Slots;
 use super::{Arg, OpsBuilder, PlanError, StreamIndex};
 use crate::snapshot::{
-    DescriptionId, DescriptionKind, PosixTimer, Process, SignalAction, SnapshotV1,
+    Description, DescriptionId, DescriptionKind, InodeKind, PosixTimer, Process, SignalAction,
+    SnapshotV1,
 };
 use loader::ops::{Expect, SpawnThreads, Stopped, TimerCreate};
 
@@ -153,6 +154,15 @@ fn emit_descriptors(
                 slot,
             );
         }
+        if is_first(process, id, descriptor.fd)
+            && let DescriptionKind::Inode(inode) = description.kind
+        {
+            let inode = snapshot.inodes.get(inode.0 as usize);
+            let inode = inode.filter(|inode| inode.kind == InodeKind::OfProcess);
+            if let Some(inode) = inode {
+                emit_of_process(ops, stream, description, &inode.path.0, slot);
+            }
+        }
         let flags = if descriptor.close_on_exec {
             libc::O_CLOEXEC as u64
         } else {
@@ -220,6 +230,60 @@ fn emit_owners(
                 let flags = Arg::Value(u64::from(description.flags));
                 fcntl(libc::F_SETFL as u64, flags);
             }
+        }
+    }
+}
+
+/// Opens what `/proc` says about this process, which may have got another id.
+fn emit_of_process(
+    ops: &mut OpsBuilder,
+    stream: StreamIndex,
+    description: &Description,
+    path: &[u8],
+    slot: u64,
+) {
+    let below = path.strip_prefix(b"/proc/").unwrap_or(path);
+    let digits = below.iter().take_while(|byte| byte.is_ascii_digit());
+    let below = &below[digits.count()..];
+    let own = [b"/proc/self", below].concat();
+    let label = String::from_utf8_lossy(path).into_owned();
+    let opening = (libc::O_CREAT | libc::O_EXCL | libc::O_TRUNC | libc::O_CLOEXEC) as u32;
+    let flags = description.flags & !opening & !(libc::O_ASYNC as u32);
+    let args = [
+        Arg::Value(libc::AT_FDCWD as u64),
+        Arg::Bytes(with_nul(&own)),
+        Arg::Value(u64::from(flags)),
+    ];
+    ops.call(stream, &label, libc::SYS_openat, &args, Expect::Slot, slot);
+}
+
+/// Moves what [`emit_of_process`] opened to where it was. The kernel writes the text up to there when it
+/// is told to, so that must be when the process is as good as itself again: in its first thread's stream.
+pub(super) fn emit_positions(
+    ops: &mut OpsBuilder,
+    stream: StreamIndex,
+    snapshot: &SnapshotV1,
+    process: &Process,
+) {
+    for descriptor in &process.descriptors {
+        let id = descriptor.description;
+        let Some(description) = snapshot.descriptions.get(id.0 as usize) else {
+            continue;
+        };
+        let inode = match description.kind {
+            DescriptionKind::Inode(inode) => snapshot.inodes.get(inode.0 as usize),
+            _ => None,
+        };
+        let of_process = inode.is_some_and(|inode| inode.kind == InodeKind::OfProcess);
+        let first = is_first(process, id, descriptor.fd);
+        if of_process && first && description.offset != 0 {
+            let args = [
+                Arg::Value(descriptor.fd as u64),
+                Arg::Value(description.offset),
+                Arg::Value(libc::SEEK_SET as u64),
+            ];
+            let label = format!("descriptor {}: position", descriptor.fd);
+            ops.call(stream, &label, libc::SYS_lseek, &args, Expect::Success, 0);
         }
     }
 }

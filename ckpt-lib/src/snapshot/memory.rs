@@ -58,6 +58,9 @@ pub enum InodeKind {
     },
     /// Memory of `MAP_SHARED | MAP_ANONYMOUS`; always carried.
     SharedAnonymous,
+    /// A file or directory of `/proc` about the process that has it open ("/proc/2/status"): opened
+    /// again, for reading, by that process when it exists.
+    OfProcess,
 }
 
 /// See `loader::ops::check`.
@@ -69,7 +72,7 @@ pub enum ContentCheck {
     Full([u8; 32]),
     /// BLAKE3 of samples (a large file).
     Sampled([u8; 32]),
-    /// Only the size, since the job itself was writing.
+    /// Only the size, which may have grown: nobody may read the file, or it changed before it was read.
     Size,
 }
 

@@ -182,7 +182,21 @@ fn a_grown_file_is_cut_back_only_when_asked_and_its_tail_is_saved() {
     std::fs::write(&path, b"before|after").expect("write");
     let name = [path.to_str().expect("text").as_bytes(), b"\0"].concat();
     let mut tiny = hello();
-    tiny.ops.push(PREPARE, &CutBack { size: 7 }, &name);
+    let op = Inode {
+        slot: INODE_SLOT,
+        inode: 0,
+        size: 7,
+        check: check::FULL_PREFIX,
+        flags: inode_flags::WRITTEN,
+        mode: 0o640,
+    };
+    let hash = *blake3::hash(b"before|").as_bytes();
+    tiny.ops.push(PREPARE, &op, &[&hash[..], &name].concat());
+    let op = CutBack {
+        size: 7,
+        slot: INODE_SLOT,
+    };
+    tiny.ops.push(PREPARE, &op, &name);
     tiny.thread(PID, CODE, STACK + 8192);
     let image = tiny.image();
     let refused = execute(&image, &[]);
@@ -196,10 +210,38 @@ fn a_grown_file_is_cut_back_only_when_asked_and_its_tail_is_saved() {
     );
     assert_eq!(execute(&image, &["--files", "keep"]).code(), Some(5));
     assert_eq!(std::fs::read(&path).expect("read"), b"before|after");
-    assert_eq!(execute(&image, &["--files", "roll-back"]).code(), Some(5));
+    // A tail saved before stays what it is, and a link's target is not cut.
+    let saved = |number: &str| dir.path().join(format!("log.wayfarer-tail{number}"));
+    std::fs::write(saved(""), b"older").expect("write");
+    std::fs::rename(&path, dir.path().join("elsewhere")).expect("rename");
+    std::os::unix::fs::symlink("elsewhere", &path).expect("link");
+    let ended = execute(&image, &["--files", "roll-back"]);
+    assert_eq!(ended.code(), Some(1));
+    assert!(ended.stderr.contains("symbolic link"), "{}", ended.stderr);
+    assert_eq!(std::fs::read(&path).expect("read"), b"before|after");
+    std::fs::rename(dir.path().join("elsewhere"), &path).expect("rename");
+    let ended = execute(&image, &["--files", "roll-back"]);
+    assert_eq!(ended.code(), Some(5), "{}", ended.stderr);
+    assert!(
+        ended.stderr.contains("log.wayfarer-tail.001"),
+        "{}",
+        ended.stderr
+    );
     assert_eq!(std::fs::read(&path).expect("read"), b"before|");
-    let tail = std::fs::read(dir.path().join("log.wayfarer-tail")).expect("tail");
-    assert_eq!(tail, b"after");
+    assert_eq!(std::fs::read(saved("")).expect("tail"), b"older");
+    assert_eq!(std::fs::read(saved(".001")).expect("tail"), b"after");
+    // What differs in the bytes it had is not cut.
+    std::fs::write(&path, b"BEFORE|after").expect("write");
+    let ended = execute(&image, &["--files", "roll-back"]);
+    assert_eq!(ended.code(), Some(1));
+    assert!(
+        ended
+            .stderr
+            .contains("has changed within the 7 bytes it had"),
+        "{}",
+        ended.stderr
+    );
+    assert_eq!(std::fs::read(&path).expect("read"), b"BEFORE|after");
 }
 
 #[test]

@@ -34,7 +34,7 @@ fn visit(guest: &Guest, options: &CaptureOptions) -> Result<Visit, CaptureError>
     if let Some(picture) = picture {
         captured.verify_mappings(0, picture.pid())?;
     }
-    captured.finish_hashes()?;
+    captured.finish_hashes(false)?;
     Ok(Visit { captured, frozen })
 }
 

@@ -4,7 +4,7 @@ use super::super::*;
 use super::guest::Guest;
 use super::{look_and_refuse, look_at, look_with};
 use crate::snapshot::{
-    Description, DescriptionKind, DescriptionLock, InodeKind, InodeRecord, LockRange,
+    ContentCheck, Description, DescriptionKind, DescriptionLock, InodeKind, InodeRecord, LockRange,
 };
 
 fn at(seen: &Look, fd: i64) -> &Description {
@@ -258,7 +258,7 @@ fn files_are_told_apart_by_what_became_of_them() {
         huge_shift: 0,
     };
     assert_eq!((kind(7), inode(&seen, fd(7)).size), (expected, 6));
-    assert_eq!(kind(8), InodeKind::Regular);
+    assert_eq!(kind(8), InodeKind::OfProcess);
     assert_ne!(at(&seen, fd(10)).flags & libc::O_PATH as u32, 0);
     let ids: Vec<_> = (0..11)
         .map(|index| match at(&seen, fd(index)).kind {
@@ -281,12 +281,12 @@ fn files_are_told_apart_by_what_became_of_them() {
     };
     // Read only, open for writing, sealed.
     assert_eq!((frozen(2), frozen(3), frozen(7)), (false, true, false));
-    assert!(tasks.iter().any(|task| task.inode == ids[0]));
-    assert!(
-        !tasks
-            .iter()
-            .any(|task| task.inode == ids[1] || task.inode == ids[8])
-    );
+    let has_task = |index: usize| tasks.iter().any(|task| task.inode == ids[index]);
+    assert!(has_task(0) && has_task(1) && !has_task(8));
+    // What the job can write to has been sampled already.
+    let check = |index: usize| records[ids[index].0 as usize].check.clone();
+    let hello = ContentCheck::Full(*blake3::hash(b"hello").as_bytes());
+    assert_eq!((check(0), check(1)), (ContentCheck::Size, hello));
     let _ = std::fs::remove_dir_all(folder);
 }
 

@@ -307,3 +307,51 @@ fn another_namespace_is_refused() {
     let body = "if libc.unshare(0x04000000): say('skip: no UTS namespace')\n";
     refused(body, "uts namespace", "it is not the one wayfarer runs in");
 }
+
+#[test]
+fn name_spaces_are_not_taken_for_deleted_files() {
+    refused(
+        "f = os.open('/proc/self/ns/net', os.O_RDONLY)",
+        "descriptor ",
+        "a name space (nsfs) cannot be carried",
+    );
+}
+
+#[test]
+fn files_of_proc_that_are_written_or_of_others_are_refused() {
+    refused(
+        "f = os.open('/proc/self/oom_score_adj', os.O_RDWR)",
+        "descriptor ",
+        "oom_score_adj is open for writing",
+    );
+    refused(
+        "f = os.open('/proc/%d/stat' % os.getppid(), os.O_RDONLY)",
+        "descriptor ",
+        "is about another process",
+    );
+    refused(
+        "import threading\n\
+        e = threading.Event(); t = threading.Thread(target=e.wait, daemon=True); t.start()\n\
+        f = os.open('/proc/self/task/%d/stat' % t.native_id, os.O_RDONLY)",
+        "descriptor ",
+        "is about a thread other than the first",
+    );
+}
+
+#[test]
+fn files_whose_path_cannot_be_reached_are_not_taken_for_deleted() {
+    // Root reaches everything; a mount in the way stops root, too.
+    let hide = "d = '/tmp/wf-hidden-%d' % os.getpid(); os.mkdir(d)\n\
+        f = os.open(d + '/out', os.O_RDWR | os.O_CREAT); os.write(f, b'x' * 4096)\n\
+        m = mmap.mmap(f, 4096) if 'mapped' in WHAT else None\n\
+        if m: os.close(f)\n\
+        os.rename(d, d + '.away'); os.mkdir(d); open(d + '/out', 'w').close()\n";
+    // Renaming a folder is seen through: the kernel tells the new path.
+    let guest = Guest::start(&format!("WHAT = 'open'\n{hide}"));
+    assert_eq!(said(&guest), [] as [&str; 0]);
+    drop(guest);
+    let linked = "d = '/tmp/wf-linked-%d' % os.getpid(); os.mkdir(d)\n\
+        f = os.open(d + '/out', os.O_WRONLY | os.O_CREAT)\n\
+        os.link(d + '/out', d + '/other'); os.unlink(d + '/out')\n";
+    refused(linked, "descriptor ", "the file has another name");
+}
