@@ -1,24 +1,32 @@
 //! `wayfarer export --core IMAGE FILE`.
 
 use crate::args::Export;
+use crate::output;
+use crate::progress;
+use crate::raw;
 use crate::report::{Exit, Explain, Failure, Outcome};
 use crate::verbs::open_image;
 use ckpt_lib::export::{ExportError, core_of_image};
 
 /// Writes a core file.
 pub(crate) fn export(arguments: &Export) -> Outcome {
-    let output = &arguments.output;
-    if output.symlink_metadata().is_ok() {
-        let message = format!("{} exists already", output.display());
+    let file = &arguments.output;
+    if file.symlink_metadata().is_ok() {
+        let message = format!("{} exists already", raw::shown_path(file));
         return Err(Failure::new(Exit::Failed, message).advise("another name"));
     }
     let image = open_image(&arguments.image)?;
-    let written = core_of_image(&image, arguments.pid, output);
+    let mut display = progress::display();
+    let written = core_of_image(&image, arguments.pid, file, display.as_mut());
+    drop(display);
     let exit = match &written {
         Err(ExportError::NoProcess { .. }) => Exit::Usage,
         Err(ExportError::Contents { .. } | ExportError::Snapshot(_)) => Exit::Image,
         _ => Exit::Failed,
     };
     written.exit(exit)?;
+    let len = std::fs::metadata(file).map_or(0, |found| found.len());
+    let shown = raw::shown_path(file);
+    output::print(&format!("{shown} ({})\n", output::bytes(len)))?;
     Ok(Exit::Done)
 }

@@ -4,6 +4,7 @@ mod arguments;
 mod images;
 
 mod jobs;
+mod progress;
 mod records;
 mod restart;
 mod run;

@@ -144,7 +144,7 @@ fn signals_reach_the_command() {
 }
 
 /// Runs words on a new terminal; the terminal's other side and the process.
-fn on_a_terminal(mut words: Command) -> (File, Running) {
+pub(crate) fn on_a_terminal(mut words: Command) -> (File, Running) {
     // Close-on-exec from the first: other tests start children at the same time.
     let flags = OFlag::O_RDWR | OFlag::O_NOCTTY | OFlag::O_CLOEXEC;
     let master = nix::pty::posix_openpt(flags).expect("ptmx");
@@ -167,14 +167,14 @@ fn on_a_terminal(mut words: Command) -> (File, Running) {
 }
 
 /// `setsid --ctty wayfarer ...`, so that the terminal is the controlling one.
-fn with_controlling_terminal(station: &Station, words: &[&str]) -> Command {
+pub(crate) fn with_controlling_terminal(station: &Station, words: &[&str]) -> Command {
     let mut command = Command::new("setsid");
     command.args(["--ctty", "--wait", env!("CARGO_BIN_EXE_wayfarer"), "--dir"]);
     command.arg(station.state.path()).args(words);
     command
 }
 
-fn read_until(terminal: &mut File, expected: &str) -> String {
+pub(crate) fn read_until(terminal: &mut File, expected: &str) -> String {
     let end = Instant::now() + Duration::from_secs(10);
     let mut seen = vec![];
     let mut byte = [0];

@@ -2,8 +2,10 @@
 
 use super::{Contents, ContentsError, ExportError, core};
 use crate::image::Image;
+use crate::progress::Progress;
 use crate::snapshot::SnapshotV1;
 use loader::layout::Space;
+use std::cell::RefCell;
 use std::ops::Range;
 use std::path::Path;
 
@@ -11,6 +13,7 @@ use std::path::Path;
 struct ImageContents<'a> {
     image: &'a Image,
     snapshot: SnapshotV1,
+    progress: RefCell<&'a mut dyn Progress>,
 }
 
 impl Contents for ImageContents<'_> {
@@ -31,7 +34,9 @@ impl Contents for ImageContents<'_> {
     }
 
     fn read(&self, space: Space, at: u64, buf: &mut [u8]) -> Result<(), ContentsError> {
-        Ok(self.image.read_space(space, at, buf)?)
+        self.image.read_space(space, at, buf)?;
+        self.progress.borrow_mut().advance(buf.len() as u64);
+        Ok(())
     }
 }
 
@@ -39,7 +44,18 @@ impl Contents for ImageContents<'_> {
 ///
 /// # Errors
 /// [`ExportError`]; nothing is left under the name `out` that was not there before.
-pub fn core_of_image(image: &Image, pid: Option<u32>, out: &Path) -> Result<(), ExportError> {
+pub fn core_of_image(
+    image: &Image,
+    pid: Option<u32>,
+    out: &Path,
+    progress: &mut dyn Progress,
+) -> Result<(), ExportError> {
     let snapshot = image.snapshot().map_err(ExportError::Snapshot)?;
-    core(&ImageContents { image, snapshot }, pid, out)
+    progress.begin("writing the core", None);
+    let contents = ImageContents {
+        image,
+        snapshot,
+        progress: RefCell::new(progress),
+    };
+    core(&contents, pid, out)
 }

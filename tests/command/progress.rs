@@ -1,0 +1,43 @@
+//! The progress bar: on a terminal, for work longer than a second; nowhere else.
+
+use crate::run::{on_a_terminal, read_until};
+use crate::station::{Running, Station, finish, text};
+use nix::sys::signal::Signal::SIGKILL;
+use std::time::{Duration, Instant};
+
+#[test]
+fn a_long_checkpoint_shows_a_bar_on_a_terminal_only() {
+    let station = Station::new();
+    let script = "my $x = ''; $x .= pack('Q', int(rand(2**60))) for 1..8_000_000; $| = 1; print \"ready\\n\"; sleep 600";
+    let words = ["run", "--name", "big", "--", "perl", "-e", script];
+    let mut running = Running::start(station.wayfarer(&words));
+    running.wait_for("ready");
+    let image = station.state.path().join("big.img").display().to_string();
+    // 64 MiB that cannot be compressed, with much effort: many seconds.
+    let slow = ["checkpoint", "big", "-o", &image, "--compress", "zstd:19"];
+
+    let (mut terminal, writing) = on_a_terminal(station.wayfarer(&slow));
+    let first = read_until(&mut terminal, "writing memory [");
+    assert!(!first.contains("MiB"), "{first:?}");
+    // Drawn again in the same line, further on.
+    let again = read_until(&mut terminal, "writing memory [");
+    assert!(again.contains(" MiB") && again.contains('\r'), "{again:?}");
+    writing.signal(SIGKILL);
+    drop(writing);
+
+    let begun = Instant::now();
+    let mut writing = Running::start(station.wayfarer(&slow));
+    // The time itself is what matters: a bar would have been shown by now.
+    std::thread::sleep(Duration::from_secs(3));
+    let alive = writing.child.try_wait().expect("wait").is_none();
+    writing.signal(SIGKILL);
+    let said = text(&finish(writing).stderr);
+    assert!(
+        alive,
+        "done within {:?}: no work for a bar",
+        begun.elapsed()
+    );
+    assert_eq!(said, "");
+    station.output(&["kill", "big", "-s", "KILL"]);
+    running.wait();
+}
