@@ -72,7 +72,8 @@ impl Outcome {
 fn tool() -> PathBuf {
     let source = stage::repository().join("tests/hosts/lesser_machine.c");
     let tool = stage::dir().join("lesser-machine");
-    stage::build_if_older(&tool, std::slice::from_ref(&source), |beside| {
+    let header = source.with_file_name("host.h");
+    stage::build_if_older(&tool, &[source.clone(), header], |beside| {
         let mut command = Command::new("gcc");
         command.args(["-O1", "-g", "-Wall", "-Wextra", "-static"]);
         command.arg(&source).arg("-o").arg(beside);

@@ -8,37 +8,17 @@
  * chroot would not do: a process in a chroot may not make user namespaces.
  */
 #define _GNU_SOURCE
-#include <errno.h>
-#include <fcntl.h>
 #include <limits.h>
 #include <sched.h>
 #include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/mount.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
-static void die(const char *what) {
-    fprintf(stderr, "empty-host: %s: %s\n", what, strerror(errno));
-    exit(1);
-}
-
-static void check(const char *what, long result) {
-    if (result < 0)
-        die(what);
-}
-
-static void write_file(const char *path, const char *text) {
-    int fd = open(path, O_WRONLY | O_CLOEXEC);
-    if (fd < 0 || write(fd, text, strlen(text)) < 0)
-        die(path);
-    close(fd);
-}
+#define TOOL "empty-host"
+#include "host.h"
 
 /* Makes all directories above path, which is relative to the working directory. */
 static void make_parents(char *path) {

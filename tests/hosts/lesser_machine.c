@@ -18,8 +18,6 @@
  *   as=UID:GID      as this user, after all of the above (root only)
  */
 #define _GNU_SOURCE
-#include <errno.h>
-#include <fcntl.h>
 #include <grp.h>
 #include <linux/audit.h>
 #include <linux/filter.h>
@@ -27,25 +25,15 @@
 #include <sched.h>
 #include <signal.h>
 #include <stddef.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/mount.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
-static void die(const char *what) {
-    fprintf(stderr, "lesser-machine: %s: %s\n", what, strerror(errno));
-    exit(1);
-}
-static void check(const char *what, long result) {
-    if (result < 0)
-        die(what);
-}
+#define TOOL "lesser-machine"
+#include "host.h"
 
 /* --- the filter: rules one after another, the first that fits decides --- */
 
@@ -176,13 +164,6 @@ static void install(void) {
 }
 
 /* --- namespaces --- */
-
-static void write_file(const char *path, const char *text) {
-    int fd = open(path, O_WRONLY | O_CLOEXEC);
-    if (fd < 0 || write(fd, text, strlen(text)) < 0)
-        die(path);
-    close(fd);
-}
 
 static void enter(int flags) {
     unsigned uid = geteuid(), gid = getegid();

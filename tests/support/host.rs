@@ -24,8 +24,9 @@ impl Host {
     /// Why the tool cannot be built here.
     pub fn empty() -> Result<Self, String> {
         let source = stage::repository().join("tests/hosts/empty_host.c");
+        let header = source.with_file_name("host.h");
         let tool = stage::dir().join("empty-host");
-        stage::build_if_older(&tool, std::slice::from_ref(&source), |beside| {
+        stage::build_if_older(&tool, &[source.clone(), header], |beside| {
             let mut command = Command::new("gcc");
             command.args(["-O1", "-g", "-Wall", "-Wextra", "-static"]);
             command.arg(&source).arg("-o").arg(beside);
