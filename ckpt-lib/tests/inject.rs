@@ -407,3 +407,17 @@ fn killed_at_any_step_computing_threads_are_unharmed() {
 fn killed_at_any_step_no_signal_is_lost() {
     killed_everywhere(&["signals", "4"]);
 }
+
+#[test]
+fn killed_before_it_lets_a_signal_through_it_is_not_lost() {
+    // The first step is to seize the job; while the tracer stands still then, the job comes to a stop before
+    // a signal, which one of the next steps is told of.
+    for step in 2..=6 {
+        let job = Job::start(As::Self_, &["signals", "2"]);
+        let fault = format!("late:1:50,ptrace:{step}");
+        let output = tracer("the_tracer_that_dies", job.pid(), &fault);
+        let text = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.signal(), Some(libc::SIGKILL), "{text}");
+        job.passes(60 * SECOND);
+    }
+}

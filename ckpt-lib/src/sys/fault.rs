@@ -2,14 +2,14 @@
 //!
 //! `WAYFARER_FAULT=ptrace:K` kills the process right after its K-th step that touches a tracee (a
 //! changing ptrace request, a wait that told something, or a write to its memory). `late:K:MS` stands still
-//! for so many milliseconds there. Without the variable a step is one atomic load.
+//! for so many milliseconds there. Several are parted by commas. Without the variable a step is one atomic load.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 static STEPS: AtomicU64 = AtomicU64::new(0);
-static FAULT: OnceLock<Option<Fault>> = OnceLock::new();
+static FAULTS: OnceLock<Vec<Fault>> = OnceLock::new();
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fault {
@@ -33,15 +33,22 @@ impl Fault {
 
 /// Counts a step.
 pub(crate) fn step() {
-    let fault = *FAULT.get_or_init(|| Fault::parse(&std::env::var("WAYFARER_FAULT").ok()?));
-    let Some(fault) = fault else { return };
+    let faults = FAULTS.get_or_init(|| {
+        let text = std::env::var("WAYFARER_FAULT").unwrap_or_default();
+        text.split(',').filter_map(Fault::parse).collect()
+    });
+    if faults.is_empty() {
+        return;
+    }
     let now = STEPS.fetch_add(1, Ordering::Relaxed) + 1;
-    match fault {
-        Fault::Die { step } if step == now => {
-            let _ = nix::sys::signal::raise(nix::sys::signal::Signal::SIGKILL);
+    for fault in faults {
+        match *fault {
+            Fault::Die { step } if step == now => {
+                let _ = nix::sys::signal::raise(nix::sys::signal::Signal::SIGKILL);
+            }
+            Fault::Wait { step, time } if step == now => std::thread::sleep(time),
+            _ => {}
         }
-        Fault::Wait { step, time } if step == now => std::thread::sleep(time),
-        _ => {}
     }
 }
 
