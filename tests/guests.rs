@@ -80,6 +80,14 @@ guests! {
     call_futex_for_ever: "calls" "futex_for_ever";
     call_sigwaitinfo: "calls" "sigwaitinfo";
     call_sigsuspend: "calls" "sigsuspend";
+    call_masked_sigsuspend: "calls" "masked_sigsuspend", timed;
+    call_masked_ppoll: "calls" "masked_ppoll", timed;
+    call_masked_pselect: "calls" "masked_pselect", timed;
+    call_masked_epoll_pwait: "calls" "masked_epoll_pwait", timed;
+    call_ppoll_read_only: "calls" "ppoll_read_only", timed;
+    call_select_read_only: "calls" "select_read_only", timed;
+    call_pselect_read_only: "calls" "pselect_read_only", timed;
+    call_sticky_ppoll: "calls" "sticky_ppoll", timed;
     call_pause: "calls" "pause";
     call_interrupted_sleep: "calls" "interrupted_sleep";
     call_join: "calls" "join";

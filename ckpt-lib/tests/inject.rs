@@ -79,7 +79,7 @@ fn maps(pid: HostPid) -> String {
 #[test]
 fn every_thread_answers_for_itself_and_goes_on() {
     for who in [As::Self_, As::User] {
-        let job = Job::start(who, &["calls", "4", "wwnnpPfeEsroct", "1"]);
+        let job = Job::start(who, &["calls", "4", "wwnnpPfeEsroctMu", "1"]);
         visit_for(job, 3 * SECOND, Duration::from_micros(2900));
     }
 }
@@ -396,6 +396,12 @@ fn killed_everywhere(guest: &[&str]) {
 fn killed_at_any_step_threads_in_calls_are_unharmed() {
     // epoll_wait and sigtimedwait are not among them: the kernel itself ends these at any stop.
     killed_everywhere(&["calls", "5", "npPfr", "6"]);
+}
+
+#[test]
+fn killed_at_any_step_calls_with_masks_of_their_own_are_unharmed() {
+    // Signals that only the call's mask blocks are waiting at any time.
+    killed_everywhere(&["calls", "5", "mu", "6"]);
 }
 
 #[test]

@@ -115,7 +115,7 @@ fn stops_while_executing() -> usize {
 fn calls_in_progress_do_not_notice() {
     for who in [As::Self_, As::User] {
         // At most a second late: the machine may be busy.
-        let job = Job::start(who, &["calls", "4", "wwnnpPfeEsroct", "1"]);
+        let job = Job::start(who, &["calls", "4", "wwnnpPfeEsroctMu", "1"]);
         let until = Instant::now() + 3 * SECOND;
         while Instant::now() < until {
             stop(&job).resume().expect("resumes");

@@ -6,6 +6,7 @@
 #include <linux/futex.h>
 #include <poll.h>
 #include <sys/epoll.h>
+#include <sys/personality.h>
 #include <sys/select.h>
 #include <sys/timerfd.h>
 
@@ -251,6 +252,106 @@ static void in_interrupted_sleep(void) {
     expect_true("time left is plausible", left.tv_sec > 500 && left.tv_sec < 600);
 }
 
+/* --- with a signal mask of their own: SIGUSR2, which only that blocks, is waiting --- */
+
+static volatile int handled_other, soon;
+static void count_other(int signal) { handled_other += signal == SIGUSR2; }
+static void *disturb(void *unused) {
+    while (!soon)
+        sleep_ms(1);
+    sleep_ms(15);
+    must("tgkill", syscall(SYS_tgkill, getpid(), main_thread, SIGUSR2));
+    wait_for_go();
+    sleep_ms(20);
+    must("tgkill", syscall(SYS_tgkill, getpid(), main_thread, SIGUSR1));
+    return unused;
+}
+static sigset_t all_but_usr1;
+static int masked_epoll;
+static void two_handlers(void) {
+    struct sigaction action = {.sa_handler = count};
+    sigaction(SIGUSR1, &action, NULL);
+    action.sa_handler = count_other;
+    sigaction(SIGUSR2, &action, NULL);
+    sigfillset(&all_but_usr1);
+    sigdelset(&all_but_usr1, SIGUSR1);
+    open_pipe();
+    masked_epoll = watch_pipe();
+    beside(disturb);
+}
+static void in_masked_sigsuspend(void) {
+    soon = 1;
+    expect("sigsuspend", sigsuspend(&all_but_usr1), -1);
+    expect("sigsuspend: errno", errno, EINTR);
+    expect("the signal that ends it", handled, 1);
+    expect("the signal that does not", handled_other, 1);
+    expect_true("sigsuspend ended not before $WF_GO", go());
+}
+static void in_masked_ppoll(void) {
+    struct pollfd set = {.fd = ends[0], .events = POLLIN};
+    sigset_t every;
+    sigfillset(&every);
+    soon = 1;
+    start_clock();
+    came_back("ppoll", ppoll(&set, 1, &asked, &every), 0);
+    expect("the signal that does not end it", handled_other, 1);
+}
+static void in_masked_pselect(void) {
+    fd_set set;
+    FD_ZERO(&set);
+    FD_SET(ends[0], &set);
+    sigset_t every;
+    sigfillset(&every);
+    soon = 1;
+    start_clock();
+    came_back("pselect", pselect(ends[0] + 1, &set, NULL, NULL, &asked, &every), 0);
+    expect("the signal that does not end it", handled_other, 1);
+}
+static void in_masked_epoll_pwait(void) {
+    struct epoll_event event;
+    sigset_t every;
+    sigfillset(&every);
+    soon = 1;
+    start_clock();
+    came_back("epoll_pwait", epoll_pwait(masked_epoll, &event, 1, ASKED / MS, &every), 0);
+    expect("the signal that does not end it", handled_other, 1);
+}
+
+/* --- where the kernel cannot, or may not, write back what is left --- */
+
+static const struct timeval asked_micros = {1, 500000};
+static void in_ppoll_read_only(void) {
+    struct pollfd set = {.fd = ends[0], .events = POLLIN};
+    start_clock();
+    came_back("ppoll", syscall(SYS_ppoll, &set, 1, &asked, NULL, 8), 0);
+}
+static void in_select_read_only(void) {
+    fd_set set;
+    FD_ZERO(&set);
+    FD_SET(ends[0], &set);
+    start_clock();
+    came_back("select", syscall(SYS_select, ends[0] + 1, &set, NULL, NULL, &asked_micros), 0);
+    expect("select: the time-out", asked_micros.tv_usec, 500000);
+}
+static void in_pselect_read_only(void) {
+    fd_set set;
+    FD_ZERO(&set);
+    FD_SET(ends[0], &set);
+    start_clock();
+    came_back("pselect", syscall(SYS_pselect6, ends[0] + 1, &set, NULL, NULL, &asked, NULL), 0);
+}
+static void sticky(void) {
+    must("personality", personality(STICKY_TIMEOUTS));
+    open_pipe();
+}
+static void in_sticky_ppoll(void) {
+    struct pollfd set = {.fd = ends[0], .events = POLLIN};
+    struct timespec limit = asked;
+    start_clock();
+    came_back("ppoll", syscall(SYS_ppoll, &set, 1, &limit, NULL, 8), 0);
+    expect("ppoll: the time-out", limit.tv_nsec, asked.tv_nsec);
+}
+
 static int result_of_other;
 static void *finish_on_go(void *unused) {
     wait_for_go();
@@ -325,6 +426,14 @@ static const struct guest guests[] = {
     {"futex_for_ever", woken_on_go, NULL, in_futex_for_ever},
     {"sigwaitinfo", block_usr1, NULL, in_sigwaitinfo},
     {"sigsuspend", handle_usr1, NULL, in_sigsuspend},
+    {"masked_sigsuspend", two_handlers, NULL, in_masked_sigsuspend},
+    {"masked_ppoll", two_handlers, NULL, in_masked_ppoll},
+    {"masked_pselect", two_handlers, NULL, in_masked_pselect},
+    {"masked_epoll_pwait", two_handlers, NULL, in_masked_epoll_pwait},
+    {"ppoll_read_only", open_pipe, NULL, in_ppoll_read_only},
+    {"select_read_only", open_pipe, NULL, in_select_read_only},
+    {"pselect_read_only", open_pipe, NULL, in_pselect_read_only},
+    {"sticky_ppoll", sticky, NULL, in_sticky_ppoll},
     {"pause", unblocked_usr1, NULL, in_pause},
     {"interrupted_sleep", unblocked_usr1, NULL, in_interrupted_sleep},
     {"join", thread_until_go, NULL, in_join},

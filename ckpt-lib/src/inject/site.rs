@@ -633,9 +633,10 @@ impl Site {
         let pid = self.pid;
         let mut result = self.halt_all(process);
         // If we die from now on, they are at home with what they are given here.
-        process.enter_again();
+        process.enter_again(None);
         for index in self.indices(|place| place == Whereabouts::Held) {
             if index != 0 {
+                result = result.and(self.start_home(process, index));
                 result = result.and(self.bring_home(process, index));
             }
         }
@@ -693,6 +694,18 @@ impl Site {
         Ok(())
     }
 
+    /// Puts a thread whose call is to be entered again, because it has a mask of its own, at the
+    /// beginning of its way home. Where it waits, a handler that its mask lets run would count as one that ends
+    /// the call, if we died between setting its mask and its registers.
+    fn start_home(&self, process: &StoppedProcess, index: usize) -> Result<(), InjectError> {
+        let Some(registers) = process.threads[index].call_to_enter() else {
+            return Ok(());
+        };
+        let tid = self.threads[index];
+        let start = stub::later_call(&registers, self.way_home(index), 0, [0; 6]);
+        ptrace::set_registers(tid.0, &start).map_err(trace(self.pid, tid, "set registers"))
+    }
+
     fn indices(&self, which: impl Fn(Whereabouts) -> bool) -> Vec<usize> {
         let whereabouts = self.whereabouts.borrow();
         (0..whereabouts.len())
@@ -713,10 +726,11 @@ impl Resident for Site {
 
 /// What a thread goes home with if we are not there any more: as what it goes on with when we are.
 fn home_of(thread: &StoppedThread, process: &StoppedProcess) -> Home {
-    let now = ptrace::monotonic_ns();
-    let again: Option<Registers> = reenter::go_on(thread, process.memory(), now);
+    let at = thread.stopped_at_ns;
+    let again: Option<Registers> = reenter::go_on(thread, process.memory(), at);
     Home {
         registers: again.unwrap_or_else(|| thread.home_registers()),
         mask: thread.home_mask(),
+        ending_mask: thread.ending_mask(),
     }
 }

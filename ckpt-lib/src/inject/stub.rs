@@ -11,8 +11,9 @@
 //! kernel makes this EINTR, as it would have made the job's call; the stub then goes
 //! home at once with EINTR. Else the kernel enters the stub's call.
 //!
-//! On the way home `pselect6` with a zero time-out takes the old mask: it is EINTR exactly if a
-//! handler has run, and then a call that a handler ends (-514, -516) is not entered again.
+//! On the way home `pselect6` with a zero time-out takes the old mask, and with it what the interrupted
+//! call (`sigsuspend`, `ppoll` ...) blocks itself: it is EINTR exactly if a handler has run that ends
+//! the call, and then a call that a handler ends (-514, -516) is not entered again.
 //!
 //! No instruction changes a flag, touches the stack, or an extended register.
 
@@ -24,6 +25,8 @@ use crate::snapshot::Registers;
 pub(super) struct Home {
     pub(super) registers: Registers,
     pub(super) mask: u64,
+    /// Signals whose handlers do not end the call it was in: `mask`, and what that call blocks itself.
+    pub(super) ending_mask: u64,
 }
 
 /// Length of `syscall`.
@@ -50,6 +53,7 @@ const RIP: u64 = 48;
 const RAX_EINTR: u64 = 56;
 const RIP_EINTR: u64 = 64;
 const OTHERS: u64 = 72;
+const ENDING_MASK: u64 = 184;
 
 /// Registers that come back one by one; `rax` and `rip` come last, `rsp` never left.
 const RESTORED: [Reg; 14] = [
@@ -98,7 +102,7 @@ pub(super) fn interrupted_call(home: &Registers) -> Option<(i64, u64)> {
 
 /// The data of a way home, for address `at`.
 pub(super) fn home_data(home: &Home, at: u64) -> Vec<u8> {
-    let mask = home.mask;
+    let (mask, ending_mask) = (home.mask, home.ending_mask);
     let home = home.registers;
     let (mut rax, mut rip) = (home.rax, home.rip);
     let (mut rax_eintr, mut rip_eintr) = (rax, rip);
@@ -114,9 +118,10 @@ pub(super) fn home_data(home: &Home, at: u64) -> Vec<u8> {
             _ => (rax, rip),
         };
     }
-    let mut words = vec![mask, at + MASK, 8, 0, 0];
+    let mut words = vec![mask, at + ENDING_MASK, 8, 0, 0];
     words.extend([rax, rip, rax_eintr, rip_eintr]);
     words.extend(RESTORED.map(|reg| value(&home, reg)));
+    words.push(ending_mask);
     words.into_iter().flat_map(u64::to_le_bytes).collect()
 }
 
@@ -480,6 +485,7 @@ mod tests {
         let home = Home {
             registers: Registers::default(),
             mask: 0,
+            ending_mask: 0,
         };
         let mut asm = Asm::at(0x1000);
         emit_home(&mut asm, 0x5000);
@@ -518,7 +524,11 @@ mod tests {
             ..Registers::default()
         };
         let words = |registers: Registers| -> Vec<u64> {
-            let home = Home { registers, mask: 5 };
+            let home = Home {
+                registers,
+                mask: 5,
+                ending_mask: 7,
+            };
             home_data(&home, 0x100)
                 .as_chunks::<8>()
                 .0
@@ -533,6 +543,10 @@ mod tests {
         assert_eq!(words(in_call(-514))[5..9], [poll, 0x4000, eintr, 0x4002]);
         assert_eq!(words(in_call(-513))[5..9], [poll, 0x4000, poll, 0x4000]);
         assert_eq!(words(in_call(7))[5..9], [7, 0x4002, 7, 0x4002]);
+        let data = words(in_call(-514));
+        assert_eq!((data[0], data[1]), (5, 0x100 + ENDING_MASK));
+        assert_eq!(data[(ENDING_MASK / 8) as usize..], [7]);
+        assert_eq!(data.len() as u64 * 8, HOME_DATA);
         let first = first_call(&in_call(-516), 0x9000, libc::SYS_mmap, [0; 6]);
         assert_eq!((first.rax as i64, first.rip), (-514, 0x9002));
         assert_eq!(first.orig_rax, libc::SYS_mmap as u64);

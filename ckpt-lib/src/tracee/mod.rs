@@ -210,7 +210,7 @@ impl Quiesced {
             if let Some(resident) = process.resident.take() {
                 result = result.and(resident.leave(process));
             }
-            process.enter_again();
+            process.enter_again(Some(ptrace::monotonic_ns()));
             for thread in &mut process.threads {
                 result = result.and(thread.bring_home());
             }
@@ -218,12 +218,19 @@ impl Quiesced {
         // From here on they do nothing more for us.
         let notes = self.notes.take().map(|notes| (self.expiry_notes(), notes));
         let processes = std::mem::take(&mut self.processes);
-        for thread in processes.iter().flat_map(|process| &process.threads) {
+        let threads = processes.iter().flat_map(|process| {
+            let group_stopped = process.group_stopped.is_some();
+            process
+                .threads
+                .iter()
+                .map(move |thread| (thread, group_stopped))
+        });
+        for (thread, group_stopped) in threads {
             if thread.is_abandoned() {
                 settle::let_go(thread.tid.0);
                 continue;
             }
-            match ptrace::detach(thread.tid.0, 0) {
+            match thread.detach(group_stopped) {
                 // Killed while it was stopped.
                 Err(error) if error.raw_os_error() == Some(libc::ESRCH) => {
                     settle::let_go(thread.tid.0);
@@ -281,13 +288,14 @@ impl StoppedProcess {
         self.threads.iter_mut().find(|thread| thread.tid == tid)
     }
 
-    /// Has calls that would return EINTR only because of the stop entered again, with what is left now.
-    pub(crate) fn enter_again(&mut self) {
-        let now_ns = ptrace::monotonic_ns();
+    /// Has calls that would return EINTR only because of the stop entered again, with what is left at
+    /// `now_ns`, or was left at the stop. The latter is what memory must say while it is copied.
+    pub(crate) fn enter_again(&mut self, now_ns: Option<u64>) {
         for thread in &mut self.threads {
             if thread.is_abandoned() {
                 continue;
             }
+            let now_ns = now_ns.unwrap_or(thread.stopped_at_ns);
             if let Some(registers) = reenter::go_on(thread, &self.memory, now_ns) {
                 thread.set_registers(&registers);
             }

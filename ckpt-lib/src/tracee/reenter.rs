@@ -11,16 +11,20 @@
 //!
 //! A thread goes on with -514 and the call's number in `orig_rax`, never with a `rip` set back: so
 //! the kernel itself decides, when it goes on, whether a handler must run and the call must
-//! end with EINTR after all.
+//! end with EINTR after all. The exception are calls with a signal mask of their own, which the
+//! kernel forgets when a tracer sets the thread's (ADR 0001): see [`StoppedThread::call_to_enter`].
 
 use super::{Memory, StoppedThread};
 use crate::snapshot::{Registers, TimedCall};
 
 const EINTR: i64 = -4;
+const ERESTARTSYS: i64 = -512;
 const ERESTARTNOHAND: i64 = -514;
 const ERESTART_RESTARTBLOCK: i64 = -516;
 /// Bytes below the stack pointer that belong to the program (System V ABI).
 const RED_ZONE: u64 = 128;
+/// Length of `syscall`.
+const SYSCALL_LEN: u64 = 2;
 const FUTEX_CMD_MASK: u64 = 127;
 const FUTEX_WAIT: u64 = 0;
 const NANOS: u64 = 1_000_000_000;
@@ -127,6 +131,19 @@ pub(crate) fn go_on(thread: &StoppedThread, memory: &Memory, now_ns: u64) -> Opt
         set_rest(memory, call.nr, &mut again, rest_ns);
     }
     Some(again)
+}
+
+/// Registers with which a thread that was stopped in a call enters it again by itself, as the kernel would
+/// have it do if nothing else was to be done before.
+pub(super) fn entering(registers: &Registers) -> Option<Registers> {
+    let nr = call_number(registers)?;
+    let again = (ERESTARTNOHAND..=ERESTARTSYS).contains(&(registers.rax as i64));
+    again.then_some(Registers {
+        rax: nr as u64,
+        orig_rax: u64::MAX,
+        rip: registers.rip.wrapping_sub(SYSCALL_LEN),
+        ..*registers
+    })
 }
 
 /// How a call is told its time-out.

@@ -1,10 +1,12 @@
 //! A stopped thread: what ptrace tells of it, and what it goes on with.
 
-use super::{BeforeStop, HostTid, Memory, StopError};
+use super::{BeforeStop, Deadline, HostTid, Memory, StopError, reenter};
+use crate::procfs::{ProcDir, Status, parse_status};
 use crate::snapshot::{Registers, Rseq, SyscallDispatch};
-use crate::sys::ptrace;
+use crate::sys::ptrace::{self, Waited};
 use std::cell::OnceCell;
 use std::io;
+use std::time::Duration;
 
 /// A thread at a ptrace stop.
 #[derive(Debug)]
@@ -19,6 +21,8 @@ pub struct StoppedThread {
     registers: Registers,
     /// Mask at the stop.
     mask: u64,
+    /// Blocked signals while its call lasts, if these are others (`sigsuspend`, `ppoll` ...).
+    call_mask: Option<u64>,
     /// What it goes on with, if not what it was stopped with.
     home_registers: Option<Registers>,
     home_mask: Option<u64>,
@@ -26,6 +30,8 @@ pub struct StoppedThread {
     away: bool,
     /// It goes home by itself, or is there: nothing is written to it any more.
     abandoned: bool,
+    /// Its mask has been set since the stop: the kernel has forgotten that its call has one of its own.
+    masked: bool,
     /// What `rseq_abort_ip` said before the first stub ran (the kernel forgets it then).
     rseq_abort: Option<Option<u64>>,
     /// The time-out in memory of the call it was in, as it was at the stop.
@@ -45,10 +51,12 @@ impl StoppedThread {
             stopped_at_ns: ptrace::monotonic_ns(),
             registers,
             mask,
+            call_mask: mask_of_call(tid, &registers).filter(|call_mask| *call_mask != mask),
             home_registers: None,
             home_mask: None,
             away: false,
             abandoned: false,
+            masked: false,
             rseq_abort: None,
             timeout_ns: OnceCell::new(),
             remembered: None,
@@ -206,9 +214,16 @@ impl StoppedThread {
         self.home_mask.unwrap_or(self.mask)
     }
 
+    /// Signals that are blocked both where it goes on and in the call it goes on with: all others end
+    /// that call if a handler takes them.
+    pub(crate) fn ending_mask(&self) -> u64 {
+        self.home_mask() | self.call_mask.unwrap_or(0)
+    }
+
     /// Says that live registers or mask are now others than those it goes on with.
     pub(crate) fn leave(&mut self) {
         self.away = true;
+        self.masked = true;
     }
 
     /// Says that it goes home by itself, or is there: what it was stopped with is not what it is at now.
@@ -229,13 +244,104 @@ impl StoppedThread {
         if !self.away || self.abandoned {
             return Ok(());
         }
-        ptrace::set_signal_mask(self.tid.0, self.home_mask())
-            .map_err(failed(self.tid, "set signal mask"))?;
-        ptrace::set_registers(self.tid.0, &self.home_registers())
-            .map_err(failed(self.tid, "set registers"))?;
+        if self.masked || self.home_mask.is_some() {
+            ptrace::set_signal_mask(self.tid.0, self.home_mask())
+                .map_err(failed(self.tid, "set signal mask"))?;
+            self.masked = true;
+        }
+        let registers = self.call_to_enter().unwrap_or(self.home_registers());
+        ptrace::set_registers(self.tid.0, &registers).map_err(failed(self.tid, "set registers"))?;
         self.away = false;
         Ok(())
     }
+
+    /// Registers to enter its call with, if that has a mask of its own which the kernel has forgotten and no
+    /// signal ends it: with the code for a restart in `rax`, one that only that mask blocks would.
+    pub(crate) fn call_to_enter(&self) -> Option<Registers> {
+        self.call_mask.filter(|_| self.masked)?;
+        let entering = reenter::entering(&self.home_registers())?;
+        let is_ended = self
+            .status()
+            .is_some_and(|status| self.ends_call(&status, status.pending));
+        (!is_ended).then_some(entering)
+    }
+
+    fn ends_call(&self, status: &Status, signals: u64) -> bool {
+        signals & status.caught & !self.ending_mask() != 0
+    }
+
+    fn status(&self) -> Option<Status> {
+        let status = ProcDir::of(self.tid.0).parsed("status", parse_status);
+        status.ok()
+    }
+
+    /// Lets go of a thread that is at home. If its call has a mask of its own which the kernel has forgotten,
+    /// it is first let into the call, so that no signal comes in between. If one is there before, the
+    /// thread goes on with it, and the call with EINTR if it would have ended the call.
+    pub(super) fn detach(&self, group_stopped: bool) -> io::Result<()> {
+        let mut signal = 0;
+        if self.call_mask.is_some() && self.masked && !group_stopped {
+            // It may have changed since the thread came home: a timer has run out.
+            match self.call_to_enter() {
+                Some(registers) => {
+                    ptrace::set_registers(self.tid.0, &registers)?;
+                    signal = self.enter_call()?;
+                }
+                None => ptrace::set_registers(self.tid.0, &self.home_registers())?,
+            }
+        }
+        ptrace::detach(self.tid.0, signal)
+    }
+
+    /// Runs up to the entry to a call, or to a signal that is to be handled before.
+    fn enter_call(&self) -> io::Result<i32> {
+        ptrace::cont_to_syscall(self.tid.0, 0)?;
+        let deadline = Deadline::after(ENTRY_LIMIT);
+        let mut tries = 0;
+        while !deadline.is_over() {
+            match ptrace::try_wait(self.tid.0)? {
+                None => {
+                    ptrace::pause(tries);
+                    tries += 1;
+                }
+                Some(Waited::Signal(signal)) => {
+                    let bit = 1u64.checked_shl(signal as u32 - 1).unwrap_or(0);
+                    if self
+                        .status()
+                        .is_some_and(|status| self.ends_call(&status, bit))
+                    {
+                        ptrace::set_registers(self.tid.0, &self.home_registers())?;
+                    }
+                    return Ok(signal);
+                }
+                Some(_) => break,
+            }
+        }
+        Ok(0)
+    }
+}
+
+/// How long a thread may take to the entry of its call: two bytes of code, which may have to be read.
+const ENTRY_LIMIT: Duration = Duration::from_secs(1);
+
+/// Calls that block signals of their own while they last (others are of io contexts and rings, which are
+/// not carried).
+const WITH_MASK: [i64; 5] = [
+    libc::SYS_rt_sigsuspend,
+    libc::SYS_ppoll,
+    libc::SYS_pselect6,
+    libc::SYS_epoll_pwait,
+    libc::SYS_epoll_pwait2,
+];
+
+/// The signals that are blocked now, in a thread that may be in a call with a mask of its own:
+/// PTRACE_GETSIGMASK tells those that will be blocked when it has returned.
+fn mask_of_call(tid: HostTid, registers: &Registers) -> Option<u64> {
+    if !WITH_MASK.contains(&(registers.orig_rax as i64)) {
+        return None;
+    }
+    let status = ProcDir::of(tid.0).parsed("status", parse_status);
+    Some(status.ok()?.blocked)
 }
 
 pub(super) fn failed(tid: HostTid, what: &'static str) -> impl Fn(io::Error) -> StopError {

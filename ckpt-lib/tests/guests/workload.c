@@ -204,6 +204,59 @@ static void *signaler(void *arg) {
     }
     return 0;
 }
+// Signals that only the call's own mask blocks arrive all the time, and must not end it.
+static _Atomic long masked_signals;
+static void on_masked(int signal) { (void)signal; masked_signals++; }
+static pthread_t masked[2];
+static void *masked_poller(void *arg) {
+    masked[0] = pthread_self();
+    sigset_t mask;
+    sigemptyset(&mask);
+    sigaddset(&mask, SIGUSR2);
+    int fd = epoll_create1(0);
+    while (!over) {
+        double t = now();
+        struct timespec step = {0, STEP * 1e9};
+        if (!check("ppoll with a mask", t, ppoll(NULL, 0, &step, &mask), 0, most)) break;
+        if (arg == NULL) continue;
+        t = now();
+        struct epoll_event e;
+        if (!check("epoll_pwait with a mask", t, epoll_pwait(fd, &e, 1, STEP * 1000, &mask), 0, most)) break;
+    }
+    return 0;
+}
+static void *masked_ppoller(void *arg) { (void)arg; return masked_poller(NULL); }
+static void *masked_eventer(void *arg) { (void)arg; return masked_poller(masked); }
+static __thread volatile int rung;
+static void on_ring(int signal) { (void)signal; rung = 1; }
+// Only SIGRTMIN may end it, which always does, whether or not it is blocked outside.
+static void *suspender(void *arg) {
+    (void)arg;
+    masked[1] = pthread_self();
+    sigset_t mask, blocked, none;
+    sigfillset(&mask);
+    sigdelset(&mask, SIGRTMIN);
+    sigemptyset(&none);
+    blocked = none;
+    sigaddset(&blocked, SIGRTMIN);
+    struct sigevent event = {.sigev_notify = SIGEV_THREAD_ID, .sigev_signo = SIGRTMIN};
+    event._sigev_un._tid = syscall(SYS_gettid);
+    timer_t timer;
+    if (timer_create(CLOCK_MONOTONIC, &event, &timer)) FAIL("timer_create: errno %d", errno);
+    struct itimerspec when = {.it_value.tv_nsec = STEP * 1e9};
+    while (!over) {
+        pthread_sigmask(SIG_SETMASK, &blocked, NULL);
+        rung = 0;
+        double t = now();
+        timer_settime(timer, 0, &when, NULL);
+        int r = sigsuspend(&mask);
+        if (r != -1 || errno != EINTR || !rung) FAIL("sigsuspend: %d, errno %d, rung %d", r, errno, rung);
+        if (!check("sigsuspend", t, r, -1, most)) break;
+        pthread_sigmask(SIG_SETMASK, &none, NULL);
+    }
+    timer_delete(timer);
+    return 0;
+}
 static int pipes[2];
 static void *reader(void *arg) {
     (void)arg;
@@ -223,15 +276,20 @@ static pthread_t start(void *(*what)(void *)) {
     return t;
 }
 // workload calls SECONDS WHICH: w compute, n p P f e E s r,
-// o ppoll and c select of read-only time-outs, t semtimedop
+// o ppoll and c select of read-only time-outs, t semtimedop, m ppoll, M epoll_pwait too, and u sigsuspend with masks
 static int calls(double seconds, const char *which) {
     pthread_t all[64];
     int n = 0;
     if (pipe(pipes)) abort();
+    struct sigaction action = {.sa_handler = on_masked, .sa_flags = SA_RESTART};
+    sigaction(SIGUSR2, &action, NULL);
+    action.sa_handler = on_ring;
+    sigaction(SIGRTMIN, &action, NULL);
     if (strchr(which, 't') && (semaphore = semget(IPC_PRIVATE, 1, 0600)) < 0) abort();
     for (; *which; which++) {
         void *(*f)(void *) = *which == 'w' ? compute : *which == 'n' ? sleeper : *which == 'p' ? poller
             : *which == 'P' ? ppoller : *which == 'f' ? waiter : *which == 'o' ? fixed_ppoller : *which == 'c' ? fixed_selecter : *which == 't' ? semaphorer
+            : *which == 'm' ? masked_ppoller : *which == 'M' ? masked_eventer : *which == 'u' ? suspender
             : *which == 'e' ? eventer
             : *which == 'E' ? eventer2 : *which == 's' ? signaler : reader;
         all[n++] = start(f);
@@ -242,6 +300,8 @@ static int calls(double seconds, const char *which) {
         struct timespec step = {0, 1000000};
         if (nanosleep(&step, NULL)) { dprintf(1, "main: EINTR\n"); failed = 1; }
         if (write(pipes[1], "x", 1) != 1) failed = 1;
+        for (int i = 0; i < 2; i++)
+            if (masked[i] && !over) pthread_kill(masked[i], SIGUSR2);
         int status;
         if (waitpid(-1, &status, __WALL | WNOHANG) != -1 || errno != ECHILD) { dprintf(1, "a child\n"); failed = 1; }
     }
