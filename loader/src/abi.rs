@@ -129,6 +129,9 @@ pub const CLONE_NEWTIME: u64 = 0x80;
 pub const CLONE_CLEAR_SIGHAND: u64 = 1 << 32;
 
 pub const SIG_SETMASK: u64 = 2;
+/// HUP, INT, QUIT and TERM: they end a restart that has not begun to make anything.
+pub const ENDING_SIGNALS: u64 =
+    1 << (SIGHUP - 1) | 1 << (SIGINT - 1) | 1 << (SIGQUIT - 1) | 1 << (SIGTERM - 1);
 pub const SIG_DFL: u64 = 0;
 pub const SIGHUP: u32 = 1;
 pub const SIGINT: u32 = 2;

@@ -4,7 +4,7 @@
 use crate::image::Image;
 use crate::options::Options;
 use crate::sys;
-use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use loader::hole::{HoleLayout, Part, SHARED_ENTRY_LEN};
 use loader::layout::ExtentTables;
 use loader::ops::{OpsList, StreamEntry, StreamKind, flags};
@@ -22,6 +22,9 @@ pub enum Own {
     Folder = 6,
     Base = 7,
 }
+
+/// The context, once there is one: for a failure that comes from where it was not handed to.
+pub static CONTEXT: AtomicPtr<Context> = AtomicPtr::new(core::ptr::null_mut());
 
 /// Number of descriptors behind the slots that are the loader's.
 pub const OWN_COUNT: u64 = 16;

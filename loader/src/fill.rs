@@ -11,7 +11,7 @@
 
 use crate::abi::*;
 use crate::context::{Context, Own};
-use crate::image::read_header;
+use crate::image::{check_length, read_header};
 use crate::inodes;
 use crate::report::{Failure, Line, Outcome, Raw, Short, failure};
 use crate::sys::{self, Errno};
@@ -95,13 +95,14 @@ fn open_image(context: &Context, number: u32) -> Outcome<ChainFile> {
             "section .wf.extents: base {number}: {shown} is no file name"
         ));
     }
-    let fd =
-        sys::open_at(context.fd(Own::Folder), name, O_RDONLY | O_CLOEXEC, 0).map_err(|error| {
-            failure!(
-                Image,
-                "base image {shown} cannot be opened beside the image ({error})"
-            )
-        })?;
+    // Opening a FIFO must not wait for somebody at its other end.
+    let flags = O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY;
+    let fd = sys::open_at(context.fd(Own::Folder), name, flags, 0).map_err(|error| {
+        failure!(
+            Image,
+            "base image {shown} cannot be opened beside the image ({error})"
+        )
+    })?;
     // Out of the way of the job's descriptors.
     let place = context.own_number(Own::Base) as i32;
     let fd = if !context.is_run() && fd != place && sys::dup_to(fd, place).is_ok() {
@@ -116,7 +117,9 @@ fn open_image(context: &Context, number: u32) -> Outcome<ChainFile> {
         number,
         pages: 0..0,
     };
-    let header = read_header(fd).map_err(|failure| prefixed(name.to_bytes(), &failure))?;
+    let header = read_header(fd)
+        .and_then(|header| check_length(fd, &header).map(|()| header))
+        .map_err(|failure| prefixed(name.to_bytes(), &failure))?;
     if header.id != base.id {
         return Err(failure!(
             Image,

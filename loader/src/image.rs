@@ -53,14 +53,7 @@ impl Image {
 
     /// Checks the length of the file and the checksums of all sections but Header and Pages.
     pub fn check_sections(&self, buffer: &mut [u8]) -> Outcome<()> {
-        let len = sys::stat(self.fd).map_err(unreadable("length"))?.size as u64;
-        if len != self.header.image_len {
-            let expected = self.header.image_len;
-            return Err(failure!(
-                Image,
-                "length: found {len} bytes, expected {expected}"
-            ));
-        }
+        check_length(self.fd, &self.header)?;
         for kind in SectionKind::ALL {
             if !matches!(kind, SectionKind::Header | SectionKind::Pages) {
                 self.check_section(kind, buffer)?;
@@ -92,6 +85,22 @@ impl Image {
         compare(kind.name(), blake3::hash(whole).as_bytes(), &section.hash)
     }
 
+    /// Reads bytes of the pages that belong to no chunk: they must be zero.
+    pub fn read_gap(&self, offset: u64, to: &mut [u8]) -> Outcome<()> {
+        let name = SectionKind::Pages.name();
+        self.read_part(name, offset, to)?;
+        match to.iter().position(|byte| *byte != 0) {
+            None => Ok(()),
+            Some(at) => {
+                let (at, found) = (offset + at as u64, to[at]);
+                Err(failure!(
+                    Image,
+                    "section {name}: byte {at} of the file belongs to no chunk: found {found}, expected 0"
+                ))
+            }
+        }
+    }
+
     fn read_part(&self, name: &str, offset: u64, to: &mut [u8]) -> Outcome<()> {
         let found = sys::pread_full(self.fd, to, offset).map_err(unreadable(name))?;
         if found != to.len() {
@@ -121,8 +130,28 @@ fn unreadable(what: &str) -> impl Fn(Errno) -> Failure + '_ {
     move |error| failure!(Image, "section {what}: cannot be read ({error})")
 }
 
+/// Whether the file is as long as its header says.
+pub fn check_length(fd: i32, header: &Header) -> Outcome<()> {
+    let found = sys::stat(fd).map_err(unreadable("length"))?.size as u64;
+    let expected = header.image_len;
+    if found != expected {
+        return Err(failure!(
+            Image,
+            "length: found {found} bytes, expected {expected}"
+        ));
+    }
+    Ok(())
+}
+
 /// Reads and checks the header of an image file.
 pub fn read_header(fd: i32) -> Outcome<Header> {
+    let mode = sys::stat(fd).map_err(unreadable("kind"))?.mode & S_IFMT;
+    if mode != S_IFREG {
+        return Err(failure!(
+            Image,
+            "found a file of kind {mode:#o}, expected a regular file ({S_IFREG:#o})"
+        ));
+    }
     let mut page = [0; HEADER_LEN];
     let name = SectionKind::Header.name();
     let found = sys::pread_full(fd, &mut page, HEADER_OFFSET).map_err(unreadable(name))?;
@@ -149,7 +178,12 @@ pub fn read_header(fd: i32) -> Outcome<Header> {
                 "section {name}: entry {index} of the section table does not fit"
             )
         }
-        LayoutError::Table => failure!(Image, "section {name}: a table does not fit"),
+        LayoutError::TooLong { kind, found, limit } => failure!(
+            Image,
+            "section {}: found {found} bytes, expected {limit} at most",
+            kind.name()
+        ),
+        LayoutError::Table(error) => failure!(Image, "section {name}: {error}"),
     })
 }
 
@@ -193,7 +227,8 @@ fn name_of(fd: i32, argv0: &CStr, path: &mut [u8; PATH_LEN]) -> usize {
 fn open_self(argv0: &CStr, exec_name: &CStr, path: &mut [u8; PATH_LEN]) -> Outcome<(i32, usize)> {
     let own = c"/proc/self/exe";
     let mut link = [0; PATH_LEN];
-    // `/proc/self/exe` must be this very file and nothing that a foreign /proc puts there.
+    // Not the name: the file may have been renamed or replaced since. That it is an image whose loader
+    // is linked for where we are is checked with its header.
     if let Ok(fd) = sys::open(own, O_RDONLY) {
         let len = match sys::read_link(own, &mut link) {
             Ok(name) => keep(name, path),

@@ -10,7 +10,7 @@
 //! everything else of the job.
 
 use crate::abi::*;
-use crate::context::{Context, Own};
+use crate::context::{CONTEXT, Context, Own};
 use crate::family::Family;
 use crate::feed;
 use crate::finish;
@@ -20,7 +20,7 @@ use crate::message::{Message, receive, send};
 use crate::report::{self, Failure, Line, Outcome, failure};
 use crate::supervise::{self, Held};
 use crate::sys::{self, Errno};
-use core::sync::atomic::Ordering;
+use core::sync::atomic::{AtomicU32, Ordering};
 use loader::ops::StreamKind;
 
 /// Who is told how the job fares.
@@ -120,6 +120,12 @@ fn start(
     {
         let mut runner = Runner::new(context, 0, Some(feeds));
         interpret::run(&mut runner, &prepare)?;
+    }
+    match superior {
+        Superior::Nobody => {
+            sys::set_mask(supervise::ALL_SIGNALS);
+        }
+        Superior::Control => send(context.fd(Own::Control), Message::Prepared),
     }
     let (stream, entry) = context
         .streams_of(StreamKind::Process, 0)
@@ -348,6 +354,41 @@ impl Keeper {
 pub fn end_child(context: &Context, failure: &Failure) -> ! {
     report::say_failure(context.name(), failure);
     send(context.fd(Own::ReportWrite), Message::Failed(failure.exit));
+    sys::exit_group(failure.exit)
+}
+
+/// Who we are, for [`end_anywhere`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Role {
+    Supervisor = 0,
+    Init = 1,
+    OfTheJob = 2,
+}
+
+static ROLE: AtomicU32 = AtomicU32::new(Role::Supervisor as u32);
+
+/// A new process tells who it is.
+pub fn become_role(role: Role) {
+    ROLE.store(role as u32, Ordering::Relaxed);
+}
+
+/// Ends the restart from wherever we are.
+pub fn end_anywhere(failure: &Failure) -> ! {
+    // SAFETY: the pointer is null, or to the context in the hole, which lives as long as the loader.
+    let context = unsafe { CONTEXT.load(Ordering::Relaxed).as_ref() };
+    let Some(context) = context else {
+        report::say_failure(b"", failure);
+        sys::exit_group(failure.exit);
+    };
+    let role = ROLE.load(Ordering::Relaxed);
+    if role == Role::OfTheJob as u32 {
+        end_child(context, failure);
+    }
+    supervise::report_failure(context, failure);
+    if role == Role::Init as u32 {
+        send(context.fd(Own::Control), Message::Failed(failure.exit));
+    }
     sys::exit_group(failure.exit)
 }
 

@@ -171,7 +171,7 @@ fn call(context: &Context, op: &Call, tail: &'static [u8]) -> Outcome<()> {
         return Ok(());
     }
     translate_ids(context, op.nr, &mut args);
-    let mut owner = [0; 8];
+    let owner;
     if op.nr == SYS_FCNTL && op.a1 == F_SETOWN_EX && op.pointers & 1 << 2 != 0 {
         owner = owner_now(context, data.get(op.a2 as usize..).unwrap_or(&[]), &label)?;
         args[2] = owner.as_ptr() as u64;

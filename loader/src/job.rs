@@ -6,7 +6,7 @@
 
 use crate::abi::*;
 use crate::context::Context;
-use crate::init::{end_child, note_id};
+use crate::init::{Role, become_role, end_child, note_id};
 use crate::interpret::{self, Runner};
 use crate::report::{Outcome, failure};
 use crate::supervise::ids_must_match;
@@ -35,6 +35,7 @@ pub fn create(context: &mut Context, stream: u64, entry: &StreamEntry) -> Outcom
     };
     match created {
         Ok(0) => {
+            become_role(Role::OfTheJob);
             // Kept until the finish has taken hold of us (docs/adr/0003).
             let _ = sys::prctl(PR_SET_PDEATHSIG, u64::from(SIGKILL));
             if sys::parent() != parent {

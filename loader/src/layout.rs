@@ -78,6 +78,20 @@ impl SectionKind {
         Self::ALL.into_iter().find(|kind| *kind as u32 == number)
     }
 
+    /// Bytes that a section of this kind may have, if that is limited.
+    #[must_use]
+    pub fn limit(self) -> Option<u64> {
+        match self {
+            SectionKind::Elf | SectionKind::Header => Some(PAGE),
+            SectionKind::Loader | SectionKind::Tail => Some(limits::FIXED_LEN),
+            SectionKind::Platform => Some(limits::PLATFORM_LEN),
+            SectionKind::Ops => Some(limits::OPS_LEN),
+            SectionKind::Meta => Some(limits::META_LEN),
+            SectionKind::Extents => Some(limits::EXTENTS_LEN),
+            SectionKind::Pages => None,
+        }
+    }
+
     /// The name used in messages and as ELF section name.
     #[must_use]
     pub fn name(self) -> &'static str {
@@ -151,8 +165,70 @@ pub enum LayoutError {
         /// Index of the first wrong section.
         index: u32,
     },
-    /// A table's lengths do not fit its section.
-    Table,
+    /// A section is longer than a reader is willing to believe.
+    TooLong {
+        /// Which.
+        kind: SectionKind,
+        /// Its length.
+        found: u64,
+        /// The limit.
+        limit: u64,
+    },
+    /// A row of a table does not fit, or the tables do not fit their section.
+    Table(TableError),
+}
+
+/// What is wrong with a table of the extents section, and in which row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TableError {
+    /// `extent`, `chunk` or `base`.
+    pub table: &'static str,
+    /// The row.
+    pub row: u64,
+    /// Which value.
+    pub what: &'static str,
+    /// The value.
+    pub found: u64,
+    /// What it must be, or the limit that it breaks.
+    pub expected: u64,
+}
+
+impl core::fmt::Display for TableError {
+    fn fmt(&self, to: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        let TableError {
+            table,
+            row,
+            what,
+            found,
+            expected,
+        } = self;
+        write!(
+            to,
+            "{table} {row}: {what}: found {found:#x}, expected {expected:#x}"
+        )
+    }
+}
+
+impl From<TableError> for LayoutError {
+    fn from(error: TableError) -> Self {
+        LayoutError::Table(error)
+    }
+}
+
+/// Bounds on what a reader takes into memory, checked before anything is allocated.
+pub mod limits {
+    /// The platform string.
+    pub const PLATFORM_LEN: u64 = 64 << 10;
+    /// The operation list.
+    pub const OPS_LEN: u64 = 1 << 30;
+    /// The snapshot.
+    pub const META_LEN: u64 = 1 << 30;
+    /// The tables of extents and chunks.
+    pub const EXTENTS_LEN: u64 = 1 << 30;
+    /// The loader; the ELF tail.
+    pub const FIXED_LEN: u64 = 16 << 20;
+    /// Images that one image may take contents from.
+    pub const BASES: u64 = 512;
 }
 
 const SECTION_BYTES: usize = 4 + 4 + 8 + 8 + 8 + HASH_LEN;
@@ -278,7 +354,15 @@ impl Header {
                 index: SECTION_COUNT as u32,
             });
         }
-        Ok(())
+        let too_long = |kind: SectionKind| {
+            let found = self.section(kind).len;
+            let limit = kind.limit().filter(|limit| found > *limit)?;
+            Some(LayoutError::TooLong { kind, found, limit })
+        };
+        SectionKind::ALL
+            .into_iter()
+            .find_map(too_long)
+            .map_or(Ok(()), Err)
     }
 
     /// The section of this kind.
@@ -463,8 +547,8 @@ impl<'a> ExtentTables<'a> {
     /// Splits the section's used bytes into its tables.
     ///
     /// # Errors
-    /// [`LayoutError::Short`] or [`LayoutError::Table`] when the counts do not
-    /// fit the length exactly, or an extent names chunks or bases that are not there.
+    /// [`LayoutError::Short`] or [`LayoutError::Table`] when the counts do not fit the length exactly, an
+    /// extent names bases that are not there, or chunks that do not follow those of the extent before.
     pub fn read(bytes: &'a [u8]) -> Result<Self, LayoutError> {
         let tables = Self::split(bytes)?;
         tables.check()?;
@@ -484,17 +568,27 @@ impl<'a> ExtentTables<'a> {
             });
         }
         let (head, rest) = bytes.split_at(EXTENTS_HEADER_BYTES);
-        let table = |count: u64, size: usize| {
+        let room = rest.len() as u64;
+        let wrong =
+            |table: &'static str, what: &'static str, found: u64, expected: u64| TableError {
+                table,
+                row: 0,
+                what,
+                found,
+                expected,
+            };
+        let len_of = |table: &'static str, count: u64, size: usize| {
             count
                 .checked_mul(size as u64)
-                .filter(|len| *len <= found)
-                .ok_or(LayoutError::Table)
+                .filter(|len| *len <= room)
+                .ok_or(wrong(table, "number of rows", count, room / size as u64))
         };
-        let extents_len = table(u64_at(head, 0), EXTENT_BYTES)?;
-        let chunks_len = table(u64_at(head, 8), CHUNK_BYTES)?;
-        let bases_len = table(u64_at(head, 16), BASE_BYTES)?;
-        if extents_len + chunks_len + bases_len != rest.len() as u64 {
-            return Err(LayoutError::Table);
+        let extents_len = len_of("extent", u64_at(head, 0), EXTENT_BYTES)?;
+        let chunks_len = len_of("chunk", u64_at(head, 8), CHUNK_BYTES)?;
+        let bases_len = len_of("base", u64_at(head, 16), BASE_BYTES)?;
+        let len = extents_len + chunks_len + bases_len;
+        if len != room {
+            return Err(wrong("extent", "bytes of all tables", room, len).into());
         }
         let (extents, rest) = rest.split_at(extents_len as usize);
         let (chunks, bases) = rest.split_at(chunks_len as usize);
@@ -505,45 +599,113 @@ impl<'a> ExtentTables<'a> {
         })
     }
 
+    /// Every row once: chunks belong to one extent each, in order.
     fn check(&self) -> Result<(), LayoutError> {
         let mut before: Option<Extent> = None;
-        for extent in self.extents() {
-            let end = extent
-                .at
-                .checked_add(extent.len)
-                .ok_or(LayoutError::Table)?;
-            let last = extent.first_chunk.checked_add(extent.chunk_count());
-            let sound = Space::from_number(extent.space).is_some()
-                && extent.len > 0
-                && end > extent.at
-                && extent.at.is_multiple_of(PAGE)
-                && u64::from(extent.image) <= self.base_count()
-                && matches!(extent.encoding, 1 | 2)
-                && last.is_some_and(|last| last <= self.chunk_count())
-                && before.is_none_or(|b| {
-                    (b.space, b.at + b.len) <= (extent.space, extent.at) || b.space < extent.space
-                });
-            if !sound {
-                return Err(LayoutError::Table);
-            }
+        let mut next_chunk = 0;
+        for (row, extent) in (0u64..).zip(self.extents()) {
+            self.check_extent(row, &extent, before.as_ref(), next_chunk)?;
             let mut left = extent.len;
             for index in 0..extent.chunk_count() {
-                let chunk = self
-                    .chunk(extent.first_chunk + index)
-                    .ok_or(LayoutError::Table)?;
                 let raw = left.min(CHUNK);
-                let stored_fits = match extent.encoding {
-                    1 => u64::from(chunk.stored_len) == raw,
-                    _ => chunk.stored_len > 0 && u64::from(chunk.stored_len) <= 2 * CHUNK,
-                };
-                if u64::from(chunk.raw_len) != raw || !stored_fits {
-                    return Err(LayoutError::Table);
-                }
+                self.check_chunk(next_chunk + index, &extent, raw)?;
                 left -= raw;
             }
+            next_chunk += extent.chunk_count();
             before = Some(extent);
         }
+        if next_chunk != self.chunk_count() {
+            return Err(LayoutError::Table(TableError {
+                table: "chunk",
+                row: next_chunk,
+                what: "belongs to no extent; number of chunks",
+                found: self.chunk_count(),
+                expected: next_chunk,
+            }));
+        }
         Ok(())
+    }
+
+    fn check_extent(
+        &self,
+        row: u64,
+        extent: &Extent,
+        before: Option<&Extent>,
+        next_chunk: u64,
+    ) -> Result<(), TableError> {
+        let wrong = |what: &'static str, found: u64, expected: u64| TableError {
+            table: "extent",
+            row,
+            what,
+            found,
+            expected,
+        };
+        let space = Space::from_number(extent.space);
+        let space = space.ok_or(wrong("space", extent.space, 1 << 32))?;
+        let end = extent.at.checked_add(extent.len);
+        end.filter(|_| extent.len > 0)
+            .ok_or(wrong("length", extent.len, u64::MAX - extent.at))?;
+        if !extent.at.is_multiple_of(PAGE) {
+            let down = extent.at / PAGE * PAGE;
+            return Err(wrong("place, not on a page", extent.at, down));
+        }
+        if matches!(space, Space::Process(_)) && !extent.len.is_multiple_of(PAGE) {
+            let down = extent.len / PAGE * PAGE;
+            return Err(wrong("length, not of pages", extent.len, down));
+        }
+        if u64::from(extent.image) > self.base_count() {
+            let image = u64::from(extent.image);
+            return Err(wrong("image, of which there are", image, self.base_count()));
+        }
+        if !matches!(extent.encoding, 1 | 2) {
+            return Err(wrong("encoding", u64::from(extent.encoding), 1));
+        }
+        if extent.first_chunk != next_chunk {
+            return Err(wrong("first chunk", extent.first_chunk, next_chunk));
+        }
+        let left = self.chunk_count() - next_chunk;
+        if extent.chunk_count() > left {
+            return Err(wrong("number of chunks", extent.chunk_count(), left));
+        }
+        match before {
+            Some(before) if before.space > extent.space => {
+                Err(wrong("space, out of order", extent.space, before.space))
+            }
+            Some(before) if before.space == extent.space && before.at + before.len > extent.at => {
+                let end = before.at + before.len;
+                Err(wrong("place, out of order", extent.at, end))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Chunk `row`, which stands for `raw` bytes of `extent`.
+    fn check_chunk(&self, row: u64, extent: &Extent, raw: u64) -> Result<(), TableError> {
+        let wrong = |what: &'static str, found: u64, expected: u64| TableError {
+            table: "chunk",
+            row,
+            what,
+            found,
+            expected,
+        };
+        let chunk = self
+            .chunk(row)
+            .ok_or(wrong("row", row, self.chunk_count()))?;
+        let stored = u64::from(chunk.stored_len);
+        if u64::from(chunk.raw_len) != raw {
+            return Err(wrong("bytes in memory", u64::from(chunk.raw_len), raw));
+        }
+        match extent.encoding {
+            1 if stored != raw => Err(wrong("bytes in the file", stored, raw)),
+            1 if !chunk.offset.is_multiple_of(PAGE) => {
+                let down = chunk.offset / PAGE * PAGE;
+                Err(wrong("place, not on a page", chunk.offset, down))
+            }
+            2 if stored == 0 || stored > 2 * CHUNK => {
+                Err(wrong("bytes in the file", stored, 2 * CHUNK))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Number of extents.

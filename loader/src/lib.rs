@@ -16,5 +16,6 @@
 
 pub mod hole;
 pub mod layout;
+pub mod meaning;
 pub mod ops;
 pub mod processor;

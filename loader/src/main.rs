@@ -50,9 +50,16 @@ mod vdso;
 mod vdso_copy;
 mod zstd;
 
-/// Nothing here is meant to panic; if it does, the restart ends and says where.
+/// Nothing here is meant to panic but the zstd decoder, over a frame that is not what it says; the restart
+/// ends as after any other failure.
 #[panic_handler]
 fn panic(info: &core::panic::PanicInfo<'_>) -> ! {
-    report::say(b"", format_args!("loader: {info}"));
-    sys::exit_group(report::Exit::Failed as u32)
+    let failure = match zstd::is_decoding() {
+        true => report::failure!(
+            Image,
+            "section .wf.pages: a zstd frame under a right checksum that cannot be decoded ({info})"
+        ),
+        false => report::failure!(Failed, "loader: {info}"),
+    };
+    init::end_anywhere(&failure)
 }

@@ -9,6 +9,8 @@ pub enum Message {
     Ready,
     /// P1 → P0: they are not; at this step (see `namespaces::STEPS`), with this error.
     Refused { step: u32, errno: i32 },
+    /// P1 → P0: what the job's processes share is there.
+    Prepared,
     /// P1 → P0: the job runs.
     Running,
     /// P1 → P0: the start failed, everything is said; exit code. Job → P1: the same.
@@ -47,6 +49,7 @@ impl Message {
             } => [7, signal, u32::from(from_kernel)],
             Message::Parked(stream) => [8, stream, 0],
             Message::Continued => [9, 0, 0],
+            Message::Prepared => [10, 0, 0],
         }
     }
 
@@ -62,6 +65,7 @@ impl Message {
             [5, signal, _] => Message::Stopped(signal),
             [6, status, _] => Message::Ended(status),
             [9, ..] => Message::Continued,
+            [10, ..] => Message::Prepared,
             [7, signal, from_kernel] => Message::Signal {
                 signal,
                 from_kernel: from_kernel != 0,

@@ -12,6 +12,7 @@ use crate::context::{Context, Own};
 use crate::init;
 use crate::message::{Message, receive, send};
 use crate::report::{self, Failure, Line, Outcome, failure};
+use crate::supervise;
 use crate::sys::{self, Errno, SysResult};
 use core::ffi::CStr;
 use core::fmt::Write;
@@ -51,6 +52,8 @@ pub fn enter(context: &mut Context) -> Result<i32, NoNamespaces> {
     let ids = sys::effective_ids();
     match sys::clone_process(CLONE_NEWUSER | CLONE_NEWPID | CLONE_NEWNS, None) {
         Ok(0) => {
+            sys::set_mask(supervise::ALL_SIGNALS);
+            init::become_role(init::Role::Init);
             sys::close(ours);
             context.place(Own::Control, theirs);
             let _ = sys::prctl(PR_SET_PDEATHSIG, u64::from(SIGKILL));

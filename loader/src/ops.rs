@@ -129,7 +129,8 @@ words! {
         id,
         /// Index of the stream this one belongs to.
         parent,
-        /// Offset of its first record from the start of the section.
+        /// Offset of its first record from the start of the section: where the stream before ends, or the
+        /// table of streams.
         offset,
         /// Bytes of its records.
         len,
@@ -519,6 +520,7 @@ impl<'a> OpsList<'a> {
                 what: "more streams than bytes",
             });
         }
+        let mut end = entries_end.unwrap_or(0);
         for index in 0..header.streams {
             let entry = list.stream(index).ok_or(OpsError {
                 offset: 16,
@@ -537,9 +539,23 @@ impl<'a> OpsList<'a> {
                     what: "stream of no process",
                 });
             }
+            // One after another: so each byte is looked at once.
+            if entry.offset != end {
+                return Err(OpsError {
+                    offset: at,
+                    what: "stream does not begin where the one before ended",
+                });
+            }
+            end = end.saturating_add(entry.len);
             for record in list.records(&entry) {
                 record?;
             }
+        }
+        if end != bytes.len() as u64 {
+            return Err(OpsError {
+                offset: end,
+                what: "bytes of no stream",
+            });
         }
         Ok(list)
     }
@@ -660,6 +676,39 @@ mod tests {
         assert_eq!(records.len(), 1);
         assert!(matches!(records[0].op, AnyOp::Call(call) if call.nr == 39));
         assert_eq!(&records[0].tail[..6], b"getpid");
+    }
+
+    #[test]
+    fn streams_share_no_bytes() {
+        let one = list();
+        let header_end = OpsHeader::BYTES;
+        let record = &one[header_end + StreamEntry::BYTES..];
+        // Two streams, the second where `second` says.
+        let two = |second: u64, records: usize| {
+            let mut bytes = one[..header_end].to_vec();
+            bytes[16..24].copy_from_slice(&2u64.to_le_bytes());
+            let first = (header_end + 2 * StreamEntry::BYTES) as u64;
+            for offset in [first, first + second] {
+                let entry = StreamEntry {
+                    kind: 1,
+                    id: 0,
+                    parent: 0,
+                    offset,
+                    len: record.len() as u64,
+                };
+                entry.encode(|b| bytes.extend(b));
+            }
+            for _ in 0..records {
+                bytes.extend(record);
+            }
+            bytes
+        };
+        let len = record.len() as u64;
+        assert!(OpsList::read(&two(len, 2)).is_ok());
+        let error = OpsList::read(&two(0, 1)).expect_err("overlap");
+        assert!(error.what.contains("where the one before ended"));
+        let error = OpsList::read(&two(len, 3)).expect_err("left over");
+        assert!(error.what.contains("no stream"));
     }
 
     #[test]

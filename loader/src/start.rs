@@ -6,20 +6,22 @@
 //! ```
 
 use crate::abi::*;
-use crate::context::{Context, OWN_COUNT, Own};
+use crate::context::{CONTEXT, Context, OWN_COUNT, Own};
 use crate::feed;
 use crate::fill;
 use crate::image::Image;
 use crate::options::{HELP, Options};
 use crate::platform;
-use crate::report::{self, Outcome, failure};
+use crate::report::{self, Failure, Outcome, failure};
 use crate::supervise;
 use crate::sys;
 use crate::zstd;
 use core::ffi::{CStr, c_char};
+use core::sync::atomic::Ordering;
 use loader::hole::{FILL_STACK_LEN, FILL_THREADS, HoleInput, HoleLayout, Part};
-use loader::layout::{ExtentTables, PAGE, SectionKind};
-use loader::ops::{OpsList, StreamKind, flags};
+use loader::layout::{ExtentTables, LayoutError, PAGE, SectionKind, limits};
+use loader::meaning::{self, MeaningError, Place};
+use loader::ops::{OpsList, flags};
 use loader::processor::{AuxiliaryVector, Processor};
 
 core::arch::global_asm!(
@@ -125,6 +127,8 @@ impl Started {
 
 extern "C" fn start(stack: *const u64) -> ! {
     let first_mask = sys::set_mask(!0);
+    // Nothing is there yet that a signal would leave behind (see `supervise`).
+    sys::set_mask(!ENDING_SIGNALS | first_mask);
     // SAFETY: called by `_start` with the stack pointer of the new program.
     let started = unsafe { Started::read(stack) };
     let options = match Options::read(started.arguments()) {
@@ -177,7 +181,7 @@ fn check(
     }
     let ops_section = *header.section(SectionKind::Ops);
     let extents_section = *header.section(SectionKind::Extents);
-    let mut input = HoleInput {
+    let input = HoleInput {
         span,
         ops_len: ops_section.len,
         extents_len: extents_section.len,
@@ -203,24 +207,33 @@ fn check(
             error.offset
         )
     })?;
-    let extents = ExtentTables::read(&extents_bytes[..extents_section.used as usize])
-        .map_err(|_| failure!(Image, "section .wf.extents: a table does not fit"))?;
+    let extents =
+        ExtentTables::read(&extents_bytes[..extents_section.used as usize]).map_err(|error| {
+            match error {
+                LayoutError::Table(error) => failure!(Image, "section .wf.extents: {error}"),
+                _ => failure!(Image, "section .wf.extents: shorter than its head"),
+            }
+        })?;
+    if extents.base_count() > limits::BASES {
+        let (found, limit) = (extents.base_count(), limits::BASES);
+        return Err(failure!(
+            Image,
+            "section .wf.extents: found {found} bases, expected {limit} at most"
+        ));
+    }
     if ops.header().flags & flags::RUN == 0 && !options.verify {
         let processor = Processor::here(started.auxiliary);
         platform::check(&image, &processor, options.degraded, part(first.buffers))?;
     }
-    input.streams = ops.header().streams;
-    input.slots = ops.header().slot_count;
-    let layout = HoleLayout::new(input);
-    if layout.needed > header.hole_len {
-        return Err(failure!(
-            Image,
-            "section .wf.header: hole of {} bytes, expected {}",
-            header.hole_len,
-            layout.needed
-        ));
-    }
-    check_streams(&ops)?;
+    let meant = |error: MeaningError| {
+        let section = error.section.name();
+        failure!(Image, "section {section}: {error}")
+    };
+    let layout = meaning::check(&header, span, &ops, &extents).map_err(meant)?;
+    check_places(&image, &extents, part(first.buffers)).map_err(|error| match error {
+        Unplaced::Meaning(error) => meant(error),
+        Unplaced::Failure(failure) => failure,
+    })?;
     // SAFETY: the shared part of the hole, not used yet; replaced by memory that processes share.
     unsafe {
         sys::map(
@@ -249,6 +262,7 @@ fn check(
             fds: [-1; 8],
             image,
         });
+        CONTEXT.store(context, Ordering::Relaxed);
         &mut *context
     };
     zstd::stacks_begin_at(context.address(context.layout.fill_stacks));
@@ -280,18 +294,46 @@ fn guard_stacks(context: &Context) {
 
 const _: () = assert!(size_of::<Context>() as u64 <= loader::hole::CONTEXT_LEN);
 
-/// The list must have a process to start.
-fn check_streams(ops: &OpsList<'_>) -> Outcome<()> {
-    let streams = ops.header().streams;
-    let has_root = (1..streams)
-        .filter_map(|index| ops.stream(index))
-        .any(|entry| entry.kind == StreamKind::Process as u64 && entry.parent == 0);
-    let sound = has_root
-        && ops
-            .stream(0)
-            .is_some_and(|entry| entry.kind == StreamKind::Prepare as u64);
-    if !sound {
-        return Err(failure!(Image, "section .wf.ops: no process to start"));
+enum Unplaced {
+    Meaning(MeaningError),
+    Failure(Failure),
+}
+
+/// Each byte of the pages is in one chunk, or zero.
+fn check_places(
+    image: &Image,
+    extents: &ExtentTables<'_>,
+    buffers: &mut [u8],
+) -> Result<(), Unplaced> {
+    const GAP: usize = PAGE as usize;
+    let count = meaning::own_chunks(extents);
+    let len = count.saturating_mul(size_of::<Place>() as u64);
+    let (gap, room) = buffers.split_at_mut(GAP);
+    let more = len > room.len() as u64;
+    let at = if more {
+        // SAFETY: a new mapping, anywhere.
+        unsafe { sys::map(0, len, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS) }.map_err(
+            |error| {
+                Unplaced::Failure(failure!(
+                    Host,
+                    "{len} bytes for the table of chunks: {error}"
+                ))
+            },
+        )?
+    } else {
+        room.as_mut_ptr() as u64
+    };
+    // SAFETY: mapped with room for `count` places, aligned to pages, used by nobody else.
+    let places = unsafe { core::slice::from_raw_parts_mut(at as *mut Place, count as usize) };
+    meaning::sort_places(&image.header, extents, places).map_err(Unplaced::Meaning)?;
+    for range in meaning::gaps(&image.header, places) {
+        let gap = &mut gap[..(range.end - range.start) as usize];
+        let checked = image.read_gap(range.start, gap);
+        checked.map_err(Unplaced::Failure)?;
+    }
+    if more {
+        // SAFETY: mapped above, and not used any more.
+        let _ = unsafe { sys::unmap(at, len) };
     }
     Ok(())
 }

@@ -5,9 +5,12 @@
 //! --pids auto|namespace: P0 -clone-> P1 (pid 1 of new namespaces) -> job    control socket P0 <-> P1
 //! --pids host:           P0 does P1's work                        -> job
 //!
-//! starting --Running--> running --Stopped--> stopped (with us) --SIGCONT--> running
-//!     `--Failed, signal--> end        `--Ended--> the same end
+//! preparing --Prepared--> starting --Running--> running --Stopped--> stopped (with us) --SIGCONT--> running
+//!  `--signal--> end           `--Failed, signal--> end        `--Ended--> the same end
 //! ```
+//! Until everything that the job's processes share is there (Prepared), signals that end a restart have
+//! their default action: P1 goes with us, and nothing else is there. From then on all signals are
+//! blocked and read from a descriptor.
 //! # What callers may rely on
 //! P0 and P1 keep no descriptor of the job once it runs. A signal that the terminal has
 //! already sent to the job is not sent to it again.
@@ -38,6 +41,9 @@ pub extern "C" fn main(context: &'static mut Context) -> ! {
 
 /// Runs the job; how it ended.
 fn supervise(context: &mut Context) -> Outcome<u32> {
+    if context.is_run() {
+        sys::set_mask(ALL_SIGNALS);
+    }
     let fd = sys::signal_fd(ALL_SIGNALS)
         .map_err(|error| failure!(Host, "descriptor for signals: {error}"))?;
     context.place(Own::Signals, fd);
@@ -95,6 +101,9 @@ fn watch(context: &mut Context, init: i32) -> Outcome<u32> {
             continue;
         }
         match receive(control) {
+            Some(Message::Prepared) => {
+                sys::set_mask(ALL_SIGNALS);
+            }
             Some(Message::Running) => {
                 running = true;
                 let_go(context);

@@ -459,15 +459,6 @@ pub fn clock_resolution(which: u64, time: &mut Timespec) -> SysResult<u64> {
     unsafe { call(SYS_CLOCK_GETRES, [which, pointer_mut(time)]) }
 }
 
-pub fn sleep_ms(milliseconds: i64) {
-    let time = Timespec {
-        seconds: milliseconds / 1000,
-        nanoseconds: milliseconds % 1000 * 1_000_000,
-    };
-    // SAFETY: the kernel reads a timespec.
-    let _ = unsafe { call(SYS_NANOSLEEP, [pointer(&time), 0]) };
-}
-
 /// Waits while `word` is `value`, also across processes that share it.
 pub fn futex_wait(word: &core::sync::atomic::AtomicU32, value: u32) {
     let args = [word.as_ptr() as u64, FUTEX_WAIT, u64::from(value), 0];

@@ -11,7 +11,8 @@
 use super::error::{HexHash, ImageError};
 use super::limits;
 use super::reader::{self, Image};
-use loader::layout::{Base, Encoding, Extent, ExtentTables, Header, PAGE, SectionKind, Space};
+use loader::layout::{Base, ExtentTables, Header, SectionKind};
+use loader::meaning::{self, Place};
 use std::ffi::OsStr;
 use std::fs::File;
 use std::ops::Range;
@@ -121,80 +122,28 @@ fn base_name(base: &Base) -> Option<&[u8]> {
 }
 
 /// The meaning of tables whose form is right: places of chunks, and that the chunks of this file fill
-/// its pages section, each byte once.
+/// its pages section, each byte once. Gives the places of this file's own, in order.
 pub(super) fn check_tables(
     path: &Path,
     header: &Header,
     tables: &ExtentTables<'_>,
     bases: &[Holder],
-) -> Result<(), ImageError> {
+) -> Result<Vec<Place>, ImageError> {
     let wrong = |what: String| ImageError::wrong(path, SectionKind::Extents, what);
-    let section = header.section(SectionKind::Pages);
-    let pages = section.offset..section.offset + section.len;
-    let mut own = vec![];
-    let mut next_chunk = 0;
-    for extent in tables.extents() {
-        check_extent(&extent, next_chunk).map_err(wrong)?;
-        next_chunk += extent.chunk_count();
-        let holder = match extent.image {
-            0 => Some(&pages),
-            n => bases.get(n as usize - 1).map(|base| &base.pages),
-        };
-        for index in extent.first_chunk..next_chunk {
-            let (Some(chunk), Some(pages)) = (tables.chunk(index), holder) else {
+    for extent in tables.extents().filter(|extent| extent.image != 0) {
+        let holder = bases.get(extent.image as usize - 1);
+        for index in extent.first_chunk..extent.first_chunk + extent.chunk_count() {
+            let (Some(chunk), Some(holder)) = (tables.chunk(index), holder) else {
                 return Err(wrong(format!("chunk {index} is not there")));
             };
-            let raw = extent.encoding == Encoding::Raw as u32;
-            if raw && !chunk.offset.is_multiple_of(PAGE) {
-                return Err(wrong(format!("chunk {index} does not begin on a page")));
-            }
-            let len = u64::from(chunk.stored_len);
-            if !within(pages, chunk.offset, len) {
+            if !within(&holder.pages, chunk.offset, u64::from(chunk.stored_len)) {
                 return Err(wrong(format!("chunk {index} lies outside .wf.pages")));
             }
-            if extent.image == 0 {
-                own.push((chunk.offset, chunk.offset + len));
-            }
         }
     }
-    if next_chunk != tables.chunk_count() {
-        return Err(wrong(format!("chunk {next_chunk} belongs to no extent")));
-    }
-    check_cover(&pages, own).map_err(|(at, what)| wrong(format!("byte {at} of the file {what}")))
-}
-
-fn check_extent(extent: &Extent, next_chunk: u64) -> Result<(), String> {
-    let memory = matches!(Space::from_number(extent.space), Some(Space::Process(_)));
-    let wrong = |what: &str| {
-        Err(format!(
-            "extent {:#x} at {:#x} {what}",
-            extent.space, extent.at
-        ))
-    };
-    if memory && !extent.len.is_multiple_of(PAGE) {
-        return wrong("is not made of pages");
-    }
-    if extent.first_chunk != next_chunk {
-        return wrong("has chunks that do not follow those before");
-    }
-    Ok(())
-}
-
-/// Whether the parts cover the pages section, with gaps of less than a page.
-fn check_cover(pages: &Range<u64>, mut own: Vec<(u64, u64)>) -> Result<(), (u64, &'static str)> {
-    own.sort_unstable();
-    let mut end = pages.start;
-    for (start, part_end) in own {
-        if start < end {
-            return Err((start, "belongs to two chunks"));
-        }
-        if start - end >= PAGE {
-            return Err((end, "belongs to no chunk, though it is in .wf.pages"));
-        }
-        end = part_end;
-    }
-    if pages.end - end >= PAGE {
-        return Err((end, "belongs to no chunk, though it is in .wf.pages"));
-    }
-    Ok(())
+    // No more than there are rows of the table, which has been read.
+    let mut places = vec![Place::default(); meaning::own_chunks(tables) as usize];
+    meaning::sort_places(header, tables, &mut places)
+        .map_err(|error| ImageError::wrong(path, error.section, error.to_string()))?;
+    Ok(places)
 }

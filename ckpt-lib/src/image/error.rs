@@ -222,7 +222,15 @@ impl ImageError {
                 let name = name.map_or("the last section", |kind| kind.name());
                 format!("{name} is not where it belongs")
             }
-            LayoutError::Table => "a table does not fit".to_owned(),
+            LayoutError::TooLong { kind, found, limit } => {
+                return ImageError::TooLong {
+                    image: image.to_owned(),
+                    section: kind.name(),
+                    found,
+                    limit,
+                };
+            }
+            LayoutError::Table(error) => error.to_string(),
         };
         Self::wrong(image, section, what)
     }

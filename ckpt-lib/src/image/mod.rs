@@ -83,18 +83,4 @@ impl ByteSource for Vec<u8> {
     }
 }
 
-/// Bounds on what a reader takes into memory, checked before anything is allocated.
-pub mod limits {
-    /// The platform string.
-    pub const PLATFORM_LEN: u64 = 64 << 10;
-    /// The operation list.
-    pub const OPS_LEN: u64 = 1 << 30;
-    /// The snapshot.
-    pub const META_LEN: u64 = 1 << 30;
-    /// The tables of extents and chunks.
-    pub const EXTENTS_LEN: u64 = 1 << 30;
-    /// The loader; the ELF tail.
-    pub const FIXED_LEN: u64 = 16 << 20;
-    /// Images that one image may take contents from.
-    pub const BASES: u64 = 512;
-}
+pub use loader::layout::limits;

@@ -10,7 +10,6 @@
 use super::chain::{self, Holder};
 use super::contents::Decoded;
 use super::error::{HexHash, ImageError};
-use super::limits;
 use crate::loader_code::LinkedLoader;
 use goblin::elf::{
     Elf,
@@ -47,17 +46,6 @@ impl Image {
     /// [`ImageError`] naming section and place of the first thing that is wrong.
     pub fn open(path: &Path) -> Result<Image, ImageError> {
         let (file, header) = open_header(path)?;
-        for (kind, limit) in LIMITS {
-            let found = header.section(kind).len;
-            if found > limit {
-                return Err(ImageError::TooLong {
-                    image: path.to_owned(),
-                    section: kind.name(),
-                    found,
-                    limit,
-                });
-            }
-        }
         for kind in [SectionKind::Elf, SectionKind::Loader, SectionKind::Tail] {
             check_section(&file, path, header.section(kind))?;
         }
@@ -170,6 +158,9 @@ impl Image {
         let [text, data] = loads[..] else {
             return Err(wrong("the loader has not two segments"));
         };
+        if text.p_vaddr != self.header.hole_base {
+            return Err(wrong("the loader is not linked for its hole"));
+        }
         let part = |header: &goblin::elf::ProgramHeader| {
             let start = header.p_offset.checked_sub(section.offset)?;
             let end = start.checked_add(header.p_filesz)?;
@@ -201,17 +192,6 @@ impl Image {
         }
     }
 }
-
-/// The longest sections that are read.
-const LIMITS: [(SectionKind, u64); 7] = [
-    (SectionKind::Elf, PAGE),
-    (SectionKind::Loader, limits::FIXED_LEN),
-    (SectionKind::Platform, limits::PLATFORM_LEN),
-    (SectionKind::Ops, limits::OPS_LEN),
-    (SectionKind::Meta, limits::META_LEN),
-    (SectionKind::Extents, limits::EXTENTS_LEN),
-    (SectionKind::Tail, limits::FIXED_LEN),
-];
 
 /// Opens an image file as far as its header.
 pub(super) fn open_header(path: &Path) -> Result<(File, Header), ImageError> {
@@ -316,7 +296,7 @@ pub(super) fn check_section(file: &File, path: &Path, section: &Section) -> Resu
     compare(path, section, hasher.finalize())
 }
 
-/// The used bytes of a section, whose length is within its limit. The rest must be zero.
+/// The used bytes of a section, whose length is within its limit.
 fn read_section(file: &File, path: &Path, section: &Section) -> Result<Vec<u8>, ImageError> {
     let mut bytes = vec![0; section.len as usize];
     read_exact(file, path, &mut bytes, section.offset)?;

@@ -1,9 +1,12 @@
 //! Checking every byte of an image, and of the chunks it takes from earlier ones.
 
+use super::chain;
 use super::contents::ChunkBuffers;
 use super::error::{HexHash, ImageError};
 use super::reader::{self, Image};
 use loader::layout::{CHUNK, Extent, PAGE, SectionKind};
+use loader::meaning;
+use loader::ops::OpsList;
 use serde::Serialize;
 use std::sync::Mutex;
 use std::sync::PoisonError;
@@ -48,6 +51,7 @@ impl Image {
         if !self.meta_bytes().is_empty() {
             self.snapshot()?;
         }
+        self.check_meaning()?;
         self.check_padding()?;
         let mut report = VerifyReport {
             image_bytes: header.image_len,
@@ -73,33 +77,33 @@ impl Image {
             .sum()
     }
 
+    /// Operations, hole and contents go together.
+    fn check_meaning(&self) -> Result<(), ImageError> {
+        let wrong = |section, what: String| ImageError::wrong(self.path(), section, what);
+        let ops = OpsList::read(self.ops()).map_err(|error| {
+            let what = format!("{} at byte {}", error.what, error.offset);
+            wrong(SectionKind::Ops, what)
+        })?;
+        let span = self.loader()?.span;
+        meaning::check(self.header(), span, &ops, &self.tables())
+            .map(|_| ())
+            .map_err(|error| wrong(error.section, error.to_string()))
+    }
+
     /// Between chunks, and behind the last, there are only zeros.
     fn check_padding(&self) -> Result<(), ImageError> {
-        let tables = self.tables();
-        let mut own: Vec<(u64, u64)> = vec![];
-        for extent in tables.extents().filter(|extent| extent.image == 0) {
-            let chunks = extent.first_chunk..extent.first_chunk + extent.chunk_count();
-            own.extend(
-                chunks
-                    .filter_map(|index| tables.chunk(index))
-                    .map(|chunk| (chunk.offset, chunk.offset + u64::from(chunk.stored_len))),
-            );
-        }
-        own.sort_unstable();
-        let section = self.header().section(SectionKind::Pages);
-        let section_end = section.offset + section.len;
-        let mut end = section.offset;
-        for (start, next) in own.into_iter().chain([(section_end, section_end)]) {
-            // The gap is shorter than a page: the tables were checked.
+        let (header, tables) = (self.header(), self.tables());
+        let places = chain::check_tables(self.path(), header, &tables, &self.bases)?;
+        for range in meaning::gaps(header, &places) {
+            // Shorter than a page: the places were checked.
             let mut gap = [0; PAGE as usize];
-            let gap = &mut gap[..(start.saturating_sub(end)).min(PAGE) as usize];
-            reader::read_exact(self.file(), self.path(), gap, end)?;
+            let gap = &mut gap[..(range.end - range.start).min(PAGE) as usize];
+            reader::read_exact(self.file(), self.path(), gap, range.start)?;
             if let Some(at) = gap.iter().position(|byte| *byte != 0) {
-                let at = end + at as u64;
+                let at = range.start + at as u64;
                 let what = format!("byte {at} belongs to no chunk, is not 0");
                 return Err(ImageError::wrong(self.path(), SectionKind::Pages, what));
             }
-            end = next;
         }
         Ok(())
     }

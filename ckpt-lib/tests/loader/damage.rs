@@ -33,7 +33,7 @@ fn refused(ended: &Ended, section: &str) {
 }
 
 /// The loader executed from an undamaged copy, reading the damaged image.
-fn execute_with(good: &TestImage, bad: &TestImage) -> Ended {
+pub(crate) fn execute_with(good: &TestImage, bad: &TestImage) -> Ended {
     let mut command = std::process::Command::new("sh");
     command.args(["-c", "exec \"$0\" --image-fd 7 7<\"$1\""]);
     command.arg(&good.path).arg(&bad.path);

@@ -1,8 +1,9 @@
 //! Small images made by hand, and a way to execute them with a deadline.
 
-use ckpt_lib::image::{ImageParts, ImageWriter, WriteOptions};
+use ckpt_lib::image::{Image, ImageParts, ImageWriter, WriteOptions};
 use ckpt_lib::loader_code;
 use ckpt_lib::plan::{Arg, OpsBuilder, StreamIndex};
+use ckpt_lib::snapshot::SnapshotV1;
 use loader::hole::hole_needed;
 use loader::layout::Space;
 use loader::ops::{Exec, Expect, Fill, OpsHeader, Registers, StreamKind, UnmapAll, flags};
@@ -71,11 +72,12 @@ pub(crate) fn write_image_with(
     let ops = ops.finish();
     let needed = hole_needed(span, ops.len() as u64, writer.extents_len(), 512, slots);
     let loader = loader_code::link(hole).expect("linked");
+    let meta = Image::encode_snapshot(&SnapshotV1::default()).expect("encodes");
     let platform = PLATFORM.with(std::cell::Cell::get);
     let parts = ImageParts {
         platform,
         ops: &ops,
-        meta: b"nothing",
+        meta: &meta,
         loader: &loader,
         hole: hole..hole + needed.next_multiple_of(2 << 20),
     };

@@ -7,6 +7,7 @@ mod filter;
 mod hosts;
 mod images;
 mod limits;
+mod meaning;
 mod platform;
 mod restore;
 mod run;

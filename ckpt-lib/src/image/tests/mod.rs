@@ -9,10 +9,10 @@ use super::{
     ByteSource, Committed, Image, ImageError, ImageParts, ImageWriter, VerifyReport, WriteOptions,
 };
 use crate::loader_code;
-use crate::plan::OpsBuilder;
+use crate::plan::{Arg, OpsBuilder, StreamIndex};
 use crate::snapshot::{Process, SnapshotV1, Thread};
 use loader::layout::{PAGE, Space};
-use loader::ops::OpsHeader;
+use loader::ops::{Expect, Fill, OpsHeader, StreamKind};
 use std::io;
 use std::ops::Range;
 use std::path::Path;
@@ -67,7 +67,18 @@ impl ByteSource for Memory {
 }
 
 pub(super) fn operations() -> Vec<u8> {
-    OpsBuilder::new(OpsHeader::default()).finish()
+    let mut ops = OpsBuilder::new(OpsHeader::default());
+    // Two processes that have everything mapped but the hole.
+    for process in 0..2 {
+        let stream = ops.stream(StreamKind::Process, 1 + process, StreamIndex(0));
+        for range in [PAGE..HOLE.start, HOLE.end..0x7fff_ffff_f000] {
+            let args = [range.start, range.end - range.start, 3, 0x32, u64::MAX, 0].map(Arg::Value);
+            let nr = 9;
+            ops.call(stream, "all", nr, &args, Expect::Success, 0);
+        }
+        ops.push(stream, &Fill { process }, &[]);
+    }
+    ops.finish()
 }
 
 pub(super) fn commit(writer: ImageWriter) -> Result<Committed, ImageError> {

@@ -1,0 +1,269 @@
+//! Images whose checksums are right and whose parts do not fit together: refused by the loader and by
+//! `ckpt_lib` alike, at once, and before anything runs.
+
+use crate::images::{
+    COMPRESSION, Ended, HOLE, PID, STACK, TestImage, execute, image_with, spawn, store, tiny,
+};
+use crate::restore::{Code, hello, hello_image};
+use ckpt_lib::image::Image;
+use ckpt_lib::plan::{Arg, OpsBuilder, StreamIndex};
+use loader::layout::{
+    CHUNK_BYTES, ExtentTables, HEADER_LEN, HEADER_OFFSET, Header, SectionKind, Space,
+};
+use loader::ops::{Expect, OpsHeader, StreamKind};
+use std::os::unix::fs::FileExt;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+/// Changes the bytes of an image, and then makes all checksums in the header right again.
+fn change(image: &TestImage, how: impl FnOnce(&mut Vec<u8>, &mut Header)) {
+    let mut bytes = std::fs::read(&image.path).expect("read");
+    let at = HEADER_OFFSET as usize;
+    let mut header = Header::decode(&bytes[at..]).expect("sound");
+    how(&mut bytes, &mut header);
+    for section in &mut header.sections {
+        let kind = SectionKind::from_number(section.kind);
+        if !matches!(kind, Some(SectionKind::Header | SectionKind::Pages)) {
+            let range = section.offset as usize..(section.offset + section.len) as usize;
+            section.hash = *blake3::hash(&bytes[range]).as_bytes();
+        }
+    }
+    bytes[at..at + HEADER_LEN].copy_from_slice(&header.encode());
+    std::fs::write(&image.path, bytes).expect("written");
+}
+
+fn refused(ended: &Ended, expected: &str) {
+    let found = (ended.code(), ended.stdout.as_str());
+    assert_eq!(found, (Some(4), ""), "{expected}: {}", ended.stderr);
+    assert!(ended.stderr.contains(expected), "{}", ended.stderr);
+}
+
+/// Both readers refuse it, for this reason.
+fn refused_by_both(image: &TestImage, expected: &str) {
+    for options in [&["--verify"][..], &[]] {
+        refused(&execute(image, options), expected);
+    }
+    let verified = Image::open(&image.path).and_then(|image| image.verify(&mut |_| {}));
+    let error = verified.expect_err("refused").to_string();
+    assert!(error.contains(expected), "{error}");
+}
+
+#[test]
+fn a_hole_that_is_too_small() {
+    let image = hello_image();
+    change(&image, |_, header| header.hole_len = 1 << 20);
+    refused(&execute(&image, &["--verify"]), "hole");
+    let verified = Image::open(&image.path).and_then(|image| image.verify(&mut |_| {}));
+    let error = verified.expect_err("refused").to_string();
+    assert!(error.contains("bytes of the loader's hole"), "{error}");
+}
+
+#[test]
+fn a_list_without_a_process() {
+    let ops = OpsBuilder::new(OpsHeader::default());
+    let image = image_with(HOLE, ops, |_| {});
+    refused_by_both(&image, "no process to start");
+}
+
+#[test]
+fn contents_outside_the_mappings_or_over_the_hole() {
+    for (at, expected) in [
+        (0x48_0000, "contents where nothing is mapped"),
+        (0x60_0000, "contents behind the last mapping"),
+        (HOLE, "contents behind the last mapping"),
+    ] {
+        let mut tiny = hello();
+        tiny.thread(PID, 0x40_0000, STACK);
+        tiny.contents.push((at, vec![1; 4096]));
+        refused_by_both(&tiny.image(), expected);
+    }
+    let mut tiny = tiny(&Code::default().exit(5).0);
+    tiny.thread(PID, 0x40_0000, STACK);
+    let process = tiny.process;
+    crate::images::map(&mut tiny.ops, process, HOLE + 4096, 4096, 3);
+    refused_by_both(&tiny.image(), "mapping over the loader's hole");
+}
+
+#[test]
+fn a_byte_between_the_chunks() {
+    let mut tiny = hello();
+    tiny.thread(PID, 0x40_0000, STACK);
+    let image = image_with(HOLE, tiny.ops, |writer| {
+        store(writer, &tiny.contents);
+        let file = b"a hundred bytes, more or less".to_vec();
+        let len = file.len() as u64;
+        writer
+            .store(Space::Inode(0), &[0..len], &file, &|_| {})
+            .expect("stored");
+    });
+    assert_eq!(execute(&image, &[]).code(), Some(5));
+    change(&image, |bytes, header| {
+        let pages = header.section(SectionKind::Pages);
+        bytes[(pages.offset + pages.len - 1) as usize] = 1;
+    });
+    refused_by_both(&image, "belongs to no chunk");
+}
+
+#[test]
+fn a_section_of_terabytes_is_not_read() {
+    let (good, bad) = (hello_image(), hello_image());
+    let growth = 4u64 << 40;
+    let file = std::fs::OpenOptions::new()
+        .read(true)
+        .write(true)
+        .open(&bad.path)
+        .expect("open");
+    let mut page = [0; HEADER_LEN];
+    file.read_exact_at(&mut page, HEADER_OFFSET).expect("read");
+    let mut header = Header::decode(&page).expect("sound");
+    for section in &mut header.sections {
+        match section.kind {
+            7 => section.len += growth,
+            8.. => section.offset += growth,
+            _ => {}
+        }
+    }
+    header.image_len += growth;
+    file.write_all_at(&header.encode(), HEADER_OFFSET)
+        .expect("written");
+    file.set_len(header.image_len).expect("grown");
+    let began = Instant::now();
+    let ended = crate::damage::execute_with(&good, &bad);
+    refused(&ended, "section .wf.meta: found 439804651");
+    assert!(began.elapsed() < Duration::from_secs(10));
+}
+
+#[test]
+fn a_frame_that_is_a_bomb() {
+    // 64 MiB of nothing; one that says it is a chunk, and one that does not.
+    let honest = zstd::bulk::compress(&vec![0; 64 << 20], 3).expect("compressed");
+    let mut liar = honest.clone();
+    // The field for the length of the contents: four bytes behind magic, descriptor (and window).
+    let single = liar[4] & 0x20 != 0;
+    assert_eq!(liar[4] >> 6, 2, "a length of four bytes");
+    let at = if single { 5 } else { 6 };
+    liar[at..at + 4].copy_from_slice(&(256u32 << 10).to_le_bytes());
+    for (bomb, expected) in [
+        (honest, "chunk 1: a zstd frame whose header"),
+        (liar, "section .wf.pages: "),
+    ] {
+        let image = bombed(&bomb);
+        for options in [&["--verify"][..], &[]] {
+            let ended = execute(&image, options);
+            refused(&ended, expected);
+            assert_eq!(ended.stderr.lines().count(), 1, "{}", ended.stderr);
+        }
+        let verified = Image::open(&image.path).and_then(|image| image.verify(&mut |_| {}));
+        verified.expect_err("refused");
+    }
+}
+
+/// An image whose second chunk is this frame.
+fn bombed(bomb: &[u8]) -> TestImage {
+    let mut tiny = hello();
+    let process = tiny.process;
+    let at = 0x2000_0000;
+    // Room for the frame: noise in a quarter of the chunk.
+    let mut seed = 1u64;
+    let mut noise = move || {
+        seed = seed
+            .wrapping_mul(6364136223846793005)
+            .wrapping_add(1442695040888963407);
+        (seed >> 56) as u8
+    };
+    let bytes: Vec<u8> = (0..256 << 10)
+        .map(|index| if index < bomb.len() { noise() } else { 1 })
+        .collect();
+    // The planner's order: mappings before `Fill`.
+    let mut ops = OpsBuilder::new(*tiny.ops.header_mut());
+    let stream = ops.stream(StreamKind::Process, PID, StreamIndex(0));
+    assert_eq!(stream, process);
+    ops.push(stream, &loader::ops::UnmapAll::default(), &[]);
+    crate::images::map(&mut ops, stream, 0x40_0000, 4096, 7);
+    crate::images::map(&mut ops, stream, STACK, 8192, 3);
+    crate::images::map(&mut ops, stream, at, 256 << 10, 3);
+    ops.push(stream, &loader::ops::Fill { process: 0 }, &[]);
+    tiny.ops = ops;
+    tiny.thread(PID, 0x40_0000, STACK + 8192);
+    tiny.contents.push((at, bytes));
+    COMPRESSION.set(Some(3));
+    let image = tiny.image();
+    COMPRESSION.set(None);
+    change(&image, |bytes, header| {
+        let section = *header.section(SectionKind::Extents);
+        let range = section.offset as usize..(section.offset + section.used) as usize;
+        let tables = ExtentTables::read(&bytes[range.clone()]).expect("tables");
+        let last = tables.chunk_count() - 1;
+        let mut chunk = tables.chunk(last).expect("a chunk");
+        let place = chunk.offset as usize..chunk.offset as usize + chunk.stored_len as usize;
+        assert!(place.len() >= bomb.len() && place.len() < bomb.len() + 4000);
+        bytes[place.clone()].fill(0);
+        bytes[place.start..place.start + bomb.len()].copy_from_slice(bomb);
+        chunk.stored_len = bomb.len() as u32;
+        chunk.hash = *blake3::hash(bomb).as_bytes();
+        // Behind the chunks come the bases, of which there are none.
+        let at = range.end - CHUNK_BYTES;
+        bytes[at..range.end].copy_from_slice(&chunk.encode());
+    });
+    image
+}
+
+#[test]
+fn a_fifo_in_the_place_of_a_base() {
+    let dir = tempfile::tempdir().expect("directory");
+    let (base, later) = (dir.path().join("base"), dir.path().join("later"));
+    let mut tiny = hello();
+    tiny.thread(PID, 0x40_0000, STACK + 8192);
+    let again = {
+        let mut tiny = hello();
+        tiny.thread(PID, 0x40_0000, STACK + 8192);
+        tiny.ops
+    };
+    crate::images::write_image_with(&base, HOLE, tiny.ops, |writer| {
+        store(writer, &tiny.contents);
+    });
+    crate::images::write_image_with(&later, HOLE, again, |writer| {
+        let earlier = Image::open(&base).expect("opens");
+        let range = 0x40_0000..0x40_1000;
+        let rest = writer.refer(Space::Process(0), range, &earlier);
+        assert_eq!(rest.expect("referred"), []);
+    });
+    let run = || {
+        let mut command = Command::new(&later);
+        crate::images::finish({
+            command.arg("--verify");
+            command
+        })
+    };
+    assert_eq!(run().stdout, "ok\n");
+    std::fs::remove_file(&base).expect("removed");
+    nix::unistd::mkfifo(&base, nix::sys::stat::Mode::S_IRWXU).expect("made");
+    refused(&run(), "base image base: found a file of kind");
+}
+
+#[test]
+fn a_signal_ends_what_is_still_being_prepared() {
+    let mut tiny = hello();
+    tiny.thread(PID, 0x40_0000, STACK + 8192);
+    let time = [30u64, 0].map(u64::to_le_bytes).concat();
+    let args = [Arg::Bytes(time), Arg::Value(0)];
+    let nr = libc::SYS_nanosleep;
+    tiny.ops
+        .call(StreamIndex(0), "rest", nr, &args, Expect::Success, 0);
+    let image = tiny.image();
+    for pids in ["namespace", "host"] {
+        for signal in [libc::SIGTERM, libc::SIGINT] {
+            let began = Instant::now();
+            let mut command = Command::new(&image.path);
+            let mut child = spawn(command.args(["--pids", pids, "--accept-new-ids"]));
+            std::thread::sleep(Duration::from_millis(300));
+            let pid = nix::unistd::Pid::from_raw(child.id() as i32);
+            let sent = nix::sys::signal::Signal::try_from(signal).expect("signal");
+            nix::sys::signal::kill(pid, sent).expect("sent");
+            let status = child.wait().expect("waited");
+            let found = std::os::unix::process::ExitStatusExt::signal(&status);
+            assert_eq!(found, Some(signal), "{pids}");
+            assert!(began.elapsed() < Duration::from_secs(15), "{pids}");
+        }
+    }
+}

@@ -1,0 +1,295 @@
+//! Whether the parts of an image fit together: what no checksum can know. The loader asks before it makes
+//! anything, `wayfarer verify` asks the same.
+//!
+//! ```text
+//! operations   a Prepare stream, a process to start; each process with contents is filled
+//! mappings     none over the hole; contents of memory lie in those before `Fill`, which are in order,
+//!              or in the old vDSO
+//! hole         room for everything the loader puts there
+//! pages        each byte in one chunk, or in a gap of less than a page (which must be zero)
+//! ```
+//! # What callers may rely on
+//! An image that passes has no contents that would be written over the loader or to where nothing is mapped.
+//!
+//! # What it does not do
+//! It does not look at chunks of earlier images, nor at contents.
+
+use crate::hole::{HoleInput, HoleLayout};
+use crate::layout::{ExtentTables, Header, PAGE, SectionKind, Space};
+use crate::ops::{AnyOp, OpsList, StreamEntry, StreamKind, VdsoPiece};
+use core::fmt;
+use core::ops::Range;
+
+/// `mmap(2)`.
+const SYS_MMAP: u64 = 9;
+const MAP_FIXED: u64 = 0x10;
+/// Kind of the `[vdso]` among [`VdsoPiece`]s.
+const VDSO: u64 = 3;
+
+/// What does not fit, and where.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MeaningError {
+    /// The section that is wrong, as far as one can say.
+    pub section: SectionKind,
+    /// Which number.
+    pub what: &'static str,
+    /// The number.
+    pub found: u64,
+    /// What it must be, or the bound that it breaks.
+    pub expected: u64,
+}
+
+impl fmt::Display for MeaningError {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (what, found, expected) = (self.what, self.found, self.expected);
+        write!(to, "{what}: found {found:#x}, expected {expected:#x}")
+    }
+}
+
+fn wrong(section: SectionKind, what: &'static str, found: u64, expected: u64) -> MeaningError {
+    MeaningError {
+        section,
+        what,
+        found,
+        expected,
+    }
+}
+
+/// Whether the operations, the hole and the contents of memory go together; the places in the hole.
+///
+/// `span`: bytes of the loader's own segments.
+///
+/// # Errors
+/// The first thing that does not fit.
+pub fn check(
+    header: &Header,
+    span: u64,
+    ops: &OpsList<'_>,
+    extents: &ExtentTables<'_>,
+) -> Result<HoleLayout, MeaningError> {
+    check_streams(ops)?;
+    let layout = HoleLayout::new(HoleInput {
+        span,
+        ops_len: header.section(SectionKind::Ops).len,
+        extents_len: header.section(SectionKind::Extents).len,
+        streams: ops.header().streams,
+        slots: ops.header().slot_count,
+    });
+    let end = header.hole_base.checked_add(header.hole_len);
+    let hole = header.hole_base..end.unwrap_or(u64::MAX);
+    if layout.needed > header.hole_len || end.is_none() {
+        let (found, expected) = (header.hole_len, layout.needed);
+        let what = "bytes of the loader's hole";
+        return Err(wrong(SectionKind::Header, what, found, expected));
+    }
+    let streams = (0..ops.header().streams).filter_map(|index| ops.stream(index));
+    for entry in streams.filter(|entry| entry.kind == StreamKind::Process as u64) {
+        check_memory(ops, &entry, extents, &hole)?;
+    }
+    check_all_filled(ops, extents)?;
+    Ok(layout)
+}
+
+/// There must be something to start.
+fn check_streams(ops: &OpsList<'_>) -> Result<(), MeaningError> {
+    let kind = ops.stream(0).map_or(0, |entry| entry.kind);
+    let prepare = StreamKind::Prepare as u64;
+    if kind != prepare {
+        let what = "kind of the first stream";
+        return Err(wrong(SectionKind::Ops, what, kind, prepare));
+    }
+    let has_root = (1..ops.header().streams)
+        .filter_map(|index| ops.stream(index))
+        .any(|entry| entry.kind == StreamKind::Process as u64 && entry.parent == 0);
+    if !has_root {
+        let what = "no process to start; processes";
+        return Err(wrong(SectionKind::Ops, what, 0, 1));
+    }
+    Ok(())
+}
+
+/// The records of a stream that are sound: [`OpsList::read`] has seen them all.
+fn operations<'a>(
+    ops: &OpsList<'a>,
+    entry: &StreamEntry,
+) -> impl Iterator<Item = (AnyOp, &'a [u8])> + use<'a> {
+    ops.records(entry)
+        .filter_map(Result::ok)
+        .map(|record| (record.op, record.tail))
+}
+
+/// The number of the process whose memory a stream fills.
+fn filled_by(ops: &OpsList<'_>, entry: &StreamEntry) -> Option<u32> {
+    operations(ops, entry).find_map(|(op, _)| match op {
+        AnyOp::Fill(fill) => u32::try_from(fill.process).ok(),
+        _ => None,
+    })
+}
+
+/// Where the old `[vdso]` was.
+fn vdso_of(ops: &OpsList<'_>, entry: &StreamEntry) -> Range<u64> {
+    let found = operations(ops, entry).find_map(|(op, tail)| match op {
+        AnyOp::Vdso(op) => {
+            let pieces = tail.chunks_exact(VdsoPiece::BYTES);
+            pieces
+                .take(usize::try_from(op.pieces).unwrap_or(0))
+                .filter_map(VdsoPiece::decode)
+                .find(|piece| piece.kind == VDSO)
+        }
+        _ => None,
+    });
+    found.map_or(0..0, |piece| {
+        piece.start..piece.start.saturating_add(piece.len)
+    })
+}
+
+/// One pass over the mappings and the contents of a process, both in order of their addresses.
+fn check_memory(
+    ops: &OpsList<'_>,
+    entry: &StreamEntry,
+    extents: &ExtentTables<'_>,
+    hole: &Range<u64>,
+) -> Result<(), MeaningError> {
+    let section = SectionKind::Extents;
+    let over_hole = |range: &Range<u64>| range.start < hole.end && hole.start < range.end;
+    let vdso = vdso_of(ops, entry);
+    if over_hole(&vdso) {
+        let what = "vDSO over the loader's hole";
+        return Err(wrong(SectionKind::Ops, what, vdso.start, hole.end));
+    }
+    let mapped = |op: &AnyOp| match op {
+        AnyOp::Call(call) if call.nr == SYS_MMAP && call.a3 & MAP_FIXED != 0 => {
+            Some(call.a0..call.a0.saturating_add(call.a1))
+        }
+        _ => None,
+    };
+    let mut all = operations(ops, entry).filter_map(|(op, _)| mapped(&op));
+    if let Some(over) = all.find(over_hole) {
+        let what = "mapping over the loader's hole";
+        return Err(wrong(SectionKind::Ops, what, over.start, hole.end));
+    }
+    let mut mappings = operations(ops, entry)
+        .take_while(|(op, _)| !matches!(op, AnyOp::Fill(_)))
+        .filter_map(|(op, _)| mapped(&op));
+    let mut mapping = 0..0;
+    if let Some(process) = filled_by(ops, entry) {
+        for extent in extents.extents_of(Space::Process(process)) {
+            let (mut at, end) = (extent.at, extent.at.saturating_add(extent.len));
+            while at < end {
+                if vdso.contains(&at) {
+                    at = vdso.end;
+                } else if mapping.contains(&at) {
+                    at = mapping.end;
+                } else if mapping.start > at {
+                    let what = "contents where nothing is mapped";
+                    return Err(wrong(section, what, at, mapping.start));
+                } else {
+                    let what = "contents behind the last mapping";
+                    let next = mappings
+                        .next()
+                        .ok_or(wrong(section, what, at, mapping.end))?;
+                    if next.start < mapping.end {
+                        let what = "mapping out of order";
+                        return Err(wrong(SectionKind::Ops, what, next.start, mapping.end));
+                    }
+                    mapping = next;
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Contents of memory that no process of the list is given would be dropped.
+fn check_all_filled(ops: &OpsList<'_>, extents: &ExtentTables<'_>) -> Result<(), MeaningError> {
+    let mut space = 0;
+    for extent in extents.extents().filter(|extent| extent.space >> 32 == 1) {
+        // In order: each process once.
+        if extent.space == space {
+            continue;
+        }
+        space = extent.space;
+        let filled = (0..ops.header().streams)
+            .filter_map(|index| ops.stream(index))
+            .any(|entry| filled_by(ops, &entry) == Some(space as u32));
+        if !filled {
+            let what = "contents of a process that no stream fills";
+            return Err(wrong(SectionKind::Extents, what, space & 0xffff_ffff, 0));
+        }
+    }
+    Ok(())
+}
+
+/// File offset and end of a chunk.
+pub type Place = [u64; 2];
+
+/// Number of chunks that lie in the image itself.
+#[must_use]
+pub fn own_chunks(tables: &ExtentTables<'_>) -> u64 {
+    let own = tables.extents().filter(|extent| extent.image == 0);
+    own.map(|extent| extent.chunk_count()).sum()
+}
+
+/// Puts the places of the image's own chunks into `places`, in order of the file; `places` has room for
+/// [`own_chunks`].
+///
+/// # Errors
+/// When a chunk lies outside the pages section or shares bytes with another, or when a page or more
+/// belongs to no chunk.
+pub fn sort_places(
+    header: &Header,
+    tables: &ExtentTables<'_>,
+    places: &mut [Place],
+) -> Result<(), MeaningError> {
+    let pages = header.section(SectionKind::Pages);
+    let section = SectionKind::Extents;
+    let end_of_pages = pages.offset.saturating_add(pages.len);
+    let own = tables.extents().filter(|extent| extent.image == 0);
+    let numbers = own.flat_map(|e| e.first_chunk..e.first_chunk.saturating_add(e.chunk_count()));
+    for (place, number) in places.iter_mut().zip(numbers) {
+        let chunk = tables.chunk(number).unwrap_or_default();
+        let end = chunk.offset.saturating_add(u64::from(chunk.stored_len));
+        if chunk.offset < pages.offset {
+            let what = "chunk outside .wf.pages: begin";
+            return Err(wrong(section, what, chunk.offset, pages.offset));
+        }
+        if end > end_of_pages {
+            let what = "chunk outside .wf.pages: end";
+            return Err(wrong(section, what, end, end_of_pages));
+        }
+        *place = [chunk.offset, end];
+    }
+    places.sort_unstable();
+    let mut end = pages.offset;
+    for [start, next] in places.iter().copied().chain([[end_of_pages; 2]]) {
+        if start < end {
+            let what = "bytes of the file that belong to two chunks, from";
+            return Err(wrong(section, what, start, end));
+        }
+        if start - end >= PAGE {
+            let what = "bytes of .wf.pages that belong to no chunk, from";
+            return Err(wrong(section, what, end, start));
+        }
+        end = next;
+    }
+    Ok(())
+}
+
+/// The gaps between sorted places: less than a page each, and nothing but zeros may be in them.
+pub fn gaps<'a>(
+    header: &Header,
+    places: &'a [Place],
+) -> impl Iterator<Item = Range<u64>> + use<'a> {
+    let pages = *header.section(SectionKind::Pages);
+    let mut end = pages.offset;
+    let last = pages.offset.saturating_add(pages.len);
+    let all = places.iter().copied().chain([[last; 2]]);
+    all.filter_map(move |[start, next]| {
+        let gap = end..start;
+        end = next;
+        (!gap.is_empty()).then_some(gap)
+    })
+}
+
+#[cfg(test)]
+mod tests;
