@@ -8,12 +8,12 @@ use std::time::{Duration, Instant};
 #[test]
 fn a_long_checkpoint_shows_a_bar_on_a_terminal_only() {
     let station = Station::new();
-    let script = "my $x = ''; $x .= pack('Q', int(rand(2**60))) for 1..8_000_000; $| = 1; print \"ready\\n\"; sleep 600";
+    let script = "my $x = ''; $x .= pack('Q', int(rand(2**60))) for 1..12_000_000; $| = 1; print \"ready\\n\"; sleep 600";
     let words = ["run", "--name", "big", "--", "perl", "-e", script];
     let mut running = Running::start(station.wayfarer(&words));
     running.wait_for("ready");
     let image = station.state.path().join("big.img").display().to_string();
-    // 64 MiB that cannot be compressed, with much effort: many seconds.
+    // 96 MiB that cannot be compressed, with much effort: many seconds.
     let slow = ["checkpoint", "big", "-o", &image, "--compress", "zstd:19"];
 
     let (mut terminal, writing) = on_a_terminal(station.wayfarer(&slow));
@@ -27,17 +27,20 @@ fn a_long_checkpoint_shows_a_bar_on_a_terminal_only() {
 
     let begun = Instant::now();
     let mut writing = Running::start(station.wayfarer(&slow));
-    // The time itself is what matters: a bar would have been shown by now.
-    std::thread::sleep(Duration::from_secs(3));
-    let alive = writing.child.try_wait().expect("wait").is_none();
-    writing.signal(SIGKILL);
+    // Longer than the second after which there would be a bar, on a fast machine too.
+    while begun.elapsed() < Duration::from_secs(3)
+        && writing.child.try_wait().expect("wait").is_none()
+    {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let lasted = begun.elapsed();
+    let _ = writing.child.kill();
     let said = text(&finish(writing).stderr);
-    assert!(
-        alive,
-        "done within {:?}: no work for a bar",
-        begun.elapsed()
-    );
     assert_eq!(said, "");
+    assert!(
+        lasted > Duration::from_millis(1500),
+        "no work for a bar: {lasted:?}"
+    );
     station.output(&["kill", "big", "-s", "KILL"]);
     running.wait();
 }
