@@ -33,8 +33,8 @@ impl Filters {
                 "it runs in strict seccomp mode, in which no call can be made for it".to_owned(),
             ),
             (_, count) if found != *self => Err(format!(
-                "it has {count} seccomp filters and wayfarer {}: those of its own may kill it for a call made for it",
-                self.count
+                "it has {} seccomp filters of its own, which may kill it for a call made for it",
+                count.saturating_sub(self.count)
             )),
             _ if self.shared_with(pid) => Ok(()),
             (_, count) => Err(format!(
@@ -84,7 +84,7 @@ mod tests {
         let strict = none.are_those_of(me, filters(1, 0)).expect_err("refused");
         assert!(strict.contains("strict"), "{strict}");
         let more = none.are_those_of(me, filters(2, 1)).expect_err("refused");
-        assert!(more.contains("1 seccomp filters and wayfarer 0"), "{more}");
+        assert!(more.contains("1 seccomp filters of its own"), "{more}");
         // As many as we are said to have, but the ancestor that we share has others.
         let other = filters(2, own.count + 3);
         let foreign = other.are_those_of(1, other);

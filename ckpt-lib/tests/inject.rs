@@ -152,7 +152,7 @@ fn a_foreign_filter_forbids_it_before_anything_is_touched() {
         panic!("{error:?}");
     };
     assert!(
-        reason.contains("1 seccomp filters and wayfarer 0"),
+        reason.contains("1 seccomp filters of its own"),
         "{reason}"
     );
     drop(quiesced);
