@@ -151,10 +151,7 @@ fn a_foreign_filter_forbids_it_before_anything_is_touched() {
     let InjectError::Forbidden { reason, .. } = &error else {
         panic!("{error:?}");
     };
-    assert!(
-        reason.contains("1 seccomp filters of its own"),
-        "{reason}"
-    );
+    assert!(reason.contains("1 seccomp filters of its own"), "{reason}");
     drop(quiesced);
     assert_eq!(maps(job.pid()), before);
 }
