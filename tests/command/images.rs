@@ -4,11 +4,11 @@
 use crate::station::{Station, text};
 use ckpt_lib::image::{Image, ImageParts, ImageWriter, WriteOptions};
 use ckpt_lib::loader_code;
-use ckpt_lib::plan::OpsBuilder;
+use ckpt_lib::plan::{Arg, OpsBuilder, StreamIndex};
 use ckpt_lib::platform::Platform;
 use ckpt_lib::snapshot::{Mapping, MappingKind, Process, SnapshotV1, Thread};
 use loader::layout::{SectionKind, Space};
-use loader::ops::OpsHeader;
+use loader::ops::{Expect, Fill, OpsHeader, StreamKind};
 use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
@@ -57,9 +57,22 @@ fn image(path: &Path, platform: &str) -> PathBuf {
     writer
         .store(Space::Process(0), &ranges, &memory(), &|_| ())
         .expect("stored");
+    let mut ops = OpsBuilder::new(OpsHeader::default());
+    let process = ops.stream(StreamKind::Process, 0, StreamIndex(0));
+    let flags = (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED) as u64;
+    let map = [MEMORY, 2 * MEMORY_LEN, 3, flags, u64::MAX, 0].map(Arg::Value);
+    ops.call(
+        process,
+        "memory",
+        libc::SYS_mmap,
+        &map,
+        Expect::Exactly,
+        MEMORY,
+    );
+    ops.push(process, &Fill { process: 0 }, &[]);
     let parts = ImageParts {
         platform,
-        ops: &OpsBuilder::new(OpsHeader::default()).finish(),
+        ops: &ops.finish(),
         meta: &Image::encode_snapshot(&snapshot()).expect("encoded"),
         loader: &loader_code::link(HOLE).expect("linked"),
         hole: HOLE..HOLE + (64 << 20),

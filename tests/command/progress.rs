@@ -1,7 +1,7 @@
 //! The progress bar: on a terminal, for work longer than a second; nowhere else.
 
 use crate::run::{on_a_terminal, read_until};
-use crate::station::{Running, Station, finish, text};
+use crate::station::{Running, Station, eventually, finish, text};
 use nix::sys::signal::Signal::SIGKILL;
 use std::time::{Duration, Instant};
 
@@ -25,6 +25,9 @@ fn a_long_checkpoint_shows_a_bar_on_a_terminal_only() {
     writing.signal(SIGKILL);
     drop(writing);
 
+    eventually("the copy of the killed checkpoint is gone", || {
+        station.job("big")["processes"] == 1
+    });
     let begun = Instant::now();
     let mut writing = Running::start(station.wayfarer(&slow));
     // Longer than the second after which there would be a bar, on a fast machine too.

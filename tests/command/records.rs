@@ -332,6 +332,9 @@ fn a_checkpoint_that_is_ended_leaves_nothing_beside_the_image() {
     .map(str::to_owned);
     use nix::sys::signal::Signal::{SIGHUP, SIGINT, SIGKILL, SIGTERM};
     for signal in [SIGINT, SIGTERM, SIGHUP, SIGKILL] {
+        eventually("the copy of the killed checkpoint is gone", || {
+            station.job("big")["processes"] == 1
+        });
         let mut writing = Running::start(station.wayfarer(&words));
         let path = format!("/proc/{}/fd", writing.pid());
         eventually("the image is being written", || {
