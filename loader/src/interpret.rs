@@ -6,6 +6,7 @@
 
 use crate::abi::*;
 use crate::address_space;
+use crate::call_names::CallName;
 use crate::context::Context;
 use crate::exec;
 use crate::feed::Feeds;
@@ -212,8 +213,8 @@ fn judge(context: &Context, op: &Call, result: i64, label: &Raw<'_>) -> Outcome<
             let expected = op.value;
             Err(failure!(
                 Failed,
-                "{label}: system call {}: found {value:#x}, expected {expected:#x}",
-                op.nr
+                "{label}: {}: found {value:#x}, expected {expected:#x}",
+                CallName(op.nr)
             ))
         }
         (Expect::Slot, Ok(fd)) => {
@@ -260,7 +261,7 @@ fn room_of(fd: u64) -> Option<u64> {
 }
 
 fn failed_call(nr: u64, error: Errno, label: &Raw<'_>) -> report::Failure {
-    failure!(Failed, "{label}: system call {nr}: {error}")
+    failure!(Failed, "{label}: {}: {error}", CallName(nr))
 }
 
 /// Syscall user dispatch would trap the loader's own calls, and until the end a process of the job dies

@@ -23,6 +23,7 @@
 
 mod abi;
 mod address_space;
+mod call_names;
 mod context;
 mod exec;
 mod family;

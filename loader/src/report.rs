@@ -1,7 +1,8 @@
 //! Failures and notes: one line each on stderr, and the exit code that goes with it.
 //!
 //! # What callers may rely on
-//! Nothing here allocates; a line longer than its buffer is cut.
+//! Nothing here allocates. Long names are cut in their middle, so that what is wrong with them, which comes
+//! behind, is always said.
 
 use crate::sys::{self, Errno};
 use core::fmt::{self, Write};
@@ -17,17 +18,23 @@ pub enum Exit {
     Image = 4,
 }
 
+/// Room for three names at their longest, and the words between them.
+const LINE_LEN: usize = 1000;
+/// Bytes of a name that are shown: of a longer one its two ends.
+const MOST_SHOWN: usize = 240;
+const SHOWN_BEGIN: usize = 80;
+
 /// A line of text under construction.
 #[derive(Clone, Copy)]
 pub struct Line {
-    bytes: [u8; 480],
+    bytes: [u8; LINE_LEN],
     len: usize,
 }
 
 impl Line {
     pub const fn new() -> Self {
         Line {
-            bytes: [0; 480],
+            bytes: [0; LINE_LEN],
             len: 0,
         }
     }
@@ -51,19 +58,37 @@ impl Write for Line {
     }
 }
 
-/// Bytes of a path or label, shown as they are.
+/// Bytes of a path or label, shown as they are; a long one without its middle.
 pub struct Raw<'a>(pub &'a [u8]);
 
 impl fmt::Display for Raw<'_> {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for chunk in self.0.utf8_chunks() {
-            to.write_str(chunk.valid())?;
-            if !chunk.invalid().is_empty() {
-                to.write_str("\u{fffd}")?;
-            }
+        let [begin, end] = ends(self.0);
+        show(begin, to)?;
+        if !end.is_empty() {
+            to.write_str("...")?;
         }
-        Ok(())
+        show(end, to)
     }
+}
+
+/// What is shown of a name: all of it, or its two ends.
+fn ends(name: &[u8]) -> [&[u8]; 2] {
+    if name.len() <= MOST_SHOWN {
+        return [name, b""];
+    }
+    let end = name.len() - (MOST_SHOWN - SHOWN_BEGIN);
+    [&name[..SHOWN_BEGIN], &name[end..]]
+}
+
+fn show(bytes: &[u8], to: &mut fmt::Formatter<'_>) -> fmt::Result {
+    for chunk in bytes.utf8_chunks() {
+        to.write_str(chunk.valid())?;
+        if !chunk.invalid().is_empty() {
+            to.write_str("\u{fffd}")?;
+        }
+    }
+    Ok(())
 }
 
 /// The first eight bytes of a checksum.
@@ -141,18 +166,14 @@ pub fn say_failure(name: &[u8], failure: &Failure) {
 }
 
 fn print(name: &[u8], text: &[u8]) {
-    const MOST_NAME: usize = 380;
-    let mut whole = [0u8; 900];
+    let mut whole = [0u8; LINE_LEN + MOST_SHOWN + 30];
     let mut len = 0;
-    // Of a long path the end says most.
-    let (cut, name): (&[u8], _) = match name.len().checked_sub(MOST_NAME) {
-        Some(beyond) if beyond > 0 => (b"...", &name[beyond..]),
-        _ => (b"", name),
-    };
-    let prefix: [&[u8]; 6] = if name.is_empty() {
-        [b"wayfarer: ", b"", b"", b"", text, b"\n"]
+    let [begin, end] = ends(name);
+    let cut: &[u8] = if end.is_empty() { b"" } else { b"..." };
+    let prefix: [&[u8]; 7] = if name.is_empty() {
+        [b"wayfarer: ", b"", b"", b"", b"", text, b"\n"]
     } else {
-        [b"wayfarer: image ", cut, name, b": ", text, b"\n"]
+        [b"wayfarer: image ", begin, cut, end, b": ", text, b"\n"]
     };
     for part in prefix {
         let take = part.len().min(whole.len() - len);

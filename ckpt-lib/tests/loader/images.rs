@@ -248,10 +248,13 @@ pub(crate) fn execute_as_user(image: &TestImage, options: &[&str]) -> Option<End
 
 /// Starts a command that executes an image.
 pub(crate) fn spawn(command: &mut Command) -> Child {
+    let deadline = Instant::now() + Duration::from_secs(20);
     loop {
         match command.spawn() {
             // A child that another test is just starting holds the image open for writing.
-            Err(error) if error.kind() == std::io::ErrorKind::ExecutableFileBusy => {}
+            Err(error)
+                if error.kind() == std::io::ErrorKind::ExecutableFileBusy
+                    && Instant::now() < deadline => {}
             started => return started.expect("started"),
         }
         std::thread::sleep(Duration::from_millis(1));

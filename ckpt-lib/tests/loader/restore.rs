@@ -346,7 +346,7 @@ fn a_failing_call_is_named_and_nothing_is_left() {
     for pids in ["namespace", "host"] {
         let ended = execute(&image, &["--pids", pids, "--accept-new-ids"]);
         assert_eq!((ended.code(), ended.stdout.as_str()), (Some(1), ""));
-        let expected = "descriptor 9 (lamp): system call 3: EBADF\n";
+        let expected = "descriptor 9 (lamp): close: EBADF\n";
         assert!(ended.stderr.ends_with(expected), "{}", ended.stderr);
     }
 }
