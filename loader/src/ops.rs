@@ -56,8 +56,6 @@ pub mod flags {
     /// The job's ids cannot be corrected in memory: namespaces are a must unless
     /// `--accept-new-ids` is given.
     pub const IDS_MUST_MATCH: u64 = 2;
-    /// The job had processes or threads whose session or process group was outside it.
-    pub const OUTSIDE_SESSION: u64 = 4;
 }
 
 macro_rules! words {
@@ -115,8 +113,6 @@ words! {
         monotonic_ns,
         /// CLOCK_BOOTTIME as the job saw it, nanoseconds.
         boottime_ns,
-        /// Highest pid or tid of the job.
-        max_pid,
     }
 }
 
@@ -405,8 +401,10 @@ operations! {
     16 Exec { /// Number of arguments.
         args, /// Number of environment strings.
         envs }
-    /// The process had been stopped by a signal; it is stopped again with this one at the end.
-    17 Stopped { /// The signal, or 0.
+    /// The process had been stopped by a signal; it is stopped again at the end, by SIGSTOP whatever the signal
+    /// was: SIGTSTP, SIGTTIN and SIGTTOU may be blocked or caught, and the kernel drops them in a process
+    /// group that no shell looks after, as the job's may be now.
+    17 Stopped { /// The signal it was, or 0: then it is not stopped.
         signal }
     /// A file that the job writes is cut back to the size it had, the tail saved beside it
     /// (`--files roll-back`), or accepted as it is (`keep`), or refused (`fail`). Tail: `path NUL`.

@@ -82,20 +82,15 @@ pub type Contents = Vec<Vec<Range<u64>>>;
 /// # Errors
 /// [`PlanError`] when the snapshot's records do not fit together.
 pub fn operations(snapshot: &SnapshotV1, contents: &Contents) -> Result<Vec<u8>, PlanError> {
-    let root = snapshot.processes.first().ok_or(PlanError::Empty)?;
+    if snapshot.processes.is_empty() {
+        return Err(PlanError::Empty);
+    }
     let slots = Slots::choose(snapshot)?;
-    let tids = snapshot
-        .processes
-        .iter()
-        .flat_map(|process| &process.threads);
-    let mut header_flags = if ids_may_change(snapshot) {
+    let header_flags = if ids_may_change(snapshot) {
         0
     } else {
         flags::IDS_MUST_MATCH
     };
-    if root.sid == 0 {
-        header_flags |= flags::OUTSIDE_SESSION;
-    }
     let mut ops = OpsBuilder::new(OpsHeader {
         flags: header_flags,
         slot_base: slots.base(),
@@ -104,7 +99,6 @@ pub fn operations(snapshot: &SnapshotV1, contents: &Contents) -> Result<Vec<u8>,
         gid: u64::from(snapshot.identity.gid),
         monotonic_ns: snapshot.clocks.monotonic_ns,
         boottime_ns: snapshot.clocks.boottime_ns,
-        max_pid: u64::from(tids.map(|thread| thread.tid).max().unwrap_or(0)),
         ..OpsHeader::default()
     });
     let prepare = StreamIndex(0);
