@@ -9,7 +9,7 @@
 
 use crate::abi::*;
 use crate::options::Options;
-use crate::report::{Failure, Outcome, Short, failure};
+use crate::report::{Failure, Outcome, Raw, Short, failure};
 use crate::sys::{self, Errno};
 use core::ffi::CStr;
 use loader::layout::{self, HEADER_LEN, HEADER_OFFSET, Header, LayoutError, SectionKind};
@@ -82,7 +82,18 @@ impl Image {
         let whole = to.get_mut(..section.len as usize);
         let whole = whole.ok_or_else(|| failure!(Image, "section {}: too long", kind.name()))?;
         self.read_part(kind.name(), section.offset, whole)?;
-        compare(kind.name(), blake3::hash(whole).as_bytes(), &section.hash)
+        compare(kind.name(), blake3::hash(whole).as_bytes(), &section.hash)?;
+        match whole[section.used as usize..]
+            .iter()
+            .position(|byte| *byte != 0)
+        {
+            None => Ok(()),
+            Some(at) => Err(failure!(
+                Image,
+                "section {}: byte {at} of its padding is not 0",
+                kind.name()
+            )),
+        }
     }
 
     /// Reads bytes of the pages that belong to no chunk: they must be zero.
@@ -241,7 +252,8 @@ fn open_self(argv0: &CStr, exec_name: &CStr, path: &mut [u8; PATH_LEN]) -> Outco
         Ok(fd) => Ok((fd, len)),
         Err(error) => Err(failure!(
             Failed,
-            "{exec_name:?}: the image cannot be opened ({error})"
+            "{}: the image cannot be opened ({error})",
+            Raw(exec_name.to_bytes())
         )),
     }
 }

@@ -296,11 +296,17 @@ pub(super) fn check_section(file: &File, path: &Path, section: &Section) -> Resu
     compare(path, section, hasher.finalize())
 }
 
-/// The used bytes of a section, whose length is within its limit.
+/// The used bytes of a section, whose length is within its limit. The rest must be zero.
 fn read_section(file: &File, path: &Path, section: &Section) -> Result<Vec<u8>, ImageError> {
     let mut bytes = vec![0; section.len as usize];
     read_exact(file, path, &mut bytes, section.offset)?;
     compare(path, section, blake3::hash(&bytes))?;
+    let padding = bytes.get(section.used as usize..).unwrap_or(&[]);
+    if let Some(at) = padding.iter().position(|byte| *byte != 0) {
+        let kind = SectionKind::from_number(section.kind).unwrap_or(SectionKind::Header);
+        let what = format!("byte {at} of its padding is not 0");
+        return Err(ImageError::wrong(path, kind, what));
+    }
     bytes.truncate(section.used as usize);
     Ok(bytes)
 }
