@@ -140,3 +140,80 @@ fn a_loader_for_another_address_is_refused() {
         "linked for 0x2000000000",
     );
 }
+
+#[test]
+fn an_executed_image_that_was_cut_inside_the_loader_says_so() {
+    let image = hello_image();
+    let section = *header(&image).section(SectionKind::Loader);
+    let cut = |len: u64| {
+        let file = std::fs::OpenOptions::new().write(true).open(&image.path);
+        file.and_then(|file| file.set_len(len)).expect("cut");
+    };
+    let end = section.offset + section.len;
+    // From behind the first instructions on.
+    let mut lens: Vec<u64> = (section.offset + 512..end).step_by(9999).collect();
+    lens.extend([section.offset + 4096, end - 4096, end - 1]);
+    lens.sort_unstable();
+    // Just long enough: the next thing that is missing.
+    cut(end);
+    refused(&execute(&image, &[]), "length: found");
+    for len in lens.into_iter().rev() {
+        cut(len);
+        for options in [&["--verify"][..], &["--pids", "host", "--accept-new-ids"]] {
+            let ended = execute(&image, options);
+            assert_eq!(ended.signal(), None, "cut to {len}");
+            refused(&ended, "section .wf.loader: the file ends before it does");
+            let name = image.path.to_string_lossy();
+            assert!(ended.stderr.contains(&*name), "{}", ended.stderr);
+        }
+    }
+}
+
+#[test]
+fn of_a_long_name_the_reason_is_not_lost() {
+    let mut tiny = crate::restore::hello();
+    let process = tiny.process;
+    let label = format!("descriptor 9 ({})", "lamp/".repeat(300));
+    let args = [ckpt_lib::plan::Arg::Value(u64::MAX)];
+    let expect = loader::ops::Expect::Success;
+    tiny.ops
+        .call(process, &label, libc::SYS_close, &args, expect, 0);
+    let image = crate::restore::alone(tiny);
+    // And so is the image's own name.
+    let folder = image.path.with_file_name("f".repeat(250));
+    std::fs::create_dir(&folder).expect("made");
+    let moved = folder.join("i".repeat(250));
+    std::fs::rename(&image.path, &moved).expect("moved");
+    let ended = finish(std::process::Command::new(&moved));
+    assert_eq!(ended.code(), Some(1), "{}", ended.stderr);
+    assert!(
+        ended.stderr.ends_with("lamp/): close: EBADF\n"),
+        "{}",
+        ended.stderr
+    );
+    assert!(
+        ended.stderr.contains("descriptor 9 (lamp/lamp/"),
+        "{}",
+        ended.stderr
+    );
+}
+
+#[test]
+fn padding_that_is_not_zero_is_found() {
+    let image = hello_image();
+    let mut bytes = std::fs::read(&image.path).expect("read");
+    let mut header = header(&image);
+    let section = *header.section(SectionKind::Extents);
+    assert!(section.used < section.len);
+    let range = section.offset as usize..(section.offset + section.len) as usize;
+    bytes[range.end - 1] = 7;
+    header.sections[SectionKind::Extents as usize - 1].hash =
+        *blake3::hash(&bytes[range]).as_bytes();
+    let at = HEADER_OFFSET as usize;
+    let page = header.encode();
+    bytes[at..at + page.len()].copy_from_slice(&page);
+    std::fs::write(&image.path, bytes).expect("written");
+    refused(&execute(&image, &[]), "section .wf.extents: byte");
+    let error = ckpt_lib::image::Image::open(&image.path).expect_err("refused");
+    assert!(error.to_string().contains("padding"), "{error}");
+}
