@@ -1,12 +1,13 @@
 //! Processes that belong to the job besides those that are captured.
 
 use super::CaptureError;
-use crate::procfs::{ProcDir, ProcfsError, parse_stat};
+use crate::procfs::{ProcDir, ProcfsError, parse_stat, parse_status};
 use crate::tracee::HostPid;
 
 /// Children of these processes, and orphans of theirs: children of `reaper`, the process of ours that
 /// orphans of the job are given to and that has no children but the job's. Final only if the processes
-/// are stopped. Dead ones that `reaper` has not yet taken notice of do not count.
+/// are stopped. Dead and dying ones that `reaper` has not yet taken notice of do not count: the copy of a
+/// checkpoint that was killed dies with it, but not in no time.
 ///
 /// # Errors
 /// When `/proc` cannot be read: then nobody knows.
@@ -26,10 +27,18 @@ pub fn others(pids: &[HostPid], reaper: Option<HostPid>) -> Result<Vec<HostPid>,
     Ok(found.filter(|pid| !pids.contains(pid)).collect())
 }
 
+/// Whether a process is dead, on its way out, or has been sent SIGKILL.
 fn is_dead(pid: i32) -> Result<bool, ProcfsError> {
-    match ProcDir::of(pid).parsed("stat", parse_stat) {
-        Ok(stat) => Ok(matches!(stat.state, b'Z' | b'X')),
-        Err(error) if error.is_gone() => Ok(true),
-        Err(error) => Err(error),
+    const PF_EXITING: u64 = 4;
+    const KILLED: u64 = 1 << (libc::SIGKILL - 1);
+    let dir = ProcDir::of(pid);
+    let dead = || {
+        let stat = dir.parsed("stat", parse_stat)?;
+        let exiting = matches!(stat.state, b'Z' | b'X') || stat.flags & PF_EXITING != 0;
+        Ok(exiting || dir.parsed("status", parse_status)?.pending & KILLED != 0)
+    };
+    match dead() {
+        Err(error) if ProcfsError::is_gone(&error) => Ok(true),
+        known => known,
     }
 }

@@ -11,6 +11,8 @@ pub struct Stat {
     pub state: u8,
     /// Its parent.
     pub ppid: i32,
+    /// Flags of the kernel's (PF_*, include/linux/sched.h).
+    pub flags: u64,
     /// Process group.
     pub pgrp: i32,
     /// Session.
@@ -68,6 +70,7 @@ pub fn parse_stat(bytes: &[u8]) -> Result<Stat, ParseError> {
         pid: decimal("an id", bytes[..open].trim_ascii())?,
         state: field(3)?.first().copied().ok_or_else(wrong)?,
         ppid: decimal("a parent", field(4)?)?,
+        flags: decimal("flags", field(9)?)?,
         pgrp: decimal("a process group", field(5)?)?,
         session: decimal("a session", field(6)?)?,
         tty: tty.cast_unsigned(),
