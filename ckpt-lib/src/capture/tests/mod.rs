@@ -3,6 +3,7 @@
 
 mod guest;
 mod inside;
+mod memory;
 mod records;
 mod refusals;
 

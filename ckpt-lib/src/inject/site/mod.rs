@@ -9,6 +9,8 @@
 //! pool     calls and data of the lists that run now (a mapping of its own, made when needed)
 //! ```
 
+mod roundup;
+
 use super::asm::Asm;
 use super::hands::{self, ALL_SIGNALS};
 use super::list::{CallList, CallResults, Layout};
@@ -16,13 +18,12 @@ use super::place::{self, Placed, write};
 use super::stub::{self, HOME_CODE, Home, PARK_S, PATIENCE_S, Runner, slot};
 use super::{InjectError, hands::trace};
 use crate::snapshot::Registers;
-use crate::sys::ptrace::{self, Waited};
+use crate::sys::ptrace;
 use crate::tracee::{
-    Deadline, HostTid, Resident, StopError, StoppedProcess, StoppedThread, is_at_known_stop,
-    reenter,
+    Deadline, HostTid, Resident, StopError, StoppedProcess, StoppedThread, reenter,
 };
+use roundup::{LAUNCHED_AT_ONCE, Roundup};
 use std::cell::{Cell, RefCell};
-use std::collections::VecDeque;
 use std::io;
 use std::ops::Range;
 use std::time::Duration;
@@ -46,31 +47,6 @@ pub(super) enum Whereabouts {
     Running,
     /// Home by itself or on its way there, or ended: nothing is written to it any more.
     Astray,
-}
-
-/// How many threads are let run before it is looked which are done.
-const LAUNCHED_AT_ONCE: usize = 128;
-/// Every so many passes it is looked why a thread is not done.
-const PASSES_PER_LOOK: u32 = 64;
-
-/// Threads on their way to a stop.
-#[derive(Debug, Default)]
-struct Roundup {
-    /// Not yet done.
-    running: Vec<usize>,
-    /// Asked to stop, in this order.
-    asked: VecDeque<usize>,
-    passes: u32,
-    /// The signals of the stops that were seen: SIGTRAP, or that of job control.
-    job_control: Vec<i32>,
-    /// The first thing that should not have happened.
-    failed: Option<InjectError>,
-}
-
-impl Roundup {
-    fn is_over(&self) -> bool {
-        self.running.is_empty() && self.asked.is_empty()
-    }
 }
 
 /// See the module's header.
@@ -405,197 +381,6 @@ impl Site {
         }
         self.goes(process, index, Whereabouts::Running);
         ptrace::cont(tid.0, 0).map_err(trace(pid, tid, "let run"))
-    }
-
-    /// Waits until all these threads say they are done and are stopped.
-    pub(super) fn gather(
-        &self,
-        process: &mut StoppedProcess,
-        indices: &[usize],
-        deadline: &Deadline,
-    ) -> Result<(), InjectError> {
-        let roundup = Roundup {
-            running: indices.to_vec(),
-            ..Roundup::default()
-        };
-        self.finish(process, roundup, deadline)
-    }
-
-    /// Stops these threads wherever they are in our code.
-    fn halt(
-        &self,
-        process: &mut StoppedProcess,
-        indices: &[usize],
-        deadline: &Deadline,
-    ) -> Result<(), InjectError> {
-        let mut roundup = Roundup::default();
-        for index in indices {
-            let tid = self.threads[*index].0;
-            // One that is at a stop already, since something failed there, is told of no more.
-            if is_at_known_stop(tid) {
-                self.arrived(process, *index)?;
-            } else {
-                self.ask_to_stop(&mut roundup, *index);
-            }
-        }
-        self.finish(process, roundup, deadline)
-    }
-
-    fn ask_to_stop(&self, roundup: &mut Roundup, index: usize) {
-        // If this fails it has ended, which the wait will tell.
-        let _ = ptrace::interrupt(self.threads[index].0);
-        roundup.asked.push_back(index);
-    }
-
-    /// Rounds up all that are left. A thread that is late is no reason to leave the others running.
-    fn finish(
-        &self,
-        process: &mut StoppedProcess,
-        mut roundup: Roundup,
-        deadline: &Deadline,
-    ) -> Result<(), InjectError> {
-        let all_in = deadline.poll(|| match self.pass(process, &mut roundup) {
-            Ok(()) if roundup.is_over() => Some(Ok(())),
-            Ok(()) => None,
-            Err(error) => Some(Err(error)),
-        });
-        let late = roundup.asked.front().or(roundup.running.first());
-        match (all_in, late) {
-            (Some(result), _) => result?,
-            (None, Some(late)) => return Err(hands::missed(self.threads[*late], deadline)),
-            (None, None) => {}
-        }
-        if !roundup.job_control.is_empty() {
-            // Each stop says what was so at that moment.
-            let stopped = roundup.job_control.iter();
-            process.group_stopped = stopped.copied().find_map(hands::by_job_control);
-        }
-        roundup.failed.map_or(Ok(()), Err)?;
-        self.nobody_astray()
-    }
-
-    /// One look at all: those that are done are stopped at once, for they do not wait long (`PARK_S`).
-    fn pass(&self, process: &mut StoppedProcess, roundup: &mut Roundup) -> Result<(), InjectError> {
-        if !roundup.running.is_empty() {
-            let done = self.done_words(process)?;
-            let running = std::mem::take(&mut roundup.running);
-            for index in running {
-                if done[index * 8] == 0 {
-                    roundup.running.push(index);
-                } else {
-                    self.ask_to_stop(roundup, index);
-                }
-            }
-        }
-        roundup.passes += 1;
-        if roundup.passes.is_multiple_of(PASSES_PER_LOOK)
-            && let Some(first) = roundup.running.first().copied()
-        {
-            // It may stand at a stop that nobody asked for.
-            if self.look(process, first, roundup)? {
-                roundup.running.remove(0);
-            }
-        }
-        while let Some(first) = roundup.asked.front().copied() {
-            if !self.look(process, first, roundup)? {
-                break;
-            }
-            roundup.asked.pop_front();
-        }
-        Ok(())
-    }
-
-    fn done_words(&self, process: &StoppedProcess) -> Result<Vec<u8>, InjectError> {
-        let address = self.done_word(0);
-        let mut done = vec![0; self.threads.len() * 8];
-        let read = process.memory().read(address, &mut done);
-        read.map_err(|source| InjectError::Memory {
-            pid: self.pid,
-            address,
-            source,
-        })?;
-        Ok(done)
-    }
-
-    /// Looks whether a thread has stopped, or ended; lets it run on from other stops.
-    fn look(
-        &self,
-        process: &mut StoppedProcess,
-        index: usize,
-        roundup: &mut Roundup,
-    ) -> Result<bool, InjectError> {
-        let tid = self.threads[index];
-        let signal = match ptrace::try_wait(tid.0) {
-            Ok(None) => return Ok(false),
-            Ok(Some(Waited::EventStop { signal })) => {
-                roundup.job_control.push(signal);
-                // A stop of job control, which nobody asked for, ends when it is let run.
-                if roundup.running.contains(&index) {
-                    0
-                } else {
-                    self.arrived(process, index)?;
-                    return Ok(true);
-                }
-            }
-            Ok(Some(Waited::Ended)) | Err(_) => {
-                self.stray(process, index);
-                roundup.failed.get_or_insert(hands::ended(self.pid, tid));
-                return Ok(true);
-            }
-            Ok(Some(Waited::Signal(signal))) => {
-                let rip = ptrace::registers(tid.0).map_or(0, |registers| registers.rip);
-                // In our code only SIGSTOP cannot be blocked; at home by itself, it gets what is for it.
-                if signal != libc::SIGSTOP && self.is_ours(rip) {
-                    roundup.failed.get_or_insert(InjectError::Escaped {
-                        tid: tid.0,
-                        what: format!("signal {signal} at {rip:#x}"),
-                    });
-                }
-                signal
-            }
-            Ok(Some(Waited::Syscall | Waited::Event(_))) => 0,
-        };
-        // A failure says that it has been killed, which the next look will tell.
-        let _ = ptrace::cont(tid.0, signal);
-        Ok(false)
-    }
-
-    /// Takes a thread that has stopped into our hands, if it is where nothing of the job can have happened:
-    /// in the calls, or waiting for us. One that was kept waiting is at home by itself, or on its way.
-    fn arrived(&self, process: &mut StoppedProcess, index: usize) -> Result<(), InjectError> {
-        let tid = self.threads[index];
-        let registers = ptrace::registers(tid.0);
-        let registers = registers.map_err(trace(self.pid, tid, "read registers"))?;
-        let runner = self.base != 0 && (self.base..self.base + RUNNER_LEN).contains(&registers.rip);
-        let call = self.placed.stub.call;
-        let at_tail = index == 0 && (call..=call + stub::SYSCALL_LEN).contains(&registers.rip);
-        if runner || at_tail {
-            self.goes(process, index, Whereabouts::Held);
-        } else {
-            self.stray(process, index);
-        }
-        Ok(())
-    }
-
-    fn is_ours(&self, address: u64) -> bool {
-        (self.base..self.base + self.code_len).contains(&address) || self.placed.covers(address)
-    }
-
-    fn stray(&self, process: &mut StoppedProcess, index: usize) {
-        self.whereabouts.borrow_mut()[index] = Whereabouts::Astray;
-        process.threads[index].abandon();
-    }
-
-    fn nobody_astray(&self) -> Result<(), InjectError> {
-        let astray = self.indices(|place| place == Whereabouts::Astray);
-        match astray.first() {
-            None => Ok(()),
-            Some(first) => Err(InjectError::WentHome {
-                tid: self.threads[*first].0,
-                count: astray.len(),
-                park_s: PARK_S,
-            }),
-        }
     }
 
     /// The number of a stopped thread's slot word.

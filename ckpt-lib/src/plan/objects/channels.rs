@@ -1,0 +1,279 @@
+//! Pipes, FIFOs and socket pairs within the job: both ends, what lies unread in them, their options.
+
+use super::{ACCESS, ASYNC, Emitter, EndSlots, STATUS, with_nul};
+use crate::plan::{Arg, PlanError};
+use crate::snapshot::{DescriptionId, DescriptionKind, PipeId, SocketId};
+use loader::ops::{Expect, Pipe, Send, SocketPair};
+
+impl Emitter<'_> {
+    pub(super) fn pipe(&mut self, id: PipeId) -> Result<(), PlanError> {
+        let record = &self.snapshot.pipes[id.0 as usize];
+        let holders: Vec<DescriptionId> = self.holders(&DescriptionKind::Pipe(id));
+        let access = |wanted: i32| {
+            let found = holders.iter().find(|holder| {
+                self.snapshot.descriptions[holder.0 as usize].flags & ACCESS == wanted as u32
+            });
+            found.map(|holder| self.slot(*holder))
+        };
+        let spare = 2 * id.0 as usize;
+        let read = access(libc::O_RDONLY);
+        let write = access(libc::O_WRONLY);
+        let spare_read = self.slots.spare_end(self.snapshot, spare);
+        let spare_write = self.slots.spare_end(self.snapshot, spare + 1);
+        let label = format!("pipe {}", id.0);
+        let fill_slot = if let Some(fifo) = record.fifo {
+            let path = &self.snapshot.inodes[fifo.0 as usize].path.0;
+            // Opening for both never waits and lets the ends be opened after it.
+            let args = [
+                Arg::Value(libc::AT_FDCWD as u64),
+                Arg::Bytes(with_nul(path)),
+                Arg::Value((libc::O_RDWR | libc::O_NONBLOCK) as u64),
+            ];
+            let label = format!("FIFO {}", String::from_utf8_lossy(path));
+            self.call(&label, libc::SYS_openat, &args, Expect::Slot, spare_write);
+            spare_write
+        } else {
+            let op = Pipe {
+                read_slot: read.unwrap_or(spare_read),
+                write_slot: write.unwrap_or(spare_write),
+                flags: u64::from(if record.packets {
+                    libc::O_DIRECT as u32
+                } else {
+                    0
+                }),
+            };
+            self.ops.push(self.stream, &op, &[]);
+            op.write_slot
+        };
+        let capacity = [
+            Arg::Value(fill_slot),
+            Arg::Value(libc::F_SETPIPE_SZ as u64),
+            Arg::Value(u64::from(record.capacity)),
+        ];
+        self.call(&label, libc::SYS_fcntl, &capacity, Expect::OrNoted, 0);
+        if !record.contents.is_empty() {
+            // A machine that gives it less room must be an error, not a wait without end.
+            let packets = if record.packets { libc::O_DIRECT } else { 0 };
+            let flags = [
+                Arg::Value(fill_slot),
+                Arg::Value(libc::F_SETFL as u64),
+                Arg::Value((libc::O_NONBLOCK | packets) as u64),
+            ];
+            self.call(&label, libc::SYS_fcntl, &flags, Expect::Success, 0);
+        }
+        let unread: usize = record.contents.iter().map(Vec::len).sum();
+        let full = format!(
+            "{label} ({unread} bytes unread, capacity {})",
+            record.capacity
+        );
+        for part in &record.contents {
+            let len = part.len() as u64;
+            let args = [
+                Arg::Value(fill_slot),
+                Arg::Bytes(part.clone()),
+                Arg::Value(len),
+            ];
+            self.call(&full, libc::SYS_write, &args, Expect::Exactly, len);
+        }
+        let mut made = vec![];
+        if record.fifo.is_none() {
+            made = [read, write].into_iter().flatten().collect();
+        }
+        for holder in &holders {
+            let slot = self.slot(*holder);
+            let flags = self.snapshot.descriptions[holder.0 as usize].flags & !ASYNC;
+            if made.contains(&slot) {
+                let args = [
+                    Arg::Value(slot),
+                    Arg::Value(libc::F_SETFL as u64),
+                    Arg::Value(u64::from(flags & STATUS)),
+                ];
+                self.call(&label, libc::SYS_fcntl, &args, Expect::Success, 0);
+                continue;
+            }
+            let path = match record.fifo {
+                Some(fifo) => self.snapshot.inodes[fifo.0 as usize].path.0.clone(),
+                None => format!("/proc/self/fd/{fill_slot}").into_bytes(),
+            };
+            let args = [
+                Arg::Value(libc::AT_FDCWD as u64),
+                Arg::Bytes(with_nul(&path)),
+                Arg::Value(u64::from(flags & (ACCESS | STATUS))),
+            ];
+            self.call(&label, libc::SYS_openat, &args, Expect::Slot, slot);
+        }
+        let spares = if record.fifo.is_some() {
+            vec![spare_write]
+        } else {
+            let spare_for = |end: Option<u64>, spare| end.is_none().then_some(spare);
+            [spare_for(read, spare_read), spare_for(write, spare_write)]
+                .into_iter()
+                .flatten()
+                .collect()
+        };
+        for spare in spares {
+            self.call(
+                &label,
+                libc::SYS_close,
+                &[Arg::Value(spare)],
+                Expect::Success,
+                0,
+            );
+        }
+        Ok(())
+    }
+
+    fn holders(&self, kind: &DescriptionKind) -> Vec<DescriptionId> {
+        let found = self.snapshot.descriptions.iter().enumerate();
+        found
+            .filter(|(_, description)| description.kind == *kind)
+            .map(|(index, _)| DescriptionId(index as u32))
+            .collect()
+    }
+
+    /// Makes every pair; returns the slot of each end.
+    pub(super) fn socket_pairs(&mut self) -> Result<EndSlots, PlanError> {
+        let count = self.snapshot.sockets.len();
+        let spare_from = 2 * self.snapshot.pipes.len();
+        let mut ends = vec![u64::MAX; count];
+        for index in 0..count {
+            if ends[index] != u64::MAX {
+                continue;
+            }
+            let record = &self.snapshot.sockets[index];
+            let own = self.holders(&DescriptionKind::Socket(SocketId(index as u32)));
+            let spare = self.slots.spare_end(self.snapshot, spare_from + 2 * index);
+            let first = own.first().map_or(spare, |id| self.slot(*id));
+            let peer = record.peer.map(|peer| peer.0 as usize);
+            if let Some(peer) = peer
+                && peer >= count
+            {
+                return Err(PlanError::Dangling {
+                    what: "socket",
+                    index: peer,
+                    count,
+                });
+            }
+            let peer_holders = peer
+                .map(|peer| self.holders(&DescriptionKind::Socket(SocketId(peer as u32))))
+                .unwrap_or_default();
+            let peer_spare = self
+                .slots
+                .spare_end(self.snapshot, spare_from + 2 * index + 1);
+            let second = peer_holders.first().map_or(peer_spare, |id| self.slot(*id));
+            let op = SocketPair {
+                first_slot: first,
+                second_slot: second,
+                kind: record.kind as u64,
+            };
+            self.ops.push(self.stream, &op, &[]);
+            ends[index] = first;
+            if let Some(peer) = peer {
+                ends[peer] = second;
+            }
+            self.socket_options(index, first);
+            if let Some(peer) = peer {
+                self.socket_options(peer, second);
+            }
+        }
+        Ok(ends)
+    }
+
+    fn socket_options(&mut self, index: usize, slot: u64) {
+        let record = &self.snapshot.sockets[index];
+        let label = format!("socket {index}: options");
+        let mut set = |option: i32, value: u32| {
+            let args = [
+                Arg::Value(slot),
+                Arg::Value(libc::SOL_SOCKET as u64),
+                Arg::Value(option as u64),
+                Arg::Bytes(value.to_le_bytes().to_vec()),
+                Arg::Value(4),
+            ];
+            self.ops.call(
+                self.stream,
+                &label,
+                libc::SYS_setsockopt,
+                &args,
+                Expect::OrNoted,
+                0,
+            );
+        };
+        // The kernel doubles what it is given (socket(7)).
+        if record.buffers[0] != 0 {
+            set(libc::SO_SNDBUF, record.buffers[0] / 2);
+        }
+        if record.buffers[1] != 0 {
+            set(libc::SO_RCVBUF, record.buffers[1] / 2);
+        }
+        if record.pass_credentials {
+            set(libc::SO_PASSCRED, 1);
+        }
+    }
+
+    pub(super) fn socket_contents(&mut self, ends: &EndSlots) -> Result<(), PlanError> {
+        let count = self.snapshot.sockets.len();
+        let spare_from = 2 * self.snapshot.pipes.len();
+        for index in 0..count {
+            let record = &self.snapshot.sockets[index];
+            let sender = match record.peer {
+                Some(peer) => ends[peer.0 as usize],
+                None => self
+                    .slots
+                    .spare_end(self.snapshot, spare_from + 2 * index + 1),
+            };
+            let room = record
+                .peer
+                .map_or(0, |peer| self.snapshot.sockets[peer.0 as usize].buffers[0]);
+            let label = format!("socket {index} (its peer's send buffer: {room} bytes)");
+            for message in &record.inbox {
+                let op = Send {
+                    slot: sender,
+                    fds: message.descriptions.len() as u64,
+                    flags: 0,
+                    len: message.bytes.len() as u64,
+                };
+                let mut tail = vec![];
+                for description in &message.descriptions {
+                    tail.extend(self.slot(*description).to_le_bytes());
+                }
+                tail.extend(&message.bytes);
+                tail.extend(label.as_bytes());
+                tail.push(0);
+                self.ops.push(self.stream, &op, &tail);
+            }
+        }
+        for (index, &slot) in ends.iter().enumerate() {
+            let record = &self.snapshot.sockets[index];
+            let label = format!("socket {index}");
+            let how = match record.shutdown {
+                1 => Some(libc::SHUT_RD),
+                2 => Some(libc::SHUT_WR),
+                3 => Some(libc::SHUT_RDWR),
+                _ => None,
+            };
+            if record.peer.is_none() {
+                let spare = self
+                    .slots
+                    .spare_end(self.snapshot, spare_from + 2 * index + 1);
+                self.call(
+                    &label,
+                    libc::SYS_close,
+                    &[Arg::Value(spare)],
+                    Expect::Success,
+                    0,
+                );
+            }
+            if let Some(how) = how {
+                let args = [Arg::Value(slot), Arg::Value(how as u64)];
+                self.call(&label, libc::SYS_shutdown, &args, Expect::OrNoted, 0);
+            }
+            let id = DescriptionKind::Socket(SocketId(index as u32));
+            if let Some(holder) = self.holders(&id).first() {
+                let flags = self.snapshot.descriptions[holder.0 as usize].flags;
+                self.status(&label, slot, flags);
+            }
+        }
+        Ok(())
+    }
+}
