@@ -60,7 +60,7 @@ pub struct SharedEntry {
     pub tid: AtomicU32,
     /// Entry 0: nobody ever changes it, parked threads wait for that.
     pub park: AtomicU32,
-    /// Process streams: threads that have parked.
+    /// Process streams: threads that have parked. Entry 0: not zero when feeders may begin.
     pub parked: AtomicU32,
     /// Thread streams: what the call in progress returned (-516 as a rule).
     pub result: AtomicU32,

@@ -10,6 +10,7 @@ use crate::context::{Context, OWN_COUNT};
 use crate::family::Family;
 use crate::report::{Outcome, failure};
 use crate::sys;
+use core::sync::atomic::Ordering;
 use loader::ops;
 
 const MOST_FEEDS: usize = 16;
@@ -24,7 +25,7 @@ struct Feed {
     left: &'static [u8],
 }
 
-/// The feeders to be started when nothing else can fail.
+/// The feeders, one process each.
 pub struct Feeds {
     feeds: [Option<Feed>; MOST_FEEDS],
 }
@@ -87,11 +88,16 @@ impl Feeds {
     }
 
     /// Starts a process for each; they end with their parent.
-    pub fn start(&self, family: &mut Family) -> Outcome<()> {
+    /// They take nothing from the outside before [`Feeds::go`]: a restart that fails loses no byte.
+    pub fn start(&self, context: &Context, family: &mut Family) -> Outcome<()> {
         for feed in self.feeds.iter().flatten() {
             match sys::clone_process(0, None) {
                 Ok(0) => {
                     let _ = sys::prctl(PR_SET_PDEATHSIG, u64::from(SIGKILL));
+                    let go = &context.shared(0).parked;
+                    while go.load(Ordering::Acquire) == 0 {
+                        sys::futex_wait(go, 0);
+                    }
                     feed.run();
                 }
                 Ok(pid) => family.add(pid),
@@ -102,6 +108,13 @@ impl Feeds {
             }
         }
         Ok(())
+    }
+
+    /// The job runs.
+    pub fn go(&self, context: &Context) {
+        let go = &context.shared(0).parked;
+        go.store(1, Ordering::Release);
+        sys::futex_wake(go);
     }
 }
 

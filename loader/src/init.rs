@@ -68,6 +68,7 @@ pub fn keep(context: &mut Context, superior: Superior) -> Outcome<u32> {
             return Err(failure);
         }
     };
+    feeds.go(context);
     supervise::let_go(context);
     if superior == Superior::Control {
         send(context.fd(Own::Control), Message::Running);
@@ -140,7 +141,7 @@ fn start(
     if let Some(signal) = wait_for_parking(context, superior, root, held, family)? {
         return Ok(Started::Interrupted(signal));
     }
-    feeds.start(family)?;
+    feeds.start(context, family)?;
     if !context.is_run() {
         interpret::cut_back_files(context, &prepare)?;
         interpret::take_over(context, &prepare);

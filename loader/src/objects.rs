@@ -135,8 +135,8 @@ pub fn send(op: &ops::Send, tail: &'static [u8]) -> Outcome<()> {
         control_len: if count > 0 { u64::from(control[0]) } else { 0 },
         flags: 0,
     };
-    // SAFETY: the header and everything it points to live until the call returns.
     let flags = op.flags | MSG_DONTWAIT;
+    // SAFETY: the header and everything it points to live until the call returns.
     let sent = unsafe { call(SYS_SENDMSG, [op.slot, &raw const header as u64, flags]) };
     let rest = split.1.get(op.len as usize..).unwrap_or(&[]);
     let socket = match text(rest).map_or(&b""[..], CStr::to_bytes) {

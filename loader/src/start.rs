@@ -303,15 +303,8 @@ fn check(
         let processor = Processor::here(started.auxiliary);
         platform::check(&image, &processor, options.degraded, part(first.buffers))?;
     }
-    let meant = |error: MeaningError| {
-        let section = error.section.name();
-        failure!(Image, "section {section}: {error}")
-    };
     let layout = meaning::check(&header, span, &ops, &extents).map_err(meant)?;
-    check_places(&image, &extents, part(first.buffers)).map_err(|error| match error {
-        Unplaced::Meaning(error) => meant(error),
-        Unplaced::Failure(failure) => failure,
-    })?;
+    check_places(&image, &extents, part(first.buffers))?;
     // SAFETY: the shared part of the hole, not used yet; replaced by memory that processes share.
     unsafe {
         sys::map(
@@ -372,17 +365,12 @@ fn guard_stacks(context: &Context) {
 
 const _: () = assert!(size_of::<Context>() as u64 <= loader::hole::CONTEXT_LEN);
 
-enum Unplaced {
-    Meaning(MeaningError),
-    Failure(Failure),
+fn meant(error: MeaningError) -> Failure {
+    failure!(Image, "section {}: {error}", error.section.name())
 }
 
 /// Each byte of the pages is in one chunk, or zero.
-fn check_places(
-    image: &Image,
-    extents: &ExtentTables<'_>,
-    buffers: &mut [u8],
-) -> Result<(), Unplaced> {
+fn check_places(image: &Image, extents: &ExtentTables<'_>, buffers: &mut [u8]) -> Outcome<()> {
     const GAP: usize = PAGE as usize;
     let count = meaning::own_chunks(extents);
     let len = count.saturating_mul(size_of::<Place>() as u64);
@@ -390,24 +378,17 @@ fn check_places(
     let more = len > room.len() as u64;
     let at = if more {
         // SAFETY: a new mapping, anywhere.
-        unsafe { sys::map(0, len, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS) }.map_err(
-            |error| {
-                Unplaced::Failure(failure!(
-                    Host,
-                    "{len} bytes for the table of chunks: {error}"
-                ))
-            },
-        )?
+        unsafe { sys::map(0, len, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS) }
+            .map_err(|error| failure!(Host, "{len} bytes for the table of chunks: {error}"))?
     } else {
         room.as_mut_ptr() as u64
     };
     // SAFETY: mapped with room for `count` places, aligned to pages, used by nobody else.
     let places = unsafe { core::slice::from_raw_parts_mut(at as *mut Place, count as usize) };
-    meaning::sort_places(&image.header, extents, places).map_err(Unplaced::Meaning)?;
+    meaning::sort_places(&image.header, extents, places).map_err(meant)?;
     for range in meaning::gaps(&image.header, places) {
         let gap = &mut gap[..(range.end - range.start) as usize];
-        let checked = image.read_gap(range.start, gap);
-        checked.map_err(Unplaced::Failure)?;
+        image.read_gap(range.start, gap)?;
     }
     if more {
         // SAFETY: mapped above, and not used any more.
