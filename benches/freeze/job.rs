@@ -125,7 +125,8 @@ impl Job {
         let page = map(&control);
         let again = format!("again-{}", station.number());
         let mut command = station.wayfarer("restart");
-        command.args(["--name", &again]).arg(image);
+        // The control page has gone on since the checkpoint.
+        command.args(["--name", &again, "--files", "keep"]).arg(image);
         let mut job = Job {
             // The page is there already: it shows the last tick before the restart.
             child: {
