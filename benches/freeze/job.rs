@@ -126,7 +126,9 @@ impl Job {
         let again = format!("again-{}", station.number());
         let mut command = station.wayfarer("restart");
         // The control page has gone on since the checkpoint.
-        command.args(["--name", &again, "--files", "keep"]).arg(image);
+        command
+            .args(["--name", &again, "--files", "keep"])
+            .arg(image);
         let mut job = Job {
             // The page is there already: it shows the last tick before the restart.
             child: {
