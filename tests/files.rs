@@ -8,10 +8,10 @@ use std::fs;
 use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-use support::random::seed;
-use support::run::{self, Run};
-use support::scenario::{Guest, Job, Mode, Restart, Variant, Verdict, check};
-use support::stage::{self, Linking, c_guest};
+use support::promise::{passed, with_job};
+use support::run;
+use support::scenario::{Guest, Job, Restart, check};
+use support::stage::{Linking, c_guest};
 use support::user::User;
 
 /// What every script begins with: `ready()` says so and waits until the test lets it go.
@@ -26,35 +26,6 @@ def ready():
 fn python(label: &str, script: &str) -> Guest {
     let script = format!("{PRELUDE}{script}");
     Guest::new(label, "/usr/bin/python3", &["-c", &script])
-}
-
-/// Carries out `body` with a job of this guest as an ordinary user, and clears up whatever happens.
-fn with_job(guest: &Guest, body: impl FnOnce(&mut Job) -> Result<(), String>) {
-    if let Some(reason) = User::Ordinary.missing() {
-        return stage::note_skip(&guest.label, &reason);
-    }
-    let variant = Variant {
-        mode: Mode::KillRestart,
-        user: User::Ordinary,
-        threads: 0,
-    };
-    let mut job = Job::new(guest, variant, seed());
-    let result = body(&mut job);
-    let log: String = job.runs.iter().map(Run::describe).collect();
-    drop(std::mem::take(&mut job.runs));
-    run::end_marked(&job.mark);
-    if let Err(what) = result {
-        let place = stage::keep_artefacts(&job.dir, &log);
-        panic!("{}: {what}\n{log}\nfiles: {}", guest.label, place.display());
-    }
-    let _ = fs::remove_dir_all(&job.dir);
-}
-
-fn passed(verdict: Verdict) -> Result<(), String> {
-    match verdict {
-        Verdict::Passed => Ok(()),
-        Verdict::Skipped(reason) => Err(format!("skipped: {reason}")),
-    }
 }
 
 fn text<T>(result: std::io::Result<T>) -> Result<T, String> {

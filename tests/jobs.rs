@@ -8,51 +8,15 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
 use support::host::Host;
-use support::random::seed;
+use support::promise::{passed, with_job};
 use support::run::{self, Run};
-use support::scenario::{Guest, Job, Mode, Restart, Variant, Verdict, check};
+use support::scenario::{Guest, Job, Restart, check};
 use support::stage::{self, Linking, c_guest};
 use support::user::User;
-
-/// Carries out `body` with a job of this guest, and clears up whatever happens.
-fn with_job(guest: &Guest, body: impl FnOnce(&mut Job) -> Result<(), String>) {
-    if let Some(reason) = User::Ordinary.missing() {
-        return stage::note_skip(&guest.label, &reason);
-    }
-    let variant = Variant {
-        mode: Mode::KillRestart,
-        user: User::Ordinary,
-        threads: 0,
-    };
-    let mut job = Job::new(guest, variant, seed());
-    let result = body(&mut job);
-    let autopsy = match &result {
-        Err(_) => run::autopsy(&run::marked(&job.mark)),
-        Ok(()) => String::new(),
-    };
-    let log: String = job.runs.iter().map(Run::describe).collect();
-    drop(std::mem::take(&mut job.runs));
-    run::end_marked(&job.mark);
-    match result {
-        Ok(()) => drop(fs::remove_dir_all(&job.dir)),
-        Err(what) => {
-            let log = format!("WF_SEED={}\n{what}\n{log}{autopsy}", seed());
-            let place = stage::keep_artefacts(&job.dir, &log);
-            panic!("{}: {log}\nfiles: {}", guest.label, place.display());
-        }
-    }
-}
 
 fn simple(label: &str) -> Guest {
     let program = c_guest("memory", Linking::Dynamic).expect("the guest compiles");
     Guest::new(label, program, &["anonymous"])
-}
-
-fn passed(verdict: Verdict) -> Result<(), String> {
-    match verdict {
-        Verdict::Passed => Ok(()),
-        Verdict::Skipped(reason) => Err(format!("skipped: {reason}")),
-    }
 }
 
 /// The processes of the job that run the guest itself, by host pid.

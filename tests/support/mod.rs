@@ -5,6 +5,7 @@
 //! user       root, or an ordinary user
 //! run        one started program: its output, its end, and nothing left of it
 //! scenario   checkpoint and go on; checkpoint, kill, restart; ten times in a row
+//! promise    one test of its own with one job: set up, tried, cleared up
 //! program    real programs, compared with an undisturbed run
 //! host       a second, empty machine: a root of its own, with nothing but /proc
 //! random     the moments at which it happens, from a printed seed
@@ -16,6 +17,7 @@
 
 pub mod host;
 pub mod program;
+pub mod promise;
 pub mod random;
 pub mod run;
 pub mod scenario;
