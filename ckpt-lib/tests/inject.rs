@@ -129,17 +129,14 @@ fn a_stopped_job_answers_and_stays_stopped() {
     let job = Job::start(As::Self_, &["many", "3"]);
     let pid = nix::unistd::Pid::from_raw(job.pid().0);
     nix::sys::signal::kill(pid, nix::sys::signal::SIGSTOP).expect("kill");
-    while !job.state().contains("T (stopped)") {
-        std::thread::sleep(Duration::from_millis(1));
-    }
+    job.await_status("T (stopped)");
     for _ in 0..5 {
         visit(job.pid());
         std::thread::sleep(Duration::from_millis(5));
         assert!(job.state().contains("T (stopped)"), "{}", job.state());
     }
     nix::sys::signal::kill(pid, nix::sys::signal::SIGCONT).expect("kill");
-    std::thread::sleep(Duration::from_millis(50));
-    assert!(job.state().contains("S (sleeping)"), "{}", job.state());
+    job.await_status("S (sleeping)");
 }
 
 #[test]
@@ -314,11 +311,7 @@ fn job_control_while_frozen_is_seen() {
         workshop.close(process).expect("closes");
         assert_eq!(process.group_stopped, seen);
         quiesced.resume().expect("resumes");
-        let until = Instant::now() + 5 * SECOND;
-        while !job.state().contains(state) {
-            assert!(Instant::now() < until, "{}", job.state());
-            std::thread::sleep(Duration::from_millis(1));
-        }
+        job.await_status(state);
     }
 }
 
@@ -330,7 +323,7 @@ fn a_32_bit_call_is_refused_before_anything_is_touched() {
         return;
     }
     let before = maps(job.pid());
-    std::thread::sleep(Duration::from_millis(50));
+    job.await_status("S (sleeping)");
     let mut quiesced = stop(job.pid());
     let error = Workshop::open(&mut quiesced.processes_mut()[0]).expect_err("32 bits");
     assert!(matches!(error, InjectError::Compat { .. }), "{error:?}");

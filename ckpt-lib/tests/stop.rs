@@ -144,9 +144,7 @@ fn a_stopped_job_stays_stopped() {
         nix::sys::signal::kill(pid, signal).expect("kill");
     };
     kill(nix::sys::signal::SIGSTOP);
-    while !job.state().contains("T (stopped)") {
-        std::thread::sleep(Duration::from_millis(1));
-    }
+    job.await_status("T (stopped)");
     let quiesced = stop(&job);
     assert_eq!(quiesced.processes()[0].group_stopped, Some(libc::SIGSTOP));
     let before = counts(&quiesced);
@@ -223,23 +221,21 @@ fn due(job: &Job, notes: &SharedNotes) -> (u64, u64) {
 fn signal(job: &Job, signal: nix::sys::signal::Signal) {
     let pid = nix::unistd::Pid::from_raw(job.pid().0);
     nix::sys::signal::kill(pid, signal).expect("kill");
-    std::thread::sleep(Duration::from_millis(20));
 }
 
 /// Stopped and continued by job control, so that the kernel says restart_syscall.
 fn stop_and_continue(job: &Job) {
     signal(job, nix::sys::signal::SIGSTOP);
-    while !job.state().contains("T (stopped)") {
-        std::thread::sleep(Duration::from_millis(1));
-    }
+    job.await_status("T (stopped)");
     signal(job, nix::sys::signal::SIGCONT);
+    job.await_status("S (sleeping)");
 }
 
 #[test]
 fn a_note_is_never_about_another_call() {
     const NAP_NS: u64 = 2_000_000_000;
     let job = Job::start(As::Self_, &["naps", "2000"]);
-    std::thread::sleep(Duration::from_millis(100));
+    job.await_call(libc::SYS_nanosleep);
     let notes = CallNotes::open(None);
     let (first_due_ns, _) = due(&job, &notes);
     let note = notes.borrow().notes()[0];
@@ -247,6 +243,7 @@ fn a_note_is_never_about_another_call() {
     // A handler ends the call; the next is the same in all that can be seen.
     let second_began = monotonic_ns();
     signal(&job, nix::sys::signal::SIGALRM);
+    job.await_call(libc::SYS_nanosleep);
     stop_and_continue(&job);
     let (second_due_ns, _) = due(&job, &notes);
     assert!(
@@ -268,7 +265,7 @@ fn notes_survive_failures_and_lie_on_the_disk_at_once() {
     let name = format!("notes-{}", std::process::id());
     let path = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
     let job = Job::start(As::Self_, &["naps", "5000"]);
-    std::thread::sleep(Duration::from_millis(100));
+    job.await_call(libc::SYS_nanosleep);
     let mut quiesced = stop(&job);
     quiesced.remember_in(CallNotes::open(Some(&path)));
     let on_disk = CallNotes::open(Some(&path)).borrow().notes().to_vec();
@@ -277,6 +274,7 @@ fn notes_survive_failures_and_lie_on_the_disk_at_once() {
     // As after a failure: nobody says anything.
     drop(quiesced);
     for _ in 0..3 {
+        // Time that must not be lost, nor counted twice.
         std::thread::sleep(Duration::from_millis(300));
         let (due_ns, _) = due(&job, &CallNotes::open(Some(&path)));
         assert_eq!(due_ns, expiry_ns);
@@ -320,7 +318,7 @@ fn what_may_not_be_stopped_is_named() {
         .spawn();
     match &mut tracer {
         Ok(tracer) => {
-            std::thread::sleep(Duration::from_millis(300));
+            job.await_status(&format!("TracerPid:\t{}", tracer.id()));
             let error = Quiesced::stop(&[job.pid()], SECOND).expect_err("traced");
             assert!(
                 matches!(error, StopError::Traced { tracer: found, .. } if found == tracer.id() as i32),

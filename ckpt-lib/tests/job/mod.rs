@@ -154,6 +154,33 @@ impl Job {
         line.unwrap_or("gone").to_owned()
     }
 
+    /// Waits until `/proc/PID/status` holds this text ("T (stopped)").
+    pub(crate) fn await_status(&self, text: &str) {
+        self.await_text("status", |status| status.contains(text), text);
+    }
+
+    /// Waits until its first thread is in this call.
+    pub(crate) fn await_call(&self, nr: libc::c_long) {
+        let start = format!("{nr} ");
+        self.await_text("syscall", |call| call.starts_with(&start), &start);
+    }
+
+    fn await_text(&self, name: &str, holds: impl Fn(&str) -> bool, wanted: &str) {
+        let path = format!("/proc/{}/{name}", self.pid().0);
+        let deadline = Instant::now() + Duration::from_secs(20);
+        loop {
+            let found = std::fs::read_to_string(&path).unwrap_or_default();
+            if holds(&found) {
+                return;
+            }
+            assert!(
+                Instant::now() < deadline,
+                "{path}: found {found}, expected {wanted}"
+            );
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
     /// Page tables, KiB.
     pub(crate) fn page_tables_kib(&self) -> u64 {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid().0));

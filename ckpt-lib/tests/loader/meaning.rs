@@ -241,6 +241,23 @@ fn a_fifo_in_the_place_of_a_base() {
     refused(&run(), "base image base: found a file of kind");
 }
 
+/// Waits until the loader or a child of it is in nanosleep.
+fn await_nap(pid: u32) {
+    let read = |path: String| std::fs::read_to_string(path).unwrap_or_default();
+    let nap = format!("{} ", libc::SYS_nanosleep);
+    let deadline = Instant::now() + Duration::from_secs(20);
+    loop {
+        let children = read(format!("/proc/{pid}/task/{pid}/children"));
+        let all = format!("{pid} {children}");
+        let mut all = all.split_whitespace();
+        if all.any(|pid| read(format!("/proc/{pid}/syscall")).starts_with(&nap)) {
+            return;
+        }
+        assert!(Instant::now() < deadline, "nobody naps under {pid}");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
 #[test]
 fn a_signal_ends_what_is_still_being_prepared() {
     let mut tiny = hello();
@@ -256,7 +273,7 @@ fn a_signal_ends_what_is_still_being_prepared() {
             let began = Instant::now();
             let mut command = Command::new(&image.path);
             let mut child = spawn(command.args(["--pids", pids, "--accept-new-ids"]));
-            std::thread::sleep(Duration::from_millis(300));
+            await_nap(child.id());
             let pid = nix::unistd::Pid::from_raw(child.id() as i32);
             let sent = nix::sys::signal::Signal::try_from(signal).expect("signal");
             nix::sys::signal::kill(pid, sent).expect("sent");
