@@ -280,7 +280,8 @@ fn take(
     }
     store_memory(&mut writer, &captured, &from, false, progress)?;
     store_inodes(&mut writer, &captured, &pids, &from, false, progress)?;
-    drop(pictures);
+    // Its page tables are freed beside what follows.
+    pictures.iter().for_each(Picture::kill);
     if request.then == Then::GoOn
         && let Some(quiesced) = held.take()
     {
@@ -302,6 +303,7 @@ fn take(
     snapshot.platform = platform.to_string();
     progress.begin("bringing the image to the disk", None);
     let image = commit(writer, &snapshot)?;
+    drop(pictures);
     if let Some(quiesced) = held {
         quiesced.kill()?;
         frozen = frozen_at.elapsed();

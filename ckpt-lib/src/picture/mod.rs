@@ -47,6 +47,12 @@ impl Picture {
     pub fn memory(&self) -> &Memory {
         &self.memory
     }
+
+    /// Kills it, without waiting for its end: nothing can be read from it any more.
+    pub fn kill(&self) {
+        // Traced by us and not yet waited for, it still owns its id.
+        let _ = ptrace::kill(self.pid.0, libc::SIGKILL);
+    }
 }
 
 impl Drop for Picture {
