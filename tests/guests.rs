@@ -145,6 +145,7 @@ guests! {
     descriptor_full_pipe: "descriptors" "full_pipe";
     descriptor_packets: "descriptors" "packets";
     descriptor_half_pipes: "descriptors" "half_pipes";
+    descriptor_pipe_ends: "descriptors" "pipe_ends";
     descriptor_fifo: "descriptors" "fifo";
     descriptor_eventfd: "descriptors" "eventfd";
     descriptor_signalfd: "descriptors" "signalfd";

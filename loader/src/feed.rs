@@ -87,13 +87,20 @@ impl Feeds {
         Ok(())
     }
 
-    /// Starts a process for each; they end with their parent.
+    /// Starts a process for each; they end with their parent. When this returns, they hold nothing that the job has
+    /// but the ends they write to: its readers and writers must see others end.
     /// They take nothing from the outside before [`Feeds::go`]: a restart that fails loses no byte.
     pub fn start(&self, context: &Context, family: &mut Family) -> Outcome<()> {
+        if self.feeds.iter().flatten().next().is_none() {
+            return Ok(());
+        }
+        let failed = |error| failure!(Failed, "input pipes: {error}");
+        let [told, tell] = sys::pipe(O_CLOEXEC).map_err(failed)?;
         for feed in self.feeds.iter().flatten() {
             match sys::clone_process(0, None) {
                 Ok(0) => {
                     let _ = sys::prctl(PR_SET_PDEATHSIG, u64::from(SIGKILL));
+                    feed.close_others();
                     let go = &context.shared(0).parked;
                     while go.load(Ordering::Acquire) == 0 {
                         sys::futex_wait(go, 0);
@@ -107,6 +114,10 @@ impl Feeds {
                 }
             }
         }
+        sys::close(tell);
+        // It ends when the last of them has closed it, with all else.
+        while sys::read(told, &mut [0]) == Err(sys::Errno(EINTR)) {}
+        sys::close(told);
         Ok(())
     }
 
@@ -119,13 +130,16 @@ impl Feeds {
 }
 
 impl Feed {
-    fn run(&self) -> ! {
+    fn close_others(&self) {
         let (low, high) = (self.from.min(self.to) as u64, self.from.max(self.to) as u64);
         if low > 0 {
             sys::close_range(0, low - 1);
         }
         sys::close_range(low + 1, high - 1);
         sys::close_range(high + 1, u64::from(u32::MAX));
+    }
+
+    fn run(&self) -> ! {
         let mut buffer = [0u8; 16384];
         if !write_all(self.to, self.left) {
             sys::exit_group(0);

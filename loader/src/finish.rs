@@ -192,14 +192,19 @@ fn tid_of(context: &Context, stream: u64) -> i32 {
     context.shared(stream + 1).tid.load(Ordering::Acquire) as i32
 }
 
-/// Finishes all processes of the job; they run when this returns.
+/// All streams of a kind, with their index.
+fn streams(
+    context: &Context,
+    kind: StreamKind,
+) -> impl Iterator<Item = (u64, StreamEntry)> + use<'_> {
+    (1..context.ops.header().streams)
+        .filter_map(|index| Some((index, context.ops.stream(index)?)))
+        .filter(move |(_, entry)| entry.kind == kind as u64)
+}
+
+/// Finishes all processes of the job, which stand still yet when this returns: [`let_run`] is next.
 pub fn finish(context: &Context) -> Outcome<()> {
-    let streams = context.ops.header().streams;
-    let of_kind = |kind: StreamKind| {
-        (1..streams)
-            .filter_map(|index| Some((index, context.ops.stream(index)?)))
-            .filter(move |(_, entry)| entry.kind == kind as u64)
-    };
+    let of_kind = |kind| streams(context, kind);
     for (stream, entry) in of_kind(StreamKind::Thread) {
         let tid = tid_of(context, stream);
         let failed =
@@ -250,6 +255,12 @@ pub fn finish(context: &Context) -> Outcome<()> {
     for (stream, entry) in of_kind(StreamKind::Thread) {
         set_state(context, stream, &entry)?;
     }
+    Ok(())
+}
+
+/// Lets all processes of the job run.
+pub fn let_run(context: &Context) -> Outcome<()> {
+    let of_kind = |kind| streams(context, kind);
     for (stream, entry) in of_kind(StreamKind::Process) {
         let stopped = context
             .ops

@@ -146,6 +146,8 @@ fn start(
         interpret::cut_back_files(context, &prepare)?;
         interpret::take_over(context, &prepare);
         finish::finish(context)?;
+        supervise::close_the_jobs(context);
+        finish::let_run(context)?;
     }
     Ok(Started::Running(root))
 }

@@ -171,7 +171,12 @@ pub fn is_of_terminal(signal: u32) -> bool {
     )
 }
 
-/// Gives up every descriptor the job may have, too: its readers and writers must see it end.
+/// Closes every descriptor the job may have, too, before it runs: its readers and writers must see others end.
+pub fn close_the_jobs(context: &Context) {
+    sys::close_range(0, context.own_number(Own::Image) - 1);
+}
+
+/// Gives up every descriptor that is not needed while the job runs.
 pub fn let_go(context: &mut Context) {
     let mut keep = [context.fd(Own::Control), context.fd(Own::Signals)];
     keep.sort_unstable();

@@ -203,6 +203,21 @@ static void check_pipe(void) {
     close(ends[1]);
     expect("end of file", read(ends[0], &byte, 1), 0);
 }
+/* Nobody else holds the ends, from the very first instruction on. */
+static int many_ends[300][2];
+static void set_pipe_ends(void) {
+    for (int i = 0; i < 300; i++)
+        must("pipe", pipe2(many_ends[i], O_NONBLOCK));
+}
+static void close_pipe_ends(void) {
+    char byte;
+    while (!go())
+        ;
+    for (int i = 0; i < 300; i++) {
+        close(many_ends[i][1]);
+        expect("end of file, at once", read(many_ends[i][0], &byte, 1), 0);
+    }
+}
 static uint8_t big[60000];
 static void set_full_pipe(void) {
     must("pipe", pipe(ends));
@@ -438,6 +453,7 @@ static const struct guest guests[] = {
     {"full_pipe", set_full_pipe, check_full_pipe, NULL},
     {"packets", set_packets, check_packets, NULL},
     {"half_pipes", set_half_pipes, check_half_pipes, NULL},
+    {"pipe_ends", set_pipe_ends, NULL, close_pipe_ends},
     {"fifo", set_fifo, check_fifo, NULL},
     {"eventfd", set_eventfd, check_eventfd, NULL},
     {"signalfd", set_signalfd, check_signalfd, NULL},
