@@ -185,6 +185,7 @@ guests! {
     timer_itimer_real: "timers" "itimer_real", timed;
     timer_itimer_cpu: "timers" "itimer_cpu";
     timer_posix: "timers" "posix", timed;
+    timer_many: "timers" "many", timed;
     timer_posix_kinds: "timers" "posix_kinds", timed;
     timer_posix_thread: "timers" "posix_thread", timed;
     timer_overrun: "timers" "overrun";

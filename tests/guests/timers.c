@@ -160,6 +160,36 @@ static void check_posix_thread(void) {
     expect("calls of a SIGEV_THREAD timer", thread_calls, 1);
     expect_near("SIGEV_THREAD timer", fired_at - began, DUE, EARLY, late_ns());
 }
+/* Some expire while the job is stopped and while it is looked at: each comes once, whatever happens. */
+#define MANY 400
+static volatile int came[MANY];
+static void on_one_of_many(int signal, siginfo_t *info, void *context) {
+    (void)signal, (void)context;
+    came[info->si_value.sival_int]++;
+}
+static void set_many(void) {
+    struct sigaction action = {.sa_sigaction = on_one_of_many, .sa_flags = SA_SIGINFO | SA_RESTART};
+    must("sigaction", sigaction(SIGRTMIN + 3, &action, NULL));
+    began = now_ns(CLOCK_MONOTONIC);
+    for (int i = 0; i < MANY; i++) {
+        int id;
+        must("timer_create", raw_timer(CLOCK_MONOTONIC, SIGEV_SIGNAL, SIGRTMIN + 3, i, 0, &id));
+        arm(id, (20 + 6 * i) * MS, 0);
+    }
+}
+static void check_many(void) {
+    uint64_t last = began + (20 + 6 * MANY) * MS + late_ns() + SECOND;
+    int missing = MANY;
+    while (missing && now_ns(CLOCK_MONOTONIC) < last) {
+        sleep_ms(5);
+        missing = 0;
+        for (int i = 0; i < MANY; i++)
+            missing += !came[i];
+    }
+    for (int i = 0; i < MANY; i++)
+        if (came[i] != 1)
+            fail("timer", "found %d signals of number %d, expected one", came[i], i);
+}
 /* An expired timer whose signal is blocked counts overruns. One that was moved meanwhile has forgotten those
  * before the checkpoint (docs/VISIBLE.md), and may never count more than there were. */
 #define PERIOD (10 * MS)
@@ -280,6 +310,7 @@ static const struct guest guests[] = {
     {"posix", set_posix, check_posix, NULL},
     {"posix_kinds", set_posix_kinds, check_posix_kinds, NULL},
     {"posix_thread", set_posix_thread, check_posix_thread, NULL},
+    {"many", set_many, check_many, NULL},
     {"overrun", set_overrun, check_overrun, NULL},
     {"timerfd", set_timerfd, check_timerfd, NULL},
     {"clocks", NULL, NULL, during_clocks},

@@ -17,6 +17,7 @@
 mod conditions;
 mod contents;
 mod descriptors;
+mod expired;
 mod file_systems;
 mod inodes;
 mod inside;
@@ -46,7 +47,7 @@ use crate::procfs::{ProcDir, SmapsEntry, parse_maps, parse_smaps, parse_time_off
 use crate::snapshot::{
     Clocks, InodeId, JobLabel, Mapping, MappingKind, Process, SnapshotV1, Taken, mapping_flags,
 };
-use crate::tracee::{HostPid, HostTid, Memory, Quiesced};
+use crate::tracee::{HostPid, HostTid, Memory, Quiesced, StoppedProcess};
 use inodes::{HashTask, Inodes, OpenedFiles};
 use mappings::Found;
 use refusal::Refusals;
@@ -347,6 +348,17 @@ pub fn capture(
     })
 }
 
+/// Signals pending for the whole process.
+fn process_pending(stopped: &StoppedProcess) -> Result<Vec<Vec<u8>>, CaptureError> {
+    let Some(first) = stopped.threads.first() else {
+        return Ok(vec![]);
+    };
+    let pending = first
+        .process_pending()
+        .map_err(|error| CaptureError::Tracee(Box::new(error)))?;
+    Ok(pending.iter().map(|info| info.to_vec()).collect())
+}
+
 /// One process, to be completed with what ptrace and its own calls tell.
 struct Inside<'a> {
     subject: &'a Subject,
@@ -369,12 +381,7 @@ impl Inside<'_> {
             .group_stopped
             .and_then(|signal| u32::try_from(signal).ok())
             .unwrap_or(0);
-        if let Some(first) = stopped.threads.first() {
-            let pending = first
-                .process_pending()
-                .map_err(|error| tracee(Box::new(error)))?;
-            record.pending = pending.iter().map(|info| info.to_vec()).collect();
-        }
+        record.pending = process_pending(stopped)?;
         let mut lists = vec![];
         let mut questions = vec![];
         let mut about_process = None;
@@ -407,6 +414,7 @@ impl Inside<'_> {
                 source: std::io::Error::from_raw_os_error(libc::EPERM),
             });
         };
+        let before = expired::pending(record);
         let results = workshop
             .run(stopped, lists)
             .map_err(|error| tracee(Box::new(error)))?;
@@ -421,6 +429,14 @@ impl Inside<'_> {
                 refusals.add(self.subject.who(), object, reason);
             }
         }
+        // What has come since is not lost, and does not come twice.
+        record.pending = process_pending(stopped)?;
+        for (thread, (tid, _)) in record.threads.iter_mut().zip(&self.subject.threads) {
+            if let Some(seen) = stopped.thread(HostTid(*tid)) {
+                thread.pending = threads::pending(seen)?;
+            }
+        }
+        expired::settle(record, &before);
         Ok(())
     }
 

@@ -56,8 +56,7 @@ pub(super) fn add_traced(
     thread.registers = stopped.registers();
     thread.xstate = stopped.xstate().map_err(wrong)?;
     thread.blocked = stopped.signal_mask();
-    let pending = stopped.pending().map_err(wrong)?;
-    thread.pending = pending.iter().map(|info| info.to_vec()).collect();
+    thread.pending = pending(stopped)?;
     thread.rseq = stopped.rseq().map_err(wrong)?;
     thread.syscall_dispatch = stopped.syscall_dispatch().map_err(wrong)?;
     if let Some((registers, call)) = reenter::translate(stopped, memory, stopped.stopped_at_ns) {
@@ -69,6 +68,14 @@ pub(super) fn add_traced(
         thread.registers.rip = abort;
     }
     Ok(())
+}
+
+/// Signals pending for a thread.
+pub(super) fn pending(stopped: &StoppedThread) -> Result<Vec<Vec<u8>>, CaptureError> {
+    let pending = stopped
+        .pending()
+        .map_err(|error| CaptureError::Tracee(Box::new(error)))?;
+    Ok(pending.iter().map(|info| info.to_vec()).collect())
 }
 
 /// Finds where the C library keeps the thread's id, and whether the id is in a robust lock.
