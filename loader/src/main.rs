@@ -41,6 +41,7 @@ mod namespaces;
 mod objects;
 mod options;
 mod platform;
+mod raw_call;
 mod report;
 mod roll_back;
 mod start;
