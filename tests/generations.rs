@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use support::random::seed;
 use support::run::{self, Run};
 use support::scenario::{Guest, Job, Mode, Restart, Variant, Verdict};
+use support::skip;
 use support::stage::{self, Linking, c_guest};
 use support::user::User;
 
@@ -17,7 +18,7 @@ const COMPARED: usize = 10;
 #[test]
 fn the_last_generation_is_like_the_first() {
     if let Some(reason) = User::Ordinary.missing() {
-        return stage::note_skip("generations", &reason);
+        return skip::note("generations", &reason);
     }
     let program = c_guest("threads", Linking::Dynamic).expect("the guest compiles");
     let guests = ["generations", "generations-fresh"]

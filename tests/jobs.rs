@@ -11,6 +11,7 @@ use support::host::Host;
 use support::promise::{passed, with_job};
 use support::run::{self, Run};
 use support::scenario::{Guest, Job, Restart, check};
+use support::skip;
 use support::stage::{self, Linking, c_guest};
 use support::user::User;
 
@@ -352,7 +353,7 @@ fn linked(linking: Linking, label: &str) {
                 guest.moment_ms = (20, 400);
                 check(&guest);
             }
-            Err(what) if what.contains("No such file") => stage::note_skip(label, &what),
+            Err(what) if what.contains("No such file") => skip::note(label, &what),
             Err(what) => panic!("{what}"),
         }
     }
@@ -386,7 +387,7 @@ fn rust_and_cpp() {
         });
         match built {
             Ok(()) => check(&Guest::new(&format!("counter_{compiler}"), product, &[])),
-            Err(what) if what.contains("No such file") => stage::note_skip(compiler, &what),
+            Err(what) if what.contains("No such file") => skip::note(compiler, &what),
             Err(what) => panic!("{what}"),
         }
     }

@@ -11,6 +11,7 @@ use std::time::Duration;
 use support::random::seed;
 use support::run::{self, clean_command};
 use support::scenario::{Guest, Job, Mode, Variant};
+use support::skip;
 use support::stage::{self, Linking, c_guest};
 use support::user::{User, is_root};
 
@@ -104,14 +105,14 @@ impl Machine<'_> {
             _ => User::Ordinary.missing(),
         };
         if let Some(reason) = missing {
-            stage::note_skip(self.label, &reason);
+            skip::note(self.label, &reason);
             return None;
         }
         let linking = self.linking.unwrap_or(Linking::Dynamic);
         let program = match c_guest("machine", linking) {
             Ok(program) => program,
             Err(what) if what.contains("No such file") => {
-                stage::note_skip(self.label, &what);
+                skip::note(self.label, &what);
                 return None;
             }
             Err(what) => panic!("{what}"),
@@ -470,7 +471,7 @@ fn verdict(report: &serde_json::Value, fact: &str) -> String {
 #[test]
 fn doctor_names_the_lacks() {
     if let Some(reason) = User::Ordinary.missing() {
-        return stage::note_skip("doctor_names_the_lacks", &reason);
+        return skip::note("doctor_names_the_lacks", &reason);
     }
     let (_, whole) = examined(None);
     for (lack, absent, usable) in [
@@ -489,7 +490,7 @@ fn doctor_names_the_lacks() {
         for fact in absent {
             if verdict(&whole, fact) != "good" {
                 let reason = format!("{fact} is not there without it either");
-                stage::note_skip(&format!("doctor on {lack}"), &reason);
+                skip::note(&format!("doctor on {lack}"), &reason);
             }
             assert_eq!(verdict(&report, fact), "absent", "{lack}: {fact}");
         }
@@ -504,7 +505,7 @@ fn doctor_names_the_lacks() {
 #[test]
 fn doctor_says_in_words_why_a_machine_is_of_no_use() {
     if let Some(reason) = User::Ordinary.missing() {
-        return stage::note_skip("doctor_says_in_words", &reason);
+        return skip::note("doctor_says_in_words", &reason);
     }
     let mut command = clean_command(tool());
     command.args(["docker", "--"]).arg(stage::wayfarer());

@@ -6,6 +6,7 @@ mod support;
 use support::random::seed;
 use support::run::{self, Run};
 use support::scenario::{Guest, Job, Mode, Variant, Verdict};
+use support::skip;
 use support::stage::{self, Linking, c_guest};
 use support::user::User;
 
@@ -72,7 +73,7 @@ macro_rules! refusals {
         fn $name() {
             match refuse($argument, $phrase) {
                 Ok(Verdict::Passed) => {}
-                Ok(Verdict::Skipped(reason)) => stage::note_skip(stringify!($name), &reason),
+                Ok(Verdict::Skipped(reason)) => skip::note(stringify!($name), &reason),
                 Err(what) => panic!("{what}"),
             }
         })*

@@ -8,6 +8,7 @@ use std::time::Duration;
 use support::random::seed;
 use support::run::{self, clean_command};
 use support::scenario::{Guest, Job, Mode, Variant};
+use support::skip;
 use support::stage::{self, Linking, c_guest};
 use support::user::User;
 

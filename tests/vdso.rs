@@ -10,6 +10,7 @@ use std::fs;
 use support::random::seed;
 use support::run::{self, Run};
 use support::scenario::{Guest, Job, Mode, Restart, Variant, Verdict};
+use support::skip;
 use support::stage::{self, Linking, c_guest};
 use support::user::User;
 

@@ -28,6 +28,9 @@ pub mod plan;
 pub mod platform;
 pub mod procfs;
 pub mod progress;
+#[cfg(test)]
+#[path = "../../tests/support/skip.rs"]
+mod skip;
 pub mod snapshot;
 mod sys;
 pub mod tracee;

@@ -5,6 +5,9 @@
 //! differ from them belong to the process.
 #![allow(unsafe_code, clippy::unwrap_used)]
 
+#[path = "../../tests/support/skip.rs"]
+mod skip;
+
 use ckpt_lib::export::{Contents, ContentsError, core};
 use ckpt_lib::snapshot::{
     AddressSpace, ContentCheck, InodeId, InodeKind, InodeRecord, KernelPath, Mapping, MappingKind,
@@ -294,8 +297,10 @@ fn gdb(program: &Path, core: &Path, commands: &[&str]) -> String {
 #[test]
 fn gdb_shows_every_thread_where_it_was() {
     if Command::new("gdb").arg("--version").output().is_err() {
-        println!("skipped: no gdb on this machine");
-        return;
+        return skip::note(
+            "gdb_shows_every_thread_where_it_was",
+            "no gdb on this machine",
+        );
     }
     let directory = tempfile::tempdir().expect("directory");
     let (guest, program) = start(directory.path());

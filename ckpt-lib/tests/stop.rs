@@ -2,6 +2,8 @@
 #![allow(unsafe_code)] // one signal handler
 
 mod job;
+#[path = "../../tests/support/skip.rs"]
+mod skip;
 
 use ckpt_lib::tracee::{CallNotes, HostPid, Quiesced, SharedNotes, StopError, reenter};
 use job::{As, Job};
@@ -327,7 +329,7 @@ fn what_may_not_be_stopped_is_named() {
             let _ = tracer.kill();
             let _ = tracer.wait();
         }
-        Err(_) => println!("skipped: no strace"),
+        Err(error) => skip::note("a stop of a traced process", &format!("strace: {error}")),
     }
     let gone = Quiesced::stop(&[HostPid(0x3fff_fff0)], SECOND).expect_err("nobody");
     assert!(matches!(gone, StopError::Gone { .. }), "{gone:?}");

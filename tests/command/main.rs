@@ -8,4 +8,6 @@ mod progress;
 mod records;
 mod restart;
 mod run;
+#[path = "../support/skip.rs"]
+mod skip;
 mod station;

@@ -1,6 +1,7 @@
 //! `wayfarer run`: exit status, pipes, signals, terminal, environment.
 
-use crate::station::{Running, Station, finish, shell_status, skip, text};
+use crate::skip;
+use crate::station::{Running, Station, finish, shell_status, text};
 use nix::fcntl::OFlag;
 use nix::sys::signal::Signal;
 use std::fs::{File, OpenOptions};
@@ -243,7 +244,7 @@ fn a_job_is_stopped_and_goes_on() {
 fn an_ordinary_user_runs_jobs_too() {
     if !nix::unistd::getuid().is_root() {
         let reason = "already an ordinary user: every other test is this one";
-        return skip("an_ordinary_user_runs_jobs_too", reason);
+        return skip::note("an_ordinary_user_runs_jobs_too", reason);
     }
     let station = Station::new();
     let dir = station.state.path();
@@ -289,7 +290,7 @@ fn ids_are_the_jobs_own_or_the_machines() {
     let output = station.output(&["run", "--pids", "namespace", "--", "sh", "-c", script]);
     if output.status.code() == Some(3) {
         let reason = "this machine makes no namespaces";
-        return skip("ids_are_the_jobs_own_or_the_machines", reason);
+        return skip::note("ids_are_the_jobs_own_or_the_machines", reason);
     }
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
     assert!(!text(&output.stdout).starts_with(&direct.display().to_string()));

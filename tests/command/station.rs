@@ -208,14 +208,3 @@ pub(crate) fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
         std::thread::sleep(Duration::from_millis(5));
     }
 }
-
-/// Says why a test was not made, and counts it where `scripts/test` looks.
-pub(crate) fn skip(test: &str, reason: &str) {
-    eprintln!("SKIP {test}: {reason}");
-    let tmp = std::path::Path::new(env!("CARGO_TARGET_TMPDIR"));
-    let log = tmp.parent().unwrap_or(tmp).join("test-skips.log");
-    let file = fs::OpenOptions::new().append(true).create(true).open(log);
-    let line = format!("{test}: {reason}\n");
-    file.and_then(|mut file| std::io::Write::write_all(&mut file, line.as_bytes()))
-        .expect("the log of what was not tested");
-}

@@ -4,6 +4,7 @@
 use super::random::{Random, seed};
 use super::run::{self, Run};
 use super::scenario::{Guest, Job, Mode, Restart, Variant};
+use super::skip;
 use super::stage;
 use super::user::User;
 use std::collections::BTreeMap;
@@ -70,7 +71,7 @@ impl Program {
     pub fn check(&self) {
         let user = User::Ordinary;
         if let Some(reason) = user.missing() {
-            return stage::note_skip(self.name, &reason);
+            return skip::note(self.name, &reason);
         }
         let seed = seed();
         let mut guest = Guest::new(self.name, "", &[]);
@@ -91,7 +92,7 @@ impl Program {
             Ok(()) => drop(fs::remove_dir_all(&job.dir)),
             Err(what) if what.starts_with(MISSING) => {
                 let _ = fs::remove_dir_all(&job.dir);
-                stage::note_skip(self.name, &what);
+                skip::note(self.name, &what);
             }
             Err(what) => {
                 let log = format!("WF_SEED={seed}\n{what}\n{log}{autopsy}");
@@ -156,7 +157,7 @@ impl Program {
                 }
                 let what = format!("{} on an empty host", self.name);
                 let reason = format!("it ended before move {} of {}", turn + 1, self.moves);
-                stage::note_skip(&what, &reason);
+                skip::note(&what, &reason);
                 break;
             }
             let image = job.checkpoint("kill")?;

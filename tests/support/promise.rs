@@ -3,6 +3,7 @@
 use super::random::seed;
 use super::run::{self, Run};
 use super::scenario::{Guest, Job, Mode, Variant, Verdict};
+use super::skip;
 use super::stage;
 use super::user::User;
 use std::fs;
@@ -10,7 +11,7 @@ use std::fs;
 /// Carries out `body` with a job of this guest, as an ordinary user, and clears up whatever happens.
 pub fn with_job(guest: &Guest, body: impl FnOnce(&mut Job) -> Result<(), String>) {
     if let Some(reason) = User::Ordinary.missing() {
-        return stage::note_skip(&guest.label, &reason);
+        return skip::note(&guest.label, &reason);
     }
     let variant = Variant {
         mode: Mode::KillRestart,

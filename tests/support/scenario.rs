@@ -10,6 +10,7 @@
 use super::host::Host;
 use super::random::{Random, seed};
 use super::run::{self, Run, clean_command};
+use super::skip;
 use super::stage;
 use super::user::User;
 use std::ffi::OsString;
@@ -559,7 +560,7 @@ pub fn check(guest: &Guest) {
         match guest.execute(variant) {
             Ok(Verdict::Passed) => {}
             Ok(Verdict::Skipped(reason)) => {
-                stage::note_skip(&format!("{} {name}", guest.label), &reason);
+                skip::note(&format!("{} {name}", guest.label), &reason);
                 if variant.mode == Mode::Undisturbed {
                     return;
                 }

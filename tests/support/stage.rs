@@ -4,7 +4,6 @@
 //! all directories above are open to everybody, else in `/var/tmp`.
 
 use std::fs;
-use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -74,18 +73,6 @@ pub fn keep_artefacts(job: &Path, log: &str) -> PathBuf {
     };
     let _ = fs::write(place.join("log"), log);
     place
-}
-
-/// Prints and counts something that was not tested here.
-pub fn note_skip(what: &str, reason: &str) {
-    eprintln!("SKIP {what}: {reason}");
-    let file = fs::OpenOptions::new()
-        .append(true)
-        .create(true)
-        .open(target().join("test-skips.log"));
-    if let Ok(mut file) = file {
-        let _ = writeln!(file, "{what}: {reason}");
-    }
 }
 
 /// The command under test, where every user can execute it.

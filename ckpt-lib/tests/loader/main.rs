@@ -11,5 +11,7 @@ mod meaning;
 mod platform;
 mod restore;
 mod run;
+#[path = "../../../tests/support/skip.rs"]
+mod skip;
 mod supervisor;
 mod vdso;

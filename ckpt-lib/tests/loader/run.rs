@@ -20,8 +20,10 @@ fn a_program_ends_with_its_own_exit_code() {
 fn an_ordinary_user_can_do_it_too() {
     let image = run_image(&["/bin/sh", "-c", "echo $$; exit 7"]);
     let Some(ended) = execute_as_user(&image, &["--pids", "namespace"]) else {
-        eprintln!("skipped: not root, or no user wftest");
-        return;
+        return crate::skip::note(
+            "an_ordinary_user_can_do_it_too",
+            "not root, or no user wftest",
+        );
     };
     assert_eq!(
         (ended.code(), ended.stdout.as_str()),

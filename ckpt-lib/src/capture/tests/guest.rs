@@ -63,7 +63,7 @@ impl Guest {
                     panic!("the guest ended early");
                 }
                 line if line.starts_with("skip") => {
-                    eprintln!("skipped: {line}");
+                    crate::skip::note("a guest of capture", line);
                     let _ = child.kill();
                     let _ = child.wait();
                     return None;
