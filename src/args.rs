@@ -44,6 +44,16 @@ Examples:
 The image appears under its name only when it is whole. What cannot be carried
 is refused before anything is touched, and the job runs on.";
 
+const SHADOW_EXAMPLES: &str = "\
+Examples:
+  wayfarer shadow --listen unix:/tmp/home &
+  wayfarer run --shadow unix:/tmp/home -- sort data.txt
+
+  wayfarer shadow --listen unix:/tmp/home --allow /home/me/job --allow /usr:ro
+
+Whoever owns the shadow owns the jobs that it serves: the socket is for processes
+of the same user, who also need the token that is written beside it.";
+
 const RESTART_EXAMPLES: &str = "\
 Examples:
   wayfarer restart night.img     go on from this image
@@ -79,6 +89,7 @@ pub(crate) enum Verb {
     Doctor(Doctor),
     Platform(Platform),
     Export(Export),
+    Shadow(Shadow),
     Completions(Completions),
     Man(Man),
 }
@@ -104,6 +115,10 @@ pub(crate) struct Run {
     #[arg(long, value_name = "LEVEL", value_parser = parse_level)]
     pub(crate) baseline: Option<ckpt_lib::platform::Level>,
 
+    /// Files are those of this shadow's machine, not of this one
+    #[arg(long, value_name = "ADDRESS", value_parser = parse_address)]
+    pub(crate) shadow: Option<Address>,
+
     /// Say nothing about what the job will miss
     #[arg(long, short)]
     pub(crate) quiet: bool,
@@ -112,6 +127,43 @@ pub(crate) struct Run {
     #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
     #[arg(value_name = "COMMAND")]
     pub(crate) command: Vec<std::ffi::OsString>,
+}
+
+/// Serve jobs' files from this machine
+#[derive(Debug, Args)]
+#[command(after_long_help = SHADOW_EXAMPLES)]
+pub(crate) struct Shadow {
+    /// Where to listen: unix:PATH
+    #[arg(long, value_name = "ADDRESS", value_parser = parse_address)]
+    pub(crate) listen: Address,
+
+    /// A directory that jobs may use, or only read [default: this one, and / for reading]
+    #[arg(long, value_name = "PATH[:ro]")]
+    pub(crate) allow: Vec<std::ffi::OsString>,
+}
+
+/// Where a shadow is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Address {
+    /// A socket of this machine.
+    Unix(std::path::PathBuf),
+}
+
+impl std::fmt::Display for Address {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Address::Unix(path) => write!(f, "unix:{}", path.display()),
+        }
+    }
+}
+
+fn parse_address(text: &str) -> Result<Address, String> {
+    match text.strip_prefix("unix:") {
+        Some(path) if !path.is_empty() => std::path::absolute(path)
+            .map(Address::Unix)
+            .map_err(|error| error.to_string()),
+        _ => Err("expected unix:PATH".to_owned()),
+    }
 }
 
 /// Write an image of a running job

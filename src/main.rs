@@ -10,6 +10,7 @@ mod output;
 mod permission;
 mod progress;
 mod raw;
+mod remote;
 mod report;
 mod summary;
 mod sys;
@@ -41,6 +42,7 @@ fn perform(arguments: &Arguments) -> Outcome {
         Verb::Ps(ps) => verbs::ps::ps(&store()?, ps),
         Verb::Kill(kill) => verbs::kill::kill(&store()?, kill),
         Verb::Doctor(doctor) => verbs::doctor::doctor(&store()?, doctor),
+        Verb::Shadow(shadow) => verbs::shadow::shadow(shadow),
         Verb::Completions(completions) => verbs::completions::completions(completions),
         Verb::Man(man) => verbs::man::man(man),
     }

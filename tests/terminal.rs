@@ -24,7 +24,7 @@ fn a_job_that_leads_its_own_process_group_in_the_foreground() {
 
 fn on_terminal(argument: &str) {
     if let Some(reason) = User::Ordinary.missing() {
-        return stage::note_skip(argument, &reason);
+        return skip::note(argument, &reason);
     }
     let source = stage::repository().join("tests/hosts/on_terminal.c");
     let tool = stage::dir().join("on-terminal");

@@ -46,7 +46,7 @@ fn move_there_and_back(job: &mut Job) -> Result<Verdict, String> {
 /// A guest on its way to the other kernel and back, as an ordinary user.
 fn travel(source: &str, guest: &str) {
     if let Some(reason) = User::Ordinary.missing() {
-        return stage::note_skip("another vDSO", &reason);
+        return skip::note("another vDSO", &reason);
     }
     let program = c_guest(source, Linking::Dynamic).expect("the guest compiles");
     let guest = Guest::new(source, program, &[guest]);
@@ -62,7 +62,7 @@ fn travel(source: &str, guest: &str) {
     run::end_marked(&job.mark);
     match result {
         Ok(Verdict::Passed) => drop(fs::remove_dir_all(&job.dir)),
-        Ok(Verdict::Skipped(reason)) => stage::note_skip("another vDSO", &reason),
+        Ok(Verdict::Skipped(reason)) => skip::note("another vDSO", &reason),
         Err(what) => {
             let place = stage::keep_artefacts(&job.dir, &log);
             let place = place.display();

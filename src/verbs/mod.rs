@@ -12,6 +12,7 @@ pub(crate) mod platform;
 pub(crate) mod ps;
 pub(crate) mod restart;
 pub(crate) mod run;
+pub(crate) mod shadow;
 pub(crate) mod verify;
 
 use crate::jobs::{Job, JobError, JobStore, NewJob};

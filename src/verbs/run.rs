@@ -5,6 +5,7 @@ use crate::jobs::{JobStore, NewJob};
 use crate::launch::{self, Launch, Options};
 use crate::lookup::{self, Program};
 use crate::raw;
+use crate::remote;
 use crate::report::{Failure, Outcome, tell};
 use ckpt_lib::baseline;
 use ckpt_lib::image::{ImageParts, ImageWriter};
@@ -39,7 +40,10 @@ pub(crate) fn run(store: &JobStore, arguments: &Run) -> Outcome {
             restarted_from: None,
         },
     )?;
-    let environment = environment(arguments);
+    let mut environment = environment(arguments);
+    if let Some(address) = &arguments.shadow {
+        remote::prepare(address, &mut environment)?;
+    }
     let name = job.as_ref().map_or("a job", |job| &job.record.name);
     let failure = start(name, &program, &environment, arguments.pids);
     if let Some(job) = job {

@@ -1,0 +1,69 @@
+//! Builds the shim that the command carries: a shared object that needs nothing, made of `c-shim` without std.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::{env, fs};
+
+fn main() {
+    let root = PathBuf::from(env::var_os("CARGO_MANIFEST_DIR").expect("cargo sets it"));
+    let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets it"));
+    for watched in [
+        "c-shim/src",
+        "c-shim/Cargo.toml",
+        "wire/src",
+        "loader/src/raw_call.rs",
+        "loader/src/memory_functions.rs",
+        "build.rs",
+    ] {
+        println!("cargo::rerun-if-changed={watched}");
+    }
+    let target_dir = out.join("shim-target");
+    let mut build = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    build
+        .current_dir(root.join("c-shim"))
+        .args(["rustc", "--package", "c-shim", "--lib", "--release"])
+        .args(["--no-default-features", "--features", "program"])
+        .args(["--crate-type", "staticlib", "--target-dir"])
+        .arg(&target_dir)
+        .args(["--", "-C", "panic=abort", "-C", "relocation-model=pic"])
+        .args(["-C", "codegen-units=1", "-C", "strip=debuginfo"]);
+    for (name, _) in env::vars_os() {
+        let text = name.to_string_lossy();
+        let about_the_outer_build = text.starts_with("CARGO_")
+            && !matches!(
+                &*text,
+                "CARGO_HOME" | "CARGO_NET_OFFLINE" | "CARGO_HTTP_CAINFO"
+            )
+            || text.starts_with("RUSTC_W")
+            || matches!(
+                &*text,
+                "RUSTFLAGS" | "TARGET" | "PROFILE" | "OPT_LEVEL" | "DEBUG"
+            );
+        if about_the_outer_build {
+            build.env_remove(&name);
+        }
+    }
+    let status = build.status().expect("cargo can be started");
+    assert!(status.success(), "the shim does not build: {status}");
+    link(&target_dir.join("release/libc_shim.a"), &out);
+}
+
+/// A shared object whose only way in is its constructor: no name of ours is seen by the program.
+fn link(archive: &Path, out: &Path) {
+    let exports = out.join("shim.map");
+    fs::write(&exports, "{ local: *; };\n").expect("can be written");
+    let status = Command::new("cc")
+        .args(["-shared", "-nostdlib", "-s", "-o"])
+        .arg(out.join("shim.so"))
+        .arg("-Wl,--whole-archive")
+        .arg(archive)
+        .arg("-Wl,--no-whole-archive")
+        .arg(format!("-Wl,--version-script={}", exports.display()))
+        .args(["-Wl,--gc-sections", "-Wl,-Bsymbolic", "-Wl,--build-id=none"])
+        // Before the constructors of all libraries: no other thread runs yet.
+        .args(["-Wl,-z,initfirst", "-Wl,-z,noexecstack"])
+        .args(["-Wl,-soname,libwayfarer_shim.so"])
+        .status()
+        .expect("cc can be started");
+    assert!(status.success(), "the shim cannot be linked: {status}");
+}

@@ -1,0 +1,379 @@
+//! Bytes: read and write in all their forms, lseek, sync, allocation, entries of directories.
+
+use super::records::{self, Room};
+use super::{File, Served};
+use crate::program::lanes::{self, Answer, Put, ask, tell};
+use crate::program::sys::{self, Errno};
+use core::sync::atomic::Ordering;
+use wire::{
+    Allocate, Attribute, Copy, Entries, List, MOST_DATA, Read, Reply, Request, Seek, Sync, Write,
+    Written,
+};
+
+/// Most bytes of one read or write (MAX_RW_COUNT).
+const MOST_AT_ONCE: usize = 0x7fff_f000;
+const MOST_PARTS: u64 = 1024;
+const NOTHING: (*const u8, usize) = (core::ptr::null(), 0);
+
+pub(super) fn serve(number: u64, args: &[u64; 6]) -> Served {
+    let [first, second, third, fourth, ..] = *args;
+    if number == sys::COPY_FILE_RANGE {
+        return copy(args);
+    }
+    if number == sys::SENDFILE {
+        // Callers fall back to reading and writing.
+        File::of(first).or_else(|| File::of(second))?;
+        return Some(Err(Errno(sys::EINVAL)));
+    }
+    if matches!(number, sys::PREADV2 | sys::PWRITEV2) && args[5] != 0 {
+        File::of(first)?;
+        return Some(Err(Errno(sys::EOPNOTSUPP)));
+    }
+    let position = Some(fourth);
+    let result = match number {
+        sys::READ => File::of(first)?.read(&[part(second, third)], None),
+        sys::PREAD64 => File::of(first)?.read(&[part(second, third)], position),
+        sys::READV => with_parts(args, |file, parts| file.read(parts, None))?,
+        sys::PREADV => with_parts(args, |file, parts| file.read(parts, position))?,
+        sys::PREADV2 => with_parts(args, |file, parts| file.read(parts, current_or(fourth)))?,
+        sys::WRITE => File::of(first)?.write(&[part(second, third)], None),
+        sys::PWRITE64 => File::of(first)?.write(&[part(second, third)], position),
+        sys::WRITEV => with_parts(args, |file, parts| file.write(parts, None))?,
+        sys::PWRITEV => with_parts(args, |file, parts| file.write(parts, position))?,
+        sys::PWRITEV2 => with_parts(args, |file, parts| file.write(parts, current_or(fourth)))?,
+        sys::LSEEK => File::of(first)?.seek(second as i64, third),
+        sys::GETDENTS64 => File::of(first)?.list(second, third),
+        sys::FSYNC | sys::FDATASYNC => {
+            let handle = File::of(first)?.handle();
+            let data_only = number == sys::FDATASYNC;
+            tell(&Request::Sync(Sync { handle, data_only })).map(|()| 0)
+        }
+        sys::FALLOCATE => {
+            let handle = File::of(first)?.handle();
+            let request = Request::Allocate(Allocate {
+                handle,
+                mode: second as u32,
+                offset: third,
+                len: fourth,
+            });
+            tell(&request).map(|()| 0)
+        }
+        sys::READAHEAD | sys::FADVISE64 => {
+            File::of(first)?;
+            Ok(0)
+        }
+        sys::IOCTL => File::of(first)?.control(first, second),
+        _ => return None,
+    };
+    Some(result)
+}
+
+/// Memory of the program (`struct iovec`).
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct Part {
+    base: *mut u8,
+    len: usize,
+}
+
+fn part(base: u64, len: u64) -> Part {
+    Part {
+        base: base as *mut u8,
+        len: len as usize,
+    }
+}
+
+/// Does something with a remote file and the parts that the second and third argument give.
+fn with_parts(
+    args: &[u64; 6],
+    act: impl FnOnce(&File, &[Part]) -> Result<u64, Errno>,
+) -> Option<Result<u64, Errno>> {
+    let [fd, base, count, ..] = *args;
+    let file = File::of(fd)?;
+    if count > MOST_PARTS {
+        return Some(Err(Errno(sys::EINVAL)));
+    }
+    if count == 0 {
+        return Some(act(&file, &[]));
+    }
+    // SAFETY: the program says that there are so many.
+    let parts = unsafe { core::slice::from_raw_parts(base as *const Part, count as usize) };
+    Some(act(&file, parts))
+}
+
+/// `preadv2` and `pwritev2`: -1 is the descriptor's own offset.
+fn current_or(offset: u64) -> Option<u64> {
+    (offset != u64::MAX).then_some(offset)
+}
+
+impl File {
+    fn is_path(&self) -> bool {
+        self.flags() & sys::O_PATH != 0
+    }
+
+    fn read(&self, parts: &[Part], at: Option<u64>) -> Result<u64, Errno> {
+        if self.is_path() || self.flags() & sys::O_ACCMODE == sys::O_WRONLY {
+            return Err(Errno(sys::EBADF));
+        }
+        if self.is_directory() {
+            return Err(Errno(21));
+        }
+        if at.is_some_and(|at| at > i64::MAX as u64) {
+            return Err(Errno(sys::EINVAL));
+        }
+        loop {
+            let begin = at.unwrap_or_else(|| self.offset());
+            let done = self.read_at(parts, begin)?;
+            if at.is_some() {
+                return Ok(done);
+            }
+            // Somebody else has read meanwhile: those bytes are theirs.
+            let moved = self.description.offset.compare_exchange(
+                begin,
+                begin + done,
+                Ordering::Relaxed,
+                Ordering::Relaxed,
+            );
+            if moved.is_ok() {
+                return Ok(done);
+            }
+        }
+    }
+
+    fn read_at(&self, parts: &[Part], begin: u64) -> Result<u64, Errno> {
+        let handle = self.handle();
+        let mut done = 0;
+        for part in parts {
+            let mut at = 0;
+            while at < part.len && done < MOST_AT_ONCE {
+                let len = (part.len - at).min(MOST_DATA).min(MOST_AT_ONCE - done);
+                let request = Request::Read(Read {
+                    handle,
+                    offset: begin + done as u64,
+                    len: len as u32,
+                });
+                let into = Put::Program(part.base.wrapping_add(at), len);
+                let got = ask(&request, NOTHING, into, |answer| Ok(answer.data.len()));
+                match got {
+                    Ok(got) => {
+                        at += got;
+                        done += got;
+                        if got < len {
+                            return Ok(done as u64);
+                        }
+                    }
+                    Err(_) if done > 0 => return Ok(done as u64),
+                    Err(error) => return Err(error),
+                }
+            }
+        }
+        Ok(done as u64)
+    }
+
+    fn write(&self, parts: &[Part], at: Option<u64>) -> Result<u64, Errno> {
+        if self.is_path() || self.flags() & sys::O_ACCMODE == 0 {
+            return Err(Errno(sys::EBADF));
+        }
+        if at.is_some_and(|at| at > i64::MAX as u64) {
+            return Err(Errno(sys::EINVAL));
+        }
+        let len = parts.iter().map(|part| part.len).sum::<usize>();
+        let len = len.min(MOST_AT_ONCE);
+        if len == 0 {
+            return Ok(0);
+        }
+        let appends = self.flags() & sys::O_APPEND != 0;
+        let offset = &self.description.offset;
+        if let Some(at) = at {
+            return self.write_at(parts, at, len).map(|(done, _)| done);
+        }
+        if appends {
+            let (done, end) = self.write_at(parts, 0, len)?;
+            offset.store(end, Ordering::Relaxed);
+            return Ok(done);
+        }
+        // The place is ours before the bytes are there: two writers never write over each other.
+        let begin = offset.fetch_add(len as u64, Ordering::Relaxed);
+        let written = self.write_at(parts, begin, len);
+        let done = written.as_ref().map_or(0, |(done, _)| *done);
+        if done < len as u64 {
+            let _ = offset.compare_exchange(
+                begin + len as u64,
+                begin + done,
+                Ordering::Relaxed,
+                Ordering::Relaxed,
+            );
+        }
+        written.map(|(done, _)| done)
+    }
+
+    /// How much was written, and where it ends.
+    fn write_at(&self, parts: &[Part], begin: u64, len: usize) -> Result<(u64, u64), Errno> {
+        let handle = self.handle();
+        let mut done = 0;
+        let mut end = begin;
+        for part in parts {
+            let mut at = 0;
+            while at < part.len && done < len {
+                let count = (part.len - at).min(MOST_DATA).min(len - done);
+                let request = Request::Write(Write {
+                    handle,
+                    offset: begin + done as u64,
+                });
+                let data = (part.base.wrapping_add(at).cast_const(), count);
+                let written = ask(&request, data, Put::Lane, written);
+                match written {
+                    Ok(written) => {
+                        at += written.len as usize;
+                        done += written.len as usize;
+                        end = written.offset + written.len;
+                        if (written.len as usize) < count {
+                            return Ok((done as u64, end));
+                        }
+                    }
+                    Err(_) if done > 0 => return Ok((done as u64, end)),
+                    Err(error) => return Err(error),
+                }
+            }
+        }
+        Ok((done as u64, end))
+    }
+
+    fn seek(&self, by: i64, whence: u64) -> Result<u64, Errno> {
+        let offset = &self.description.offset;
+        if self.is_path() {
+            return Err(Errno(sys::EBADF));
+        }
+        let from = match whence {
+            0 => 0,
+            1 => self.offset() as i64,
+            2 => self.size()? as i64,
+            3 | 4 => {
+                let request = Request::Seek(Seek {
+                    handle: self.handle(),
+                    offset: u64::try_from(by).map_err(|_| Errno(6))?,
+                    hole: whence == 4,
+                });
+                let found = ask(&request, NOTHING, Put::Lane, number)?;
+                offset.store(found, Ordering::Relaxed);
+                return Ok(found);
+            }
+            _ => return Err(Errno(sys::EINVAL)),
+        };
+        let to = from.checked_add(by).ok_or(Errno(sys::EOVERFLOW))?;
+        let to = u64::try_from(to).map_err(|_| Errno(sys::EINVAL))?;
+        offset.store(to, Ordering::Relaxed);
+        Ok(to)
+    }
+
+    pub(super) fn size(&self) -> Result<u64, Errno> {
+        let request = Request::Attribute(Attribute {
+            place: self.place(),
+            follow: true,
+        });
+        ask(&request, NOTHING, Put::Lane, |answer| match answer.reply {
+            Reply::Attributes(attributes) => Ok(attributes.size),
+            _ => Err(Errno(sys::EIO)),
+        })
+    }
+
+    /// getdents64(2).
+    fn list(&self, to: u64, room: u64) -> Result<u64, Errno> {
+        if !self.is_directory() {
+            return Err(Errno(sys::ENOTDIR));
+        }
+        let mut room = Room::new(to as *mut u8, room as usize);
+        let request = Request::List(List {
+            handle: self.handle(),
+            from: self.offset(),
+            // What fits there packed fits here, but for a little.
+            len: room.len().min(16 << 10) as u32,
+            attributes: false,
+        });
+        let packed = ask(&request, NOTHING, Put::Lane, |answer| {
+            let mut last = None;
+            for entry in Entries::new(answer.data) {
+                let entry = entry.map_err(|_| Errno(sys::EIO))?;
+                if !records::entry(&mut room, &entry) {
+                    break;
+                }
+                last = Some(entry.next);
+            }
+            match last {
+                None if !answer.data.is_empty() => Err(Errno(sys::EINVAL)),
+                last => Ok(last),
+            }
+        })?;
+        if let Some(next) = packed {
+            self.description.offset.store(next, Ordering::Relaxed);
+        }
+        Ok(room.used() as u64)
+    }
+
+    fn control(&self, fd: u64, command: u64) -> Result<u64, Errno> {
+        const FIOCLEX: u64 = 0x5451;
+        const FIONCLEX: u64 = 0x5450;
+        match command {
+            FIOCLEX => sys::fcntl(fd as i32, sys::F_SETFD, 1),
+            FIONCLEX => sys::fcntl(fd as i32, sys::F_SETFD, 0),
+            _ if self.is_path() => Err(Errno(sys::EBADF)),
+            _ => Err(Errno(sys::ENOTTY)),
+        }
+    }
+}
+
+fn written(answer: Answer<'_>) -> Result<Written, Errno> {
+    match answer.reply {
+        Reply::Written(written) => Ok(written),
+        _ => Err(Errno(sys::EIO)),
+    }
+}
+
+fn number(answer: Answer<'_>) -> Result<u64, Errno> {
+    match answer.reply {
+        Reply::Number(number) => Ok(number),
+        _ => Err(Errno(sys::EIO)),
+    }
+}
+
+/// copy_file_range(2).
+fn copy(args: &[u64; 6]) -> Served {
+    let [from_fd, from_place, to_fd, to_place, len, flags] = *args;
+    let (from, to) = match (File::of(from_fd), File::of(to_fd)) {
+        (None, None) => return None,
+        (Some(from), Some(to)) => (from, to),
+        _ => return Some(Err(Errno(sys::EXDEV))),
+    };
+    if flags != 0 {
+        return Some(Err(Errno(sys::EINVAL)));
+    }
+    let place = |address: u64| {
+        // SAFETY: the program gives the place of an offset, or none.
+        unsafe { (address as *mut u64).as_mut() }
+    };
+    let places = (place(from_place), place(to_place));
+    let offset = |place: &Option<&mut u64>, file: &File| match place {
+        Some(place) => **place,
+        None => file.offset(),
+    };
+    let request = Request::Copy(Copy {
+        from: from.handle(),
+        from_offset: offset(&places.0, &from),
+        to: to.handle(),
+        to_offset: offset(&places.1, &to),
+        len,
+    });
+    let copied = lanes::ask(&request, NOTHING, Put::Lane, written);
+    Some(copied.map(|copied| {
+        for (place, file) in [(places.0, from), (places.1, to)] {
+            match place {
+                Some(place) => *place += copied.len,
+                None => {
+                    let offset = &file.description.offset;
+                    offset.fetch_add(copied.len, Ordering::Relaxed);
+                }
+            }
+        }
+        copied.len
+    }))
+}

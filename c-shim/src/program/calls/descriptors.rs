@@ -1,0 +1,259 @@
+//! Descriptors: dup, close, fcntl, the current directory; and processes that share memory.
+
+use super::{File, Served, names, records};
+use crate::program::process::{self, remote, set_remote};
+use crate::program::sys::{self, Errno, call};
+use crate::program::{ends, lanes};
+use crate::table::{RESERVED, Reserved, Table};
+use core::sync::atomic::Ordering;
+use wire::{NameOf, Request, SetAppend};
+
+const CLONE_VM: u64 = 0x100;
+const CLONE_THREAD: u64 = 0x10000;
+const F_SETLKW64: u64 = 7;
+const F_OFD_SETLKW: u64 = 38;
+
+pub(super) fn serve(number: u64, args: &[u64; 6]) -> Served {
+    let [first, second, third, ..] = *args;
+    if hidden(first as i32) && super::is_about_descriptor(number) {
+        return Some(Err(Errno(sys::EBADF)));
+    }
+    match number {
+        sys::CLOSE => close(first as i32),
+        sys::DUP => {
+            let file = File::of(first)?;
+            // SAFETY: dup(2) takes a number.
+            Some(unsafe { call(sys::DUP, [first]) }.inspect(|fd| note(*fd, Some(file.index))))
+        }
+        sys::DUP2 => replace(first, second, || {
+            // SAFETY: dup2(2) takes numbers.
+            unsafe { call(sys::DUP2, [first, second]) }
+        }),
+        sys::DUP3 => replace(first, second, || {
+            sys::dup3(first as i32, second as i32, third as u32)
+        }),
+        sys::FCNTL => control(first, second, third),
+        sys::CLOSE_RANGE => close_range(first, second, third),
+        sys::FCHDIR => Some(match File::of(first) {
+            Some(file) => move_to(file, first as i32),
+            // SAFETY: fchdir(2) takes a number.
+            None => leave_to_kernel(unsafe { call(sys::FCHDIR, [first]) }),
+        }),
+        sys::CHDIR => change_directory(args),
+        sys::GETCWD => current_directory(first as *mut u8, second),
+        sys::UMASK => {
+            // A child of vfork has an umask of its own, which its own opens do not heed.
+            if process::is_own() {
+                process::UMASK.store(first as u32 & 0o777, Ordering::Relaxed);
+            }
+            None
+        }
+        sys::VFORK => {
+            process::shares_memory_now();
+            None
+        }
+        sys::CLONE => {
+            shares_memory(first);
+            None
+        }
+        sys::CLONE3 => {
+            // SAFETY: the structure begins with the flags; without one it is the kernel's to say so.
+            let flags = unsafe { (first as *const u64).as_ref() };
+            shares_memory(flags.copied().unwrap_or(0));
+            None
+        }
+        _ => None,
+    }
+}
+
+fn shares_memory(flags: u64) {
+    if flags & (CLONE_VM | CLONE_THREAD) == CLONE_VM {
+        process::shares_memory_now();
+    }
+}
+
+fn note(fd: u64, description: Option<usize>) {
+    set_remote(fd as i32, description);
+}
+
+/// A descriptor that the job must not touch: for it, there is none.
+fn hidden(fd: i32) -> bool {
+    fd >= RESERVED[0] && (lanes::is_ours(fd) || fd == Reserved::Directory.number())
+}
+
+fn close(fd: i32) -> Served {
+    if hidden(fd) {
+        return Some(Err(Errno(sys::EBADF)));
+    }
+    let _ = remote(fd)?;
+    // Before the number can be somebody else's.
+    set_remote(fd, None);
+    sys::close(fd);
+    ends::close_ended();
+    Some(Ok(0))
+}
+
+/// dup2(2) and dup3(2): a descriptor that is replaced never leads to nothing in between.
+fn replace(from: u64, to: u64, kernel: impl FnOnce() -> sys::SysResult<u64>) -> Served {
+    if hidden(to as i32) || hidden(from as i32) {
+        return Some(Err(Errno(sys::EBADF)));
+    }
+    let (old, new) = (remote(from as i32), remote(to as i32));
+    if old.is_none() && new.is_none() || from == to {
+        return None;
+    }
+    if old.is_some() {
+        note(to, old);
+    }
+    let result = kernel();
+    match &result {
+        Ok(_) => note(to, old),
+        Err(_) => note(to, new),
+    }
+    if new.is_some() {
+        ends::close_ended();
+    }
+    Some(result)
+}
+
+fn control(fd: u64, command: u64, argument: u64) -> Served {
+    if hidden(fd as i32) {
+        return Some(Err(Errno(sys::EBADF)));
+    }
+    let file = File::of(fd)?;
+    let changeable = sys::O_APPEND | sys::O_NONBLOCK | 0o1_050_000; // O_DIRECT, O_NOATIME, O_ASYNC
+    match command {
+        sys::F_DUPFD | sys::F_DUPFD_CLOEXEC => {
+            Some(sys::fcntl(fd as i32, command, argument).inspect(|fd| note(*fd, Some(file.index))))
+        }
+        sys::F_GETFD | sys::F_SETFD => None,
+        // O_LARGEFILE shows, as on every descriptor of a 64-bit program.
+        sys::F_GETFL => Some(Ok(u64::from(file.flags() & !sys::O_CLOEXEC | 0o100_000))),
+        sys::F_SETFL => {
+            let kept = file.flags() & !changeable;
+            let flags = kept | argument as u32 & changeable;
+            let append = flags & sys::O_APPEND != 0;
+            let request = Request::SetAppend(SetAppend {
+                handle: file.handle(),
+                append,
+            });
+            let told = if append == (file.flags() & sys::O_APPEND != 0) {
+                Ok(())
+            } else {
+                lanes::tell(&request)
+            };
+            Some(told.map(|()| {
+                file.description.flags.store(flags, Ordering::Relaxed);
+                0
+            }))
+        }
+        5..=F_SETLKW64 | 36..=F_OFD_SETLKW => Some(Err(Errno(sys::ENOLCK))),
+        _ => Some(Err(Errno(sys::EINVAL))),
+    }
+}
+
+fn close_range(first: u64, last: u64, flags: u64) -> Served {
+    const CLOSE_RANGE_CLOEXEC: u64 = 4;
+    const KNOWN: u64 = 6;
+    if first > last || flags & !KNOWN != 0 {
+        return None;
+    }
+    let mut from = first;
+    let last = last.min(u64::from(u32::MAX));
+    let kernel = |from: u64, to: u64| {
+        // SAFETY: close_range(2) takes numbers.
+        unsafe { call(sys::CLOSE_RANGE, [from, to, flags]) }
+    };
+    let highest = last.min(crate::program::entry::NUMBERED as u64 - 1);
+    let mut result = Ok(0);
+    for fd in first..=highest {
+        if hidden(fd as i32) {
+            if from < fd {
+                result = result.and(kernel(from, fd - 1));
+            }
+            from = fd + 1;
+        } else if flags & CLOSE_RANGE_CLOEXEC == 0 {
+            note(fd, None);
+        }
+    }
+    if from <= last {
+        result = result.and(kernel(from, last));
+    }
+    ends::close_ended();
+    Some(result)
+}
+
+/// Makes an open directory the current one.
+fn move_to(file: File, fd: i32) -> Result<u64, Errno> {
+    if !file.is_directory() {
+        return Err(Errno(sys::ENOTDIR));
+    }
+    let number = Reserved::Directory.number();
+    sys::dup3(fd, number, 0)?;
+    set_remote(number, Some(file.index));
+    ends::close_ended();
+    Ok(0)
+}
+
+fn change_directory(args: &[u64; 6]) -> Served {
+    match names::open_directory(args[0]) {
+        Some(Ok(fd)) => {
+            let result = File::of(fd as u64)
+                .ok_or(Errno(sys::EIO))
+                .and_then(|file| move_to(file, fd));
+            set_remote(fd, None);
+            sys::close(fd);
+            Some(result)
+        }
+        Some(Err(error)) => Some(Err(error)),
+        // A local one: relative names are the kernel's from now on.
+        None => {
+            // SAFETY: the kernel reads the program's string.
+            Some(leave_to_kernel(unsafe { call(sys::CHDIR, [args[0]]) }))
+        }
+    }
+}
+
+/// If the current directory is a local one now, relative names are the kernel's.
+fn leave_to_kernel(moved: sys::SysResult<u64>) -> sys::SysResult<u64> {
+    if moved.is_ok() && super::directory().is_some() {
+        let number = Reserved::Directory.number();
+        set_remote(number, None);
+        sys::close(number);
+        ends::close_ended();
+    }
+    moved
+}
+
+fn current_directory(to: *mut u8, room: u64) -> Served {
+    let handle = super::directory()?.handle();
+    let request = Request::NameOf(NameOf { handle });
+    let nothing = (core::ptr::null(), 0);
+    Some(lanes::ask(&request, nothing, lanes::Put::Lane, |answer| {
+        let name = answer.data;
+        if name.len() as u64 + 1 > room {
+            return Err(Errno(sys::ERANGE));
+        }
+        let mut room = records::Room::new(to, room as usize);
+        room.push(name);
+        room.push(&[0]);
+        Ok(name.len() as u64 + 1)
+    }))
+}
+
+/// The first process of a job: it begins where the job does.
+pub(super) fn begin_directory(table: &Table) -> Result<(), Errno> {
+    if table.begun.swap(1, Ordering::Relaxed) != 0 {
+        return Ok(());
+    }
+    let len = table.header.directory_len as usize;
+    let name = table.header.directory.get(..len).unwrap_or_default();
+    let flags = sys::O_PATH | sys::O_DIRECTORY | sys::O_CLOEXEC;
+    let fd = names::open_named(name, flags, 0)?;
+    let moved = File::of(fd as u64)
+        .ok_or(Errno(sys::EIO))
+        .and_then(|file| move_to(file, fd));
+    set_remote(fd, None);
+    sys::close(fd);
+    moved.map(|_| ())
+}

@@ -1,0 +1,203 @@
+//! What each system call means for a remote file: number and six arguments in, a result or "not ours" out.
+//! docs/CALLS.md lists them.
+
+mod contents;
+mod descriptors;
+mod memory;
+mod names;
+mod records;
+
+use super::entry::{Frame, NUMBERS, action};
+use super::process;
+use super::sys::{self, Errno};
+use crate::table::{Description, Reserved, Table};
+use core::sync::atomic::{AtomicU8, Ordering};
+use wire::Place;
+
+/// A result, or none: the kernel's.
+type Served = Option<Result<u64, Errno>>;
+
+/// Calls that are ours if their first argument is a remote descriptor.
+const BY_DESCRIPTOR: &[u64] = &[
+    sys::READ,
+    sys::WRITE,
+    sys::FSTAT,
+    sys::LSEEK,
+    sys::IOCTL,
+    sys::PREAD64,
+    sys::PWRITE64,
+    sys::READV,
+    sys::WRITEV,
+    sys::DUP,
+    sys::FCNTL,
+    sys::FSYNC,
+    sys::FDATASYNC,
+    sys::FTRUNCATE,
+    sys::FCHMOD,
+    sys::FCHOWN,
+    sys::FSTATFS,
+    sys::READAHEAD,
+    sys::FSETXATTR,
+    sys::FGETXATTR,
+    sys::FLISTXATTR,
+    sys::FREMOVEXATTR,
+    sys::GETDENTS64,
+    sys::FADVISE64,
+    sys::FALLOCATE,
+    sys::PREADV,
+    sys::PWRITEV,
+    sys::PREADV2,
+    sys::PWRITEV2,
+];
+
+/// Calls that must be looked at.
+const ALWAYS: &[u64] = &[
+    sys::OPEN,
+    sys::CLOSE,
+    sys::STAT,
+    sys::LSTAT,
+    sys::MMAP,
+    sys::ACCESS,
+    sys::DUP2,
+    sys::SENDFILE,
+    sys::CLONE,
+    sys::VFORK,
+    sys::TRUNCATE,
+    sys::GETCWD,
+    sys::CHDIR,
+    sys::FCHDIR,
+    sys::RENAME,
+    sys::MKDIR,
+    sys::RMDIR,
+    sys::CREAT,
+    sys::LINK,
+    sys::UNLINK,
+    sys::SYMLINK,
+    sys::READLINK,
+    sys::CHMOD,
+    sys::CHOWN,
+    sys::LCHOWN,
+    sys::UMASK,
+    sys::UTIME,
+    sys::MKNOD,
+    sys::STATFS,
+    sys::SETXATTR,
+    sys::LSETXATTR,
+    sys::GETXATTR,
+    sys::LGETXATTR,
+    sys::LISTXATTR,
+    sys::LLISTXATTR,
+    sys::REMOVEXATTR,
+    sys::LREMOVEXATTR,
+    sys::UTIMES,
+    sys::OPENAT,
+    sys::MKDIRAT,
+    sys::MKNODAT,
+    sys::FCHOWNAT,
+    sys::FUTIMESAT,
+    sys::NEWFSTATAT,
+    sys::UNLINKAT,
+    sys::RENAMEAT,
+    sys::LINKAT,
+    sys::SYMLINKAT,
+    sys::READLINKAT,
+    sys::FCHMODAT,
+    sys::FACCESSAT,
+    sys::UTIMENSAT,
+    sys::DUP3,
+    sys::RENAMEAT2,
+    sys::COPY_FILE_RANGE,
+    sys::STATX,
+    sys::CLONE3,
+    sys::CLOSE_RANGE,
+    sys::FACCESSAT2,
+];
+
+/// Says what is done about each number.
+pub(super) fn begin(actions: &[AtomicU8; NUMBERS]) {
+    for (numbers, what) in [
+        (BY_DESCRIPTOR, action::BY_DESCRIPTOR),
+        (ALWAYS, action::ALWAYS),
+    ] {
+        for number in numbers {
+            actions[*number as usize].store(what, Ordering::Relaxed);
+        }
+    }
+    debug_assert_eq!(actions[3].load(Ordering::Relaxed), action::ALWAYS);
+    let _ = action::NONE;
+}
+
+/// Whether a call is to be led here at all.
+pub(super) fn is_wanted(number: u32) -> bool {
+    let number = u64::from(number);
+    BY_DESCRIPTOR.contains(&number) || ALWAYS.contains(&number)
+}
+
+/// The first process of a job begins where the job does.
+pub(super) fn begin_directory(table: &Table) -> Result<(), Errno> {
+    descriptors::begin_directory(table)
+}
+
+/// Whether the first argument is a descriptor.
+fn is_about_descriptor(number: u64) -> bool {
+    BY_DESCRIPTOR.contains(&number)
+}
+
+/// Serves a call.
+pub(super) fn serve(frame: &Frame) -> Option<i64> {
+    let number = frame.number;
+    let args = &frame.args;
+    let served = descriptors::serve(number, args)
+        .or_else(|| contents::serve(number, args))
+        .or_else(|| memory::serve(number, args))
+        .or_else(|| names::serve(number, args));
+    served.map(|result| match result {
+        Ok(value) => value as i64,
+        Err(Errno(errno)) => -i64::from(errno),
+    })
+}
+
+/// An open file description of the job.
+#[derive(Clone, Copy)]
+struct File {
+    index: usize,
+    description: &'static Description,
+}
+
+impl File {
+    /// What a descriptor stands for, if it is remote.
+    fn of(fd: u64) -> Option<File> {
+        let index = process::remote(fd as i32)?;
+        let description = process::table()?.descriptions.get(index)?;
+        Some(File { index, description })
+    }
+
+    fn handle(&self) -> u64 {
+        self.description.handle.load(Ordering::Relaxed)
+    }
+
+    fn flags(&self) -> u32 {
+        self.description.flags.load(Ordering::Relaxed)
+    }
+
+    fn offset(&self) -> u64 {
+        self.description.offset.load(Ordering::Relaxed)
+    }
+
+    fn is_directory(&self) -> bool {
+        self.description.mode.load(Ordering::Relaxed) & 0o170_000 == 0o040_000
+    }
+
+    /// The file itself, as a place.
+    fn place(&self) -> Place<'static> {
+        Place {
+            at: self.handle(),
+            name: b"",
+        }
+    }
+}
+
+/// The current directory, if it is remote.
+fn directory() -> Option<File> {
+    File::of(Reserved::Directory.number() as u64)
+}

@@ -1,0 +1,150 @@
+//! Placeholders: how they are made, recognised, and how their end is found out.
+//!
+//! ```text
+//! memfd "wf-..." -> inotify watch -> mode 0 -> O_PATH descriptor of it, in the memfd's place
+//! last descriptor closed, in whatever process -> IN_DELETE_SELF -> handle closed at the shadow
+//! ```
+
+use super::process;
+use super::sys::{self, DescriptorName, Errno};
+use super::{lanes, sys::SysResult};
+use crate::table::{CHANGING, FREE, OPEN, Reserved, Table};
+use core::ffi::CStr;
+use core::sync::atomic::Ordering;
+use wire::{Close, Request};
+
+const PREFIX: &[u8] = b"wf-";
+const NAME_LEN: usize = PREFIX.len() + 32;
+/// What the kernel says of a memfd in `/proc/self/fd`.
+const SHOWN_BEFORE: &[u8] = b"/memfd:";
+const IN_DELETE_SELF: u32 = 0x400;
+const MFD_CLOEXEC: u64 = 1;
+/// Bytes of `struct inotify_event` without a name.
+const EVENT_LEN: usize = 16;
+
+fn name_text(name: [u64; 2]) -> [u8; NAME_LEN + 1] {
+    let mut text = [0; NAME_LEN + 1];
+    text[..PREFIX.len()].copy_from_slice(PREFIX);
+    let digits = name.iter().flat_map(|half| {
+        (0..16).map(move |at| b"0123456789abcdef"[(half >> (60 - 4 * at) & 15) as usize])
+    });
+    for (place, digit) in text[PREFIX.len()..].iter_mut().zip(digits) {
+        *place = digit;
+    }
+    text
+}
+
+fn parse_name(text: &[u8]) -> Option<[u64; 2]> {
+    let digits = text
+        .strip_prefix(SHOWN_BEFORE)?
+        .strip_prefix(PREFIX)?
+        .first_chunk::<32>()?;
+    let mut name = [0u64; 2];
+    for (at, digit) in digits.iter().enumerate() {
+        let value = (*digit as char).to_digit(16)?;
+        name[at / 16] = name[at / 16] << 4 | u64::from(value);
+    }
+    Some(name)
+}
+
+/// A new description and its placeholder, which is the lowest free descriptor.
+pub(super) fn make(table: &Table, handle: u64, flags: u32, mode: u32) -> SysResult<(i32, usize)> {
+    let index = table.take().ok_or(Errno(sys::ENFILE))?;
+    let description = &table.descriptions[index];
+    match place(table, index, flags) {
+        Ok(fd) => {
+            description.handle.store(handle, Ordering::Relaxed);
+            description.offset.store(0, Ordering::Relaxed);
+            description.flags.store(flags, Ordering::Relaxed);
+            description.mode.store(mode, Ordering::Relaxed);
+            description.state.store(OPEN, Ordering::Release);
+            process::set_remote(fd, Some(index));
+            Ok((fd, index))
+        }
+        Err(error) => {
+            description.state.store(FREE, Ordering::Release);
+            Err(error)
+        }
+    }
+}
+
+fn place(table: &Table, index: usize, flags: u32) -> SysResult<i32> {
+    let mut bytes = [0; 16];
+    sys::random(&mut bytes)?;
+    let (first, second) = bytes.split_at(8);
+    let half = |bytes: &[u8]| {
+        bytes
+            .iter()
+            .fold(0u64, |all, byte| all << 8 | u64::from(*byte))
+    };
+    let name = [half(first), half(second)];
+    let text = name_text(name);
+    let fd = sys::memfd(
+        CStr::from_bytes_until_nul(&text).unwrap_or_default(),
+        MFD_CLOEXEC,
+    )?;
+    let made = (|| {
+        let path = DescriptorName::of(fd);
+        let ends = Reserved::Ends.number();
+        let watch = sys::watch(ends, path.get(), IN_DELETE_SELF.into())?;
+        sys::fchmod(fd, 0)?;
+        let marker = sys::open(path.get(), sys::O_PATH | sys::O_CLOEXEC)?;
+        let moved = sys::dup3(marker, fd, flags & sys::O_CLOEXEC);
+        sys::close(marker);
+        moved?;
+        let description = &table.descriptions[index];
+        description.watch.store(watch, Ordering::Relaxed);
+        description.name[0].store(name[0], Ordering::Relaxed);
+        description.name[1].store(name[1], Ordering::Relaxed);
+        Ok(fd)
+    })();
+    if made.is_err() {
+        sys::close(fd);
+    }
+    made
+}
+
+/// Which description a descriptor stands for, as the kernel's own table says.
+pub(super) fn ask_kernel(fd: i32) -> Option<usize> {
+    let mut text = [0; 64];
+    let len = sys::readlink(DescriptorName::of(fd).get(), &mut text).ok()?;
+    let name = parse_name(text.get(..len)?)?;
+    process::table()?.find(name)
+}
+
+/// Closes at the shadow what nobody has open any more.
+pub(super) fn close_ended() {
+    let Some(table) = process::table() else {
+        return;
+    };
+    let mut events = [0; 64 * EVENT_LEN];
+    while let Ok(len @ 1..) = sys::read(Reserved::Ends.number(), &mut events) {
+        for event in events[..len].chunks_exact(EVENT_LEN) {
+            let word = |at: usize| {
+                let mut bytes = [0; 4];
+                bytes.copy_from_slice(&event[at..at + 4]);
+                u32::from_le_bytes(bytes)
+            };
+            if word(4) & IN_DELETE_SELF != 0
+                && let Some(index) = table.watched(word(0) as i32)
+            {
+                end(table, index);
+            }
+        }
+    }
+}
+
+fn end(table: &Table, index: usize) {
+    let description = &table.descriptions[index];
+    let ours =
+        description
+            .state
+            .compare_exchange(OPEN, CHANGING, Ordering::Acquire, Ordering::Relaxed);
+    if ours.is_err() {
+        return;
+    }
+    let handle = description.handle.load(Ordering::Relaxed);
+    // What could fail has been told before.
+    let _ = lanes::tell(&Request::Close(Close { handle }));
+    description.state.store(FREE, Ordering::Release);
+}

@@ -1,0 +1,24 @@
+//! The shim itself: freestanding, loaded by the dynamic linker (`LD_PRELOAD`).
+#![allow(unsafe_code)]
+
+mod calls;
+mod ends;
+mod entry;
+mod heap;
+mod lanes;
+#[path = "../../../loader/src/memory_functions.rs"]
+mod memory_functions;
+mod patch;
+mod process;
+#[allow(unreachable_pub)]
+#[path = "../../../loader/src/raw_call.rs"]
+mod raw_call;
+mod start;
+mod sys;
+
+/// Our own bug: the program ends where it stands, with SIGILL.
+#[panic_handler]
+fn panic(_: &core::panic::PanicInfo<'_>) -> ! {
+    // SAFETY: it ends the process.
+    unsafe { core::arch::asm!("ud2", options(noreturn)) }
+}

@@ -1,0 +1,132 @@
+//! Who we are: a process with its own memory and descriptors, or a child of vfork(2) that borrows its parent's
+//! memory.
+//!
+//! ```text
+//! fork:  memory is copied, and a page that is wiped then tells the child so
+//! vfork: memory is shared, descriptors are not; while there may be such a child, DOUBT is set, and the
+//!        process id tells who asks
+//! ```
+
+use super::entry::{DOUBT, REMOTE};
+use super::lanes;
+use super::sys::{self, MADVISE, call};
+use crate::table::Table;
+use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
+
+/// Threads that may wait for a child of vfork at once.
+const MOST_WAITING: usize = 64;
+/// In the place of a process id, while a forked child gives up what is its parent's.
+const SETTLING: u32 = u32::MAX;
+/// MADV_WIPEONFORK
+const WIPE_ON_FORK: u64 = 18;
+
+static TABLE: AtomicPtr<Table> = AtomicPtr::new(core::ptr::null_mut());
+/// On a page of its own, zero after a fork: our process id.
+static OWNER: AtomicPtr<AtomicU32> = AtomicPtr::new(core::ptr::null_mut());
+/// Thread ids, or 0.
+static WAITING: [AtomicU32; MOST_WAITING] = [const { AtomicU32::new(0) }; MOST_WAITING];
+/// Bits of umask(2).
+pub(super) static UMASK: AtomicU32 = AtomicU32::new(0o22);
+
+/// Says who we are, once.
+pub(super) fn begin(table: &'static Table) -> sys::SysResult<()> {
+    // PROT_READ|WRITE, MAP_PRIVATE|ANONYMOUS
+    let page = sys::map(4096, 3, 0x22, -1)?;
+    // SAFETY: the page was mapped just now.
+    unsafe { call(MADVISE, [page as u64, 4096, WIPE_ON_FORK]) }?;
+    let owner = page.cast::<AtomicU32>();
+    // SAFETY: the page is zero, aligned, and stays mapped.
+    unsafe { (*owner).store(sys::pid(), Ordering::Relaxed) };
+    OWNER.store(owner, Ordering::Release);
+    TABLE.store(core::ptr::from_ref(table).cast_mut(), Ordering::Release);
+    Ok(())
+}
+
+/// The file table; none if we serve nothing.
+pub(super) fn table() -> Option<&'static Table> {
+    // SAFETY: it is mapped as long as the process lives.
+    unsafe { TABLE.load(Ordering::Acquire).as_ref() }
+}
+
+fn owner() -> Option<&'static AtomicU32> {
+    // SAFETY: as in `begin`.
+    unsafe { OWNER.load(Ordering::Acquire).as_ref() }
+}
+
+/// Whether memory is ours alone; a child of vfork may change nothing of it.
+pub(super) fn is_own() -> bool {
+    let Some(owner) = owner() else {
+        return true;
+    };
+    let forked = owner.compare_exchange(0, SETTLING, Ordering::Acquire, Ordering::Acquire);
+    if forked == Err(SETTLING) {
+        // Another thread of a new process does what follows.
+        while owner.load(Ordering::Acquire) == SETTLING {
+            core::hint::spin_loop();
+        }
+    }
+    if forked.is_ok() {
+        // We have been forked.
+        lanes::forget();
+        for one in &WAITING {
+            one.store(0, Ordering::Relaxed);
+        }
+        DOUBT.store(0, Ordering::Relaxed);
+        owner.store(sys::pid(), Ordering::Release);
+        return true;
+    }
+    if DOUBT.load(Ordering::Relaxed) == 0 {
+        return true;
+    }
+    if owner.load(Ordering::Relaxed) != sys::pid() {
+        return false;
+    }
+    // Whoever makes a call again does not wait any more.
+    let tid = sys::tid();
+    for one in &WAITING {
+        let was = one.compare_exchange(tid, 0, Ordering::Relaxed, Ordering::Relaxed);
+        if was.is_ok() {
+            DOUBT.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+    true
+}
+
+/// A child is made now that shares our memory but not our descriptors.
+pub(super) fn shares_memory_now() {
+    if !is_own() {
+        return;
+    }
+    let tid = sys::tid();
+    let free = WAITING.iter().any(|one| {
+        let took = one.compare_exchange(0, tid, Ordering::Relaxed, Ordering::Relaxed);
+        took.is_ok()
+    });
+    // With no room it stays in doubt for good, which is slow and right.
+    let _ = free;
+    DOUBT.fetch_add(1, Ordering::Relaxed);
+}
+
+/// Which description a descriptor stands for.
+pub(super) fn remote(fd: i32) -> Option<usize> {
+    if !is_own() {
+        return super::ends::ask_kernel(fd);
+    }
+    let index = REMOTE.get(usize::try_from(fd).ok()?)?;
+    match index.load(Ordering::Relaxed) {
+        0 => None,
+        index => Some(usize::from(index) - 1),
+    }
+}
+
+/// Notes what a descriptor stands for now.
+pub(super) fn set_remote(fd: i32, description: Option<usize>) {
+    if !is_own() {
+        return;
+    }
+    let place = usize::try_from(fd).ok().and_then(|fd| REMOTE.get(fd));
+    if let Some(place) = place {
+        let index = description.map_or(0, |index| index as u16 + 1);
+        place.store(index, Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,211 @@
+//! The system calls that the shim makes for itself.
+
+pub(super) use super::raw_call::{Errno, SysResult, call};
+use core::ffi::CStr;
+
+/// Numbers of system calls, in the order of their numbers.
+macro_rules! numbers {
+    ($($name:ident = $number:literal),* $(,)?) => {
+        $(pub(super) const $name: u64 = $number;)*
+    };
+}
+
+numbers! {
+    READ = 0, WRITE = 1, OPEN = 2, CLOSE = 3, STAT = 4, FSTAT = 5, LSTAT = 6, LSEEK = 8, MMAP = 9,
+    MPROTECT = 10, MUNMAP = 11, RT_SIGPROCMASK = 14, IOCTL = 16, PREAD64 = 17, PWRITE64 = 18, READV = 19,
+    WRITEV = 20, ACCESS = 21, MADVISE = 28, DUP = 32, DUP2 = 33, GETPID = 39, SENDFILE = 40,
+    SOCKET = 41, CONNECT = 42, RECVFROM = 45, SENDMSG = 46, CLONE = 56, VFORK = 58,
+    EXIT_GROUP = 231, FCNTL = 72, FSYNC = 74, FDATASYNC = 75, TRUNCATE = 76, FTRUNCATE = 77,
+    GETCWD = 79, CHDIR = 80, FCHDIR = 81, RENAME = 82, MKDIR = 83, RMDIR = 84, CREAT = 85, LINK = 86,
+    UNLINK = 87, SYMLINK = 88, READLINK = 89, CHMOD = 90, FCHMOD = 91, CHOWN = 92, FCHOWN = 93,
+    LCHOWN = 94, UMASK = 95, UTIME = 132, MKNOD = 133, STATFS = 137, FSTATFS = 138, GETTID = 186,
+    READAHEAD = 187, SETXATTR = 188, LSETXATTR = 189, FSETXATTR = 190, GETXATTR = 191, LGETXATTR = 192,
+    FGETXATTR = 193, LISTXATTR = 194, LLISTXATTR = 195, FLISTXATTR = 196, REMOVEXATTR = 197,
+    LREMOVEXATTR = 198, FREMOVEXATTR = 199, GETDENTS64 = 217, FADVISE64 = 221,
+    UTIMES = 235, INOTIFY_ADD_WATCH = 254, OPENAT = 257, MKDIRAT = 258, MKNODAT = 259, FCHOWNAT = 260,
+    FUTIMESAT = 261, NEWFSTATAT = 262, UNLINKAT = 263, RENAMEAT = 264, LINKAT = 265, SYMLINKAT = 266,
+    READLINKAT = 267, FCHMODAT = 268, FACCESSAT = 269, UTIMENSAT = 280, FALLOCATE = 285, DUP3 = 292,
+    PREADV = 295, PWRITEV = 296, RENAMEAT2 = 316, GETRANDOM = 318, MEMFD_CREATE = 319,
+    COPY_FILE_RANGE = 326, PREADV2 = 327, PWRITEV2 = 328, STATX = 332, CLONE3 = 435, CLOSE_RANGE = 436,
+    FACCESSAT2 = 439,
+}
+
+pub(super) const ENOENT: i32 = 2;
+pub(super) const EINTR: i32 = 4;
+pub(super) const EIO: i32 = 5;
+pub(super) const EBADF: i32 = 9;
+pub(super) const EXDEV: i32 = 18;
+pub(super) const ENODEV: i32 = 19;
+pub(super) const ENOTDIR: i32 = 20;
+pub(super) const EINVAL: i32 = 22;
+pub(super) const ENFILE: i32 = 23;
+pub(super) const ENOTTY: i32 = 25;
+pub(super) const ERANGE: i32 = 34;
+pub(super) const ENAMETOOLONG: i32 = 36;
+pub(super) const ENOLCK: i32 = 37;
+pub(super) const EOVERFLOW: i32 = 75;
+pub(super) const EOPNOTSUPP: i32 = 95;
+
+pub(super) const F_DUPFD: u64 = 0;
+pub(super) const F_GETFD: u64 = 1;
+pub(super) const F_SETFD: u64 = 2;
+pub(super) const F_GETFL: u64 = 3;
+pub(super) const F_SETFL: u64 = 4;
+pub(super) const F_DUPFD_CLOEXEC: u64 = 1030;
+
+pub(super) const O_WRONLY: u32 = 1;
+pub(super) const O_ACCMODE: u32 = 3;
+pub(super) const O_CREAT: u32 = 0o100;
+pub(super) const O_TRUNC: u32 = 0o1000;
+pub(super) const O_EXCL: u32 = 0o200;
+pub(super) const O_NOCTTY: u32 = 0o400;
+pub(super) const O_APPEND: u32 = 0o2000;
+pub(super) const O_DIRECT: u32 = 0o40_000;
+pub(super) const O_NONBLOCK: u32 = 0o4000;
+pub(super) const O_DIRECTORY: u32 = 0o200_000;
+pub(super) const O_CLOEXEC: u32 = 0o2_000_000;
+pub(super) const O_PATH: u32 = 0o10_000_000;
+
+/// Without O_DIRECTORY, which is part of it.
+pub(super) const O_TMPFILE: u32 = 0o20_000_000;
+pub(super) const O_NOFOLLOW: u32 = 0o400_000;
+
+pub(super) const AT_FDCWD: i32 = -100;
+
+/// All signals are kept waiting while this lives: what it guards is done whole, whatever a handler does.
+pub(super) struct Undisturbed(u64);
+
+impl Undisturbed {
+    pub(super) fn begin() -> Self {
+        let (all, mut before) = (u64::MAX, 0u64);
+        let place = &raw mut before as u64;
+        // SAFETY: the kernel reads and writes the two words.
+        let _ = unsafe { call(RT_SIGPROCMASK, [2, &raw const all as u64, place, 8]) };
+        Undisturbed(before)
+    }
+}
+
+impl Drop for Undisturbed {
+    fn drop(&mut self) {
+        // SAFETY: the kernel reads the word.
+        let _ = unsafe { call(RT_SIGPROCMASK, [2, &raw const self.0 as u64, 0, 8]) };
+    }
+}
+
+fn number<const N: usize>(nr: u64, args: [u64; N]) -> SysResult<u64> {
+    // SAFETY: used below for calls that take no pointers.
+    unsafe { call(nr, args) }
+}
+
+pub(super) fn pid() -> u32 {
+    number(GETPID, []).unwrap_or(0) as u32
+}
+
+pub(super) fn tid() -> u32 {
+    number(GETTID, []).unwrap_or(0) as u32
+}
+
+pub(super) fn close(fd: i32) {
+    let _ = number(CLOSE, [fd as u64]);
+}
+
+pub(super) fn dup3(from: i32, to: i32, flags: u32) -> SysResult<u64> {
+    number(DUP3, [from as u64, to as u64, flags.into()])
+}
+
+pub(super) fn fcntl(fd: i32, command: u64, argument: u64) -> SysResult<u64> {
+    number(FCNTL, [fd as u64, command, argument])
+}
+
+pub(super) fn open(name: &CStr, flags: u32) -> SysResult<i32> {
+    let args = [AT_FDCWD as u64, name.as_ptr() as u64, flags.into(), 0];
+    // SAFETY: the kernel reads the string.
+    unsafe { call(OPENAT, args) }.map(|fd| fd as i32)
+}
+
+pub(super) fn read(fd: i32, bytes: &mut [u8]) -> SysResult<usize> {
+    let args = [fd as u64, bytes.as_mut_ptr() as u64, bytes.len() as u64];
+    // SAFETY: the kernel writes within the slice.
+    unsafe { call(READ, args) }.map(|len| len as usize)
+}
+
+pub(super) fn write(fd: i32, bytes: &[u8]) -> SysResult<usize> {
+    let args = [fd as u64, bytes.as_ptr() as u64, bytes.len() as u64];
+    // SAFETY: the kernel reads within the slice.
+    unsafe { call(WRITE, args) }.map(|len| len as usize)
+}
+
+pub(super) fn readlink(name: &CStr, bytes: &mut [u8]) -> SysResult<usize> {
+    let args = [
+        name.as_ptr() as u64,
+        bytes.as_mut_ptr() as u64,
+        bytes.len() as u64,
+    ];
+    // SAFETY: the kernel reads the string and writes within the slice.
+    unsafe { call(READLINK, args) }.map(|len| len as usize)
+}
+
+pub(super) fn memfd(name: &CStr, flags: u64) -> SysResult<i32> {
+    // SAFETY: the kernel reads the string.
+    unsafe { call(MEMFD_CREATE, [name.as_ptr() as u64, flags]) }.map(|fd| fd as i32)
+}
+
+pub(super) fn fchmod(fd: i32, mode: u64) -> SysResult<u64> {
+    number(FCHMOD, [fd as u64, mode])
+}
+
+pub(super) fn ftruncate(fd: i32, len: u64) -> SysResult<u64> {
+    number(FTRUNCATE, [fd as u64, len])
+}
+
+pub(super) fn watch(instance: i32, name: &CStr, events: u64) -> SysResult<i32> {
+    let args = [instance as u64, name.as_ptr() as u64, events];
+    // SAFETY: the kernel reads the string.
+    unsafe { call(INOTIFY_ADD_WATCH, args) }.map(|watch| watch as i32)
+}
+
+pub(super) fn random(bytes: &mut [u8]) -> SysResult<u64> {
+    let args = [bytes.as_mut_ptr() as u64, bytes.len() as u64, 0];
+    // SAFETY: the kernel writes within the slice.
+    unsafe { call(GETRANDOM, args) }
+}
+
+/// Maps memory or a file somewhere.
+pub(super) fn map(len: u64, protection: u64, flags: u64, fd: i32) -> SysResult<*mut u8> {
+    // SAFETY: without MAP_FIXED nothing that is there is touched.
+    unsafe { call(MMAP, [0, len, protection, flags, fd as u64, 0]) }
+        .map(|address| address as *mut u8)
+}
+
+/// A name in `/proc/self/fd`.
+pub(super) struct DescriptorName([u8; 32]);
+
+impl DescriptorName {
+    pub(super) fn of(fd: i32) -> Self {
+        const PREFIX: &[u8] = b"/proc/self/fd/";
+        let mut name = [0; 32];
+        name[..PREFIX.len()].copy_from_slice(PREFIX);
+        let mut digits = [0; 10];
+        let mut rest = fd.unsigned_abs();
+        let mut count = 0;
+        loop {
+            digits[count] = b'0' + (rest % 10) as u8;
+            rest /= 10;
+            count += 1;
+            if rest == 0 {
+                break;
+            }
+        }
+        for (place, digit) in name[PREFIX.len()..]
+            .iter_mut()
+            .zip(digits[..count].iter().rev())
+        {
+            *place = *digit;
+        }
+        DescriptorName(name)
+    }
+
+    pub(super) fn get(&self) -> &CStr {
+        CStr::from_bytes_until_nul(&self.0).unwrap_or_default()
+    }
+}

@@ -1,0 +1,219 @@
+//! The file table: one mapping that all processes of a job share (DESIGN §6, "File table").
+//!
+//! ```text
+//! descriptor --(kernel: which placeholder)--> Description { offset, flags } --> handle at the shadow
+//! ```
+//! A placeholder is an `O_PATH` descriptor of an unnamed file whose name, `wf-` and 32 hexadecimal digits, says which
+//! description it stands for.
+
+use core::mem::offset_of;
+use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
+
+/// Begins the mapping.
+pub const MAGIC: u64 = u64::from_le_bytes(*b"wf-table");
+/// Of this layout.
+pub const VERSION: u32 = 1;
+/// Files that a job may have open at once.
+pub const DESCRIPTIONS: usize = 4096;
+/// The environment variable that holds the number of the mapping's descriptor.
+pub const VARIABLE: &str = "WAYFARER_TABLE";
+/// Descriptors of ours begin here; the job does not see them.
+pub const RESERVED: [i32; 5] = [1000, 1001, 1002, 1003, 1004];
+
+/// What each reserved descriptor is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(usize)]
+pub enum Reserved {
+    /// The mapping.
+    Table = 0,
+    /// A stream that keeps the session alive as long as any process of the job.
+    Session = 1,
+    /// The inotify instance that tells of placeholders' ends.
+    Ends = 2,
+    /// The shim itself, for the programs that are executed.
+    Shim = 3,
+    /// The placeholder of the current directory.
+    Directory = 4,
+}
+
+impl Reserved {
+    /// Its number.
+    #[must_use]
+    pub const fn number(self) -> i32 {
+        RESERVED[self as usize]
+    }
+}
+
+/// Begins the mapping; written once, before the job's first process.
+#[derive(Debug)]
+#[repr(C)]
+pub struct Header {
+    /// [`MAGIC`].
+    pub magic: u64,
+    /// [`VERSION`].
+    pub version: u32,
+    /// Bytes of `socket`.
+    pub socket_len: u32,
+    /// Proves that a process belongs to the job.
+    pub token: [u8; 32],
+    /// At the shadow.
+    pub session: u64,
+    /// Name of the shadow's socket.
+    pub socket: [u8; 108],
+    /// Bytes of `directory`.
+    pub directory_len: u32,
+    /// Where the job begins.
+    pub directory: [u8; 2048],
+}
+
+impl Header {
+    /// The first bytes of a new mapping; the rest is zero. None if a name is too long.
+    #[must_use]
+    pub fn bytes(
+        token: &[u8; 32],
+        session: u64,
+        socket: &[u8],
+        directory: &[u8],
+    ) -> Option<[u8; size_of::<Header>()]> {
+        let mut bytes = [0; size_of::<Header>()];
+        // A name ends with a NUL.
+        if socket.len() >= 108 || directory.len() >= 2048 {
+            return None;
+        }
+        let socket_len = (socket.len() as u32).to_le_bytes();
+        let directory_len = (directory.len() as u32).to_le_bytes();
+        let fields: [(usize, &[u8]); 8] = [
+            (offset_of!(Header, magic), &MAGIC.to_le_bytes()),
+            (offset_of!(Header, version), &VERSION.to_le_bytes()),
+            (offset_of!(Header, socket_len), &socket_len),
+            (offset_of!(Header, token), token),
+            (offset_of!(Header, session), &session.to_le_bytes()),
+            (offset_of!(Header, socket), socket),
+            (offset_of!(Header, directory_len), &directory_len),
+            (offset_of!(Header, directory), directory),
+        ];
+        for (at, field) in fields {
+            bytes[at..at + field.len()].copy_from_slice(field);
+        }
+        Some(bytes)
+    }
+}
+
+/// An open file description.
+#[derive(Debug)]
+#[repr(C, align(64))]
+pub struct Description {
+    /// [`FREE`], [`CHANGING`] or [`OPEN`].
+    pub state: AtomicU32,
+    /// The inotify watch that tells of its end.
+    pub watch: AtomicI32,
+    /// The placeholder's.
+    pub name: [AtomicU64; 2],
+    /// At the shadow.
+    pub handle: AtomicU64,
+    /// Where the next byte is read or written.
+    pub offset: AtomicU64,
+    /// `O_…`.
+    pub flags: AtomicU32,
+    /// Type and permissions when it was opened.
+    pub mode: AtomicU32,
+}
+
+/// Nobody's.
+pub const FREE: u32 = 0;
+/// Somebody is making or ending it.
+pub const CHANGING: u32 = 1;
+/// In use.
+pub const OPEN: u32 = 2;
+
+/// The mapping.
+#[derive(Debug)]
+#[repr(C, align(4096))]
+pub struct Table {
+    /// What does not change.
+    pub header: Header,
+    /// Where the search for a free one begins.
+    pub hint: AtomicU32,
+    /// Not zero when the job's first process has its current directory.
+    pub begun: AtomicU32,
+    /// Where they are.
+    pub descriptions: [Description; DESCRIPTIONS],
+}
+
+impl Table {
+    /// It is a table of this version.
+    #[must_use]
+    pub fn is_known(&self) -> bool {
+        self.header.magic == MAGIC && self.header.version == VERSION
+    }
+
+    /// Takes a free description; its index.
+    #[must_use]
+    pub fn take(&self) -> Option<usize> {
+        let hint = self.hint.load(Ordering::Relaxed) as usize;
+        let (early, late) = self.descriptions.split_at(hint.min(DESCRIPTIONS));
+        let found = late
+            .iter()
+            .chain(early)
+            .zip((hint..DESCRIPTIONS).chain(0..hint))
+            .find(|(one, _)| {
+                let taken = one.state.compare_exchange(
+                    FREE,
+                    CHANGING,
+                    Ordering::Acquire,
+                    Ordering::Relaxed,
+                );
+                taken.is_ok()
+            });
+        let (_, index) = found?;
+        let next = (index as u32 + 1) % DESCRIPTIONS as u32;
+        self.hint.store(next, Ordering::Relaxed);
+        Some(index)
+    }
+
+    /// The open description with this name.
+    #[must_use]
+    pub fn find(&self, name: [u64; 2]) -> Option<usize> {
+        self.descriptions.iter().position(|one| {
+            one.state.load(Ordering::Acquire) == OPEN
+                && one.name[0].load(Ordering::Relaxed) == name[0]
+                && one.name[1].load(Ordering::Relaxed) == name[1]
+        })
+    }
+
+    /// The open description whose end this watch tells.
+    #[must_use]
+    pub fn watched(&self, watch: i32) -> Option<usize> {
+        self.descriptions.iter().position(|one| {
+            one.state.load(Ordering::Acquire) == OPEN && one.watch.load(Ordering::Relaxed) == watch
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::boxed::Box;
+    use alloc::vec::Vec;
+
+    #[test]
+    fn descriptions_are_taken_once_and_found_by_their_names() {
+        // SAFETY: every field of a table may be zero.
+        #[allow(unsafe_code)]
+        let table: Box<Table> = unsafe { Box::new_zeroed().assume_init() };
+        assert!(!table.is_known());
+        let mut taken: Vec<_> = (0..DESCRIPTIONS).filter_map(|_| table.take()).collect();
+        assert_eq!(table.take(), None);
+        table.descriptions[7].state.store(FREE, Ordering::Release);
+        assert_eq!(table.take(), Some(7));
+        taken.sort_unstable();
+        taken.dedup();
+        assert_eq!(taken.len(), DESCRIPTIONS);
+        let one = &table.descriptions[9];
+        one.name[1].store(5, Ordering::Relaxed);
+        one.watch.store(3, Ordering::Relaxed);
+        assert_eq!(table.find([0, 5]), None, "not open yet");
+        one.state.store(OPEN, Ordering::Release);
+        assert_eq!((table.find([0, 5]), table.watched(3)), (Some(9), Some(9)));
+    }
+}

@@ -1,0 +1,97 @@
+//! The `syscall` instructions of this machine's libc and ld.so.
+
+use c_shim::rewrite::{Found, Number, Site, find};
+use goblin::elf::Elf;
+use goblin::elf::program_header::{PT_GNU_EH_FRAME, PT_LOAD};
+use std::fs;
+
+/// An object as it is mapped.
+struct Object {
+    bytes: Vec<u8>,
+    header: u64,
+}
+
+fn object(path: &str) -> Object {
+    let file = fs::read(path).expect("is there");
+    let elf = Elf::parse(&file).expect("is ELF");
+    let loads = || {
+        elf.program_headers
+            .iter()
+            .filter(|header| header.p_type == PT_LOAD)
+    };
+    let end = loads().map(|load| load.p_vaddr + load.p_memsz).max();
+    let mut bytes = vec![0; end.expect("loads something") as usize];
+    for load in loads() {
+        let from = &file[load.file_range()];
+        bytes[load.p_vaddr as usize..][..from.len()].copy_from_slice(from);
+    }
+    let header = elf
+        .program_headers
+        .iter()
+        .find(|header| header.p_type == PT_GNU_EH_FRAME);
+    Object {
+        header: header.expect("has a table of functions").p_vaddr,
+        bytes,
+    }
+}
+
+fn sites(path: &str) -> (Object, Found) {
+    let object = object(path);
+    let found = find(&object.bytes, object.header, |_| true).expect("can be read");
+    (object, found)
+}
+
+#[test]
+fn every_site_is_a_syscall_with_room_for_a_jump() {
+    for path in [
+        "/lib/x86_64-linux-gnu/libc.so.6",
+        "/lib64/ld-linux-x86-64.so.2",
+    ] {
+        let (object, found) = sites(path);
+        let kept = found.sites.iter().filter(|site| site.keeps_syscall());
+        println!(
+            "{path}: {} sites, {} of them beside the syscall; refused: {:x?}",
+            found.sites.len(),
+            kept.count(),
+            found.refused
+        );
+        for site in &found.sites {
+            let at = site.syscall as usize;
+            assert_eq!(object.bytes[at..at + 2], [0x0f, 0x05]);
+            assert!(site.window.end - site.window.start >= 5);
+            assert!(site.window.start <= site.syscall && site.syscall <= site.window.end);
+        }
+        let mut windows: Vec<_> = found.sites.iter().map(|site| site.window.clone()).collect();
+        windows.sort_by_key(|window| window.start);
+        for pair in windows.windows(2) {
+            assert!(pair[0].end <= pair[1].start, "{pair:x?} overlap");
+        }
+        assert!(found.sites.len() >= 40);
+        // What is left over is no call on files: futex, arch_prctl.
+        let harmless = |number| matches!(number, Number::Known(158 | 202));
+        assert!(found.refused.iter().all(|(_, number, _)| harmless(*number)));
+    }
+}
+
+/// Their descriptions end before the instruction.
+#[test]
+fn calls_that_make_processes_are_found() {
+    let (_, found) = sites("/lib/x86_64-linux-gnu/libc.so.6");
+    for number in [56, 58, 435] {
+        let of_it = |site: &&Site| site.number == Number::Known(number);
+        assert!(found.sites.iter().find(of_it).is_some(), "{number}");
+    }
+}
+
+/// The kernel goes there by itself, and its description begins a byte early.
+#[test]
+fn what_signal_handlers_return_to_is_left_alone() {
+    let (object, found) = sites("/lib/x86_64-linux-gnu/libc.so.6");
+    // mov $15, %rax; syscall
+    let code = [0x48, 0xc7, 0xc0, 15, 0, 0, 0, 0x0f, 0x05];
+    let place = object.bytes.windows(code.len()).position(|it| it == code);
+    let place = place.expect("glibc returns from signal handlers so") as u64;
+    let window = place..place + code.len() as u64;
+    let inside = |site: &&Site| site.window.start < window.end && window.start < site.window.end;
+    assert_eq!(found.sites.iter().find(inside), None);
+}

@@ -1,0 +1,250 @@
+//! One stream: messages in, answers out, under limits.
+//!
+//! ```text
+//! begun --Hello--> greeted --request, answer--> greeted ... --end--> over
+//!   `--no Hello, stranger, other version--> Refused, over    `--no message--> Refused, over
+//! ```
+
+use crate::session::{Membership, Session, Sessions};
+use std::io::{self, IoSlice, Read, Write};
+use std::ops::Range;
+use std::sync::Arc;
+use wire::{
+    HEAD_LEN, Head, Hello, MOST_BODY, Refusal, Reply, Request, Welcome, WireError, choose_version,
+};
+
+/// Bytes that a stream's buffer has at first.
+const FIRST_ROOM: usize = 64 << 10;
+
+/// A stream has ended otherwise than it should.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StreamError {
+    /// The peer is gone, or the stream is broken.
+    #[error("the stream broke off")]
+    Broken(#[from] io::Error),
+    /// It ended within a message.
+    #[error("the stream ended {missing} bytes before the end of a message")]
+    Cut {
+        /// Bytes that are missing at least.
+        missing: usize,
+    },
+    /// What came is no message.
+    #[error("the peer sent what is no message")]
+    Garbage(#[from] WireError),
+    /// It was told that it is not served.
+    #[error("the peer is not served: {reason}")]
+    Refused {
+        /// Why.
+        reason: String,
+    },
+}
+
+/// Serves a stream until its end.
+///
+/// # Errors
+/// [`StreamError`]; the peer has been told the reason if that was possible.
+pub fn serve_stream<S: Read + Write>(
+    stream: &mut S,
+    sessions: &Arc<Sessions>,
+) -> Result<(), StreamError> {
+    let mut incoming = Incoming::new();
+    match greet(stream, &mut incoming, sessions)? {
+        Some(membership) => serve(stream, &mut incoming, &membership.session),
+        None => Ok(()),
+    }
+}
+
+/// The first message; none if the stream ends before it.
+pub(crate) fn greet<S: Read + Write>(
+    stream: &mut S,
+    incoming: &mut Incoming,
+    sessions: &Arc<Sessions>,
+) -> Result<Option<Membership>, StreamError> {
+    let first = incoming.message(stream);
+    let Some(message) = or_tell(stream, first)? else {
+        return Ok(None);
+    };
+    let head = message.head;
+    let hello = match head.kind {
+        Hello::KIND if head.data_len == 0 => Hello::decode(incoming.body(&message)),
+        found => Err(WireError::Kind { found }),
+    };
+    let hello = or_tell(stream, hello.map_err(StreamError::from))?;
+    let joined = match choose_version(hello.versions) {
+        Some(version) => sessions
+            .join(&hello.token, hello.session)
+            .map(|membership| (version, membership))
+            .map_err(str::to_owned),
+        None => Err(format!(
+            "versions {} to {} are spoken there, {} to {} here",
+            hello.versions.0,
+            hello.versions.1,
+            wire::VERSIONS.start(),
+            wire::VERSIONS.end()
+        )),
+    };
+    let joined = joined.map_err(|reason| StreamError::Refused { reason });
+    let (version, membership) = or_tell(stream, joined)?;
+    let welcome = Reply::Welcome(Welcome {
+        version,
+        session: membership.session.id(),
+        most_in_flight: 1,
+    });
+    send(stream, head.number, &welcome, &[])?;
+    Ok(Some(membership))
+}
+
+/// Answers requests until the stream ends.
+pub(crate) fn serve<S: Read + Write>(
+    stream: &mut S,
+    incoming: &mut Incoming,
+    session: &Session,
+) -> Result<(), StreamError> {
+    let mut out = vec![];
+    loop {
+        let next = incoming.message(stream);
+        let Some(message) = or_tell(stream, next)? else {
+            return Ok(());
+        };
+        let request = Request::decode(message.head.kind, incoming.body(&message));
+        let request = or_tell(stream, request.map_err(StreamError::from))?;
+        let reply = session.answer(&request, incoming.data(&message), &mut out);
+        send(stream, message.head.number, &reply, &out)?;
+        if out.capacity() > FIRST_ROOM && out.len() <= FIRST_ROOM / 2 {
+            out = vec![];
+        }
+    }
+}
+
+/// Tells the peer why it is not served any longer.
+fn or_tell<S: Write, T>(stream: &mut S, result: Result<T, StreamError>) -> Result<T, StreamError> {
+    if let Err(error) = &result {
+        let reason = match error {
+            StreamError::Garbage(error) => error.to_string(),
+            StreamError::Refused { reason } => reason.clone(),
+            StreamError::Broken(_) | StreamError::Cut { .. } => return result,
+        };
+        // It may be gone already.
+        let _ = send(stream, 0, &Reply::Refused(Refusal { reason: &reason }), &[]);
+    }
+    result
+}
+
+fn send<S: Write>(
+    stream: &mut S,
+    number: u64,
+    reply: &Reply<'_>,
+    data: &[u8],
+) -> Result<(), StreamError> {
+    let mut room = [0; HEAD_LEN + 1024];
+    let (head, body) = room.split_at_mut(HEAD_LEN);
+    let body_len = reply.encode(body)?;
+    head.copy_from_slice(
+        &Head {
+            body_len: body_len as u32,
+            data_len: data.len() as u32,
+            number,
+            kind: reply.kind(),
+            flags: 0,
+        }
+        .to_bytes(),
+    );
+    let prefix = &room[..HEAD_LEN + body_len];
+    let mut slices = &mut [IoSlice::new(prefix), IoSlice::new(data)][..];
+    // Empty slices would end the loop too early.
+    IoSlice::advance_slices(&mut slices, 0);
+    while !slices.is_empty() {
+        match stream.write_vectored(slices) {
+            Ok(0) => return Err(io::Error::from(io::ErrorKind::WriteZero).into()),
+            Ok(written) => IoSlice::advance_slices(&mut slices, written),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(())
+}
+
+/// A message in the buffer.
+pub(crate) struct Message {
+    head: Head,
+    body: Range<usize>,
+    data: Range<usize>,
+}
+
+/// What has come and is not answered yet.
+pub(crate) struct Incoming {
+    buffer: Vec<u8>,
+    /// What has come and was not taken yet.
+    filled: Range<usize>,
+}
+
+impl Incoming {
+    pub(crate) fn new() -> Self {
+        Incoming {
+            buffer: vec![0; FIRST_ROOM],
+            filled: 0..0,
+        }
+    }
+
+    fn body(&self, message: &Message) -> &[u8] {
+        &self.buffer[message.body.clone()]
+    }
+
+    fn data(&self, message: &Message) -> &[u8] {
+        &self.buffer[message.data.clone()]
+    }
+
+    /// The next message, in place until the one behind it is asked for; none if the stream has ended.
+    fn message<S: Read>(&mut self, stream: &mut S) -> Result<Option<Message>, StreamError> {
+        if !self.fill(stream, HEAD_LEN)? {
+            return Ok(None);
+        }
+        let head = Head::read(&self.buffer[self.filled.clone()])?;
+        let (body_len, data_len) = (head.body_len as usize, head.data_len as usize);
+        self.fill(stream, HEAD_LEN + body_len + data_len)?;
+        let body = self.filled.start + HEAD_LEN;
+        let data = body + body_len;
+        self.filled.start = data + data_len;
+        Ok(Some(Message {
+            head,
+            body: body..data,
+            data: data..data + data_len,
+        }))
+    }
+
+    /// Reads until `len` bytes are there; false at the end of the stream, if nothing is.
+    fn fill<S: Read>(&mut self, stream: &mut S, len: usize) -> Result<bool, StreamError> {
+        if self.filled.len() >= len {
+            return Ok(true);
+        }
+        if self.filled.start + len > self.buffer.len() || self.filled.is_empty() {
+            self.buffer.copy_within(self.filled.clone(), 0);
+            self.filled = 0..self.filled.len();
+            let room = len.max(FIRST_ROOM);
+            if room > self.buffer.len() {
+                self.buffer.resize(room, 0);
+            } else if self.filled.len() <= FIRST_ROOM && room == FIRST_ROOM {
+                // What a long message took is given back.
+                self.buffer.truncate(FIRST_ROOM);
+                self.buffer.shrink_to_fit();
+            }
+        }
+        while self.filled.len() < len {
+            match stream.read(&mut self.buffer[self.filled.end..]) {
+                Ok(0) if self.filled.is_empty() => return Ok(false),
+                Ok(0) => {
+                    return Err(StreamError::Cut {
+                        missing: len - self.filled.len(),
+                    });
+                }
+                Ok(read) => self.filled.end += read,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(true)
+    }
+}
+
+const _: () = assert!(HEAD_LEN + MOST_BODY <= FIRST_ROOM);

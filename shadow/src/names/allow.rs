@@ -1,0 +1,192 @@
+//! What the owner allows: directories, each for reading or for writing too.
+
+use rustix::fd::OwnedFd;
+use rustix::fs::{Mode, OFlags};
+use std::ffi::OsStr;
+use std::io;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::PathBuf;
+
+/// A root cannot be allowed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum AllowError {
+    /// It is not there, or may not be entered.
+    #[error("cannot allow {}", path.display())]
+    Unusable {
+        /// As it was given.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// Not from the root directory on.
+    #[error("cannot allow {}: expected an absolute path", path.display())]
+    Relative {
+        /// As it was given.
+        path: PathBuf,
+    },
+}
+
+/// A directory that may be used.
+#[derive(Debug)]
+pub(crate) struct Root {
+    pub(crate) dir: OwnedFd,
+    pub(crate) writable: bool,
+    /// Its names, without a slash at the end: the real one, and as it was given.
+    names: [Vec<u8>; 2],
+}
+
+/// All directories that may be used.
+#[derive(Debug, Default)]
+pub struct Allowed {
+    roots: Vec<Root>,
+}
+
+/// What a name is to the roots.
+#[derive(Debug)]
+pub(crate) enum Place<'a> {
+    /// In this root, under this name in it (empty: the root itself).
+    Beneath(&'a Root, &'a [u8]),
+    /// Above a root: a directory, of which nothing else is told.
+    Above,
+    /// Elsewhere.
+    Outside,
+}
+
+impl Allowed {
+    /// Nothing.
+    #[must_use]
+    pub fn none() -> Self {
+        Self::default()
+    }
+
+    /// Allows a directory and all beneath it; of nested ones the innermost counts.
+    ///
+    /// # Errors
+    /// [`AllowError`].
+    pub fn allow(&mut self, path: PathBuf, writable: bool) -> Result<(), AllowError> {
+        if !path.is_absolute() {
+            return Err(AllowError::Relative { path });
+        }
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let real = path.canonicalize().and_then(|real| {
+            let dir = rustix::fs::open(&real, flags, Mode::empty())?;
+            Ok((dir, real))
+        });
+        match real {
+            Ok((dir, real)) => {
+                let names = [real, path].map(|name| trimmed(name.into_os_string().into_vec()));
+                self.roots.push(Root {
+                    dir,
+                    writable,
+                    names,
+                });
+                Ok(())
+            }
+            Err(source) => Err(AllowError::Unusable { path, source }),
+        }
+    }
+
+    /// As the command line says it: `PATH` or `PATH:ro`.
+    ///
+    /// # Errors
+    /// [`AllowError`].
+    pub fn allow_text(&mut self, text: &OsStr) -> Result<(), AllowError> {
+        let bytes = text.as_bytes();
+        let (path, writable) = match bytes.strip_suffix(b":ro") {
+            Some(path) => (path, false),
+            None => (bytes, true),
+        };
+        self.allow(OsStr::from_bytes(path).into(), writable)
+    }
+
+    /// Whether another root lies beneath this name in a root: what is there would lose its own permission if the name
+    /// were another's.
+    pub(super) fn holds_another(&self, root: &Root, name: &[u8]) -> bool {
+        let whole = [&root.names[0], &b"/"[..], trim(name)].concat();
+        let mut names = self.roots.iter().flat_map(|root| &root.names);
+        names.any(|other| beneath(other, &whole).is_some())
+    }
+
+    /// Where a name without links, `.`, `..` and double slashes lies.
+    pub(crate) fn place<'a>(&'a self, name: &'a [u8]) -> Place<'a> {
+        let mut best: Option<(&Root, &[u8])> = None;
+        let mut above = false;
+        for root in &self.roots {
+            for own in &root.names {
+                match beneath(name, own) {
+                    Some(rest) if best.is_none_or(|(_, other)| rest.len() < other.len()) => {
+                        best = Some((root, rest));
+                    }
+                    Some(_) => {}
+                    None => above |= beneath(own, trim(name)).is_some(),
+                }
+            }
+        }
+        match best {
+            Some((root, rest)) => Place::Beneath(root, rest),
+            None if above => Place::Above,
+            None => Place::Outside,
+        }
+    }
+}
+
+fn trim(name: &[u8]) -> &[u8] {
+    name.strip_suffix(b"/").unwrap_or(name)
+}
+
+fn trimmed(mut name: Vec<u8>) -> Vec<u8> {
+    name.truncate(trim(&name).len());
+    name
+}
+
+/// The rest of `name` behind `root`, without a slash before it.
+fn beneath<'a>(name: &'a [u8], root: &[u8]) -> Option<&'a [u8]> {
+    let rest = name.strip_prefix(root)?;
+    match rest.split_first() {
+        None => Some(rest),
+        Some((b'/', rest)) => Some(rest),
+        Some(_) => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_innermost_root_counts() {
+        let outer = tempfile::tempdir().expect("a directory");
+        let real = outer.path().canonicalize().expect("is there");
+        let inner = real.join("inner");
+        std::fs::create_dir(&inner).expect("makes it");
+        let mut allowed = Allowed::none();
+        allowed.allow(real.clone(), true).expect("allowed");
+        allowed
+            .allow_text(format!("{}:ro", inner.display()).as_ref())
+            .expect("allowed");
+        let look = |name: &str| match allowed.place(real.join(name).as_os_str().as_bytes()) {
+            Place::Beneath(root, rest) => (root.writable, String::from_utf8_lossy(rest).into()),
+            _ => (false, "not beneath".to_owned()),
+        };
+        assert_eq!(look("a/b"), (true, "a/b".to_owned()));
+        assert_eq!(look("inner/b"), (false, "b".to_owned()));
+        assert_eq!(look("inner"), (false, String::new()));
+        assert_eq!(look("innermost"), (true, "innermost".to_owned()));
+        let parent = real.parent().expect("has one").as_os_str().as_bytes();
+        assert!(matches!(allowed.place(parent), Place::Above));
+        assert!(matches!(allowed.place(b"/"), Place::Above));
+        assert!(matches!(allowed.place(b"/etc"), Place::Outside));
+    }
+
+    #[test]
+    fn what_is_not_there_is_not_allowed() {
+        let mut allowed = Allowed::none();
+        let error = allowed.allow("/nowhere/at/all".into(), true);
+        let error = error.expect_err("is not there");
+        assert_eq!(error.to_string(), "cannot allow /nowhere/at/all");
+        let error = allowed.allow("here".into(), true).expect_err("is relative");
+        assert!(error.to_string().contains("expected an absolute path"));
+    }
+}

@@ -1,0 +1,156 @@
+//! A place beneath a root, and what is done there.
+
+use super::LONGEST_NAME;
+use super::allow::{Allowed, Place, Root};
+use super::walk::walk;
+use rustix::fd::OwnedFd;
+use rustix::fs::{Mode, OFlags, ResolveFlags};
+use rustix::io::Errno;
+
+/// How often a name is walked anew because links change under way.
+const TRIES: u32 = 8;
+
+/// What becomes of a link in the last part of a name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Last {
+    /// It is followed.
+    Followed,
+    /// It is meant itself.
+    Kept,
+}
+
+impl Last {
+    pub(crate) fn from_follow(follow: bool) -> Self {
+        if follow { Last::Followed } else { Last::Kept }
+    }
+}
+
+/// A name without links beneath a root.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Spot<'a> {
+    root: &'a Root,
+    /// Empty: the root itself.
+    name: &'a [u8],
+}
+
+impl<'a> Spot<'a> {
+    pub(super) fn new(root: &'a Root, name: &'a [u8]) -> Self {
+        Spot { root, name }
+    }
+
+    /// Whether anything may be changed here.
+    pub(crate) fn writable(&self) -> bool {
+        self.root.writable
+    }
+
+    /// Whether another root lies beneath this name.
+    pub(crate) fn holds_a_root(&self, allowed: &Allowed) -> bool {
+        allowed.holds_another(self.root, self.name)
+    }
+
+    /// openat2(2) without following any link.
+    pub(crate) fn open(&self, flags: OFlags) -> Result<OwnedFd, Errno> {
+        self.create(flags, Mode::empty())
+    }
+
+    /// As [`Spot::open`], with the permissions of a new file.
+    pub(crate) fn create(&self, flags: OFlags, mode: Mode) -> Result<OwnedFd, Errno> {
+        open_beneath(&self.root.dir, self.name, flags, mode)
+    }
+
+    /// The folder, and the name in it with the slash that may be behind it.
+    pub(crate) fn parent(&self) -> Result<(OwnedFd, &'a [u8]), Errno> {
+        let bare = self.name.strip_suffix(b"/").unwrap_or(self.name);
+        let (folder, name) = match bare.iter().rposition(|byte| *byte == b'/') {
+            Some(at) => (&self.name[..at], &self.name[at + 1..]),
+            None => (&b""[..], self.name),
+        };
+        // A root itself is not to be removed, renamed or made.
+        if name.is_empty() {
+            return Err(Errno::BUSY);
+        }
+        let flags = OFlags::PATH | OFlags::DIRECTORY;
+        let folder = open_beneath(&self.root.dir, folder, flags, Mode::empty())?;
+        Ok((folder, name))
+    }
+}
+
+fn open_beneath(root: &OwnedFd, name: &[u8], flags: OFlags, mode: Mode) -> Result<OwnedFd, Errno> {
+    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
+    let name = if name.is_empty() { b"." } else { name };
+    rustix::fs::openat2(root, name, flags | OFlags::CLOEXEC, mode, resolve)
+}
+
+impl Allowed {
+    /// Does `act` where the absolute name `text` leads, at most a few times if links are in the way.
+    pub(crate) fn at<T>(
+        &self,
+        text: &[u8],
+        last: Last,
+        mut act: impl FnMut(&Spot<'_>) -> Result<T, Errno>,
+    ) -> Result<T, Errno> {
+        if text.len() > LONGEST_NAME {
+            return Err(Errno::NAMETOOLONG);
+        }
+        if !text.starts_with(b"/") || text.contains(&0) {
+            return Err(Errno::INVAL);
+        }
+        let mut name = plain(text);
+        for _ in 0..TRIES {
+            let before = name;
+            let result = match &before {
+                Some(name) => match self.place(name) {
+                    Place::Beneath(root, rest) => act(&Spot::new(root, rest)),
+                    // Perhaps a link leads in again.
+                    Place::Above | Place::Outside => Err(Errno::ACCESS),
+                },
+                None => Err(Errno::LOOP),
+            };
+            let outside =
+                matches!(&before, Some(name) if !matches!(self.place(name), Place::Beneath(..)));
+            match result {
+                Err(Errno::LOOP | Errno::AGAIN | Errno::XDEV) => {}
+                Err(Errno::ACCESS) if outside => {}
+                result => return result,
+            }
+            let walked = walk(self, text, last)?;
+            if before.as_ref() == Some(&walked) {
+                if outside {
+                    let name = String::from_utf8_lossy(text);
+                    tracing::info!(%name, "refused: outside of what is allowed");
+                }
+                return result;
+            }
+            name = Some(walked);
+        }
+        Err(Errno::LOOP)
+    }
+}
+
+impl Allowed {
+    /// The name without `.` and double slashes of a directory above a root, of which only its attributes are told.
+    pub(crate) fn above(&self, text: &[u8]) -> Option<Vec<u8>> {
+        let name = plain(text)?;
+        matches!(self.place(&name), Place::Above).then_some(name)
+    }
+}
+
+/// The name without `.` and double slashes, if there is no `..` in it.
+fn plain(text: &[u8]) -> Option<Vec<u8>> {
+    let mut name = Vec::with_capacity(text.len());
+    for part in text.split(|byte| *byte == b'/') {
+        match part {
+            b"" | b"." => {}
+            b".." => return None,
+            part => {
+                name.push(b'/');
+                name.extend_from_slice(part);
+            }
+        }
+    }
+    // "a/." is a directory as "a/" is.
+    if name.is_empty() || text.ends_with(b"/") || text.ends_with(b"/.") {
+        name.push(b'/');
+    }
+    Some(name)
+}

@@ -1,0 +1,213 @@
+//! Attributes of what is open or named.
+
+use super::refuse;
+use crate::names::Last;
+use crate::session::Session;
+use rustix::fd::OwnedFd;
+use rustix::fs::{
+    Access as Permission, AtFlags, CWD, Gid, Mode, OFlags, StatxFlags, StatxTimestamp, Timespec,
+    Timestamps, UTIME_NOW, UTIME_OMIT, Uid, XattrFlags,
+};
+use rustix::io::Errno;
+use wire::{
+    Access, Attribute, Attributes, Change, FileSystem, FileSystemOf, GetXattr, ListXattr,
+    MOST_DATA, RemoveXattr, Reply, SetXattr, Stamp, What,
+};
+
+/// Most bytes of an extended attribute's value, and of a list of names (XATTR_SIZE_MAX, XATTR_LIST_MAX).
+const LARGEST_XATTR: usize = 64 << 10;
+const _: () = assert!(LARGEST_XATTR <= MOST_DATA);
+
+impl Session {
+    /// statx(2).
+    pub(super) fn attributes(&self, asked: &Attribute<'_>) -> Result<Reply<'static>, Errno> {
+        let found = self.find(&asked.place, Last::from_follow(asked.follow));
+        let attributes = match found {
+            Ok(found) => of(found.fd())?,
+            Err(Errno::ACCESS) => {
+                // realpath(3) looks at every folder on the way to a root.
+                let above = self.allowed.above(&self.text(&asked.place)?);
+                let above = above.ok_or(Errno::ACCESS)?;
+                let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+                of(&rustix::fs::open(above, flags, Mode::empty())?)?
+            }
+            Err(errno) => return Err(errno),
+        };
+        Ok(Reply::Attributes(attributes))
+    }
+
+    /// chmod(2), chown(2), utimensat(2), truncate(2).
+    pub(super) fn change(&self, change: &Change<'_>) -> Result<Reply<'static>, Errno> {
+        let last = Last::from_follow(change.follow);
+        let place = &change.place;
+        if let What::Size(size) = change.what {
+            return self.resize(change, size);
+        }
+        let found = self.find_to_change(place, last, "change of attributes")?;
+        match change.what {
+            What::Mode(mode) => {
+                rustix::fs::chmod(found.name(), Mode::from_raw_mode(mode & 0o7777))?;
+            }
+            What::Owner(uid, gid) => {
+                let uid = (uid != u32::MAX).then(|| Uid::from_raw(uid));
+                let gid = (gid != u32::MAX).then(|| Gid::from_raw(gid));
+                rustix::fs::chownat(found.fd(), c"", uid, gid, AtFlags::EMPTY_PATH)?;
+            }
+            What::Times(accessed, modified) => {
+                let times = Timestamps {
+                    last_access: time(accessed),
+                    last_modification: time(modified),
+                };
+                rustix::fs::utimensat(CWD, found.name(), &times, AtFlags::empty())?;
+            }
+            What::Size(_) => {}
+        }
+        Ok(Reply::Attributes(of(found.fd())?))
+    }
+
+    fn resize(&self, change: &Change<'_>, size: u64) -> Result<Reply<'static>, Errno> {
+        if change.place.name.is_empty() {
+            let file = self.get(change.place.at)?;
+            rustix::fs::ftruncate(&file.fd, size)?;
+            return Ok(Reply::Attributes(of(&file.fd)?));
+        }
+        let text = self.text(&change.place)?;
+        let fd = self.allowed.at(&text, Last::Followed, |spot| {
+            if !spot.writable() {
+                spot.open(OFlags::PATH)?;
+                return Err(refuse("truncate", change.place.name));
+            }
+            spot.open(OFlags::WRONLY | OFlags::NONBLOCK | OFlags::NOCTTY)
+        })?;
+        rustix::fs::ftruncate(&fd, size)?;
+        Ok(Reply::Attributes(of(&fd)?))
+    }
+
+    /// faccessat2(2).
+    pub(super) fn access(&self, access: &Access<'_>) -> Result<Reply<'static>, Errno> {
+        let wanted = Permission::from_bits(access.mode).ok_or(Errno::INVAL)?;
+        let found = match self.find(&access.place, Last::from_follow(access.follow)) {
+            Err(Errno::ACCESS)
+                if !wanted.intersects(Permission::READ_OK | Permission::WRITE_OK) =>
+            {
+                let above = self.allowed.above(&self.text(&access.place)?);
+                return above.map(|_| Reply::Done).ok_or(Errno::ACCESS);
+            }
+            found => found?,
+        };
+        if wanted.contains(Permission::WRITE_OK) && !found.writable() {
+            return Err(Errno::ACCESS);
+        }
+        let flags = if access.effective {
+            AtFlags::EACCESS
+        } else {
+            AtFlags::empty()
+        };
+        rustix::fs::accessat(CWD, found.name(), wanted, flags)?;
+        Ok(Reply::Done)
+    }
+
+    /// statfs(2).
+    pub(super) fn file_system(&self, of: &FileSystemOf<'_>) -> Result<Reply<'static>, Errno> {
+        let found = self.find(&of.place, Last::Followed)?;
+        let told = rustix::fs::fstatfs(found.fd())?;
+        let number = |value: i64| u64::try_from(value).unwrap_or(0);
+        Ok(Reply::FileSystem(FileSystem {
+            kind: number(told.f_type),
+            block_size: number(told.f_bsize),
+            fragment_size: number(told.f_frsize),
+            blocks: (told.f_blocks, told.f_bfree, told.f_bavail),
+            files: (told.f_files, told.f_ffree),
+            id: rustix::fs::fstatvfs(found.fd())?.f_fsid,
+            longest_name: number(told.f_namelen),
+            flags: number(told.f_flags),
+        }))
+    }
+
+    /// getxattr(2).
+    pub(super) fn get_xattr(
+        &self,
+        get: &GetXattr<'_>,
+        out: &mut Vec<u8>,
+    ) -> Result<Reply<'static>, Errno> {
+        let found = self.find(&get.place, Last::from_follow(get.follow))?;
+        out.resize(LARGEST_XATTR, 0);
+        let len = rustix::fs::getxattr(found.name(), get.name, &mut out[..])?;
+        out.truncate(len);
+        Ok(Reply::Done)
+    }
+
+    /// setxattr(2).
+    pub(super) fn set_xattr(
+        &self,
+        set: &SetXattr<'_>,
+        value: &[u8],
+    ) -> Result<Reply<'static>, Errno> {
+        let last = Last::from_follow(set.follow);
+        let found = self.find_to_change(&set.place, last, "set an extended attribute")?;
+        let flags = XattrFlags::from_bits(set.flags).ok_or(Errno::INVAL)?;
+        rustix::fs::setxattr(found.name(), set.name, value, flags)?;
+        Ok(Reply::Done)
+    }
+
+    /// listxattr(2).
+    pub(super) fn list_xattr(
+        &self,
+        list: &ListXattr<'_>,
+        out: &mut Vec<u8>,
+    ) -> Result<Reply<'static>, Errno> {
+        let found = self.find(&list.place, Last::from_follow(list.follow))?;
+        out.resize(LARGEST_XATTR, 0);
+        let len = rustix::fs::listxattr(found.name(), &mut out[..])?;
+        out.truncate(len);
+        Ok(Reply::Done)
+    }
+
+    /// removexattr(2).
+    pub(super) fn remove_xattr(&self, remove: &RemoveXattr<'_>) -> Result<Reply<'static>, Errno> {
+        let last = Last::from_follow(remove.follow);
+        let found = self.find_to_change(&remove.place, last, "remove an extended attribute")?;
+        rustix::fs::removexattr(found.name(), remove.name)?;
+        Ok(Reply::Done)
+    }
+}
+
+fn time(stamp: Option<Option<Stamp>>) -> Timespec {
+    let special = |tv_nsec| Timespec { tv_sec: 0, tv_nsec };
+    match stamp {
+        None => special(UTIME_OMIT),
+        Some(None) => special(UTIME_NOW),
+        Some(Some(stamp)) => Timespec {
+            tv_sec: stamp.seconds,
+            tv_nsec: stamp.nanoseconds.into(),
+        },
+    }
+}
+
+/// All that statx(2) tells of what a descriptor leads to.
+pub(super) fn of(fd: &OwnedFd) -> Result<Attributes, Errno> {
+    let wanted = StatxFlags::BASIC_STATS | StatxFlags::BTIME;
+    let told = rustix::fs::statx(fd, c"", AtFlags::EMPTY_PATH, wanted)?;
+    let stamp = |time: &StatxTimestamp| Stamp {
+        seconds: time.tv_sec,
+        nanoseconds: time.tv_nsec,
+    };
+    let born = StatxFlags::from_bits_retain(told.stx_mask).contains(StatxFlags::BTIME);
+    Ok(Attributes {
+        device: rustix::fs::makedev(told.stx_dev_major, told.stx_dev_minor),
+        inode: told.stx_ino,
+        mode: told.stx_mode.into(),
+        links: told.stx_nlink.into(),
+        uid: told.stx_uid,
+        gid: told.stx_gid,
+        special: rustix::fs::makedev(told.stx_rdev_major, told.stx_rdev_minor),
+        size: told.stx_size,
+        blocks: told.stx_blocks,
+        block_size: told.stx_blksize,
+        accessed: stamp(&told.stx_atime),
+        modified: stamp(&told.stx_mtime),
+        changed: stamp(&told.stx_ctime),
+        born: born.then(|| stamp(&told.stx_btime)),
+        flags: (told.stx_attributes.bits(), told.stx_attributes_mask.bits()),
+    })
+}

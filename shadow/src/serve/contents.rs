@@ -1,0 +1,155 @@
+//! Bytes of open files.
+
+use super::refuse;
+use crate::session::{OpenFile, Session};
+use rustix::fd::OwnedFd;
+use rustix::fs::{FallocateFlags, OFlags, SeekFrom};
+use rustix::io::Errno;
+use std::sync::PoisonError;
+use wire::{Allocate, Copy, MOST_DATA, Read, Reply, Seek, SetAppend, Sync, Write, Written};
+
+impl Session {
+    /// pread(2).
+    pub(super) fn read(&self, read: &Read, out: &mut Vec<u8>) -> Result<Reply<'static>, Errno> {
+        let file = self.get(read.handle)?;
+        let len = (read.len as usize).min(MOST_DATA);
+        read_into(&file.fd, read.offset, len, out)?;
+        Ok(Reply::Done)
+    }
+
+    /// pwrite(2), or write(2) at the end.
+    pub(super) fn write(&self, write: &Write, data: &[u8]) -> Result<Reply<'static>, Errno> {
+        let file = self.get(write.handle)?;
+        let flags = rustix::fs::fcntl_getfl(&file.fd)?;
+        let written = if flags.contains(OFlags::APPEND) {
+            append(&file, data)
+        } else {
+            write_at(&file.fd, write.offset, data)
+        };
+        written.map(Reply::Written)
+    }
+
+    /// fcntl(2) with `F_SETFL`.
+    pub(super) fn set_append(&self, set: &SetAppend) -> Result<Reply<'static>, Errno> {
+        let file = self.get(set.handle)?;
+        let mut flags = rustix::fs::fcntl_getfl(&file.fd)?;
+        flags.set(OFlags::APPEND, set.append);
+        rustix::fs::fcntl_setfl(&file.fd, flags)?;
+        Ok(Reply::Done)
+    }
+
+    /// fsync(2), fdatasync(2).
+    pub(super) fn sync(&self, sync: &Sync) -> Result<Reply<'static>, Errno> {
+        let file = self.get(sync.handle)?;
+        if sync.data_only {
+            rustix::fs::fdatasync(&file.fd)?;
+        } else {
+            rustix::fs::fsync(&file.fd)?;
+        }
+        Ok(Reply::Done)
+    }
+
+    /// fallocate(2).
+    pub(super) fn allocate(&self, allocate: &Allocate) -> Result<Reply<'static>, Errno> {
+        let file = self.get(allocate.handle)?;
+        let mode = FallocateFlags::from_bits_retain(allocate.mode);
+        rustix::fs::fallocate(&file.fd, mode, allocate.offset, allocate.len)?;
+        Ok(Reply::Done)
+    }
+
+    /// lseek(2) for data or a hole.
+    pub(super) fn seek(&self, seek: &Seek) -> Result<Reply<'static>, Errno> {
+        let file = self.get(seek.handle)?;
+        let _lock = file.offset.lock().unwrap_or_else(PoisonError::into_inner);
+        let to = if seek.hole {
+            SeekFrom::Hole(seek.offset)
+        } else {
+            SeekFrom::Data(seek.offset)
+        };
+        Ok(Reply::Number(rustix::fs::seek(&file.fd, to)?))
+    }
+
+    /// copy_file_range(2).
+    pub(super) fn copy(&self, copy: &Copy) -> Result<Reply<'static>, Errno> {
+        let (from, to) = (self.get(copy.from)?, self.get(copy.to)?);
+        if !to.writable {
+            return Err(refuse("copy", b"an open file"));
+        }
+        let (mut source, mut target) = (copy.from_offset, copy.to_offset);
+        let len = usize::try_from(copy.len).unwrap_or(usize::MAX).min(1 << 30);
+        let copied = rustix::fs::copy_file_range(
+            &from.fd,
+            Some(&mut source),
+            &to.fd,
+            Some(&mut target),
+            len,
+        )?;
+        Ok(Reply::Written(Written {
+            len: copied as u64,
+            offset: copy.to_offset,
+            size: size(&to.fd)?,
+        }))
+    }
+}
+
+/// Appends up to `len` bytes from `offset` on to `out`, fewer at the end of the file.
+pub(super) fn read_into(
+    fd: &OwnedFd,
+    offset: u64,
+    len: usize,
+    out: &mut Vec<u8>,
+) -> Result<(), Errno> {
+    let begin = out.len();
+    out.resize(begin + len, 0);
+    let mut done = 0;
+    while done < len {
+        match rustix::io::pread(fd, &mut out[begin + done..], offset + done as u64) {
+            Ok(0) => break,
+            Ok(read) => done += read,
+            Err(Errno::INTR) => {}
+            // What was read is given first; the error comes again.
+            Err(_) if done > 0 => break,
+            Err(errno) => return Err(errno),
+        }
+    }
+    out.truncate(begin + done);
+    Ok(())
+}
+
+fn write_at(fd: &OwnedFd, offset: u64, data: &[u8]) -> Result<Written, Errno> {
+    let mut done = 0;
+    while done < data.len() {
+        match rustix::io::pwrite(fd, &data[done..], offset + done as u64) {
+            Ok(written) => done += written,
+            Err(Errno::INTR) => {}
+            Err(_) if done > 0 => break,
+            Err(errno) => return Err(errno),
+        }
+    }
+    Ok(Written {
+        len: done as u64,
+        offset,
+        size: size(fd)?,
+    })
+}
+
+/// Where the bytes have come to lie is told by the descriptor's own offset.
+fn append(file: &OpenFile, data: &[u8]) -> Result<Written, Errno> {
+    let _lock = file.offset.lock().unwrap_or_else(PoisonError::into_inner);
+    let len = loop {
+        match rustix::io::write(&file.fd, data) {
+            Err(Errno::INTR) => {}
+            result => break result?,
+        }
+    };
+    let end = rustix::fs::tell(&file.fd)?;
+    Ok(Written {
+        len: len as u64,
+        offset: end.saturating_sub(len as u64),
+        size: size(&file.fd)?,
+    })
+}
+
+fn size(fd: &OwnedFd) -> Result<u64, Errno> {
+    Ok(u64::try_from(rustix::fs::fstat(fd)?.st_size).unwrap_or(0))
+}

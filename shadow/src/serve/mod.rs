@@ -1,0 +1,157 @@
+//! What each request does.
+
+mod attributes;
+mod contents;
+mod listing;
+mod names;
+mod opening;
+
+use crate::names::Last;
+use crate::session::{OpenFile, Session};
+use rustix::fd::OwnedFd;
+use rustix::fs::OFlags;
+use rustix::io::Errno;
+use std::ffi::OsStr;
+use std::os::fd::{AsRawFd, RawFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::sync::Arc;
+use wire::{Place, Reply, Request};
+
+impl Session {
+    /// Answers a request. `data` came with it; what goes with the answer is put into `out`.
+    pub fn answer(&self, request: &Request<'_>, data: &[u8], out: &mut Vec<u8>) -> Reply<'static> {
+        out.clear();
+        let answer = match request {
+            Request::Open(open) => self.open(open, out),
+            Request::Close(close) => self.remove(close.handle).map(|()| Reply::Done),
+            Request::Read(read) => self.read(read, out),
+            Request::Write(write) => self.write(write, data),
+            Request::Attribute(asked) => self.attributes(asked),
+            Request::Change(change) => self.change(change),
+            Request::Sync(sync) => self.sync(sync),
+            Request::List(list) => self.list(list, out),
+            Request::Allocate(allocate) => self.allocate(allocate),
+            Request::Seek(seek) => self.seek(seek),
+            Request::Access(access) => self.access(access),
+            Request::ReadLink(link) => self.read_link(link, out),
+            Request::MakeDirectory(make) => self.make_directory(make),
+            Request::MakeNode(make) => self.make_node(make),
+            Request::RemoveName(remove) => self.remove_name(remove),
+            Request::Rename(rename) => self.rename(rename),
+            Request::Link(link) => self.link(link),
+            Request::SymbolicLink(link) => self.symbolic_link(link),
+            Request::FileSystemOf(of) => self.file_system(of),
+            Request::GetXattr(get) => self.get_xattr(get, out),
+            Request::SetXattr(set) => self.set_xattr(set, data),
+            Request::ListXattr(list) => self.list_xattr(list, out),
+            Request::RemoveXattr(remove) => self.remove_xattr(remove),
+            Request::Copy(copy) => self.copy(copy),
+            Request::SetAppend(set) => self.set_append(set),
+            Request::NameOf(of) => self.name_of(of, out),
+            _ => Err(Errno::NOSYS),
+        };
+        answer.unwrap_or_else(|errno| {
+            out.clear();
+            Reply::Failed(u16::try_from(errno.raw_os_error()).unwrap_or(5))
+        })
+    }
+
+    /// The absolute name that a place means, which is not empty.
+    fn text(&self, place: &Place<'_>) -> Result<Vec<u8>, Errno> {
+        if place.name.is_empty() {
+            return Err(Errno::NOENT);
+        }
+        if place.name.starts_with(b"/") {
+            return Ok(place.name.to_vec());
+        }
+        let folder = self.get(place.at)?;
+        let metadata = rustix::fs::fstat(&folder.fd)?;
+        if rustix::fs::FileType::from_raw_mode(metadata.st_mode) != rustix::fs::FileType::Directory
+        {
+            return Err(Errno::NOTDIR);
+        }
+        if metadata.st_nlink == 0 {
+            return Err(Errno::NOENT);
+        }
+        let mut text = name_now(&folder)?;
+        text.push(b'/');
+        text.extend_from_slice(place.name);
+        Ok(text)
+    }
+
+    /// What a place means, as an `O_PATH` descriptor, and whether it may be changed.
+    fn find(&self, place: &Place<'_>, last: Last) -> Result<Found, Errno> {
+        if place.name.is_empty() {
+            return self.get(place.at).map(Found::Open);
+        }
+        let mut flags = OFlags::PATH;
+        if last == Last::Kept {
+            flags |= OFlags::NOFOLLOW;
+        }
+        self.allowed.at(&self.text(place)?, last, |spot| {
+            Ok(Found::Named {
+                fd: spot.open(flags)?,
+                writable: spot.writable(),
+            })
+        })
+    }
+
+    /// As [`Session::find`], of something that is to be changed.
+    fn find_to_change(
+        &self,
+        place: &Place<'_>,
+        last: Last,
+        what: &'static str,
+    ) -> Result<Found, Errno> {
+        let found = self.find(place, last)?;
+        if !found.writable() {
+            return Err(refuse(what, place.name));
+        }
+        Ok(found)
+    }
+}
+
+/// Something that is there.
+enum Found {
+    Open(Arc<OpenFile>),
+    Named { fd: OwnedFd, writable: bool },
+}
+
+impl Found {
+    fn fd(&self) -> &OwnedFd {
+        match self {
+            Found::Open(file) => &file.fd,
+            Found::Named { fd, .. } => fd,
+        }
+    }
+
+    fn writable(&self) -> bool {
+        match self {
+            Found::Open(file) => file.writable,
+            Found::Named { writable, .. } => *writable,
+        }
+    }
+
+    /// A name that leads to it, for calls that take no `O_PATH` descriptor.
+    fn name(&self) -> String {
+        own_descriptor(self.fd().as_raw_fd())
+    }
+}
+
+/// The absolute name of something open.
+fn name_now(file: &OpenFile) -> Result<Vec<u8>, Errno> {
+    let name = rustix::fs::readlink(own_descriptor(file.fd.as_raw_fd()), vec![])?;
+    Ok(name.into_bytes())
+}
+
+fn own_descriptor(fd: RawFd) -> String {
+    format!("/proc/self/fd/{fd}")
+}
+
+/// Something may not be changed: EACCES, and a line in the log.
+fn refuse(what: &'static str, name: &[u8]) -> Errno {
+    let name = Path::new(OsStr::from_bytes(name));
+    tracing::info!(what, name = %name.display(), "refused: not allowed");
+    Errno::ACCESS
+}

@@ -1,0 +1,210 @@
+//! Names: making, removing, moving them.
+
+use super::refuse;
+use crate::names::{Last, Spot};
+use crate::session::Session;
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, RenameFlags};
+use rustix::io::Errno;
+use std::os::fd::OwnedFd;
+use wire::{
+    Link, MakeDirectory, MakeNode, NameOf, Place, ReadLink, RemoveName, Rename, Reply, SymbolicLink,
+};
+
+/// Most bytes of a link's target.
+const LONGEST_TARGET: usize = 4096;
+
+impl Session {
+    /// readlinkat(2).
+    pub(super) fn read_link(
+        &self,
+        link: &ReadLink<'_>,
+        out: &mut Vec<u8>,
+    ) -> Result<Reply<'static>, Errno> {
+        let found = match self.find(&link.place, Last::Kept) {
+            // A folder on the way to a root is taken for no link.
+            Err(Errno::ACCESS) if self.allowed.above(&self.text(&link.place)?).is_some() => {
+                return Err(Errno::INVAL);
+            }
+            found => found?,
+        };
+        out.resize(LONGEST_TARGET, 0);
+        let len = match rustix::fs::readlinkat_raw(found.fd(), c"", &mut out[..]) {
+            // So it says of a descriptor that is no link.
+            Err(Errno::NOENT) => return Err(Errno::INVAL),
+            len => len?,
+        };
+        out.truncate(len);
+        Ok(Reply::Done)
+    }
+
+    /// getcwd(2), of something open that still has a name.
+    pub(super) fn name_of(&self, of: &NameOf, out: &mut Vec<u8>) -> Result<Reply<'static>, Errno> {
+        let file = self.get(of.handle)?;
+        if rustix::fs::fstat(&file.fd)?.st_nlink == 0 {
+            return Err(Errno::NOENT);
+        }
+        out.extend_from_slice(&super::name_now(&file)?);
+        Ok(Reply::Done)
+    }
+
+    /// mkdirat(2).
+    pub(super) fn make_directory(&self, make: &MakeDirectory<'_>) -> Result<Reply<'static>, Errno> {
+        let mode = Mode::from_raw_mode(make.mode & 0o7777);
+        self.make(&make.place, "make a directory", |folder, name| {
+            rustix::fs::mkdirat(folder, name, mode)
+        })
+    }
+
+    /// mknodat(2).
+    pub(super) fn make_node(&self, make: &MakeNode<'_>) -> Result<Reply<'static>, Errno> {
+        let mode = Mode::from_raw_mode(make.mode & 0o7777);
+        let kind = match FileType::from_raw_mode(make.mode) {
+            FileType::Unknown if make.mode & 0o170_000 == 0 => FileType::RegularFile,
+            kind @ (FileType::RegularFile | FileType::Fifo | FileType::Socket) => kind,
+            _ => return Err(Errno::PERM),
+        };
+        self.make(&make.place, "make a node", |folder, name| {
+            rustix::fs::mknodat(folder, name, kind, mode, 0)
+        })
+    }
+
+    /// symlinkat(2).
+    pub(super) fn symbolic_link(&self, link: &SymbolicLink<'_>) -> Result<Reply<'static>, Errno> {
+        self.make(&link.place, "make a link", |folder, name| {
+            rustix::fs::symlinkat(link.target, folder, name)
+        })
+    }
+
+    /// Makes a new name; one that is there already is an error before it may not be made.
+    fn make(
+        &self,
+        place: &Place<'_>,
+        what: &'static str,
+        mut act: impl FnMut(&OwnedFd, &[u8]) -> Result<(), Errno>,
+    ) -> Result<Reply<'static>, Errno> {
+        let text = self.text(place)?;
+        if self.allowed.above(&text).is_some() {
+            return Err(Errno::EXIST);
+        }
+        if ends_in_dots(place.name).is_some() {
+            // What the dots are of must be there.
+            self.find(place, Last::Followed)?;
+            return Err(Errno::EXIST);
+        }
+        self.allowed.at(&text, Last::Kept, |spot| {
+            if !spot.writable() {
+                let there = spot.open(OFlags::PATH | OFlags::NOFOLLOW);
+                return Err(match there {
+                    Ok(_) => Errno::EXIST,
+                    Err(Errno::NOENT) => {
+                        spot.parent()?;
+                        refuse(what, place.name)
+                    }
+                    Err(errno) => errno,
+                });
+            }
+            match spot.parent() {
+                Ok((folder, name)) => act(&folder, name),
+                Err(Errno::BUSY) => Err(Errno::EXIST),
+                Err(errno) => Err(errno),
+            }
+        })?;
+        Ok(Reply::Done)
+    }
+
+    /// unlinkat(2).
+    pub(super) fn remove_name(&self, remove: &RemoveName<'_>) -> Result<Reply<'static>, Errno> {
+        match ends_in_dots(remove.place.name) {
+            Some(1) if remove.directory => return Err(Errno::INVAL),
+            Some(_) if remove.directory => return Err(Errno::NOTEMPTY),
+            Some(_) => return Err(Errno::ISDIR),
+            None => {}
+        }
+        let flags = if remove.directory {
+            AtFlags::REMOVEDIR
+        } else {
+            AtFlags::empty()
+        };
+        self.allowed
+            .at(&self.text(&remove.place)?, Last::Kept, |spot| {
+                let (folder, name) = to_change(spot, "remove", remove.place.name)?;
+                rustix::fs::unlinkat(&folder, name, flags)
+            })?;
+        Ok(Reply::Done)
+    }
+
+    /// renameat2(2).
+    pub(super) fn rename(&self, rename: &Rename<'_>) -> Result<Reply<'static>, Errno> {
+        if ends_in_dots(rename.from.name).is_some() || ends_in_dots(rename.to.name).is_some() {
+            return Err(Errno::BUSY);
+        }
+        let flags = RenameFlags::from_bits(rename.flags).ok_or(Errno::INVAL)?;
+        let (from, to) = (self.text(&rename.from)?, self.text(&rename.to)?);
+        self.allowed.at(&from, Last::Kept, |source| {
+            let (old_folder, old_name) = to_change(source, "rename", rename.from.name)?;
+            if source.holds_a_root(&self.allowed) {
+                return Err(Errno::BUSY);
+            }
+            self.allowed.at(&to, Last::Kept, |target| {
+                if target.holds_a_root(&self.allowed) {
+                    return Err(Errno::BUSY);
+                }
+                let (new_folder, new_name) = may_change(target, "rename", rename.to.name)?;
+                rustix::fs::renameat_with(&old_folder, old_name, &new_folder, new_name, flags)
+            })
+        })?;
+        Ok(Reply::Done)
+    }
+
+    /// linkat(2). Both names must lie where things may be changed: a second name would make its file so.
+    pub(super) fn link(&self, link: &Link<'_>) -> Result<Reply<'static>, Errno> {
+        let (from, to) = (self.text(&link.from)?, self.text(&link.to)?);
+        self.allowed
+            .at(&from, Last::from_follow(link.follow), |source| {
+                if link.follow {
+                    // A link in the last part is in the way, and followed.
+                    source.open(OFlags::PATH)?;
+                }
+                let (old_folder, old_name) = to_change(source, "link", link.from.name)?;
+                self.allowed.at(&to, Last::Kept, |target| {
+                    let (new_folder, new_name) = may_change(target, "link", link.to.name)?;
+                    let flags = AtFlags::empty();
+                    rustix::fs::linkat(&old_folder, old_name, &new_folder, new_name, flags)
+                })
+            })?;
+        Ok(Reply::Done)
+    }
+}
+
+/// How many dots the last part of a name is, one or two.
+fn ends_in_dots(name: &[u8]) -> Option<usize> {
+    let bare = name
+        .iter()
+        .rposition(|byte| *byte != b'/')
+        .map_or(&b""[..], |at| &name[..=at]);
+    let last = bare.rsplit(|byte| *byte == b'/').next()?;
+    matches!(last, b"." | b"..").then_some(last.len())
+}
+
+/// The folder of something that is to be changed; what is not there is an error before it may not be changed.
+fn to_change<'a>(
+    spot: &Spot<'a>,
+    what: &'static str,
+    name: &[u8],
+) -> Result<(OwnedFd, &'a [u8]), Errno> {
+    if !spot.writable() {
+        spot.open(OFlags::PATH | OFlags::NOFOLLOW)?;
+    }
+    may_change(spot, what, name)
+}
+
+fn may_change<'a>(
+    spot: &Spot<'a>,
+    what: &'static str,
+    name: &[u8],
+) -> Result<(OwnedFd, &'a [u8]), Errno> {
+    if !spot.writable() {
+        return Err(refuse(what, name));
+    }
+    spot.parent()
+}

@@ -1,0 +1,123 @@
+//! Opening.
+
+use super::refuse;
+use crate::names::{Last, Spot};
+use crate::session::{OpenFile, Session};
+use rustix::fd::OwnedFd;
+use rustix::fs::{FileType, Mode, OFlags};
+use rustix::io::Errno;
+use std::os::fd::AsRawFd;
+use std::sync::Mutex;
+use wire::{MOST_DATA, Open, Opened, Reply};
+
+impl Session {
+    /// openat(2).
+    pub(super) fn open(&self, open: &Open<'_>, out: &mut Vec<u8>) -> Result<Reply<'static>, Errno> {
+        let flags = OFlags::from_bits_retain(open.flags).difference(OFlags::CLOEXEC);
+        let mode = Mode::from_raw_mode(open.mode & 0o7777);
+        let must_be_new = flags.contains(OFlags::CREATE | OFlags::EXCL);
+        let last = Last::from_follow(!flags.contains(OFlags::NOFOLLOW) && !must_be_new);
+        if open.place.name.is_empty() && open.place.at != 0 {
+            return self.open_again(open, flags, out);
+        }
+        let (fd, writable) = self.allowed.at(&self.text(&open.place)?, last, |spot| {
+            let fd = if spot.writable() {
+                spot.create(unblocked(flags), creating(flags, mode))?
+            } else {
+                open_read_only(spot, flags, open.place.name)?
+            };
+            Ok((fd, spot.writable()))
+        })?;
+        self.opened(open, flags, fd, writable, out)
+    }
+
+    /// What is open already, by `/proc/self/fd` there: a description of its own, with other flags.
+    fn open_again(
+        &self,
+        open: &Open<'_>,
+        flags: OFlags,
+        out: &mut Vec<u8>,
+    ) -> Result<Reply<'static>, Errno> {
+        let file = self.get(open.place.at)?;
+        let changes = OFlags::WRONLY | OFlags::RDWR | OFlags::TRUNC;
+        if !file.writable && flags.intersects(changes) {
+            return Err(refuse("open for writing", b"what is open"));
+        }
+        let flags = flags.difference(OFlags::CREATE | OFlags::NOFOLLOW);
+        let name = super::own_descriptor(file.fd.as_raw_fd());
+        let fd = rustix::fs::open(name, unblocked(flags) | OFlags::CLOEXEC, Mode::empty())?;
+        self.opened(open, flags, fd, file.writable, out)
+    }
+
+    fn opened(
+        &self,
+        open: &Open<'_>,
+        flags: OFlags,
+        fd: OwnedFd,
+        writable: bool,
+        out: &mut Vec<u8>,
+    ) -> Result<Reply<'static>, Errno> {
+        let attributes = super::attributes::of(&fd)?;
+        let kind = FileType::from_raw_mode(attributes.mode);
+        if !flags.contains(OFlags::PATH)
+            && !matches!(kind, FileType::RegularFile | FileType::Directory)
+        {
+            // A device or FIFO is the submit machine's own.
+            return Err(refuse("open of a special file", open.place.name));
+        }
+        let readable = !flags.intersects(OFlags::PATH | OFlags::WRONLY);
+        if kind == FileType::RegularFile && readable && !flags.contains(OFlags::TRUNC) {
+            let len = (open.first as usize).min(MOST_DATA);
+            let len = len.min(usize::try_from(attributes.size).unwrap_or(usize::MAX));
+            super::contents::read_into(&fd, 0, len, out)?;
+        }
+        let handle = self.insert(OpenFile {
+            fd,
+            writable,
+            offset: Mutex::new(()),
+        })?;
+        Ok(Reply::Opened(Opened { handle, attributes }))
+    }
+}
+
+/// The kernel waits at FIFOs and devices; they are looked at when they are open.
+fn unblocked(flags: OFlags) -> OFlags {
+    if flags.contains(OFlags::PATH) {
+        flags
+    } else {
+        flags | OFlags::NONBLOCK | OFlags::NOCTTY
+    }
+}
+
+/// openat2(2) wants no permissions where nothing is made.
+fn creating(flags: OFlags, mode: Mode) -> Mode {
+    if flags.intersects(OFlags::CREATE | OFlags::TMPFILE.difference(OFlags::DIRECTORY)) {
+        mode
+    } else {
+        Mode::empty()
+    }
+}
+
+/// Where nothing may be changed: as the kernel would answer if the file system allowed it and the permissions did not.
+fn open_read_only(spot: &Spot<'_>, flags: OFlags, name: &[u8]) -> Result<OwnedFd, Errno> {
+    let new = OFlags::TMPFILE.difference(OFlags::DIRECTORY);
+    let changes = OFlags::WRONLY | OFlags::RDWR | OFlags::TRUNC | new;
+    let only_read = flags.difference(OFlags::CREATE | OFlags::EXCL);
+    if !flags.contains(OFlags::PATH) && flags.intersects(changes) {
+        let looked = spot.open(OFlags::PATH | flags.intersection(OFlags::NOFOLLOW));
+        return Err(match looked {
+            Ok(_) if flags.contains(OFlags::CREATE | OFlags::EXCL) => Errno::EXIST,
+            Ok(found) => match FileType::from_raw_mode(rustix::fs::fstat(&found)?.st_mode) {
+                FileType::Directory if !flags.intersects(new) => Errno::ISDIR,
+                _ => refuse("open for writing", name),
+            },
+            Err(Errno::NOENT) if flags.contains(OFlags::CREATE) => refuse("create", name),
+            Err(errno) => errno,
+        });
+    }
+    match spot.open(unblocked(only_read)) {
+        Ok(_) if flags.contains(OFlags::CREATE | OFlags::EXCL) => Err(Errno::EXIST),
+        Err(Errno::NOENT) if flags.contains(OFlags::CREATE) => Err(refuse("create", name)),
+        result => result,
+    }
+}

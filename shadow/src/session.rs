@@ -1,0 +1,217 @@
+//! Sessions: what a job has open, under limits.
+
+use crate::names::Allowed;
+use rustix::fd::OwnedFd;
+use rustix::io::Errno;
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use wire::Token;
+
+/// What a job may cost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Files open at once.
+    pub open_files: usize,
+    /// Streams at once, each of which may keep one message's worth of memory.
+    pub streams: usize,
+    /// Sessions at once.
+    pub sessions: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Limits {
+            open_files: 4096,
+            streams: 512,
+            sessions: 256,
+        }
+    }
+}
+
+/// Something that a job has open.
+#[derive(Debug)]
+pub(crate) struct OpenFile {
+    pub(crate) fd: OwnedFd,
+    /// It lies where things may be changed.
+    pub(crate) writable: bool,
+    /// Held where the descriptor's own offset is used: listings and appends.
+    pub(crate) offset: Mutex<()>,
+}
+
+/// One job's connection with its files, made of any number of streams.
+#[derive(Debug)]
+pub struct Session {
+    id: u64,
+    pub(crate) allowed: Arc<Allowed>,
+    limits: Limits,
+    next: AtomicU64,
+    open: Mutex<HashMap<u64, Arc<OpenFile>>>,
+    streams: Mutex<usize>,
+}
+
+impl Session {
+    /// A session that belongs to no [`Sessions`].
+    #[must_use]
+    pub fn new(id: u64, allowed: Arc<Allowed>, limits: Limits) -> Self {
+        Session {
+            id,
+            allowed,
+            limits,
+            next: AtomicU64::new(1),
+            open: Mutex::default(),
+            streams: Mutex::default(),
+        }
+    }
+
+    /// Its number, never 0.
+    #[must_use]
+    pub fn id(&self) -> u64 {
+        self.id
+    }
+
+    pub(crate) fn insert(&self, file: OpenFile) -> Result<u64, Errno> {
+        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        if open.len() >= self.limits.open_files {
+            return Err(Errno::NFILE);
+        }
+        let handle = self.next.fetch_add(1, Ordering::Relaxed);
+        open.insert(handle, Arc::new(file));
+        Ok(handle)
+    }
+
+    pub(crate) fn get(&self, handle: u64) -> Result<Arc<OpenFile>, Errno> {
+        let open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        open.get(&handle).cloned().ok_or(Errno::BADF)
+    }
+
+    pub(crate) fn remove(&self, handle: u64) -> Result<(), Errno> {
+        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        open.remove(&handle).map(drop).ok_or(Errno::BADF)
+    }
+}
+
+/// A stream's part in its session; the session ends with the last.
+#[derive(Debug)]
+pub(crate) struct Membership {
+    pub(crate) session: Arc<Session>,
+    sessions: Arc<Sessions>,
+}
+
+impl Drop for Membership {
+    fn drop(&mut self) {
+        let all = &self.sessions.all;
+        let mut all = all.lock().unwrap_or_else(PoisonError::into_inner);
+        let streams = &self.session.streams;
+        let mut streams = streams.lock().unwrap_or_else(PoisonError::into_inner);
+        *streams -= 1;
+        if *streams == 0 {
+            all.remove(&self.session.id);
+        }
+    }
+}
+
+/// All sessions of one shadow that serve one job.
+#[derive(Debug)]
+pub struct Sessions {
+    allowed: Arc<Allowed>,
+    token: Token,
+    limits: Limits,
+    next: AtomicU64,
+    all: Mutex<HashMap<u64, Arc<Session>>>,
+}
+
+impl Sessions {
+    /// For whoever has the token.
+    #[must_use]
+    pub fn new(allowed: Allowed, token: Token, limits: Limits) -> Self {
+        Sessions {
+            allowed: Arc::new(allowed),
+            token,
+            limits,
+            next: AtomicU64::new(1),
+            all: Mutex::default(),
+        }
+    }
+
+    /// Joins a session, or begins one (0); or why not.
+    pub(crate) fn join(
+        self: &Arc<Self>,
+        token: &Token,
+        id: u64,
+    ) -> Result<Membership, &'static str> {
+        if !same(token, &self.token) {
+            return Err("the token is not this job's");
+        }
+        let mut all = self.all.lock().unwrap_or_else(PoisonError::into_inner);
+        let session = if id != 0 {
+            all.get(&id).cloned().ok_or("there is no such session")?
+        } else {
+            if all.len() >= self.limits.sessions {
+                return Err("too many sessions");
+            }
+            let id = self.next.fetch_add(1, Ordering::Relaxed);
+            let session = Session::new(id, self.allowed.clone(), self.limits);
+            all.entry(id).or_insert(Arc::new(session)).clone()
+        };
+        let mut streams = session
+            .streams
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        if *streams >= self.limits.streams {
+            return Err("too many streams");
+        }
+        *streams += 1;
+        drop(streams);
+        Ok(Membership {
+            session,
+            sessions: self.clone(),
+        })
+    }
+}
+
+/// Compares without telling by its time where they differ.
+fn same(one: &Token, other: &Token) -> bool {
+    let different = one.iter().zip(other).fold(0, |all, (a, b)| all | (a ^ b));
+    std::hint::black_box(different) == 0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sessions(limits: Limits) -> Arc<Sessions> {
+        Arc::new(Sessions::new(Allowed::none(), [1; 32], limits))
+    }
+
+    #[test]
+    fn a_session_lives_as_long_as_its_streams() {
+        let sessions = sessions(Limits::default());
+        let first = sessions.join(&[1; 32], 0).expect("begins");
+        let id = first.session.id();
+        let second = sessions.join(&[1; 32], id).expect("joins");
+        drop(first);
+        drop(sessions.join(&[1; 32], id).expect("is there yet"));
+        drop(second);
+        let gone = sessions.join(&[1; 32], id).expect_err("has ended");
+        assert_eq!(gone, "there is no such session");
+    }
+
+    #[test]
+    fn strangers_and_too_many_are_refused() {
+        let limits = Limits {
+            streams: 2,
+            sessions: 1,
+            ..Limits::default()
+        };
+        let sessions = sessions(limits);
+        assert!(sessions.join(&[2; 32], 0).is_err());
+        let one = sessions.join(&[1; 32], 0).expect("begins");
+        assert!(sessions.join(&[1; 32], 0).is_err(), "a second session");
+        let _two = sessions.join(&[1; 32], one.session.id()).expect("joins");
+        assert!(
+            sessions.join(&[1; 32], one.session.id()).is_err(),
+            "a third stream"
+        );
+    }
+}

@@ -1,0 +1,141 @@
+//! What a job with remote files is started with: the shim, its table, a session at the shadow.
+//!
+//! ```text
+//! here: session begun, table made ──descriptors 1000.. and LD_PRELOAD──> every program of the job
+//! ```
+//! # What callers may rely on
+//! The session lives as long as any process of the job.
+
+use crate::args::Address;
+use crate::report::{Explain, Failure, Outcome};
+use crate::verbs::shadow::read_token;
+use c_shim::table::{Header, RESERVED, Reserved, Table, VARIABLE};
+use nix::fcntl::{FcntlArg, fcntl};
+use nix::sys::inotify::{InitFlags, Inotify};
+use nix::sys::memfd::{MFdFlags, memfd_create};
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use std::ffi::CString;
+use std::io::{self, Read, Write};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::FileExt;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use wire::{HEAD_LEN, Head, Hello, Reply, Role, Token};
+
+/// The shared object that the dynamic linker loads into every program of the job.
+const SHIM: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/shim.so"));
+/// Descriptors that a job with remote files needs to be able to have.
+const FEWEST_DESCRIPTORS: u64 = 1100;
+const PRELOAD: &str = "LD_PRELOAD";
+
+/// Makes what the job inherits, and adds what its environment needs.
+pub(crate) fn prepare(address: &Address, environment: &mut Vec<CString>) -> Outcome<()> {
+    let Address::Unix(socket) = address;
+    let token = read_token(socket)?;
+    make_room()?;
+    let (stream, session) = begin_session(socket, &token)
+        .context(|| format!("no session with the shadow on {address}"))?;
+    let directory = std::env::current_dir()?;
+    let header = Header::bytes(
+        &token,
+        session,
+        socket.as_os_str().as_bytes(),
+        directory.as_os_str().as_bytes(),
+    );
+    let header = header.ok_or_else(|| io::Error::from(io::ErrorKind::InvalidFilename))?;
+    let table = memory_file(c"wf-table", &header, size_of::<Table>() as u64)?;
+    let shim = memory_file(c"libwayfarer_shim.so", SHIM, SHIM.len() as u64)?;
+    let ends = Inotify::init(InitFlags::IN_NONBLOCK | InitFlags::IN_CLOEXEC)?;
+    hand_down(&table, Reserved::Table)?;
+    hand_down(&OwnedFd::from(stream), Reserved::Session)?;
+    hand_down(&ends, Reserved::Ends)?;
+    hand_down(&shim, Reserved::Shim)?;
+    let preload = format!("/proc/self/fd/{}", Reserved::Shim.number());
+    add(environment, PRELOAD, &preload, ":");
+    add(
+        environment,
+        VARIABLE,
+        &Reserved::Table.number().to_string(),
+        "",
+    );
+    Ok(())
+}
+
+/// The soft limit must leave room for our descriptors behind the job's.
+fn make_room() -> Outcome<()> {
+    let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE)?;
+    if soft >= FEWEST_DESCRIPTORS {
+        return Ok(());
+    }
+    setrlimit(Resource::RLIMIT_NOFILE, FEWEST_DESCRIPTORS.min(hard), hard)?;
+    if hard < FEWEST_DESCRIPTORS {
+        let message = format!(
+            "a job may have {hard} descriptors here, expected {FEWEST_DESCRIPTORS} (ulimit -Hn)"
+        );
+        return Err(Failure::new(crate::report::Exit::Host, message));
+    }
+    Ok(())
+}
+
+/// A stream that is greeted, and the session it has begun.
+fn begin_session(socket: &Path, token: &Token) -> Outcome<(UnixStream, u64)> {
+    let mut stream = UnixStream::connect(socket)?;
+    let mut body = [0; 256];
+    let body_len = Hello::new(Role::Starter, *token, 0, 0).encode(&mut body)?;
+    let head = Head {
+        body_len: body_len as u32,
+        data_len: 0,
+        number: 0,
+        kind: Hello::KIND,
+        flags: 0,
+    };
+    stream.write_all(&[&head.to_bytes(), &body[..body_len]].concat())?;
+    let mut bytes = [0; HEAD_LEN];
+    stream.read_exact(&mut bytes)?;
+    let head = Head::read(&bytes)?;
+    let mut body = vec![0; head.body_len as usize];
+    stream.read_exact(&mut body)?;
+    match Reply::decode(head.kind, &body)? {
+        Reply::Welcome(welcome) => Ok((stream, welcome.session)),
+        Reply::Refused(refusal) => {
+            let message = format!("refused: {}", refusal.reason);
+            Err(Failure::new(crate::report::Exit::Failed, message))
+        }
+        other => {
+            let message = format!("it answered {other:?}, expected a welcome");
+            Err(Failure::new(crate::report::Exit::Failed, message))
+        }
+    }
+}
+
+fn memory_file(name: &std::ffi::CStr, bytes: &[u8], len: u64) -> io::Result<OwnedFd> {
+    let file = std::fs::File::from(memfd_create(name, MFdFlags::MFD_CLOEXEC)?);
+    file.set_len(len)?;
+    file.write_all_at(bytes, 0)?;
+    Ok(file.into())
+}
+
+/// Gives a descriptor the number that the job knows it by, and lets it be inherited.
+fn hand_down(fd: &impl AsFd, reserved: Reserved) -> Outcome<()> {
+    let number = reserved.number();
+    let held = fcntl(fd.as_fd(), FcntlArg::F_DUPFD(number))?;
+    if held != number {
+        let message = format!("descriptor {number} is open already; {RESERVED:?} must be free");
+        return Err(Failure::new(crate::report::Exit::Failed, message));
+    }
+    Ok(())
+}
+
+/// Sets a variable, or puts a word before what is there.
+fn add(environment: &mut Vec<CString>, name: &str, word: &str, separator: &str) {
+    let prefix = format!("{name}=").into_bytes();
+    let before = environment
+        .iter()
+        .find_map(|entry| entry.to_bytes().strip_prefix(&prefix[..]))
+        .filter(|value| !value.is_empty() && !separator.is_empty())
+        .map(|value| [separator.as_bytes(), value].concat());
+    environment.retain(|entry| !entry.to_bytes().starts_with(&prefix));
+    let entry = [&prefix[..], word.as_bytes(), &before.unwrap_or_default()].concat();
+    environment.extend(CString::new(entry));
+}

@@ -1,0 +1,340 @@
+//! Programs whose files are on another machine: what they do there is what they would have done here.
+
+mod support;
+
+use std::collections::BTreeMap;
+use std::ffi::OsStr;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+use support::run::{Run, clean_command};
+use support::skip;
+use support::stage::{self, Linking, c_guest};
+use support::user::User;
+
+const DEADLINE: Duration = Duration::from_secs(100);
+const SOON: Duration = Duration::from_secs(10);
+
+/// A submit machine: a folder and its shadow. All as an ordinary user.
+struct Submit {
+    dir: PathBuf,
+    shadow: Run,
+}
+
+impl Submit {
+    fn new(label: &str) -> Self {
+        Self::allowing(label, &["--allow", "/:ro"])
+    }
+
+    fn allowing(label: &str, others: &[&str]) -> Self {
+        let dir = stage::job_dir(label, User::Ordinary);
+        for name in ["home", "local"] {
+            fs::create_dir(dir.join(name)).expect("makes it");
+            User::Ordinary.own(&dir.join(name));
+        }
+        let mut command = clean_command(stage::wayfarer());
+        command
+            .arg("shadow")
+            .args(others)
+            .arg("--listen")
+            .arg(address(&dir))
+            .arg("--allow")
+            .arg(dir.join("home"));
+        let mut shadow = Run::start("the shadow", command, User::Ordinary).expect("starts");
+        let line = format!("listening on {}", address(&dir));
+        shadow.wait_line(&line, SOON).expect("listens");
+        Submit { dir, shadow }
+    }
+
+    fn home(&self) -> PathBuf {
+        self.dir.join("home")
+    }
+
+    fn local(&self) -> PathBuf {
+        self.dir.join("local")
+    }
+
+    /// A command whose files are the shadow's.
+    fn remote(&self, words: &[&OsStr]) -> Command {
+        let mut command = clean_command(stage::wayfarer());
+        command
+            .arg("--dir")
+            .arg(self.dir.join("state"))
+            .args(["run", "-q", "--shadow"])
+            .arg(address(&self.dir))
+            .arg("--")
+            .args(words)
+            .current_dir(self.home());
+        command
+    }
+
+    /// The same on a machine that does not have them: an empty folder lies over theirs.
+    fn elsewhere(&self, words: &[&OsStr]) -> Command {
+        let remote = self.remote(words);
+        let script = "mount -t tmpfs none \"$0\" && cd \"$0\" && exec \"$@\"";
+        let mut command = clean_command("unshare");
+        command
+            .args(["--user", "--map-root-user", "--mount", "sh", "-c", script])
+            .arg(self.home())
+            .arg(remote.get_program())
+            .args(remote.get_args());
+        command
+    }
+}
+
+impl Drop for Submit {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            let _ = fs::remove_dir_all(&self.dir);
+        }
+    }
+}
+
+fn address(dir: &Path) -> String {
+    format!("unix:{}", dir.join("socket").display())
+}
+
+/// What a program says on both outputs, and its status.
+fn output(label: &str, command: Command) -> (String, String, Option<i32>) {
+    let mut run = Run::start(label, command, User::Ordinary).expect("starts");
+    let status = run.wait(DEADLINE).expect("ends");
+    (run.out.text(), run.err.text(), status.code())
+}
+
+fn words(line: &[&'static str]) -> Vec<&'static OsStr> {
+    line.iter().map(|word| OsStr::new(*word)).collect()
+}
+
+/// Every name below a folder: its type, permissions and contents.
+fn tree(folder: &Path) -> BTreeMap<PathBuf, (u32, Vec<u8>)> {
+    let mut found = BTreeMap::new();
+    let mut left = vec![folder.to_path_buf()];
+    while let Some(dir) = left.pop() {
+        for entry in fs::read_dir(&dir).expect("lists") {
+            let path = entry.expect("an entry").path();
+            let metadata = fs::symlink_metadata(&path).expect("is there");
+            let contents = if metadata.is_dir() {
+                left.push(path.clone());
+                vec![]
+            } else if metadata.is_symlink() {
+                let target = fs::read_link(&path).expect("reads");
+                target.into_os_string().into_encoded_bytes()
+            } else if metadata.is_file() {
+                fs::read(&path).expect("reads")
+            } else {
+                vec![]
+            };
+            let name = path.strip_prefix(folder).expect("is below").to_owned();
+            found.insert(name, (metadata.permissions().mode(), contents));
+        }
+    }
+    found
+}
+
+fn missing(what: &str) -> bool {
+    let reason = User::Ordinary.missing();
+    if let Some(reason) = &reason {
+        skip::note(what, reason);
+    }
+    reason.is_some()
+}
+
+/// Unprivileged mounts are needed to hide a folder.
+fn cannot_hide(what: &str) -> bool {
+    let mut command = clean_command("unshare");
+    command.args(["--user", "--map-root-user", "--mount", "true"]);
+    let (_, why, status) = output("unshare", command);
+    if status != Some(0) {
+        skip::note(what, &format!("no user namespaces: {}", why.trim()));
+    }
+    status != Some(0)
+}
+
+#[test]
+fn every_call_does_what_it_does_here() {
+    let what = "every_call_does_what_it_does_here";
+    if missing(what) || cannot_hide(what) {
+        return;
+    }
+    let submit = Submit::new("remote-calls");
+    let guest = c_guest("remote_calls", Linking::Dynamic).expect("the guest compiles");
+    let mut here = clean_command(&guest);
+    here.current_dir(submit.local());
+    let here = output("the calls on files of this machine", here);
+    let there = submit.elsewhere(&[guest.as_os_str()]);
+    let there = output("the calls on remote files", there);
+    assert!(here.0.lines().count() > 500, "{here:?}");
+    for (ours, theirs) in here.0.lines().zip(there.0.lines()) {
+        assert_eq!(theirs, ours, "remote, local");
+    }
+    assert_eq!(there, here);
+    assert_eq!(tree(&submit.home()), tree(&submit.local()));
+}
+
+/// What many programs do with files; the same script here and there.
+const SCRIPT: &str = r#"
+set -e
+export LC_ALL=C TZ=UTC GIT_AUTHOR_DATE='2020-01-01T00:00:00Z' GIT_COMMITTER_DATE='2020-01-01T00:00:00Z'
+export GIT_AUTHOR_NAME=a GIT_AUTHOR_EMAIL=a@b GIT_COMMITTER_NAME=a GIT_COMMITTER_EMAIL=a@b GIT_CONFIG_GLOBAL=/dev/null
+export TMPDIR=$PWD
+umask 022
+for i in $(seq 2000); do echo "$((i * 7919 % 2003)) line $i"; done > in.txt
+cat in.txt | wc
+sort -n in.txt -o sorted.txt; head -n 3 sorted.txt; tail -n 2 sorted.txt
+grep -c 'line 1' in.txt; sed -i 's/line 7/LINE 7/' sorted.txt; grep LINE sorted.txt | cut -c1-20 | tail -1
+awk '{ sum += $1 } END { print sum }' in.txt
+md5sum in.txt sorted.txt
+mkdir -p tree/a/b; cp in.txt tree/a/b/copy; ln -s b/copy tree/a/soft; ln tree/a/b/copy tree/hard; chmod 640 tree/hard
+cp -r tree tree2; mv tree2/a tree2/moved; rm tree2/hard; find tree tree2 -type f | sort; find . -size +5 -name 'i*'
+tar cf all.tar tree; mkdir out; tar xf all.tar -C out; diff -r tree out/tree && echo the same
+rm all.tar; gzip -k in.txt; gunzip -c in.txt.gz | cmp - in.txt && rm in.txt.gz
+ls tree/a; test -L tree/a/soft && readlink tree/a/soft; (cd tree/a/b && pwd | sed 's/.*tree/tree/')
+echo one > log; echo two >> log; exec 7>>log; echo three >&7; exec 7>&-; cat log
+while read -r word; do echo "got $word"; done < log
+cat <<EOF > here.txt
+a here document
+EOF
+cat here.txt; : > log; wc -c < log; rm log
+perl -e 'open F, ">", "p.txt"; print F "x" x 100000; close F; print -s "p.txt", "\n"; rename "p.txt", "q.txt"; unlink "q.txt"'
+cat > prog.py <<'EOF'
+import os, json, shutil, mmap
+os.makedirs('data/deep')
+for n in range(50):
+    with open(f'data/deep/{n}.json', 'w') as f:
+        json.dump({'n': n, 'text': 'x' * n}, f)
+print(sum(json.load(open(f'data/deep/{n}.json'))['n'] for n in range(50)), sorted(os.listdir('data/deep'))[:3])
+print(sum(len(files) for _, _, files in os.walk('data')))
+with open('data/bin', 'w+b') as f:
+    f.write(bytes(range(256)) * 100); f.seek(1000); f.write(b'HERE'); f.seek(998); print(f.read(8))
+    print(mmap.mmap(f.fileno(), 0, access=mmap.ACCESS_READ)[1000:1004])
+os.truncate('data/bin', 2000); print(os.stat('data/bin').st_size)
+shutil.copytree('data', 'data2'); shutil.rmtree('data'); print(os.path.exists('data'), len(os.listdir('data2/deep')))
+EOF
+python3 prog.py
+cat > main.c <<'EOF'
+#include <stdio.h>
+int half(int);
+int main(void) { printf("half of 42 is %d\n", half(42)); return 0; }
+EOF
+echo 'int half(int n) { return n / 2; }' > half.c
+gcc -c main.c half.c; gcc -o program main.o half.o; rm main.o half.o; cp program program2; cmp program program2; rm program2
+"#;
+
+#[test]
+fn programs_work_on_files_that_their_machine_does_not_have() {
+    let what = "programs_work_on_files_that_their_machine_does_not_have";
+    if missing(what) || cannot_hide(what) {
+        return;
+    }
+    let submit = Submit::new("remote-programs");
+    let script = ["/bin/bash", "-c", SCRIPT];
+    let mut here = clean_command(script[0]);
+    here.args(&script[1..]).current_dir(submit.local());
+    let here = output("the programs, here", here);
+    assert_eq!(here.2, Some(0), "{here:?}");
+    let there = submit.elsewhere(&words(&script));
+    let there = output("the programs, elsewhere", there);
+    for (ours, theirs) in here.0.lines().zip(there.0.lines()) {
+        assert_eq!(theirs, ours, "elsewhere, here: {}", there.1);
+    }
+    assert_eq!(there, here);
+    let (here, there) = (tree(&submit.local()), tree(&submit.home()));
+    assert!(here.len() > 60);
+    for (name, found) in &there {
+        assert!(here.get(name) == Some(found), "{} differs", name.display());
+    }
+    assert_eq!(there.len(), here.len());
+}
+
+#[test]
+fn where_the_shadow_allows_only_reading_nothing_is_written() {
+    if missing("where_the_shadow_allows_only_reading_nothing_is_written") {
+        return;
+    }
+    let submit = Submit::new("remote-read-only");
+    let outside = submit.local().join("file");
+    fs::write(&outside, "kept").expect("writes");
+    User::Ordinary.own(&outside);
+    let script =
+        "cat ../local/file; echo x > ../local/new; echo x > ../local/file; rm ../local/file";
+    let job = submit.remote(&[OsStr::new("sh"), OsStr::new("-c"), OsStr::new(script)]);
+    let (out, error, status) = output("writes where it may not", job);
+    assert_eq!(out, "kept");
+    assert_eq!(status, Some(1), "{error}");
+    assert_eq!(error.matches("Permission denied").count(), 3, "{error}");
+    let log = submit.shadow.err.text();
+    assert_eq!(log.matches("refused: not allowed").count(), 3, "{log}");
+    assert_eq!(fs::read(&outside).expect("is there"), b"kept");
+    assert_eq!(fs::read_dir(submit.local()).expect("lists").count(), 1);
+}
+
+#[test]
+fn a_job_without_a_shadow_is_told_so() {
+    if missing("a_job_without_a_shadow_is_told_so") {
+        return;
+    }
+    let dir = stage::job_dir("remote-none", User::Ordinary);
+    let mut command = clean_command(stage::wayfarer());
+    command
+        .arg("--dir")
+        .arg(dir.join("state"))
+        .args(["run", "-q", "--shadow"])
+        .arg(address(&dir))
+        .args(["--", "true"]);
+    let (_, error, status) = output("no shadow", command);
+    assert_eq!(status, Some(1));
+    assert!(error.contains("wayfarer shadow --listen unix:"), "{error}");
+    let _ = fs::remove_dir_all(dir);
+}
+
+#[test]
+fn a_job_that_may_not_be_where_it_begins_does_not_start() {
+    if missing("a_job_that_may_not_be_where_it_begins_does_not_start") {
+        return;
+    }
+    let submit = Submit::allowing("remote-elsewhere", &[]);
+    let mut job = submit.remote(&[OsStr::new("cat"), OsStr::new("file")]);
+    fs::write(submit.local().join("file"), "of this machine").expect("writes");
+    job.current_dir(submit.local());
+    let (out, error, status) = output("outside", job);
+    assert_eq!((out.as_str(), status), ("", Some(3)));
+    assert!(
+        error.contains("the shadow does not let it begin"),
+        "{error}"
+    );
+}
+
+#[test]
+fn a_shadow_that_is_ended_leaves_nothing_behind() {
+    if missing("a_shadow_that_is_ended_leaves_nothing_behind") {
+        return;
+    }
+    let mut submit = Submit::new("remote-ended");
+    let pid = nix::unistd::Pid::from_raw(submit.shadow.pid() as i32);
+    assert!(submit.dir.join("socket.token").exists());
+    nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGTERM).expect("is there");
+    let status = submit.shadow.wait(SOON).expect("ends");
+    assert!(status.success(), "{}", submit.shadow.describe());
+    for name in ["socket", "socket.token"] {
+        assert!(!submit.dir.join(name).exists(), "{name}");
+    }
+}
+
+#[test]
+fn what_does_not_leave_the_machine_is_local() {
+    if missing("what_does_not_leave_the_machine_is_local") {
+        return;
+    }
+    let submit = Submit::new("remote-local");
+    let script = "exec 5<>/dev/null; echo x >&5; read -r name < /proc/self/comm; echo $name; cd /proc/self && pwd \
+                  && [ -e status ] && cd - >/dev/null && echo y | cat; : > made; ls";
+    let job = submit.remote(&[OsStr::new("sh"), OsStr::new("-c"), OsStr::new(script)]);
+    let (out, error, status) = output("local files", job);
+    assert_eq!((status, error.as_str()), (Some(0), ""));
+    let lines: Vec<_> = out.lines().collect();
+    assert_eq!(lines[0], "sh");
+    assert!(lines[1].starts_with("/proc/"), "{out}");
+    assert_eq!(lines[2..], ["y", "made"]);
+}

@@ -1,0 +1,127 @@
+//! The first message of either side.
+
+use crate::{WireError, decode, encode};
+use bincode::{BorrowDecode, Encode};
+use core::ops::RangeInclusive;
+
+/// The version that this code speaks best.
+pub const VERSION: u16 = 1;
+/// All that it speaks.
+pub const VERSIONS: RangeInclusive<u16> = 1..=1;
+
+/// What proves that a peer belongs to the job; made at submit.
+pub type Token = [u8; 32];
+
+const MAGIC: [u8; 8] = *b"wayfarer";
+
+/// Who speaks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, BorrowDecode)]
+pub enum Role {
+    /// A process of the job.
+    Shim,
+    /// The starter.
+    Starter,
+}
+
+/// Begins a stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, BorrowDecode)]
+pub struct Hello {
+    magic: [u8; 8],
+    /// Versions that the sender speaks, least and most.
+    pub versions: (u16, u16),
+    /// Who it is.
+    pub role: Role,
+    /// The job's.
+    pub token: Token,
+    /// The session that this stream belongs to; 0: a new one.
+    pub session: u64,
+    /// Copy of the job that speaks (DESIGN §7); 0 where there is only one.
+    pub incarnation: u64,
+}
+
+impl Hello {
+    /// Number of this kind of message.
+    pub const KIND: u16 = 1;
+
+    /// For a stream of `session`.
+    #[must_use]
+    pub fn new(role: Role, token: Token, session: u64, incarnation: u64) -> Self {
+        Hello {
+            magic: MAGIC,
+            versions: (*VERSIONS.start(), *VERSIONS.end()),
+            role,
+            token,
+            session,
+            incarnation,
+        }
+    }
+
+    /// Writes the body into `room`; its length.
+    ///
+    /// # Errors
+    /// [`WireError::NoRoom`].
+    pub fn encode(&self, room: &mut [u8]) -> Result<usize, WireError> {
+        encode(self, room)
+    }
+
+    /// Reads a body.
+    ///
+    /// # Errors
+    /// [`WireError`]; [`WireError::Body`] also for a peer that speaks something else.
+    pub fn decode(body: &[u8]) -> Result<Self, WireError> {
+        let hello: Hello = decode(Self::KIND, body)?;
+        if hello.magic != MAGIC {
+            return Err(WireError::Body { kind: Self::KIND });
+        }
+        Ok(hello)
+    }
+}
+
+/// The answer to a [`Hello`] that is accepted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, BorrowDecode)]
+pub struct Welcome {
+    /// Spoken from here on.
+    pub version: u16,
+    /// The session, for further streams.
+    pub session: u64,
+    /// Requests that may be on the way on this stream at once.
+    pub most_in_flight: u32,
+}
+
+/// The best version that both speak.
+#[must_use]
+pub fn choose_version(theirs: (u16, u16)) -> Option<u16> {
+    let best = theirs.1.min(*VERSIONS.end());
+    (best >= theirs.0 && VERSIONS.contains(&best)).then_some(best)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_hello_reads_back_and_another_protocol_is_refused() {
+        let hello = Hello::new(Role::Starter, [7; 32], 9, 3);
+        let mut room = [0; 128];
+        let len = hello.encode(&mut room).expect("fits");
+        assert_eq!(Hello::decode(&room[..len]), Ok(hello));
+        room[0] ^= 1;
+        assert_eq!(
+            Hello::decode(&room[..len]),
+            Err(WireError::Body { kind: 1 })
+        );
+        assert_eq!(
+            Hello::decode(b"GET / HTTP/1.1"),
+            Err(WireError::Body { kind: 1 })
+        );
+    }
+
+    #[test]
+    fn the_best_common_version_is_chosen() {
+        assert_eq!(choose_version((1, 9)), Some(1));
+        assert_eq!(choose_version((0, 1)), Some(1));
+        assert_eq!(choose_version((2, 9)), None);
+        assert_eq!(choose_version((0, 0)), None);
+        assert_eq!(choose_version((9, 1)), None, "a range turned round");
+    }
+}

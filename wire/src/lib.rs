@@ -1,0 +1,69 @@
+//! Messages between the shim in a job, the starter and the shadow (docs/PROTOCOL.md).
+//!
+//! ```text
+//! shim or starter                         shadow
+//!    | Hello { versions, token, session }    |
+//!    |-------------------------------------->|   a version of both, or Refused and the end
+//!    |<----------------- Welcome { version } |
+//!    | [head][body][data]   request n        |
+//!    |-------------------------------------->|
+//!    |<------- [head][body][data]   answer n |   answers may come in another order
+//! ```
+//! A message is a [`Head`] of fixed layout, a small body (bincode, at most [`MOST_BODY`] bytes) and bulk data
+//! (at most [`MOST_DATA`] bytes) that no decoder touches.
+//!
+//! # What callers may rely on
+//! No allocation, no libc, no panics: any bytes decode to a message or to a [`WireError`]. Numbers of kinds are
+//! explicit and never used again for something else; 0 is none.
+//!
+//! # What it does not do
+//! It does not send: whoever has a stream does. It does not know what a request means.
+#![cfg_attr(not(test), no_std)]
+
+mod attributes;
+mod entries;
+mod error;
+mod head;
+mod hello;
+mod reply;
+mod request;
+
+pub use attributes::{Attributes, FileSystem, Stamp};
+pub use entries::{Entries, Entry, EntryWriter};
+pub use error::WireError;
+pub use head::{HEAD_LEN, Head, MOST_BODY, MOST_DATA};
+pub use hello::{Hello, Role, Token, VERSION, VERSIONS, Welcome, choose_version};
+pub use reply::{Opened, Refusal, Reply, Written};
+pub use request::{
+    Access, Allocate, Attribute, Change, Close, Copy, FileSystemOf, GetXattr, Link, List,
+    ListXattr, MakeDirectory, MakeNode, NameOf, Open, Place, Read, ReadLink, RemoveName,
+    RemoveXattr, Rename, Request, Seek, SetAppend, SetXattr, SymbolicLink, Sync, What, Write,
+};
+
+/// How bodies are encoded: little-endian, short integers, at most [`MOST_BODY`] bytes.
+const CODEC: bincode::config::Configuration<
+    bincode::config::LittleEndian,
+    bincode::config::Varint,
+    bincode::config::Limit<MOST_BODY>,
+> = bincode::config::standard().with_limit::<MOST_BODY>();
+
+/// Encodes into `room`; the length.
+fn encode<T: bincode::Encode>(value: &T, room: &mut [u8]) -> Result<usize, WireError> {
+    bincode::encode_into_slice(value, room, CODEC).map_err(|_| WireError::NoRoom)
+}
+
+/// Decodes the whole of `bytes`.
+fn decode<'a, T: bincode::BorrowDecode<'a, ()>>(
+    kind: u16,
+    bytes: &'a [u8],
+) -> Result<T, WireError> {
+    let decoded = bincode::borrow_decode_from_slice(bytes, CODEC);
+    match decoded {
+        Ok((value, taken)) if taken == bytes.len() => Ok(value),
+        Ok((_, taken)) => Err(WireError::Trailing {
+            kind,
+            bytes: bytes.len() - taken,
+        }),
+        Err(_) => Err(WireError::Body { kind }),
+    }
+}

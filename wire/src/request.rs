@@ -1,0 +1,463 @@
+//! What may be asked of the shadow.
+//!
+//! Flags, modes and other numbers are those of Linux on x86-64, as the system call takes them. A name is any
+//! bytes but NUL.
+
+use crate::{Stamp, WireError, decode, encode};
+use bincode::{BorrowDecode, Encode};
+
+/// Where something is: a name, and what it is relative to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, BorrowDecode)]
+pub struct Place<'a> {
+    /// An open directory that a relative name begins at; an empty name means what is open itself.
+    pub at: u64,
+    /// Absolute, relative or empty; at most 4095 bytes.
+    pub name: &'a [u8],
+}
+
+macro_rules! requests {
+    ($($(#[$doc:meta])* $number:literal $name:ident($body:ty),)*) => {
+        /// A request.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        #[non_exhaustive]
+        pub enum Request<'a> {
+            $($(#[$doc])* $name($body),)*
+        }
+
+        impl<'a> Request<'a> {
+            /// All kinds.
+            pub const KINDS: &'static [u16] = &[$($number,)*];
+
+            /// The number of its kind.
+            #[must_use]
+            pub fn kind(&self) -> u16 {
+                match self {
+                    $(Request::$name(_) => $number,)*
+                }
+            }
+
+            /// The name of its kind, for logs.
+            #[must_use]
+            pub fn name(&self) -> &'static str {
+                match self {
+                    $(Request::$name(_) => stringify!($name),)*
+                }
+            }
+
+            /// Writes the body into `room`; its length.
+            ///
+            /// # Errors
+            /// [`WireError::NoRoom`].
+            pub fn encode(&self, room: &mut [u8]) -> Result<usize, WireError> {
+                match self {
+                    $(Request::$name(body) => encode(body, room),)*
+                }
+            }
+
+            /// Reads a body of this kind.
+            ///
+            /// # Errors
+            /// [`WireError::Kind`], [`WireError::Body`], [`WireError::Trailing`].
+            pub fn decode(kind: u16, body: &'a [u8]) -> Result<Self, WireError> {
+                match kind {
+                    $($number => decode(kind, body).map(Request::$name),)*
+                    found => Err(WireError::Kind { found }),
+                }
+            }
+        }
+    };
+}
+
+requests! {
+    /// openat2(2). The answer is [`crate::Reply::Opened`], with first bytes of a regular file as data.
+    10 Open(Open<'a>),
+    /// close(2) of the last descriptor.
+    11 Close(Close),
+    /// pread(2); the answer is [`crate::Reply::Done`] with data, fewer than asked for at the end only.
+    12 Read(Read),
+    /// pwrite(2) of the data, or write(2) at the end if it is open with `O_APPEND`.
+    13 Write(Write),
+    /// statx(2).
+    14 Attribute(Attribute<'a>),
+    /// chmod(2), chown(2), utimensat(2), truncate(2).
+    15 Change(Change<'a>),
+    /// fsync(2), fdatasync(2).
+    16 Sync(Sync),
+    /// getdents64(2); the answer is [`crate::Reply::Done`] with [`crate::Entries`], none at the end.
+    17 List(List),
+    /// fallocate(2).
+    18 Allocate(Allocate),
+    /// lseek(2) with `SEEK_DATA` or `SEEK_HOLE`; the answer is [`crate::Reply::Number`].
+    19 Seek(Seek),
+    /// faccessat2(2).
+    20 Access(Access<'a>),
+    /// readlinkat(2); the answer is [`crate::Reply::Done`] with the target as data.
+    21 ReadLink(ReadLink<'a>),
+    /// mkdirat(2).
+    22 MakeDirectory(MakeDirectory<'a>),
+    /// mknodat(2) of FIFOs, sockets and regular files.
+    23 MakeNode(MakeNode<'a>),
+    /// unlinkat(2).
+    24 RemoveName(RemoveName<'a>),
+    /// renameat2(2).
+    25 Rename(Rename<'a>),
+    /// linkat(2).
+    26 Link(Link<'a>),
+    /// symlinkat(2).
+    27 SymbolicLink(SymbolicLink<'a>),
+    /// statfs(2); the answer is [`crate::Reply::FileSystem`].
+    28 FileSystemOf(FileSystemOf<'a>),
+    /// getxattr(2); the answer is [`crate::Reply::Done`] with the value as data.
+    29 GetXattr(GetXattr<'a>),
+    /// setxattr(2) to the data.
+    30 SetXattr(SetXattr<'a>),
+    /// listxattr(2); the answer is [`crate::Reply::Done`] with names as data, each with a NUL behind it.
+    31 ListXattr(ListXattr<'a>),
+    /// removexattr(2).
+    32 RemoveXattr(RemoveXattr<'a>),
+    /// copy_file_range(2) between two open files; the answer is [`crate::Reply::Written`].
+    33 Copy(Copy),
+    /// getcwd(2): the absolute name of what is open; the answer is [`crate::Reply::Done`] with it as data.
+    34 NameOf(NameOf),
+    /// fcntl(2) with `F_SETFL`: whether bytes are written at the end.
+    35 SetAppend(SetAppend),
+}
+
+/// openat2(2). The answer is [`crate::Reply::Opened`], with first bytes of a regular file as data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, BorrowDecode)]
+pub struct Open<'a> {
+    /// What.
+    pub place: Place<'a>,
+    /// `O_…`.
+    pub flags: u32,
+    /// Permissions of a new file, without the umask's.
+    pub mode: u32,
+    /// Most first bytes that are wanted.
+    pub first: u32,
+}
+
+/// close(2) of the last descriptor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, BorrowDecode)]
+pub struct Close {
+    /// What was opened.
+    pub handle: u64,
+}
+
+/// pread(2); the answer is [`crate::Reply::Done`] with data, fewer than asked for at the end only.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, BorrowDecode)]
+pub struct Read {
+    /// What was opened.
+    pub handle: u64,
+    /// First byte.
+    pub offset: u64,
+    /// Bytes.
+    pub len: u32,
+}
+
+/// pwrite(2) of the data, or write(2) at the end if it is open with `O_APPEND`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, BorrowDecode)]
+pub struct Write {
+    /// What was opened.
+    pub handle: u64,
+    /// First byte; not looked at with `O_APPEND`.
+    pub offset: u64,
+}
+
+/// statx(2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, BorrowDecode)]
+pub struct Attribute<'a> {
+    /// Of what.
+    pub place: Place<'a>,
+    /// A link in the last part is followed.
+    pub follow: bool,
+}
+
+/// chmod(2), chown(2), utimensat(2), truncate(2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, BorrowDecode)]
+pub struct Change<'a> {
+    /// Of what.
+    pub place: Place<'a>,
+    /// A link in the last part is followed.
+    pub follow: bool,
+    /// To what.
+    pub what: What,
+}
+
+/// fsync(2), fdatasync(2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, BorrowDecode)]
+pub struct Sync {
+    /// What was opened.
+    pub handle: u64,
+    /// Only what is needed to read the data.
+    pub data_only: bool,
+}
+
+/// getdents64(2); the answer is [`crate::Reply::Done`] with [`crate::Entries`], none at the end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, BorrowDecode)]
+pub struct List {
+    /// An open directory.
+    pub handle: u64,
+    /// `next` of the entry before, 0 for the first.
+    pub from: u64,
+    /// Most bytes of entries.
+    pub len: u32,
+    /// With the attributes of each.
+    pub attributes: bool,
+}
+
+/// fallocate(2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, BorrowDecode)]
+pub struct Allocate {
+    /// What was opened.
+    pub handle: u64,
+    /// `FALLOC_FL_…`.
+    pub mode: u32,
+    /// First byte.
+    pub offset: u64,
+    /// Bytes.
+    pub len: u64,
+}
+
+/// lseek(2) with `SEEK_DATA` or `SEEK_HOLE`; the answer is [`crate::Reply::Number`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, BorrowDecode)]
+pub struct Seek {
+    /// What was opened.
+    pub handle: u64,
+    /// From here on.
+    pub offset: u64,
+    /// A hole, not data.
+    pub hole: bool,
+}
+
+/// faccessat2(2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, BorrowDecode)]
+pub struct Access<'a> {
+    /// To what.
+    pub place: Place<'a>,
+    /// `R_OK`, `W_OK`, `X_OK`.
+    pub mode: u32,
+    /// A link in the last part is followed.
+    pub follow: bool,
+    /// With effective ids.
+    pub effective: bool,
+}
+
+/// readlinkat(2); the answer is [`crate::Reply::Done`] with the target as data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, BorrowDecode)]
+pub struct ReadLink<'a> {
+    /// The link.
+    pub place: Place<'a>,
+}
+
+/// mkdirat(2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, BorrowDecode)]
+pub struct MakeDirectory<'a> {
+    /// Its name.
+    pub place: Place<'a>,
+    /// Permissions, without the umask's.
+    pub mode: u32,
+}
+
+/// mknodat(2) of FIFOs, sockets and regular files.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, BorrowDecode)]
+pub struct MakeNode<'a> {
+    /// Its name.
+    pub place: Place<'a>,
+    /// Type and permissions, without the umask's.
+    pub mode: u32,
+}
+
+/// unlinkat(2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, BorrowDecode)]
+pub struct RemoveName<'a> {
+    /// What.
+    pub place: Place<'a>,
+    /// An empty directory (`AT_REMOVEDIR`).
+    pub directory: bool,
+}
+
+/// renameat2(2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, BorrowDecode)]
+pub struct Rename<'a> {
+    /// What.
+    pub from: Place<'a>,
+    /// Its new name.
+    pub to: Place<'a>,
+    /// `RENAME_…`.
+    pub flags: u32,
+}
+
+/// linkat(2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, BorrowDecode)]
+pub struct Link<'a> {
+    /// What.
+    pub from: Place<'a>,
+    /// A further name.
+    pub to: Place<'a>,
+    /// A link in the last part of `from` is followed.
+    pub follow: bool,
+}
+
+/// symlinkat(2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, BorrowDecode)]
+pub struct SymbolicLink<'a> {
+    /// Where it leads, as it is.
+    pub target: &'a [u8],
+    /// Its name.
+    pub place: Place<'a>,
+}
+
+/// statfs(2); the answer is [`crate::Reply::FileSystem`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, BorrowDecode)]
+pub struct FileSystemOf<'a> {
+    /// Of what.
+    pub place: Place<'a>,
+}
+
+/// getxattr(2); the answer is [`crate::Reply::Done`] with the value as data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, BorrowDecode)]
+pub struct GetXattr<'a> {
+    /// Of what.
+    pub place: Place<'a>,
+    /// A link in the last part is followed.
+    pub follow: bool,
+    /// With its name space.
+    pub name: &'a [u8],
+}
+
+/// setxattr(2) to the data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, BorrowDecode)]
+pub struct SetXattr<'a> {
+    /// Of what.
+    pub place: Place<'a>,
+    /// A link in the last part is followed.
+    pub follow: bool,
+    /// With its name space.
+    pub name: &'a [u8],
+    /// `XATTR_…`.
+    pub flags: u32,
+}
+
+/// listxattr(2); the answer is [`crate::Reply::Done`] with names as data, each with a NUL behind it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, BorrowDecode)]
+pub struct ListXattr<'a> {
+    /// Of what.
+    pub place: Place<'a>,
+    /// A link in the last part is followed.
+    pub follow: bool,
+}
+
+/// removexattr(2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, BorrowDecode)]
+pub struct RemoveXattr<'a> {
+    /// Of what.
+    pub place: Place<'a>,
+    /// A link in the last part is followed.
+    pub follow: bool,
+    /// With its name space.
+    pub name: &'a [u8],
+}
+
+/// copy_file_range(2) between two open files; the answer is [`crate::Reply::Written`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, BorrowDecode)]
+pub struct Copy {
+    /// Read from.
+    pub from: u64,
+    /// First byte there.
+    pub from_offset: u64,
+    /// Written to.
+    pub to: u64,
+    /// First byte there.
+    pub to_offset: u64,
+    /// Bytes.
+    pub len: u64,
+}
+
+/// getcwd(2): the absolute name of what is open; the answer is [`crate::Reply::Done`] with it as data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, BorrowDecode)]
+pub struct NameOf {
+    /// What was opened.
+    pub handle: u64,
+}
+
+/// fcntl(2) with `F_SETFL`: whether bytes are written at the end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, BorrowDecode)]
+pub struct SetAppend {
+    /// What was opened.
+    pub handle: u64,
+    /// `O_APPEND` from now on.
+    pub append: bool,
+}
+
+/// A new attribute.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, BorrowDecode)]
+pub enum What {
+    /// Permissions.
+    Mode(u32),
+    /// Owner and group; `u32::MAX` leaves one as it is.
+    Owner(u32, u32),
+    /// Last read and last change: none leaves it, else that moment or (inner none) now.
+    Times(Option<Option<Stamp>>, Option<Option<Stamp>>),
+    /// Bytes.
+    Size(u64),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn place() -> impl Strategy<Value = (u64, Vec<u8>)> {
+        (any::<u64>(), prop::collection::vec(1u8..=255, 0..4096))
+    }
+
+    proptest! {
+        #[test]
+        fn requests_read_back_as_written(
+            (at, name) in place(), (at2, name2) in place(), offset: u64, len: u32, flag: bool
+        ) {
+            let (place, to) = (Place { at, name: &name }, Place { at: at2, name: &name2 });
+            let all = [
+                Request::Open(Open { place, flags: len, mode: 0o644, first: len }),
+                Request::Read(Read { handle: at, offset, len }),
+                Request::Write(Write { handle: at, offset }),
+                Request::Change(Change { place, follow: flag, what: What::Owner(len, u32::MAX) }),
+                Request::Change(Change {
+                    place,
+                    follow: flag,
+                    what: What::Times(Some(None), Some(Some(Stamp { seconds: -1, nanoseconds: len }))),
+                }),
+                Request::Rename(Rename { from: place, to, flags: len }),
+                Request::SymbolicLink(SymbolicLink { target: &name2, place }),
+                Request::Copy(Copy { from: at, from_offset: offset, to: at2, to_offset: offset, len: offset }),
+            ];
+            let mut room = [0; crate::MOST_BODY];
+            for request in all {
+                let len = request.encode(&mut room).expect("two names fit");
+                prop_assert_eq!(Request::decode(request.kind(), &room[..len]), Ok(request));
+                prop_assert!(Request::decode(request.kind(), &room[..len - 1]).is_err());
+                prop_assert_eq!(
+                    Request::decode(request.kind(), &room[..len + 1]),
+                    Err(WireError::Trailing { kind: request.kind(), bytes: 1 })
+                );
+            }
+        }
+
+        #[test]
+        fn any_bytes_are_a_request_or_an_error(kind in 0u16..40, bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+            if let Ok(request) = Request::decode(kind, &bytes) {
+                prop_assert_eq!(request.kind(), kind);
+            }
+        }
+    }
+
+    #[test]
+    fn every_kind_has_one_number_and_none_is_zero() {
+        let mut kinds = Request::KINDS.to_vec();
+        kinds.sort_unstable();
+        kinds.dedup();
+        assert_eq!(kinds.len(), Request::KINDS.len());
+        assert!(kinds.iter().all(|kind| (10..100).contains(kind)));
+        assert_eq!(Request::decode(0, &[]), Err(WireError::Kind { found: 0 }));
+    }
+}
