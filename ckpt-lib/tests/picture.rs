@@ -167,7 +167,7 @@ fn a_job_that_takes_orphans_gets_no_picture() {
     );
     workshop.close(process).expect("closes");
     quiesced.resume().expect("resumes");
-    assert!(job.state().contains("S (sleeping)"), "{}", job.state());
+    job.await_status("S (sleeping)");
 }
 
 #[test]
@@ -187,8 +187,7 @@ fn no_process_to_be_had_is_an_error_and_no_harm() {
     }
     workshop.close(process).expect("closes");
     quiesced.resume().expect("resumes");
-    std::thread::sleep(Duration::from_millis(20));
-    assert!(job.state().contains("S (sleeping)"), "{}", job.state());
+    job.await_status("S (sleeping)");
 }
 
 #[test]
