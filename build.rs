@@ -1,5 +1,8 @@
 //! Builds the shim that the command carries: a shared object that needs nothing, made of `c-shim` without std.
 
+#[path = "ckpt-lib/nested_cargo.rs"]
+mod nested_cargo;
+
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::{env, fs};
@@ -14,35 +17,17 @@ fn main() {
         "loader/src/raw_call.rs",
         "loader/src/memory_functions.rs",
         "build.rs",
+        "ckpt-lib/nested_cargo.rs",
     ] {
         println!("cargo::rerun-if-changed={watched}");
     }
     let target_dir = out.join("shim-target");
-    let mut build = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    let mut build = nested_cargo::rustc(&root.join("c-shim"), &target_dir);
     build
-        .current_dir(root.join("c-shim"))
-        .args(["rustc", "--package", "c-shim", "--lib", "--release"])
+        .args(["--package", "c-shim", "--lib", "--crate-type", "staticlib"])
         .args(["--no-default-features", "--features", "program"])
-        .args(["--crate-type", "staticlib", "--target-dir"])
-        .arg(&target_dir)
         .args(["--", "-C", "panic=abort", "-C", "relocation-model=pic"])
         .args(["-C", "codegen-units=1", "-C", "strip=debuginfo"]);
-    for (name, _) in env::vars_os() {
-        let text = name.to_string_lossy();
-        let about_the_outer_build = text.starts_with("CARGO_")
-            && !matches!(
-                &*text,
-                "CARGO_HOME" | "CARGO_NET_OFFLINE" | "CARGO_HTTP_CAINFO"
-            )
-            || text.starts_with("RUSTC_W")
-            || matches!(
-                &*text,
-                "RUSTFLAGS" | "TARGET" | "PROFILE" | "OPT_LEVEL" | "DEBUG"
-            );
-        if about_the_outer_build {
-            build.env_remove(&name);
-        }
-    }
     let status = build.status().expect("cargo can be started");
     assert!(status.success(), "the shim does not build: {status}");
     link(&target_dir.join("release/libc_shim.a"), &out);

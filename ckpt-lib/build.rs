@@ -3,8 +3,9 @@
 //! It is position independent, without std and libc; the profile, flags and target
 //! directory of the build around it do not matter.
 
+mod nested_cargo;
+
 use std::path::PathBuf;
-use std::process::Command;
 use std::{env, fs};
 
 fn main() {
@@ -16,20 +17,18 @@ fn main() {
         println!("cargo::rerun-if-changed={}", loader.join(watched).display());
     }
     println!("cargo::rerun-if-changed=build.rs");
+    println!("cargo::rerun-if-changed=nested_cargo.rs");
     let script = loader.join("loader.ld");
-    let mut build = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    let mut build = nested_cargo::rustc(&loader, &target_dir);
     build
-        .current_dir(&loader)
         .args([
-            "rustc",
             "--package",
             "loader",
             "--bin",
             "loader",
-            "--release",
+            "--features",
+            "program",
         ])
-        .args(["--features", "program", "--target-dir"])
-        .arg(&target_dir)
         .args(["--", "-C", "panic=abort", "-C", "relocation-model=pie"])
         .args(["-C", "target-feature=+crt-static", "-C", "codegen-units=1"])
         .args(["-C", "strip=symbols", "-C", "link-arg=-nostartfiles"])
@@ -47,22 +46,6 @@ fn main() {
         ])
         .args(["-C", "link-arg=-Wl,--gc-sections", "-C"])
         .arg(format!("link-arg=-Wl,-T,{}", script.display()));
-    for (name, _) in env::vars_os() {
-        let text = name.to_string_lossy();
-        let about_the_outer_build = text.starts_with("CARGO_")
-            && !matches!(
-                &*text,
-                "CARGO_HOME" | "CARGO_NET_OFFLINE" | "CARGO_HTTP_CAINFO"
-            )
-            || text.starts_with("RUSTC_W")
-            || matches!(
-                &*text,
-                "RUSTFLAGS" | "TARGET" | "PROFILE" | "OPT_LEVEL" | "DEBUG"
-            );
-        if about_the_outer_build {
-            build.env_remove(&name);
-        }
-    }
     let status = build.status().expect("cargo can be started");
     assert!(status.success(), "the loader does not build: {status}");
     fs::copy(target_dir.join("release/loader"), out.join("loader")).expect("the loader was built");
