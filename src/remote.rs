@@ -81,16 +81,9 @@ fn make_room() -> Outcome<()> {
 /// A stream that is greeted, and the session it has begun.
 fn begin_session(socket: &Path, token: &Token) -> Outcome<(UnixStream, u64)> {
     let mut stream = UnixStream::connect(socket)?;
-    let mut body = [0; 256];
-    let body_len = Hello::new(Role::Starter, *token, 0, 0).encode(&mut body)?;
-    let head = Head {
-        body_len: body_len as u32,
-        data_len: 0,
-        number: 0,
-        kind: Hello::KIND,
-        flags: 0,
-    };
-    stream.write_all(&[&head.to_bytes(), &body[..body_len]].concat())?;
+    let mut greeting = [0; 256];
+    let len = Hello::new(Role::Starter, *token, 0, 0).message(&mut greeting)?;
+    stream.write_all(&greeting[..len])?;
     let mut bytes = [0; HEAD_LEN];
     stream.read_exact(&mut bytes)?;
     let head = Head::read(&bytes)?;

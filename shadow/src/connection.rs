@@ -138,19 +138,8 @@ fn send<S: Write>(
     data: &[u8],
 ) -> Result<(), StreamError> {
     let mut room = [0; HEAD_LEN + 1024];
-    let (head, body) = room.split_at_mut(HEAD_LEN);
-    let body_len = reply.encode(body)?;
-    head.copy_from_slice(
-        &Head {
-            body_len: body_len as u32,
-            data_len: data.len() as u32,
-            number,
-            kind: reply.kind(),
-            flags: 0,
-        }
-        .to_bytes(),
-    );
-    let prefix = &room[..HEAD_LEN + body_len];
+    let len = reply.message(number, data.len(), &mut room)?;
+    let prefix = &room[..len];
     let mut slices = &mut [IoSlice::new(prefix), IoSlice::new(data)][..];
     // Empty slices would end the loop too early.
     IoSlice::advance_slices(&mut slices, 0);

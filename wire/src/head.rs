@@ -50,6 +50,33 @@ impl Head {
         bytes
     }
 
+    /// Writes a head and its body into `room`; the length of both. Data are to follow.
+    ///
+    /// # Errors
+    /// What `body` says; [`WireError::NoRoom`].
+    pub(crate) fn frame(
+        kind: u16,
+        number: u64,
+        data_len: usize,
+        room: &mut [u8],
+        body: impl FnOnce(&mut [u8]) -> Result<usize, WireError>,
+    ) -> Result<usize, WireError> {
+        let (place, rest) = room
+            .split_first_chunk_mut::<HEAD_LEN>()
+            .ok_or(WireError::NoRoom)?;
+        let rest_len = rest.len().min(MOST_BODY);
+        let body_len = body(&mut rest[..rest_len])?;
+        *place = Head {
+            body_len: body_len as u32,
+            data_len: data_len as u32,
+            number,
+            kind,
+            flags: 0,
+        }
+        .to_bytes();
+        Ok(HEAD_LEN + body_len)
+    }
+
     /// Reads the head at the beginning of `bytes`.
     ///
     /// # Errors

@@ -1,6 +1,6 @@
 //! The first message of either side.
 
-use crate::{WireError, decode, encode};
+use crate::{Head, WireError, decode, encode};
 use bincode::{BorrowDecode, Encode};
 use core::ops::RangeInclusive;
 
@@ -62,6 +62,14 @@ impl Hello {
     /// [`WireError::NoRoom`].
     pub fn encode(&self, room: &mut [u8]) -> Result<usize, WireError> {
         encode(self, room)
+    }
+
+    /// Writes the whole message into `room`; its length.
+    ///
+    /// # Errors
+    /// [`WireError::NoRoom`].
+    pub fn message(&self, room: &mut [u8]) -> Result<usize, WireError> {
+        Head::frame(Self::KIND, 0, 0, room, |body| self.encode(body))
     }
 
     /// Reads a body.

@@ -1,6 +1,6 @@
 //! What the shadow answers.
 
-use crate::{Attributes, FileSystem, Welcome, WireError, decode, encode};
+use crate::{Attributes, FileSystem, Head, Welcome, WireError, decode, encode};
 use bincode::{BorrowDecode, Encode};
 
 /// A file was opened; its first bytes are the message's data.
@@ -87,6 +87,21 @@ impl<'a> Reply<'a> {
             Reply::Number(number) => encode(number, room),
             Reply::FileSystem(body) => encode(body, room),
         }
+    }
+
+    /// Writes the whole message but its data into `room`; its length.
+    ///
+    /// # Errors
+    /// [`WireError::NoRoom`].
+    pub fn message(
+        &self,
+        number: u64,
+        data_len: usize,
+        room: &mut [u8],
+    ) -> Result<usize, WireError> {
+        Head::frame(self.kind(), number, data_len, room, |body| {
+            self.encode(body)
+        })
     }
 
     /// Reads a body of this kind.

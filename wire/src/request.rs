@@ -3,7 +3,7 @@
 //! Flags, modes and other numbers are those of Linux on x86-64, as the system call takes them. A name is any
 //! bytes but NUL.
 
-use crate::{Stamp, WireError, decode, encode};
+use crate::{Head, Stamp, WireError, decode, encode};
 use bincode::{BorrowDecode, Encode};
 
 /// Where something is: a name, and what it is relative to.
@@ -52,6 +52,19 @@ macro_rules! requests {
                 match self {
                     $(Request::$name(body) => encode(body, room),)*
                 }
+            }
+
+            /// Writes the whole message but its data into `room`; its length.
+            ///
+            /// # Errors
+            /// [`WireError::NoRoom`].
+            pub fn message(
+                &self,
+                number: u64,
+                data_len: usize,
+                room: &mut [u8],
+            ) -> Result<usize, WireError> {
+                Head::frame(self.kind(), number, data_len, room, |body| self.encode(body))
             }
 
             /// Reads a body of this kind.

@@ -11,7 +11,7 @@ use super::sys::{self, CONNECT, Errno, RECVFROM, SENDMSG, SOCKET, call};
 use crate::table::{Header, RESERVED, Reserved};
 use core::cell::UnsafeCell;
 use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
-use wire::{HEAD_LEN, Head, Hello, MOST_BODY, Reply, Request, Role};
+use wire::{HEAD_LEN, Head, Hello, Reply, Request, Role};
 
 const MOST_LANES: usize = 16;
 /// Bytes of an answer that come without being copied to where they belong at once.
@@ -159,22 +159,10 @@ fn exchange<T>(
     let scratch = unsafe { &mut *lane.scratch.0.get() };
     let fd = open(lane, scratch)?;
     let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-    let (head, body) = scratch.split_at_mut(HEAD_LEN);
-    let body_len = request
-        .encode(&mut body[..MOST_BODY])
+    let len = request
+        .message(number, data.1, scratch)
         .map_err(|_| Errno(sys::ENAMETOOLONG))?;
-    head.copy_from_slice(
-        &Head {
-            body_len: body_len as u32,
-            data_len: data.1 as u32,
-            number,
-            kind: request.kind(),
-            flags: 0,
-        }
-        .to_bytes(),
-    );
-    let sent = send(fd, &scratch[..HEAD_LEN + body_len], data)
-        .and_then(|()| receive(fd, scratch, number, into));
+    let sent = send(fd, &scratch[..len], data).and_then(|()| receive(fd, scratch, number, into));
     match sent {
         Ok(Received { reply, from, len }) => {
             if let Reply::Failed(errno) = reply {
@@ -205,7 +193,8 @@ fn open(lane: &Lane, scratch: &mut [u8; SCRATCH]) -> Result<i32, Errno> {
     let header = &process::table().ok_or(Errno(sys::EIO))?.header;
     let fd = connect(header)?;
     let hello = Hello::new(Role::Shim, header.token, header.session, 0);
-    let greeted = greeting(&hello, scratch).and_then(|len| {
+    let greeting = hello.message(scratch).map_err(|_| Errno(sys::EIO));
+    let greeted = greeting.and_then(|len| {
         send(fd, &scratch[..len], (core::ptr::null(), 0))?;
         receive(fd, scratch, 0, Put::Lane)
     });
@@ -222,23 +211,6 @@ fn open(lane: &Lane, scratch: &mut [u8; SCRATCH]) -> Result<i32, Errno> {
             Err(Errno(sys::EIO))
         }
     }
-}
-
-/// Writes the first message; its length.
-fn greeting(hello: &Hello, room: &mut [u8]) -> Result<usize, Errno> {
-    let (head, body) = room.split_at_mut(HEAD_LEN);
-    let body_len = hello.encode(body).map_err(|_| Errno(sys::EIO))?;
-    head.copy_from_slice(
-        &Head {
-            body_len: body_len as u32,
-            data_len: 0,
-            number: 0,
-            kind: Hello::KIND,
-            flags: 0,
-        }
-        .to_bytes(),
-    );
-    Ok(HEAD_LEN + body_len)
 }
 
 fn connect(header: &Header) -> Result<i32, Errno> {
