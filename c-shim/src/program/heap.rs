@@ -5,7 +5,7 @@ use core::alloc::{GlobalAlloc, Layout};
 use core::sync::atomic::{AtomicUsize, Ordering};
 
 /// Reserved; what is not used costs nothing.
-const SIZE: usize = 256 << 20;
+const SIZE: usize = 64 << 20;
 
 struct Heap {
     start: AtomicUsize,

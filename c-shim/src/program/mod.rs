@@ -16,9 +16,10 @@ mod raw_call;
 mod start;
 mod sys;
 
-/// Our own bug: the program ends where it stands, with SIGILL.
+/// Our own bug, or no memory for the rewriting: the program ends where it stands, with SIGILL.
 #[panic_handler]
 fn panic(_: &core::panic::PanicInfo<'_>) -> ! {
+    let _ = sys::write(2, b"wayfarer: the shim has failed in this program\n");
     // SAFETY: it ends the process.
     unsafe { core::arch::asm!("ud2", options(noreturn)) }
 }

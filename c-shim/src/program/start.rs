@@ -13,7 +13,7 @@ use crate::rewrite::{Number, find};
 use crate::table::{Reserved, Table, VARIABLE};
 use core::ffi::{CStr, c_char, c_int, c_void};
 use core::ops::Range;
-use core::sync::atomic::Ordering;
+use core::sync::atomic::{AtomicU32, Ordering};
 
 const PT_LOAD: u32 = 1;
 const PT_GNU_EH_FRAME: u32 = 0x6474_e550;
@@ -48,6 +48,9 @@ unsafe extern "C" {
     ) -> c_int;
 }
 
+/// How many objects were.
+static REWRITTEN: AtomicU32 = AtomicU32::new(0);
+
 /// Called by the dynamic linker before the program.
 extern "C" fn begin() {
     if !environment_has(VARIABLE.as_bytes()) {
@@ -76,7 +79,7 @@ extern "C" fn begin() {
     }
     // SAFETY: the callback is called with valid objects; no other thread runs yet.
     let rewritten = unsafe { dl_iterate_phdr(rewrite, core::ptr::null_mut()) };
-    if rewritten != 0 {
+    if rewritten != 0 || REWRITTEN.load(Ordering::Relaxed) == 0 {
         give_up("its C library cannot be rewritten");
     }
     // SAFETY: nothing that was allocated is used any more.
@@ -199,5 +202,6 @@ extern "C" fn rewrite(object: *const Object, _: usize, _: *mut c_void) -> c_int 
     let text: Range<u64> = object.base + text.address..object.base + text.address + text.in_memory;
     // SAFETY: these are its sites, and no other thread runs yet.
     let applied = unsafe { patch::apply(object.base, &text, &found.sites) };
+    REWRITTEN.fetch_add(1, Ordering::Relaxed);
     applied.is_err().into()
 }
