@@ -6,12 +6,25 @@
 //! A signal that is there only the second time belongs to a timer that was read as armed yet: with both, it would come
 //! twice. Read the other way round, it would be lost.
 
+use super::CaptureError;
 use crate::snapshot::Process;
+use crate::tracee::StoppedProcess;
 
 const SI_TIMER: i32 = -2;
 const SI_KERNEL: i32 = 0x80;
 /// Which interval timer (setitimer(2)) sends which signal.
 const INTERVAL_SIGNALS: [i32; 3] = [libc::SIGALRM, libc::SIGVTALRM, libc::SIGPROF];
+
+/// Signals pending for the whole process; `siginfo_t` each.
+pub(super) fn of_process(stopped: &StoppedProcess) -> Result<Vec<Vec<u8>>, CaptureError> {
+    let Some(first) = stopped.threads.first() else {
+        return Ok(vec![]);
+    };
+    let pending = first
+        .process_pending()
+        .map_err(|error| CaptureError::Tracee(Box::new(error)))?;
+    Ok(pending.iter().map(|info| info.to_vec()).collect())
+}
 
 /// All signals that are pending for a process and its threads; `siginfo_t` each.
 pub(super) fn pending(process: &Process) -> Vec<Vec<u8>> {

@@ -214,10 +214,7 @@ fn five_hundred_threads_are_no_problem() {
 fn without_namespaces_an_ordinary_user_is_told_about_the_ids() {
     let image = alone(hello());
     let Some(ended) = execute_as_user(&image, &["--pids", "host"]) else {
-        return crate::skip::note(
-            "without_namespaces_an_ordinary_user_is_told_about_the_ids",
-            "not root, or no user wftest",
-        );
+        return crate::skip::note("restart as an ordinary user", "not root, or no wftest");
     };
     assert_eq!(ended.code(), Some(3), "{}", ended.stderr);
     assert!(
