@@ -20,17 +20,10 @@ pub(crate) fn check_traceable(pid: i32) -> Outcome<()> {
         return Err(refuse("does not exist".to_owned()));
     };
     let comm = &stat.comm;
-    if stat.state == 'Z' && other_threads_run(pid) {
-        return Err(refuse(format!(
-            "({comm}) cannot be carried yet: its first thread has ended while others run (pthread_exit in main)"
-        )));
+    if let Some(refusal) = ckpt_lib::capture::leaderless(pid) {
+        return Err(Failure::new(Exit::Failed, refusal.to_string()));
     }
     if "ZX".contains(stat.state) {
-        if process::has_living_threads(pid) {
-            return Err(refuse(format!(
-                "({comm}) goes on although its first thread has ended (pthread_exit): that cannot be carried yet"
-            )));
-        }
         return Err(refuse(format!(
             "({comm}) has ended; its parent has not yet taken notice"
         )));
@@ -71,19 +64,6 @@ pub(crate) fn attach_denied(pid: i32, error: &std::io::Error) -> Failure {
 /// a user namespace). Its directory itself does not show it.
 fn hides(pid: i32, me: u32) -> bool {
     fs::metadata(format!("/proc/{pid}/status")).is_ok_and(|metadata| metadata.uid() != me)
-}
-
-/// Whether a thread of this process that is not its first one still runs.
-fn other_threads_run(pid: i32) -> bool {
-    let tasks = fs::read_dir(format!("/proc/{pid}/task"));
-    let ids = tasks
-        .into_iter()
-        .flatten()
-        .flatten()
-        .filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
-    // Any thread's id can be looked up in /proc.
-    ids.filter(|tid| *tid != pid)
-        .any(|tid| process::read_stat(tid).is_ok_and(|stat| !"ZX".contains(stat.state)))
 }
 
 fn explain(pid: i32, comm: &str) -> Failure {

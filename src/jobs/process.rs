@@ -86,25 +86,18 @@ impl ProcessName {
         Ok(read_stat(nix::unistd::getpid().as_raw())?.name)
     }
 
-    /// Whether this process still lives (a zombie does not).
+    /// Whether this process still lives (a zombie does not, unless only its first thread has ended).
     pub(crate) fn is_alive(self) -> bool {
-        read_stat(self.pid).is_ok_and(|stat| stat.name == self && !"ZX".contains(stat.state))
+        let stat = read_stat(self.pid).ok().filter(|stat| stat.name == self);
+        stat.is_some_and(|stat| {
+            !"ZX".contains(stat.state) || ckpt_lib::capture::leaderless(self.pid).is_some()
+        })
     }
 }
 
 /// The children of all threads of a process, oldest first; none if it has ended.
 pub(crate) fn children(pid: i32) -> Vec<i32> {
     ProcDir::of(pid).children().unwrap_or_default()
-}
-
-/// Whether another thread than its first lives in a process whose first has ended.
-pub(crate) fn has_living_threads(pid: i32) -> bool {
-    let threads = ProcDir::of(pid).numbers("task").unwrap_or_default();
-    threads.iter().any(|tid| {
-        let stat = fs::read(format!("/proc/{pid}/task/{tid}/stat")).unwrap_or_default();
-        let stat = parse_stat(&String::from_utf8_lossy(&stat));
-        stat.is_some_and(|stat| !"ZX".contains(stat.state))
-    })
 }
 
 /// A process's ids from our pid namespace inwards to its own (`NSpid`).

@@ -41,13 +41,14 @@ pub use inodes::{InodeBytes, InodeSource, MemoryPiece};
 pub use mappings::MemoryRange;
 pub use others::others;
 pub use refusal::{CaptureError, Refusal};
+pub use subject::leaderless;
 
 use crate::inject::{CallList, Workshop};
 use crate::procfs::{ProcDir, SmapsEntry, parse_maps, parse_smaps, parse_time_offsets};
 use crate::snapshot::{
     Clocks, InodeId, JobLabel, Mapping, MappingKind, Process, SnapshotV1, Taken, mapping_flags,
 };
-use crate::tracee::{HostPid, HostTid, Memory, Quiesced, StoppedProcess};
+use crate::tracee::{HostPid, HostTid, Memory, Quiesced};
 use inodes::{HashTask, Inodes, OpenedFiles};
 use mappings::Found;
 use refusal::Refusals;
@@ -348,17 +349,6 @@ pub fn capture(
     })
 }
 
-/// Signals pending for the whole process.
-fn process_pending(stopped: &StoppedProcess) -> Result<Vec<Vec<u8>>, CaptureError> {
-    let Some(first) = stopped.threads.first() else {
-        return Ok(vec![]);
-    };
-    let pending = first
-        .process_pending()
-        .map_err(|error| CaptureError::Tracee(Box::new(error)))?;
-    Ok(pending.iter().map(|info| info.to_vec()).collect())
-}
-
 /// One process, to be completed with what ptrace and its own calls tell.
 struct Inside<'a> {
     subject: &'a Subject,
@@ -381,7 +371,7 @@ impl Inside<'_> {
             .group_stopped
             .and_then(|signal| u32::try_from(signal).ok())
             .unwrap_or(0);
-        record.pending = process_pending(stopped)?;
+        record.pending = expired::of_process(stopped)?;
         let mut lists = vec![];
         let mut questions = vec![];
         let mut about_process = None;
@@ -430,7 +420,7 @@ impl Inside<'_> {
             }
         }
         // What has come since is not lost, and does not come twice.
-        record.pending = process_pending(stopped)?;
+        record.pending = expired::of_process(stopped)?;
         for (thread, (tid, _)) in record.threads.iter_mut().zip(&self.subject.threads) {
             if let Some(seen) = stopped.thread(HostTid(*tid)) {
                 thread.pending = threads::pending(seen)?;

@@ -21,10 +21,6 @@ pub(super) fn read(
     let dir = &subject.dir;
     let status = &subject.status;
     let stat = &subject.stat;
-    if status.state == b'Z' {
-        let reason = "it has ended while other threads of its process run on";
-        refusals.add(subject.who(), format!("thread {}", subject.pid), reason);
-    }
     let mut process = Process {
         pid: ids.task(subject.pid).unwrap_or(0),
         ppid: ids.task(status.ppid).unwrap_or(0),

@@ -1,6 +1,6 @@
 //! The processes to be captured, as `/proc` shows them from outside.
 
-use super::CaptureError;
+use super::{CaptureError, Refusal};
 use crate::procfs::{IdMap, ProcDir, Stat, Status, parse_id_map, parse_stat, parse_status};
 use crate::snapshot::Identity;
 use std::collections::HashMap;
@@ -58,6 +58,29 @@ impl Subject {
     pub(super) fn who(&self) -> (i32, &str) {
         (self.pid, &self.program)
     }
+}
+
+/// Why a process whose first thread has ended (`pthread_exit` in `main`) while others live is not carried.
+/// `None`: it is none of these.
+#[must_use]
+pub fn leaderless(pid: i32) -> Option<Refusal> {
+    // On its way out a thread is not yet a zombie, but has lost its memory (kernel/exit.c, `do_exit`).
+    const PF_EXITING: u64 = 4;
+    let dir = ProcDir::of(pid);
+    let stat = |tid| dir.thread(tid).parsed("stat", parse_stat).ok();
+    let ends = |stat: &Stat| matches!(stat.state, b'Z' | b'X') || stat.flags & PF_EXITING != 0;
+    let first = stat(pid).filter(&ends)?;
+    let others = dir.numbers("task").ok()?;
+    let mut others = others.into_iter().filter(|tid| *tid != pid);
+    if others.all(|tid| stat(tid).is_none_or(|stat| ends(&stat))) {
+        return None;
+    }
+    Some(Refusal {
+        pid,
+        program: String::from_utf8_lossy(&first.name).into_owned(),
+        object: "it cannot be carried yet".to_owned(),
+        reason: "its first thread has ended while others run (pthread_exit in main)".to_owned(),
+    })
 }
 
 /// Ids as we count them → as the job itself sees them.

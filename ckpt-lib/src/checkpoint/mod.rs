@@ -194,11 +194,24 @@ pub fn checkpoint(
 ) -> Result<CheckpointReport, CheckpointError> {
     let began = Instant::now();
     let notes = CallNotes::open(request.calls_in_progress.as_deref());
-    match take(request, Flags::ReadBefore, &notes, began, progress) {
+    let taken = match take(request, Flags::ReadBefore, &notes, began, progress) {
         Err(CheckpointError::Capture(CaptureError::MappingChanged { .. })) => {
             take(request, Flags::ReadWhileFrozen, &notes, began, progress)
         }
         result => result,
+    };
+    taken.map_err(|error| name_leaderless(request.target, error))
+}
+
+/// A process whose first thread ends has hardly any files in `/proc` from then on: whichever step missed one,
+/// this is why.
+fn name_leaderless(target: HostPid, error: CheckpointError) -> CheckpointError {
+    match error {
+        CheckpointError::Capture(CaptureError::Refused(_)) | CheckpointError::Image(_) => error,
+        _ => match capture::leaderless(target.0) {
+            Some(refusal) => CaptureError::Refused(vec![refusal]).into(),
+            None => error,
+        },
     }
 }
 

@@ -3,10 +3,12 @@
 use super::text::{ParseError, decimal, words};
 
 /// What `stat` says.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Stat {
     /// Its id.
     pub pid: i32,
+    /// Name of the thread (`comm`).
+    pub name: Vec<u8>,
     /// `R`, `S`, `Z` ...
     pub state: u8,
     /// Its parent.
@@ -68,6 +70,7 @@ pub fn parse_stat(bytes: &[u8]) -> Result<Stat, ParseError> {
     let tty: i32 = decimal("a terminal", field(7)?)?;
     Ok(Stat {
         pid: decimal("an id", bytes[..open].trim_ascii())?,
+        name: bytes[open + 1..close].to_vec(),
         state: field(3)?.first().copied().ok_or_else(wrong)?,
         ppid: decimal("a parent", field(4)?)?,
         flags: decimal("flags", field(9)?)?,
