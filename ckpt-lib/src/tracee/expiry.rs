@@ -19,6 +19,8 @@ use crate::procfs::{ProcDir, parse_status};
 use crate::snapshot::Registers;
 use serde::{Deserialize, Serialize};
 use std::cell::RefCell;
+use std::fs::OpenOptions;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
@@ -52,26 +54,20 @@ pub struct CallNotes {
 pub type SharedNotes = Rc<RefCell<CallNotes>>;
 
 /// Says which format the file has.
-const FORMAT: &str = "calls in progress 2";
+const FORMAT: &str = "calls in progress 3";
+/// The file begins with the hash of what follows.
+const HASH_LEN: usize = blake3::OUT_LEN;
 
 impl CallNotes {
     /// What has been remembered there; nothing if it cannot be read: then calls in progress may wait
     /// longer than is due after a restart, never less.
     #[must_use]
     pub fn open(path: Option<&Path>) -> SharedNotes {
-        const LIMIT: usize = 64 << 20;
         let bytes = path.and_then(|path| std::fs::read(path).ok());
-        let config = bincode::config::standard().with_limit::<LIMIT>();
-        let decoded = bytes.and_then(|bytes| {
-            let decoded: Result<((String, Vec<ExpiryNote>), usize), _> =
-                bincode::serde::decode_from_slice(&bytes, config);
-            decoded.ok()
-        });
-        let notes = decoded.map(|(content, _)| content);
-        let notes = notes.filter(|(format, _)| format == FORMAT);
+        let notes = bytes.and_then(|bytes| decode(&bytes)).unwrap_or_default();
         Rc::new(RefCell::new(CallNotes {
             path: path.map(Path::to_owned),
-            notes: notes.map(|(_, notes)| notes).unwrap_or_default(),
+            notes,
         }))
     }
 
@@ -88,17 +84,40 @@ impl CallNotes {
         }
     }
 
-    /// As little as it is worth, a failure is no reason to have no image.
+    /// As little as it is worth, a failure is no reason to have no image. It is written in place, since ext4
+    /// lets a rename over a file wait for the disk (`auto_da_alloc`), and the job stands still; what was
+    /// written in part is nothing, by its hash.
     fn write(&self) {
         let Some(path) = &self.path else { return };
-        let content = (FORMAT, &self.notes);
-        let encoded = bincode::serde::encode_to_vec(content, bincode::config::standard());
-        let partial = path.with_extension("partial");
-        let written = encoded.is_ok_and(|bytes| std::fs::write(&partial, bytes).is_ok());
-        if !written || std::fs::rename(&partial, path).is_err() {
-            let _ = std::fs::remove_file(&partial);
+        let file = OpenOptions::new()
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .open(path);
+        if let (Some(bytes), Ok(file)) = (encode(&self.notes), file)
+            && file.write_all_at(&bytes, 0).is_ok()
+        {
+            let _ = file.set_len(bytes.len() as u64);
         }
     }
+}
+
+fn encode(notes: &[ExpiryNote]) -> Option<Vec<u8>> {
+    let content = (FORMAT, notes);
+    let encoded = bincode::serde::encode_to_vec(content, bincode::config::standard()).ok()?;
+    Some([blake3::hash(&encoded).as_bytes(), encoded.as_slice()].concat())
+}
+
+fn decode(bytes: &[u8]) -> Option<Vec<ExpiryNote>> {
+    const LIMIT: usize = 64 << 20;
+    let (hash, encoded) = bytes.split_at_checked(HASH_LEN)?;
+    let config = bincode::config::standard().with_limit::<LIMIT>();
+    let decoded: Result<((String, Vec<ExpiryNote>), usize), _> =
+        bincode::serde::decode_from_slice(encoded, config);
+    let ((format, notes), len) = decoded.ok()?;
+    // A longer file that was here may show behind it for a moment.
+    let same = blake3::hash(encoded.get(..len)?).as_bytes() == hash;
+    (format == FORMAT && same).then_some(notes)
 }
 
 impl Quiesced {
@@ -195,4 +214,49 @@ fn whereabouts(thread: &StoppedThread, registers: &Registers) -> Option<ExpiryNo
         args: [r.rdi, r.rsi, r.rdx, r.r10, r.r8, r.r9],
         expiry_ns: 0,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::ops::Range;
+
+    fn notes(numbers: Range<u64>) -> Vec<ExpiryNote> {
+        let note = |number| ExpiryNote {
+            tid: 7,
+            started_ticks: number,
+            switches: 3,
+            nr: 230,
+            place: [number, 1 << 40],
+            args: [number; 6],
+            expiry_ns: u64::MAX - number,
+        };
+        numbers.map(note).collect()
+    }
+
+    fn read_back(path: &Path) -> Vec<ExpiryNote> {
+        CallNotes::open(Some(path)).borrow().notes().to_vec()
+    }
+
+    #[test]
+    fn what_was_written_in_part_is_nothing() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("notes");
+        let shared = CallNotes::open(Some(&path));
+        for count in [3, 100, 0, 2] {
+            shared.borrow_mut().replace(notes(0..count));
+            assert_eq!(read_back(&path), notes(0..count));
+        }
+        let old = encode(&notes(0..100)).expect("old");
+        let new = encode(&notes(100..190)).expect("new");
+        for done in [1, HASH_LEN, HASH_LEN + 25, new.len() / 2, new.len() - 40] {
+            let torn = [&new[..done], &old[done..]].concat();
+            std::fs::write(&path, torn).expect("write");
+            assert_eq!(read_back(&path), [], "{done} bytes of {}", new.len());
+        }
+        // All of it, but not yet cut back.
+        let uncut = [&new[..], &old[new.len()..]].concat();
+        std::fs::write(&path, uncut).expect("write");
+        assert_eq!(read_back(&path), notes(100..190));
+    }
 }
