@@ -265,7 +265,8 @@ fn a_sleep_goes_on_with_what_was_left_of_it() {
         ended.stderr
     );
     assert!(took >= Duration::from_millis(400), "{took:?}");
-    assert!(took < Duration::from_millis(900), "{took:?}");
+    // A machine that is busy takes longer; a rest that is misread is off by more.
+    assert!(took < Duration::from_secs(15), "{took:?}");
 }
 
 #[test]
