@@ -119,6 +119,10 @@ pub(crate) struct Run {
     #[arg(long, value_name = "ADDRESS", value_parser = parse_address)]
     pub(crate) shadow: Option<Address>,
 
+    /// Where the job begins, at the shadow [default: a directory called as this one]
+    #[arg(long, value_name = "DIR", requires = "shadow")]
+    pub(crate) chdir: Option<std::path::PathBuf>,
+
     /// Say nothing about what the job will miss
     #[arg(long, short)]
     pub(crate) quiet: bool,

@@ -162,15 +162,20 @@ pub(crate) fn fallback_dirs() -> Vec<PathBuf> {
         .collect()
 }
 
-fn memory_copy(image: &File, len: u64) -> io::Result<File> {
+/// A memory file that can be executed, where any can.
+pub(crate) fn executable_memory_file(name: &CStr) -> io::Result<File> {
     // Since 6.3 executable memory files may have to be asked for; before, the flag is unknown.
     const MFD_EXEC: u32 = 0x10;
     let with_exec = MFdFlags::MFD_CLOEXEC | MFdFlags::from_bits_retain(MFD_EXEC);
-    let copy = match memfd_create(c"wayfarer-loader", with_exec) {
-        Err(Errno::EINVAL) => memfd_create(c"wayfarer-loader", MFdFlags::MFD_CLOEXEC),
+    let made = match memfd_create(name, with_exec) {
+        Err(Errno::EINVAL) => memfd_create(name, MFdFlags::MFD_CLOEXEC),
         made => made,
     };
-    let copy = File::from(copy?);
+    Ok(made?.into())
+}
+
+fn memory_copy(image: &File, len: u64) -> io::Result<File> {
+    let copy = executable_memory_file(c"wayfarer-loader")?;
     copy_prefix(image, len, &copy)?;
     Ok(copy)
 }

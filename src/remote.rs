@@ -1,20 +1,21 @@
 //! What a job with remote files is started with: the shim, its table, a session at the shadow.
 //!
 //! ```text
-//! here: session begun, table made ──descriptors 1000.. and LD_PRELOAD──> every program of the job
+//! here: session begun, table made ──descriptors 1000..──> the shim, which starts every program of the job
 //! ```
 //! # What callers may rely on
 //! The session lives as long as any process of the job.
 
 use crate::args::Address;
+use crate::lookup::Program;
 use crate::report::{Explain, Failure, Outcome};
 use crate::verbs::shadow::read_token;
-use c_shim::table::{Header, RESERVED, Reserved, Table, VARIABLE};
+use c_shim::table::{Header, RESERVED, Reserved, Table};
 use nix::fcntl::{FcntlArg, fcntl};
 use nix::sys::inotify::{InitFlags, Inotify};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
-use std::ffi::CString;
+use std::ffi::OsString;
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
@@ -23,20 +24,30 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use wire::{HEAD_LEN, Head, Hello, Reply, Role, Token};
 
-/// The shared object that the dynamic linker loads into every program of the job.
-const SHIM: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/shim.so"));
+/// What is executed in place of every program of the job, and puts that into its own process.
+const SHIM: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/shim"));
 /// Descriptors that a job with remote files needs to be able to have.
 const FEWEST_DESCRIPTORS: u64 = 1100;
-const PRELOAD: &str = "LD_PRELOAD";
 
-/// Makes what the job inherits, and adds what its environment needs.
-pub(crate) fn prepare(address: &Address, environment: &mut Vec<CString>) -> Outcome<()> {
+/// What is executed for a command, which the shim then looks for at the shadow.
+pub(crate) fn program(command: &[OsString]) -> Program {
+    Program {
+        path: format!("/proc/self/fd/{}", Reserved::Shim.number()).into(),
+        arguments: command.to_vec(),
+    }
+}
+
+/// Makes what the job inherits. It begins in `directory`, by default where we are.
+pub(crate) fn prepare(address: &Address, directory: Option<&Path>) -> Outcome<()> {
     let Address::Unix(socket) = address;
     let token = read_token(socket)?;
     make_room()?;
     let (stream, session) = begin_session(socket, &token)
         .context(|| format!("no session with the shadow on {address}"))?;
-    let directory = std::env::current_dir()?;
+    let directory = match directory {
+        Some(directory) => directory.to_owned(),
+        None => std::env::current_dir()?,
+    };
     let header = Header::bytes(
         &token,
         session,
@@ -45,20 +56,13 @@ pub(crate) fn prepare(address: &Address, environment: &mut Vec<CString>) -> Outc
     );
     let header = header.ok_or_else(|| io::Error::from(io::ErrorKind::InvalidFilename))?;
     let table = memory_file(c"wf-table", &header, size_of::<Table>() as u64)?;
-    let shim = memory_file(c"libwayfarer_shim.so", SHIM, SHIM.len() as u64)?;
+    let shim = crate::launch::executable_memory_file(c"wayfarer-shim")?;
+    shim.write_all_at(SHIM, 0)?;
     let ends = Inotify::init(InitFlags::IN_NONBLOCK | InitFlags::IN_CLOEXEC)?;
     hand_down(&table, Reserved::Table)?;
     hand_down(&OwnedFd::from(stream), Reserved::Session)?;
     hand_down(&ends, Reserved::Ends)?;
     hand_down(&shim, Reserved::Shim)?;
-    let preload = format!("/proc/self/fd/{}", Reserved::Shim.number());
-    add(environment, PRELOAD, &preload, ":");
-    add(
-        environment,
-        VARIABLE,
-        &Reserved::Table.number().to_string(),
-        "",
-    );
     Ok(())
 }
 
@@ -118,17 +122,4 @@ fn hand_down(fd: &impl AsFd, reserved: Reserved) -> Outcome<()> {
         return Err(Failure::new(crate::report::Exit::Failed, message));
     }
     Ok(())
-}
-
-/// Sets a variable, or puts a word before what is there.
-fn add(environment: &mut Vec<CString>, name: &str, word: &str, separator: &str) {
-    let prefix = format!("{name}=").into_bytes();
-    let before = environment
-        .iter()
-        .find_map(|entry| entry.to_bytes().strip_prefix(&prefix[..]))
-        .filter(|value| !value.is_empty() && !separator.is_empty())
-        .map(|value| [separator.as_bytes(), value].concat());
-    environment.retain(|entry| !entry.to_bytes().starts_with(&prefix));
-    let entry = [&prefix[..], word.as_bytes(), &before.unwrap_or_default()].concat();
-    environment.extend(CString::new(entry));
 }

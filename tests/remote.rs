@@ -9,6 +9,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
+use support::host::Host;
 use support::run::{Run, clean_command};
 use support::skip;
 use support::stage::{self, Linking, c_guest};
@@ -30,7 +31,7 @@ impl Submit {
 
     fn allowing(label: &str, others: &[&str]) -> Self {
         let dir = stage::job_dir(label, User::Ordinary);
-        for name in ["home", "local"] {
+        for name in ["home", "local", "door", "state"] {
             fs::create_dir(dir.join(name)).expect("makes it");
             User::Ordinary.own(&dir.join(name));
         }
@@ -59,28 +60,33 @@ impl Submit {
     /// A command whose files are the shadow's.
     fn remote(&self, words: &[&OsStr]) -> Command {
         let mut command = clean_command(stage::wayfarer());
+        self.run(&mut command, words).current_dir(self.home());
+        command
+    }
+
+    /// The same on a machine that has nothing but wayfarer, /proc, /dev and the shadow's socket: no program, no libc.
+    fn elsewhere(&self, words: &[&OsStr]) -> Command {
+        let (door, state) = (self.dir.join("door"), self.dir.join("state"));
+        let host = Host::empty().expect("the tool compiles");
+        let wayfarer = stage::wayfarer();
+        let host = [Path::new("/dev"), &wayfarer, &door, &state]
+            .iter()
+            .fold(host, |host, file| host.with(file));
+        let mut command = host.command(&wayfarer);
+        self.run(&mut command, words);
+        command
+    }
+
+    fn run<'a>(&self, command: &'a mut Command, words: &[&OsStr]) -> &'a mut Command {
         command
             .arg("--dir")
             .arg(self.dir.join("state"))
             .args(["run", "-q", "--shadow"])
             .arg(address(&self.dir))
+            .arg("--chdir")
+            .arg(self.home())
             .arg("--")
             .args(words)
-            .current_dir(self.home());
-        command
-    }
-
-    /// The same on a machine that does not have them: an empty folder lies over theirs.
-    fn elsewhere(&self, words: &[&OsStr]) -> Command {
-        let remote = self.remote(words);
-        let script = "mount -t tmpfs none \"$0\" && cd \"$0\" && exec \"$@\"";
-        let mut command = clean_command("unshare");
-        command
-            .args(["--user", "--map-root-user", "--mount", "sh", "-c", script])
-            .arg(self.home())
-            .arg(remote.get_program())
-            .args(remote.get_args());
-        command
     }
 }
 
@@ -93,7 +99,7 @@ impl Drop for Submit {
 }
 
 fn address(dir: &Path) -> String {
-    format!("unix:{}", dir.join("socket").display())
+    format!("unix:{}", dir.join("door/socket").display())
 }
 
 /// What a program says on both outputs, and its status.
@@ -295,9 +301,14 @@ fn a_job_that_may_not_be_where_it_begins_does_not_start() {
         return;
     }
     let submit = Submit::allowing("remote-elsewhere", &[]);
-    let mut job = submit.remote(&[OsStr::new("cat"), OsStr::new("file")]);
     fs::write(submit.local().join("file"), "of this machine").expect("writes");
-    job.current_dir(submit.local());
+    let mut job = clean_command(stage::wayfarer());
+    job.arg("--dir")
+        .arg(submit.dir.join("state"))
+        .args(["run", "-q", "--shadow"])
+        .arg(address(&submit.dir))
+        .args(["--", "cat", "file"])
+        .current_dir(submit.local());
     let (out, error, status) = output("outside", job);
     assert_eq!((out.as_str(), status), ("", Some(3)));
     assert!(
@@ -313,12 +324,12 @@ fn a_shadow_that_is_ended_leaves_nothing_behind() {
     }
     let mut submit = Submit::new("remote-ended");
     let pid = nix::unistd::Pid::from_raw(submit.shadow.pid() as i32);
-    assert!(submit.dir.join("socket.token").exists());
+    assert!(submit.dir.join("door/socket.token").exists());
     nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGTERM).expect("is there");
     let status = submit.shadow.wait(SOON).expect("ends");
     assert!(status.success(), "{}", submit.shadow.describe());
     for name in ["socket", "socket.token"] {
-        assert!(!submit.dir.join(name).exists(), "{name}");
+        assert!(!submit.dir.join("door").join(name).exists(), "{name}");
     }
 }
 

@@ -15,10 +15,8 @@ pub const MAGIC: u64 = u64::from_le_bytes(*b"wf-table");
 pub const VERSION: u32 = 1;
 /// Files that a job may have open at once.
 pub const DESCRIPTIONS: usize = 4096;
-/// The environment variable that holds the number of the mapping's descriptor.
-pub const VARIABLE: &str = "WAYFARER_TABLE";
 /// Descriptors of ours begin here; the job does not see them.
-pub const RESERVED: [i32; 5] = [1000, 1001, 1002, 1003, 1004];
+pub const RESERVED: [i32; 7] = [1000, 1001, 1002, 1003, 1004, 1005, 1006];
 
 /// What each reserved descriptor is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,10 +28,14 @@ pub enum Reserved {
     Session = 1,
     /// The inotify instance that tells of placeholders' ends.
     Ends = 2,
-    /// The shim itself, for the programs that are executed.
+    /// The shim itself, which is executed in place of each program.
     Shim = 3,
     /// The placeholder of the current directory.
     Directory = 4,
+    /// The placeholder of the program that the process executes.
+    Program = 5,
+    /// What a program that is about to begin is told.
+    Start = 6,
 }
 
 impl Reserved {

@@ -22,7 +22,10 @@ use std::path::Path;
 
 /// Starts the command; returns only if that failed.
 pub(crate) fn run(store: &JobStore, arguments: &Run) -> Outcome {
-    let program = lookup::find(&arguments.command, std::env::var_os("PATH").as_deref())?;
+    let program = match arguments.shadow {
+        Some(_) => remote::program(&arguments.command),
+        None => lookup::find(&arguments.command, std::env::var_os("PATH").as_deref())?,
+    };
     if !arguments.quiet && arguments.pids != Pids::Host {
         say_what_it_costs(&program.path);
     }
@@ -40,9 +43,9 @@ pub(crate) fn run(store: &JobStore, arguments: &Run) -> Outcome {
             restarted_from: None,
         },
     )?;
-    let mut environment = environment(arguments);
+    let environment = environment(arguments);
     if let Some(address) = &arguments.shadow {
-        remote::prepare(address, &mut environment)?;
+        remote::prepare(address, arguments.chdir.as_deref())?;
     }
     let name = job.as_ref().map_or("a job", |job| &job.record.name);
     let failure = start(name, &program, &environment, arguments.pids);

@@ -8,7 +8,7 @@
 
 use super::process;
 use super::sys::{self, CONNECT, Errno, RECVFROM, SENDMSG, SOCKET, call};
-use crate::table::{Header, RESERVED, Reserved};
+use crate::table::{Header, RESERVED};
 use core::cell::UnsafeCell;
 use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
 use wire::{HEAD_LEN, Head, Hello, Reply, Request, Role};
@@ -390,7 +390,7 @@ fn owned(reply: Reply<'_>) -> Option<Reply<'static>> {
 
 /// Whether a descriptor is one of ours.
 pub(super) fn is_ours(fd: i32) -> bool {
-    RESERVED.contains(&fd) && fd != Reserved::Directory.number()
+    RESERVED.contains(&fd)
         || LANES
             .iter()
             .any(|lane| lane.fd.load(Ordering::Relaxed) == fd)

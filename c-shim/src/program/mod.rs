@@ -1,4 +1,4 @@
-//! The shim itself: freestanding, loaded by the dynamic linker (`LD_PRELOAD`).
+//! The shim itself: freestanding, executed in place of each program, which it then puts into its own process.
 #![allow(unsafe_code)]
 
 mod calls;
@@ -6,6 +6,7 @@ mod ends;
 mod entry;
 mod heap;
 mod lanes;
+mod launch;
 #[path = "../../../loader/src/memory_functions.rs"]
 mod memory_functions;
 mod patch;

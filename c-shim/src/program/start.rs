@@ -1,61 +1,93 @@
-//! The beginning in each program: the table is mapped, inherited descriptors are recognised, libc and ld.so
-//! are rewritten.
-//!
-//! Nothing is said and nothing changes in a program that is not a job's. One that is does not start if the shim cannot
-//! come in.
+//! The beginning in each program: the shim is executed in its place, moves itself to where it was mapped, maps the table and
+//! recognises inherited descriptors; then it puts the program into the process (`launch/`).
 
 use super::entry::{ACTIONS, NUMBERED};
-use super::patch;
+use super::launch::{self, Jump, STACK_ROOM};
 use super::process::{self, UMASK};
 use super::sys::{self, MMAP, call};
-use super::{calls, ends, heap};
-use crate::rewrite::{Number, find};
-use crate::table::{Reserved, Table, VARIABLE};
-use core::ffi::{CStr, c_char, c_int, c_void};
-use core::ops::Range;
-use core::sync::atomic::{AtomicU32, Ordering};
+use super::{calls, ends};
+use crate::table::{Reserved, Table};
+use core::sync::atomic::Ordering;
 
-const PT_LOAD: u32 = 1;
-const PT_GNU_EH_FRAME: u32 = 0x6474_e550;
-const PF_X: u32 = 1;
+// As the kernel leaves a program that is executed: everything lies on the stack, and rdx is what to call at its end.
+core::arch::global_asm!(
+    ".text",
+    ".globl wf_start",
+    ".hidden wf_start",
+    ".hidden __ehdr_start",
+    ".hidden _DYNAMIC",
+    ".type wf_start, @function",
+    "wf_start:",
+    "xor ebp, ebp",
+    "mov rdi, rsp",
+    "lea rsi, [rip + __ehdr_start]",
+    "lea rdx, [rip + _DYNAMIC]",
+    "sub rsp, {room}",
+    "and rsp, -16",
+    "call {begin}",
+    "mov rsp, rax",
+    "mov r11, rdx",
+    "xor eax, eax",
+    "xor ebx, ebx",
+    "xor ecx, ecx",
+    "xor edx, edx",
+    "xor esi, esi",
+    "xor edi, edi",
+    "xor r8d, r8d",
+    "xor r9d, r9d",
+    "xor r10d, r10d",
+    "xor r12d, r12d",
+    "xor r13d, r13d",
+    "xor r14d, r14d",
+    "xor r15d, r15d",
+    "jmp r11",
+    ".size wf_start, . - wf_start",
+    room = const STACK_ROOM,
+    begin = sym begin,
+);
 
-/// `struct dl_phdr_info` (dl_iterate_phdr(3)).
-#[repr(C)]
-struct Object {
-    base: u64,
-    name: *const c_char,
-    headers: *const ProgramHeader,
-    count: u16,
-}
-
-/// `Elf64_Phdr`.
-#[repr(C)]
-struct ProgramHeader {
-    kind: u32,
-    flags: u32,
-    offset: u64,
-    address: u64,
-    physical: u64,
-    in_file: u64,
-    in_memory: u64,
-    align: u64,
-}
-
-unsafe extern "C" {
-    fn dl_iterate_phdr(
-        callback: extern "C" fn(*const Object, usize, *mut c_void) -> c_int,
-        data: *mut c_void,
-    ) -> c_int;
-}
-
-/// How many objects were.
-static REWRITTEN: AtomicU32 = AtomicU32::new(0);
-
-/// Called by the dynamic linker before the program.
-extern "C" fn begin() {
-    if !environment_has(VARIABLE.as_bytes()) {
-        return;
+/// Called first; nothing that needs relocation works before the second line.
+unsafe extern "C" fn begin(stack: *mut u64, base: u64, dynamic: *const [u64; 2]) -> Jump {
+    // SAFETY: the linker has put its table there.
+    if unsafe { relocate(base, dynamic) }.is_none() {
+        give_up("the shim was linked wrongly");
     }
+    set_up();
+    // SAFETY: `wf_start` has left the room.
+    unsafe { launch::begin(stack) }
+}
+
+/// Adds where we are to the addresses that the linker has listed (elf(5), DT_RELA).
+unsafe fn relocate(base: u64, dynamic: *const [u64; 2]) -> Option<()> {
+    const DT_RELA: u64 = 7;
+    const DT_RELASZ: u64 = 8;
+    const R_X86_64_RELATIVE: u64 = 8;
+    const ENTRY: u64 = 24;
+    let (mut table, mut size, mut at) = (0, 0, dynamic);
+    loop {
+        // SAFETY: the table ends with a zero.
+        match unsafe { at.read() } {
+            [0, _] => break,
+            [DT_RELA, value] => table = base + value,
+            [DT_RELASZ, value] => size = value,
+            _ => {}
+        }
+        at = at.wrapping_add(1);
+    }
+    for index in 0..size / ENTRY {
+        let entry = (table + index * ENTRY) as *const [u64; 3];
+        // SAFETY: there are so many entries.
+        let [offset, kind, addend] = unsafe { entry.read() };
+        if kind != R_X86_64_RELATIVE {
+            return None;
+        }
+        // SAFETY: the linker says that a word of ours is there.
+        unsafe { ((base + offset) as *mut u64).write(base + addend) };
+    }
+    Some(())
+}
+
+fn set_up() {
     let Some(table) = map_table() else {
         give_up("there is no file table of this version");
     };
@@ -67,7 +99,7 @@ extern "C" fn begin() {
     for fd in 0..NUMBERED as i32 {
         // Descriptors are few and low, but may have gaps.
         if sys::fcntl(fd, sys::F_GETFD, 0).is_err() {
-            if fd > Reserved::Directory.number() {
+            if fd > Reserved::Start.number() {
                 break;
             }
             continue;
@@ -77,13 +109,6 @@ extern "C" fn begin() {
     if calls::begin_directory(table).is_err() {
         give_up("the shadow does not let it begin in the directory it was started in");
     }
-    // SAFETY: the callback is called with valid objects; no other thread runs yet.
-    let rewritten = unsafe { dl_iterate_phdr(rewrite, core::ptr::null_mut()) };
-    if rewritten != 0 || REWRITTEN.load(Ordering::Relaxed) == 0 {
-        give_up("its C library cannot be rewritten");
-    }
-    // SAFETY: nothing that was allocated is used any more.
-    unsafe { heap::release() };
 }
 
 /// A program of the job that would see this machine's files instead of the job's does not start.
@@ -101,10 +126,6 @@ fn give_up(why: &str) -> ! {
     }
 }
 
-#[used]
-#[unsafe(link_section = ".init_array")]
-static BEGIN: extern "C" fn() = begin;
-
 fn map_table() -> Option<&'static Table> {
     let fd = Reserved::Table.number();
     // PROT_READ|WRITE, MAP_SHARED
@@ -116,31 +137,6 @@ fn map_table() -> Option<&'static Table> {
     table.is_known().then_some(table)
 }
 
-/// The environment as the kernel has it: libc's may not be there yet.
-fn environment_has(name: &[u8]) -> bool {
-    let Ok(fd) = sys::open(c"/proc/self/environ", sys::O_CLOEXEC) else {
-        return false;
-    };
-    let mut buffer = [0; 4096];
-    let mut matched = Some(0);
-    let mut found = false;
-    while let Ok(len @ 1..) = sys::read(fd, &mut buffer) {
-        for byte in &buffer[..len] {
-            matched = match (*byte, matched) {
-                (0, _) => Some(0),
-                (b'=', Some(count)) if count == name.len() => {
-                    found = true;
-                    None
-                }
-                (byte, Some(count)) if name.get(count) == Some(&byte) => Some(count + 1),
-                _ => None,
-            };
-        }
-    }
-    sys::close(fd);
-    found
-}
-
 /// umask(2) can only be read by setting it.
 fn read_umask() {
     // SAFETY: umask(2) takes a number; no other thread runs yet.
@@ -148,60 +144,4 @@ fn read_umask() {
     // SAFETY: as above.
     let _ = unsafe { call(sys::UMASK, [before]) };
     UMASK.store(before as u32, Ordering::Relaxed);
-}
-
-/// Objects that make system calls.
-fn is_libc(name: &[u8]) -> bool {
-    let last = name.rsplit(|byte| *byte == b'/').next().unwrap_or(name);
-    [
-        &b"libc.so"[..],
-        b"libc-",
-        b"libpthread",
-        b"ld-linux",
-        b"ld-2",
-        b"ld-musl",
-        b"libc.musl",
-    ]
-    .iter()
-    .any(|prefix| last.starts_with(prefix))
-}
-
-extern "C" fn rewrite(object: *const Object, _: usize, _: *mut c_void) -> c_int {
-    // SAFETY: the dynamic linker gives a valid object.
-    let object = unsafe { &*object };
-    if object.name.is_null() {
-        return 0;
-    }
-    // SAFETY: the name is a string.
-    if !is_libc(unsafe { CStr::from_ptr(object.name) }.to_bytes()) {
-        return 0;
-    }
-    // SAFETY: there are so many headers.
-    let headers = unsafe { core::slice::from_raw_parts(object.headers, object.count.into()) };
-    let loads = || headers.iter().filter(|header| header.kind == PT_LOAD);
-    let text = loads().find(|header| header.flags & PF_X != 0);
-    let table = headers.iter().find(|header| header.kind == PT_GNU_EH_FRAME);
-    let (Some(text), Some(table)) = (text, table) else {
-        return 0;
-    };
-    let end = loads().map(|load| load.address + load.in_memory).max();
-    let mapped = object.base as *const u8;
-    // SAFETY: functions and their table lie in segments that are mapped; the gaps between are not looked at.
-    let bytes = unsafe { core::slice::from_raw_parts(mapped, end.unwrap_or(0) as usize) };
-    let wanted = |number| match number {
-        Number::Known(number) => calls::is_wanted(number),
-        Number::Computed => true,
-    };
-    let Ok(found) = find(bytes, table.address, wanted) else {
-        return 1;
-    };
-    // What cannot be led here would see this machine's files.
-    if !found.refused.is_empty() {
-        return 1;
-    }
-    let text: Range<u64> = object.base + text.address..object.base + text.address + text.in_memory;
-    // SAFETY: these are its sites, and no other thread runs yet.
-    let applied = unsafe { patch::apply(object.base, &text, &found.sites) };
-    REWRITTEN.fetch_add(1, Ordering::Relaxed);
-    applied.is_err().into()
 }

@@ -14,9 +14,9 @@ numbers! {
     READ = 0, WRITE = 1, OPEN = 2, CLOSE = 3, STAT = 4, FSTAT = 5, LSTAT = 6, LSEEK = 8, MMAP = 9,
     MPROTECT = 10, MUNMAP = 11, RT_SIGPROCMASK = 14, IOCTL = 16, PREAD64 = 17, PWRITE64 = 18, READV = 19,
     WRITEV = 20, ACCESS = 21, MADVISE = 28, DUP = 32, DUP2 = 33, GETPID = 39, SENDFILE = 40,
-    SOCKET = 41, CONNECT = 42, RECVFROM = 45, SENDMSG = 46, CLONE = 56, VFORK = 58,
+    SOCKET = 41, CONNECT = 42, RECVFROM = 45, SENDMSG = 46, CLONE = 56, VFORK = 58, EXECVE = 59,
     EXIT_GROUP = 231, FCNTL = 72, FSYNC = 74, FDATASYNC = 75, TRUNCATE = 76, FTRUNCATE = 77,
-    GETCWD = 79, CHDIR = 80, FCHDIR = 81, RENAME = 82, MKDIR = 83, RMDIR = 84, CREAT = 85, LINK = 86,
+    PRCTL = 157, EXECVEAT = 322, GETCWD = 79, CHDIR = 80, FCHDIR = 81, RENAME = 82, MKDIR = 83, RMDIR = 84, CREAT = 85, LINK = 86,
     UNLINK = 87, SYMLINK = 88, READLINK = 89, CHMOD = 90, FCHMOD = 91, CHOWN = 92, FCHOWN = 93,
     LCHOWN = 94, UMASK = 95, UTIME = 132, MKNOD = 133, STATFS = 137, FSTATFS = 138, GETTID = 186,
     READAHEAD = 187, SETXATTR = 188, LSETXATTR = 189, FSETXATTR = 190, GETXATTR = 191, LGETXATTR = 192,
@@ -33,7 +33,10 @@ numbers! {
 pub(super) const ENOENT: i32 = 2;
 pub(super) const EINTR: i32 = 4;
 pub(super) const EIO: i32 = 5;
+pub(super) const ENOEXEC: i32 = 8;
 pub(super) const EBADF: i32 = 9;
+pub(super) const EACCES: i32 = 13;
+pub(super) const EEXIST: i32 = 17;
 pub(super) const EXDEV: i32 = 18;
 pub(super) const ENODEV: i32 = 19;
 pub(super) const ENOTDIR: i32 = 20;
@@ -43,6 +46,7 @@ pub(super) const ENOTTY: i32 = 25;
 pub(super) const ERANGE: i32 = 34;
 pub(super) const ENAMETOOLONG: i32 = 36;
 pub(super) const ENOLCK: i32 = 37;
+pub(super) const ELOOP: i32 = 40;
 pub(super) const EOVERFLOW: i32 = 75;
 pub(super) const EOPNOTSUPP: i32 = 95;
 
@@ -133,6 +137,18 @@ pub(super) fn write(fd: i32, bytes: &[u8]) -> SysResult<usize> {
     let args = [fd as u64, bytes.as_ptr() as u64, bytes.len() as u64];
     // SAFETY: the kernel reads within the slice.
     unsafe { call(WRITE, args) }.map(|len| len as usize)
+}
+
+pub(super) fn pwrite(fd: i32, bytes: &[u8], offset: u64) -> SysResult<usize> {
+    let (at, len) = (bytes.as_ptr() as u64, bytes.len() as u64);
+    // SAFETY: the kernel reads within the slice.
+    unsafe { call(PWRITE64, [fd as u64, at, len, offset]) }.map(|len| len as usize)
+}
+
+/// Bytes of a file of the kernel's.
+pub(super) fn length(fd: i32) -> SysResult<u64> {
+    const SEEK_END: u64 = 2;
+    number(LSEEK, [fd as u64, 0, SEEK_END])
 }
 
 pub(super) fn readlink(name: &CStr, bytes: &mut [u8]) -> SysResult<usize> {

@@ -16,4 +16,4 @@ mod functions;
 mod sites;
 
 pub use functions::{Functions, UnwindError};
-pub use sites::{Found, Number, Refused, Site, find};
+pub use sites::{Found, Number, Refused, Site, find, make_tables};

@@ -140,6 +140,15 @@ pub fn find(
     Ok(found)
 }
 
+/// Makes the decoder allocate what it keeps.
+pub fn make_tables() {
+    let decoder = Decoder::with_ip(64, &SYSCALL, 0, DecoderOptions::NONE);
+    let mut info = InstructionInfoFactory::new();
+    for instruction in decoder {
+        let _ = info.info(&instruction);
+    }
+}
+
 fn bytes<'a>(object: &'a [u8], function: &Range<u64>) -> &'a [u8] {
     // Functions are known to lie in the object.
     object

@@ -5,6 +5,7 @@ mod contents;
 mod descriptors;
 mod memory;
 mod names;
+mod programs;
 mod records;
 
 use super::entry::{Frame, NUMBERS, action};
@@ -13,6 +14,10 @@ use super::sys::{self, Errno};
 use crate::table::{Description, Reserved, Table};
 use core::sync::atomic::{AtomicU8, Ordering};
 use wire::Place;
+
+pub(super) use memory::contents_of;
+pub(super) use names::open_named;
+pub(super) use programs::{Resolved, resolve_by_shell, resolve_name};
 
 /// A result, or none: the kernel's.
 type Served = Option<Result<u64, Errno>>;
@@ -62,6 +67,8 @@ const ALWAYS: &[u64] = &[
     sys::SENDFILE,
     sys::CLONE,
     sys::VFORK,
+    sys::EXECVE,
+    sys::EXECVEAT,
     sys::TRUNCATE,
     sys::GETCWD,
     sys::CHDIR,
@@ -150,6 +157,7 @@ pub(super) fn serve(frame: &Frame) -> Option<i64> {
     let served = descriptors::serve(number, args)
         .or_else(|| contents::serve(number, args))
         .or_else(|| memory::serve(number, args))
+        .or_else(|| programs::serve(number, args))
         .or_else(|| names::serve(number, args));
     served.map(|result| match result {
         Ok(value) => value as i64,
@@ -184,8 +192,13 @@ impl File {
         self.description.offset.load(Ordering::Relaxed)
     }
 
+    /// `S_IF…`.
+    fn kind(&self) -> u32 {
+        self.description.mode.load(Ordering::Relaxed) & 0o170_000
+    }
+
     fn is_directory(&self) -> bool {
-        self.description.mode.load(Ordering::Relaxed) & 0o170_000 == 0o040_000
+        self.kind() == 0o040_000
     }
 
     /// The file itself, as a place.

@@ -1,6 +1,6 @@
 //! Calls that take names.
 
-use super::{File, Served, directory, records};
+use super::{File, Served, directory, programs, records};
 use crate::program::ends;
 use crate::program::lanes::{Answer, Put, ask, tell};
 use crate::program::process::{self, UMASK};
@@ -113,7 +113,7 @@ pub(super) fn serve(number: u64, args: &[u64; 6]) -> Served {
 }
 
 /// A name in the program's memory.
-fn text(address: u64) -> Option<&'static [u8]> {
+pub(super) fn text(address: u64) -> Option<&'static [u8]> {
     if address == 0 {
         return None;
     }
@@ -141,16 +141,18 @@ fn is_local(name: &[u8]) -> bool {
     depth > 0 && LOCAL.contains(&first)
 }
 
-/// What a name of a descriptor stands for if that is remote (`/proc/self/fd/5`, `/dev/stdin`), and what follows.
+/// What a name of a descriptor stands for if that is remote (`/proc/self/fd/5`, `/dev/stdin`), and what follows. The
+/// program itself (`/proc/self/exe`) is one of them.
 fn descriptor(name: &'static [u8]) -> Option<(File, &'static [u8])> {
     let folders: [&[u8]; 3] = [b"/proc/self/fd/", b"/dev/fd/", b"/proc/thread-self/fd/"];
     let streams: [&[u8]; 3] = [b"/dev/stdin", b"/dev/stdout", b"/dev/stderr"];
     if let Some(fd) = streams.iter().position(|stream| *stream == name) {
         return File::of(fd as u64).map(|file| (file, &b""[..]));
     }
-    let rest = folders
-        .iter()
-        .find_map(|folder| name.strip_prefix(*folder))?;
+    let folder = folders.iter().find_map(|folder| name.strip_prefix(*folder));
+    let Some(rest) = folder else {
+        return programs::own(name).map(|file| (file, &b""[..]));
+    };
     let len = rest.iter().position(|byte| *byte == b'/');
     let (digits, behind) = rest.split_at(len.unwrap_or(rest.len()));
     if digits.is_empty() || digits.len() > 9 {
@@ -164,7 +166,7 @@ fn descriptor(name: &'static [u8]) -> Option<(File, &'static [u8])> {
 }
 
 /// Where a name leads, if it leads away. An empty one with a handle is what is open itself; without, it is wrong.
-fn place(folder: u64, name: u64, flags: u64) -> Option<Place<'static>> {
+pub(super) fn place(folder: u64, name: u64, flags: u64) -> Option<Place<'static>> {
     let name = text(name)?;
     if name.first() == Some(&b'/') {
         if !is_local(name) {
@@ -187,6 +189,15 @@ fn place(folder: u64, name: u64, flags: u64) -> Option<Place<'static>> {
     Some(Place { at, name })
 }
 
+/// As [`place`], of a name of our own, from the current directory.
+pub(super) fn place_of(name: &[u8]) -> Option<Place<'_>> {
+    if name.first() == Some(&b'/') {
+        return (!is_local(name)).then_some(Place { at: 0, name });
+    }
+    let at = directory()?.handle();
+    Some(Place { at, name })
+}
+
 /// The name is neither too long nor empty without a handle.
 fn checked(place: Place<'_>) -> Result<Place<'_>, Errno> {
     match place.name.len() {
@@ -206,6 +217,16 @@ fn open(folder: u64, name: u64, flags: u32, mode: u32) -> Served {
 }
 
 fn open_place(place: Place<'_>, flags: u32, mode: u32) -> Result<i32, Errno> {
+    open_first(place, flags, mode, &mut [])
+}
+
+/// Opens, and reads as many first bytes of a regular file as there are and fit.
+pub(super) fn open_first(
+    place: Place<'_>,
+    flags: u32,
+    mode: u32,
+    bytes: &mut [u8],
+) -> Result<i32, Errno> {
     let place = checked(place)?;
     if flags & sys::O_TMPFILE != 0 {
         // It could not be given a name; programs make a file with one instead.
@@ -223,10 +244,14 @@ fn open_place(place: Place<'_>, flags: u32, mode: u32) -> Result<i32, Errno> {
         // The shadow's memory is not aligned for O_DIRECT.
         flags: flags & !(sys::O_CLOEXEC | sys::O_NOCTTY | sys::O_DIRECT),
         mode: without_umask(mode),
-        first: 0,
+        first: bytes.len() as u32,
     });
     let (handle, kind) = ask(&request, NOTHING, Put::Lane, |answer| match answer.reply {
-        Reply::Opened(opened) => Ok((opened.handle, opened.attributes.mode)),
+        Reply::Opened(opened) => {
+            let len = answer.data.len().min(bytes.len());
+            bytes[..len].copy_from_slice(&answer.data[..len]);
+            Ok((opened.handle, opened.attributes.mode))
+        }
         _ => Err(Errno(sys::EIO)),
     })?;
     let kept = flags & !(sys::O_CREAT | sys::O_EXCL | sys::O_NOCTTY | sys::O_TRUNC);
@@ -258,11 +283,11 @@ pub(super) fn open_directory(name: u64) -> Option<Result<i32, Errno>> {
 }
 
 /// Opens by an absolute name.
-pub(super) fn open_named(name: &[u8], flags: u32, mode: u32) -> Result<i32, Errno> {
+pub(in crate::program) fn open_named(name: &[u8], flags: u32, mode: u32) -> Result<i32, Errno> {
     open_place(Place { at: 0, name }, flags, mode)
 }
 
-fn attributes(place: Place<'_>, follow: bool) -> Result<Attributes, Errno> {
+pub(super) fn attributes(place: Place<'_>, follow: bool) -> Result<Attributes, Errno> {
     let place = checked(place)?;
     let request = Request::Attribute(Attribute { place, follow });
     ask(&request, NOTHING, Put::Lane, |answer| match answer.reply {

@@ -1,0 +1,212 @@
+//! What of an ELF file matters to whoever maps it (elf(5)). Nothing in it is believed: what does not fit is no program.
+
+use core::ops::Range;
+
+const PAGE: u64 = 4096;
+const PT_LOAD: u32 = 1;
+const PT_DYNAMIC: u32 = 2;
+const PT_INTERP: u32 = 3;
+const PT_PHDR: u32 = 6;
+const PT_GNU_EH_FRAME: u32 = 0x6474_e550;
+const ET_EXEC: u16 = 2;
+const ET_DYN: u16 = 3;
+const X86_64: u16 = 62;
+/// Bytes of `Elf64_Phdr`.
+const HEADER_LEN: u64 = 56;
+/// No program has a larger span: what says so is damaged.
+const MOST_SPAN: u64 = 1 << 40;
+
+/// `Elf64_Phdr`.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Segment {
+    kind: u32,
+    flags: u32,
+    pub(super) offset: u64,
+    pub(super) address: u64,
+    pub(super) in_file: u64,
+    pub(super) in_memory: u64,
+    align: u64,
+}
+
+impl Segment {
+    pub(super) fn is_executable(&self) -> bool {
+        self.flags & 1 != 0
+    }
+
+    pub(super) fn is_writable(&self) -> bool {
+        self.flags & 2 != 0
+    }
+
+    /// PROT_READ, PROT_WRITE, PROT_EXEC.
+    pub(super) fn protection(&self) -> u64 {
+        u64::from(self.flags >> 2 & 1 | self.flags & 2 | (self.flags & 1) << 2)
+    }
+
+    /// The first address of its first page, and the offset of that.
+    pub(super) fn page(&self) -> (u64, u64) {
+        let within = self.address % PAGE;
+        (self.address - within, self.offset.wrapping_sub(within))
+    }
+
+    fn end(&self) -> u64 {
+        self.address + self.in_memory
+    }
+
+    fn is_sound(&self, file_len: u64) -> bool {
+        let in_file = self.offset.checked_add(self.in_file);
+        let in_memory = self.address.checked_add(self.in_memory);
+        in_file.is_some_and(|end| end <= file_len)
+            && in_memory.is_some_and(|end| end < 1 << 47)
+            && self.in_file <= self.in_memory
+            && self.address % PAGE == self.offset % PAGE
+    }
+}
+
+/// A program or library for this machine.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Elf<'a> {
+    file: &'a [u8],
+    kind: u16,
+    pub(super) entry: u64,
+    headers: u64,
+    pub(super) count: u16,
+}
+
+fn number<const N: usize>(file: &[u8], at: u64) -> Option<u64> {
+    let start = usize::try_from(at).ok()?;
+    let bytes = file.get(start..)?.first_chunk::<N>()?;
+    let mut wide = [0; 8];
+    wide[..N].copy_from_slice(bytes);
+    Some(u64::from_le_bytes(wide))
+}
+
+/// Whether these first bytes are of a program that this machine can execute.
+pub(in crate::program) fn is_program(first: &[u8]) -> bool {
+    let kind = number::<2>(first, 16).unwrap_or(0) as u16;
+    first.starts_with(b"\x7fELF\x02\x01")
+        && matches!(kind, ET_EXEC | ET_DYN)
+        && number::<2>(first, 18) == Some(X86_64.into())
+}
+
+impl<'a> Elf<'a> {
+    pub(super) fn read(file: &'a [u8]) -> Option<Self> {
+        if !is_program(file) || number::<2>(file, 54)? != HEADER_LEN {
+            return None;
+        }
+        let elf = Elf {
+            file,
+            kind: number::<2>(file, 16)? as u16,
+            entry: number::<8>(file, 24)?,
+            headers: number::<8>(file, 32)?,
+            count: number::<2>(file, 56)? as u16,
+        };
+        // All of them are there, and at least one is loaded.
+        elf.segment(elf.count.checked_sub(1)?)?;
+        let len = file.len() as u64;
+        let sound = elf.loads().all(|load| load.is_sound(len));
+        let span = elf.span();
+        (sound && span.start < span.end && span.end - span.start < MOST_SPAN).then_some(elf)
+    }
+
+    fn segment(&self, index: u16) -> Option<Segment> {
+        let at = self.headers.checked_add(u64::from(index) * HEADER_LEN)?;
+        let word = |within| number::<8>(self.file, at + within);
+        Some(Segment {
+            kind: number::<4>(self.file, at)? as u32,
+            flags: number::<4>(self.file, at.checked_add(4)?)? as u32,
+            offset: word(8)?,
+            address: word(16)?,
+            in_file: word(32)?,
+            in_memory: word(40)?,
+            align: word(48)?,
+        })
+    }
+
+    fn segments(&self) -> impl Iterator<Item = Segment> + use<'a> {
+        let elf = *self;
+        (0..elf.count).filter_map(move |index| elf.segment(index))
+    }
+
+    pub(super) fn loads(&self) -> impl Iterator<Item = Segment> + use<'a> {
+        self.segments().filter(|one| one.kind == PT_LOAD)
+    }
+
+    /// It lies where it says, and nowhere else.
+    pub(super) fn is_fixed(&self) -> bool {
+        self.kind == ET_EXEC
+    }
+
+    /// All its pages.
+    pub(super) fn span(&self) -> Range<u64> {
+        let start = self.loads().map(|load| load.page().0).min().unwrap_or(0);
+        let end = self.loads().map(|load| load.end()).max().unwrap_or(0);
+        start..end.next_multiple_of(PAGE)
+    }
+
+    /// The largest alignment that a segment wants.
+    pub(super) fn align(&self) -> u64 {
+        let wanted = self.loads().map(|load| load.align).max().unwrap_or(PAGE);
+        if wanted.is_power_of_two() {
+            wanted.clamp(PAGE, 1 << 30)
+        } else {
+            PAGE
+        }
+    }
+
+    /// Where the program headers lie in memory.
+    pub(super) fn headers_address(&self) -> Option<u64> {
+        let own = self.segments().find(|one| one.kind == PT_PHDR);
+        own.map(|own| own.address).or_else(|| {
+            let holds =
+                |load: &Segment| (load.offset..load.offset + load.in_file).contains(&self.headers);
+            let load = self.loads().find(holds)?;
+            Some(self.headers - load.offset + load.address)
+        })
+    }
+
+    fn bytes(&self, offset: u64, len: u64) -> Option<&'a [u8]> {
+        let start = usize::try_from(offset).ok()?;
+        self.file.get(start..)?.get(..usize::try_from(len).ok()?)
+    }
+
+    /// The dynamic linker that it names.
+    pub(super) fn interpreter(&self) -> Option<&'a [u8]> {
+        let named = self.segments().find(|one| one.kind == PT_INTERP)?;
+        let text = self.bytes(named.offset, named.in_file)?;
+        text.split(|byte| *byte == 0).next()
+    }
+
+    /// The first executable segment.
+    pub(super) fn text(&self) -> Option<Segment> {
+        self.loads().find(Segment::is_executable)
+    }
+
+    /// Address of `.eh_frame_hdr`.
+    pub(super) fn functions(&self) -> Option<u64> {
+        let table = self.segments().find(|one| one.kind == PT_GNU_EH_FRAME)?;
+        Some(table.address)
+    }
+
+    fn offset_of(&self, address: u64) -> Option<u64> {
+        let holds = |load: &Segment| (load.address..load.address + load.in_file).contains(&address);
+        let load = self.loads().find(holds)?;
+        Some(address - load.address + load.offset)
+    }
+
+    /// What it is called by those that need it (`DT_SONAME`).
+    pub(super) fn name(&self) -> Option<&'a [u8]> {
+        const DT_STRTAB: u64 = 5;
+        const DT_SONAME: u64 = 14;
+        let dynamic = self.segments().find(|one| one.kind == PT_DYNAMIC)?;
+        let entries = self.bytes(dynamic.offset, dynamic.in_file)?;
+        let value = |tag: u64| {
+            entries
+                .chunks_exact(16)
+                .find(|entry| number::<8>(entry, 0) == Some(tag))
+                .and_then(|entry| number::<8>(entry, 8))
+        };
+        let strings = self.offset_of(value(DT_STRTAB)?)?;
+        let start = usize::try_from(strings.checked_add(value(DT_SONAME)?)?).ok()?;
+        self.file.get(start..)?.split(|byte| *byte == 0).next()
+    }
+}
