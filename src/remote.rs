@@ -10,6 +10,7 @@ use crate::args::Address;
 use crate::lookup::Program;
 use crate::report::{Explain, Failure, Outcome};
 use crate::verbs::shadow::read_token;
+use c_shim::store::STORE_LEN;
 use c_shim::table::{Header, RESERVED, Reserved, Table};
 use nix::fcntl::{FcntlArg, fcntl};
 use nix::sys::inotify::{InitFlags, Inotify};
@@ -58,11 +59,13 @@ pub(crate) fn prepare(address: &Address, directory: Option<&Path>) -> Outcome<()
     let table = memory_file(c"wf-table", &header, size_of::<Table>() as u64)?;
     let shim = crate::launch::executable_memory_file(c"wayfarer-shim")?;
     shim.write_all_at(SHIM, 0)?;
+    let store = memory_file(c"wf-store", &[], STORE_LEN)?;
     let ends = Inotify::init(InitFlags::IN_NONBLOCK | InitFlags::IN_CLOEXEC)?;
     hand_down(&table, Reserved::Table)?;
     hand_down(&OwnedFd::from(stream), Reserved::Session)?;
     hand_down(&ends, Reserved::Ends)?;
     hand_down(&shim, Reserved::Shim)?;
+    hand_down(&store, Reserved::Store)?;
     Ok(())
 }
 

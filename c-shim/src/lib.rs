@@ -18,4 +18,5 @@ extern crate alloc;
 #[cfg(feature = "program")]
 mod program;
 pub mod rewrite;
+pub mod store;
 pub mod table;

@@ -6,6 +6,7 @@
 //! A placeholder is an `O_PATH` descriptor of an unnamed file whose name, `wf-` and 32 hexadecimal digits, says which
 //! description it stands for.
 
+use crate::store::Store;
 use core::mem::offset_of;
 use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
 
@@ -16,7 +17,7 @@ pub const VERSION: u32 = 1;
 /// Files that a job may have open at once.
 pub const DESCRIPTIONS: usize = 4096;
 /// Descriptors of ours begin here; the job does not see them.
-pub const RESERVED: [i32; 7] = [1000, 1001, 1002, 1003, 1004, 1005, 1006];
+pub const RESERVED: [i32; 8] = [1000, 1001, 1002, 1003, 1004, 1005, 1006, 1007];
 
 /// What each reserved descriptor is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,6 +37,8 @@ pub enum Reserved {
     Program = 5,
     /// What a program that is about to begin is told.
     Start = 6,
+    /// The contents of programs and libraries ([`crate::store`]).
+    Store = 7,
 }
 
 impl Reserved {
@@ -119,6 +122,8 @@ pub struct Description {
     pub flags: AtomicU32,
     /// Type and permissions when it was opened.
     pub mode: AtomicU32,
+    /// The object in the store with its contents and 1, or 0.
+    pub object: AtomicU32,
 }
 
 /// Nobody's.
@@ -140,6 +145,8 @@ pub struct Table {
     pub begun: AtomicU32,
     /// Where they are.
     pub descriptions: [Description; DESCRIPTIONS],
+    /// Where programs and libraries are.
+    pub store: Store,
 }
 
 impl Table {

@@ -57,6 +57,7 @@ pub(super) fn make(table: &Table, handle: u64, flags: u32, mode: u32) -> SysResu
             description.offset.store(0, Ordering::Relaxed);
             description.flags.store(flags, Ordering::Relaxed);
             description.mode.store(mode, Ordering::Relaxed);
+            description.object.store(0, Ordering::Relaxed);
             description.state.store(OPEN, Ordering::Release);
             process::set_remote(fd, Some(index));
             Ok((fd, index))

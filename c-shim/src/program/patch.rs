@@ -29,7 +29,11 @@ const RW: u64 = 3;
 ///
 /// # Safety
 /// The sites are those of this object, and no other thread executes there.
-pub(super) unsafe fn apply(base: u64, text: &Range<u64>, sites: &[Site]) -> SysResult<()> {
+pub(super) unsafe fn apply(
+    base: u64,
+    text: &Range<u64>,
+    sites: impl ExactSizeIterator<Item = Site>,
+) -> SysResult<()> {
     let len = (PAGE + ROOM * sites.len() as u64).next_multiple_of(PAGE);
     let room = map_near(text, len)?;
     // The entry's address, in reach of every trampoline.
@@ -38,10 +42,10 @@ pub(super) unsafe fn apply(base: u64, text: &Range<u64>, sites: &[Site]) -> SysR
     let start = text.start & !(PAGE - 1);
     let text_len = (text.end - start).next_multiple_of(PAGE);
     protect(start, text_len, RWX)?;
-    for (index, site) in sites.iter().enumerate() {
+    for (index, site) in sites.enumerate() {
         let at = room + PAGE + ROOM * index as u64;
         // SAFETY: each trampoline has its own room; the window is mapped and writable now.
-        unsafe { write_trampoline(at, room, base, site) };
+        unsafe { write_trampoline(at, room, base, &site) };
         let mut jump = Code::at(base + site.window.start);
         jump.byte(0xe9);
         jump.near(at);

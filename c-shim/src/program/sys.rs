@@ -133,6 +133,13 @@ pub(super) fn read(fd: i32, bytes: &mut [u8]) -> SysResult<usize> {
     unsafe { call(READ, args) }.map(|len| len as usize)
 }
 
+/// getdents64(2).
+pub(super) fn entries(fd: i32, bytes: &mut [u8]) -> SysResult<usize> {
+    let args = [fd as u64, bytes.as_mut_ptr() as u64, bytes.len() as u64];
+    // SAFETY: the kernel writes within the slice.
+    unsafe { call(GETDENTS64, args) }.map(|len| len as usize)
+}
+
 pub(super) fn write(fd: i32, bytes: &[u8]) -> SysResult<usize> {
     let args = [fd as u64, bytes.as_ptr() as u64, bytes.len() as u64];
     // SAFETY: the kernel reads within the slice.

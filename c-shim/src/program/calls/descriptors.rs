@@ -1,6 +1,6 @@
 //! Descriptors: dup, close, fcntl, the current directory; and processes that share memory.
 
-use super::{File, Served, memory, names, records};
+use super::{File, Served, names, records};
 use crate::program::process::{self, remote, set_remote};
 use crate::program::sys::{self, Errno, call};
 use crate::program::{ends, lanes};
@@ -78,15 +78,14 @@ fn note(fd: u64, description: Option<usize>) {
 
 /// A descriptor that the job must not touch: for it, there is none.
 fn hidden(fd: i32) -> bool {
-    fd >= RESERVED[0] && (lanes::is_ours(fd) || memory::is_kept(fd))
+    fd >= RESERVED[0] && lanes::is_ours(fd)
 }
 
 fn close(fd: i32) -> Served {
     if hidden(fd) {
         return Some(Err(Errno(sys::EBADF)));
     }
-    let index = remote(fd)?;
-    memory::forget(index);
+    let _ = remote(fd)?;
     // Before the number can be somebody else's.
     set_remote(fd, None);
     sys::close(fd);

@@ -22,6 +22,7 @@ use super::sys::{self, Errno, call};
 use crate::table::Reserved;
 use core::ffi::CStr;
 use elf::Elf;
+use object::View;
 use vector::{Vector, aux};
 
 /// Bytes below the initial stack pointer that must be free.
@@ -121,7 +122,8 @@ struct Loaded {
 
 fn load(fd: i32, name: &[u8]) -> Loaded {
     let copy = contents(fd, name);
-    let Some(elf) = copy.elf() else {
+    let view = view(&copy, name);
+    let Some(elf) = view.elf() else {
         give_up(name, "it is damaged");
     };
     let base = map(&copy, &elf, name);
@@ -147,7 +149,8 @@ fn load_linker(name: &[u8]) -> (u64, u64) {
     let copy = contents(fd, name);
     process::set_remote(fd, None);
     sys::close(fd);
-    let Some(elf) = copy.elf() else {
+    let view = view(&copy, name);
+    let Some(elf) = view.elf() else {
         give_up(name, "it is damaged");
     };
     let base = map(&copy, &elf, name);
@@ -158,10 +161,16 @@ fn load_linker(name: &[u8]) -> (u64, u64) {
 }
 
 fn contents(fd: i32, name: &[u8]) -> Copy {
-    let copied = calls::contents_of(fd).and_then(|(copy, len)| Copy::new(copy, len));
-    match copied {
+    match calls::contents_of(fd) {
         Ok(copy) => copy,
         Err(_) => give_up(name, "it cannot be read"),
+    }
+}
+
+fn view(copy: &Copy, name: &[u8]) -> View {
+    match copy.view() {
+        Ok(view) => view,
+        Err(_) => give_up(name, "there is no memory for looking at it"),
     }
 }
 

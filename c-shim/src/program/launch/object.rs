@@ -2,8 +2,11 @@
 
 use super::elf::{Elf, Segment};
 use crate::program::sys::{self, Errno, MMAP, MUNMAP, SysResult, call};
-use crate::program::{calls, heap, patch};
-use crate::rewrite::{Number, find};
+use crate::program::{calls, heap, patch, process};
+use crate::rewrite::{Number, Site, find};
+use crate::store::KeptSite;
+use crate::table::Reserved;
+use alloc::vec::Vec;
 use core::ops::Range;
 use core::sync::atomic::{AtomicU32, Ordering};
 
@@ -15,46 +18,83 @@ const ANONYMOUS: u64 = 0x20;
 const NORESERVE: u64 = 0x4000;
 const FIXED_NOREPLACE: u64 = 0x10_0000;
 
-/// A file of the kernel's with the contents of a remote one, to be looked at.
+/// The contents of a remote file, in one of the kernel's.
 pub(in crate::program) struct Copy {
     fd: i32,
-    bytes: &'static [u8],
+    /// Where they begin there.
+    begin: u64,
+    len: u64,
+    /// In the store.
+    index: Option<usize>,
 }
 
 /// Why a program cannot be started; for a message.
 pub(super) type Why = &'static str;
 
 impl Copy {
-    /// Takes the descriptor.
-    pub(in crate::program) fn new(fd: i32, len: u64) -> SysResult<Self> {
-        let mapped = match len {
-            0 => Ok(core::ptr::NonNull::dangling().as_ptr()),
-            len => sys::map(len, PROT_READ, PRIVATE, fd),
-        };
-        match mapped {
-            Ok(place) => {
-                // SAFETY: the mapping is so long, and lives as long as this; its slices do not outlive it.
-                let bytes = unsafe { core::slice::from_raw_parts(place, len as usize) };
-                Ok(Copy { fd, bytes })
-            }
-            Err(error) => {
-                sys::close(fd);
-                Err(error)
-            }
+    /// A file of its own, which it closes.
+    pub(in crate::program) fn own(fd: i32, len: u64) -> Self {
+        let (begin, index) = (0, None);
+        Copy {
+            fd,
+            begin,
+            len,
+            index,
         }
     }
 
-    pub(super) fn elf(&self) -> Option<Elf<'_>> {
-        Elf::read(self.bytes)
+    /// An object of the store.
+    pub(in crate::program) fn stored(index: usize, begin: u64, len: u64) -> Self {
+        let (fd, index) = (Reserved::Store.number(), Some(index));
+        Copy {
+            fd,
+            begin,
+            len,
+            index,
+        }
+    }
+
+    pub(in crate::program) fn fd(&self) -> i32 {
+        self.fd
+    }
+
+    /// Where an offset of the remote file is in the kernel's.
+    pub(in crate::program) fn at(&self, offset: u64) -> u64 {
+        self.begin.wrapping_add(offset)
+    }
+
+    /// To look at it.
+    pub(super) fn view(&self) -> SysResult<View> {
+        let mapped = match self.len {
+            0 => core::ptr::NonNull::dangling().as_ptr(),
+            len => place(0, len, PROT_READ, 0, (self.fd, self.begin))? as *const u8,
+        };
+        // SAFETY: the mapping is so long, and lives as long as the view; no slice outlives it.
+        let bytes = unsafe { core::slice::from_raw_parts(mapped, self.len as usize) };
+        Ok(View(bytes))
     }
 }
 
 impl Drop for Copy {
     fn drop(&mut self) {
-        if !self.bytes.is_empty() {
-            unmap(self.bytes.as_ptr() as u64, self.bytes.len() as u64);
+        if self.index.is_none() {
+            sys::close(self.fd);
         }
-        sys::close(self.fd);
+    }
+}
+
+/// A copy that is mapped, to be looked at.
+pub(super) struct View(&'static [u8]);
+
+impl View {
+    pub(super) fn elf(&self) -> Option<Elf<'_>> {
+        Elf::read(self.0)
+    }
+}
+
+impl Drop for View {
+    fn drop(&mut self) {
+        unmap(self.0.as_ptr() as u64, self.0.len() as u64);
     }
 }
 
@@ -112,7 +152,7 @@ fn map_segment(copy: &Copy, load: &Segment, base: u64) -> SysResult<()> {
     let in_memory = (load.address + load.in_memory).next_multiple_of(PAGE);
     let protection = load.protection();
     if load.in_file > 0 {
-        let file = (copy.fd, offset);
+        let file = (copy.fd, copy.at(offset));
         place(base + page, in_file - page, protection, FIXED, file)?;
     }
     let mapped = if load.in_file > 0 { in_file } else { page };
@@ -142,6 +182,16 @@ static BUSY: AtomicU32 = AtomicU32::new(0);
 /// Leads the `syscall` instructions of an object that is mapped at `base` to us.
 pub(super) fn rewrite(copy: &Copy, elf: &Elf<'_>, base: u64) -> Result<(), Why> {
     let text = elf.text().ok_or("it has no code")?;
+    let text = base + text.address..base + text.address + text.in_memory;
+    if let Some((kept, count)) = copy.index.and_then(kept_sites) {
+        let mapped = place(0, len_of(count), PROT_READ, 0, (copy.fd, kept));
+        let mapped = mapped.map_err(|_| "there is no memory for its calls")?;
+        // SAFETY: so many sites were put there, and the mapping stays until the next line but one.
+        let sites = unsafe { core::slice::from_raw_parts(mapped as *const KeptSite, count) };
+        let result = lead(sites.iter().map(Site::from), base, &text);
+        unmap(mapped, len_of(count));
+        return result;
+    }
     let functions = elf
         .functions()
         .ok_or("it is static and has no table of its functions")?;
@@ -150,7 +200,10 @@ pub(super) fn rewrite(copy: &Copy, elf: &Elf<'_>, base: u64) -> Result<(), Why> 
         core::hint::spin_loop();
     }
     heap::begin();
-    let result = lead(&image, functions, base, &text);
+    let result = look(&image, functions).and_then(|sites| {
+        keep(copy, &sites);
+        lead(sites.into_iter(), base, &text)
+    });
     // SAFETY: nothing that was allocated is used any more.
     unsafe { heap::end() };
     BUSY.store(0, Ordering::Release);
@@ -158,7 +211,33 @@ pub(super) fn rewrite(copy: &Copy, elf: &Elf<'_>, base: u64) -> Result<(), Why> 
     result
 }
 
-fn lead(image: &Range<u64>, functions: u64, base: u64, text: &Segment) -> Result<(), Why> {
+fn kept_sites(index: usize) -> Option<(u64, usize)> {
+    process::table()?.store.sites(index)
+}
+
+fn len_of(count: usize) -> u64 {
+    (count * size_of::<KeptSite>()) as u64
+}
+
+/// Keeps what was found for all processes of the job.
+fn keep(copy: &Copy, sites: &[Site]) {
+    let (Some(index), Some(table)) = (copy.index, process::table()) else {
+        return;
+    };
+    let len = len_of(sites.len());
+    let Some(offset) = table.store.room(len) else {
+        return;
+    };
+    let kept: Vec<KeptSite> = sites.iter().map(KeptSite::from).collect();
+    // SAFETY: the words of these sites are all that they consist of.
+    let bytes = unsafe { core::slice::from_raw_parts(kept.as_ptr().cast(), len as usize) };
+    if sys::pwrite(copy.fd, bytes, offset) == Ok(bytes.len()) {
+        table.store.set_sites(index, offset, sites.len());
+    }
+}
+
+/// Where the calls are that are to be led to us.
+fn look(image: &Range<u64>, functions: u64) -> Result<Vec<Site>, Why> {
     let len = (image.end - image.start) as usize;
     // SAFETY: functions and their table lie in segments that are mapped; the gaps between are not looked at.
     let bytes = unsafe { core::slice::from_raw_parts(image.start as *const u8, len) };
@@ -171,9 +250,16 @@ fn lead(image: &Range<u64>, functions: u64, base: u64, text: &Segment) -> Result
     if !found.refused.is_empty() {
         return Err("some of its system calls cannot be led to the shadow");
     }
-    let text = base + text.address..base + text.address + text.in_memory;
+    Ok(found.sites)
+}
+
+fn lead(
+    sites: impl ExactSizeIterator<Item = Site>,
+    base: u64,
+    text: &Range<u64>,
+) -> Result<(), Why> {
     // SAFETY: these are its sites, and no other thread executes there: it has just been mapped.
-    let applied = unsafe { patch::apply(base, &text, &found.sites) };
+    let applied = unsafe { patch::apply(base, text, sites) };
     applied.map_err(|_| "its code cannot be changed")
 }
 
@@ -184,7 +270,8 @@ fn image(copy: &Copy, elf: &Elf<'_>) -> SysResult<Range<u64>> {
     for load in elf.loads().filter(|load| load.in_file > 0) {
         let (page, offset) = load.page();
         let len = (load.address + load.in_file).next_multiple_of(PAGE) - page;
-        place(start + page, len, PROT_READ, FIXED, (copy.fd, offset))?;
+        let file = (copy.fd, copy.at(offset));
+        place(start + page, len, PROT_READ, FIXED, file)?;
     }
     Ok(start..start + end)
 }
@@ -205,7 +292,8 @@ fn is_libc(name: &[u8]) -> bool {
 
 /// The program has mapped executable pages of a remote file: of a C library, perhaps, which is then rewritten.
 pub(in crate::program) fn mapped(copy: &Copy, at: u64, offset: u64) -> Result<(), Errno> {
-    let Some(elf) = copy.elf() else {
+    let view = copy.view()?;
+    let Some(elf) = view.elf() else {
         return Ok(());
     };
     if !elf.name().is_some_and(is_libc) {
