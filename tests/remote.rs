@@ -228,14 +228,94 @@ echo 'int half(int n) { return n / 2; }' > half.c
 gcc -c main.c half.c; gcc -o program main.o half.o; rm main.o half.o; cp program program2; cmp program program2; rm program2
 "#;
 
+/// Programs of many files and processes.
+const LARGER: &str = r#"
+set -e
+export LC_ALL=C TZ=UTC HOME=$PWD TMPDIR=$PWD
+export GIT_AUTHOR_DATE='2020-01-01T00:00:00Z' GIT_COMMITTER_DATE='2020-01-01T00:00:00Z'
+export GIT_AUTHOR_NAME=a GIT_AUTHOR_EMAIL=a@b GIT_COMMITTER_NAME=a GIT_COMMITTER_EMAIL=a@b GIT_CONFIG_NOSYSTEM=1
+umask 022
+git init -q -b main repo; cd repo
+for i in 1 2 3; do echo "line $i" > f$i; git add f$i; git commit -q -m "commit $i"; done
+git log --format='%H %s'; git status --short; cd ..
+git clone -q repo clone; git -C clone log --oneline | wc -l
+rsync -a --exclude .git clone/ copy/; diff -r copy clone | head -3
+rm -rf repo/.git clone/.git
+mkdir proj; cd proj
+for i in $(seq 20); do echo "int f$i(int x) { return x + $i; }" > f$i.c; done
+{ for i in $(seq 20); do echo "int f$i(int);"; done; echo '#include <stdio.h>'; echo 'int main(void) { int s = 0;'
+  for i in $(seq 20); do echo "s = f$i(s);"; done; echo 'printf("%d\n", s); return 0; }'; } > main.c
+printf 'OBJS=$(patsubst %%.c,%%.o,$(wildcard *.c))\nprog: $(OBJS)\n\tgcc -o $@ $(sort $(OBJS))\n' > Makefile
+make -s -j2; ./prog; cd ..
+cat > d.f90 <<'EOF'
+program d
+  integer :: i, u
+  real(8) :: x
+  open(newunit=u, file='out.dat', access='direct', recl=16, form='unformatted', status='replace')
+  do i = 1, 100
+    write(u, rec=101-i) i, real(i,8)*0.5d0
+  end do
+  read(u, rec=7) i, x
+  print '(i5,f8.2)', i, x
+  close(u)
+  open(newunit=u, file='out.txt', status='replace')
+  write(u,'(3f10.3)') 1.0, 2.0, 3.0
+  rewind(u)
+  read(u,*) x
+  print *, x
+  close(u)
+end program
+EOF
+gfortran -o d d.f90; ./d; cat out.txt; rm d
+/usr/bin/python3 -c 'import numpy, unittest, asyncio; print(numpy.arange(10).sum()); numpy.save("a.npy", numpy.eye(3))'
+/usr/bin/python3 - <<'EOF'
+import os, subprocess, sys
+print(os.readlink('/proc/self/exe') == os.path.realpath(sys.executable), os.stat('/proc/self/exe').st_size > 1000)
+print(subprocess.run([sys.executable, '-c', 'print(6 * 7)'], env={}, capture_output=True).stdout)
+print(subprocess.run(['./absent'], executable='/bin/echo', capture_output=True).stdout)
+for name in ['./absent', './a.npy', './proj', './notes']:
+    if name == './notes':
+        with open(name, 'w') as f: f.write('no program\n')
+        os.chmod(name, 0o755)
+    try: os.execv(name, [name])
+    except OSError as error: print(name, error.errno)
+with open('script', 'w') as f: f.write('#!/bin/sh -e\necho "$0 $# $1"\n')
+with open('script2', 'w') as f: f.write('#!./script with a blank\n')
+os.chmod('script', 0o755); os.chmod('script2', 0o755)
+for name in ['./script', './script2']: print(subprocess.run([name, 'x y'], capture_output=True))
+fd = os.open('/bin/echo', os.O_RDONLY)
+print(os.waitpid(os.posix_spawn('/bin/true', ['true'], {}), 0)[1])
+sys.stdout.flush()
+if os.fork() == 0: os.execve(fd, ['echo', 'by its descriptor'], {})
+os.wait()
+EOF
+cat > H.java <<'EOF'
+import java.nio.file.*; import java.util.*;
+public class H { public static void main(String[] a) throws Exception {
+  Files.write(Path.of("j.txt"), List.of("x", "y")); System.out.println(Files.readAllLines(Path.of("j.txt"))); } }
+EOF
+java -XX:-UsePerfData H.java
+"#;
+
 #[test]
 fn programs_work_on_files_that_their_machine_does_not_have() {
     let what = "programs_work_on_files_that_their_machine_does_not_have";
+    here_and_elsewhere(what, "remote-programs", SCRIPT);
+}
+
+#[test]
+fn larger_programs_start_where_nothing_is_installed() {
+    let what = "larger_programs_start_where_nothing_is_installed";
+    here_and_elsewhere(what, "remote-larger", LARGER);
+}
+
+/// A script does the same on files of this machine, and on remote ones where there are no others.
+fn here_and_elsewhere(what: &str, label: &str, script: &'static str) {
     if missing(what) || cannot_hide(what) {
         return;
     }
-    let submit = Submit::new("remote-programs");
-    let script = ["/bin/bash", "-c", SCRIPT];
+    let submit = Submit::new(label);
+    let script = ["/bin/bash", "-c", script];
     let mut here = clean_command(script[0]);
     here.args(&script[1..]).current_dir(submit.local());
     let here = output("the programs, here", here);
