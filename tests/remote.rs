@@ -429,3 +429,62 @@ fn what_does_not_leave_the_machine_is_local() {
     assert!(lines[1].starts_with("/proc/"), "{out}");
     assert_eq!(lines[2..], ["y", "made"]);
 }
+
+/// However a program is linked, it is served where nothing is installed, or does not start and says why.
+#[test]
+fn every_kind_of_program_is_served_or_does_not_start() {
+    const SOURCE: &str = r#"
+#include <stdio.h>
+int main(int count, char **words) {
+    char line[100];
+    FILE *file = fopen("file", "r");
+    if (!file || !fgets(line, sizeof line, file)) return perror("file"), 1;
+    return printf("%s %d %s\n", line, count, words[1]) < 0;
+}
+"#;
+    let what = "every_kind_of_program_is_served_or_does_not_start";
+    if missing(what) || cannot_hide(what) {
+        return;
+    }
+    let submit = Submit::new("remote-kinds");
+    fs::write(submit.home().join("kind.c"), SOURCE).expect("writes");
+    fs::write(submit.home().join("file"), "there").expect("writes");
+    let no_table = "./kind: it is static and has no table of its functions";
+    let unknown = "ld-musl-x86_64.so.1: some of its system calls cannot be led to the shadow";
+    let kinds: [(&str, &[&str], &str); 6] = [
+        ("gcc", &["-pie"], ""),
+        ("gcc", &["-no-pie"], ""),
+        ("gcc", &["-static-pie"], ""),
+        ("musl-gcc", &[], unknown),
+        ("gcc", &["-static"], no_table),
+        ("musl-gcc", &["-static"], no_table),
+    ];
+    for (compiler, flags, refusal) in kinds {
+        let program = submit.home().join("kind");
+        let mut compile = Command::new(compiler);
+        compile.arg("kind.c").args(flags).args(["-o", "kind"]);
+        let compiled = compile.current_dir(submit.home()).status();
+        assert!(
+            compiled.expect("compiles").success(),
+            "{compiler} {flags:?}"
+        );
+        let job = submit.elsewhere(&words(&["./kind", "word"]));
+        let (out, error, status) = output("a kind of program", job);
+        let expected = match refusal {
+            "" => ("there 2 word\n", Some(0)),
+            _ => ("", Some(126)),
+        };
+        assert_eq!(
+            (out.as_str(), status),
+            expected,
+            "{compiler} {flags:?}: {error}"
+        );
+        assert!(error.contains(refusal), "{compiler} {flags:?}: {error}");
+        fs::remove_file(program).expect("removes");
+    }
+    for (name, status) in [("./file", 126), ("./absent", 127), ("absent", 127)] {
+        let (_, error, found) = output("no program", submit.elsewhere(&words(&[name])));
+        assert_eq!(found, Some(status), "{error}");
+        assert!(error.contains(name), "{error}");
+    }
+}

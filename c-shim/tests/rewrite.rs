@@ -8,6 +8,7 @@ use std::fs;
 /// An object as it is mapped.
 struct Object {
     bytes: Vec<u8>,
+    text: std::ops::Range<u64>,
     header: u64,
 }
 
@@ -29,7 +30,9 @@ fn object(path: &str) -> Object {
         .program_headers
         .iter()
         .find(|header| header.p_type == PT_GNU_EH_FRAME);
+    let text = loads().find(|load| load.is_executable()).expect("has code");
     Object {
+        text: text.p_vaddr..text.p_vaddr + text.p_memsz,
         header: header.expect("has a table of functions").p_vaddr,
         bytes,
     }
@@ -37,7 +40,8 @@ fn object(path: &str) -> Object {
 
 fn sites(path: &str) -> (Object, Found) {
     let object = object(path);
-    let found = find(&object.bytes, object.header, |_| true).expect("can be read");
+    let found =
+        find(&object.bytes, object.text.clone(), object.header, |_| true).expect("can be read");
     (object, found)
 }
 

@@ -42,8 +42,17 @@ impl core::error::Error for UnwindError {}
 /// Version 1, DW_EH_PE_pcrel|sdata4, DW_EH_PE_udata4, DW_EH_PE_datarel|sdata4.
 const EXPECTED: [u8; 4] = [1, 0x1b, 0x03, 0x3b];
 
-/// Functions, in the order of their addresses; but not what a signal handler returns to: its description begins a
-/// byte early, so that its instructions cannot be told from there.
+/// A function, and whether signal handlers return to it: then its description begins a byte early, so that its instructions
+/// cannot be told from there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Function {
+    /// Its addresses.
+    pub range: Range<u64>,
+    /// What a signal handler returns to.
+    pub is_signal_frame: bool,
+}
+
+/// Functions, in the order of their addresses.
 #[derive(Clone, Debug)]
 pub struct Functions<'a> {
     object: &'a [u8],
@@ -69,7 +78,7 @@ impl<'a> Functions<'a> {
         })
     }
 
-    fn read(&self, index: u64) -> Result<Option<Range<u64>>, UnwindError> {
+    fn read(&self, index: u64) -> Result<Function, UnwindError> {
         let entry = self.header + 12 + 8 * index;
         let near = |at| {
             let offset = i32::from_le_bytes(bytes(self.object, at)?);
@@ -83,7 +92,10 @@ impl<'a> Functions<'a> {
         if end < start || end > self.object.len() as u64 {
             return Err(UnwindError::Bounds { at: end });
         }
-        Ok((!self.is_signal_frame(description)?).then_some(start..end))
+        Ok(Function {
+            range: start..end,
+            is_signal_frame: self.is_signal_frame(description)?,
+        })
     }
 
     /// The common part's augmentation ("zR", "zPLR") has an S.
@@ -103,20 +115,15 @@ impl<'a> Functions<'a> {
 }
 
 impl Iterator for Functions<'_> {
-    type Item = Result<Range<u64>, UnwindError>;
+    type Item = Result<Function, UnwindError>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        loop {
-            let index = self.left.next()?;
-            match self.read(index) {
-                Ok(Some(function)) => return Some(Ok(function)),
-                Ok(None) => {}
-                Err(error) => {
-                    self.left = 0..0;
-                    return Some(Err(error));
-                }
-            }
+        let index = self.left.next()?;
+        let read = self.read(index);
+        if read.is_err() {
+            self.left = 0..0;
         }
+        Some(read)
     }
 }
 

@@ -10,10 +10,11 @@
 //!
 //! # What callers may rely on
 //! Nothing is guessed: where a function cannot be decoded to its very end no window is taken, and where one leads on by an
-//! address that is computed only windows of that best kind. What has no window is listed, too.
+//! address that is computed only windows of that best kind. What has no window is listed, too, and so is whatever looks like the
+//! instruction outside of all functions: nobody can tell what it is.
 
 mod functions;
 mod sites;
 
-pub use functions::{Functions, UnwindError};
+pub use functions::{Function, Functions, UnwindError};
 pub use sites::{Found, Number, Refused, Site, find, make_tables};

@@ -63,6 +63,8 @@ pub enum Refused {
     Entered,
     /// The function was not decoded to its end.
     Undecoded,
+    /// It lies in no function that is known.
+    Unknown,
 }
 
 /// What was found.
@@ -74,17 +76,20 @@ pub struct Found {
     pub refused: Vec<(u64, Number, Refused)>,
 }
 
-/// Finds the `syscall` instructions of an object that is mapped as `object`, with its `.eh_frame_hdr` at `header`, whose
-/// number is `wanted`.
+/// Finds the `syscall` instructions of an object that is mapped as `object`, with its code at `text` and its `.eh_frame_hdr` at
+/// `header`, whose number is `wanted`.
 ///
 /// # Errors
 /// [`UnwindError`].
 pub fn find(
     object: &[u8],
+    text: Range<u64>,
     header: u64,
     wanted: impl Fn(Number) -> bool,
 ) -> Result<Found, UnwindError> {
-    let functions = Functions::new(object, header)?.collect::<Result<Vec<_>, _>>()?;
+    let all = Functions::new(object, header)?.collect::<Result<Vec<_>, _>>()?;
+    let ordinary = all.iter().filter(|function| !function.is_signal_frame);
+    let functions: Vec<Range<u64>> = ordinary.map(|function| function.range.clone()).collect();
     let mut targets = Vec::new();
     for function in &functions {
         for instruction in decode(object, function) {
@@ -137,7 +142,22 @@ pub fn find(
             });
         }
     }
+    // clone(2) and clone3(2) again: the child's instruction is behind the end of their description.
+    let known = |at: u64| {
+        all.iter()
+            .any(|function| function.range.contains(&at) || function.range.end == at)
+    };
+    let outside = occurrences(object, &text).filter(|at| !known(*at));
+    let outside = outside.map(|at| (at, Number::Computed, Refused::Unknown));
+    found.refused.extend(outside);
     Ok(found)
+}
+
+/// Where the bytes of the instruction are.
+fn occurrences<'a>(object: &'a [u8], text: &Range<u64>) -> impl Iterator<Item = u64> + 'a {
+    let start = text.start;
+    let pairs = bytes(object, text).windows(2).enumerate();
+    pairs.filter_map(move |(at, pair)| (pair == SYSCALL).then_some(start + at as u64))
 }
 
 /// Makes the decoder allocate what it keeps.

@@ -181,8 +181,8 @@ static BUSY: AtomicU32 = AtomicU32::new(0);
 
 /// Leads the `syscall` instructions of an object that is mapped at `base` to us.
 pub(super) fn rewrite(copy: &Copy, elf: &Elf<'_>, base: u64) -> Result<(), Why> {
-    let text = elf.text().ok_or("it has no code")?;
-    let text = base + text.address..base + text.address + text.in_memory;
+    let code = elf.text().ok_or("it has no code")?;
+    let text = base + code.address..base + code.address + code.in_memory;
     if let Some((kept, count)) = copy.index.and_then(kept_sites) {
         let mapped = place(0, len_of(count), PROT_READ, 0, (copy.fd, kept));
         let mapped = mapped.map_err(|_| "there is no memory for its calls")?;
@@ -200,7 +200,7 @@ pub(super) fn rewrite(copy: &Copy, elf: &Elf<'_>, base: u64) -> Result<(), Why> 
         core::hint::spin_loop();
     }
     heap::begin();
-    let result = look(&image, functions).and_then(|sites| {
+    let result = look(&image, &code, functions).and_then(|sites| {
         keep(copy, &sites);
         lead(sites.into_iter(), base, &text)
     });
@@ -237,7 +237,7 @@ fn keep(copy: &Copy, sites: &[Site]) {
 }
 
 /// Where the calls are that are to be led to us.
-fn look(image: &Range<u64>, functions: u64) -> Result<Vec<Site>, Why> {
+fn look(image: &Range<u64>, text: &Segment, functions: u64) -> Result<Vec<Site>, Why> {
     let len = (image.end - image.start) as usize;
     // SAFETY: functions and their table lie in segments that are mapped; the gaps between are not looked at.
     let bytes = unsafe { core::slice::from_raw_parts(image.start as *const u8, len) };
@@ -245,7 +245,9 @@ fn look(image: &Range<u64>, functions: u64) -> Result<Vec<Site>, Why> {
         Number::Known(number) => calls::is_wanted(number),
         Number::Computed => true,
     };
-    let found = find(bytes, functions, wanted).map_err(|_| "its table of functions is unknown")?;
+    let text = text.address..text.address + text.in_memory;
+    let found =
+        find(bytes, text, functions, wanted).map_err(|_| "its table of functions is unknown")?;
     // What cannot be led here would see this machine's files.
     if !found.refused.is_empty() {
         return Err("some of its system calls cannot be led to the shadow");
