@@ -5,9 +5,12 @@
 //!   `--no Hello, stranger, other version--> Refused, over    `--no message--> Refused, over
 //! ```
 
+use crate::locks::Attendance;
+use crate::serve::failed;
 use crate::session::{Membership, Session, Sessions};
 use std::io::{self, IoSlice, Read, Write};
 use std::ops::Range;
+use std::os::fd::AsFd;
 use std::sync::Arc;
 use wire::{
     HEAD_LEN, Head, Hello, MOST_BODY, Refusal, Reply, Request, Welcome, WireError, choose_version,
@@ -44,7 +47,7 @@ pub enum StreamError {
 ///
 /// # Errors
 /// [`StreamError`]; the peer has been told the reason if that was possible.
-pub fn serve_stream<S: Read + Write>(
+pub fn serve_stream<S: Read + Write + AsFd>(
     stream: &mut S,
     sessions: &Arc<Sessions>,
 ) -> Result<(), StreamError> {
@@ -96,12 +99,13 @@ pub(crate) fn greet<S: Read + Write>(
 }
 
 /// Answers requests until the stream ends.
-pub(crate) fn serve<S: Read + Write>(
+pub(crate) fn serve<S: Read + Write + AsFd>(
     stream: &mut S,
     incoming: &mut Incoming,
     session: &Session,
 ) -> Result<(), StreamError> {
     let mut out = vec![];
+    let mut attendance: Option<Attendance<'_>> = None;
     loop {
         let next = incoming.message(stream);
         let Some(message) = or_tell(stream, next)? else {
@@ -109,7 +113,24 @@ pub(crate) fn serve<S: Read + Write>(
         };
         let request = Request::decode(message.head.kind, incoming.body(&message));
         let request = or_tell(stream, request.map_err(StreamError::from))?;
-        let reply = session.answer(&request, incoming.data(&message), &mut out);
+        let reply = match &request {
+            // What it was to end has been answered already.
+            Request::Interrupt(_) => continue,
+            Request::Attend(attend) => {
+                out.clear();
+                match &attendance {
+                    Some(present) => present.executed(attend.pid).map(|()| present.number),
+                    None => Attendance::begin(&session.locks, attend.pid, stream.as_fd())
+                        .map(|present| attendance.insert(present).number),
+                }
+                .map_or_else(failed, Reply::Number)
+            }
+            Request::Lock(lock) if lock.wait && incoming.filled.is_empty() => {
+                out.clear();
+                session.wait_for_lock(lock, stream.as_fd())
+            }
+            _ => session.answer(&request, incoming.data(&message), &mut out),
+        };
         send(stream, message.head.number, &reply, &out)?;
         if out.capacity() > FIRST_ROOM && out.len() <= FIRST_ROOM / 2 {
             out = vec![];

@@ -9,11 +9,12 @@
 //! sessions are not disturbed. A refusal is EACCES to the job and a line in the log.
 //!
 //! # What it does not do
-//! It knows nothing of processes: descriptors, offsets shared by `dup`, `O_CLOEXEC`, umask and current directory are
+//! It knows nothing of processes but which of them have locks: descriptors, offsets shared by `dup`, `O_CLOEXEC`, umask and current directory are
 //! the shim's.
 
 mod connection;
 mod listen;
+mod locks;
 mod names;
 mod serve;
 mod session;
