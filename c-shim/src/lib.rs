@@ -18,4 +18,5 @@ extern crate alloc;
 #[cfg(feature = "program")]
 mod program;
 pub mod rewrite;
+pub mod span;
 pub mod table;

@@ -12,13 +12,13 @@ use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
 /// Begins the mapping.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"wf-table");
 /// Of this layout.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 /// Files that a job may have open at once.
 pub const DESCRIPTIONS: usize = 4096;
 /// The environment variable that holds the number of the mapping's descriptor.
 pub const VARIABLE: &str = "WAYFARER_TABLE";
 /// Descriptors of ours begin here; the job does not see them.
-pub const RESERVED: [i32; 5] = [1000, 1001, 1002, 1003, 1004];
+pub const RESERVED: [i32; 6] = [1000, 1001, 1002, 1003, 1004, 1005];
 
 /// What each reserved descriptor is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,6 +34,8 @@ pub enum Reserved {
     Shim = 3,
     /// The placeholder of the current directory.
     Directory = 4,
+    /// A stream that a process with record locks does not share with anybody; closed in others.
+    Presence = 5,
 }
 
 impl Reserved {
@@ -117,6 +119,8 @@ pub struct Description {
     pub flags: AtomicU32,
     /// Type and permissions when it was opened.
     pub mode: AtomicU32,
+    /// Tells most files from each other.
+    pub file: AtomicU64,
 }
 
 /// Nobody's.

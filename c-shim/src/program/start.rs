@@ -8,7 +8,7 @@ use super::entry::{ACTIONS, NUMBERED};
 use super::patch;
 use super::process::{self, UMASK};
 use super::sys::{self, MMAP, call};
-use super::{calls, ends, heap};
+use super::{calls, ends, heap, presence};
 use crate::rewrite::{Number, find};
 use crate::table::{Reserved, Table, VARIABLE};
 use core::ffi::{CStr, c_char, c_int, c_void};
@@ -62,6 +62,7 @@ extern "C" fn begin() {
     if process::begin(table).is_err() {
         give_up("a page cannot be wiped on fork (MADV_WIPEONFORK)");
     }
+    presence::resume();
     read_umask();
     calls::begin(&ACTIONS);
     for fd in 0..NUMBERED as i32 {

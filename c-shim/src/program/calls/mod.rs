@@ -3,8 +3,10 @@
 
 mod contents;
 mod descriptors;
+mod locks;
 mod memory;
 mod names;
+mod processes;
 mod records;
 
 use super::entry::{Frame, NUMBERS, action};
@@ -30,6 +32,7 @@ const BY_DESCRIPTOR: &[u64] = &[
     sys::WRITEV,
     sys::DUP,
     sys::FCNTL,
+    sys::FLOCK,
     sys::FSYNC,
     sys::FDATASYNC,
     sys::FTRUNCATE,
@@ -61,7 +64,10 @@ const ALWAYS: &[u64] = &[
     sys::DUP2,
     sys::SENDFILE,
     sys::CLONE,
+    sys::FORK,
     sys::VFORK,
+    sys::EXECVE,
+    sys::EXECVEAT,
     sys::TRUNCATE,
     sys::GETCWD,
     sys::CHDIR,
@@ -150,6 +156,7 @@ pub(super) fn serve(frame: &Frame) -> Option<i64> {
     let served = descriptors::serve(number, args)
         .or_else(|| contents::serve(number, args))
         .or_else(|| memory::serve(number, args))
+        .or_else(|| processes::serve(number, args))
         .or_else(|| names::serve(number, args));
     served.map(|result| match result {
         Ok(value) => value as i64,

@@ -225,14 +225,15 @@ fn open_place(place: Place<'_>, flags: u32, mode: u32) -> Result<i32, Errno> {
         mode: without_umask(mode),
         first: 0,
     });
-    let (handle, kind) = ask(&request, NOTHING, Put::Lane, |answer| match answer.reply {
-        Reply::Opened(opened) => Ok((opened.handle, opened.attributes.mode)),
+    let opened = ask(&request, NOTHING, Put::Lane, |answer| match answer.reply {
+        Reply::Opened(opened) => Ok(opened),
         _ => Err(Errno(sys::EIO)),
     })?;
     let kept = flags & !(sys::O_CREAT | sys::O_EXCL | sys::O_NOCTTY | sys::O_TRUNC);
-    match ends::make(table, handle, kept, kind) {
+    match ends::make(table, &opened, kept) {
         Ok((fd, _)) => Ok(fd),
         Err(error) => {
+            let handle = opened.handle;
             let _ = tell(&Request::Close(Close { handle }));
             Err(error)
         }
