@@ -18,7 +18,7 @@ pub const DESCRIPTIONS: usize = 4096;
 /// The environment variable that holds the number of the mapping's descriptor.
 pub const VARIABLE: &str = "WAYFARER_TABLE";
 /// Descriptors of ours begin here; the job does not see them.
-pub const RESERVED: [i32; 6] = [1000, 1001, 1002, 1003, 1004, 1005];
+pub const RESERVED: [i32; 7] = [1000, 1001, 1002, 1003, 1004, 1005, 1006];
 
 /// What each reserved descriptor is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,6 +36,8 @@ pub enum Reserved {
     Directory = 4,
     /// A stream that a process with record locks does not share with anybody; closed in others.
     Presence = 5,
+    /// The inotify instance that tells the shadow of placeholders' ends.
+    LockEnds = 6,
 }
 
 impl Reserved {
@@ -121,6 +123,8 @@ pub struct Description {
     pub mode: AtomicU32,
     /// Tells most files from each other.
     pub file: AtomicU64,
+    /// What the shadow knows its end by; 0: nothing.
+    pub lock_watch: AtomicI32,
 }
 
 /// Nobody's.

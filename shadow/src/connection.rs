@@ -5,12 +5,13 @@
 //!   `--no Hello, stranger, other version--> Refused, over    `--no message--> Refused, over
 //! ```
 
-use crate::locks::Attendance;
+use crate::locks::{Attendance, Ends};
+use crate::peer::Peer;
 use crate::serve::failed;
 use crate::session::{Membership, Session, Sessions};
+use rustix::io::Errno;
 use std::io::{self, IoSlice, Read, Write};
 use std::ops::Range;
-use std::os::fd::AsFd;
 use std::sync::Arc;
 use wire::{
     HEAD_LEN, Head, Hello, MOST_BODY, Refusal, Reply, Request, Welcome, WireError, choose_version,
@@ -47,10 +48,7 @@ pub enum StreamError {
 ///
 /// # Errors
 /// [`StreamError`]; the peer has been told the reason if that was possible.
-pub fn serve_stream<S: Read + Write + AsFd>(
-    stream: &mut S,
-    sessions: &Arc<Sessions>,
-) -> Result<(), StreamError> {
+pub fn serve_stream<S: Peer>(stream: &mut S, sessions: &Arc<Sessions>) -> Result<(), StreamError> {
     let mut incoming = Incoming::new();
     match greet(stream, &mut incoming, sessions)? {
         Some(membership) => serve(stream, &mut incoming, &membership.session),
@@ -59,7 +57,7 @@ pub fn serve_stream<S: Read + Write + AsFd>(
 }
 
 /// The first message; none if the stream ends before it.
-pub(crate) fn greet<S: Read + Write>(
+pub(crate) fn greet<S: Peer>(
     stream: &mut S,
     incoming: &mut Incoming,
     sessions: &Arc<Sessions>,
@@ -99,14 +97,18 @@ pub(crate) fn greet<S: Read + Write>(
 }
 
 /// Answers requests until the stream ends.
-pub(crate) fn serve<S: Read + Write + AsFd>(
+pub(crate) fn serve<S: Peer>(
     stream: &mut S,
     incoming: &mut Incoming,
     session: &Session,
 ) -> Result<(), StreamError> {
     let mut out = vec![];
     let mut attendance: Option<Attendance<'_>> = None;
+    let mut ends: Option<Ends> = None;
     loop {
+        if incoming.filled.is_empty() {
+            ends.take_if(|ends| !ends.watch(session, stream.as_fd()));
+        }
         let next = incoming.message(stream);
         let Some(message) = or_tell(stream, next)? else {
             return Ok(());
@@ -124,6 +126,12 @@ pub(crate) fn serve<S: Read + Write + AsFd>(
                         .map(|present| attendance.insert(present).number),
                 }
                 .map_or_else(failed, Reply::Number)
+            }
+            Request::WatchEnds(_) => {
+                out.clear();
+                ends = stream.take_descriptor().map(Ends::new);
+                let told = ends.as_ref().map(|_| Reply::Done);
+                told.unwrap_or_else(|| failed(Errno::NOTSUP))
             }
             Request::Lock(lock) if lock.wait && incoming.filled.is_empty() => {
                 out.clear();

@@ -16,10 +16,12 @@ mod connection;
 mod listen;
 mod locks;
 mod names;
+mod peer;
 mod serve;
 mod session;
 
 pub use connection::{StreamError, serve_stream};
 pub use listen::{ListenError, Server};
 pub use names::{AllowError, Allowed};
+pub use peer::Peer;
 pub use session::{Limits, Session, Sessions};

@@ -41,6 +41,8 @@ pub(crate) struct OpenFile {
     pub(crate) id: FileId,
     /// It has had a lock of flock(2), perhaps.
     pub(crate) flocked: AtomicBool,
+    /// Nobody of the job has it open, though it has not been closed yet.
+    pub(crate) ended: AtomicBool,
 }
 
 /// One job's connection with its files, made of any number of streams.
@@ -97,6 +99,18 @@ impl Session {
         drop(open);
         self.locks.end_description(handle, &file);
         Ok(())
+    }
+
+    /// Nobody has a description open any more; whoever finds that out in the job closes it later.
+    pub(crate) fn description_ended(&self, watch: i32) {
+        let Some(handle) = self.locks.ended(watch) else {
+            return;
+        };
+        if let Ok(file) = self.get(handle) {
+            // Before its locks go: it gets no new ones.
+            file.ended.store(true, Ordering::SeqCst);
+            self.locks.end_description(handle, &file);
+        }
     }
 }
 

@@ -62,6 +62,8 @@ pub struct Lock {
     pub span: Span,
     /// The answer comes when it can be had, or with `EINTR` after an [`Interrupt`].
     pub wait: bool,
+    /// What the end of the open file description is called by what was sent with [`WatchEnds`]; 0: nothing.
+    pub watch: i32,
 }
 
 /// fcntl(2) with `F_GETLK`, `F_OFD_GETLK`; the answer is [`crate::Reply::Held`], or [`crate::Reply::Done`] if nothing is in the
@@ -92,6 +94,11 @@ pub struct Release {
 /// A waiting [`Lock`] of this stream is not wanted any longer. Has no answer of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, BorrowDecode)]
 pub struct Interrupt {}
+
+/// With it, as a descriptor on a unix socket (`SCM_RIGHTS`), comes an inotify instance that tells of the ends of open file
+/// descriptions: what such a one has locked is free then. To be answered by ENOTSUP where it cannot come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, BorrowDecode)]
+pub struct WatchEnds {}
 
 /// A lock that is in the way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, BorrowDecode)]

@@ -90,6 +90,9 @@ fn place(table: &Table, index: usize, flags: u32) -> SysResult<i32> {
         let path = DescriptorName::of(fd);
         let ends = Reserved::Ends.number();
         let watch = sys::watch(ends, path.get(), IN_DELETE_SELF.into())?;
+        // The shadow may not be there to read them: then its locks end with its handle.
+        let others = Reserved::LockEnds.number();
+        let lock_watch = sys::watch(others, path.get(), IN_DELETE_SELF.into()).unwrap_or(0);
         sys::fchmod(fd, 0)?;
         let marker = sys::open(path.get(), sys::O_PATH | sys::O_CLOEXEC)?;
         let moved = sys::dup3(marker, fd, flags & sys::O_CLOEXEC);
@@ -97,6 +100,7 @@ fn place(table: &Table, index: usize, flags: u32) -> SysResult<i32> {
         moved?;
         let description = &table.descriptions[index];
         description.watch.store(watch, Ordering::Relaxed);
+        description.lock_watch.store(lock_watch, Ordering::Relaxed);
         description.name[0].store(name[0], Ordering::Relaxed);
         description.name[1].store(name[1], Ordering::Relaxed);
         Ok(fd)

@@ -10,6 +10,7 @@
 //! handle. A process that has died is not in the way, even before its stream's end has been read.
 
 mod attendance;
+mod ends;
 mod outward;
 mod parked;
 mod pieces;
@@ -18,6 +19,7 @@ mod table;
 mod tests;
 
 pub(crate) use attendance::Attendance;
+pub(crate) use ends::Ends;
 pub(crate) use table::FileId;
 
 use crate::session::OpenFile;
@@ -51,6 +53,8 @@ struct State {
     /// For the files that the table has.
     stands: HashMap<FileId, Stand>,
     attendants: HashMap<u64, Attendant>,
+    /// Which handle's end will be told by which name.
+    watched: HashMap<i32, u64>,
     last_process: u64,
 }
 
@@ -72,6 +76,8 @@ pub(crate) struct Asked<'a> {
     pub(crate) file: &'a Arc<OpenFile>,
     pub(crate) owner: LockOwner,
     pub(crate) span: Span,
+    /// What the end of the description is called; 0: nothing.
+    pub(crate) watch: i32,
 }
 
 impl Asked<'_> {
@@ -114,9 +120,16 @@ impl Locks {
         waiter: Option<u64>,
     ) -> Result<(), Refusal> {
         asked.check().map_err(Refusal::Failed)?;
+        let mut state = self.state();
+        if asked.watch > 0 && !matches!(asked.owner, LockOwner::Process(_)) {
+            state.watched.insert(asked.watch, asked.handle);
+        }
         let result = match asked.owner {
-            LockOwner::Whole => set_whole(asked.file, mode),
-            _ => self.state().set(asked, mode, waiter),
+            LockOwner::Whole => {
+                drop(state);
+                set_whole(asked.file, mode)
+            }
+            _ => state.set(asked, mode, waiter),
         };
         // Where one of flock's cannot be changed, what was there is gone.
         let less = match asked.owner {
@@ -141,9 +154,17 @@ impl Locks {
         self.state().test(asked, mode)
     }
 
+    /// Which handle's end this is, if that was to be told.
+    pub(crate) fn ended(&self, watch: i32) -> Option<u64> {
+        self.state().watched.remove(&watch)
+    }
+
     /// A description is closed: what it has goes.
     pub(crate) fn end_description(&self, handle: u64, file: &OpenFile) {
-        self.state().forget(Owner::Description(handle));
+        let mut state = self.state();
+        state.forget(Owner::Description(handle));
+        state.watched.retain(|_, watched| *watched != handle);
+        drop(state);
         if file.flocked.load(Ordering::Relaxed) {
             // It may stand for record locks, and live on.
             let _ = rustix::fs::flock(&file.fd, FlockOperation::Unlock);
@@ -161,9 +182,14 @@ fn set_whole(file: &OpenFile, mode: Option<LockMode>) -> Result<(), Refusal> {
     };
     file.flocked.store(true, Ordering::Relaxed);
     match rustix::fs::flock(&file.fd, operation) {
-        Err(Errno::AGAIN) => Err(Refusal::Outside),
-        result => result.map_err(Refusal::Failed),
+        Err(Errno::AGAIN) => return Err(Refusal::Outside),
+        result => result.map_err(Refusal::Failed)?,
     }
+    if file.ended.load(Ordering::SeqCst) {
+        let _ = rustix::fs::flock(&file.fd, FlockOperation::Unlock);
+        return Err(Refusal::Failed(Errno::BADF));
+    }
+    Ok(())
 }
 
 impl State {
@@ -174,6 +200,9 @@ impl State {
         waiter: Option<u64>,
     ) -> Result<(), Refusal> {
         let (owner, file) = (asked.owner(), asked.file.id);
+        if asked.file.ended.load(Ordering::SeqCst) {
+            return Err(Refusal::Failed(Errno::BADF));
+        }
         if let LockOwner::Process(number) = asked.owner {
             let process = self.attendants.get_mut(&number);
             process

@@ -247,7 +247,7 @@ proptest! {
                 Step::Close(owner, _) | Step::Die(owner) => (owner, None, Span::ALL),
             };
             let (file, kernels) = &opened[owner as usize];
-            let asked = Asked { handle: owner, file, owner: LockOwner::Description, span };
+            let asked = Asked { handle: owner, file, owner: LockOwner::Description, span, watch: 0 };
             if let Some(mode) = mode {
                 let found = locks.test(&asked, mode).expect("can be asked");
                 let expected = get(kernels, span, mode);
@@ -282,6 +282,7 @@ fn somebody_outside_is_in_the_way_and_nothing_is_half_taken() {
         file: &file,
         owner: LockOwner::Description,
         span: Span { first, last },
+        watch: 0,
     };
     let middle = Span { first: 5, last: 6 };
     set(&outside, middle, Some(LockMode::Exclusive)).expect("is free");
@@ -309,6 +310,7 @@ fn what_is_no_span_is_refused() {
             file: &file,
             owner: LockOwner::Description,
             span: Span { first, last },
+            watch: 0,
         };
         assert_eq!(locks.set(&asked, None), Err(Errno::INVAL));
         assert_eq!(locks.test(&asked, LockMode::Shared), Err(Errno::INVAL));
@@ -318,6 +320,7 @@ fn what_is_no_span_is_refused() {
         file: &file,
         owner: LockOwner::Process(3),
         span: Span::ALL,
+        watch: 0,
     };
     let stranger = locks.set(&asked, Some(LockMode::Shared));
     assert_eq!(stranger, Err(Errno::NOLCK), "a process that nobody knows");
@@ -336,6 +339,7 @@ fn open(name: &Path) -> Arc<OpenFile> {
         id: file(7),
         offset: Mutex::new(()),
         flocked: AtomicBool::new(false),
+        ended: AtomicBool::new(false),
     })
 }
 

@@ -42,6 +42,7 @@ impl Session {
             file: &file,
             owner: test.owner,
             span: test.span,
+            watch: 0,
         };
         let found = self.locks.test(&asked, test.mode)?;
         Ok(found.map_or(Reply::Done, Reply::Held))
@@ -74,5 +75,6 @@ fn asked<'a>(lock: &Lock, file: &'a Arc<OpenFile>) -> Asked<'a> {
         file,
         owner: lock.owner,
         span: lock.span,
+        watch: lock.watch,
     }
 }

@@ -82,6 +82,7 @@ impl Session {
             },
             offset: Mutex::new(()),
             flocked: AtomicBool::new(false),
+            ended: AtomicBool::new(false),
         })?;
         Ok(Reply::Opened(Opened { handle, attributes }))
     }

@@ -6,6 +6,7 @@ use crate::program::sys::{self, Errno};
 use crate::program::waiting::{self, Waited};
 use crate::program::{ends, presence, process};
 use crate::span::{NoSpan, length, span};
+use core::sync::atomic::Ordering;
 use wire::{Held, Lock, LockMode, LockOwner, Reply, Request, Span, TestLock};
 
 const F_GETLK: u64 = 5;
@@ -141,6 +142,7 @@ fn set(
         mode,
         span,
         wait: false,
+        watch: file.description.lock_watch.load(Ordering::Relaxed),
     };
     loop {
         lock.wait = false;
