@@ -104,10 +104,11 @@ pub(crate) fn serve<S: Peer>(
 ) -> Result<(), StreamError> {
     let mut out = vec![];
     let mut attendance: Option<Attendance<'_>> = None;
-    let mut ends: Option<Ends> = None;
+    let mut watches_ends = false;
     loop {
         if incoming.filled.is_empty() {
-            ends.take_if(|ends| !ends.watch(session, stream.as_fd()));
+            let ends = session.locks.ends.get().filter(|_| watches_ends);
+            watches_ends = ends.is_some_and(|ends| ends.watch(session, stream.as_fd()));
         }
         let next = incoming.message(stream);
         let Some(message) = or_tell(stream, next)? else {
@@ -129,9 +130,14 @@ pub(crate) fn serve<S: Peer>(
             }
             Request::WatchEnds(_) => {
                 out.clear();
-                ends = stream.take_descriptor().map(Ends::new);
-                let told = ends.as_ref().map(|_| Reply::Done);
-                told.unwrap_or_else(|| failed(Errno::NOTSUP))
+                let ends = stream.take_descriptor().map(Ends::new);
+                // The first that comes is the session's.
+                watches_ends = ends.is_some_and(|ends| session.locks.ends.set(ends).is_ok());
+                if watches_ends {
+                    Reply::Done
+                } else {
+                    failed(Errno::NOTSUP)
+                }
             }
             Request::Lock(lock) if lock.wait && incoming.filled.is_empty() => {
                 out.clear();

@@ -31,7 +31,7 @@ use rustix::io::Errno;
 use std::collections::HashMap;
 use std::os::fd::AsFd;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use table::{LockTable, Owner, Wanted};
 use wire::{Held, LockMode, LockOwner, Span};
 
@@ -45,6 +45,8 @@ const MOST_FILES: usize = 4096;
 pub(crate) struct Locks {
     state: Mutex<State>,
     bells: Bells,
+    /// Where it can be had.
+    pub(crate) ends: OnceLock<Ends>,
 }
 
 #[derive(Debug, Default)]

@@ -12,8 +12,16 @@ impl Session {
     /// fcntl(2), flock(2), without waiting.
     pub(super) fn lock(&self, lock: &Lock) -> Result<Reply<'static>, Errno> {
         let file = self.lockable(lock.handle)?;
-        self.locks.set(&asked(lock, &file), lock.mode)?;
-        Ok(Reply::Done)
+        let asked = asked(lock, &file);
+        let mut done = self.locks.set(&asked, lock.mode);
+        // Nobody who has ended is in the way.
+        if done == Err(Errno::AGAIN)
+            && let Some(ends) = self.locks.ends.get()
+        {
+            ends.heed(self);
+            done = self.locks.set(&asked, lock.mode);
+        }
+        done.map(|()| Reply::Done)
     }
 
     /// The same, waiting, until the peer says something or goes.
@@ -44,7 +52,13 @@ impl Session {
             span: test.span,
             watch: 0,
         };
-        let found = self.locks.test(&asked, test.mode)?;
+        let mut found = self.locks.test(&asked, test.mode)?;
+        if found.is_some()
+            && let Some(ends) = self.locks.ends.get()
+        {
+            ends.heed(self);
+            found = self.locks.test(&asked, test.mode)?;
+        }
         Ok(found.map_or(Reply::Done, Reply::Held))
     }
 
