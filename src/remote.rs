@@ -16,14 +16,15 @@ use nix::fcntl::{FcntlArg, fcntl};
 use nix::sys::inotify::{InitFlags, Inotify};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use nix::sys::socket::{ControlMessage, MsgFlags, sendmsg};
 use std::ffi::OsString;
-use std::io::{self, Read, Write};
-use std::os::fd::{AsFd, OwnedFd};
+use std::io::{self, IoSlice, Read, Write};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
-use wire::{HEAD_LEN, Head, Hello, Reply, Role, Token};
+use wire::{HEAD_LEN, Head, Hello, Reply, Request, Role, Token, WatchEnds};
 
 /// What is executed in place of every program of the job, and puts that into its own process.
 const SHIM: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/shim"));
@@ -43,7 +44,7 @@ pub(crate) fn prepare(address: &Address, directory: Option<&Path>) -> Outcome<()
     let Address::Unix(socket) = address;
     let token = read_token(socket)?;
     make_room()?;
-    let (stream, session) = begin_session(socket, &token)
+    let (mut stream, session) = begin_session(socket, &token)
         .context(|| format!("no session with the shadow on {address}"))?;
     let directory = match directory {
         Some(directory) => directory.to_owned(),
@@ -60,10 +61,13 @@ pub(crate) fn prepare(address: &Address, directory: Option<&Path>) -> Outcome<()
     let shim = crate::launch::executable_memory_file(c"wayfarer-shim")?;
     shim.write_all_at(SHIM, 0)?;
     let store = memory_file(c"wf-store", &[], STORE_LEN)?;
-    let ends = Inotify::init(InitFlags::IN_NONBLOCK | InitFlags::IN_CLOEXEC)?;
+    let inotify = || Inotify::init(InitFlags::IN_NONBLOCK | InitFlags::IN_CLOEXEC);
+    let (ends, lock_ends) = (inotify()?, inotify()?);
+    share_ends(&mut stream, &lock_ends)?;
     hand_down(&table, Reserved::Table)?;
     hand_down(&OwnedFd::from(stream), Reserved::Session)?;
     hand_down(&ends, Reserved::Ends)?;
+    hand_down(&lock_ends, Reserved::LockEnds)?;
     hand_down(&shim, Reserved::Shim)?;
     hand_down(&store, Reserved::Store)?;
     Ok(())
@@ -91,12 +95,8 @@ fn begin_session(socket: &Path, token: &Token) -> Outcome<(UnixStream, u64)> {
     let mut greeting = [0; 256];
     let len = Hello::new(Role::Starter, *token, 0, 0).message(&mut greeting)?;
     stream.write_all(&greeting[..len])?;
-    let mut bytes = [0; HEAD_LEN];
-    stream.read_exact(&mut bytes)?;
-    let head = Head::read(&bytes)?;
-    let mut body = vec![0; head.body_len as usize];
-    stream.read_exact(&mut body)?;
-    match Reply::decode(head.kind, &body)? {
+    let (kind, body) = answer(&mut stream)?;
+    match Reply::decode(kind, &body)? {
         Reply::Welcome(welcome) => Ok((stream, welcome.session)),
         Reply::Refused(refusal) => {
             let message = format!("refused: {}", refusal.reason);
@@ -107,6 +107,40 @@ fn begin_session(socket: &Path, token: &Token) -> Outcome<(UnixStream, u64)> {
             Err(Failure::new(crate::report::Exit::Failed, message))
         }
     }
+}
+
+/// Lets the shadow see which descriptions end. One that is on another machine does not, behind a socket that is carried
+/// there: what a process that is killed has locked is free when the job notices.
+fn share_ends(stream: &mut UnixStream, ends: &Inotify) -> Outcome<()> {
+    let mut message = [0; 64];
+    let len = Request::WatchEnds(WatchEnds {}).message(1, 0, &mut message)?;
+    let descriptors = [ends.as_fd().as_raw_fd()];
+    let sent = sendmsg::<()>(
+        stream.as_raw_fd(),
+        &[IoSlice::new(&message[..len])],
+        &[ControlMessage::ScmRights(&descriptors)],
+        MsgFlags::MSG_NOSIGNAL,
+        None,
+    )?;
+    stream.write_all(&message[sent..len])?;
+    let (kind, body) = answer(stream)?;
+    match Reply::decode(kind, &body)? {
+        Reply::Done | Reply::Failed(_) => Ok(()),
+        other => {
+            let message = format!("it answered {other:?}, expected that it is done");
+            Err(Failure::new(crate::report::Exit::Failed, message))
+        }
+    }
+}
+
+/// Kind and body of what comes next.
+fn answer(stream: &mut UnixStream) -> Outcome<(u16, Vec<u8>)> {
+    let mut bytes = [0; HEAD_LEN];
+    stream.read_exact(&mut bytes)?;
+    let head = Head::read(&bytes)?;
+    let mut body = vec![0; head.body_len as usize];
+    stream.read_exact(&mut body)?;
+    Ok((head.kind, body))
 }
 
 fn memory_file(name: &std::ffi::CStr, bytes: &[u8], len: u64) -> io::Result<OwnedFd> {

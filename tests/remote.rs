@@ -1,5 +1,7 @@
 //! Programs whose files are on another machine: what they do there is what they would have done here.
 
+#[path = "remote/locks.rs"]
+mod locks;
 mod support;
 
 use std::collections::BTreeMap;
@@ -60,7 +62,7 @@ impl Submit {
     /// A command whose files are the shadow's.
     fn remote(&self, words: &[&OsStr]) -> Command {
         let mut command = clean_command(stage::wayfarer());
-        self.run(&mut command, words).current_dir(self.home());
+        self.run(&mut command, &[], words).current_dir(self.home());
         command
     }
 
@@ -73,18 +75,24 @@ impl Submit {
             .iter()
             .fold(host, |host, file| host.with(file));
         let mut command = host.command(&wayfarer);
-        self.run(&mut command, words);
+        let home = self.home();
+        let begin = [OsStr::new("--chdir"), home.as_os_str()];
+        self.run(&mut command, &begin, words);
         command
     }
 
-    fn run<'a>(&self, command: &'a mut Command, words: &[&OsStr]) -> &'a mut Command {
+    fn run<'a>(
+        &self,
+        command: &'a mut Command,
+        options: &[&OsStr],
+        words: &[&OsStr],
+    ) -> &'a mut Command {
         command
             .arg("--dir")
             .arg(self.dir.join("state"))
             .args(["run", "-q", "--shadow"])
             .arg(address(&self.dir))
-            .arg("--chdir")
-            .arg(self.home())
+            .args(options)
             .arg("--")
             .args(words)
     }
@@ -382,13 +390,8 @@ fn a_job_that_may_not_be_where_it_begins_does_not_start() {
     }
     let submit = Submit::allowing("remote-elsewhere", &[]);
     fs::write(submit.local().join("file"), "of this machine").expect("writes");
-    let mut job = clean_command(stage::wayfarer());
-    job.arg("--dir")
-        .arg(submit.dir.join("state"))
-        .args(["run", "-q", "--shadow"])
-        .arg(address(&submit.dir))
-        .args(["--", "cat", "file"])
-        .current_dir(submit.local());
+    let mut job = submit.remote(&words(&["cat", "file"]));
+    job.current_dir(submit.local());
     let (out, error, status) = output("outside", job);
     assert_eq!((out.as_str(), status), ("", Some(3)));
     assert!(

@@ -18,5 +18,6 @@ extern crate alloc;
 #[cfg(feature = "program")]
 mod program;
 pub mod rewrite;
+pub mod span;
 pub mod store;
 pub mod table;

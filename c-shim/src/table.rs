@@ -13,11 +13,11 @@ use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
 /// Begins the mapping.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"wf-table");
 /// Of this layout.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 /// Files that a job may have open at once.
 pub const DESCRIPTIONS: usize = 4096;
 /// Descriptors of ours begin here; the job does not see them.
-pub const RESERVED: [i32; 8] = [1000, 1001, 1002, 1003, 1004, 1005, 1006, 1007];
+pub const RESERVED: [i32; 10] = [1000, 1001, 1002, 1003, 1004, 1005, 1006, 1007, 1008, 1009];
 
 /// What each reserved descriptor is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,6 +39,10 @@ pub enum Reserved {
     Start = 6,
     /// The contents of programs and libraries ([`crate::store`]).
     Store = 7,
+    /// A stream that a process with record locks does not share with anybody; closed in others.
+    Presence = 8,
+    /// The inotify instance that tells the shadow of placeholders' ends.
+    LockEnds = 9,
 }
 
 impl Reserved {
@@ -124,6 +128,10 @@ pub struct Description {
     pub mode: AtomicU32,
     /// The object in the store with its contents and 1, or 0.
     pub object: AtomicU32,
+    /// Tells most files from each other.
+    pub file: AtomicU64,
+    /// What the shadow knows its end by; 0: nothing.
+    pub lock_watch: AtomicI32,
 }
 
 /// Nobody's.

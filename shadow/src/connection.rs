@@ -5,7 +5,11 @@
 //!   `--no Hello, stranger, other version--> Refused, over    `--no message--> Refused, over
 //! ```
 
+use crate::locks::{Attendance, Ends};
+use crate::peer::Peer;
+use crate::serve::failed;
 use crate::session::{Membership, Session, Sessions};
+use rustix::io::Errno;
 use std::io::{self, IoSlice, Read, Write};
 use std::ops::Range;
 use std::sync::Arc;
@@ -44,10 +48,7 @@ pub enum StreamError {
 ///
 /// # Errors
 /// [`StreamError`]; the peer has been told the reason if that was possible.
-pub fn serve_stream<S: Read + Write>(
-    stream: &mut S,
-    sessions: &Arc<Sessions>,
-) -> Result<(), StreamError> {
+pub fn serve_stream<S: Peer>(stream: &mut S, sessions: &Arc<Sessions>) -> Result<(), StreamError> {
     let mut incoming = Incoming::new();
     match greet(stream, &mut incoming, sessions)? {
         Some(membership) => serve(stream, &mut incoming, &membership.session),
@@ -56,7 +57,7 @@ pub fn serve_stream<S: Read + Write>(
 }
 
 /// The first message; none if the stream ends before it.
-pub(crate) fn greet<S: Read + Write>(
+pub(crate) fn greet<S: Peer>(
     stream: &mut S,
     incoming: &mut Incoming,
     sessions: &Arc<Sessions>,
@@ -96,20 +97,54 @@ pub(crate) fn greet<S: Read + Write>(
 }
 
 /// Answers requests until the stream ends.
-pub(crate) fn serve<S: Read + Write>(
+pub(crate) fn serve<S: Peer>(
     stream: &mut S,
     incoming: &mut Incoming,
     session: &Session,
 ) -> Result<(), StreamError> {
     let mut out = vec![];
+    let mut attendance: Option<Attendance<'_>> = None;
+    let mut watches_ends = false;
     loop {
+        if incoming.filled.is_empty() {
+            let ends = session.locks.ends.get().filter(|_| watches_ends);
+            watches_ends = ends.is_some_and(|ends| ends.watch(session, stream.as_fd()));
+        }
         let next = incoming.message(stream);
         let Some(message) = or_tell(stream, next)? else {
             return Ok(());
         };
         let request = Request::decode(message.head.kind, incoming.body(&message));
         let request = or_tell(stream, request.map_err(StreamError::from))?;
-        let reply = session.answer(&request, incoming.data(&message), &mut out);
+        let reply = match &request {
+            // What it was to end has been answered already.
+            Request::Interrupt(_) => continue,
+            Request::Attend(attend) => {
+                out.clear();
+                match &attendance {
+                    Some(present) => present.executed(attend.pid).map(|()| present.number),
+                    None => Attendance::begin(&session.locks, attend.pid, stream.as_fd())
+                        .map(|present| attendance.insert(present).number),
+                }
+                .map_or_else(failed, Reply::Number)
+            }
+            Request::WatchEnds(_) => {
+                out.clear();
+                let ends = stream.take_descriptor().map(Ends::new);
+                // The first that comes is the session's.
+                watches_ends = ends.is_some_and(|ends| session.locks.ends.set(ends).is_ok());
+                if watches_ends {
+                    Reply::Done
+                } else {
+                    failed(Errno::NOTSUP)
+                }
+            }
+            Request::Lock(lock) if lock.wait && incoming.filled.is_empty() => {
+                out.clear();
+                session.wait_for_lock(lock, stream.as_fd())
+            }
+            _ => session.answer(&request, incoming.data(&message), &mut out),
+        };
         send(stream, message.head.number, &reply, &out)?;
         if out.capacity() > FIRST_ROOM && out.len() <= FIRST_ROOM / 2 {
             out = vec![];

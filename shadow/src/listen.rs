@@ -1,6 +1,7 @@
 //! A unix socket on which streams come.
 
 use crate::connection::{Incoming, StreamError, greet, serve};
+use crate::peer::Local;
 use crate::session::Sessions;
 use std::io;
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
@@ -131,17 +132,18 @@ impl Drop for Stranger {
 }
 
 fn converse(
-    mut stream: UnixStream,
+    stream: UnixStream,
     sessions: &Arc<Sessions>,
     counted: Stranger,
 ) -> Result<(), StreamError> {
     let mut incoming = Incoming::new();
     stream.set_read_timeout(Some(HELLO_WITHIN))?;
+    let mut stream = Local::new(stream);
     let Some(membership) = greet(&mut stream, &mut incoming, sessions)? else {
         return Ok(());
     };
     drop(counted);
-    stream.set_read_timeout(None)?;
+    stream.stream().set_read_timeout(None)?;
     serve(&mut stream, &mut incoming, &membership.session)
 }
 

@@ -1,10 +1,11 @@
 //! Sessions: what a job has open, under limits.
 
+use crate::locks::{FileId, Locks};
 use crate::names::Allowed;
 use rustix::fd::OwnedFd;
 use rustix::io::Errno;
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use wire::Token;
 
@@ -37,6 +38,11 @@ pub(crate) struct OpenFile {
     pub(crate) writable: bool,
     /// Held where the descriptor's own offset is used: listings and appends.
     pub(crate) offset: Mutex<()>,
+    pub(crate) id: FileId,
+    /// It has had a lock of flock(2), perhaps.
+    pub(crate) flocked: AtomicBool,
+    /// Nobody of the job has it open, though it has not been closed yet.
+    pub(crate) ended: AtomicBool,
 }
 
 /// One job's connection with its files, made of any number of streams.
@@ -47,6 +53,7 @@ pub struct Session {
     limits: Limits,
     next: AtomicU64,
     open: Mutex<HashMap<u64, Arc<OpenFile>>>,
+    pub(crate) locks: Locks,
     streams: Mutex<usize>,
 }
 
@@ -60,6 +67,7 @@ impl Session {
             limits,
             next: AtomicU64::new(1),
             open: Mutex::default(),
+            locks: Locks::default(),
             streams: Mutex::default(),
         }
     }
@@ -87,7 +95,22 @@ impl Session {
 
     pub(crate) fn remove(&self, handle: u64) -> Result<(), Errno> {
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
-        open.remove(&handle).map(drop).ok_or(Errno::BADF)
+        let file = open.remove(&handle).ok_or(Errno::BADF)?;
+        drop(open);
+        self.locks.end_description(handle, &file);
+        Ok(())
+    }
+
+    /// Nobody has a description open any more; whoever finds that out in the job closes it later.
+    pub(crate) fn description_ended(&self, watch: i32) {
+        let Some(handle) = self.locks.ended(watch) else {
+            return;
+        };
+        if let Ok(file) = self.get(handle) {
+            // Before its locks go: it gets no new ones.
+            file.ended.store(true, Ordering::SeqCst);
+            self.locks.end_description(handle, &file);
+        }
     }
 }
 

@@ -1,16 +1,13 @@
 /* Makes calls on files in the current directory and says what came of each: result, errno, effect. Run once on files
  * of this machine and once on remote ones, it must say the same. */
 #define _GNU_SOURCE
+#include "transcript.h"
 #include <dirent.h>
-#include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
 #include <spawn.h>
-#include <stdarg.h>
-#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -24,20 +21,6 @@
 #include <utime.h>
 
 extern char **environ;
-
-static void said(const char *format, ...) {
-    va_list list;
-    va_start(list, format);
-    vprintf(format, list);
-    va_end(list);
-    printf("\n");
-}
-/* A call, its result, and errno if it is -1. */
-#define CALL(expression) (errno = 0, report(#expression, (long)(expression)))
-static long report(const char *what, long result) {
-    said("%s = %ld %s", what, result, result == -1 ? strerror(errno) : "");
-    return result;
-}
 
 static void show(const char *what, const struct stat *status) {
     said("%s: mode %o links %lu size %ld", what, status->st_mode, status->st_nlink,

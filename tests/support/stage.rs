@@ -174,7 +174,8 @@ pub fn c_guest(name: &str, linking: Linking) -> Result<PathBuf, String> {
     let source = folder.join(format!("{name}.c"));
     let shared = folder.join("guest.c");
     let product = dir().join(format!("{name}{suffix}"));
-    let sources = [source.clone(), shared.clone(), folder.join("guest.h")];
+    let [guest, transcript] = ["guest.h", "transcript.h"].map(|name| folder.join(name));
+    let sources = [source.clone(), shared.clone(), guest, transcript];
     build_if_older(&product, &sources, |beside| {
         let mut command = Command::new(compiler);
         command

@@ -25,6 +25,7 @@ mod entries;
 mod error;
 mod head;
 mod hello;
+mod locks;
 mod reply;
 mod request;
 
@@ -33,6 +34,9 @@ pub use entries::{Entries, Entry, EntryWriter};
 pub use error::WireError;
 pub use head::{HEAD_LEN, Head, MOST_BODY, MOST_DATA};
 pub use hello::{Hello, Role, Token, VERSION, VERSIONS, Welcome, choose_version};
+pub use locks::{
+    Attend, Held, Interrupt, Lock, LockMode, LockOwner, Release, Span, TestLock, WatchEnds,
+};
 pub use reply::{Opened, Refusal, Reply, Written};
 pub use request::{
     Access, Allocate, Attribute, Change, Close, Copy, FileSystemOf, GetXattr, Link, List,

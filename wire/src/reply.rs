@@ -1,6 +1,6 @@
 //! What the shadow answers.
 
-use crate::{Attributes, FileSystem, Head, Welcome, WireError, decode, encode};
+use crate::{Attributes, FileSystem, Head, Held, Welcome, WireError, decode, encode};
 use bincode::{BorrowDecode, Encode};
 
 /// A file was opened; its first bytes are the message's data.
@@ -52,6 +52,8 @@ pub enum Reply<'a> {
     Number(u64),
     /// A file system.
     FileSystem(FileSystem),
+    /// A lock that is in the way.
+    Held(Held),
 }
 
 impl<'a> Reply<'a> {
@@ -68,6 +70,7 @@ impl<'a> Reply<'a> {
             Reply::Attributes(_) => 104,
             Reply::Number(_) => 105,
             Reply::FileSystem(_) => 106,
+            Reply::Held(_) => 107,
         }
     }
 
@@ -86,6 +89,7 @@ impl<'a> Reply<'a> {
             Reply::Attributes(body) => encode(body, room),
             Reply::Number(number) => encode(number, room),
             Reply::FileSystem(body) => encode(body, room),
+            Reply::Held(body) => encode(body, room),
         }
     }
 
@@ -123,6 +127,7 @@ impl<'a> Reply<'a> {
             104 => decode(kind, body).map(Reply::Attributes),
             105 => decode(kind, body).map(Reply::Number),
             106 => decode(kind, body).map(Reply::FileSystem),
+            107 => decode(kind, body).map(Reply::Held),
             found => Err(WireError::Kind { found }),
         }
     }
@@ -131,7 +136,7 @@ impl<'a> Reply<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Stamp;
+    use crate::{LockMode, Span, Stamp};
     use proptest::prelude::*;
 
     proptest! {
@@ -153,6 +158,11 @@ mod tests {
                 Reply::Attributes(attributes),
                 Reply::Number(number),
                 Reply::FileSystem(FileSystem { kind: number, ..FileSystem::default() }),
+                Reply::Held(Held {
+                    mode: LockMode::Exclusive,
+                    span: Span { first: number, last: Span::END },
+                    pid: -1,
+                }),
             ];
             let mut room = [0; 1024];
             for reply in all {

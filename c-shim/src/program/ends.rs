@@ -11,7 +11,7 @@ use super::{lanes, sys::SysResult};
 use crate::table::{CHANGING, FREE, OPEN, Reserved, Table};
 use core::ffi::CStr;
 use core::sync::atomic::Ordering;
-use wire::{Close, Request};
+use wire::{Close, Opened, Request};
 
 const PREFIX: &[u8] = b"wf-";
 const NAME_LEN: usize = PREFIX.len() + 32;
@@ -48,15 +48,18 @@ fn parse_name(text: &[u8]) -> Option<[u64; 2]> {
 }
 
 /// A new description and its placeholder, which is the lowest free descriptor.
-pub(super) fn make(table: &Table, handle: u64, flags: u32, mode: u32) -> SysResult<(i32, usize)> {
+pub(super) fn make(table: &Table, opened: &Opened, flags: u32) -> SysResult<(i32, usize)> {
     let index = table.take().ok_or(Errno(sys::ENFILE))?;
     let description = &table.descriptions[index];
     match place(table, index, flags) {
         Ok(fd) => {
-            description.handle.store(handle, Ordering::Relaxed);
+            let Opened { handle, attributes } = opened;
+            let file = attributes.device.rotate_left(40) ^ attributes.inode;
+            description.handle.store(*handle, Ordering::Relaxed);
+            description.file.store(file, Ordering::Relaxed);
             description.offset.store(0, Ordering::Relaxed);
             description.flags.store(flags, Ordering::Relaxed);
-            description.mode.store(mode, Ordering::Relaxed);
+            description.mode.store(attributes.mode, Ordering::Relaxed);
             description.object.store(0, Ordering::Relaxed);
             description.state.store(OPEN, Ordering::Release);
             process::set_remote(fd, Some(index));
@@ -88,6 +91,9 @@ fn place(table: &Table, index: usize, flags: u32) -> SysResult<i32> {
         let path = DescriptorName::of(fd);
         let ends = Reserved::Ends.number();
         let watch = sys::watch(ends, path.get(), IN_DELETE_SELF.into())?;
+        // The shadow may not be there to read them: then its locks end with its handle.
+        let others = Reserved::LockEnds.number();
+        let lock_watch = sys::watch(others, path.get(), IN_DELETE_SELF.into()).unwrap_or(0);
         sys::fchmod(fd, 0)?;
         let marker = sys::open(path.get(), sys::O_PATH | sys::O_CLOEXEC)?;
         let moved = sys::dup3(marker, fd, flags & sys::O_CLOEXEC);
@@ -95,6 +101,7 @@ fn place(table: &Table, index: usize, flags: u32) -> SysResult<i32> {
         moved?;
         let description = &table.descriptions[index];
         description.watch.store(watch, Ordering::Relaxed);
+        description.lock_watch.store(lock_watch, Ordering::Relaxed);
         description.name[0].store(name[0], Ordering::Relaxed);
         description.name[1].store(name[1], Ordering::Relaxed);
         Ok(fd)

@@ -6,18 +6,17 @@
 //! Signals wait while a lane is taken, so that no handler leaves one half-way by a jump; a call on a remote file is
 //! as little interrupted as one on a disk.
 
-use super::process;
-use super::sys::{self, CONNECT, Errno, RECVFROM, SENDMSG, SOCKET, call};
-use crate::table::{Header, RESERVED};
+use super::stream::{self, Received, receive, send};
+use super::sys::{self, Errno};
+use super::{presence, process, waiting};
+use crate::table::{RESERVED, Reserved};
 use core::cell::UnsafeCell;
 use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
-use wire::{HEAD_LEN, Head, Hello, Reply, Request, Role};
+use wire::{Reply, Request};
 
 const MOST_LANES: usize = 16;
 /// Bytes of an answer that come without being copied to where they belong at once.
 const SCRATCH: usize = 32 << 10;
-const MSG_NOSIGNAL: u64 = 0x4000;
-const SOCK_STREAM_CLOEXEC: u64 = 0o2_000_001;
 
 /// A stream.
 struct Lane {
@@ -66,6 +65,11 @@ static LANES: [Lane; MOST_LANES] = [
 static BORROWED: Lane = lane(MOST_LANES);
 static NUMBER: AtomicU64 = AtomicU64::new(1);
 
+/// For a request.
+pub(super) fn next_number() -> u64 {
+    NUMBER.fetch_add(1, Ordering::Relaxed)
+}
+
 /// We are a fork's child: the streams are our parent's.
 pub(super) fn forget() {
     for lane in &LANES {
@@ -76,6 +80,7 @@ pub(super) fn forget() {
         lane.taken.store(0, Ordering::Relaxed);
     }
     BORROWED.taken.store(0, Ordering::Relaxed);
+    waiting::forget();
 }
 
 /// An answer: the reply, and where its data were put.
@@ -143,8 +148,7 @@ fn take(own: bool) -> &'static Lane {
                 }
             }
         }
-        // SAFETY: sched_yield(2) takes nothing.
-        let _ = unsafe { call(24, []) };
+        sys::give_way();
     }
 }
 
@@ -158,7 +162,7 @@ fn exchange<T>(
     // SAFETY: the lane is taken by us.
     let scratch = unsafe { &mut *lane.scratch.0.get() };
     let fd = open(lane, scratch)?;
-    let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+    let number = next_number();
     let len = request
         .message(number, data.1, scratch)
         .map_err(|_| Errno(sys::ENAMETOOLONG))?;
@@ -185,213 +189,21 @@ fn exchange<T>(
 }
 
 /// The lane's stream, greeted.
-fn open(lane: &Lane, scratch: &mut [u8; SCRATCH]) -> Result<i32, Errno> {
+fn open(lane: &Lane, scratch: &mut [u8]) -> Result<i32, Errno> {
     let fd = lane.fd.load(Ordering::Relaxed);
     if fd >= 0 {
         return Ok(fd);
     }
-    let header = &process::table().ok_or(Errno(sys::EIO))?.header;
-    let fd = connect(header)?;
-    let hello = Hello::new(Role::Shim, header.token, header.session, 0);
-    let greeting = hello.message(scratch).map_err(|_| Errno(sys::EIO));
-    let greeted = greeting.and_then(|len| {
-        send(fd, &scratch[..len], (core::ptr::null(), 0))?;
-        receive(fd, scratch, 0, Put::Lane)
-    });
-    match greeted {
-        Ok(Received {
-            reply: Reply::Welcome(_),
-            ..
-        }) => {
-            lane.fd.store(fd, Ordering::Relaxed);
-            Ok(fd)
-        }
-        _ => {
-            sys::close(fd);
-            Err(Errno(sys::EIO))
-        }
-    }
-}
-
-fn connect(header: &Header) -> Result<i32, Errno> {
-    #[repr(C)]
-    struct Address {
-        family: u16,
-        path: [u8; 108],
-    }
-    let address = Address {
-        family: 1,
-        path: header.socket,
-    };
-    let len = 2 + u64::from(header.socket_len) + 1;
-    let failed = |_| Errno(sys::EIO);
-    // SAFETY: the kernel reads the address.
-    let low = unsafe { call(SOCKET, [1, SOCK_STREAM_CLOEXEC, 0]) }.map_err(failed)? as i32;
-    // Out of the job's way.
-    let behind = RESERVED[RESERVED.len() - 1] as u64 + 1;
-    let fd = match sys::fcntl(low, sys::F_DUPFD_CLOEXEC, behind) {
-        Ok(high) => {
-            sys::close(low);
-            high as i32
-        }
-        // The job has been given fewer.
-        Err(_) => low,
-    };
-    let args = [fd as u64, &raw const address as u64, len];
-    // SAFETY: the kernel reads so many bytes of the address.
-    match unsafe { call(CONNECT, args) } {
-        Ok(_) => Ok(fd),
-        Err(_) => {
-            sys::close(fd);
-            Err(Errno(sys::EIO))
-        }
-    }
-}
-
-#[repr(C)]
-struct IoVec {
-    base: u64,
-    len: u64,
-}
-
-#[repr(C)]
-struct MessageHeader {
-    name: u64,
-    name_len: u64,
-    parts: u64,
-    part_count: u64,
-    control: u64,
-    control_len: u64,
-    flags: u64,
-}
-
-/// Sends a message and the data that go with it.
-fn send(fd: i32, message: &[u8], data: (*const u8, usize)) -> Result<(), Errno> {
-    let mut done = 0;
-    let whole = message.len() + data.1;
-    while done < whole {
-        let first = done.min(message.len());
-        let second = done - first;
-        let parts = [
-            IoVec {
-                base: message.as_ptr() as u64 + first as u64,
-                len: (message.len() - first) as u64,
-            },
-            IoVec {
-                base: data.0 as u64 + second as u64,
-                len: (data.1 - second) as u64,
-            },
-        ];
-        let header = MessageHeader {
-            name: 0,
-            name_len: 0,
-            parts: &raw const parts as u64,
-            part_count: 2,
-            control: 0,
-            control_len: 0,
-            flags: 0,
-        };
-        let args = [fd as u64, &raw const header as u64, MSG_NOSIGNAL];
-        // SAFETY: the kernel reads the message, and what the program has given it to write.
-        match unsafe { call(SENDMSG, args) } {
-            Ok(sent) => done += sent as usize,
-            Err(Errno(sys::EINTR)) => {}
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(())
-}
-
-/// An answer, and which part of the scratch (or how much of the program's buffer) its data are.
-struct Received {
-    reply: Reply<'static>,
-    from: usize,
-    len: usize,
-}
-
-fn receive(
-    fd: i32,
-    scratch: &mut [u8; SCRATCH],
-    number: u64,
-    into: Put,
-) -> Result<Received, Errno> {
-    let broken = Errno(sys::EIO);
-    let mut filled = 0;
-    let mut wanted = HEAD_LEN;
-    let mut head = None;
-    while filled < wanted {
-        filled += some(fd, scratch[filled..].as_mut_ptr(), SCRATCH - filled)?;
-        if head.is_none() && filled >= HEAD_LEN {
-            let read = Head::read(&scratch[..]).map_err(|_| broken)?;
-            wanted += read.body_len as usize;
-            head = Some(read);
-        }
-    }
-    let head = head.ok_or(broken)?;
-    let body = scratch.get(HEAD_LEN..wanted).ok_or(broken)?;
-    let reply = owned(Reply::decode(head.kind, body).map_err(|_| broken)?).ok_or(broken)?;
-    let whole = head.data_len as usize;
-    let (place, room) = match into {
-        Put::Lane => (core::ptr::null_mut(), SCRATCH - wanted),
-        Put::Program(place, room) => (place, room),
-    };
-    let here = filled - wanted;
-    if head.number != number || whole > room || here > whole {
-        return Err(broken);
-    }
-    let mut at = here;
-    if !place.is_null() {
-        // SAFETY: the program has said that so much may be written there.
-        unsafe { core::ptr::copy_nonoverlapping(scratch[wanted..].as_ptr(), place, here) };
-    }
-    while at < whole {
-        let to = if place.is_null() {
-            scratch[wanted + at..].as_mut_ptr()
-        } else {
-            place.wrapping_add(at)
-        };
-        at += some(fd, to, whole - at)?;
-    }
-    Ok(Received {
-        reply,
-        from: wanted,
-        len: whole,
-    })
-}
-
-/// Receives at least one byte.
-fn some(fd: i32, to: *mut u8, len: usize) -> Result<usize, Errno> {
-    loop {
-        let args = [fd as u64, to as u64, len as u64, 0, 0, 0];
-        // SAFETY: the kernel writes where the caller has room.
-        match unsafe { call(RECVFROM, args) } {
-            Ok(0) => return Err(Errno(sys::EIO)),
-            Ok(len) => return Ok(len as usize),
-            Err(Errno(sys::EINTR)) => {}
-            Err(error) => return Err(error),
-        }
-    }
-}
-
-/// Without what it borrows.
-fn owned(reply: Reply<'_>) -> Option<Reply<'static>> {
-    Some(match reply {
-        Reply::Welcome(welcome) => Reply::Welcome(welcome),
-        Reply::Done => Reply::Done,
-        Reply::Failed(errno) => Reply::Failed(errno),
-        Reply::Opened(opened) => Reply::Opened(opened),
-        Reply::Written(written) => Reply::Written(written),
-        Reply::Attributes(attributes) => Reply::Attributes(attributes),
-        Reply::Number(number) => Reply::Number(number),
-        Reply::FileSystem(system) => Reply::FileSystem(system),
-        _ => return None,
-    })
+    let fd = stream::begin(scratch)?;
+    lane.fd.store(fd, Ordering::Relaxed);
+    Ok(fd)
 }
 
 /// Whether a descriptor is one of ours.
 pub(super) fn is_ours(fd: i32) -> bool {
-    RESERVED.contains(&fd)
+    RESERVED.contains(&fd) && (fd != Reserved::Presence.number() || presence::is_there())
         || LANES
             .iter()
             .any(|lane| lane.fd.load(Ordering::Relaxed) == fd)
+        || waiting::is_ours(fd)
 }

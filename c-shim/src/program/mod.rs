@@ -10,12 +10,15 @@ mod launch;
 #[path = "../../../loader/src/memory_functions.rs"]
 mod memory_functions;
 mod patch;
+mod presence;
 mod process;
 #[allow(unreachable_pub)]
 #[path = "../../../loader/src/raw_call.rs"]
 mod raw_call;
 mod start;
+mod stream;
 mod sys;
+mod waiting;
 
 /// Our own bug, or no memory for the rewriting: the program ends where it stands, with SIGILL.
 #[panic_handler]

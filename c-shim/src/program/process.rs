@@ -9,9 +9,10 @@
 
 use super::entry::{DOUBT, REMOTE};
 use super::lanes;
+use super::presence;
 use super::sys::{self, MADVISE, call};
 use crate::table::Table;
-use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
+use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 /// Threads that may wait for a child of vfork at once.
 const MOST_WAITING: usize = 64;
@@ -21,12 +22,31 @@ const SETTLING: u32 = u32::MAX;
 const WIPE_ON_FORK: u64 = 18;
 
 static TABLE: AtomicPtr<Table> = AtomicPtr::new(core::ptr::null_mut());
-/// On a page of its own, zero after a fork: our process id.
-static OWNER: AtomicPtr<AtomicU32> = AtomicPtr::new(core::ptr::null_mut());
+/// On a page of its own, zero after a fork.
+static OWN: AtomicPtr<Own> = AtomicPtr::new(core::ptr::null_mut());
 /// Thread ids, or 0.
 static WAITING: [AtomicU32; MOST_WAITING] = [const { AtomicU32::new(0) }; MOST_WAITING];
 /// Bits of umask(2).
 pub(super) static UMASK: AtomicU32 = AtomicU32::new(0o22);
+
+/// What a forked child does not have of its parent's.
+#[repr(C)]
+pub(super) struct Own {
+    /// Our process id.
+    pid: AtomicU32,
+    /// Whether the shadow knows us ([`presence`]).
+    pub(super) attending: AtomicU32,
+    /// By which number.
+    pub(super) number: AtomicU64,
+    /// A bit for many files: we may have record locks of one of them.
+    pub(super) locked: [AtomicU64; Own::WORDS],
+}
+
+impl Own {
+    pub(super) const WORDS: usize = 64;
+}
+
+const _: () = assert!(size_of::<Own>() <= 4096);
 
 /// Says who we are, once.
 pub(super) fn begin(table: &'static Table) -> sys::SysResult<()> {
@@ -34,10 +54,10 @@ pub(super) fn begin(table: &'static Table) -> sys::SysResult<()> {
     let page = sys::map(4096, 3, 0x22, -1)?;
     // SAFETY: the page was mapped just now.
     unsafe { call(MADVISE, [page as u64, 4096, WIPE_ON_FORK]) }?;
-    let owner = page.cast::<AtomicU32>();
+    let own = page.cast::<Own>();
     // SAFETY: the page is zero, aligned, and stays mapped.
-    unsafe { (*owner).store(sys::pid(), Ordering::Relaxed) };
-    OWNER.store(owner, Ordering::Release);
+    unsafe { &*own }.pid.store(sys::pid(), Ordering::Relaxed);
+    OWN.store(own, Ordering::Release);
     TABLE.store(core::ptr::from_ref(table).cast_mut(), Ordering::Release);
     Ok(())
 }
@@ -48,16 +68,18 @@ pub(super) fn table() -> Option<&'static Table> {
     unsafe { TABLE.load(Ordering::Acquire).as_ref() }
 }
 
-fn owner() -> Option<&'static AtomicU32> {
+/// What is ours alone, if memory is.
+pub(super) fn own() -> Option<&'static Own> {
     // SAFETY: as in `begin`.
-    unsafe { OWNER.load(Ordering::Acquire).as_ref() }
+    unsafe { OWN.load(Ordering::Acquire).as_ref() }
 }
 
 /// Whether memory is ours alone; a child of vfork may change nothing of it.
 pub(super) fn is_own() -> bool {
-    let Some(owner) = owner() else {
+    let Some(own) = own() else {
         return true;
     };
+    let owner = &own.pid;
     let forked = owner.compare_exchange(0, SETTLING, Ordering::Acquire, Ordering::Acquire);
     if forked == Err(SETTLING) {
         // Another thread of a new process does what follows.
@@ -68,6 +90,7 @@ pub(super) fn is_own() -> bool {
     if forked.is_ok() {
         // We have been forked.
         lanes::forget();
+        presence::forget(own);
         for one in &WAITING {
             one.store(0, Ordering::Relaxed);
         }

@@ -5,7 +5,7 @@ use super::entry::ACTIONS;
 use super::launch::{self, Jump, STACK_ROOM};
 use super::process::{self, UMASK};
 use super::sys::{self, MMAP, call};
-use super::{calls, ends};
+use super::{calls, ends, presence};
 use crate::table::{Reserved, Table};
 use core::ffi::CStr;
 use core::sync::atomic::Ordering;
@@ -95,6 +95,7 @@ fn set_up() {
     if process::begin(table).is_err() {
         give_up("a page cannot be wiped on fork (MADV_WIPEONFORK)");
     }
+    presence::resume();
     read_umask();
     calls::begin(&ACTIONS);
     if recognise_descriptors().is_err() {

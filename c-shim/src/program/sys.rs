@@ -12,11 +12,11 @@ macro_rules! numbers {
 
 numbers! {
     READ = 0, WRITE = 1, OPEN = 2, CLOSE = 3, STAT = 4, FSTAT = 5, LSTAT = 6, LSEEK = 8, MMAP = 9,
-    MPROTECT = 10, MUNMAP = 11, RT_SIGPROCMASK = 14, IOCTL = 16, PREAD64 = 17, PWRITE64 = 18, READV = 19,
-    WRITEV = 20, ACCESS = 21, MADVISE = 28, DUP = 32, DUP2 = 33, GETPID = 39, SENDFILE = 40,
-    SOCKET = 41, CONNECT = 42, RECVFROM = 45, SENDMSG = 46, CLONE = 56, VFORK = 58, EXECVE = 59,
-    EXIT_GROUP = 231, FCNTL = 72, FSYNC = 74, FDATASYNC = 75, TRUNCATE = 76, FTRUNCATE = 77,
-    PRCTL = 157, EXECVEAT = 322, GETCWD = 79, CHDIR = 80, FCHDIR = 81, RENAME = 82, MKDIR = 83, RMDIR = 84, CREAT = 85, LINK = 86,
+    MPROTECT = 10, MUNMAP = 11, POLL = 7, RT_SIGACTION = 13, RT_SIGPROCMASK = 14, IOCTL = 16, PREAD64 = 17, PWRITE64 = 18, READV = 19,
+    WRITEV = 20, ACCESS = 21, SCHED_YIELD = 24, MADVISE = 28, DUP = 32, DUP2 = 33, GETPID = 39, SENDFILE = 40,
+    SOCKET = 41, CONNECT = 42, RECVFROM = 45, SENDMSG = 46, CLONE = 56, FORK = 57, VFORK = 58, EXECVE = 59, FLOCK = 73,
+    RT_SIGPENDING = 127, PRCTL = 157, SIGNALFD4 = 289, EXECVEAT = 322, EXIT_GROUP = 231, FCNTL = 72, FSYNC = 74, FDATASYNC = 75, TRUNCATE = 76, FTRUNCATE = 77,
+    GETCWD = 79, CHDIR = 80, FCHDIR = 81, RENAME = 82, MKDIR = 83, RMDIR = 84, CREAT = 85, LINK = 86,
     UNLINK = 87, SYMLINK = 88, READLINK = 89, CHMOD = 90, FCHMOD = 91, CHOWN = 92, FCHOWN = 93,
     LCHOWN = 94, UMASK = 95, UTIME = 132, MKNOD = 133, STATFS = 137, FSTATFS = 138, GETTID = 186,
     READAHEAD = 187, SETXATTR = 188, LSETXATTR = 189, FSETXATTR = 190, GETXATTR = 191, LGETXATTR = 192,
@@ -35,7 +35,9 @@ pub(super) const EINTR: i32 = 4;
 pub(super) const EIO: i32 = 5;
 pub(super) const ENOEXEC: i32 = 8;
 pub(super) const EBADF: i32 = 9;
+pub(super) const EAGAIN: i32 = 11;
 pub(super) const EACCES: i32 = 13;
+pub(super) const EFAULT: i32 = 14;
 pub(super) const EEXIST: i32 = 17;
 pub(super) const EXDEV: i32 = 18;
 pub(super) const ENODEV: i32 = 19;
@@ -87,6 +89,11 @@ impl Undisturbed {
         let _ = unsafe { call(RT_SIGPROCMASK, [2, &raw const all as u64, place, 8]) };
         Undisturbed(before)
     }
+
+    /// What waited before already.
+    pub(super) fn before(&self) -> u64 {
+        self.0
+    }
 }
 
 impl Drop for Undisturbed {
@@ -107,6 +114,11 @@ pub(super) fn pid() -> u32 {
 
 pub(super) fn tid() -> u32 {
     number(GETTID, []).unwrap_or(0) as u32
+}
+
+/// Lets others run.
+pub(super) fn give_way() {
+    let _ = number(SCHED_YIELD, []);
 }
 
 pub(super) fn close(fd: i32) {

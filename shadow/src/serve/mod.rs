@@ -3,6 +3,7 @@
 mod attributes;
 mod contents;
 mod listing;
+mod locking;
 mod names;
 mod opening;
 
@@ -19,7 +20,7 @@ use std::sync::Arc;
 use wire::{Place, Reply, Request};
 
 impl Session {
-    /// Answers a request. `data` came with it; what goes with the answer is put into `out`.
+    /// Answers a request, at once. `data` came with it; what goes with the answer is put into `out`.
     pub fn answer(&self, request: &Request<'_>, data: &[u8], out: &mut Vec<u8>) -> Reply<'static> {
         out.clear();
         let answer = match request {
@@ -49,11 +50,14 @@ impl Session {
             Request::Copy(copy) => self.copy(copy),
             Request::SetAppend(set) => self.set_append(set),
             Request::NameOf(of) => self.name_of(of, out),
+            Request::Lock(lock) => self.lock(lock),
+            Request::TestLock(test) => self.test_lock(test),
+            Request::Release(release) => self.release(release),
             _ => Err(Errno::NOSYS),
         };
         answer.unwrap_or_else(|errno| {
             out.clear();
-            Reply::Failed(u16::try_from(errno.raw_os_error()).unwrap_or(5))
+            failed(errno)
         })
     }
 
@@ -110,6 +114,11 @@ impl Session {
         }
         Ok(found)
     }
+}
+
+/// The answer that says so.
+pub(crate) fn failed(errno: Errno) -> Reply<'static> {
+    Reply::Failed(u16::try_from(errno.raw_os_error()).unwrap_or(5))
 }
 
 /// Something that is there.

@@ -1,6 +1,7 @@
 //! Opening.
 
 use super::refuse;
+use crate::locks::FileId;
 use crate::names::{Last, Spot};
 use crate::session::{OpenFile, Session};
 use rustix::fd::OwnedFd;
@@ -8,6 +9,7 @@ use rustix::fs::{FileType, Mode, OFlags};
 use rustix::io::Errno;
 use std::os::fd::AsRawFd;
 use std::sync::Mutex;
+use std::sync::atomic::AtomicBool;
 use wire::{MOST_DATA, Open, Opened, Reply};
 
 impl Session {
@@ -74,7 +76,13 @@ impl Session {
         let handle = self.insert(OpenFile {
             fd,
             writable,
+            id: FileId {
+                device: attributes.device,
+                inode: attributes.inode,
+            },
             offset: Mutex::new(()),
+            flocked: AtomicBool::new(false),
+            ended: AtomicBool::new(false),
         })?;
         Ok(Reply::Opened(Opened { handle, attributes }))
     }

@@ -1,17 +1,13 @@
 //! Descriptors: dup, close, fcntl, the current directory; and processes that share memory.
 
-use super::{File, Served, names, records};
+use super::{File, Served, locks, names, records};
+use crate::program::entry::{NUMBERED, REMOTE};
 use crate::program::process::{self, remote, set_remote};
 use crate::program::sys::{self, Errno, call};
-use crate::program::{ends, lanes};
+use crate::program::{ends, lanes, presence};
 use crate::table::{RESERVED, Reserved, Table};
 use core::sync::atomic::Ordering;
 use wire::{NameOf, Request, SetAppend};
-
-const CLONE_VM: u64 = 0x100;
-const CLONE_THREAD: u64 = 0x10000;
-const F_SETLKW64: u64 = 7;
-const F_OFD_SETLKW: u64 = 38;
 
 pub(super) fn serve(number: u64, args: &[u64; 6]) -> Served {
     let [first, second, third, ..] = *args;
@@ -29,6 +25,8 @@ pub(super) fn serve(number: u64, args: &[u64; 6]) -> Served {
             // SAFETY: dup2(2) takes numbers.
             unsafe { call(sys::DUP2, [first, second]) }
         }),
+        // What the kernel refuses replaces nothing.
+        sys::DUP3 if third as u32 & !sys::O_CLOEXEC != 0 => None,
         sys::DUP3 => replace(first, second, || {
             sys::dup3(first as i32, second as i32, third as u32)
         }),
@@ -48,27 +46,8 @@ pub(super) fn serve(number: u64, args: &[u64; 6]) -> Served {
             }
             None
         }
-        sys::VFORK => {
-            process::shares_memory_now();
-            None
-        }
-        sys::CLONE => {
-            shares_memory(first);
-            None
-        }
-        sys::CLONE3 => {
-            // SAFETY: the structure begins with the flags; without one it is the kernel's to say so.
-            let flags = unsafe { (first as *const u64).as_ref() };
-            shares_memory(flags.copied().unwrap_or(0));
-            None
-        }
+        sys::FLOCK => Some(locks::flock(&File::of(first)?, second)),
         _ => None,
-    }
-}
-
-fn shares_memory(flags: u64) {
-    if flags & (CLONE_VM | CLONE_THREAD) == CLONE_VM {
-        process::shares_memory_now();
     }
 }
 
@@ -85,9 +64,10 @@ fn close(fd: i32) -> Served {
     if hidden(fd) {
         return Some(Err(Errno(sys::EBADF)));
     }
-    let _ = remote(fd)?;
+    let file = File::of(fd as u64)?;
     // Before the number can be somebody else's.
     set_remote(fd, None);
+    presence::closes(file.description, false);
     sys::close(fd);
     ends::close_ended();
     Some(Ok(0))
@@ -102,8 +82,13 @@ fn replace(from: u64, to: u64, kernel: impl FnOnce() -> sys::SysResult<u64>) -> 
     if old.is_none() && new.is_none() || from == to {
         return None;
     }
+    let from_is_open = old.is_some() || sys::fcntl(from as i32, sys::F_GETFD, 0).is_ok();
+    let replaced = File::of(to).filter(|_| from_is_open);
     if old.is_some() {
         note(to, old);
+    }
+    if let Some(file) = replaced {
+        presence::closes(file.description, false);
     }
     let result = kernel();
     match &result {
@@ -147,7 +132,9 @@ fn control(fd: u64, command: u64, argument: u64) -> Served {
                 0
             }))
         }
-        5..=F_SETLKW64 | 36..=F_OFD_SETLKW => Some(Err(Errno(sys::ENOLCK))),
+        _ if locks::is_about_locks(command) => {
+            Some(locks::control(fd as i32, &file, command, argument))
+        }
         _ => Some(Err(Errno(sys::EINVAL))),
     }
 }
@@ -164,7 +151,7 @@ fn close_range(first: u64, last: u64, flags: u64) -> Served {
         // SAFETY: close_range(2) takes numbers.
         unsafe { call(sys::CLOSE_RANGE, [from, to, flags]) }
     };
-    let highest = last.min(crate::program::entry::NUMBERED as u64 - 1);
+    let highest = last.min(NUMBERED as u64 - 1);
     let mut result = Ok(0);
     for fd in first..=highest {
         if hidden(fd as i32) {
@@ -172,8 +159,13 @@ fn close_range(first: u64, last: u64, flags: u64) -> Served {
                 result = result.and(kernel(from, fd - 1));
             }
             from = fd + 1;
-        } else if flags & CLOSE_RANGE_CLOEXEC == 0 {
+        } else if flags & CLOSE_RANGE_CLOEXEC == 0
+            && REMOTE[fd as usize].load(Ordering::Relaxed) != 0
+            && process::is_own()
+            && let Some(file) = File::of(fd)
+        {
             note(fd, None);
+            presence::closes(file.description, false);
         }
     }
     if from <= last {

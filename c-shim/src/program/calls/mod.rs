@@ -3,8 +3,10 @@
 
 mod contents;
 mod descriptors;
+mod locks;
 mod memory;
 mod names;
+mod processes;
 mod programs;
 mod records;
 
@@ -35,6 +37,7 @@ const BY_DESCRIPTOR: &[u64] = &[
     sys::WRITEV,
     sys::DUP,
     sys::FCNTL,
+    sys::FLOCK,
     sys::FSYNC,
     sys::FDATASYNC,
     sys::FTRUNCATE,
@@ -66,6 +69,7 @@ const ALWAYS: &[u64] = &[
     sys::DUP2,
     sys::SENDFILE,
     sys::CLONE,
+    sys::FORK,
     sys::VFORK,
     sys::EXECVE,
     sys::EXECVEAT,
@@ -158,6 +162,7 @@ pub(super) fn serve(frame: &Frame) -> Option<i64> {
         .or_else(|| contents::serve(number, args))
         .or_else(|| memory::serve(number, args))
         .or_else(|| programs::serve(number, args))
+        .or_else(|| processes::serve(number, args))
         .or_else(|| names::serve(number, args));
     served.map(|result| match result {
         Ok(value) => value as i64,

@@ -246,18 +246,19 @@ pub(super) fn open_first(
         mode: without_umask(mode),
         first: bytes.len() as u32,
     });
-    let (handle, kind) = ask(&request, NOTHING, Put::Lane, |answer| match answer.reply {
+    let opened = ask(&request, NOTHING, Put::Lane, |answer| match answer.reply {
         Reply::Opened(opened) => {
             let len = answer.data.len().min(bytes.len());
             bytes[..len].copy_from_slice(&answer.data[..len]);
-            Ok((opened.handle, opened.attributes.mode))
+            Ok(opened)
         }
         _ => Err(Errno(sys::EIO)),
     })?;
     let kept = flags & !(sys::O_CREAT | sys::O_EXCL | sys::O_NOCTTY | sys::O_TRUNC);
-    match ends::make(table, handle, kept, kind) {
+    match ends::make(table, &opened, kept) {
         Ok((fd, _)) => Ok(fd),
         Err(error) => {
+            let handle = opened.handle;
             let _ = tell(&Request::Close(Close { handle }));
             Err(error)
         }

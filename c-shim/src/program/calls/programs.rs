@@ -8,7 +8,7 @@
 //! interpreter, the interpreter, and again if that is a script.
 
 use super::names::{self, open_first, text};
-use super::{File, Served};
+use super::{File, Served, processes};
 use crate::program::lanes::tell;
 use crate::program::launch::is_program;
 use crate::program::process;
@@ -148,8 +148,10 @@ impl Resolved {
         let shim = Reserved::Shim.number() as u64;
         let nothing = c"".as_ptr() as u64;
         let args = [shim, nothing, arguments, variables, AT_EMPTY_PATH];
-        // SAFETY: the kernel reads what the program has given it.
-        let failed = unsafe { call(sys::EXECVEAT, args) };
+        let failed = processes::with_locks(|| {
+            // SAFETY: the kernel reads what the program has given it.
+            unsafe { call(sys::EXECVEAT, args) }
+        });
         sys::close(start);
         failed
     }

@@ -1,0 +1,213 @@
+//! A stream to the shadow: begun, and messages on it.
+
+use super::lanes::Put;
+use super::process;
+use super::sys::{self, CONNECT, Errno, RECVFROM, SENDMSG, SOCKET, call};
+use crate::table::{Header, RESERVED};
+use wire::{HEAD_LEN, Head, Hello, Reply, Role};
+
+const MSG_NOSIGNAL: u64 = 0x4000;
+const SOCK_STREAM_CLOEXEC: u64 = 0o2_000_001;
+
+/// A new stream of the job's session, greeted.
+pub(super) fn begin(room: &mut [u8]) -> Result<i32, Errno> {
+    let header = &process::table().ok_or(Errno(sys::EIO))?.header;
+    let fd = connect(header)?;
+    let hello = Hello::new(Role::Shim, header.token, header.session, 0);
+    let greeting = hello.message(room).map_err(|_| Errno(sys::EIO));
+    let greeted = greeting.and_then(|len| {
+        send(fd, &room[..len], (core::ptr::null(), 0))?;
+        receive(fd, room, 0, Put::Lane)
+    });
+    match greeted {
+        Ok(Received {
+            reply: Reply::Welcome(_),
+            ..
+        }) => Ok(fd),
+        _ => {
+            sys::close(fd);
+            Err(Errno(sys::EIO))
+        }
+    }
+}
+
+/// The same behind all that are the job's.
+pub(super) fn out_of_the_way(low: i32) -> i32 {
+    let behind = RESERVED[RESERVED.len() - 1] as u64 + 1;
+    match sys::fcntl(low, sys::F_DUPFD_CLOEXEC, behind) {
+        Ok(high) => {
+            sys::close(low);
+            high as i32
+        }
+        // The job has been given fewer.
+        Err(_) => low,
+    }
+}
+
+fn connect(header: &Header) -> Result<i32, Errno> {
+    #[repr(C)]
+    struct Address {
+        family: u16,
+        path: [u8; 108],
+    }
+    let address = Address {
+        family: 1,
+        path: header.socket,
+    };
+    let len = 2 + u64::from(header.socket_len) + 1;
+    let failed = |_| Errno(sys::EIO);
+    // SAFETY: the kernel reads the address.
+    let low = unsafe { call(SOCKET, [1, SOCK_STREAM_CLOEXEC, 0]) }.map_err(failed)? as i32;
+    let fd = out_of_the_way(low);
+    let args = [fd as u64, &raw const address as u64, len];
+    // SAFETY: the kernel reads so many bytes of the address.
+    match unsafe { call(CONNECT, args) } {
+        Ok(_) => Ok(fd),
+        Err(_) => {
+            sys::close(fd);
+            Err(Errno(sys::EIO))
+        }
+    }
+}
+
+#[repr(C)]
+struct IoVec {
+    base: u64,
+    len: u64,
+}
+
+#[repr(C)]
+struct MessageHeader {
+    name: u64,
+    name_len: u64,
+    parts: u64,
+    part_count: u64,
+    control: u64,
+    control_len: u64,
+    flags: u64,
+}
+
+/// Sends a message and the data that go with it.
+pub(super) fn send(fd: i32, message: &[u8], data: (*const u8, usize)) -> Result<(), Errno> {
+    let mut done = 0;
+    let whole = message.len() + data.1;
+    while done < whole {
+        let first = done.min(message.len());
+        let second = done - first;
+        let parts = [
+            IoVec {
+                base: message.as_ptr() as u64 + first as u64,
+                len: (message.len() - first) as u64,
+            },
+            IoVec {
+                base: data.0 as u64 + second as u64,
+                len: (data.1 - second) as u64,
+            },
+        ];
+        let header = MessageHeader {
+            name: 0,
+            name_len: 0,
+            parts: &raw const parts as u64,
+            part_count: 2,
+            control: 0,
+            control_len: 0,
+            flags: 0,
+        };
+        let args = [fd as u64, &raw const header as u64, MSG_NOSIGNAL];
+        // SAFETY: the kernel reads the message, and what the program has given it to write.
+        match unsafe { call(SENDMSG, args) } {
+            Ok(sent) => done += sent as usize,
+            Err(Errno(sys::EINTR)) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+/// An answer, and which part of the scratch (or how much of the program's buffer) its data are.
+pub(super) struct Received {
+    pub(super) reply: Reply<'static>,
+    pub(super) from: usize,
+    pub(super) len: usize,
+}
+
+/// The answer to a request; what does not go elsewhere must have room behind its head.
+pub(super) fn receive(
+    fd: i32,
+    scratch: &mut [u8],
+    number: u64,
+    into: Put,
+) -> Result<Received, Errno> {
+    let broken = Errno(sys::EIO);
+    let mut filled = 0;
+    let mut wanted = HEAD_LEN;
+    let mut head = None;
+    while filled < wanted {
+        filled += some(fd, scratch[filled..].as_mut_ptr(), scratch.len() - filled)?;
+        if head.is_none() && filled >= HEAD_LEN {
+            let read = Head::read(scratch).map_err(|_| broken)?;
+            wanted += read.body_len as usize;
+            head = Some(read);
+        }
+    }
+    let head = head.ok_or(broken)?;
+    let body = scratch.get(HEAD_LEN..wanted).ok_or(broken)?;
+    let reply = owned(Reply::decode(head.kind, body).map_err(|_| broken)?).ok_or(broken)?;
+    let whole = head.data_len as usize;
+    let (place, room) = match into {
+        Put::Lane => (core::ptr::null_mut(), scratch.len().saturating_sub(wanted)),
+        Put::Program(place, room) => (place, room),
+    };
+    let here = filled - wanted;
+    if head.number != number || whole > room || here > whole {
+        return Err(broken);
+    }
+    let mut at = here;
+    if !place.is_null() {
+        // SAFETY: the program has said that so much may be written there.
+        unsafe { core::ptr::copy_nonoverlapping(scratch[wanted..].as_ptr(), place, here) };
+    }
+    while at < whole {
+        let to = if place.is_null() {
+            scratch[wanted + at..].as_mut_ptr()
+        } else {
+            place.wrapping_add(at)
+        };
+        at += some(fd, to, whole - at)?;
+    }
+    Ok(Received {
+        reply,
+        from: wanted,
+        len: whole,
+    })
+}
+
+/// Receives at least one byte.
+fn some(fd: i32, to: *mut u8, len: usize) -> Result<usize, Errno> {
+    loop {
+        let args = [fd as u64, to as u64, len as u64, 0, 0, 0];
+        // SAFETY: the kernel writes where the caller has room.
+        match unsafe { call(RECVFROM, args) } {
+            Ok(0) => return Err(Errno(sys::EIO)),
+            Ok(len) => return Ok(len as usize),
+            Err(Errno(sys::EINTR)) => {}
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+/// Without what it borrows.
+fn owned(reply: Reply<'_>) -> Option<Reply<'static>> {
+    Some(match reply {
+        Reply::Welcome(welcome) => Reply::Welcome(welcome),
+        Reply::Done => Reply::Done,
+        Reply::Failed(errno) => Reply::Failed(errno),
+        Reply::Opened(opened) => Reply::Opened(opened),
+        Reply::Written(written) => Reply::Written(written),
+        Reply::Attributes(attributes) => Reply::Attributes(attributes),
+        Reply::Number(number) => Reply::Number(number),
+        Reply::FileSystem(system) => Reply::FileSystem(system),
+        Reply::Held(held) => Reply::Held(held),
+        _ => return None,
+    })
+}

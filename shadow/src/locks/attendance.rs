@@ -1,0 +1,120 @@
+//! Processes that have record locks: each has a stream for nothing else, which nobody inherits, so that its end is the end
+//! of the process.
+
+use super::{FileId, Locks, Owner};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use std::os::fd::{BorrowedFd, OwnedFd};
+use wire::Span;
+
+/// A process that is there.
+#[derive(Debug)]
+pub(super) struct Attendant {
+    pub(super) pid: u32,
+    /// Its stream.
+    stream: OwnedFd,
+    /// The files of which it closes a descriptor if it executes a program.
+    pub(super) at_exec: Vec<FileId>,
+}
+
+/// More than a process can have open.
+const MOST_AT_EXEC: usize = 65536;
+
+impl Attendant {
+    /// Its stream has an end, read or not.
+    pub(super) fn is_gone(&self) -> bool {
+        let mut streams = [PollFd::new(&self.stream, PollFlags::RDHUP)];
+        let now = Timespec {
+            tv_sec: 0,
+            tv_nsec: 0,
+        };
+        let ends = PollFlags::RDHUP | PollFlags::HUP | PollFlags::ERR;
+        matches!(poll(&mut streams, Some(&now)), Ok(1)) && streams[0].revents().intersects(ends)
+    }
+}
+
+/// A process, as long as its stream is served.
+#[derive(Debug)]
+pub(crate) struct Attendance<'a> {
+    locks: &'a Locks,
+    /// What it is called in requests.
+    pub(crate) number: u64,
+}
+
+impl<'a> Attendance<'a> {
+    /// A process begins to be there.
+    ///
+    /// # Errors
+    /// No descriptor is left.
+    pub(crate) fn begin(locks: &'a Locks, pid: u32, stream: BorrowedFd<'_>) -> Result<Self, Errno> {
+        let stream = rustix::io::fcntl_dupfd_cloexec(stream, 0)?;
+        let mut state = locks.state();
+        state.last_process += 1;
+        let number = state.last_process;
+        let attendant = Attendant {
+            pid,
+            stream,
+            at_exec: vec![],
+        };
+        state.attendants.insert(number, attendant);
+        drop(state);
+        Ok(Attendance { locks, number })
+    }
+
+    /// It has executed a program: what was to be closed is.
+    ///
+    /// # Errors
+    /// EPERM: another process has the stream now.
+    pub(crate) fn executed(&self, pid: u32) -> Result<(), Errno> {
+        let mut state = self.locks.state();
+        let process = state.attendants.get_mut(&self.number);
+        let process = process.filter(|one| one.pid == pid).ok_or(Errno::PERM)?;
+        for file in std::mem::take(&mut process.at_exec) {
+            state.change(Owner::Process(self.number), file, Span::ALL, None);
+        }
+        drop(state);
+        self.locks.bells.ring();
+        Ok(())
+    }
+}
+
+impl Drop for Attendance<'_> {
+    fn drop(&mut self) {
+        let mut state = self.locks.state();
+        state.attendants.remove(&self.number);
+        state.forget(Owner::Process(self.number));
+        drop(state);
+        self.locks.bells.ring();
+    }
+}
+
+impl Locks {
+    /// A process closes a descriptor of a file (none: of nothing), now or if it executes a program.
+    ///
+    /// # Errors
+    /// ENOLCK: there is no such process; it would have too much to close.
+    pub(crate) fn release(
+        &self,
+        process: u64,
+        file: Option<FileId>,
+        at_exec: bool,
+    ) -> Result<(), Errno> {
+        let mut state = self.state();
+        let attendant = state.attendants.get_mut(&process).ok_or(Errno::NOLCK)?;
+        let closed = &mut attendant.at_exec;
+        if at_exec {
+            if closed.len() >= MOST_AT_EXEC {
+                return Err(Errno::NOLCK);
+            }
+            closed.extend(file);
+            return Ok(());
+        }
+        closed.clear();
+        if let Some(file) = file {
+            state.change(Owner::Process(process), file, Span::ALL, None);
+        }
+        drop(state);
+        self.bells.ring();
+        Ok(())
+    }
+}

@@ -1,0 +1,79 @@
+//! A stream's other end.
+
+use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
+use std::io::{self, IoSlice, IoSliceMut, Read, Write};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+
+/// What a stream is served on.
+pub trait Peer: Read + Write + AsFd {
+    /// A descriptor that has come with what was read, if such a stream can carry one.
+    fn take_descriptor(&mut self) -> Option<OwnedFd> {
+        None
+    }
+}
+
+impl Peer for UnixStream {}
+
+/// A unix stream that takes descriptors: the last that has come.
+#[derive(Debug)]
+pub(crate) struct Local {
+    stream: UnixStream,
+    descriptor: Option<OwnedFd>,
+}
+
+impl Local {
+    pub(crate) fn new(stream: UnixStream) -> Self {
+        Local {
+            stream,
+            descriptor: None,
+        }
+    }
+
+    pub(crate) fn stream(&self) -> &UnixStream {
+        &self.stream
+    }
+}
+
+impl Peer for Local {
+    fn take_descriptor(&mut self) -> Option<OwnedFd> {
+        self.descriptor.take()
+    }
+}
+
+impl AsFd for Local {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.stream.as_fd()
+    }
+}
+
+impl Read for Local {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut with = RecvAncillaryBuffer::new(&mut space);
+        let mut into = [IoSliceMut::new(buffer)];
+        let received = recvmsg(&self.stream, &mut into, &mut with, RecvFlags::CMSG_CLOEXEC)?;
+        for message in with.drain() {
+            if let RecvAncillaryMessage::ScmRights(descriptors) = message {
+                // The others are closed, and those for which there was no room.
+                self.descriptor = descriptors.last().or(self.descriptor.take());
+            }
+        }
+        Ok(received.bytes)
+    }
+}
+
+impl Write for Local {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.stream.write(bytes)
+    }
+
+    fn write_vectored(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
+        self.stream.write_vectored(slices)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.stream.flush()
+    }
+}
