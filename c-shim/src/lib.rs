@@ -21,3 +21,4 @@ pub mod rewrite;
 pub mod span;
 pub mod store;
 pub mod table;
+pub mod versions;

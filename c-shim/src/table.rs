@@ -7,13 +7,14 @@
 //! description it stands for.
 
 use crate::store::Store;
+use crate::versions::Versions;
 use core::mem::offset_of;
 use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
 
 /// Begins the mapping.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"wf-table");
 /// Of this layout.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 /// Files that a job may have open at once.
 pub const DESCRIPTIONS: usize = 4096;
 /// Descriptors of ours begin here; the job does not see them.
@@ -130,6 +131,8 @@ pub struct Description {
     pub object: AtomicU32,
     /// Tells most files from each other.
     pub file: AtomicU64,
+    /// Not zero: it may have locks, so its end must be known at the shadow before anybody goes on.
+    pub locked: AtomicU32,
     /// What the shadow knows its end by; 0: nothing.
     pub lock_watch: AtomicI32,
 }
@@ -155,6 +158,8 @@ pub struct Table {
     pub descriptions: [Description; DESCRIPTIONS],
     /// Where programs and libraries are.
     pub store: Store,
+    /// How often what was changed.
+    pub versions: Versions,
 }
 
 impl Table {

@@ -61,6 +61,7 @@ pub(super) fn make(table: &Table, opened: &Opened, flags: u32) -> SysResult<(i32
             description.flags.store(flags, Ordering::Relaxed);
             description.mode.store(attributes.mode, Ordering::Relaxed);
             description.object.store(0, Ordering::Relaxed);
+            description.locked.store(0, Ordering::Relaxed);
             description.state.store(OPEN, Ordering::Release);
             process::set_remote(fd, Some(index));
             Ok((fd, index))
@@ -153,6 +154,11 @@ fn end(table: &Table, index: usize) {
     }
     let handle = description.handle.load(Ordering::Relaxed);
     // What could fail has been told before.
-    let _ = lanes::tell(&Request::Close(Close { handle }));
+    let request = Request::Close(Close { handle });
+    if description.locked.load(Ordering::Relaxed) != 0 {
+        let _ = lanes::tell(&request);
+    } else {
+        lanes::post(&request);
+    }
     description.state.store(FREE, Ordering::Release);
 }

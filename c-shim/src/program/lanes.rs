@@ -6,6 +6,7 @@
 //! Signals wait while a lane is taken, so that no handler leaves one half-way by a jump; a call on a remote file is
 //! as little interrupted as one on a disk.
 
+use super::cache::{self, Changing};
 use super::stream::{self, Received, receive, send};
 use super::sys::{self, Errno};
 use super::{presence, process, waiting};
@@ -23,6 +24,8 @@ struct Lane {
     taken: AtomicU32,
     /// -1: not open.
     fd: AtomicI32,
+    /// The number of a request whose answer has not been read; 0: none.
+    owed: AtomicU64,
     scratch: &'static Scratch,
 }
 
@@ -40,6 +43,7 @@ const fn lane(number: usize) -> Lane {
     Lane {
         taken: AtomicU32::new(0),
         fd: AtomicI32::new(-1),
+        owed: AtomicU64::new(0),
         scratch: &SCRATCHES[number],
     }
 }
@@ -77,6 +81,7 @@ pub(super) fn forget() {
         if fd >= 0 {
             sys::close(fd);
         }
+        lane.owed.store(0, Ordering::Relaxed);
         lane.taken.store(0, Ordering::Relaxed);
     }
     BORROWED.taken.store(0, Ordering::Relaxed);
@@ -112,6 +117,7 @@ pub(super) fn ask<T>(
     let _undisturbed = sys::Undisturbed::begin();
     let own = process::is_own();
     let lane = take(own);
+    let _changing = cache::changes(request).map(Changing::begin);
     let result = exchange(lane, request, data, into, look);
     if !own {
         let fd = lane.fd.swap(-1, Ordering::Relaxed);
@@ -129,6 +135,47 @@ pub(super) fn ask<T>(
 /// As [`ask`].
 pub(super) fn tell(request: &Request<'_>) -> Result<(), Errno> {
     ask(request, (core::ptr::null(), 0), Put::Lane, |_| Ok(()))
+}
+
+/// Asks for something whose answer says nothing; it is read before the next.
+pub(super) fn post(request: &Request<'_>) {
+    let _undisturbed = sys::Undisturbed::begin();
+    if !process::is_own() {
+        let _ = tell(request);
+        return;
+    }
+    let lane = take(true);
+    // SAFETY: the lane is taken by us.
+    let scratch = unsafe { &mut *lane.scratch.0.get() };
+    if let Ok(fd) = settled(lane, scratch) {
+        let number = next_number();
+        let sent = request.message(number, 0, scratch).is_ok_and(|len| {
+            let nothing = (core::ptr::null(), 0);
+            send(fd, &scratch[..len], nothing).is_ok()
+        });
+        if sent {
+            lane.owed.store(number, Ordering::Relaxed);
+        } else {
+            hang_up(lane, fd);
+        }
+    }
+    lane.taken.store(0, Ordering::Release);
+}
+
+/// The lane's stream, with nothing on its way.
+fn settled(lane: &Lane, scratch: &mut [u8; SCRATCH]) -> Result<i32, Errno> {
+    let fd = open(lane, scratch)?;
+    let owed = lane.owed.swap(0, Ordering::Relaxed);
+    if owed != 0 && receive(fd, scratch, owed, Put::Lane).is_err() {
+        hang_up(lane, fd);
+        return open(lane, scratch);
+    }
+    Ok(fd)
+}
+
+fn hang_up(lane: &Lane, fd: i32) {
+    lane.fd.store(-1, Ordering::Relaxed);
+    sys::close(fd);
 }
 
 fn take(own: bool) -> &'static Lane {
@@ -161,7 +208,7 @@ fn exchange<T>(
 ) -> Result<T, Errno> {
     // SAFETY: the lane is taken by us.
     let scratch = unsafe { &mut *lane.scratch.0.get() };
-    let fd = open(lane, scratch)?;
+    let fd = settled(lane, scratch)?;
     let number = next_number();
     let len = request
         .message(number, data.1, scratch)
@@ -181,8 +228,7 @@ fn exchange<T>(
         }
         Err(error) => {
             // It cannot be told what is on its way there.
-            lane.fd.store(-1, Ordering::Relaxed);
-            sys::close(fd);
+            hang_up(lane, fd);
             Err(error)
         }
     }

@@ -7,6 +7,7 @@
 //!        process id tells who asks
 //! ```
 
+use super::cache;
 use super::entry::{DOUBT, REMOTE};
 use super::lanes;
 use super::presence;
@@ -90,6 +91,7 @@ pub(super) fn is_own() -> bool {
     if forked.is_ok() {
         // We have been forked.
         lanes::forget();
+        cache::forget();
         presence::forget(own);
         for one in &WAITING {
             one.store(0, Ordering::Relaxed);

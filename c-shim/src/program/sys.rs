@@ -15,7 +15,7 @@ numbers! {
     MPROTECT = 10, MUNMAP = 11, POLL = 7, RT_SIGACTION = 13, RT_SIGPROCMASK = 14, IOCTL = 16, PREAD64 = 17, PWRITE64 = 18, READV = 19,
     WRITEV = 20, ACCESS = 21, SCHED_YIELD = 24, MADVISE = 28, DUP = 32, DUP2 = 33, GETPID = 39, SENDFILE = 40,
     SOCKET = 41, CONNECT = 42, RECVFROM = 45, SENDMSG = 46, CLONE = 56, FORK = 57, VFORK = 58, EXECVE = 59, FLOCK = 73,
-    RT_SIGPENDING = 127, PRCTL = 157, SIGNALFD4 = 289, EXECVEAT = 322, EXIT_GROUP = 231, FCNTL = 72, FSYNC = 74, FDATASYNC = 75, TRUNCATE = 76, FTRUNCATE = 77,
+    RT_SIGPENDING = 127, CLOCK_GETTIME = 228, PRCTL = 157, SIGNALFD4 = 289, EXECVEAT = 322, EXIT_GROUP = 231, FCNTL = 72, FSYNC = 74, FDATASYNC = 75, TRUNCATE = 76, FTRUNCATE = 77,
     GETCWD = 79, CHDIR = 80, FCHDIR = 81, RENAME = 82, MKDIR = 83, RMDIR = 84, CREAT = 85, LINK = 86,
     UNLINK = 87, SYMLINK = 88, READLINK = 89, CHMOD = 90, FCHMOD = 91, CHOWN = 92, FCHOWN = 93,
     LCHOWN = 94, UMASK = 95, UTIME = 132, MKNOD = 133, STATFS = 137, FSTATFS = 138, GETTID = 186,
@@ -203,6 +203,16 @@ pub(super) fn random(bytes: &mut [u8]) -> SysResult<u64> {
     let args = [bytes.as_mut_ptr() as u64, bytes.len() as u64, 0];
     // SAFETY: the kernel writes within the slice.
     unsafe { call(GETRANDOM, args) }
+}
+
+/// Of a clock that only goes on, as exact as the kernel's ticks.
+pub(super) fn milliseconds() -> u64 {
+    const CLOCK_MONOTONIC_COARSE: u64 = 6;
+    let mut now = [0u64; 2];
+    let args = [CLOCK_MONOTONIC_COARSE, now.as_mut_ptr() as u64];
+    // SAFETY: the kernel writes two words.
+    let _ = unsafe { call(CLOCK_GETTIME, args) };
+    now[0] * 1000 + now[1] / 1_000_000
 }
 
 /// Maps memory or a file somewhere.

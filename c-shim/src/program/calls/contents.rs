@@ -1,13 +1,14 @@
 //! Bytes: read and write in all their forms, lseek, sync, allocation, entries of directories.
 
 use super::records::{self, Room};
-use super::{File, Served};
+use super::{File, Served, names};
+use crate::program::cache::{self, Changing};
 use crate::program::lanes::{self, Answer, Put, ask, tell};
 use crate::program::sys::{self, Errno};
+use crate::versions::Changes;
 use core::sync::atomic::Ordering;
 use wire::{
-    Allocate, Attribute, Copy, Entries, List, MOST_DATA, Read, Reply, Request, Seek, Sync, Write,
-    Written,
+    Allocate, Copy, Entries, List, MOST_DATA, Read, Reply, Request, Seek, Sync, Write, Written,
 };
 
 /// Most bytes of one read or write (MAX_RW_COUNT).
@@ -140,25 +141,33 @@ impl File {
         }
     }
 
+    /// Reads at most 1 MiB; how much, and whether the file ends there.
+    fn fetch(&self, to: *mut u8, len: usize, offset: u64) -> Result<(usize, bool), Errno> {
+        cache::read(self.description, to, len, offset).unwrap_or_else(|| {
+            let request = Request::Read(Read {
+                handle: self.handle(),
+                offset,
+                len: len as u32,
+            });
+            let got = ask(&request, NOTHING, Put::Program(to, len), |answer| {
+                Ok(answer.data.len())
+            })?;
+            Ok((got, got < len))
+        })
+    }
+
     fn read_at(&self, parts: &[Part], begin: u64) -> Result<u64, Errno> {
-        let handle = self.handle();
         let mut done = 0;
         for part in parts {
             let mut at = 0;
             while at < part.len && done < MOST_AT_ONCE {
                 let len = (part.len - at).min(MOST_DATA).min(MOST_AT_ONCE - done);
-                let request = Request::Read(Read {
-                    handle,
-                    offset: begin + done as u64,
-                    len: len as u32,
-                });
-                let into = Put::Program(part.base.wrapping_add(at), len);
-                let got = ask(&request, NOTHING, into, |answer| Ok(answer.data.len()));
-                match got {
-                    Ok(got) => {
+                let to = part.base.wrapping_add(at);
+                match self.fetch(to, len, begin + done as u64) {
+                    Ok((got, is_end)) => {
                         at += got;
                         done += got;
-                        if got < len {
+                        if is_end {
                             return Ok(done as u64);
                         }
                     }
@@ -210,6 +219,8 @@ impl File {
     /// How much was written, and where it ends.
     fn write_at(&self, parts: &[Part], begin: u64, len: usize) -> Result<(u64, u64), Errno> {
         let handle = self.handle();
+        let file = self.description.file.load(Ordering::Relaxed);
+        let _changing = Changing::begin(Changes::File(file));
         let mut done = 0;
         let mut end = begin;
         for part in parts {
@@ -267,14 +278,7 @@ impl File {
     }
 
     pub(super) fn size(&self) -> Result<u64, Errno> {
-        let request = Request::Attribute(Attribute {
-            place: self.place(),
-            follow: true,
-        });
-        ask(&request, NOTHING, Put::Lane, |answer| match answer.reply {
-            Reply::Attributes(attributes) => Ok(attributes.size),
-            _ => Err(Errno(sys::EIO)),
-        })
+        names::attributes_of(self).map(|attributes| attributes.size)
     }
 
     /// getdents64(2).

@@ -1,11 +1,13 @@
 //! Locks: fcntl(2) with `F_SETLK` and the like, flock(2). Whose they are is the shadow's to know (docs/adr/0010-locks.md).
 
 use super::File;
+use crate::program::cache::Changing;
 use crate::program::lanes::{Put, ask, tell};
 use crate::program::sys::{self, Errno};
 use crate::program::waiting::{self, Waited};
 use crate::program::{ends, presence, process};
 use crate::span::{NoSpan, length, span};
+use crate::versions::Changes;
 use core::sync::atomic::Ordering;
 use wire::{Held, Lock, LockMode, LockOwner, Reply, Request, Span, TestLock};
 
@@ -144,6 +146,9 @@ fn set(
         wait: false,
         watch: file.description.lock_watch.load(Ordering::Relaxed),
     };
+    file.description.locked.store(1, Ordering::Relaxed);
+    // What others wrote while they had the lock is to be seen.
+    let _seen = Changing::begin(Changes::Contents);
     loop {
         lock.wait = false;
         match tell(&Request::Lock(lock)) {

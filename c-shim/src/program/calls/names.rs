@@ -1,6 +1,7 @@
 //! Calls that take names.
 
 use super::{File, Served, directory, programs, records};
+use crate::program::cache::{self, Learning};
 use crate::program::ends;
 use crate::program::lanes::{Answer, Put, ask, tell};
 use crate::program::process::{self, UMASK};
@@ -40,7 +41,7 @@ pub(super) fn serve(number: u64, args: &[u64; 6]) -> Served {
         sys::STAT => stat(here, a, b, 0),
         sys::LSTAT => stat(here, a, b, AT_SYMLINK_NOFOLLOW),
         sys::NEWFSTATAT => stat(a, b, c, d),
-        sys::FSTAT => Some(attributes(File::of(a)?.place(), true).map(|found| {
+        sys::FSTAT => Some(attributes_of(&File::of(a)?).map(|found| {
             records::stat(b, &found);
             0
         })),
@@ -239,30 +240,38 @@ pub(super) fn open_first(
     };
     let table = process::table().ok_or(Errno(sys::EIO))?;
     ends::close_ended();
+    let learning = Learning::begin();
     let request = Request::Open(Open {
         place,
         // The shadow's memory is not aligned for O_DIRECT.
         flags: flags & !(sys::O_CLOEXEC | sys::O_NOCTTY | sys::O_DIRECT),
         mode: without_umask(mode),
-        first: bytes.len() as u32,
+        first: match &learning {
+            Some(_) => cache::FIRST,
+            None => bytes.len() as u32,
+        },
     });
+    let kept = flags & !(sys::O_CREAT | sys::O_EXCL | sys::O_NOCTTY | sys::O_TRUNC);
     let opened = ask(&request, NOTHING, Put::Lane, |answer| match answer.reply {
         Reply::Opened(opened) => {
             let len = answer.data.len().min(bytes.len());
             bytes[..len].copy_from_slice(&answer.data[..len]);
-            Ok(opened)
+            let made = ends::make(table, &opened, kept);
+            let made = made.map_err(|error| (error, opened.handle));
+            Ok(made.map(|(fd, index)| {
+                if let Some(learning) = learning {
+                    let description = &table.descriptions[index];
+                    learning.learn(description, &opened.attributes, answer.data);
+                }
+                fd
+            }))
         }
         _ => Err(Errno(sys::EIO)),
     })?;
-    let kept = flags & !(sys::O_CREAT | sys::O_EXCL | sys::O_NOCTTY | sys::O_TRUNC);
-    match ends::make(table, &opened, kept) {
-        Ok((fd, _)) => Ok(fd),
-        Err(error) => {
-            let handle = opened.handle;
-            let _ = tell(&Request::Close(Close { handle }));
-            Err(error)
-        }
-    }
+    opened.map_err(|(error, handle)| {
+        let _ = tell(&Request::Close(Close { handle }));
+        error
+    })
 }
 
 /// Opens a directory by the name that chdir(2) was given; none if it is local.
@@ -297,9 +306,22 @@ pub(super) fn attributes(place: Place<'_>, follow: bool) -> Result<Attributes, E
     })
 }
 
+/// Attributes of what is open.
+pub(super) fn attributes_of(file: &File) -> Result<Attributes, Errno> {
+    match cache::attributes(file.description) {
+        Some(known) => Ok(known),
+        None => attributes(file.place(), true),
+    }
+}
+
 fn stat(folder: u64, name: u64, to: u64, flags: u64) -> Served {
     let follow = flags & AT_SYMLINK_NOFOLLOW == 0;
-    let found = attributes(place(folder, name, flags)?, follow);
+    let place = place(folder, name, flags)?;
+    let found = match File::of(folder) {
+        // glibc's fstat(3).
+        Some(file) if place.name.is_empty() && place.at == file.handle() => attributes_of(&file),
+        _ => attributes(place, follow),
+    };
     Some(found.map(|found| {
         records::stat(to, &found);
         0

@@ -1,0 +1,115 @@
+//! How often the job has changed its files, so that no process of it believes what was true before (DESIGN §6: "inside one
+//! job: one local file system").
+//!
+//! Whoever changes something counts here before it asks the shadow and again when that has answered. What was learnt is
+//! believed as long as the counts that matter are those that were read before it was asked for: so a change that has
+//! been answered is never overlooked, and one that is on its way at most makes others ask again.
+
+use core::sync::atomic::{AtomicU64, Ordering};
+
+/// Many files share a count.
+const COUNTS: usize = 4096;
+
+/// The counts.
+#[derive(Debug)]
+#[repr(C)]
+pub struct Versions {
+    any: AtomicU64,
+    contents: AtomicU64,
+    of_file: [AtomicU64; COUNTS],
+}
+
+/// What a change is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Changes {
+    /// The contents and attributes of the file with this number.
+    File(u64),
+    /// Names or attributes.
+    Attributes,
+    /// The contents of a file that is not known, and its attributes.
+    Contents,
+}
+
+/// The counts at a moment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Version {
+    any: u64,
+    contents: u64,
+    of_file: u64,
+}
+
+impl Version {
+    /// Of nothing.
+    pub const NONE: Version = Version {
+        any: 0,
+        contents: 0,
+        of_file: 0,
+    };
+
+    /// Whether contents that were learnt then are still what they were.
+    #[must_use]
+    pub fn has_contents_of(&self, now: &Version) -> bool {
+        (self.contents, self.of_file) == (now.contents, now.of_file)
+    }
+
+    /// Whether nothing at all has been changed since.
+    #[must_use]
+    pub fn is(&self, now: &Version) -> bool {
+        self == now
+    }
+}
+
+impl Versions {
+    fn of_file(&self, file: u64) -> &AtomicU64 {
+        &self.of_file[(file % COUNTS as u64) as usize]
+    }
+
+    /// Counts a change: before it is asked for, and when it has been answered.
+    pub fn count(&self, changes: Changes) {
+        match changes {
+            Changes::File(file) => {
+                self.of_file(file).fetch_add(1, Ordering::AcqRel);
+            }
+            Changes::Attributes => {}
+            Changes::Contents => {
+                self.contents.fetch_add(1, Ordering::AcqRel);
+            }
+        }
+        self.any.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// The counts for a file, now.
+    #[must_use]
+    pub fn now(&self, file: u64) -> Version {
+        Version {
+            any: self.any.load(Ordering::Acquire),
+            contents: self.contents.load(Ordering::Acquire),
+            of_file: self.of_file(file).load(Ordering::Acquire),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::boxed::Box;
+
+    #[test]
+    fn what_matters_is_noticed_and_nothing_else() {
+        // SAFETY: every field may be zero.
+        #[allow(unsafe_code)]
+        let versions: Box<Versions> = unsafe { Box::new_zeroed().assume_init() };
+        let (mine, other) = (7, 8);
+        let before = versions.now(mine);
+        versions.count(Changes::File(other));
+        let now = versions.now(mine);
+        assert!(before.has_contents_of(&now) && !before.is(&now));
+        versions.count(Changes::Attributes);
+        assert!(before.has_contents_of(&versions.now(mine)));
+        versions.count(Changes::Contents);
+        assert!(!before.has_contents_of(&versions.now(mine)));
+        let before = versions.now(mine);
+        versions.count(Changes::File(mine));
+        assert!(!before.has_contents_of(&versions.now(mine)));
+    }
+}
