@@ -1,5 +1,7 @@
 //! Programs whose files are on another machine: what they do there is what they would have done here.
 
+#[path = "remote/coherence.rs"]
+mod coherence;
 #[path = "remote/locks.rs"]
 mod locks;
 mod support;
