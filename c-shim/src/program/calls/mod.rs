@@ -7,7 +7,9 @@ mod locks;
 mod memory;
 mod names;
 mod processes;
+mod ready;
 mod records;
+mod transfer;
 
 use super::entry::{Frame, NUMBERS, action};
 use super::process;
@@ -63,6 +65,13 @@ const ALWAYS: &[u64] = &[
     sys::ACCESS,
     sys::DUP2,
     sys::SENDFILE,
+    sys::SPLICE,
+    sys::TEE,
+    sys::POLL,
+    sys::PPOLL,
+    sys::SELECT,
+    sys::PSELECT6,
+    sys::EPOLL_CTL,
     sys::CLONE,
     sys::FORK,
     sys::VFORK,
@@ -157,6 +166,8 @@ pub(super) fn serve(frame: &Frame) -> Option<i64> {
         .or_else(|| contents::serve(number, args))
         .or_else(|| memory::serve(number, args))
         .or_else(|| processes::serve(number, args))
+        .or_else(|| ready::serve(number, args))
+        .or_else(|| transfer::serve(number, args))
         .or_else(|| names::serve(number, args));
     served.map(|result| match result {
         Ok(value) => value as i64,
