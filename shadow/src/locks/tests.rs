@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
 use std::os::fd::AsFd;
 use std::path::Path;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicI32};
 use std::sync::{Arc, Mutex};
 use wire::{LockMode, LockOwner, Span};
 
@@ -150,6 +150,7 @@ fn blockers(table: &LockTable, wanted: Wanted) -> Vec<u64> {
 }
 
 fn same(table: &LockTable, naive: &Naive) -> Result<(), TestCaseError> {
+    let mut count = 0;
     for of in 0..FILES {
         for byte in 0..BYTES {
             let last = if byte == BYTES - 1 { Span::END } else { byte };
@@ -166,6 +167,7 @@ fn same(table: &LockTable, naive: &Naive) -> Result<(), TestCaseError> {
         }
         for owner in 0..OWNERS {
             let has = table.of(Owner::Process(owner), file(of));
+            count += has.map_or(0, super::pieces::Pieces::len);
             let all: Vec<_> = has.map(|one| one.iter().collect()).unwrap_or_default();
             for pair in all.windows(2) {
                 let apart = pair[0].span.last + 1 < pair[1].span.first;
@@ -174,6 +176,7 @@ fn same(table: &LockTable, naive: &Naive) -> Result<(), TestCaseError> {
             }
         }
     }
+    prop_assert_eq!(table.count(), count);
     Ok(())
 }
 
@@ -339,6 +342,7 @@ fn open(name: &Path) -> Arc<OpenFile> {
         id: file(7),
         offset: Mutex::new(()),
         flocked: AtomicBool::new(false),
+        watch: AtomicI32::new(0),
         ended: AtomicBool::new(false),
     })
 }
