@@ -168,25 +168,35 @@ fn cannot_hide(what: &str) -> bool {
     status != Some(0)
 }
 
-#[test]
-fn every_call_does_what_it_does_here() {
-    let what = "every_call_does_what_it_does_here";
+/// A guest says the same of files of this machine and of remote ones, and leaves the same.
+fn same_here_and_there(what: &str, guest: &str, least_lines: usize) {
     if missing(what) || cannot_hide(what) {
         return;
     }
-    let submit = Submit::new("remote-calls");
-    let guest = c_guest("remote_calls", Linking::Dynamic).expect("the guest compiles");
+    let submit = Submit::new(guest);
+    let guest = c_guest(guest, Linking::Dynamic).expect("the guest compiles");
     let mut here = clean_command(&guest);
     here.current_dir(submit.local());
     let here = output("the calls on files of this machine", here);
     let there = submit.elsewhere(&[guest.as_os_str()]);
     let there = output("the calls on remote files", there);
-    assert!(here.0.lines().count() > 500, "{here:?}");
+    assert!(here.0.lines().count() > least_lines, "{here:?}");
     for (ours, theirs) in here.0.lines().zip(there.0.lines()) {
         assert_eq!(theirs, ours, "remote, local");
     }
     assert_eq!(there, here);
     assert_eq!(tree(&submit.home()), tree(&submit.local()));
+}
+
+#[test]
+fn every_call_does_what_it_does_here() {
+    same_here_and_there("every_call_does_what_it_does_here", "remote_calls", 500);
+}
+
+#[test]
+fn bytes_move_and_descriptors_are_ready_as_here() {
+    let what = "bytes_move_and_descriptors_are_ready_as_here";
+    same_here_and_there(what, "remote_moves", 70);
 }
 
 /// What many programs do with files; the same script here and there.

@@ -5,7 +5,7 @@ use crate::names::Allowed;
 use rustix::fd::OwnedFd;
 use rustix::io::Errno;
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use wire::Token;
 
@@ -41,6 +41,8 @@ pub(crate) struct OpenFile {
     pub(crate) id: FileId,
     /// It has had a lock of flock(2), perhaps.
     pub(crate) flocked: AtomicBool,
+    /// What its end is called, if that is told; 0: nothing.
+    pub(crate) watch: AtomicI32,
     /// Nobody of the job has it open, though it has not been closed yet.
     pub(crate) ended: AtomicBool,
 }

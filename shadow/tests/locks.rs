@@ -388,7 +388,7 @@ fn a_description_that_has_ended_has_no_locks_though_it_was_not_closed() {
 }
 
 #[test]
-fn a_file_in_more_pieces_than_there_may_be_is_refused() {
+fn more_pieces_than_there_may_be_are_refused() {
     let mut home = Home::new();
     let handle = home.first.open(&home.at("file")).expect("opens");
     let (_a, one) = home.process(1);

@@ -31,14 +31,6 @@ static void show_file(const char *name) {
     if (CALL(lstat(name, &status)) == 0)
         show(name, &status);
 }
-static void show_contents(const char *name) {
-    char bytes[200] = {0};
-    int fd = open(name, O_RDONLY);
-    long len = fd < 0 ? -1 : read(fd, bytes, sizeof bytes - 1);
-    said("%s holds %ld: %s", name, len, bytes);
-    close(fd);
-}
-
 static void opening(void) {
     CALL(open("none", O_RDONLY));
     CALL(open("made", O_RDWR | O_CREAT | O_EXCL, 0666));

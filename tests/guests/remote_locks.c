@@ -218,6 +218,20 @@ static void hold_for_a_while(void) {
     usleep(150 * MILLISECONDS);
 }
 
+/* Its own child outlives it, and has nothing of its locks. */
+static void hold_with_child(void) {
+    CALL(set(held, F_WRLCK, 10, 10));
+    fflush(stdout);
+    if (fork() == 0) {
+        close(said_by[1]);
+        close(told_to[0]);
+        usleep(1000 * MILLISECONDS);
+        _exit(0);
+    }
+    ready();
+    wait_to_be_told();
+}
+
 static void two_processes(void) {
     held = open_file("two");
     CALL(set(held, F_RDLCK, 0, 5));
@@ -233,7 +247,7 @@ static void two_processes(void) {
     CALL(set(held, F_UNLCK, 0, 0));
     /* Killed: nobody unlocks. */
     for (int round = 0; round < 10; round++) {
-        pid = child(hold);
+        pid = child(round < 5 ? hold : hold_with_child);
         CALL(set(held, F_WRLCK, 12, 1));
         kill(pid, SIGKILL);
         CALL(WTERMSIG(over(pid)));

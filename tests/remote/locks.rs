@@ -1,9 +1,8 @@
 //! Locks of remote files: between processes of a job, between jobs, and with programs of the submit machine.
 
-use super::{DEADLINE, SOON, Submit, cannot_hide, missing, output, tree};
+use super::{DEADLINE, SOON, Submit, missing, output, same_here_and_there};
 use crate::support::run::{Run, clean_command, poll};
 use crate::support::skip;
-use crate::support::stage::{Linking, c_guest};
 use crate::support::user::User;
 use std::ffi::OsStr;
 use std::fs;
@@ -14,22 +13,7 @@ use std::time::Duration;
 #[test]
 fn every_lock_does_what_it_does_here() {
     let what = "every_lock_does_what_it_does_here";
-    if missing(what) || cannot_hide(what) {
-        return;
-    }
-    let submit = Submit::new("remote-locks");
-    let guest = c_guest("remote_locks", Linking::Dynamic).expect("the guest compiles");
-    let mut here = clean_command(&guest);
-    here.current_dir(submit.local());
-    let here = output("the locks on files of this machine", here);
-    let there = submit.elsewhere(&[guest.as_os_str()]);
-    let there = output("the locks on remote files", there);
-    assert!(here.0.lines().count() > 250, "{here:?}");
-    for (ours, theirs) in here.0.lines().zip(there.0.lines()) {
-        assert_eq!(theirs, ours, "remote, local");
-    }
-    assert_eq!(there, here);
-    assert_eq!(tree(&submit.home()), tree(&submit.local()));
+    same_here_and_there(what, "remote_locks", 250);
 }
 
 fn words<'a>(all: &[&'a str]) -> Vec<&'a OsStr> {

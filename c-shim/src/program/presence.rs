@@ -11,7 +11,7 @@
 use super::lanes::{self, Put};
 use super::process::{self, Own};
 use super::stream::{self, receive, send};
-use super::sys::{self, Errno, call};
+use super::sys::{self, Errno, SysResult, call};
 use crate::table::{Description, Reserved};
 use core::sync::atomic::Ordering;
 use wire::{Attend, Release, Reply, Request};
@@ -20,6 +20,8 @@ use wire::{Attend, Release, Reply, Request};
 const NONE: u32 = 0;
 const CHANGING: u32 = 1;
 const ATTENDING: u32 = 2;
+/// None, and none begins: we are being forked.
+const FORKING: u32 = 3;
 
 /// Room for a greeting and its answer.
 const ROOM: usize = 512;
@@ -127,9 +129,64 @@ pub(super) fn forget(own: &Own) {
     own.attending.store(NONE, Ordering::Relaxed);
 }
 
+/// Forks, while no stream is being begun that a child would have without knowing of it. Where the child has been, it has closed
+/// our stream when we go on: till then our end could not be seen.
+pub(super) fn between(fork: impl FnOnce() -> SysResult<u64>) -> SysResult<u64> {
+    let Some(own) = process::own() else {
+        return fork();
+    };
+    let state = &own.attending;
+    loop {
+        match state.compare_exchange(NONE, FORKING, Ordering::Acquire, Ordering::Acquire) {
+            Ok(_) => break,
+            Err(ATTENDING) => return fork_and_wait(fork),
+            Err(_) => sys::give_way(),
+        }
+    }
+    let forked = fork();
+    if forked == Ok(0) {
+        // Our page has been wiped.
+        process::is_own();
+    } else {
+        state.store(NONE, Ordering::Release);
+    }
+    forked
+}
+
+fn fork_and_wait(fork: impl FnOnce() -> SysResult<u64>) -> SysResult<u64> {
+    const EVENTFD2: u64 = 290;
+    const CLOEXEC: u64 = 0o2_000_000;
+    /// A child that is killed at once says nothing.
+    const LONGEST_MS: u64 = 100;
+    // SAFETY: eventfd2(2) takes numbers.
+    let closed = unsafe { call(EVENTFD2, [0, CLOEXEC]) };
+    let forked = fork();
+    if forked == Ok(0) {
+        process::is_own();
+    }
+    let Ok(closed) = closed else {
+        return forked;
+    };
+    match forked {
+        Ok(0) => {
+            let _ = sys::write(closed as i32, &1u64.to_ne_bytes());
+        }
+        Ok(_) => {
+            // `struct pollfd`: POLLIN.
+            let mut watched = closed | 1 << 32;
+            // SAFETY: the kernel reads and writes the one record.
+            let _ = unsafe { call(sys::POLL, [&raw mut watched as u64, 1, LONGEST_MS]) };
+        }
+        Err(_) => {}
+    }
+    sys::close(closed as i32);
+    forked
+}
+
 /// Whether the reserved descriptor is in use.
 pub(super) fn is_there() -> bool {
-    process::own().is_some_and(|own| own.attending.load(Ordering::Relaxed) != NONE)
+    let state = process::own().map(|own| own.attending.load(Ordering::Relaxed));
+    matches!(state, Some(CHANGING | ATTENDING))
 }
 
 fn bit(description: &Description) -> (usize, u64) {

@@ -12,7 +12,7 @@ macro_rules! numbers {
 
 numbers! {
     READ = 0, WRITE = 1, OPEN = 2, CLOSE = 3, STAT = 4, FSTAT = 5, LSTAT = 6, LSEEK = 8, MMAP = 9,
-    MPROTECT = 10, MUNMAP = 11, POLL = 7, RT_SIGACTION = 13, RT_SIGPROCMASK = 14, IOCTL = 16, PREAD64 = 17, PWRITE64 = 18, READV = 19,
+    MPROTECT = 10, MUNMAP = 11, POLL = 7, SELECT = 23, EPOLL_CTL = 233, PSELECT6 = 270, PPOLL = 271, SPLICE = 275, TEE = 276, RT_SIGACTION = 13, RT_SIGPROCMASK = 14, IOCTL = 16, PREAD64 = 17, PWRITE64 = 18, READV = 19,
     WRITEV = 20, ACCESS = 21, SCHED_YIELD = 24, MADVISE = 28, DUP = 32, DUP2 = 33, GETPID = 39, SENDFILE = 40,
     SOCKET = 41, CONNECT = 42, RECVFROM = 45, SENDMSG = 46, CLONE = 56, FORK = 57, VFORK = 58, EXECVE = 59, FLOCK = 73,
     RT_SIGPENDING = 127, CLOCK_GETTIME = 228, PRCTL = 157, SIGNALFD4 = 289, EXECVEAT = 322, EXIT_GROUP = 231, FCNTL = 72, FSYNC = 74, FDATASYNC = 75, TRUNCATE = 76, FTRUNCATE = 77,
@@ -33,6 +33,7 @@ numbers! {
 pub(super) const ENOENT: i32 = 2;
 pub(super) const EINTR: i32 = 4;
 pub(super) const EIO: i32 = 5;
+pub(super) const EPERM: i32 = 1;
 pub(super) const ENOEXEC: i32 = 8;
 pub(super) const EBADF: i32 = 9;
 pub(super) const EAGAIN: i32 = 11;
@@ -45,6 +46,7 @@ pub(super) const ENOTDIR: i32 = 20;
 pub(super) const EINVAL: i32 = 22;
 pub(super) const ENFILE: i32 = 23;
 pub(super) const ENOTTY: i32 = 25;
+pub(super) const ESPIPE: i32 = 29;
 pub(super) const ERANGE: i32 = 34;
 pub(super) const ENAMETOOLONG: i32 = 36;
 pub(super) const ENOLCK: i32 = 37;
@@ -183,6 +185,18 @@ pub(super) fn readlink(name: &CStr, bytes: &mut [u8]) -> SysResult<usize> {
 pub(super) fn memfd(name: &CStr, flags: u64) -> SysResult<i32> {
     // SAFETY: the kernel reads the string.
     unsafe { call(MEMFD_CREATE, [name.as_ptr() as u64, flags]) }.map(|fd| fd as i32)
+}
+
+pub(super) fn seek(fd: i32, offset: u64, whence: u64) -> SysResult<u64> {
+    number(LSEEK, [fd as u64, offset, whence])
+}
+
+/// Type and permissions of what is open.
+pub(super) fn mode(fd: i32) -> SysResult<u32> {
+    // `struct stat`; the mode is the first half of its fourth word.
+    let mut status = [0u64; 18];
+    // SAFETY: the kernel writes the structure.
+    unsafe { call(FSTAT, [fd as u64, status.as_mut_ptr() as u64]) }.map(|_| status[3] as u32)
 }
 
 pub(super) fn fchmod(fd: i32, mode: u64) -> SysResult<u64> {

@@ -17,8 +17,8 @@ pub(super) struct Attendant {
     pub(super) at_exec: Vec<FileId>,
 }
 
-/// More than a process can have open.
-const MOST_AT_EXEC: usize = 65536;
+/// As many files as a job can have open.
+const MOST_AT_EXEC: usize = 4096;
 
 impl Attendant {
     /// Its stream has an end, read or not.

@@ -35,7 +35,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use table::{LockTable, Owner, Wanted};
 use wire::{Held, LockMode, LockOwner, Span};
 
-/// Pieces that a file may have: what a job may make us keep, and look through for each lock.
+/// Pieces that the files of a job may have: what it may make us keep, and look through for each lock.
 const MOST_PIECES: usize = 16384;
 /// Files that a job may have record locks on at once.
 const MOST_FILES: usize = 4096;
@@ -124,7 +124,13 @@ impl Locks {
         asked.check().map_err(Refusal::Failed)?;
         let mut state = self.state();
         if asked.watch > 0 && !matches!(asked.owner, LockOwner::Process(_)) {
-            state.watched.insert(asked.watch, asked.handle);
+            // One for each handle, however often it is said.
+            let known = &asked.file.watch;
+            let first =
+                known.compare_exchange(0, asked.watch, Ordering::Relaxed, Ordering::Relaxed);
+            if first.is_ok() {
+                state.watched.insert(asked.watch, asked.handle);
+            }
         }
         let result = match asked.owner {
             LockOwner::Whole => {
@@ -165,7 +171,7 @@ impl Locks {
     pub(crate) fn end_description(&self, handle: u64, file: &OpenFile) {
         let mut state = self.state();
         state.forget(Owner::Description(handle));
-        state.watched.retain(|_, watched| *watched != handle);
+        state.watched.remove(&file.watch.load(Ordering::Relaxed));
         drop(state);
         if file.flocked.load(Ordering::Relaxed) {
             // It may stand for record locks, and live on.
@@ -252,7 +258,7 @@ impl State {
             mode,
             span,
         } = wanted;
-        if self.table.count(file) >= MOST_PIECES {
+        if self.table.count() >= MOST_PIECES {
             return Err(Errno::NOLCK);
         }
         if !self.table.has(file) {

@@ -45,6 +45,8 @@ pub(crate) struct LockTable {
     files: BTreeMap<FileId, BTreeMap<Owner, Pieces>>,
     /// By whatever the waiters have named themselves.
     waiting: BTreeMap<u64, Wanted>,
+    /// All there are.
+    pieces: usize,
 }
 
 impl LockTable {
@@ -68,7 +70,9 @@ impl LockTable {
         }
         let owners = self.files.entry(file).or_default();
         let pieces = owners.entry(owner).or_default();
+        self.pieces -= pieces.len();
         pieces.set(span, mode);
+        self.pieces += pieces.len();
         if pieces.is_empty() {
             owners.remove(&owner);
         }
@@ -110,10 +114,9 @@ impl LockTable {
         most
     }
 
-    /// How many pieces there are of a file.
-    pub(crate) fn count(&self, file: FileId) -> usize {
-        let owners = self.files.get(&file).into_iter().flatten();
-        owners.map(|(_, pieces)| pieces.len()).sum()
+    /// How many pieces there are, of all files.
+    pub(crate) fn count(&self) -> usize {
+        self.pieces
     }
 
     /// Somebody waits, under a name of its own.

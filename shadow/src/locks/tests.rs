@@ -1,7 +1,7 @@
 //! The table against one that knows every byte, and all of it against the kernel.
 
 use super::table::{FileId, LockTable, Owner, Wanted};
-use super::{Asked, Locks};
+use super::{Asked, Attendance, Locks};
 use crate::session::OpenFile;
 use nix::fcntl::{FcntlArg, fcntl};
 use nix::libc;
@@ -10,8 +10,9 @@ use rustix::io::Errno;
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
 use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
 use std::path::Path;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicI32};
 use std::sync::{Arc, Mutex};
 use wire::{LockMode, LockOwner, Span};
 
@@ -150,6 +151,7 @@ fn blockers(table: &LockTable, wanted: Wanted) -> Vec<u64> {
 }
 
 fn same(table: &LockTable, naive: &Naive) -> Result<(), TestCaseError> {
+    let mut count = 0;
     for of in 0..FILES {
         for byte in 0..BYTES {
             let last = if byte == BYTES - 1 { Span::END } else { byte };
@@ -166,6 +168,7 @@ fn same(table: &LockTable, naive: &Naive) -> Result<(), TestCaseError> {
         }
         for owner in 0..OWNERS {
             let has = table.of(Owner::Process(owner), file(of));
+            count += has.map_or(0, super::pieces::Pieces::len);
             let all: Vec<_> = has.map(|one| one.iter().collect()).unwrap_or_default();
             for pair in all.windows(2) {
                 let apart = pair[0].span.last + 1 < pair[1].span.first;
@@ -174,6 +177,7 @@ fn same(table: &LockTable, naive: &Naive) -> Result<(), TestCaseError> {
             }
         }
     }
+    prop_assert_eq!(table.count(), count);
     Ok(())
 }
 
@@ -299,6 +303,36 @@ fn somebody_outside_is_in_the_way_and_nothing_is_half_taken() {
     assert_eq!(told.map(|held| (held.span, held.pid)), Some((middle, -1)));
 }
 
+/// Before anybody has read the end of its stream, as here nobody does.
+#[test]
+fn who_has_ended_is_not_in_the_way() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = open(&folder.path().join("file"));
+    let locks = Locks::default();
+    let (ours, theirs) = UnixStream::pair().expect("a pair");
+    let (_here, here) = UnixStream::pair().expect("a pair");
+    let begin = |pid, stream: &UnixStream| {
+        Attendance::begin(&locks, pid, stream.as_fd()).expect("a descriptor")
+    };
+    let (dies, lives) = (begin(11, &theirs), begin(22, &here));
+    let by = |process: &Attendance<'_>| Asked {
+        handle: 1,
+        file: &file,
+        owner: LockOwner::Process(process.number),
+        span: Span::ALL,
+        watch: 0,
+    };
+    let (one, other) = (by(&dies), by(&lives));
+    assert_eq!(locks.set(&one, Some(LockMode::Exclusive)), Ok(()));
+    let refused = locks.set(&other, Some(LockMode::Shared));
+    assert_eq!(refused, Err(Errno::AGAIN));
+    let held = locks.test(&other, LockMode::Shared).expect("asked");
+    assert_eq!(held.map(|held| held.pid), Some(11));
+    drop(ours);
+    assert_eq!(locks.test(&other, LockMode::Shared), Ok(None));
+    assert_eq!(locks.set(&other, Some(LockMode::Exclusive)), Ok(()));
+}
+
 #[test]
 fn what_is_no_span_is_refused() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -339,6 +373,7 @@ fn open(name: &Path) -> Arc<OpenFile> {
         id: file(7),
         offset: Mutex::new(()),
         flocked: AtomicBool::new(false),
+        watch: AtomicI32::new(0),
         ended: AtomicBool::new(false),
     })
 }

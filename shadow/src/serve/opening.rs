@@ -9,7 +9,7 @@ use rustix::fs::{FileType, Mode, OFlags};
 use rustix::io::Errno;
 use std::os::fd::AsRawFd;
 use std::sync::Mutex;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicI32};
 use wire::{MOST_DATA, Open, Opened, Reply};
 
 impl Session {
@@ -82,6 +82,7 @@ impl Session {
             },
             offset: Mutex::new(()),
             flocked: AtomicBool::new(false),
+            watch: AtomicI32::new(0),
             ended: AtomicBool::new(false),
         })?;
         Ok(Reply::Opened(Opened { handle, attributes }))

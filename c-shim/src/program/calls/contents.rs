@@ -21,11 +21,6 @@ pub(super) fn serve(number: u64, args: &[u64; 6]) -> Served {
     if number == sys::COPY_FILE_RANGE {
         return copy(args);
     }
-    if number == sys::SENDFILE {
-        // Callers fall back to reading and writing.
-        File::of(first).or_else(|| File::of(second))?;
-        return Some(Err(Errno(sys::EINVAL)));
-    }
     if matches!(number, sys::PREADV2 | sys::PWRITEV2) && args[5] != 0 {
         File::of(first)?;
         return Some(Err(Errno(sys::EOPNOTSUPP)));
@@ -72,12 +67,12 @@ pub(super) fn serve(number: u64, args: &[u64; 6]) -> Served {
 /// Memory of the program (`struct iovec`).
 #[derive(Clone, Copy)]
 #[repr(C)]
-struct Part {
+pub(super) struct Part {
     base: *mut u8,
     len: usize,
 }
 
-fn part(base: u64, len: u64) -> Part {
+pub(super) fn part(base: u64, len: u64) -> Part {
     Part {
         base: base as *mut u8,
         len: len as usize,
@@ -112,7 +107,7 @@ impl File {
         self.flags() & sys::O_PATH != 0
     }
 
-    fn read(&self, parts: &[Part], at: Option<u64>) -> Result<u64, Errno> {
+    pub(super) fn read(&self, parts: &[Part], at: Option<u64>) -> Result<u64, Errno> {
         if self.is_path() || self.flags() & sys::O_ACCMODE == sys::O_WRONLY {
             return Err(Errno(sys::EBADF));
         }
@@ -179,7 +174,7 @@ impl File {
         Ok(done as u64)
     }
 
-    fn write(&self, parts: &[Part], at: Option<u64>) -> Result<u64, Errno> {
+    pub(super) fn write(&self, parts: &[Part], at: Option<u64>) -> Result<u64, Errno> {
         if self.is_path() || self.flags() & sys::O_ACCMODE == 0 {
             return Err(Errno(sys::EBADF));
         }

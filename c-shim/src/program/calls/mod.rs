@@ -8,7 +8,9 @@ mod memory;
 mod names;
 mod processes;
 mod programs;
+mod ready;
 mod records;
+mod transfer;
 
 use super::entry::{Frame, NUMBERS, action};
 use super::process;
@@ -68,6 +70,13 @@ const ALWAYS: &[u64] = &[
     sys::ACCESS,
     sys::DUP2,
     sys::SENDFILE,
+    sys::SPLICE,
+    sys::TEE,
+    sys::POLL,
+    sys::PPOLL,
+    sys::SELECT,
+    sys::PSELECT6,
+    sys::EPOLL_CTL,
     sys::CLONE,
     sys::FORK,
     sys::VFORK,
@@ -163,6 +172,8 @@ pub(super) fn serve(frame: &Frame) -> Option<i64> {
         .or_else(|| memory::serve(number, args))
         .or_else(|| programs::serve(number, args))
         .or_else(|| processes::serve(number, args))
+        .or_else(|| ready::serve(number, args))
+        .or_else(|| transfer::serve(number, args))
         .or_else(|| names::serve(number, args));
     served.map(|result| match result {
         Ok(value) => value as i64,

@@ -46,11 +46,7 @@ fn make(number: u64, args: &[u64; 6], flags: u64, stack: u64) -> Served {
 fn fork(number: u64, args: &[u64; 6]) -> sys::SysResult<u64> {
     let _undisturbed = sys::Undisturbed::begin();
     // SAFETY: it is what the program asked for; the child goes on with a copy of this stack.
-    let made = unsafe { call(number, *args) };
-    if made == Ok(0) {
-        process::is_own();
-    }
-    made
+    presence::between(|| unsafe { call(number, *args) })
 }
 
 /// Locks stay with a process that executes a program, but those of files of which a descriptor is closed by that.
