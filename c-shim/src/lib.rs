@@ -15,6 +15,7 @@
 
 extern crate alloc;
 
+pub mod elf;
 #[cfg(feature = "program")]
 mod program;
 pub mod rewrite;

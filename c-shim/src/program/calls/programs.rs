@@ -9,8 +9,8 @@
 
 use super::names::{self, open_first, text};
 use super::{File, Served, processes};
+use crate::elf::is_program;
 use crate::program::lanes::tell;
-use crate::program::launch::is_program;
 use crate::program::process;
 use crate::program::sys::{self, Errno, SysResult, call};
 use crate::table::Reserved;

@@ -9,19 +9,17 @@
 //! # What callers may rely on
 //! The program finds the stack, the auxiliary vector and the registers as after execve(2).
 
-mod elf;
 mod object;
 mod vector;
 
-pub(super) use elf::is_program;
 pub(super) use object::{Copy, mapped};
 
 use super::calls::{self, Resolved};
 use super::process;
 use super::sys::{self, Errno, call};
+use crate::elf::Elf;
 use crate::table::Reserved;
 use core::ffi::CStr;
-use elf::Elf;
 use object::View;
 use vector::{Vector, aux};
 

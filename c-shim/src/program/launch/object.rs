@@ -1,6 +1,6 @@
 //! A remote program or library in memory: mapped as the kernel would, its `syscall` instructions led to us.
 
-use super::elf::{Elf, Segment};
+use crate::elf::{Elf, Segment};
 use crate::program::sys::{self, Errno, MMAP, MUNMAP, SysResult, call};
 use crate::program::{calls, heap, patch, process};
 use crate::rewrite::{Number, Site, find};

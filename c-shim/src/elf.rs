@@ -18,32 +18,42 @@ const MOST_SPAN: u64 = 1 << 40;
 
 /// `Elf64_Phdr`.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Segment {
+pub struct Segment {
     kind: u32,
     flags: u32,
-    pub(super) offset: u64,
-    pub(super) address: u64,
-    pub(super) in_file: u64,
-    pub(super) in_memory: u64,
+    /// Where it begins in the file.
+    pub offset: u64,
+    /// Where it begins in memory, relative to the object.
+    pub address: u64,
+    /// Its bytes in the file.
+    pub in_file: u64,
+    /// Its bytes in memory; those that are not in the file are zero.
+    pub in_memory: u64,
     align: u64,
 }
 
 impl Segment {
-    pub(super) fn is_executable(&self) -> bool {
+    /// Code.
+    #[must_use]
+    pub fn is_executable(&self) -> bool {
         self.flags & 1 != 0
     }
 
-    pub(super) fn is_writable(&self) -> bool {
+    /// Data.
+    #[must_use]
+    pub fn is_writable(&self) -> bool {
         self.flags & 2 != 0
     }
 
     /// PROT_READ, PROT_WRITE, PROT_EXEC.
-    pub(super) fn protection(&self) -> u64 {
+    #[must_use]
+    pub fn protection(&self) -> u64 {
         u64::from(self.flags >> 2 & 1 | self.flags & 2 | (self.flags & 1) << 2)
     }
 
     /// The first address of its first page, and the offset of that.
-    pub(super) fn page(&self) -> (u64, u64) {
+    #[must_use]
+    pub fn page(&self) -> (u64, u64) {
         let within = self.address % PAGE;
         (self.address - within, self.offset.wrapping_sub(within))
     }
@@ -58,18 +68,20 @@ impl Segment {
         in_file.is_some_and(|end| end <= file_len)
             && in_memory.is_some_and(|end| end < 1 << 47)
             && self.in_file <= self.in_memory
-            && self.address % PAGE == self.offset % PAGE
+            && (self.in_file == 0 || self.address % PAGE == self.offset % PAGE)
     }
 }
 
 /// A program or library for this machine.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Elf<'a> {
+pub struct Elf<'a> {
     file: &'a [u8],
     kind: u16,
-    pub(super) entry: u64,
+    /// Where it begins, relative to the object.
+    pub entry: u64,
     headers: u64,
-    pub(super) count: u16,
+    /// Program headers.
+    pub count: u16,
 }
 
 fn number<const N: usize>(file: &[u8], at: u64) -> Option<u64> {
@@ -81,7 +93,8 @@ fn number<const N: usize>(file: &[u8], at: u64) -> Option<u64> {
 }
 
 /// Whether these first bytes are of a program that this machine can execute.
-pub(in crate::program) fn is_program(first: &[u8]) -> bool {
+#[must_use]
+pub fn is_program(first: &[u8]) -> bool {
     let kind = number::<2>(first, 16).unwrap_or(0) as u16;
     first.starts_with(b"\x7fELF\x02\x01")
         && matches!(kind, ET_EXEC | ET_DYN)
@@ -89,7 +102,9 @@ pub(in crate::program) fn is_program(first: &[u8]) -> bool {
 }
 
 impl<'a> Elf<'a> {
-    pub(super) fn read(file: &'a [u8]) -> Option<Self> {
+    /// None if it is damaged, or for another machine.
+    #[must_use]
+    pub fn read(file: &'a [u8]) -> Option<Self> {
         if !is_program(file) || number::<2>(file, 54)? != HEADER_LEN {
             return None;
         }
@@ -127,24 +142,28 @@ impl<'a> Elf<'a> {
         (0..elf.count).filter_map(move |index| elf.segment(index))
     }
 
-    pub(super) fn loads(&self) -> impl Iterator<Item = Segment> + use<'a> {
+    /// What is mapped; all of it lies in the file and below 2^47.
+    pub fn loads(&self) -> impl Iterator<Item = Segment> + use<'a> {
         self.segments().filter(|one| one.kind == PT_LOAD)
     }
 
     /// It lies where it says, and nowhere else.
-    pub(super) fn is_fixed(&self) -> bool {
+    #[must_use]
+    pub fn is_fixed(&self) -> bool {
         self.kind == ET_EXEC
     }
 
     /// All its pages.
-    pub(super) fn span(&self) -> Range<u64> {
+    #[must_use]
+    pub fn span(&self) -> Range<u64> {
         let start = self.loads().map(|load| load.page().0).min().unwrap_or(0);
         let end = self.loads().map(|load| load.end()).max().unwrap_or(0);
         start..end.next_multiple_of(PAGE)
     }
 
     /// The largest alignment that a segment wants.
-    pub(super) fn align(&self) -> u64 {
+    #[must_use]
+    pub fn align(&self) -> u64 {
         let wanted = self.loads().map(|load| load.align).max().unwrap_or(PAGE);
         if wanted.is_power_of_two() {
             wanted.clamp(PAGE, 1 << 30)
@@ -154,7 +173,8 @@ impl<'a> Elf<'a> {
     }
 
     /// Where the program headers lie in memory.
-    pub(super) fn headers_address(&self) -> Option<u64> {
+    #[must_use]
+    pub fn headers_address(&self) -> Option<u64> {
         let own = self.segments().find(|one| one.kind == PT_PHDR);
         own.map(|own| own.address).or_else(|| {
             let holds =
@@ -170,19 +190,22 @@ impl<'a> Elf<'a> {
     }
 
     /// The dynamic linker that it names.
-    pub(super) fn interpreter(&self) -> Option<&'a [u8]> {
+    #[must_use]
+    pub fn interpreter(&self) -> Option<&'a [u8]> {
         let named = self.segments().find(|one| one.kind == PT_INTERP)?;
         let text = self.bytes(named.offset, named.in_file)?;
         text.split(|byte| *byte == 0).next()
     }
 
     /// The first executable segment.
-    pub(super) fn text(&self) -> Option<Segment> {
+    #[must_use]
+    pub fn text(&self) -> Option<Segment> {
         self.loads().find(Segment::is_executable)
     }
 
     /// Address of `.eh_frame_hdr`.
-    pub(super) fn functions(&self) -> Option<u64> {
+    #[must_use]
+    pub fn functions(&self) -> Option<u64> {
         let table = self.segments().find(|one| one.kind == PT_GNU_EH_FRAME)?;
         Some(table.address)
     }
@@ -194,7 +217,8 @@ impl<'a> Elf<'a> {
     }
 
     /// What it is called by those that need it (`DT_SONAME`).
-    pub(super) fn name(&self) -> Option<&'a [u8]> {
+    #[must_use]
+    pub fn name(&self) -> Option<&'a [u8]> {
         const DT_STRTAB: u64 = 5;
         const DT_SONAME: u64 = 14;
         let dynamic = self.segments().find(|one| one.kind == PT_DYNAMIC)?;
@@ -208,5 +232,106 @@ impl<'a> Elf<'a> {
         let strings = self.offset_of(value(DT_STRTAB)?)?;
         let start = usize::try_from(strings.checked_add(value(DT_SONAME)?)?).ok()?;
         self.file.get(start..)?.split(|byte| *byte == 0).next()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::fs;
+
+    const PROGRAMS: [&str; 4] = [
+        "/bin/sh",
+        "/usr/bin/env",
+        "/lib64/ld-linux-x86-64.so.2",
+        "/lib/x86_64-linux-gnu/libc.so.6",
+    ];
+
+    #[test]
+    fn it_says_of_programs_what_goblin_says() {
+        for path in PROGRAMS {
+            let file = fs::read(path).expect("is there");
+            let (ours, theirs) = (
+                Elf::read(&file).expect("sound"),
+                goblin::elf::Elf::parse(&file).expect("sound"),
+            );
+            assert_eq!(ours.entry, theirs.entry, "{path}");
+            assert_eq!(
+                usize::from(ours.count),
+                theirs.program_headers.len(),
+                "{path}"
+            );
+            let interpreter = theirs.interpreter.map(str::as_bytes);
+            assert_eq!(ours.interpreter(), interpreter, "{path}");
+            assert_eq!(ours.name(), theirs.soname.map(str::as_bytes), "{path}");
+            let of_kind = |kind| {
+                theirs
+                    .program_headers
+                    .iter()
+                    .filter(move |one| one.p_type == kind)
+            };
+            let table = of_kind(PT_GNU_EH_FRAME).next().map(|one| one.p_vaddr);
+            assert_eq!(ours.functions(), table, "{path}");
+            let loads: Vec<_> = of_kind(PT_LOAD)
+                .map(|one| (one.p_offset, one.p_vaddr, one.p_filesz, one.p_memsz))
+                .collect();
+            let found: Vec<_> = ours
+                .loads()
+                .map(|one| (one.offset, one.address, one.in_file, one.in_memory))
+                .collect();
+            assert_eq!(found, loads, "{path}");
+            let text = ours.text().expect("code");
+            assert!(
+                text.is_executable() && !text.is_writable() && text.protection() == 5,
+                "{path}"
+            );
+            assert!(
+                ours.headers_address().is_some() && !ours.is_fixed() && ours.align() == PAGE,
+                "{path}"
+            );
+            let last = loads.last().expect("some");
+            assert_eq!(
+                ours.span(),
+                0..(last.1 + last.3).next_multiple_of(PAGE),
+                "{path}"
+            );
+        }
+    }
+
+    /// Everything that whoever maps it asks.
+    fn ask_all(file: &[u8]) {
+        let Some(elf) = Elf::read(file) else { return };
+        for load in elf.loads() {
+            let (page, offset) = load.page();
+            assert!(page <= load.address && offset <= load.offset);
+            assert!(load.offset + load.in_file <= file.len() as u64);
+            assert!(elf.span().contains(&page) && load.protection() < 8);
+        }
+        assert!(elf.span().end <= 1 << 48 && elf.align() >= PAGE);
+        let _ = (
+            elf.interpreter(),
+            elf.text(),
+            elf.functions(),
+            elf.name(),
+            elf.headers_address(),
+        );
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(2000))]
+        #[test]
+        fn damaged_programs_are_refused_or_harmless(
+            program in 0..3usize,
+            damage in prop::collection::vec((0..1000usize, any::<u8>()), 1..8),
+            len in 0..4000usize,
+        ) {
+            let mut file = fs::read(PROGRAMS[program]).expect("is there");
+            for (at, byte) in damage {
+                file[at] = byte;
+            }
+            ask_all(&file);
+            ask_all(&file[..len]);
+        }
     }
 }
