@@ -126,7 +126,10 @@ fn select(number: u64, args: &[u64; 6]) -> Served {
     // SAFETY: so much was mapped just now, for a page.
     let files = unsafe { core::slice::from_raw_parts_mut(copy.at.cast::<u64>(), 3 * words) };
     let mut ready = 0;
-    for fd in (first..count).filter(|fd| is_file(*fd)) {
+    for fd in first..count {
+        if !is_wanted(&sets, fd) || !is_file(fd) {
+            continue;
+        }
         let (word, bit) = (fd as usize / 64, 1 << (fd % 64));
         for (kind, set) in sets.iter_mut().enumerate() {
             let Some(set) = set.as_mut().filter(|set| set[word] & bit != 0) else {
