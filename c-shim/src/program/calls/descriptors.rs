@@ -1,6 +1,6 @@
 //! Descriptors: dup, close, fcntl, the current directory; and processes that share memory.
 
-use super::{File, Served, locks, names, records};
+use super::{File, Served, locks, opening, records};
 use crate::program::entry::{NUMBERED, REMOTE};
 use crate::program::process::{self, remote, set_remote};
 use crate::program::sys::{self, Errno, call};
@@ -188,7 +188,7 @@ fn move_to(file: File, fd: i32) -> Result<u64, Errno> {
 }
 
 fn change_directory(args: &[u64; 6]) -> Served {
-    match names::open_directory(args[0]) {
+    match opening::open_directory(args[0]) {
         Some(Ok(fd)) => {
             let result = File::of(fd as u64)
                 .ok_or(Errno(sys::EIO))
@@ -241,7 +241,7 @@ pub(super) fn begin_directory(table: &Table) -> Result<(), Errno> {
     let len = table.header.directory_len as usize;
     let name = table.header.directory.get(..len).unwrap_or_default();
     let flags = sys::O_PATH | sys::O_DIRECTORY | sys::O_CLOEXEC;
-    let fd = names::open_named(name, flags, 0)?;
+    let fd = opening::open_named(name, flags, 0)?;
     let moved = File::of(fd as u64)
         .ok_or(Errno(sys::EIO))
         .and_then(|file| move_to(file, fd));

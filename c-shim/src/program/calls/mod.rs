@@ -6,6 +6,8 @@ mod descriptors;
 mod locks;
 mod memory;
 mod names;
+mod opening;
+mod places;
 mod processes;
 mod programs;
 mod ready;
@@ -20,7 +22,7 @@ use core::sync::atomic::{AtomicU8, Ordering};
 use wire::Place;
 
 pub(super) use memory::contents_of;
-pub(super) use names::open_named;
+pub(super) use opening::open_named;
 pub(super) use programs::{Resolved, resolve_by_shell, resolve_name};
 
 /// A result, or none: the kernel's.

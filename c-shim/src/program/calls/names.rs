@@ -1,30 +1,23 @@
 //! Calls that take names.
 
-use super::{File, Served, directory, programs, records};
-use crate::program::cache::{self, Learning};
-use crate::program::ends;
+use super::opening::{open, without_umask};
+use super::places::{AT_EMPTY_PATH, both, checked, descriptor, place, text};
+use super::{File, Served, records};
+use crate::program::cache;
 use crate::program::lanes::{Answer, Put, ask, tell};
-use crate::program::process::{self, UMASK};
 use crate::program::sys::{self, AT_FDCWD, Errno};
-use core::ffi::{CStr, c_char};
-use core::sync::atomic::Ordering;
 use wire::{
-    Access, Attribute, Attributes, Change, Close, FileSystemOf, GetXattr, Link, ListXattr,
-    MakeDirectory, MakeNode, NameOf, Open, Place, ReadLink, RemoveName, RemoveXattr, Rename, Reply,
-    Request, SetXattr, Stamp, SymbolicLink, What,
+    Access, Attribute, Attributes, Change, FileSystemOf, GetXattr, Link, ListXattr, MakeDirectory,
+    MakeNode, NameOf, Place, ReadLink, RemoveName, RemoveXattr, Rename, Reply, Request, SetXattr,
+    Stamp, SymbolicLink, What,
 };
 
 const NOTHING: (*const u8, usize) = (core::ptr::null(), 0);
 const AT_SYMLINK_NOFOLLOW: u64 = 0x100;
 const AT_EACCESS_OR_REMOVEDIR: u64 = 0x200;
 const AT_SYMLINK_FOLLOW: u64 = 0x400;
-const AT_EMPTY_PATH: u64 = 0x1000;
-const LONGEST_NAME: usize = 4095;
 const UTIME_NOW: u64 = 0x3fff_ffff;
 const UTIME_OMIT: u64 = 0x3fff_fffe;
-
-/// What is on the machine where the job runs.
-const LOCAL: [&[u8]; 3] = [b"proc", b"dev", b"sys"];
 
 pub(super) fn serve(number: u64, args: &[u64; 6]) -> Served {
     let [a, b, c, d, e, _] = *args;
@@ -111,190 +104,6 @@ pub(super) fn serve(number: u64, args: &[u64; 6]) -> Served {
         }
         _ => None,
     }
-}
-
-/// A name in the program's memory.
-pub(super) fn text(address: u64) -> Option<&'static [u8]> {
-    if address == 0 {
-        return None;
-    }
-    // SAFETY: the program says that it is a string.
-    let text = unsafe { CStr::from_ptr(address as *const c_char) }.to_bytes();
-    Some(text)
-}
-
-/// By the text of an absolute name, `.`, `..` and double slashes taken out.
-fn is_local(name: &[u8]) -> bool {
-    let mut depth = 0u32;
-    let mut first: &[u8] = b"";
-    for part in name.split(|byte| *byte == b'/') {
-        match part {
-            b"" | b"." => {}
-            b".." => depth = depth.saturating_sub(1),
-            part => {
-                if depth == 0 {
-                    first = part;
-                }
-                depth += 1;
-            }
-        }
-    }
-    depth > 0 && LOCAL.contains(&first)
-}
-
-/// What a name of a descriptor stands for if that is remote (`/proc/self/fd/5`, `/dev/stdin`), and what follows. The
-/// program itself (`/proc/self/exe`) is one of them.
-fn descriptor(name: &'static [u8]) -> Option<(File, &'static [u8])> {
-    let folders: [&[u8]; 3] = [b"/proc/self/fd/", b"/dev/fd/", b"/proc/thread-self/fd/"];
-    let streams: [&[u8]; 3] = [b"/dev/stdin", b"/dev/stdout", b"/dev/stderr"];
-    if let Some(fd) = streams.iter().position(|stream| *stream == name) {
-        return File::of(fd as u64).map(|file| (file, &b""[..]));
-    }
-    let folder = folders.iter().find_map(|folder| name.strip_prefix(*folder));
-    let Some(rest) = folder else {
-        return programs::own(name).map(|file| (file, &b""[..]));
-    };
-    let len = rest.iter().position(|byte| *byte == b'/');
-    let (digits, behind) = rest.split_at(len.unwrap_or(rest.len()));
-    if digits.is_empty() || digits.len() > 9 {
-        return None;
-    }
-    let fd = digits.iter().try_fold(0, |fd, digit| {
-        let digit = (*digit as char).to_digit(10)?;
-        Some(fd * 10 + u64::from(digit))
-    })?;
-    File::of(fd).map(|file| (file, behind.strip_prefix(b"/").unwrap_or(behind)))
-}
-
-/// Where a name leads, if it leads away. An empty one with a handle is what is open itself; without, it is wrong.
-pub(super) fn place(folder: u64, name: u64, flags: u64) -> Option<Place<'static>> {
-    let name = text(name)?;
-    if name.first() == Some(&b'/') {
-        if !is_local(name) {
-            return Some(Place { at: 0, name });
-        }
-        let (file, rest) = descriptor(name)?;
-        let at = file.handle();
-        return Some(Place { at, name: rest });
-    }
-    let folder = if folder as i32 == AT_FDCWD {
-        directory()?
-    } else {
-        File::of(folder)?
-    };
-    let at = folder.handle();
-    if name.is_empty() && flags & AT_EMPTY_PATH == 0 {
-        // Nothing has an empty name.
-        return Some(Place { at: 0, name });
-    }
-    Some(Place { at, name })
-}
-
-/// As [`place`], of a name of our own, from the current directory.
-pub(super) fn place_of(name: &[u8]) -> Option<Place<'_>> {
-    if name.first() == Some(&b'/') {
-        return (!is_local(name)).then_some(Place { at: 0, name });
-    }
-    let at = directory()?.handle();
-    Some(Place { at, name })
-}
-
-/// The name is neither too long nor empty without a handle.
-fn checked(place: Place<'_>) -> Result<Place<'_>, Errno> {
-    match place.name.len() {
-        0 if place.at == 0 => Err(Errno(sys::ENOENT)),
-        0..=LONGEST_NAME => Ok(place),
-        _ => Err(Errno(sys::ENAMETOOLONG)),
-    }
-}
-
-fn without_umask(mode: u32) -> u32 {
-    mode & !UMASK.load(Ordering::Relaxed)
-}
-
-fn open(folder: u64, name: u64, flags: u32, mode: u32) -> Served {
-    let place = place(folder, name, 0)?;
-    Some(open_place(place, flags, mode).map(|fd| fd as u64))
-}
-
-fn open_place(place: Place<'_>, flags: u32, mode: u32) -> Result<i32, Errno> {
-    open_first(place, flags, mode, &mut [])
-}
-
-/// Opens, and reads as many first bytes of a regular file as there are and fit.
-pub(super) fn open_first(
-    place: Place<'_>,
-    flags: u32,
-    mode: u32,
-    bytes: &mut [u8],
-) -> Result<i32, Errno> {
-    let place = checked(place)?;
-    if flags & sys::O_TMPFILE != 0 {
-        // It could not be given a name; programs make a file with one instead.
-        return Err(Errno(sys::EOPNOTSUPP));
-    }
-    let flags = if flags & sys::O_PATH != 0 {
-        flags & (sys::O_PATH | sys::O_DIRECTORY | sys::O_NOFOLLOW | sys::O_CLOEXEC)
-    } else {
-        flags
-    };
-    let table = process::table().ok_or(Errno(sys::EIO))?;
-    ends::close_ended();
-    let learning = Learning::begin();
-    let request = Request::Open(Open {
-        place,
-        // The shadow's memory is not aligned for O_DIRECT.
-        flags: flags & !(sys::O_CLOEXEC | sys::O_NOCTTY | sys::O_DIRECT),
-        mode: without_umask(mode),
-        first: match &learning {
-            Some(_) => cache::FIRST,
-            None => bytes.len() as u32,
-        },
-    });
-    let kept = flags & !(sys::O_CREAT | sys::O_EXCL | sys::O_NOCTTY | sys::O_TRUNC);
-    let opened = ask(&request, NOTHING, Put::Lane, |answer| match answer.reply {
-        Reply::Opened(opened) => {
-            let len = answer.data.len().min(bytes.len());
-            bytes[..len].copy_from_slice(&answer.data[..len]);
-            let made = ends::make(table, &opened, kept);
-            let made = made.map_err(|error| (error, opened.handle));
-            Ok(made.map(|(fd, index)| {
-                if let Some(learning) = learning {
-                    let description = &table.descriptions[index];
-                    learning.learn(description, &opened.attributes, answer.data);
-                }
-                fd
-            }))
-        }
-        _ => Err(Errno(sys::EIO)),
-    })?;
-    opened.map_err(|(error, handle)| {
-        let _ = tell(&Request::Close(Close { handle }));
-        error
-    })
-}
-
-/// Opens a directory by the name that chdir(2) was given; none if it is local.
-pub(super) fn open_directory(name: u64) -> Option<Result<i32, Errno>> {
-    let place = place(AT_FDCWD as u64, name, 0)?;
-    let flags = sys::O_PATH | sys::O_DIRECTORY | sys::O_CLOEXEC;
-    let may_enter = Request::Access(Access {
-        place,
-        mode: 1,
-        follow: true,
-        effective: true,
-    });
-    Some(open_place(place, flags, 0).and_then(|fd| {
-        tell(&may_enter).map(|()| fd).inspect_err(|_| {
-            process::set_remote(fd, None);
-            sys::close(fd);
-        })
-    }))
-}
-
-/// Opens by an absolute name.
-pub(in crate::program) fn open_named(name: &[u8], flags: u32, mode: u32) -> Result<i32, Errno> {
-    open_place(Place { at: 0, name }, flags, mode)
 }
 
 pub(super) fn attributes(place: Place<'_>, follow: bool) -> Result<Attributes, Errno> {
@@ -405,21 +214,6 @@ fn remove(folder: u64, name: u64, flags: u64) -> Served {
             tell(&Request::RemoveName(RemoveName { place, directory })).map(|()| 0)
         }),
     )
-}
-
-/// Two names: both there, both here, or in different worlds.
-fn both(
-    from: [u64; 2],
-    to: [u64; 2],
-    flags: u64,
-) -> Option<Result<(Place<'static>, Place<'static>), Errno>> {
-    match (place(from[0], from[1], flags), place(to[0], to[1], 0)) {
-        (None, None) => None,
-        (Some(from), Some(to)) => {
-            Some(checked(from).and_then(|from| checked(to).map(|to| (from, to))))
-        }
-        _ => Some(Err(Errno(sys::EXDEV))),
-    }
 }
 
 fn rename(from: [u64; 2], to: [u64; 2], flags: u64) -> Served {

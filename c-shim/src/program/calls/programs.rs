@@ -7,7 +7,8 @@
 //! The arguments stand in the first one's place, the last one first: for a script its name, what its first line gives to the
 //! interpreter, the interpreter, and again if that is a script.
 
-use super::names::{self, open_first, text};
+use super::opening::open_first;
+use super::places::{self, AT_EMPTY_PATH, text};
 use super::{File, Served, processes};
 use crate::elf::is_program;
 use crate::program::lanes::tell;
@@ -22,17 +23,16 @@ const HEAD_LEN: usize = 256;
 /// Interpreters that are scripts (`exec_binprm`).
 const MOST_INTERPRETERS: usize = 5;
 const AT_SYMLINK_NOFOLLOW: u64 = 0x100;
-const AT_EMPTY_PATH: u64 = 0x1000;
 
 pub(super) fn serve(number: u64, args: &[u64; 6]) -> Served {
     let [first, second, third, fourth, fifth, _] = *args;
     let (place, shown, arguments, variables) = match number {
         sys::EXECVE => {
             let here = sys::AT_FDCWD as u64;
-            (names::place(here, first, 0)?, text(first)?, second, third)
+            (places::place(here, first, 0)?, text(first)?, second, third)
         }
         sys::EXECVEAT => {
-            let place = names::place(first, second, fifth)?;
+            let place = places::place(first, second, fifth)?;
             if fifth & AT_SYMLINK_NOFOLLOW != 0 {
                 return Some(Err(Errno(sys::EINVAL)));
             }
@@ -179,7 +179,7 @@ pub(in crate::program) fn resolve_by_shell(name: &[u8]) -> Result<Resolved, Errn
 }
 
 fn place_of(name: &[u8]) -> Result<Place<'_>, Errno> {
-    names::place_of(name).ok_or(Errno(sys::ENOENT))
+    places::place_of(name).ok_or(Errno(sys::ENOENT))
 }
 
 fn resolve(place: Place<'_>, shown: &[u8]) -> Result<Resolved, Errno> {

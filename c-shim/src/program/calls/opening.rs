@@ -1,0 +1,102 @@
+//! Opening, and what comes with the answer.
+
+use super::Served;
+use super::places::{checked, place};
+use crate::program::cache::{self, Learning};
+use crate::program::ends;
+use crate::program::lanes::{Put, ask, tell};
+use crate::program::process::{self, UMASK};
+use crate::program::sys::{self, AT_FDCWD, Errno};
+use core::sync::atomic::Ordering;
+use wire::{Access, Close, Open, Place, Reply, Request};
+
+const NOTHING: (*const u8, usize) = (core::ptr::null(), 0);
+
+pub(super) fn without_umask(mode: u32) -> u32 {
+    mode & !UMASK.load(Ordering::Relaxed)
+}
+
+pub(super) fn open(folder: u64, name: u64, flags: u32, mode: u32) -> Served {
+    let place = place(folder, name, 0)?;
+    Some(open_place(place, flags, mode).map(|fd| fd as u64))
+}
+
+fn open_place(place: Place<'_>, flags: u32, mode: u32) -> Result<i32, Errno> {
+    open_first(place, flags, mode, &mut [])
+}
+
+/// Opens, and reads as many first bytes of a regular file as there are and fit.
+pub(super) fn open_first(
+    place: Place<'_>,
+    flags: u32,
+    mode: u32,
+    bytes: &mut [u8],
+) -> Result<i32, Errno> {
+    let place = checked(place)?;
+    if flags & sys::O_TMPFILE != 0 {
+        // It could not be given a name; programs make a file with one instead.
+        return Err(Errno(sys::EOPNOTSUPP));
+    }
+    let flags = if flags & sys::O_PATH != 0 {
+        flags & (sys::O_PATH | sys::O_DIRECTORY | sys::O_NOFOLLOW | sys::O_CLOEXEC)
+    } else {
+        flags
+    };
+    let table = process::table().ok_or(Errno(sys::EIO))?;
+    ends::close_ended();
+    let learning = Learning::begin();
+    let request = Request::Open(Open {
+        place,
+        // The shadow's memory is not aligned for O_DIRECT.
+        flags: flags & !(sys::O_CLOEXEC | sys::O_NOCTTY | sys::O_DIRECT),
+        mode: without_umask(mode),
+        first: match &learning {
+            Some(_) => cache::FIRST,
+            None => bytes.len() as u32,
+        },
+    });
+    let kept = flags & !(sys::O_CREAT | sys::O_EXCL | sys::O_NOCTTY | sys::O_TRUNC);
+    let opened = ask(&request, NOTHING, Put::Lane, |answer| match answer.reply {
+        Reply::Opened(opened) => {
+            let len = answer.data.len().min(bytes.len());
+            bytes[..len].copy_from_slice(&answer.data[..len]);
+            let made = ends::make(table, &opened, kept);
+            let made = made.map_err(|error| (error, opened.handle));
+            Ok(made.map(|(fd, index)| {
+                if let Some(learning) = learning {
+                    let description = &table.descriptions[index];
+                    learning.learn(description, &opened.attributes, answer.data);
+                }
+                fd
+            }))
+        }
+        _ => Err(Errno(sys::EIO)),
+    })?;
+    opened.map_err(|(error, handle)| {
+        let _ = tell(&Request::Close(Close { handle }));
+        error
+    })
+}
+
+/// Opens a directory by the name that chdir(2) was given; none if it is local.
+pub(super) fn open_directory(name: u64) -> Option<Result<i32, Errno>> {
+    let place = place(AT_FDCWD as u64, name, 0)?;
+    let flags = sys::O_PATH | sys::O_DIRECTORY | sys::O_CLOEXEC;
+    let may_enter = Request::Access(Access {
+        place,
+        mode: 1,
+        follow: true,
+        effective: true,
+    });
+    Some(open_place(place, flags, 0).and_then(|fd| {
+        tell(&may_enter).map(|()| fd).inspect_err(|_| {
+            process::set_remote(fd, None);
+            sys::close(fd);
+        })
+    }))
+}
+
+/// Opens by an absolute name.
+pub(in crate::program) fn open_named(name: &[u8], flags: u32, mode: u32) -> Result<i32, Errno> {
+    open_place(Place { at: 0, name }, flags, mode)
+}
