@@ -1,5 +1,6 @@
 //! What of an ELF file matters to whoever maps it (elf(5)). Nothing in it is believed: what does not fit is no program.
 
+use crate::rewrite::Table;
 use core::ops::Range;
 
 const PAGE: u64 = 4096;
@@ -118,14 +119,16 @@ impl<'a> Elf<'a> {
         // All of them are there, and at least one is loaded.
         elf.segment(elf.count.checked_sub(1)?)?;
         let len = file.len() as u64;
-        let sound = elf.loads().all(|load| load.is_sound(len));
+        if !elf.loads().all(|load| load.is_sound(len)) {
+            return None;
+        }
         let span = elf.span();
-        (sound && span.start < span.end && span.end - span.start < MOST_SPAN).then_some(elf)
+        (span.start < span.end && span.end - span.start < MOST_SPAN).then_some(elf)
     }
 
     fn segment(&self, index: u16) -> Option<Segment> {
         let at = self.headers.checked_add(u64::from(index) * HEADER_LEN)?;
-        let word = |within| number::<8>(self.file, at + within);
+        let word = |within| number::<8>(self.file, at.checked_add(within)?);
         Some(Segment {
             kind: number::<4>(self.file, at)? as u32,
             flags: number::<4>(self.file, at.checked_add(4)?)? as u32,
@@ -203,11 +206,37 @@ impl<'a> Elf<'a> {
         self.loads().find(Segment::is_executable)
     }
 
-    /// Address of `.eh_frame_hdr`.
+    /// Where it says where its functions are.
     #[must_use]
-    pub fn functions(&self) -> Option<u64> {
-        let table = self.segments().find(|one| one.kind == PT_GNU_EH_FRAME)?;
-        Some(table.address)
+    pub fn functions(&self) -> Option<Table> {
+        let table = self.segments().find(|one| one.kind == PT_GNU_EH_FRAME);
+        match table {
+            Some(table) => Some(Table::Sorted(table.address)),
+            None => self.section(b".eh_frame").map(Table::Described),
+        }
+    }
+
+    /// The addresses of a section that is loaded.
+    fn section(&self, wanted: &[u8]) -> Option<Range<u64>> {
+        /// Bytes of `Elf64_Shdr`.
+        const LEN: u64 = 64;
+        let table = number::<8>(self.file, 40)?;
+        if number::<2>(self.file, 58)? != LEN {
+            return None;
+        }
+        let header = |index: u64| table.checked_add(index * LEN);
+        let word = |index, within| number::<8>(self.file, header(index)?.checked_add(within)?);
+        let names = word(number::<2>(self.file, 62)?, 24)?;
+        let is_wanted = |index: &u64| {
+            let name = header(*index).and_then(|at| number::<4>(self.file, at));
+            let at = name.and_then(|name| names.checked_add(name));
+            let text = at.and_then(|at| self.file.get(usize::try_from(at).ok()?..));
+            text.is_some_and(|text| text.split(|byte| *byte == 0).next() == Some(wanted))
+        };
+        let index = (0..number::<2>(self.file, 60)?).find(is_wanted)?;
+        let (address, offset, len) = (word(index, 16)?, word(index, 24)?, word(index, 32)?);
+        let loaded = self.offset_of(address) == Some(offset) && self.bytes(offset, len).is_some();
+        loaded.then_some(address..address + len)
     }
 
     fn offset_of(&self, address: u64) -> Option<u64> {
@@ -271,7 +300,9 @@ mod tests {
                     .iter()
                     .filter(move |one| one.p_type == kind)
             };
-            let table = of_kind(PT_GNU_EH_FRAME).next().map(|one| one.p_vaddr);
+            let table = of_kind(PT_GNU_EH_FRAME)
+                .next()
+                .map(|one| Table::Sorted(one.p_vaddr));
             assert_eq!(ours.functions(), table, "{path}");
             let loads: Vec<_> = of_kind(PT_LOAD)
                 .map(|one| (one.p_offset, one.p_vaddr, one.p_filesz, one.p_memsz))
@@ -319,7 +350,7 @@ mod tests {
     }
 
     proptest! {
-        #![proptest_config(ProptestConfig::with_cases(2000))]
+        #![proptest_config(ProptestConfig { cases: 2000, failure_persistence: None, ..ProptestConfig::default() })]
         #[test]
         fn damaged_programs_are_refused_or_harmless(
             program in 0..3usize,

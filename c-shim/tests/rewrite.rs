@@ -1,8 +1,9 @@
 //! The `syscall` instructions of this machine's libc and ld.so.
 
-use c_shim::rewrite::{Found, Number, Site, find};
+use c_shim::rewrite::{Found, Functions, Number, Site, Table, find};
 use goblin::elf::Elf;
 use goblin::elf::program_header::{PT_GNU_EH_FRAME, PT_LOAD};
+use proptest::prelude::*;
 use std::fs;
 
 /// An object as it is mapped.
@@ -40,8 +41,13 @@ fn object(path: &str) -> Object {
 
 fn sites(path: &str) -> (Object, Found) {
     let object = object(path);
-    let found =
-        find(&object.bytes, object.text.clone(), object.header, |_| true).expect("can be read");
+    let found = find(
+        &object.bytes,
+        object.text.clone(),
+        &Table::Sorted(object.header),
+        |_| true,
+    )
+    .expect("can be read");
     (object, found)
 }
 
@@ -98,4 +104,59 @@ fn what_signal_handlers_return_to_is_left_alone() {
     let window = place..place + code.len() as u64;
     let inside = |site: &&Site| site.window.start < window.end && window.start < site.window.end;
     assert_eq!(found.sites.iter().find(inside), None);
+}
+
+/// The descriptions alone tell the same functions as the table that is sorted.
+#[test]
+fn both_tables_tell_the_same_functions() {
+    let path = "/lib/x86_64-linux-gnu/libc.so.6";
+    let object = object(path);
+    let file = fs::read(path).expect("is there");
+    let elf = Elf::parse(&file).expect("is ELF");
+    let name = |section: &goblin::elf::SectionHeader| elf.shdr_strtab.get_at(section.sh_name);
+    let section = elf
+        .section_headers
+        .iter()
+        .find(|one| name(one) == Some(".eh_frame"));
+    let section = section.expect("has descriptions").vm_range();
+    let section = section.start as u64..section.end as u64;
+    let all = |table| {
+        let functions = Functions::new(&object.bytes, &table).expect("is known");
+        let mut functions: Vec<_> = functions.map(|one| one.expect("sound")).collect();
+        functions.sort_by_key(|one| one.range.start);
+        functions
+    };
+    let sorted = all(Table::Sorted(object.header));
+    assert!(sorted.len() > 3000);
+    assert!(sorted.iter().any(|one| one.is_signal_frame));
+    assert_eq!(all(Table::Described(section)), sorted);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 150, failure_persistence: None, ..ProptestConfig::default() })]
+    #[test]
+    fn damaged_tables_are_errors_or_harmless(
+        sorted in any::<bool>(),
+        damage in prop::collection::vec((0..20_000u64, any::<u8>()), 1..20),
+    ) {
+        let mut object = object("/lib64/ld-linux-x86-64.so.2");
+        for (at, byte) in damage {
+            // The descriptions lie behind the table.
+            let place = (object.header + at) as usize;
+            if let Some(there) = object.bytes.get_mut(place) {
+                *there = byte;
+            }
+        }
+        let table = if sorted {
+            Table::Sorted(object.header)
+        } else {
+            Table::Described(object.header + 2000..object.header + 20_000)
+        };
+        if let Ok(found) = find(&object.bytes, object.text.clone(), &table, |_| true) {
+            for site in found.sites {
+                let at = site.syscall as usize;
+                prop_assert_eq!(&object.bytes[at..at + 2], &[0x0f, 0x05]);
+            }
+        }
+    }
 }

@@ -1,5 +1,5 @@
-//! Where the functions of an object are: `.eh_frame_hdr`, which stripped objects have, too (LSB, "Exception
-//! Frames").
+//! Where the functions of an object are: `.eh_frame_hdr`, which stripped objects have, too, or `.eh_frame` itself, where a static
+//! program has nothing else (LSB, "Exception Frames").
 
 use core::fmt;
 use core::ops::Range;
@@ -52,42 +52,73 @@ pub struct Function {
     pub is_signal_frame: bool,
 }
 
-/// Functions, in the order of their addresses.
+/// Where an object says where its functions are; addresses relative to the object's.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Table {
+    /// `.eh_frame_hdr` (`PT_GNU_EH_FRAME`).
+    Sorted(u64),
+    /// `.eh_frame`.
+    Described(Range<u64>),
+}
+
+/// Functions of an object.
 #[derive(Clone, Debug)]
 pub struct Functions<'a> {
     object: &'a [u8],
-    header: u64,
-    left: Range<u64>,
+    left: Left,
 }
 
+/// What has not been read yet.
+#[derive(Clone, Debug)]
+enum Left {
+    /// Entries of the table at this address.
+    Sorted(u64, Range<u64>),
+    Described(Range<u64>),
+}
+
+/// DW_EH_PE_pcrel|sdata4: how the first addresses of functions are told.
+const NEAR: u8 = 0x1b;
+
 impl<'a> Functions<'a> {
-    /// Of an object that is mapped as `object`, with its `.eh_frame_hdr` (`PT_GNU_EH_FRAME`) at `header`.
+    /// Of an object that is mapped as `object`.
     ///
     /// # Errors
     /// [`UnwindError`].
-    pub fn new(object: &'a [u8], header: u64) -> Result<Self, UnwindError> {
-        let found = bytes(object, header)?;
-        if found != EXPECTED {
-            return Err(UnwindError::Encoding { found });
-        }
-        let count = u32::from_le_bytes(bytes(object, header + 8)?);
-        Ok(Functions {
-            object,
-            header,
-            left: 0..count.into(),
-        })
+    pub fn new(object: &'a [u8], table: &Table) -> Result<Self, UnwindError> {
+        let left = match table {
+            Table::Sorted(header) => {
+                let found = bytes(object, *header)?;
+                if found != EXPECTED {
+                    return Err(UnwindError::Encoding { found });
+                }
+                let count = u32::from_le_bytes(bytes(object, header.wrapping_add(8))?);
+                Left::Sorted(*header, 0..count.into())
+            }
+            Table::Described(section) => Left::Described(section.clone()),
+        };
+        Ok(Functions { object, left })
     }
 
-    fn read(&self, index: u64) -> Result<Function, UnwindError> {
-        let entry = self.header + 12 + 8 * index;
-        let near = |at| {
-            let offset = i32::from_le_bytes(bytes(self.object, at)?);
-            Ok(self.header.wrapping_add_signed(offset.into()))
-        };
-        let start = near(entry)?;
-        let description = near(entry + 4)?;
-        // Length, CIE, first address, then how many bytes.
-        let len = u32::from_le_bytes(bytes(self.object, description.wrapping_add(12))?);
+    fn word(&self, at: u64) -> Result<u32, UnwindError> {
+        bytes(self.object, at).map(u32::from_le_bytes)
+    }
+
+    /// What lies a signed distance from where that is told.
+    fn near(&self, at: u64, from: u64) -> Result<u64, UnwindError> {
+        let distance = self.word(at)?.cast_signed();
+        Ok(from.wrapping_add_signed(distance.into()))
+    }
+
+    fn entry(&self, header: u64, index: u64) -> Result<Function, UnwindError> {
+        let entry = header.wrapping_add(12 + 8 * index);
+        let start = self.near(entry, header)?;
+        let description = self.near(entry.wrapping_add(4), header)?;
+        self.function(start, description)
+    }
+
+    /// With the description at this address: length, CIE, first address, then how many bytes.
+    fn function(&self, start: u64, description: u64) -> Result<Function, UnwindError> {
+        let len = self.word(description.wrapping_add(12))?;
         let end = start.wrapping_add(len.into());
         if end < start || end > self.object.len() as u64 {
             return Err(UnwindError::Bounds { at: end });
@@ -96,6 +127,73 @@ impl<'a> Functions<'a> {
             range: start..end,
             is_signal_frame: self.is_signal_frame(description)?,
         })
+    }
+
+    /// The next of these descriptions; between them are the common parts.
+    fn description(&self, left: &mut Range<u64>) -> Option<Result<Function, UnwindError>> {
+        while left.start < left.end {
+            let at = left.start;
+            let (len, back) = match (self.word(at), self.word(at.wrapping_add(4))) {
+                // The end.
+                (Ok(0), _) => return None,
+                (Ok(len), Ok(back)) => (len, back),
+                (Err(error), _) | (_, Err(error)) => return Some(Err(error)),
+            };
+            if len == u32::MAX {
+                let found = len.to_le_bytes();
+                return Some(Err(UnwindError::Encoding { found }));
+            }
+            left.start = at.saturating_add(4 + u64::from(len));
+            if back != 0 {
+                let common = at.wrapping_add(4).wrapping_sub(back.into());
+                return Some(self.described(at, common));
+            }
+        }
+        None
+    }
+
+    fn described(&self, at: u64, common: u64) -> Result<Function, UnwindError> {
+        let found = self.encoding(common)?;
+        if found != NEAR {
+            let found = [found, 0, 0, 0];
+            return Err(UnwindError::Encoding { found });
+        }
+        let start = self.near(at.wrapping_add(8), at.wrapping_add(8))?;
+        self.function(start, at)
+    }
+
+    /// How a common part says that addresses are told (its augmentation's R).
+    fn encoding(&self, common: u64) -> Result<u8, UnwindError> {
+        let byte = |at: u64| bytes(self.object, at).map(|bytes| bytes[0]);
+        let letters = common.wrapping_add(9);
+        let mut at = letters;
+        while byte(at)? != 0 {
+            at += 1;
+        }
+        // Two alignments, the return address's column, and the length of what follows, each LEB128.
+        at += 1;
+        for _ in 0..4 {
+            while byte(at)? & 0x80 != 0 {
+                at += 1;
+            }
+            at += 1;
+        }
+        for letter in letters + 1.. {
+            match byte(letter)? {
+                b'R' => return byte(at),
+                b'L' => at += 1,
+                b'P' => {
+                    at += match byte(at)? & 7 {
+                        2 => 3,
+                        3 => 5,
+                        _ => 9,
+                    }
+                }
+                b'S' => {}
+                _ => break,
+            }
+        }
+        Ok(0)
     }
 
     /// The common part's augmentation ("zR", "zPLR") has an S.
@@ -118,11 +216,18 @@ impl Iterator for Functions<'_> {
     type Item = Result<Function, UnwindError>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        let index = self.left.next()?;
-        let read = self.read(index);
+        let mut left = self.left.clone();
+        let read = match &mut left {
+            Left::Sorted(header, left) => {
+                let index = left.next()?;
+                self.entry(*header, index)
+            }
+            Left::Described(left) => self.description(left)?,
+        };
         if read.is_err() {
-            self.left = 0..0;
+            left = Left::Described(0..0);
         }
+        self.left = left;
         Some(read)
     }
 }

@@ -1,7 +1,7 @@
 //! Ring 2: the `syscall` instructions of libc and ld.so, found so that they can be led elsewhere.
 //!
 //! ```text
-//! .eh_frame_hdr -> functions -> instructions -> all direct targets
+//! .eh_frame(_hdr) -> functions -> instructions -> all direct targets
 //!                                    `-> syscall: a window of at least 5 bytes round it -> Site
 //! ```
 //! A jump of 5 bytes is written over a window. Nothing may jump into the middle of one. The best window is the
@@ -16,5 +16,5 @@
 mod functions;
 mod sites;
 
-pub use functions::{Function, Functions, UnwindError};
+pub use functions::{Function, Functions, Table, UnwindError};
 pub use sites::{Found, Number, Refused, Site, find, make_tables};

@@ -1,6 +1,6 @@
 //! `syscall` instructions and the windows round them.
 
-use super::functions::{Functions, UnwindError};
+use super::functions::{Functions, Table, UnwindError};
 use alloc::vec::Vec;
 use core::ops::Range;
 use iced_x86::{
@@ -76,18 +76,18 @@ pub struct Found {
     pub refused: Vec<(u64, Number, Refused)>,
 }
 
-/// Finds the `syscall` instructions of an object that is mapped as `object`, with its code at `text` and its `.eh_frame_hdr` at
-/// `header`, whose number is `wanted`.
+/// Finds the `syscall` instructions of an object that is mapped as `object`, with its code at `text` and its functions told by
+/// `table`, whose number is `wanted`.
 ///
 /// # Errors
 /// [`UnwindError`].
 pub fn find(
     object: &[u8],
     text: Range<u64>,
-    header: u64,
+    table: &Table,
     wanted: impl Fn(Number) -> bool,
 ) -> Result<Found, UnwindError> {
-    let all = Functions::new(object, header)?.collect::<Result<Vec<_>, _>>()?;
+    let all = Functions::new(object, table)?.collect::<Result<Vec<_>, _>>()?;
     let ordinary = all.iter().filter(|function| !function.is_signal_frame);
     let functions: Vec<Range<u64>> = ordinary.map(|function| function.range.clone()).collect();
     let mut targets = Vec::new();

@@ -3,7 +3,7 @@
 use crate::elf::{Elf, Segment};
 use crate::program::sys::{self, Errno, MMAP, MUNMAP, SysResult, call};
 use crate::program::{calls, heap, patch, process};
-use crate::rewrite::{Number, Site, find};
+use crate::rewrite::{Number, Site, Table, find};
 use crate::store::KeptSite;
 use crate::table::Reserved;
 use alloc::vec::Vec;
@@ -192,15 +192,13 @@ pub(super) fn rewrite(copy: &Copy, elf: &Elf<'_>, base: u64) -> Result<(), Why> 
         unmap(mapped, len_of(count));
         return result;
     }
-    let functions = elf
-        .functions()
-        .ok_or("it is static and has no table of its functions")?;
+    let functions = elf.functions().ok_or("it has no table of its functions")?;
     let image = image(copy, elf).map_err(|_| "there is no memory for looking at it")?;
     while BUSY.swap(1, Ordering::Acquire) != 0 {
         core::hint::spin_loop();
     }
     heap::begin();
-    let result = look(&image, &code, functions).and_then(|sites| {
+    let result = look(&image, &code, &functions).and_then(|sites| {
         keep(copy, &sites);
         lead(sites.into_iter(), base, &text)
     });
@@ -237,7 +235,7 @@ fn keep(copy: &Copy, sites: &[Site]) {
 }
 
 /// Where the calls are that are to be led to us.
-fn look(image: &Range<u64>, text: &Segment, functions: u64) -> Result<Vec<Site>, Why> {
+fn look(image: &Range<u64>, text: &Segment, functions: &Table) -> Result<Vec<Site>, Why> {
     let len = (image.end - image.start) as usize;
     // SAFETY: functions and their table lie in segments that are mapped; the gaps between are not looked at.
     let bytes = unsafe { core::slice::from_raw_parts(image.start as *const u8, len) };
