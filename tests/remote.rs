@@ -246,6 +246,22 @@ int main(void) { printf("half of 42 is %d\n", half(42)); return 0; }
 EOF
 echo 'int half(int n) { return n / 2; }' > half.c
 gcc -c main.c half.c; gcc -o program main.o half.o; rm main.o half.o; cp program program2; cmp program program2; rm program2
+printf '#!/usr/bin/perl\n$0 = "renamed"; print "$0\n";\n' > p.pl; chmod +x p.pl; ./p.pl
+printf '#!/bin/sh\r\necho no\n' > crlf; chmod +x crlf; ./crlf 2>/dev/null || echo "crlf $?"
+(ulimit -n 512; ls p.pl; cat p.pl | wc -l)
+exec 8>numbered; echo by number > /proc/$$/fd/8; exec 8>&-; wc -c < numbered
+cat > nest.c <<'EOF'
+#include <stdio.h>
+static void call(void (*f)(int)) { f(3); }
+int main(int c, char **v) { int s = c; (void)v; void add(int x) { s += x; } call(add); return printf("nested %d\n", s) < 0; }
+EOF
+gcc -o nest nest.c 2>/dev/null; ./nest; rm nest
+python3 - <<'EOF'
+import os, resource
+os.utime('p.pl', (1600000000, 1600000000)); os.close(os.open('p.pl', os.O_RDONLY)); print(os.stat('p.pl').st_atime)
+pipes = [os.pipe() for _ in range(520)] if resource.getrlimit(resource.RLIMIT_NOFILE)[1] > 1100 else []
+print(all(os.write(w, b'x') == 1 and os.read(r, 1) == b'x' for r, w in pipes))
+EOF
 "#;
 
 /// Programs of many files and processes.
@@ -315,6 +331,33 @@ public class H { public static void main(String[] a) throws Exception {
   Files.write(Path.of("j.txt"), List.of("x", "y")); System.out.println(Files.readAllLines(Path.of("j.txt"))); } }
 EOF
 java -XX:-UsePerfData H.java
+cat > killed.c <<'EOF'
+#define _GNU_SOURCE
+#include <signal.h>
+#include <spawn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
+/* Children of vfork that are killed at any moment do their parent no harm. */
+int main(void) {
+  int group = fork();
+  if (!group) { setpgid(0, 0); pause(); }
+  setpgid(group, group);
+  int killer = fork();
+  if (!killer) { unsigned s = 1; for (;;) { kill(-group, 9); usleep(300 + rand_r(&s) % 900); } }
+  char *words[] = {"true", 0}, *none[] = {0};
+  posix_spawnattr_t how; posix_spawnattr_init(&how);
+  posix_spawnattr_setflags(&how, POSIX_SPAWN_SETPGROUP); posix_spawnattr_setpgroup(&how, group);
+  pid_t child;
+  for (int i = 0; i < 100; i++) if (!posix_spawn(&child, "/bin/true", 0, &how, words, none)) waitpid(child, 0, 0);
+  kill(killer, 9); waitpid(killer, 0, 0); waitpid(group, 0, 0);
+  int status = -1, error = posix_spawn(&child, "/bin/true", 0, 0, words, none);
+  waitpid(child, &status, 0);
+  return printf("%d %d\n", error, status) < 0;
+}
+EOF
+gcc -o killed killed.c; timeout 60 ./killed; rm killed
 "#;
 
 #[test]

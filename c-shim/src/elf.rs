@@ -9,6 +9,7 @@ const PT_DYNAMIC: u32 = 2;
 const PT_INTERP: u32 = 3;
 const PT_PHDR: u32 = 6;
 const PT_GNU_EH_FRAME: u32 = 0x6474_e550;
+const PT_GNU_STACK: u32 = 0x6474_e551;
 const ET_EXEC: u16 = 2;
 const ET_DYN: u16 = 3;
 const X86_64: u16 = 62;
@@ -200,10 +201,18 @@ impl<'a> Elf<'a> {
         text.split(|byte| *byte == 0).next()
     }
 
-    /// The first executable segment.
+    /// The only executable segment; none if there are several.
     #[must_use]
     pub fn text(&self) -> Option<Segment> {
-        self.loads().find(Segment::is_executable)
+        let mut all = self.loads().filter(Segment::is_executable);
+        all.next().filter(|_| all.next().is_none())
+    }
+
+    /// Its stack is to be executable.
+    #[must_use]
+    pub fn executes_stack(&self) -> bool {
+        let asked = self.segments().find(|one| one.kind == PT_GNU_STACK);
+        asked.is_some_and(|one| one.is_executable())
     }
 
     /// Where it says where its functions are.

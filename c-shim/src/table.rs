@@ -129,6 +129,8 @@ pub struct Description {
     pub mode: AtomicU32,
     /// The object in the store with its contents and 1, or 0.
     pub object: AtomicU32,
+    /// What [`crate::versions::Version::contents_count`] was then.
+    pub object_at: AtomicU64,
     /// Tells most files from each other.
     pub file: AtomicU64,
     /// Not zero: it may have locks, so its end must be known at the shadow before anybody goes on.

@@ -52,6 +52,12 @@ impl Version {
         (self.contents, self.of_file) == (now.contents, now.of_file)
     }
 
+    /// Grows whenever the contents may have changed.
+    #[must_use]
+    pub fn contents_count(&self) -> u64 {
+        self.contents.wrapping_add(self.of_file)
+    }
+
     /// Whether nothing at all has been changed since.
     #[must_use]
     pub fn is(&self, now: &Version) -> bool {

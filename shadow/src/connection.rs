@@ -264,6 +264,12 @@ impl Incoming {
                 }
                 Ok(read) => self.filled.end += read,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                // Who has ended without reading the last answer.
+                Err(error)
+                    if error.kind() == io::ErrorKind::ConnectionReset && self.filled.is_empty() =>
+                {
+                    return Ok(false);
+                }
                 Err(error) => return Err(error.into()),
             }
         }

@@ -203,7 +203,7 @@ impl Kept {
             len: wanted as u32,
         });
         let nothing = (core::ptr::null(), 0);
-        self.len = 0;
+        (self.len, self.is_end) = (0, false);
         let got = ask(&request, nothing, Put::Program(place, wanted), |answer| {
             Ok(answer.data.len())
         })?;

@@ -35,9 +35,8 @@ struct Scratch(UnsafeCell<[u8; SCRATCH]>);
 // SAFETY: used by whoever has set `taken`.
 unsafe impl Sync for Scratch {}
 
-/// The last is for children of vfork, which have no lanes.
-static SCRATCHES: [Scratch; MOST_LANES + 1] =
-    [const { Scratch(UnsafeCell::new([0; SCRATCH])) }; MOST_LANES + 1];
+static SCRATCHES: [Scratch; MOST_LANES] =
+    [const { Scratch(UnsafeCell::new([0; SCRATCH])) }; MOST_LANES];
 
 const fn lane(number: usize) -> Lane {
     Lane {
@@ -66,7 +65,6 @@ static LANES: [Lane; MOST_LANES] = [
     lane(14),
     lane(15),
 ];
-static BORROWED: Lane = lane(MOST_LANES);
 static NUMBER: AtomicU64 = AtomicU64::new(1);
 
 /// For a request.
@@ -84,7 +82,6 @@ pub(super) fn forget() {
         lane.owed.store(0, Ordering::Relaxed);
         lane.taken.store(0, Ordering::Relaxed);
     }
-    BORROWED.taken.store(0, Ordering::Relaxed);
     waiting::forget();
 }
 
@@ -115,17 +112,40 @@ pub(super) fn ask<T>(
     look: impl FnOnce(Answer<'_>) -> Result<T, Errno>,
 ) -> Result<T, Errno> {
     let _undisturbed = sys::Undisturbed::begin();
-    let own = process::is_own();
-    let lane = take(own);
     let _changing = cache::changes(request).map(Changing::begin);
-    let result = exchange(lane, request, data, into, look);
-    if !own {
-        let fd = lane.fd.swap(-1, Ordering::Relaxed);
-        if fd >= 0 {
-            sys::close(fd);
-        }
+    if !process::is_own() {
+        return ask_borrowing(request, data, into, look);
     }
+    let lane = take();
+    let result = exchange(lane, request, data, into, look);
     lane.taken.store(0, Ordering::Release);
+    result
+}
+
+/// As [`ask`], by a child of vfork: nothing of its parent's memory is used but for what it maps itself, so that it may be killed at any
+/// moment.
+fn ask_borrowing<T>(
+    request: &Request<'_>,
+    data: (*const u8, usize),
+    into: Put,
+    look: impl FnOnce(Answer<'_>) -> Result<T, Errno>,
+) -> Result<T, Errno> {
+    // PROT_READ|WRITE, MAP_PRIVATE|ANONYMOUS
+    let room = sys::map(SCRATCH as u64, 3, 0x22, -1)?;
+    let lane = Lane {
+        taken: AtomicU32::new(1),
+        fd: AtomicI32::new(-1),
+        owed: AtomicU64::new(0),
+        // SAFETY: the room is mapped until the lane is used no more.
+        scratch: unsafe { &*room.cast::<Scratch>() },
+    };
+    let result = exchange(&lane, request, data, into, look);
+    let fd = lane.fd.load(Ordering::Relaxed);
+    if fd >= 0 {
+        sys::close(fd);
+    }
+    // SAFETY: it was mapped above.
+    let _ = unsafe { sys::call(sys::MUNMAP, [room as u64, SCRATCH as u64]) };
     result
 }
 
@@ -144,7 +164,7 @@ pub(super) fn post(request: &Request<'_>) {
         let _ = tell(request);
         return;
     }
-    let lane = take(true);
+    let lane = take();
     // SAFETY: the lane is taken by us.
     let scratch = unsafe { &mut *lane.scratch.0.get() };
     if let Ok(fd) = settled(lane, scratch) {
@@ -178,16 +198,11 @@ fn hang_up(lane: &Lane, fd: i32) {
     sys::close(fd);
 }
 
-fn take(own: bool) -> &'static Lane {
-    let lanes = if own {
-        &LANES[..]
-    } else {
-        core::slice::from_ref(&BORROWED)
-    };
+fn take() -> &'static Lane {
     loop {
         // One that is open is better.
         for open in [true, false] {
-            for lane in lanes {
+            for lane in &LANES {
                 if (lane.fd.load(Ordering::Relaxed) >= 0) == open
                     && lane.taken.swap(1, Ordering::Acquire) == 0
                 {
@@ -200,7 +215,7 @@ fn take(own: bool) -> &'static Lane {
 }
 
 fn exchange<T>(
-    lane: &'static Lane,
+    lane: &Lane,
     request: &Request<'_>,
     data: (*const u8, usize),
     into: Put,

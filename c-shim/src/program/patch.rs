@@ -22,7 +22,7 @@ const RX: u64 = 5;
 const RWX: u64 = 7;
 const RW: u64 = 3;
 
-/// Leads sites of the object at `base` (whose mapped text is `text`) to the entry.
+/// Leads sites of the object at `base` (whose mapped text is `text`, with that protection) to the entry.
 ///
 /// # Errors
 /// What mmap(2) and mprotect(2) say.
@@ -32,6 +32,7 @@ const RW: u64 = 3;
 pub(super) unsafe fn apply(
     base: u64,
     text: &Range<u64>,
+    protection: u64,
     sites: impl ExactSizeIterator<Item = Site>,
 ) -> SysResult<()> {
     let len = (PAGE + ROOM * sites.len() as u64).next_multiple_of(PAGE);
@@ -54,7 +55,7 @@ pub(super) unsafe fn apply(
             jump.byte(0xcc);
         }
     }
-    protect(start, text_len, RX)?;
+    protect(start, text_len, protection)?;
     protect(room, len, RX)
 }
 

@@ -10,6 +10,7 @@
 use super::cache;
 use super::entry::{DOUBT, REMOTE};
 use super::lanes;
+use super::launch;
 use super::presence;
 use super::sys::{self, MADVISE, call};
 use crate::table::Table;
@@ -92,6 +93,7 @@ pub(super) fn is_own() -> bool {
         // We have been forked.
         lanes::forget();
         cache::forget();
+        launch::forget();
         presence::forget(own);
         for one in &WAITING {
             one.store(0, Ordering::Relaxed);

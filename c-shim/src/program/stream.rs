@@ -32,16 +32,12 @@ pub(super) fn begin(room: &mut [u8]) -> Result<i32, Errno> {
 }
 
 /// The same behind all that are the job's.
-pub(super) fn out_of_the_way(low: i32) -> i32 {
+pub(super) fn out_of_the_way(low: i32) -> Result<i32, Errno> {
     let behind = RESERVED[RESERVED.len() - 1] as u64 + 1;
-    match sys::fcntl(low, sys::F_DUPFD_CLOEXEC, behind) {
-        Ok(high) => {
-            sys::close(low);
-            high as i32
-        }
-        // The job has been given fewer.
-        Err(_) => low,
-    }
+    let high = sys::fcntl(low, sys::F_DUPFD_CLOEXEC, behind);
+    // Among the job's own it would be the job's to close.
+    sys::close(low);
+    high.map(|high| high as i32)
 }
 
 fn connect(header: &Header) -> Result<i32, Errno> {
@@ -58,7 +54,7 @@ fn connect(header: &Header) -> Result<i32, Errno> {
     let failed = |_| Errno(sys::EIO);
     // SAFETY: the kernel reads the address.
     let low = unsafe { call(SOCKET, [1, SOCK_STREAM_CLOEXEC, 0]) }.map_err(failed)? as i32;
-    let fd = out_of_the_way(low);
+    let fd = out_of_the_way(low).map_err(failed)?;
     let args = [fd as u64, &raw const address as u64, len];
     // SAFETY: the kernel reads so many bytes of the address.
     match unsafe { call(CONNECT, args) } {

@@ -15,7 +15,7 @@ numbers! {
     MPROTECT = 10, MUNMAP = 11, POLL = 7, SELECT = 23, EPOLL_CTL = 233, PSELECT6 = 270, PPOLL = 271, SPLICE = 275, TEE = 276, RT_SIGACTION = 13, RT_SIGPROCMASK = 14, IOCTL = 16, PREAD64 = 17, PWRITE64 = 18, READV = 19,
     WRITEV = 20, ACCESS = 21, SCHED_YIELD = 24, MADVISE = 28, DUP = 32, DUP2 = 33, GETPID = 39, SENDFILE = 40,
     SOCKET = 41, CONNECT = 42, RECVFROM = 45, SENDMSG = 46, CLONE = 56, FORK = 57, VFORK = 58, EXECVE = 59, FLOCK = 73,
-    RT_SIGPENDING = 127, CLOCK_GETTIME = 228, PRCTL = 157, SIGNALFD4 = 289, EXECVEAT = 322, EXIT_GROUP = 231, FCNTL = 72, FSYNC = 74, FDATASYNC = 75, TRUNCATE = 76, FTRUNCATE = 77,
+    RT_SIGPENDING = 127, CLOCK_GETTIME = 228, PRCTL = 157, SETRLIMIT = 160, PRLIMIT64 = 302, SIGNALFD4 = 289, EXECVEAT = 322, EXIT_GROUP = 231, FCNTL = 72, FSYNC = 74, FDATASYNC = 75, TRUNCATE = 76, FTRUNCATE = 77,
     GETCWD = 79, CHDIR = 80, FCHDIR = 81, RENAME = 82, MKDIR = 83, RMDIR = 84, CREAT = 85, LINK = 86,
     UNLINK = 87, SYMLINK = 88, READLINK = 89, CHMOD = 90, FCHMOD = 91, CHOWN = 92, FCHOWN = 93,
     LCHOWN = 94, UMASK = 95, UTIME = 132, MKNOD = 133, STATFS = 137, FSTATFS = 138, GETTID = 186,
@@ -266,5 +266,11 @@ impl DescriptorName {
 
     pub(super) fn get(&self) -> &CStr {
         CStr::from_bytes_until_nul(&self.0).unwrap_or_default()
+    }
+
+    /// The number alone.
+    pub(super) fn digits(&self) -> &[u8] {
+        let name = self.get().to_bytes();
+        name.rsplit(|byte| *byte == b'/').next().unwrap_or(name)
     }
 }

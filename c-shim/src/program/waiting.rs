@@ -99,7 +99,7 @@ fn wait_on(wait: &Wait, request: &Request<'_>, masked: u64) -> Result<Waited, Er
     let args = [u64::MAX, &raw const wanted as u64, 8, SFD_NONBLOCK_CLOEXEC];
     // SAFETY: the kernel reads the word.
     let signals = unsafe { call(sys::SIGNALFD4, args) }.map_err(|_| Errno(sys::ENOLCK))?;
-    let signals = stream::out_of_the_way(signals as i32);
+    let signals = stream::out_of_the_way(signals as i32).map_err(|_| Errno(sys::ENOLCK))?;
     wait.signals.store(signals, Ordering::Relaxed);
     let number = lanes::next_number();
     let len = request.message(number, 0, &mut room);

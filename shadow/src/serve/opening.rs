@@ -71,7 +71,7 @@ impl Session {
         if kind == FileType::RegularFile && readable && !flags.contains(OFlags::TRUNC) {
             let len = (open.first as usize).min(MOST_DATA);
             let len = len.min(usize::try_from(attributes.size).unwrap_or(usize::MAX));
-            super::contents::read_into(&fd, 0, len, out)?;
+            first_bytes(&fd, len, out);
         }
         let handle = self.insert(OpenFile {
             fd,
@@ -86,6 +86,21 @@ impl Session {
             ended: AtomicBool::new(false),
         })?;
         Ok(Reply::Opened(Opened { handle, attributes }))
+    }
+}
+
+/// Reads first bytes; none if that fails. Where we may say so, it does not count as access: the program may not read them.
+fn first_bytes(fd: &OwnedFd, len: usize, out: &mut Vec<u8>) {
+    let flags = rustix::fs::fcntl_getfl(fd);
+    let unseen = flags.and_then(|flags| {
+        rustix::fs::fcntl_setfl(fd, flags | OFlags::NOATIME)?;
+        Ok(flags)
+    });
+    if super::contents::read_into(fd, 0, len, out).is_err() {
+        out.clear();
+    }
+    if let Ok(flags) = unseen {
+        let _ = rustix::fs::fcntl_setfl(fd, flags);
     }
 }
 

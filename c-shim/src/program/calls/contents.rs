@@ -58,7 +58,7 @@ pub(super) fn serve(number: u64, args: &[u64; 6]) -> Served {
             File::of(first)?;
             Ok(0)
         }
-        sys::IOCTL => File::of(first)?.control(first, second),
+        sys::IOCTL => File::of(first)?.control(first, second, third),
         _ => return None,
     };
     Some(result)
@@ -309,13 +309,23 @@ impl File {
         Ok(room.used() as u64)
     }
 
-    fn control(&self, fd: u64, command: u64) -> Result<u64, Errno> {
+    fn control(&self, fd: u64, command: u64, argument: u64) -> Result<u64, Errno> {
+        const FIONBIO: u64 = 0x5421;
+        const FIONREAD: u64 = 0x541b;
         const FIOCLEX: u64 = 0x5451;
         const FIONCLEX: u64 = 0x5450;
         match command {
             FIOCLEX => sys::fcntl(fd as i32, sys::F_SETFD, 1),
             FIONCLEX => sys::fcntl(fd as i32, sys::F_SETFD, 0),
             _ if self.is_path() => Err(Errno(sys::EBADF)),
+            // A regular file never waits.
+            FIONBIO => Ok(0),
+            FIONREAD if !self.is_directory() => {
+                let rest = self.size()?.saturating_sub(self.offset());
+                // SAFETY: the program gives the place of an int.
+                unsafe { (argument as *mut i32).write_unaligned(rest as i32) };
+                Ok(0)
+            }
             _ => Err(Errno(sys::ENOTTY)),
         }
     }

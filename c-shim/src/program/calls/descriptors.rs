@@ -39,6 +39,11 @@ pub(super) fn serve(number: u64, args: &[u64; 6]) -> Served {
         }),
         sys::CHDIR => change_directory(args),
         sys::GETCWD => current_directory(first as *mut u8, second),
+        sys::SETRLIMIT => limit(first, second).map(|()| Ok(0)),
+        // Of this process, and a new limit.
+        sys::PRLIMIT64 if third != 0 && (first == 0 || first == u64::from(sys::pid())) => {
+            limit_and_tell(second, third, args[3])
+        }
         sys::UMASK => {
             // A child of vfork has an umask of its own, which its own opens do not heed.
             if process::is_own() {
@@ -49,6 +54,42 @@ pub(super) fn serve(number: u64, args: &[u64; 6]) -> Served {
         sys::FLOCK => Some(locks::flock(&File::of(first)?, second)),
         _ => None,
     }
+}
+
+/// Descriptors that must be possible, for ours are behind the job's.
+const FEWEST: u64 = 1100;
+const RLIMIT_NOFILE: u64 = 7;
+
+/// setrlimit(2) of the number of descriptors: never below what we need. None: it is the kernel's.
+fn limit(resource: u64, address: u64) -> Option<()> {
+    if resource != RLIMIT_NOFILE || address == 0 {
+        return None;
+    }
+    // SAFETY: the program says that two words are there.
+    let [soft, hard] = unsafe { (address as *const [u64; 2]).read_unaligned() };
+    if soft > hard || soft >= FEWEST {
+        return None;
+    }
+    let raised = [soft.max(FEWEST), hard.max(FEWEST)];
+    let place = &raw const raised as u64;
+    // SAFETY: the kernel reads two words.
+    let set = unsafe { call(sys::PRLIMIT64, [0, RLIMIT_NOFILE, place, 0]) };
+    // Where that is too much, it is the kernel's to say what is not.
+    set.ok().map(|_| ())
+}
+
+/// prlimit(2) of this process.
+fn limit_and_tell(resource: u64, address: u64, old: u64) -> Served {
+    let mut before = [0u64; 2];
+    let place = &raw mut before as u64;
+    // SAFETY: the kernel writes two words.
+    unsafe { call(sys::PRLIMIT64, [0, resource, 0, place]) }.ok()?;
+    limit(resource, address)?;
+    if old != 0 {
+        // SAFETY: the program says that there is room for two words.
+        unsafe { (old as *mut [u64; 2]).write_unaligned(before) };
+    }
+    Some(Ok(0))
 }
 
 fn note(fd: u64, description: Option<usize>) {

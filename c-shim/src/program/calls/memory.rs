@@ -27,6 +27,9 @@ pub(super) fn serve(number: u64, args: &[u64; 6]) -> Served {
         return None;
     }
     let file = File::of(fd)?;
+    if file.is_directory() {
+        return Some(Err(Errno(sys::ENODEV)));
+    }
     let shared = matches!(flags & MAP_TYPE, MAP_SHARED | 3);
     if shared && protection & PROT_WRITE != 0 {
         return Some(Err(Errno(sys::ENODEV)));
@@ -71,14 +74,18 @@ pub(in crate::program) fn contents_of(fd: i32) -> Result<Copy, Errno> {
 
 /// The file's contents, from the store if that is `wanted` and has room.
 fn copy(file: &File, wanted: bool) -> Result<Copy, Errno> {
-    let object = &file.description.object;
-    if let index @ 1.. = object.load(Ordering::Relaxed)
+    let table = process::table().ok_or(Errno(sys::EIO))?;
+    let description = file.description;
+    let number = description.file.load(Ordering::Relaxed);
+    let count = || table.versions.now(number).contents_count();
+    let begun = count();
+    if let index @ 1.. = description.object.load(Ordering::Acquire)
         && wanted
+        && description.object_at.load(Ordering::Relaxed) == begun
     {
         return stored(index as usize - 1);
     }
     let found = attributes_of(file)?;
-    let table = process::table().ok_or(Errno(sys::EIO))?;
     let asked = if wanted {
         table.store.ask(&stamp(&found))
     } else {
@@ -88,6 +95,11 @@ fn copy(file: &File, wanted: bool) -> Result<Copy, Errno> {
         Asked::Ready(index) => index,
         Asked::Fetch(index, offset) => {
             fill(file, Reserved::Store.number(), offset, found.size)?;
+            if count() != begun {
+                // Nobody is to find what the job has changed meanwhile under these attributes.
+                let copy = copy_of(file, &attributes_of(file)?)?;
+                return Ok(Copy::own(copy, sys::length(copy)?));
+            }
             table.store.ready(index);
             index
         }
@@ -96,7 +108,10 @@ fn copy(file: &File, wanted: bool) -> Result<Copy, Errno> {
             return Ok(Copy::own(copy, found.size));
         }
     };
-    object.store(index as u32 + 1, Ordering::Relaxed);
+    description.object_at.store(begun, Ordering::Relaxed);
+    description
+        .object
+        .store(index as u32 + 1, Ordering::Release);
     stored(index)
 }
 

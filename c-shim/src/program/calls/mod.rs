@@ -23,7 +23,7 @@ use wire::Place;
 
 pub(super) use memory::contents_of;
 pub(super) use opening::open_named;
-pub(super) use programs::{Resolved, resolve_by_shell, resolve_name};
+pub(super) use programs::{Resolved, occupy_start, resolve_by_shell, resolve_name};
 
 /// A result, or none: the kernel's.
 type Served = Option<Result<u64, Errno>>;
@@ -84,6 +84,8 @@ const ALWAYS: &[u64] = &[
     sys::VFORK,
     sys::EXECVE,
     sys::EXECVEAT,
+    sys::SETRLIMIT,
+    sys::PRLIMIT64,
     sys::TRUNCATE,
     sys::GETCWD,
     sys::CHDIR,

@@ -49,7 +49,14 @@ pub(super) fn descriptor(name: &'static [u8]) -> Option<(File, &'static [u8])> {
         return File::of(fd as u64).map(|file| (file, &b""[..]));
     }
     let folder = folders.iter().find_map(|folder| name.strip_prefix(*folder));
-    let Some(rest) = folder else {
+    let by_number = || {
+        let rest = name.strip_prefix(b"/proc/")?;
+        let len = rest.iter().position(|byte| *byte == b'/')?;
+        let pid = core::str::from_utf8(&rest[..len]).ok()?.parse::<u32>();
+        let behind = rest[len..].strip_prefix(b"/fd/")?;
+        (pid == Ok(sys::pid())).then_some(behind)
+    };
+    let Some(rest) = folder.or_else(by_number) else {
         return programs::own(name).map(|file| (file, &b""[..]));
     };
     let len = rest.iter().position(|byte| *byte == b'/');

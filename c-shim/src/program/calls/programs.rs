@@ -40,9 +40,21 @@ pub(super) fn serve(number: u64, args: &[u64; 6]) -> Served {
         }
         _ => return None,
     };
-    let name = sys::DescriptorName::of(first as i32);
-    let shown = if shown.is_empty() {
-        name.get().to_bytes()
+    // Below a descriptor it is called by that, as by the kernel.
+    let mut below = [0; 4200];
+    let by_descriptor = number == sys::EXECVEAT && first as i32 != sys::AT_FDCWD;
+    let shown = if by_descriptor && shown.first() != Some(&b'/') {
+        let folder = sys::DescriptorName::of(first as i32);
+        let slash: &[u8] = if shown.is_empty() { b"" } else { b"/" };
+        let mut len = 0;
+        for part in [b"/dev/fd/", folder.digits(), slash, shown] {
+            let Some(place) = below.get_mut(len..len + part.len()) else {
+                return Some(Err(Errno(sys::ENAMETOOLONG)));
+            };
+            place.copy_from_slice(part);
+            len += part.len();
+        }
+        &below[..len]
     } else {
         shown
     };
@@ -121,8 +133,8 @@ impl Resolved {
     /// The program; its descriptor is the caller's to close.
     pub(in crate::program) fn take(mut self) -> Option<Start> {
         let len = sys::length(self.start).ok()?;
-        // PROT_READ, MAP_PRIVATE: it stays as long as the process, which its strings are for.
-        let mapped = sys::map(len, 1, 2, self.start).ok()?;
+        // PROT_READ|WRITE, MAP_PRIVATE: it stays as long as the process, whose arguments these are, to be written to.
+        let mapped = sys::map(len, 3, 2, self.start).ok()?;
         // SAFETY: the mapping is so long and stays.
         let bytes = unsafe { core::slice::from_raw_parts(mapped, len as usize) };
         let (number, rest) = bytes.split_first_chunk::<4>()?;
@@ -152,9 +164,15 @@ impl Resolved {
             // SAFETY: the kernel reads what the program has given it.
             unsafe { call(sys::EXECVEAT, args) }
         });
-        sys::close(start);
+        occupy_start();
         failed
     }
+}
+
+/// Between two programs the descriptor that tells the next one is something that does not outlive exec, so that it is nobody else's.
+pub(in crate::program) fn occupy_start() {
+    let table = Reserved::Table.number();
+    let _ = sys::dup3(table, Reserved::Start.number(), sys::O_CLOEXEC);
 }
 
 /// Finds out what is executed for a name.
@@ -211,10 +229,23 @@ fn resolve(place: Place<'_>, shown: &[u8]) -> Result<Resolved, Errno> {
 fn script(head: &[u8]) -> Option<(&[u8], &[u8])> {
     let line = head.strip_prefix(b"#!")?;
     let line = line.split(|byte| matches!(byte, b'\n' | 0)).next()?;
-    let line = line.trim_ascii();
-    let blank = line.iter().position(|byte| matches!(byte, b' ' | b'\t'));
+    let line = trimmed(line);
+    let blank = line.iter().position(|byte| is_blank(*byte));
     let (interpreter, argument) = line.split_at(blank.unwrap_or(line.len()));
-    (!interpreter.is_empty()).then_some((interpreter, argument.trim_ascii()))
+    (!interpreter.is_empty()).then_some((interpreter, trimmed(argument)))
+}
+
+fn is_blank(byte: u8) -> bool {
+    matches!(byte, b' ' | b'\t')
+}
+
+fn trimmed(line: &[u8]) -> &[u8] {
+    let first = line.iter().position(|byte| !is_blank(*byte));
+    let last = line.iter().rposition(|byte| !is_blank(*byte));
+    match (first, last) {
+        (Some(first), Some(last)) => &line[first..=last],
+        _ => &[],
+    }
 }
 
 /// Opens what may be executed, and reads its first bytes.

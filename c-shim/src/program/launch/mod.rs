@@ -12,11 +12,11 @@
 mod object;
 mod vector;
 
-pub(super) use object::{Copy, mapped};
+pub(super) use object::{Copy, forget, mapped};
 
 use super::calls::{self, Resolved};
 use super::process;
-use super::sys::{self, Errno, call};
+use super::sys::{self, Errno, SysResult, call};
 use crate::elf::Elf;
 use crate::table::Reserved;
 use core::ffi::CStr;
@@ -83,7 +83,7 @@ pub(super) unsafe fn begin(stack: *mut u64) -> Jump {
     if !vector.replace_first(start.words()) {
         give_up(name.to_bytes(), "its interpreters have too many arguments");
     }
-    let loaded = load(number, name.to_bytes());
+    let loaded = load(number, name.to_bytes(), vector.start());
     vector.set_auxiliary(&[
         (aux::PHDR, loaded.headers),
         (aux::PHNUM, loaded.count),
@@ -92,6 +92,7 @@ pub(super) unsafe fn begin(stack: *mut u64) -> Jump {
         (aux::EXECFN, name.as_ptr() as u64),
     ]);
     set_comm(name.to_bytes());
+    calls::occupy_start();
     Jump {
         stack: vector.start(),
         entry: loaded.linker.map_or(loaded.entry, |(_, entry)| entry),
@@ -118,13 +119,16 @@ struct Loaded {
     linker: Option<(u64, u64)>,
 }
 
-fn load(fd: i32, name: &[u8]) -> Loaded {
+fn load(fd: i32, name: &[u8], stack: u64) -> Loaded {
     let copy = contents(fd, name);
     let view = view(&copy, name);
     let Some(elf) = view.elf() else {
         give_up(name, "it is damaged");
     };
     let base = map(&copy, &elf, name);
+    if elf.executes_stack() && make_executable(stack).is_err() {
+        give_up(name, "its stack cannot be made executable");
+    }
     let linker = elf.interpreter().map(load_linker);
     if linker.is_none()
         && let Err(why) = object::rewrite(&copy, &elf, base)
@@ -137,6 +141,14 @@ fn load(fd: i32, name: &[u8]) -> Loaded {
         entry: base + elf.entry,
         linker,
     }
+}
+
+/// Makes the stack what the kernel would have made it for this program, from its beginning downwards.
+fn make_executable(stack: u64) -> SysResult<()> {
+    const PROT_ALL_GROWSDOWN: u64 = 7 | 0x0100_0000;
+    let page = stack & !4095;
+    // SAFETY: the stack stays what it is, and may be executed, too.
+    unsafe { call(sys::MPROTECT, [page, 4096, PROT_ALL_GROWSDOWN]) }.map(|_| ())
 }
 
 fn load_linker(name: &[u8]) -> (u64, u64) {

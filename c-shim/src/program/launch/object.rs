@@ -176,19 +176,29 @@ fn map_segment(copy: &Copy, load: &Segment, base: u64) -> SysResult<()> {
     Ok(())
 }
 
+/// We are a fork's child: whoever was at it is not here.
+pub(in crate::program) fn forget() {
+    if BUSY.swap(0, Ordering::Relaxed) != 0 {
+        // SAFETY: nobody here uses what was allocated.
+        unsafe { heap::end() };
+    }
+}
+
 /// One rewriting at a time: what it has allocated is given back as a whole.
 static BUSY: AtomicU32 = AtomicU32::new(0);
 
 /// Leads the `syscall` instructions of an object that is mapped at `base` to us.
 pub(super) fn rewrite(copy: &Copy, elf: &Elf<'_>, base: u64) -> Result<(), Why> {
-    let code = elf.text().ok_or("it has no code")?;
+    let code = elf
+        .text()
+        .ok_or("it has no code, or code in several places")?;
     let text = base + code.address..base + code.address + code.in_memory;
     if let Some((kept, count)) = copy.index.and_then(kept_sites) {
         let mapped = place(0, len_of(count), PROT_READ, 0, (copy.fd, kept));
         let mapped = mapped.map_err(|_| "there is no memory for its calls")?;
         // SAFETY: so many sites were put there, and the mapping stays until the next line but one.
         let sites = unsafe { core::slice::from_raw_parts(mapped as *const KeptSite, count) };
-        let result = lead(sites.iter().map(Site::from), base, &text);
+        let result = lead(sites.iter().map(Site::from), base, &text, &code);
         unmap(mapped, len_of(count));
         return result;
     }
@@ -200,7 +210,7 @@ pub(super) fn rewrite(copy: &Copy, elf: &Elf<'_>, base: u64) -> Result<(), Why> 
     heap::begin();
     let result = look(&image, &code, &functions).and_then(|sites| {
         keep(copy, &sites);
-        lead(sites.into_iter(), base, &text)
+        lead(sites.into_iter(), base, &text, &code)
     });
     // SAFETY: nothing that was allocated is used any more.
     unsafe { heap::end() };
@@ -257,9 +267,10 @@ fn lead(
     sites: impl ExactSizeIterator<Item = Site>,
     base: u64,
     text: &Range<u64>,
+    code: &Segment,
 ) -> Result<(), Why> {
     // SAFETY: these are its sites, and no other thread executes there: it has just been mapped.
-    let applied = unsafe { patch::apply(base, text, sites) };
+    let applied = unsafe { patch::apply(base, text, code.protection(), sites) };
     applied.map_err(|_| "its code cannot be changed")
 }
 
