@@ -2,12 +2,13 @@
 
 use crate::epochs::no_epoch;
 use crate::format::record::{Holder, ObjectId};
-use crate::inode::{Fingerprint, Kind, Seen, Stamp, look_at};
+use crate::inode::{Fingerprint, Kind, Seen, look_at};
 use crate::past::{NamePast, Past};
+use crate::reserve::open_at;
 use crate::state::{State, path_of};
 use crate::undo::locate::Locator;
 use crate::{Epoch, Journal, JournalError};
-use rustix::fd::{AsFd, OwnedFd};
+use rustix::fd::OwnedFd;
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use std::collections::BTreeSet;
@@ -76,7 +77,6 @@ pub(crate) fn differences(state: &mut State, past: &Past) -> Result<Vec<Differen
     let mut check = Check {
         past,
         locator: Locator::new(false),
-        power_lost: state.power_lost,
         found: BTreeSet::new(),
     };
     for (key, name) in &past.names {
@@ -91,7 +91,6 @@ pub(crate) fn differences(state: &mut State, past: &Past) -> Result<Vec<Differen
 struct Check<'a> {
     past: &'a Past,
     locator: Locator,
-    power_lost: Option<Stamp>,
     found: BTreeSet<Difference>,
 }
 
@@ -103,11 +102,6 @@ impl Check<'_> {
 
     fn path(&self, id: ObjectId) -> PathBuf {
         path_of(id, |id| self.past.objects.get(&id)?.places.last().cloned())
-    }
-
-    /// After a power loss, what has not changed since the machine came up is believed.
-    fn believed(&self, changed: Stamp) -> bool {
-        self.power_lost.is_some_and(|since| changed < since)
     }
 
     fn name(
@@ -125,15 +119,7 @@ impl Check<'_> {
             Err(Errno::ACCESS) => return Ok(()),
             Err(errno) => return Err(JournalError::io("look at", self.path(*folder), errno)),
         };
-        if self.fits(past.left, now.as_ref()) {
-            return Ok(());
-        }
-        let in_doubt = self.past.doubtful.contains(&past.operation);
-        if in_doubt && (past.left == Holder::New || self.fits(past.before_last, now.as_ref())) {
-            return Ok(());
-        }
-        let changed = now.map_or(found.seen.print.changed, |now| now.print.changed);
-        if self.believed(changed) {
+        if self.past.fits(past.left, now.as_ref()) {
             return Ok(());
         }
         let how = match (past.left, now) {
@@ -145,14 +131,6 @@ impl Check<'_> {
         Ok(())
     }
 
-    fn fits(&self, holder: Holder, now: Option<&Seen>) -> bool {
-        match (holder, now) {
-            (Holder::Nothing, None) => true,
-            (Holder::Object(id), Some(now)) => self.past.is(id, now),
-            _ => false,
-        }
-    }
-
     fn object(&mut self, state: &mut State, id: ObjectId) -> Result<(), JournalError> {
         let left = state.left(id)?;
         let Some(found) = unless_forbidden(self.locator.find(state, self.past, id))? else {
@@ -160,8 +138,7 @@ impl Check<'_> {
         };
         let seen = &found.seen;
         let same = left.print.is_none_or(|print| looks_same(seen.kind, &print, &seen.print));
-        let in_doubt = left.in_flight || self.believed(seen.print.changed);
-        if left.conflict >= self.past.to || !(same || in_doubt) {
+        if left.conflict >= self.past.to || !same {
             let (path, how) = (self.path(id), Foreign::Changed);
             self.found.insert(Difference { path, how });
         }
@@ -201,31 +178,39 @@ impl Check<'_> {
 
     /// A folder that an undo would remove must hold nothing that the job has not put there.
     fn contents(&mut self, folder: ObjectId, handle: &OwnedFd) -> Result<(), JournalError> {
-        let failed = |errno| JournalError::io("read", self.path(folder), errno);
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let open = match rustix::fs::openat(handle, c".", flags, Mode::empty()) {
-            Ok(open) => open,
-            Err(Errno::ACCESS) => return Ok(()),
-            Err(errno) => return Err(failed(errno)),
-        };
-        let mut strange = vec![];
-        for entry in rustix::fs::Dir::read_from(&open).map_err(failed)? {
-            let entry = entry.map_err(failed)?;
-            let name = entry.file_name().to_bytes();
-            let own = self.past.names.contains_key(&(folder, name.to_vec()));
-            if own || name == b"." || name == b".." {
-                continue;
+        let names = names_in(handle);
+        let names = names.map_err(|errno| JournalError::io("read", self.path(folder), errno))?;
+        for (name, _, _) in names {
+            if !self.past.names.contains_key(&(folder, name.clone())) {
+                self.add((folder, &name), Foreign::Made);
             }
-            let seen = look_at(open.as_fd(), name).map_err(failed)?;
-            if seen.is_some_and(|seen| !self.believed(seen.print.changed)) {
-                strange.push(name.to_vec());
-            }
-        }
-        for name in strange {
-            self.add((folder, &name), Foreign::Made);
         }
         Ok(())
     }
+}
+
+/// A name in a folder, and what has it, open as `O_PATH`.
+type Named = (Vec<u8>, Seen, OwnedFd);
+
+/// All names in a folder; none if it may not be read.
+pub(crate) fn names_in(folder: &OwnedFd) -> Result<Vec<Named>, Errno> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let open = match rustix::fs::openat(folder, c".", flags, Mode::empty()) {
+        Ok(open) => open,
+        Err(Errno::ACCESS) => return Ok(vec![]),
+        Err(errno) => return Err(errno),
+    };
+    let mut names = vec![];
+    for entry in rustix::fs::Dir::read_from(&open)? {
+        let entry = entry?;
+        let name = entry.file_name().to_bytes();
+        if name != b"." && name != b".."
+            && let Some((handle, seen)) = open_at(&open, name)?
+        {
+            names.push((name.to_vec(), seen, handle));
+        }
+    }
+    Ok(names)
 }
 
 /// Names in a folder change its times; they are compared one by one.
@@ -236,7 +221,8 @@ fn looks_same(kind: Kind, left: &Fingerprint, now: &Fingerprint) -> bool {
     left == now
 }
 
-fn unless_forbidden<T>(found: Result<Option<T>, JournalError>) -> Result<Option<T>, JournalError> {
+/// What lies behind a folder without permissions is not known.
+pub(crate) fn unless_forbidden<T>(found: Result<Option<T>, JournalError>) -> Result<Option<T>, JournalError> {
     match found {
         Err(error) if error.errno() == Errno::ACCESS => Ok(None),
         found => found,

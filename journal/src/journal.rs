@@ -2,7 +2,6 @@
 
 use crate::format::left::LeftTable;
 use crate::format::manifest::{Manifest, ReserveEntry};
-use crate::format::record::{DoubtRecord, Record};
 use crate::format::segment;
 use crate::reserve::Reserve;
 use crate::state::State;
@@ -56,9 +55,7 @@ impl Journal {
             remove_old_segments(&dir, &state.manifest)?;
             state.release()?;
             if state.crashed {
-                let operation = state.operation;
-                state.log.push(&Record::Doubt(DoubtRecord { operation }), &[])?;
-                state.log.flush()?;
+                state.adopt(state.power_lost)?;
             }
         }
         // All that was read is there to stay.
@@ -83,12 +80,13 @@ impl Journal {
     /// # Errors
     /// [`JournalError::Io`]
     pub fn close(self) -> Result<(), JournalError> {
-        let state = self.lock_state();
+        let mut state = self.lock_state();
         fault::at("clean")?;
         if state.settings.durability == Durability::PowerLoss {
             let synced = state.log.file.sync_data();
             synced.map_err(|error| JournalError::io("sync", &self.dir, error))?;
         }
+        state.log.durable = state.log.end;
         state.write_head(true)
     }
 

@@ -15,6 +15,7 @@
 //! It makes no change itself but to undo. What does not go through it (other processes, memory mappings) it
 //! notices, at the comparison before an undo, but cannot take back.
 
+mod adopt;
 mod answers;
 mod boot;
 mod change;

@@ -24,6 +24,7 @@ pub(crate) struct Known {
     pub(crate) made_in: u64,
     pub(crate) kept: Option<Kept>,
     pub(crate) gone: bool,
+    pub(crate) remade: bool,
     /// All places where it has been.
     pub(crate) places: Vec<(ObjectId, Vec<u8>)>,
 }
@@ -33,10 +34,11 @@ pub(crate) struct Known {
 pub(crate) struct NamePast {
     /// What had it at the mark.
     pub(crate) at_mark: Holder,
-    /// What the job left, and what there was before the last change.
+    /// What the job left.
     pub(crate) left: Holder,
-    pub(crate) before_last: Holder,
+    /// The last change, and the segment that has its record.
     pub(crate) operation: u64,
+    pub(crate) segment: u64,
 }
 
 /// Old bytes.
@@ -60,8 +62,7 @@ pub(crate) struct Past {
     pub(crate) pieces: BTreeMap<ObjectId, Vec<Piece>>,
     /// All objects that were changed, or had or got a name that was.
     pub(crate) touched: BTreeSet<ObjectId>,
-    /// Changes of names of which it is not known whether they were made.
-    pub(crate) doubtful: BTreeSet<u64>,
+    pub(crate) last_operation: u64,
     claimed: HashMap<ObjectId, Ranges>,
 }
 
@@ -76,7 +77,7 @@ impl Past {
             attributes: BTreeMap::new(),
             pieces: BTreeMap::new(),
             touched: BTreeSet::new(),
-            doubtful: BTreeSet::new(),
+            last_operation: 0,
             claimed: HashMap::new(),
         };
         let mut segments = state.manifest.segments_from(to);
@@ -111,7 +112,7 @@ impl Past {
                 identity.device = device_now(&state.manifest, &state.reserves, device);
                 self.object(ObjectRecord { identity, ..record });
             }
-            Record::Bind(bind) => self.bind(bind)?,
+            Record::Bind(bind) => self.bind(segment, bind)?,
             Record::Attributes(record) => {
                 self.known(record.object)?;
                 self.touched.insert(record.object);
@@ -129,9 +130,6 @@ impl Past {
                     record,
                 };
                 self.pieces.entry(piece.record.object).or_default().push(piece);
-            }
-            Record::Doubt(record) => {
-                self.doubtful.insert(record.operation);
             }
             Record::Answer(_) | Record::Forgotten(_) => {}
         }
@@ -164,6 +162,7 @@ impl Past {
             made_in: record.made_in,
             kept: record.kept,
             gone: record.gone,
+            remade: record.remade,
             places,
         };
         if known.new {
@@ -172,7 +171,7 @@ impl Past {
         self.objects.insert(record.id, known);
     }
 
-    fn bind(&mut self, bind: BindRecord) -> Result<(), &'static str> {
+    fn bind(&mut self, segment: u64, bind: BindRecord) -> Result<(), &'static str> {
         self.known(bind.folder)?;
         let key = (bind.folder, bind.name);
         for holder in [bind.before, bind.after] {
@@ -181,17 +180,16 @@ impl Past {
                 self.touched.insert(id);
             }
         }
+        self.last_operation = self.last_operation.max(bind.operation);
         let name = self.names.entry(key).or_insert(NamePast {
             at_mark: bind.before,
             left: bind.after,
-            before_last: bind.before,
             operation: bind.operation,
+            segment,
         });
         name.left = bind.after;
-        if name.operation != bind.operation {
-            name.before_last = bind.before;
-            name.operation = bind.operation;
-        }
+        name.operation = bind.operation;
+        name.segment = segment;
         Ok(())
     }
 
@@ -205,6 +203,15 @@ impl Past {
         known.is_some_and(|known| {
             !known.gone && known.identity == seen.identity && known.kind == seen.kind
         })
+    }
+
+    /// Whether this is what has the name.
+    pub(crate) fn fits(&self, holder: Holder, now: Option<&Seen>) -> bool {
+        match (holder, now) {
+            (Holder::Nothing, None) => true,
+            (Holder::Object(id), Some(now)) => self.is(id, now),
+            _ => false,
+        }
     }
 
     /// Whether the folder was there at the mark, so that its names are put back.

@@ -22,6 +22,7 @@ pub(crate) struct Object {
     pub(crate) made_in: u64,
     pub(crate) kept: Option<Kept>,
     pub(crate) gone: bool,
+    pub(crate) remade: bool,
     /// The last segment that has a record of it.
     pub(crate) written_in: u64,
     /// The last epoch in which it lost a name.
@@ -182,6 +183,7 @@ impl State {
             made_in,
             kept: None,
             gone: false,
+            remade: false,
             written_in: 0,
             needed_by: 0,
             touched_in: made_in,
@@ -442,6 +444,7 @@ impl Object {
             made_in: self.made_in,
             kept: self.kept,
             gone: self.gone,
+            remade: self.remade,
         }
     }
 }
@@ -564,6 +567,7 @@ impl<'a> Loading<'a> {
                 made_in: 0,
                 kept: None,
                 gone: false,
+                remade: false,
                 written_in: 0,
                 needed_by: 0,
                 touched_in: 0,
@@ -626,7 +630,6 @@ impl<'a> Loading<'a> {
             Record::Forgotten(record) => {
                 self.answers = self.answers.split_off(&record.below);
             }
-            Record::Doubt(record) => self.operation = self.operation.max(record.operation),
         }
         Ok(())
     }
@@ -655,6 +658,7 @@ impl<'a> Loading<'a> {
             made_in: record.made_in,
             kept: record.kept,
             gone: record.gone,
+            remade: record.remade,
             written_in: segment,
             needed_by: before.map_or(0, |before| before.needed_by),
             touched_in: before.map_or(0, |before| before.touched_in).max(

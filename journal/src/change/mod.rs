@@ -145,7 +145,6 @@ impl State {
     fn take_off(&mut self, id: ObjectId, seen: &Seen) -> Result<(), JournalError> {
         let mut left = self.left(id)?;
         let epoch = self.epoch();
-        let trusted = self.power_lost.is_some_and(|since| seen.print.changed < since);
         let Some(object) = self.objects.get_mut(&id) else {
             return Ok(());
         };
@@ -156,7 +155,7 @@ impl State {
             return Ok(());
         }
         let other = left.print.is_some_and(|print| print != seen.print);
-        if other && !left.in_flight && !trusted && seen.kind != Kind::Folder {
+        if other && !left.in_flight && seen.kind != Kind::Folder {
             // What is there now is the state at the mark, if this is the first change since.
             let lost = if touched { epoch } else { epoch - 1 };
             if left.conflict < lost {

@@ -32,6 +32,8 @@ pub(crate) struct ObjectRecord {
     pub(crate) kept: Option<Kept>,
     /// The inode is gone.
     pub(crate) gone: bool,
+    /// An undo has made it anew: the inode is another than older segments say.
+    pub(crate) remade: bool,
 }
 
 /// What has a name, as far as is known.
@@ -100,12 +102,6 @@ pub(crate) struct ForgottenRecord {
     pub(crate) below: u64,
 }
 
-/// The process ended while this change of names was perhaps being made.
-#[derive(Clone, Debug, Decode, Encode, Eq, PartialEq)]
-pub(crate) struct DoubtRecord {
-    pub(crate) operation: u64,
-}
-
 /// A record.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) enum Record {
@@ -115,7 +111,6 @@ pub(crate) enum Record {
     Blocks(BlocksRecord),
     Answer(AnswerRecord),
     Forgotten(ForgottenRecord),
-    Doubt(DoubtRecord),
 }
 
 impl Record {
@@ -127,7 +122,6 @@ impl Record {
             Record::Blocks(_) => 4,
             Record::Answer(_) => 5,
             Record::Forgotten(_) => 6,
-            Record::Doubt(_) => 7,
         }
     }
 
@@ -139,7 +133,6 @@ impl Record {
             Record::Blocks(record) => encoding::encode(record),
             Record::Answer(record) => encoding::encode(record),
             Record::Forgotten(record) => encoding::encode(record),
-            Record::Doubt(record) => encoding::encode(record),
         }
     }
 
@@ -152,7 +145,6 @@ impl Record {
             4 => encoding::decode(body).map(Record::Blocks),
             5 => encoding::decode(body).map(Record::Answer),
             6 => encoding::decode(body).map(Record::Forgotten),
-            7 => encoding::decode(body).map(Record::Doubt),
             _ => return Err("an unknown kind"),
         };
         let record = record.ok_or("a body that is none of its kind")?;
@@ -181,7 +173,7 @@ impl Record {
                     Err("an attribute without a name")
                 }
             }
-            Record::Answer(_) | Record::Forgotten(_) | Record::Doubt(_) => Ok(()),
+            Record::Answer(_) | Record::Forgotten(_) => Ok(()),
         }
     }
 }

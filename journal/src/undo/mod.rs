@@ -102,14 +102,19 @@ impl Journal {
             work.undo(&mut undone)?;
             work.log
         };
-        finish(&mut state, epoch.0, log)?;
+        finish(&mut state, (epoch.0, begun.is_some()), log)?;
         Ok(undone)
     }
 }
 
 /// The segment that will be the only one of the epoch.
 fn new_segment(state: &mut State) -> Result<Segment, JournalError> {
-    let log = state.new_segment(state.manifest.next_segment)?;
+    let mut log = state.new_segment(state.manifest.next_segment)?;
+    // Only segments that will be gone may say so of objects that older epochs speak of.
+    for (id, object) in state.objects.iter().filter(|(_, object)| object.remade) {
+        log.push(&Record::Object(object.record(*id)), &[])?;
+    }
+    log.flush()?;
     if state.settings.durability == Durability::PowerLoss {
         let synced = state.log.file.sync_data().and_then(|()| log.file.sync_all());
         synced.map_err(|error| JournalError::io("sync", &state.dir, error))?;
@@ -142,7 +147,7 @@ fn resume_segment(state: &State, number: u64) -> Result<Segment, JournalError> {
 }
 
 /// The epoch begins anew.
-fn finish(state: &mut State, to: u64, log: Segment) -> Result<(), JournalError> {
+fn finish(state: &mut State, (to, begun): (u64, bool), log: Segment) -> Result<(), JournalError> {
     fault::at("applied")?;
     let mut manifest = state.manifest.clone();
     manifest.epochs.retain(|entry| entry.number <= to);
@@ -158,7 +163,7 @@ fn finish(state: &mut State, to: u64, log: Segment) -> Result<(), JournalError> 
     answers_of_the_mark(state, to, &mut { log })?;
     state.commit(manifest)?;
     let head = LeftHead {
-        clean: !state.crashed,
+        clean: true,
         boot: state.boot.id,
         segment: 0,
         durable: 0,
@@ -171,12 +176,17 @@ fn finish(state: &mut State, to: u64, log: Segment) -> Result<(), JournalError> 
         table,
         Some(head),
     )?;
-    read_back.power_lost = state.power_lost;
+    let interrupted = begun && state.crashed;
+    let power_lost = state.power_lost;
     read_back.operation = state.operation;
     read_back.next_object = read_back.next_object.max(state.next_object);
     *state = read_back;
     remove_old_segments(&state.dir, &state.manifest)?;
     state.release()?;
+    if interrupted {
+        // It was not looked at when the journal was opened.
+        state.adopt(power_lost)?;
+    }
     state.log.durable = state.log.end;
     state.write_head(false)
 }
@@ -239,6 +249,10 @@ impl<'a> Work<'a> {
 
     fn undo(&mut self, undone: &mut Undone) -> Result<(), JournalError> {
         undone.names = self.put_names_back()?;
+        // Further names of old files go with the folders in the trash: after this nothing changes their look any more.
+        for reserve in &self.state.reserves {
+            reserve.clean(|_| true)?;
+        }
         undone.files = self.put_contents_back()?;
         self.put_attributes_back()?;
         self.make_durable()

@@ -8,36 +8,24 @@
 //! ```
 
 use super::Work;
-use crate::format::record::{Holder, ObjectId, ObjectRecord, Record};
+use crate::format::record::{Holder, ObjectId, ObjectRecord, ROOT, Record};
 use crate::inode::{Kind, Seen, look, look_at};
 use crate::reserve::{entry_name, open_at};
 use crate::{Durability, JournalError, fault};
 use rustix::fd::OwnedFd;
 use rustix::fs::{AtFlags, Mode};
 use rustix::io::Errno;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 type Key = (ObjectId, Vec<u8>);
+type Target = (Key, Option<ObjectId>);
+type Wanted = BTreeMap<ObjectId, Vec<Key>>;
 
 impl Work<'_> {
     /// The number of names that were put back.
     pub(super) fn put_names_back(&mut self) -> Result<usize, JournalError> {
-        let mut keys: Vec<(Key, Option<ObjectId>)> = vec![];
-        let mut wanted: BTreeMap<ObjectId, Vec<Key>> = BTreeMap::new();
-        for (key, name) in &self.past.names {
-            if !self.past.is_old(key.0) {
-                continue;
-            }
-            let target = match name.at_mark {
-                Holder::Object(id) => Some(id),
-                Holder::Nothing | Holder::New => None,
-            };
-            if let Some(id) = target {
-                wanted.entry(id).or_default().push(key.clone());
-            }
-            keys.push((key.clone(), target));
-        }
+        let (keys, wanted) = self.targets()?;
         for id in wanted.keys() {
             self.recreate(*id, &wanted)?;
         }
@@ -55,6 +43,63 @@ impl Work<'_> {
             }
         }
         Ok(put)
+    }
+
+    /// What each name is to have, and the names that each object is to have.
+    fn targets(&mut self) -> Result<(Vec<Target>, Wanted), JournalError> {
+        let mut wanted = Wanted::new();
+        let mut all: Vec<Target> = vec![];
+        for (key, name) in &self.past.names {
+            let target = match name.at_mark {
+                Holder::Object(id) => Some(id),
+                Holder::Nothing | Holder::New => None,
+            };
+            if let Some(id) = target {
+                wanted.entry(id).or_default().push(key.clone());
+            }
+            all.push((key.clone(), target));
+        }
+        let mut known = HashMap::from([(ROOT, true)]);
+        let mut keys = vec![];
+        for (key, target) in all {
+            if self.was_there(key.0, &wanted, &mut known)? {
+                keys.push((key, target));
+            }
+        }
+        for places in wanted.values_mut() {
+            places.retain(|(folder, _)| known.get(folder) == Some(&true));
+        }
+        wanted.retain(|_, places| !places.is_empty());
+        Ok((keys, wanted))
+    }
+
+    /// Whether a folder was there at the mark. After a crash there may be some that the job made, and no record says so.
+    fn was_there(
+        &mut self,
+        id: ObjectId,
+        wanted: &Wanted,
+        known: &mut HashMap<ObjectId, bool>,
+    ) -> Result<bool, JournalError> {
+        if let Some(known) = known.get(&id) {
+            return Ok(*known);
+        }
+        if !self.past.is_old(id) {
+            known.insert(id, false);
+            return Ok(false);
+        }
+        // Until it is known, it is in no folder of its own.
+        known.insert(id, false);
+        let mut was = false;
+        if let Some(places) = wanted.get(&id) {
+            for (folder, _) in places {
+                was |= self.was_there(*folder, wanted, known)?;
+            }
+        } else if let Some((folder, name)) = self.find(id)?.and_then(|found| found.place) {
+            let other = self.past.names.contains_key(&(folder, name));
+            was = !other && self.was_there(folder, wanted, known)?;
+        }
+        known.insert(id, was);
+        Ok(was)
     }
 
     /// Which inodes the new folders are must be known before anything is put into them.
@@ -85,7 +130,7 @@ impl Work<'_> {
     fn recreate(
         &mut self,
         id: ObjectId,
-        wanted: &BTreeMap<ObjectId, Vec<Key>>,
+        wanted: &Wanted,
     ) -> Result<(), JournalError> {
         let seen = match self.find(id)? {
             Some(found) if self.past.is(id, &found.seen) => return Ok(()),
@@ -100,6 +145,7 @@ impl Work<'_> {
             made_in: self.past.objects.get(&id).map_or(0, |known| known.made_in),
             kept: None,
             gone: false,
+            remade: true,
         };
         // Its place's folder is explained first.
         if let Some((folder, _)) = &record.place {
@@ -128,6 +174,7 @@ impl Work<'_> {
                 made_in: known.made_in,
                 kept: known.kept,
                 gone: known.gone,
+                remade: known.remade,
             };
             at = record.place.as_ref().map(|(folder, _)| *folder);
             self.log.push(&Record::Object(record), &[])?;
@@ -138,7 +185,7 @@ impl Work<'_> {
     fn make_folder(
         &mut self,
         id: ObjectId,
-        wanted: &BTreeMap<ObjectId, Vec<Key>>,
+        wanted: &Wanted,
     ) -> Result<Seen, JournalError> {
         let lost = JournalError::Lost {
             path: self.state.path(id),
@@ -215,7 +262,7 @@ impl Work<'_> {
         &mut self,
         (folder, name): &Key,
         target: Option<ObjectId>,
-        wanted: &BTreeMap<ObjectId, Vec<Key>>,
+        wanted: &Wanted,
     ) -> Result<(), JournalError> {
         let failed = self.failed("remove from", *folder);
         let handle = self.folder(*folder)?;
