@@ -38,21 +38,37 @@ impl State {
                 work.contents(self, &past, (*id, found.handle))?;
             }
         }
-        self.log.flush()?;
-        self.noted.clear();
-        self.saving = false;
         for id in &past.touched {
             let left = self.left(*id)?;
             let Some(found) = unless_forbidden(work.locator.find(self, &past, *id))? else {
                 continue;
             };
+            if !past.is(*id, &found.seen) {
+                continue;
+            }
             let print = found.seen.print;
             let other = left.print.is_some_and(|left| left != print);
             if left.in_flight || (other && work.believes(print.changed)) {
                 let conflict = left.conflict;
-                self.set_left(*id, Left { conflict, ..Left::of(&found.seen) })?;
+                self.set_left(
+                    *id,
+                    Left {
+                        conflict,
+                        ..Left::of(&found.seen)
+                    },
+                )?;
+            }
+            let object = self.objects.get_mut(id);
+            if found.place.is_some()
+                && let Some(object) = object.filter(|object| object.place != found.place)
+            {
+                object.place = found.place;
+                self.refer_anew(*id)?;
             }
         }
+        self.log.flush()?;
+        self.noted.clear();
+        self.saving = false;
         Ok(())
     }
 }
@@ -79,14 +95,17 @@ impl Adopting {
             };
             let now = match look_at(&found.handle, name) {
                 Err(Errno::ACCESS) => continue,
-                now => now.map_err(|errno| JournalError::io("look at", state.path(*folder), errno))?,
+                now => {
+                    now.map_err(|errno| JournalError::io("look at", state.path(*folder), errno))?
+                }
             };
             let changed = now.map_or(found.seen.print.changed, |now| now.print.changed);
             let in_doubt = last && self.believed.is_none();
             if !past.fits(bound.left, now.as_ref()) && (in_doubt || self.believes(changed)) {
                 let id = state.adopt_name((*folder, name), now.as_ref())?;
                 let opened = open_at(&found.handle, name);
-                let opened = opened.map_err(|errno| JournalError::io("open", state.path(*folder), errno))?;
+                let opened =
+                    opened.map_err(|errno| JournalError::io("open", state.path(*folder), errno))?;
                 if let (Some(id), Some((handle, seen))) = (id, opened)
                     && seen.kind == Kind::Folder
                     && self.believed.is_some()
@@ -154,7 +173,11 @@ impl State {
             operation: self.operation,
             folder,
             name: name.to_vec(),
-            before: if id.is_some() { Holder::Nothing } else { Holder::New },
+            before: if id.is_some() {
+                Holder::Nothing
+            } else {
+                Holder::New
+            },
             after: id.map_or(Holder::Nothing, Holder::Object),
         };
         self.log.push(&Record::Bind(record), &[])?;

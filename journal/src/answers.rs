@@ -42,7 +42,9 @@ impl Journal {
         let _gate = self.gate.read().unwrap_or_else(PoisonError::into_inner);
         let mut state = self.lock_state();
         state.usable()?;
-        state.log.push(&Record::Forgotten(ForgottenRecord { below }), &[])?;
+        state
+            .log
+            .push(&Record::Forgotten(ForgottenRecord { below }), &[])?;
         state.write_records()?;
         state.answers = state.answers.split_off(&below);
         Ok(())

@@ -20,12 +20,14 @@ impl Boot {
     /// [`JournalError::Io`] without `/proc`.
     pub fn now() -> Result<Self, JournalError> {
         let name = "/proc/sys/kernel/random/boot_id";
-        let text = fs::read_to_string(name).map_err(|error| JournalError::io("read", name, error))?;
+        let text =
+            fs::read_to_string(name).map_err(|error| JournalError::io("read", name, error))?;
         let hash = blake3::hash(text.trim().as_bytes());
         let mut id = [0; 16];
         id.copy_from_slice(&hash.as_bytes()[..16]);
         let name = "/proc/stat";
-        let text = fs::read_to_string(name).map_err(|error| JournalError::io("read", name, error))?;
+        let text =
+            fs::read_to_string(name).map_err(|error| JournalError::io("read", name, error))?;
         let began = text.lines().find_map(|line| line.strip_prefix("btime "));
         let seconds = began.and_then(|began| began.trim().parse().ok());
         let seconds = seconds.ok_or_else(|| {

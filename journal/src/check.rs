@@ -137,7 +137,13 @@ impl Check<'_> {
             return self.not_found(state, id);
         };
         let seen = &found.seen;
-        let same = left.print.is_none_or(|print| looks_same(seen.kind, &print, &seen.print));
+        if found.reserve.is_some() && !self.past.is(id, seen) {
+            // A copy, which nobody but the journal has written.
+            return Ok(());
+        }
+        let same = left
+            .print
+            .is_none_or(|print| looks_same(seen.kind, &print, &seen.print));
         if left.conflict >= self.past.to || !same {
             let (path, how) = (self.path(id), Foreign::Changed);
             self.found.insert(Difference { path, how });
@@ -168,7 +174,11 @@ impl Check<'_> {
         };
         match there {
             Ok(there) => {
-                let how = if there.is_some() { Foreign::Replaced } else { Foreign::Removed };
+                let how = if there.is_some() {
+                    Foreign::Replaced
+                } else {
+                    Foreign::Removed
+                };
                 self.add((folder, &name), how);
                 Ok(())
             }
@@ -204,7 +214,8 @@ pub(crate) fn names_in(folder: &OwnedFd) -> Result<Vec<Named>, Errno> {
     for entry in rustix::fs::Dir::read_from(&open)? {
         let entry = entry?;
         let name = entry.file_name().to_bytes();
-        if name != b"." && name != b".."
+        if name != b"."
+            && name != b".."
             && let Some((handle, seen)) = open_at(&open, name)?
         {
             names.push((name.to_vec(), seen, handle));
@@ -222,7 +233,9 @@ fn looks_same(kind: Kind, left: &Fingerprint, now: &Fingerprint) -> bool {
 }
 
 /// What lies behind a folder without permissions is not known.
-pub(crate) fn unless_forbidden<T>(found: Result<Option<T>, JournalError>) -> Result<Option<T>, JournalError> {
+pub(crate) fn unless_forbidden<T>(
+    found: Result<Option<T>, JournalError>,
+) -> Result<Option<T>, JournalError> {
     match found {
         Err(error) if error.errno() == Errno::ACCESS => Ok(None),
         found => found,

@@ -93,7 +93,11 @@ impl Journal {
         }
         log.flush()?;
         if state.settings.durability == Durability::PowerLoss {
-            let synced = state.log.file.sync_data().and_then(|()| log.file.sync_all());
+            let synced = state
+                .log
+                .file
+                .sync_data()
+                .and_then(|()| log.file.sync_all());
             synced.map_err(|error| JournalError::io("sync", &self.dir, error))?;
         }
         log.durable = log.end;
@@ -115,7 +119,10 @@ impl Journal {
         let mut state = self.lock_state();
         state.usable()?;
         let mut manifest = state.manifest.clone();
-        let place = manifest.epochs.iter().position(|entry| entry.number == epoch.0);
+        let place = manifest
+            .epochs
+            .iter()
+            .position(|entry| entry.number == epoch.0);
         let Some(place) = place.filter(|place| *place > 0) else {
             return Err(no_epoch(&state, epoch));
         };

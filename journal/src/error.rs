@@ -72,7 +72,11 @@ pub enum JournalError {
         to: Epoch,
     },
     /// Somebody else has changed files: nothing was undone.
-    #[error("{} changed by somebody else: {}", count(differences), list(differences))]
+    #[error(
+        "{} changed by somebody else: {}",
+        count(differences),
+        list(differences)
+    )]
     Differs {
         /// All of them.
         differences: Vec<Difference>,

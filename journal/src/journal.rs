@@ -162,7 +162,10 @@ impl State {
         seen: &crate::inode::Seen,
     ) -> Result<u32, JournalError> {
         use std::os::unix::ffi::OsStringExt;
-        let serving = self.reserves.iter().position(|reserve| reserve.serves(seen));
+        let serving = self
+            .reserves
+            .iter()
+            .position(|reserve| reserve.serves(seen));
         if let Some(number) = serving {
             return Ok(number as u32);
         }
@@ -229,7 +232,12 @@ fn begin(dir: &Path, settings: &Settings) -> Result<Manifest, JournalError> {
         });
     if let Some(name) = foreign {
         let found = format!("none, beside {}", name.display());
-        return Err(JournalError::damaged(path, "manifest", found, "one, or an empty folder"));
+        return Err(JournalError::damaged(
+            path,
+            "manifest",
+            found,
+            "one, or an empty folder",
+        ));
     }
     let mut id = [0; 16];
     let random = "/dev/urandom";

@@ -129,7 +129,10 @@ impl Past {
                     parts,
                     record,
                 };
-                self.pieces.entry(piece.record.object).or_default().push(piece);
+                self.pieces
+                    .entry(piece.record.object)
+                    .or_default()
+                    .push(piece);
             }
             Record::Answer(_) | Record::Forgotten(_) => {}
         }
@@ -194,7 +197,9 @@ impl Past {
     }
 
     fn known(&mut self, id: ObjectId) -> Result<&mut Known, &'static str> {
-        self.objects.get_mut(&id).ok_or("a number that no record explains")
+        self.objects
+            .get_mut(&id)
+            .ok_or("a number that no record explains")
     }
 
     /// Whether this is that object.

@@ -22,7 +22,9 @@ pub(crate) struct Reserve {
     mount: u64,
 }
 
-const FOLDER: OFlags = OFlags::DIRECTORY.union(OFlags::CLOEXEC).union(OFlags::NOFOLLOW);
+const FOLDER: OFlags = OFlags::DIRECTORY
+    .union(OFlags::CLOEXEC)
+    .union(OFlags::NOFOLLOW);
 
 impl Reserve {
     /// Opens one that is there.
@@ -192,7 +194,9 @@ pub(crate) fn name_of(fd: impl AsFd) -> Result<Option<Vec<u8>>, Errno> {
         return Ok(None);
     }
     let (there, open) = (look_at(CWD, &name)?, look(&fd)?);
-    Ok(there.is_some_and(|there| there.identity == open.identity).then_some(name))
+    Ok(there
+        .is_some_and(|there| there.identity == open.identity)
+        .then_some(name))
 }
 
 /// Where a side folder for the mount of this folder may lie, best first.
@@ -209,10 +213,12 @@ pub(crate) fn candidates(folder: impl AsFd, wanted: &[PathBuf]) -> Result<Vec<Pa
     let mut found: Vec<PathBuf> = wanted.iter().filter(|path| same(path)).cloned().collect();
     if let Some(name) = name_of(&folder)? {
         let path = Path::new(OsStr::from_bytes(&name));
-        let may = |path: &Path| {
-            rustix::fs::access(path, Access::WRITE_OK | Access::EXEC_OK).is_ok()
-        };
-        let above: Vec<&Path> = path.ancestors().filter(|path| same(path) && may(path)).collect();
+        let may =
+            |path: &Path| rustix::fs::access(path, Access::WRITE_OK | Access::EXEC_OK).is_ok();
+        let above: Vec<&Path> = path
+            .ancestors()
+            .filter(|path| same(path) && may(path))
+            .collect();
         found.extend(above.into_iter().rev().map(Path::to_owned));
     }
     Ok(found)

@@ -343,7 +343,10 @@ impl State {
 
     /// What was kept for a change that cannot be made is kept no more.
     fn give_up(&mut self, id: ObjectId) {
-        let kept = self.objects.get_mut(&id).and_then(|object| object.kept.take());
+        let kept = self
+            .objects
+            .get_mut(&id)
+            .and_then(|object| object.kept.take());
         let reserve = kept.and_then(|kept| self.reserves.get(kept.reserve as usize));
         if let Some(reserve) = reserve {
             // What stays is removed when the journal is opened.
@@ -366,7 +369,11 @@ impl State {
                     self.release_one(number, id)?;
                 }
             }
-            let kept = |id| self.objects.get(&id).is_some_and(|object| object.kept.is_some());
+            let kept = |id| {
+                self.objects
+                    .get(&id)
+                    .is_some_and(|object| object.kept.is_some())
+            };
             self.reserves[number].clean(kept)?;
         }
         self.count_kept();
@@ -387,7 +394,13 @@ impl State {
         let left = self.left(id)?;
         let as_left = left.print == Some(seen.print);
         if as_left {
-            self.set_left(id, Left { in_flight: true, ..left })?;
+            self.set_left(
+                id,
+                Left {
+                    in_flight: true,
+                    ..left
+                },
+            )?;
         }
         fault::at("trash")?;
         let reserve = &self.reserves[number];
@@ -395,7 +408,13 @@ impl State {
         let seen = removed.map_err(|errno| JournalError::io("remove", &reserve.path, errno))?;
         if as_left {
             let conflict = left.conflict;
-            self.set_left(id, Left { conflict, ..Left::of(&seen) })?;
+            self.set_left(
+                id,
+                Left {
+                    conflict,
+                    ..Left::of(&seen)
+                },
+            )?;
         }
         Ok(())
     }
@@ -488,7 +507,9 @@ fn insert(
     }
     if let Some(before) = objects.insert(id, object)
         && by_identity.get(&before.identity) == Some(&id)
-        && objects.get(&id).is_none_or(|now| now.gone || now.identity != before.identity)
+        && objects
+            .get(&id)
+            .is_none_or(|now| now.gone || now.identity != before.identity)
     {
         by_identity.remove(&before.identity);
     }
@@ -529,7 +550,10 @@ mod segment_entry {
         epochs
             .flat_map(|epoch| {
                 let number = epoch.number;
-                epoch.segments.iter().map(move |entry| (number, entry.clone()))
+                epoch
+                    .segments
+                    .iter()
+                    .map(move |entry| (number, entry.clone()))
             })
             .collect()
     }
@@ -614,7 +638,10 @@ impl<'a> Loading<'a> {
             Record::Attributes(record) => {
                 self.known(record.object)?.touched_in = epoch;
                 if current {
-                    self.saved.attributes.entry(record.object).or_insert(record.size);
+                    self.saved
+                        .attributes
+                        .entry(record.object)
+                        .or_insert(record.size);
                 }
             }
             Record::Blocks(record) => {
@@ -635,7 +662,9 @@ impl<'a> Loading<'a> {
     }
 
     fn known(&mut self, id: ObjectId) -> Result<&mut Object, &'static str> {
-        self.objects.get_mut(&id).ok_or("a number that no record explains")
+        self.objects
+            .get_mut(&id)
+            .ok_or("a number that no record explains")
     }
 
     fn take_object(
@@ -644,7 +673,10 @@ impl<'a> Loading<'a> {
         segment: u64,
         record: ObjectRecord,
     ) -> Result<(), &'static str> {
-        if record.kept.is_some_and(|kept| kept.reserve as usize >= self.reserves.len()) {
+        if record
+            .kept
+            .is_some_and(|kept| kept.reserve as usize >= self.reserves.len())
+        {
             return Err("a side folder that there is not");
         }
         self.next_object = self.next_object.max(record.id.0.saturating_add(1));
@@ -661,9 +693,9 @@ impl<'a> Loading<'a> {
             remade: record.remade,
             written_in: segment,
             needed_by: before.map_or(0, |before| before.needed_by),
-            touched_in: before.map_or(0, |before| before.touched_in).max(
-                if record.made_in == epoch { epoch } else { 0 },
-            ),
+            touched_in: before
+                .map_or(0, |before| before.touched_in)
+                .max(if record.made_in == epoch { epoch } else { 0 }),
             left: None,
             in_flight: 0,
         };

@@ -17,10 +17,7 @@ impl Journal {
     ///
     /// # Errors
     /// [`JournalError`]: the change must not be made.
-    pub fn before_attributes<'a>(
-        &'a self,
-        fd: BorrowedFd<'a>,
-    ) -> Result<Change<'a>, JournalError> {
+    pub fn before_attributes<'a>(&'a self, fd: BorrowedFd<'a>) -> Result<Change<'a>, JournalError> {
         let mut change = self.begin_change();
         let mut state = self.lock_state();
         state.usable()?;
@@ -47,7 +44,10 @@ impl<'a> Change<'a> {
 
 impl State {
     /// What was noted counts only if all of it could be.
-    pub(super) fn or_forget<T>(&mut self, result: Result<T, JournalError>) -> Result<T, JournalError> {
+    pub(super) fn or_forget<T>(
+        &mut self,
+        result: Result<T, JournalError>,
+    ) -> Result<T, JournalError> {
         if result.is_err() {
             self.forget_noted();
             self.saving = false;
@@ -103,7 +103,10 @@ pub(crate) fn xattrs(path: &str) -> Result<Vec<Xattr>, Errno> {
     let len = rustix::fs::listxattr(path, &mut list[..])?;
     let mut value = vec![0; LARGEST_XATTR];
     let mut all = vec![];
-    for name in list[..len].split(|byte| *byte == 0).filter(|name| !name.is_empty()) {
+    for name in list[..len]
+        .split(|byte| *byte == 0)
+        .filter(|name| !name.is_empty())
+    {
         match rustix::fs::getxattr(path, name, &mut value[..]) {
             Ok(len) => all.push((name.to_vec(), value[..len].to_vec())),
             // Gone meanwhile, or for others only: then the job cannot change it either.

@@ -99,7 +99,10 @@ impl State {
             return Ok(());
         }
         let begin = changed.start / BLOCK * BLOCK;
-        let end = changed.end.checked_next_multiple_of(BLOCK).unwrap_or(u64::MAX);
+        let end = changed
+            .end
+            .checked_next_multiple_of(BLOCK)
+            .unwrap_or(u64::MAX);
         let at_mark = self.saved.attributes.get(&id).copied().unwrap_or(u64::MAX);
         // What lies behind the end at the mark is cut off by an undo.
         let size = seen.print.size.min(at_mark);
@@ -111,7 +114,8 @@ impl State {
         if missing.is_empty() {
             return Ok(());
         }
-        let source = readable(fd).map_err(|errno| JournalError::io("read", self.path(id), errno))?;
+        let source =
+            readable(fd).map_err(|errno| JournalError::io("read", self.path(id), errno))?;
         for range in missing {
             self.save_range(id, &source, range.start..range.end.min(size))?;
         }
@@ -132,7 +136,11 @@ impl State {
             let saved = record.range();
             self.saving = true;
             self.log.push(&Record::Blocks(record), &data)?;
-            self.saved.blocks.entry(id).or_default().insert(saved.clone());
+            self.saved
+                .blocks
+                .entry(id)
+                .or_default()
+                .insert(saved.clone());
             self.noted.push(Noted::Blocks(id, saved));
             if self.log.len_to_be() - self.log.end > MOST_PENDING {
                 fault::at("blocks")?;
@@ -151,7 +159,11 @@ fn read_piece(
 ) -> Result<(BlocksRecord, Vec<u8>), Errno> {
     let first = next(source, SeekFrom::Data(range.start), range.end)?;
     let most = (first / BLOCK * BLOCK).saturating_add(PIECE);
-    let end = if first < range.end { most.min(range.end) } else { range.end };
+    let end = if first < range.end {
+        most.min(range.end)
+    } else {
+        range.end
+    };
     let mut runs = vec![];
     let mut data = vec![];
     let mut at = first;

@@ -121,7 +121,8 @@ impl<'a> Change<'a> {
             return Err(error);
         }
         for (id, handle) in &self.objects {
-            let seen = look(handle).map_err(|errno| JournalError::io("look at", state.path(*id), errno))?;
+            let seen = look(handle)
+                .map_err(|errno| JournalError::io("look at", state.path(*id), errno))?;
             state.land(*id, &seen)?;
         }
         Ok(())

@@ -66,7 +66,11 @@ impl Journal {
                 return Ok(());
             };
             change.take_off_there(state, &there)?;
-            state.keep(there.id, (folder, keys[0].name), (&there.handle, &there.seen))?;
+            state.keep(
+                there.id,
+                (folder, keys[0].name),
+                (&there.handle, &there.seen),
+            )?;
             state.bind(change, keys, &[(Holder::Object(there.id), Holder::Nothing)])
         })
     }
@@ -101,8 +105,13 @@ impl Journal {
                 // Its link to the folder above changes.
                 state.save_attributes(moved.id, &moved.handle, &moved.seen)?;
             }
-            let (moved_holder, other_holder) = (There::holder(Some(&moved)), There::holder(other.as_ref()));
-            let left = if exchange { other_holder } else { Holder::Nothing };
+            let (moved_holder, other_holder) =
+                (There::holder(Some(&moved)), There::holder(other.as_ref()));
+            let left = if exchange {
+                other_holder
+            } else {
+                Holder::Nothing
+            };
             if let Some(other) = &other {
                 if exchange && other.seen.kind == Kind::Folder {
                     state.save_attributes(other.id, &other.handle, &other.seen)?;
@@ -110,7 +119,11 @@ impl Journal {
                     state.keep(other.id, (to.0, keys[1].name), (&other.handle, &other.seen))?;
                 }
             }
-            state.bind(change, keys, &[(moved_holder, left), (other_holder, moved_holder)])
+            state.bind(
+                change,
+                keys,
+                &[(moved_holder, left), (other_holder, moved_holder)],
+            )
         })
     }
 
@@ -177,7 +190,10 @@ impl Change<'_> {
 
 impl State {
     fn key<'a>(&mut self, (fd, name): Name<'a>) -> Result<Key<'a>, JournalError> {
-        let bare = name.iter().rposition(|byte| *byte != b'/').map_or(&name[..0], |at| &name[..=at]);
+        let bare = name
+            .iter()
+            .rposition(|byte| *byte != b'/')
+            .map_or(&name[..0], |at| &name[..=at]);
         if bare.is_empty() || bare == b"." || bare == b".." || bare.contains(&b'/') {
             return Err(JournalError::Unsupported {
                 what: "a change of a name that is none",
@@ -260,7 +276,8 @@ impl State {
     pub(super) fn settle_names(&mut self, change: &Change<'_>) -> Result<(), JournalError> {
         let mut holders = vec![];
         for key in &change.keys {
-            let failed = |errno| JournalError::io("look at", self.path(key.folder).join("..."), errno);
+            let failed =
+                |errno| JournalError::io("look at", self.path(key.folder).join("..."), errno);
             let seen = look_at(key.fd, key.name).map_err(failed)?;
             let place = Some((key.folder, key.name.to_vec()));
             let now = match (seen, key.announced) {
@@ -284,6 +301,10 @@ impl State {
                     self.refer(id)?;
                 }
                 self.push_bind(change.operation, key, (Holder::New, now))?;
+                if let Holder::Object(id) = key.announced {
+                    // It stays where it was.
+                    self.refer_anew(id)?;
+                }
             }
         }
         for (id, handle) in &change.objects {

@@ -24,14 +24,17 @@ impl State {
             return Ok(id);
         }
         // A folder without a name takes no new ones.
-        let name = name_of(fd).map_err(failed)?.ok_or_else(|| failed(Errno::NOENT))?;
+        let name = name_of(fd)
+            .map_err(failed)?
+            .ok_or_else(|| failed(Errno::NOENT))?;
         self.walk(&name)
     }
 
     /// An open file's number.
     pub(super) fn file(&mut self, fd: impl AsFd, seen: &Seen) -> Result<ObjectId, JournalError> {
         let known = self.known(seen);
-        let placed = |id: &ObjectId| *id == ROOT || self.object(*id).is_some_and(|it| it.place.is_some());
+        let placed =
+            |id: &ObjectId| *id == ROOT || self.object(*id).is_some_and(|it| it.place.is_some());
         if let Some(id) = known.filter(placed) {
             return Ok(id);
         }
@@ -70,12 +73,14 @@ impl State {
     fn walk(&mut self, name: &[u8]) -> Result<ObjectId, JournalError> {
         let mut at = ROOT;
         let mut path = Vec::with_capacity(name.len());
-        for part in name.split(|byte| *byte == b'/').filter(|part| !part.is_empty()) {
+        for part in name
+            .split(|byte| *byte == b'/')
+            .filter(|part| !part.is_empty())
+        {
             path.push(b'/');
             path.extend_from_slice(part);
-            let failed = |errno| {
-                JournalError::io("look at", Path::new(OsStr::from_bytes(&path)), errno)
-            };
+            let failed =
+                |errno| JournalError::io("look at", Path::new(OsStr::from_bytes(&path)), errno);
             let seen = look_at(CWD, &path).map_err(failed)?;
             let seen = seen.ok_or_else(|| failed(Errno::NOENT))?;
             at = self.holder(&seen, (at, part));
@@ -86,6 +91,7 @@ impl State {
     /// Whether the job has made it since the last mark, so that nothing of it needs to be saved.
     pub(super) fn is_new(&self, id: ObjectId) -> bool {
         let epoch = self.epoch();
-        self.object(id).is_some_and(|object| object.made_in >= epoch)
+        self.object(id)
+            .is_some_and(|object| object.made_in >= epoch)
     }
 }

@@ -133,12 +133,20 @@ impl Manifest {
         if found != VERSION {
             let expected = VERSION;
             let path = path.to_owned();
-            return Err(JournalError::Version { path, found, expected });
+            return Err(JournalError::Version {
+                path,
+                found,
+                expected,
+            });
         }
         let body_len = u32_at(head, 12) as usize;
         if body_len != body.len() {
             let (found, expected) = (body.len(), body_len);
-            return damaged("length of the body", found.to_string(), expected.to_string());
+            return damaged(
+                "length of the body",
+                found.to_string(),
+                expected.to_string(),
+            );
         }
         let found = blake3::hash(body);
         if found.as_bytes() != &head[16..48] {
@@ -148,7 +156,11 @@ impl Manifest {
         let manifest: Option<Manifest> = encoding::decode(body);
         match manifest.filter(Manifest::means_something) {
             Some(manifest) => Ok(manifest),
-            None => damaged("body", "something else".to_owned(), "epochs in order".to_owned()),
+            None => damaged(
+                "body",
+                "something else".to_owned(),
+                "epochs in order".to_owned(),
+            ),
         }
     }
 
@@ -192,9 +204,9 @@ impl Manifest {
     pub(crate) fn write(&self, dir: &Path, durability: Durability) -> Result<(), JournalError> {
         let (path, new_path) = (dir.join(NAME), dir.join(NEW_NAME));
         let failed = |error| JournalError::io("write", &new_path, error);
-        let bytes = self.encode().ok_or_else(|| {
-            JournalError::damaged(&path, "body", "too many epochs", "a few")
-        })?;
+        let bytes = self
+            .encode()
+            .ok_or_else(|| JournalError::damaged(&path, "body", "too many epochs", "a few"))?;
         fault::at("manifest-written")?;
         let mut file = File::create(&new_path).map_err(failed)?;
         file.write_all(&bytes).map_err(failed)?;

@@ -114,7 +114,13 @@ impl Segment {
         })?;
         let position = self.end + self.pending.len() as u64;
         let place = (position, self.durable);
-        frame::push(&self.key, place, record.kind(), (&body, data), &mut self.pending);
+        frame::push(
+            &self.key,
+            place,
+            record.kind(),
+            (&body, data),
+            &mut self.pending,
+        );
         Ok(())
     }
 
@@ -178,7 +184,9 @@ pub(crate) fn scan(
 ) -> Result<(ObjectId, u64), JournalError> {
     let path = path(dir, number);
     let file = File::open(&path).map_err(|error| JournalError::io("open", &path, error))?;
-    let file_len = file.metadata().map_err(|error| JournalError::io("read", &path, error))?;
+    let file_len = file
+        .metadata()
+        .map_err(|error| JournalError::io("read", &path, error))?;
     let file_len = file_len.len();
     if let Some(sealed) = extent.sealed
         && file_len < sealed
@@ -202,7 +210,12 @@ pub(crate) fn scan(
                     return Ok((next_object, position));
                 }
                 let found = format!("{error} at byte {position}");
-                return Err(JournalError::damaged(path, "record", found, "a whole record"));
+                return Err(JournalError::damaged(
+                    path,
+                    "record",
+                    found,
+                    "a whole record",
+                ));
             }
             Err(Bad::Io(error)) => return Err(JournalError::io("read", path, error)),
         };
@@ -211,7 +224,8 @@ pub(crate) fn scan(
             let found = format!("{found} at byte {position} (kind {})", head.kind);
             JournalError::damaged(&path, "record", found, "a record of this version")
         };
-        let record = Record::decode(head.kind, frame.body, head.data_len.into()).map_err(damaged)?;
+        let record =
+            Record::decode(head.kind, frame.body, head.data_len.into()).map_err(damaged)?;
         let read = Read {
             record,
             data: frame.data,
@@ -225,13 +239,14 @@ pub(crate) fn scan(
 
 fn read_head(file: &File, path: &Path, of: ([u8; 16], u64)) -> Result<ObjectId, JournalError> {
     let mut head = [0; BEGIN as usize];
-    file.read_exact_at(&mut head, 0).map_err(|error| match error.kind() {
-        std::io::ErrorKind::UnexpectedEof => {
-            let expected = format!("at least {BEGIN} bytes");
-            JournalError::damaged(path, "length", "less", expected)
-        }
-        _ => JournalError::io("read", path, error),
-    })?;
+    file.read_exact_at(&mut head, 0)
+        .map_err(|error| match error.kind() {
+            std::io::ErrorKind::UnexpectedEof => {
+                let expected = format!("at least {BEGIN} bytes");
+                JournalError::damaged(path, "length", "less", expected)
+            }
+            _ => JournalError::io("read", path, error),
+        })?;
     if head[..8] != MAGIC {
         let found = format!("{:?}", String::from_utf8_lossy(&head[..8]));
         return Err(JournalError::damaged(path, "magic", found, "\"WAYFJSEG\""));
@@ -246,15 +261,28 @@ fn read_head(file: &File, path: &Path, of: ([u8; 16], u64)) -> Result<ObjectId, 
     }
     let sum = blake3::hash(&head[..48]);
     if sum.as_bytes()[..16] != head[48..] {
-        let (found, expected) = (manifest::hex(&sum.as_bytes()[..16]), manifest::hex(&head[48..]));
-        return Err(JournalError::damaged(path, "checksum of the head", found, expected));
+        let (found, expected) = (
+            manifest::hex(&sum.as_bytes()[..16]),
+            manifest::hex(&head[48..]),
+        );
+        return Err(JournalError::damaged(
+            path,
+            "checksum of the head",
+            found,
+            expected,
+        ));
     }
     let mut id = [0; 16];
     id.copy_from_slice(&head[16..32]);
     let found = (id, u64_at(&head, 32));
     if found != of {
         let show = |(id, number): ([u8; 16], u64)| format!("{number} of {}", manifest::hex(&id));
-        return Err(JournalError::damaged(path, "segment", show(found), show(of)));
+        return Err(JournalError::damaged(
+            path,
+            "segment",
+            show(found),
+            show(of),
+        ));
     }
     Ok(ObjectId(u64_at(&head, 40)))
 }
@@ -281,7 +309,8 @@ fn read_frame<'a>(
     }
     buffer.resize(expected as usize, 0);
     let behind = position + HEAD_LEN as u64;
-    file.read_exact_at(&mut buffer[HEAD_LEN..], behind).map_err(Bad::Io)?;
+    file.read_exact_at(&mut buffer[HEAD_LEN..], behind)
+        .map_err(Bad::Io)?;
     Frame::read(key, position, buffer).map_err(Bad::Frame)
 }
 

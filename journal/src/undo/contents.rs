@@ -33,7 +33,8 @@ impl Work<'_> {
                 continue;
             };
             let pieces = self.past.pieces.remove(&id).unwrap_or_default();
-            if found.seen.kind != Kind::File || (pieces.is_empty() && found.seen.print.size == size) {
+            if found.seen.kind != Kind::File || (pieces.is_empty() && found.seen.print.size == size)
+            {
                 continue;
             }
             let path = self.state.path(id);

@@ -116,7 +116,11 @@ fn new_segment(state: &mut State) -> Result<Segment, JournalError> {
     }
     log.flush()?;
     if state.settings.durability == Durability::PowerLoss {
-        let synced = state.log.file.sync_data().and_then(|()| log.file.sync_all());
+        let synced = state
+            .log
+            .file
+            .sync_data()
+            .and_then(|()| log.file.sync_all());
         synced.map_err(|error| JournalError::io("sync", &state.dir, error))?;
     }
     Ok(log)
@@ -193,7 +197,11 @@ fn finish(state: &mut State, (to, begun): (u64, bool), log: Segment) -> Result<(
 
 /// The answers that were remembered at the mark stand at the begin of the epoch's first segment: they are written again.
 fn answers_of_the_mark(state: &State, to: u64, log: &mut Segment) -> Result<(), JournalError> {
-    let entry = state.manifest.epochs.iter().find(|entry| entry.number == to);
+    let entry = state
+        .manifest
+        .epochs
+        .iter()
+        .find(|entry| entry.number == to);
     let Some(first) = entry.and_then(|entry| entry.segments.first()) else {
         return Ok(());
     };
@@ -262,7 +270,9 @@ impl<'a> Work<'a> {
         let found = self.locator.find(self.state, &self.past, id)?;
         if let Some(found) = &found {
             let device = found.seen.identity.device;
-            self.devices.entry(device).or_insert_with(|| found.handle.clone());
+            self.devices
+                .entry(device)
+                .or_insert_with(|| found.handle.clone());
         }
         Ok(found)
     }
@@ -272,8 +282,18 @@ impl<'a> Work<'a> {
         let seen = look(&found.handle)
             .map_err(|errno| JournalError::io("look at", self.state.path(id), errno))?;
         let left = self.state.left(id)?;
-        let conflict = if left.conflict >= self.past.to { 0 } else { left.conflict };
-        self.state.set_left(id, Left { conflict, ..Left::of(&seen) })
+        let conflict = if left.conflict >= self.past.to {
+            0
+        } else {
+            left.conflict
+        };
+        self.state.set_left(
+            id,
+            Left {
+                conflict,
+                ..Left::of(&seen)
+            },
+        )
     }
 
     fn make_durable(&mut self) -> Result<(), JournalError> {

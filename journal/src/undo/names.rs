@@ -116,7 +116,11 @@ impl Work<'_> {
         let handle = found.ok_or_else(|| JournalError::Lost {
             path: self.state.path(id),
         })?;
-        let device = self.past.objects.get(&id).map_or(0, |known| known.identity.device);
+        let device = self
+            .past
+            .objects
+            .get(&id)
+            .map_or(0, |known| known.identity.device);
         self.devices.entry(device).or_insert_with(|| handle.clone());
         Ok(handle)
     }
@@ -127,11 +131,7 @@ impl Work<'_> {
     }
 
     /// A folder that is gone is made anew, and what is kept as a copy becomes the object.
-    fn recreate(
-        &mut self,
-        id: ObjectId,
-        wanted: &Wanted,
-    ) -> Result<(), JournalError> {
+    fn recreate(&mut self, id: ObjectId, wanted: &Wanted) -> Result<(), JournalError> {
         let seen = match self.find(id)? {
             Some(found) if self.past.is(id, &found.seen) => return Ok(()),
             Some(found) => found.seen,
@@ -182,11 +182,7 @@ impl Work<'_> {
         Ok(())
     }
 
-    fn make_folder(
-        &mut self,
-        id: ObjectId,
-        wanted: &Wanted,
-    ) -> Result<Seen, JournalError> {
+    fn make_folder(&mut self, id: ObjectId, wanted: &Wanted) -> Result<Seen, JournalError> {
         let lost = JournalError::Lost {
             path: self.state.path(id),
         };
@@ -211,7 +207,8 @@ impl Work<'_> {
     }
 
     fn reserve_for(&mut self, folder: &OwnedFd) -> Result<u32, JournalError> {
-        let seen = look(folder).map_err(|errno| JournalError::io("look at", &self.state.dir, errno))?;
+        let seen =
+            look(folder).map_err(|errno| JournalError::io("look at", &self.state.dir, errno))?;
         self.state.reserve_for(folder, &seen)
     }
 
@@ -301,7 +298,8 @@ impl Work<'_> {
         let (from, own) = match (found.reserve, found.place) {
             (Some(number), _) => {
                 let fd = self.state.reserves[number as usize].fd.try_clone();
-                let fd = fd.map_err(|error| JournalError::io("open", self.state.path(id), error))?;
+                let fd =
+                    fd.map_err(|error| JournalError::io("open", self.state.path(id), error))?;
                 (Arc::new(fd), entry_name(id).into_bytes())
             }
             // It has its other names already.

@@ -38,7 +38,7 @@ impl From<JournalError> for Not {
 pub(crate) type Done<T = ()> = Result<T, Not>;
 
 pub(crate) struct Job {
-    _folder: tempfile::TempDir,
+    _folder: Option<tempfile::TempDir>,
     /// The job's files.
     pub(crate) root: PathBuf,
     /// The journal's.
@@ -61,7 +61,7 @@ impl Job {
         let (root, dir) = (path.join("files"), path.join("journal"));
         std::fs::create_dir(&root).expect("makes it");
         let mut job = Job {
-            _folder: folder,
+            _folder: Some(folder),
             root,
             dir,
             settings,
@@ -69,6 +69,30 @@ impl Job {
         };
         job.open().expect("opens");
         job
+    }
+
+    /// One that is there.
+    pub(crate) fn at(root: PathBuf, dir: PathBuf) -> Self {
+        let mut job = Job {
+            _folder: None,
+            root,
+            dir,
+            settings: Settings {
+                durability: Durability::Kill,
+                ..Settings::default()
+            },
+            journal: None,
+        };
+        job.open().expect("opens");
+        job
+    }
+
+    pub(crate) fn remove_journal(&mut self) {
+        self.journal
+            .take()
+            .expect("is open")
+            .remove()
+            .expect("removes");
     }
 
     pub(crate) fn open(&mut self) -> Result<(), JournalError> {
@@ -192,7 +216,9 @@ impl Job {
     }
 
     pub(crate) fn make_link(&self, name: &str, target: &str) -> Done {
-        self.make(name, |folder, last| rustix::fs::symlinkat(target, folder, last))
+        self.make(name, |folder, last| {
+            rustix::fs::symlinkat(target, folder, last)
+        })
     }
 
     pub(crate) fn make_fifo(&self, name: &str) -> Done {
@@ -215,10 +241,13 @@ impl Job {
     }
 
     pub(crate) fn remove_tree(&self, name: &str) -> Done {
-        let kind = rustix::fs::FileType::from_raw_mode(rustix::fs::fstat(self.handle(name)?)?.st_mode);
+        let kind =
+            rustix::fs::FileType::from_raw_mode(rustix::fs::fstat(self.handle(name)?)?.st_mode);
         if kind == FileType::Directory {
             let entries = std::fs::read_dir(self.path(name));
-            for entry in entries.map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))? {
+            for entry in
+                entries.map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))?
+            {
                 let inner = entry.expect("reads").file_name();
                 let inner = Path::new(name).join(inner);
                 self.remove_tree(inner.to_str().expect("is text"))?;
@@ -244,7 +273,9 @@ impl Job {
     pub(crate) fn link(&self, from: &str, to: &str) -> Done {
         let source = self.handle(from)?;
         let ((one, old), (other, new)) = (self.split(from)?, self.split(to)?);
-        let change = self.journal().before_link(source.as_fd(), other.as_fd(), &new)?;
+        let change = self
+            .journal()
+            .before_link(source.as_fd(), other.as_fd(), &new)?;
         rustix::fs::linkat(&one, &old[..], &other, &new[..], AtFlags::empty())?;
         drop(change);
         Ok(())
@@ -267,7 +298,13 @@ impl Job {
         let (_change, _) = self.attributes(&fd)?;
         let uid = Some(rustix::fs::Uid::from_raw(uid));
         let gid = Some(rustix::fs::Gid::from_raw(gid));
-        Ok(rustix::fs::chownat(&fd, c"", uid, gid, AtFlags::EMPTY_PATH)?)
+        Ok(rustix::fs::chownat(
+            &fd,
+            c"",
+            uid,
+            gid,
+            AtFlags::EMPTY_PATH,
+        )?)
     }
 
     pub(crate) fn set_times(&self, name: &str, seconds: i64, nanoseconds: i64) -> Done {

@@ -32,25 +32,31 @@ pub(crate) fn take(root: &Path) -> Picture {
     picture
 }
 
-fn add(
-    root: &Path,
-    name: &Path,
-    inodes: &mut HashMap<(u64, u64), PathBuf>,
-    picture: &mut Picture,
-) {
-    let path = if name.as_os_str().is_empty() { root.to_owned() } else { root.join(name) };
+fn add(root: &Path, name: &Path, inodes: &mut HashMap<(u64, u64), PathBuf>, picture: &mut Picture) {
+    let path = if name.as_os_str().is_empty() {
+        root.to_owned()
+    } else {
+        root.join(name)
+    };
     let metadata = fs::symlink_metadata(&path).expect("is there");
     let kind = metadata.file_type();
     let contents = if kind.is_file() {
         fs::read(&path).expect("reads")
     } else if kind.is_symlink() {
-        fs::read_link(&path).expect("reads").as_os_str().as_bytes().to_vec()
+        fs::read_link(&path)
+            .expect("reads")
+            .as_os_str()
+            .as_bytes()
+            .to_vec()
     } else {
         assert!(kind.is_dir() || kind.is_fifo(), "{}", path.display());
         vec![]
     };
     let inode = (metadata.dev(), metadata.ino());
-    let first_name = inodes.entry(inode).or_insert_with(|| name.to_owned()).clone();
+    let first_name = inodes
+        .entry(inode)
+        .or_insert_with(|| name.to_owned())
+        .clone();
     let entry = Entry {
         mode: metadata.mode(),
         owner: (metadata.uid(), metadata.gid()),
@@ -75,7 +81,9 @@ fn add(
 fn xattrs(path: &Path) -> BTreeMap<Vec<u8>, Vec<u8>> {
     let mut list = vec![0; 4096];
     let len = rustix::fs::llistxattr(path, &mut list[..]).unwrap_or(0);
-    let names = list[..len].split(|byte| *byte == 0).filter(|name| name.starts_with(b"user."));
+    let names = list[..len]
+        .split(|byte| *byte == 0)
+        .filter(|name| name.starts_with(b"user."));
     names
         .map(|name| {
             let mut value = vec![0; 4096];

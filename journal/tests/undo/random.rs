@@ -36,7 +36,9 @@ fn run<S: Strategy>(
     strategy: S,
     test: impl Fn(S::Value) -> Result<(), TestCaseError>,
 ) {
-    let asked = std::env::var("WF_SEED").ok().and_then(|text| text.parse().ok());
+    let asked = std::env::var("WF_SEED")
+        .ok()
+        .and_then(|text| text.parse().ok());
     let seed: u64 = asked.unwrap_or_else(|| {
         let now = SystemTime::now().duration_since(UNIX_EPOCH);
         now.map_or(1, |now| now.as_nanos() as u64)
@@ -160,7 +162,8 @@ impl Story {
                 undone.map_err(|error| TestCaseError::fail(format!("undo: {error}")))?;
                 return self.compare(to);
             }
-            self.reopen(end).map_err(|error| TestCaseError::fail(format!("reopen: {error}")))?;
+            self.reopen(end)
+                .map_err(|error| TestCaseError::fail(format!("reopen: {error}")))?;
         }
         if let Some(undoing) = self.job.journal().undoing() {
             prop_assert_eq!(undoing, to);
@@ -181,7 +184,11 @@ impl Story {
 
 /// What was not durable may be lost: the segment's end, and slots. The machine starts anew.
 fn lose_power(job: &mut Job, at: usize, garble: bool) {
-    let left = OpenOptions::new().read(true).write(true).open(job.dir.join("left")).expect("opens");
+    let left = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .open(job.dir.join("left"))
+        .expect("opens");
     let number = |at| {
         let mut bytes = [0; 8];
         left.read_exact_at(&mut bytes, at).expect("reads");
@@ -191,7 +198,8 @@ fn lose_power(job: &mut Job, at: usize, garble: bool) {
     let slots = left.metadata().expect("reads").len() / 96;
     if slots > 1 {
         let slot = 1 + at as u64 % (slots - 1);
-        left.write_all_at(&[0xa5; 40], slot * 96 + 8).expect("writes");
+        left.write_all_at(&[0xa5; 40], slot * 96 + 8)
+            .expect("writes");
     }
     let path = job.dir.join(format!("segment-{segment:016}"));
     if let Ok(file) = OpenOptions::new().read(true).write(true).open(path) {
@@ -207,7 +215,9 @@ fn lose_power(job: &mut Job, at: usize, garble: bool) {
             }
         }
     }
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).expect("is later");
+    let now = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .expect("is later");
     let mut id = [0; 16];
     id[..8].copy_from_slice(&(now.as_nanos() as u64).to_le_bytes());
     job.settings.boot = Some(Boot {
@@ -247,47 +257,58 @@ fn any_steps_are_undone_to_any_mark() {
 fn a_crash_at_any_step_is_undone_to_any_mark() {
     let steps = prop::collection::vec(step(), 1..30);
     let deaths = prop::collection::vec(1..60_u64, 0..3);
-    let strategy = (steps, prop::collection::vec((1..120_u64, end()), 1..3), deaths, end(), any::<usize>());
-    run("crash", 1_800, strategy, |(steps, crashes, deaths, last_end, to)| {
-        let mut story = Story::begin();
-        let mut crashes = crashes.into_iter();
-        let mut next = crashes.next();
-        if let Some((step, _)) = next {
-            fault::arm(step, None);
-        }
-        for step in &steps {
-            let crashes_before = story.crashes;
-            let undo_to = if let Step::Undo(number) = step {
-                Some(story.some_mark(*number))
-            } else {
-                None
-            };
-            let done = story.step(step);
-            if !story.crashed() && story.crashes == crashes_before {
-                done.map_err(as_error)?;
-                if undo_to.is_some() {
-                    let epoch = story.job.journal().epoch();
-                    story.compare(epoch)?;
-                }
-                continue;
-            }
-            if story.crashed() {
-                let end = next.map_or(End::Kill, |(_, end)| end);
-                let reopened = story.reopen(end);
-                reopened.map_err(|error| TestCaseError::fail(format!("reopen: {error}")))?;
-            }
-            if let Some(to) = undo_to {
-                story.go_back(to, &[], End::Kill)?;
-            }
-            next = crashes.next();
+    let strategy = (
+        steps,
+        prop::collection::vec((1..120_u64, end()), 1..3),
+        deaths,
+        end(),
+        any::<usize>(),
+    );
+    run(
+        "crash",
+        1_800,
+        strategy,
+        |(steps, crashes, deaths, last_end, to)| {
+            let mut story = Story::begin();
+            let mut crashes = crashes.into_iter();
+            let mut next = crashes.next();
             if let Some((step, _)) = next {
                 fault::arm(step, None);
             }
-        }
-        fault::disarm();
-        let to = story.some_mark(to);
-        story.go_back(to, &deaths, last_end)?;
-        let oldest = story.some_mark(0);
-        story.go_back(oldest, &[], End::Kill)
-    });
+            for step in &steps {
+                let crashes_before = story.crashes;
+                let undo_to = if let Step::Undo(number) = step {
+                    Some(story.some_mark(*number))
+                } else {
+                    None
+                };
+                let done = story.step(step);
+                if !story.crashed() && story.crashes == crashes_before {
+                    done.map_err(as_error)?;
+                    if undo_to.is_some() {
+                        let epoch = story.job.journal().epoch();
+                        story.compare(epoch)?;
+                    }
+                    continue;
+                }
+                if story.crashed() {
+                    let end = next.map_or(End::Kill, |(_, end)| end);
+                    let reopened = story.reopen(end);
+                    reopened.map_err(|error| TestCaseError::fail(format!("reopen: {error}")))?;
+                }
+                if let Some(to) = undo_to {
+                    story.go_back(to, &[], End::Kill)?;
+                }
+                next = crashes.next();
+                if let Some((step, _)) = next {
+                    fault::arm(step, None);
+                }
+            }
+            fault::disarm();
+            let to = story.some_mark(to);
+            story.go_back(to, &deaths, last_end)?;
+            let oldest = story.some_mark(0);
+            story.go_back(oldest, &[], End::Kill)
+        },
+    );
 }

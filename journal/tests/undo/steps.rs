@@ -97,7 +97,9 @@ pub(crate) fn step() -> impl Strategy<Value = Step> {
 /// Makes a change. What cannot be done is not; only what the journal should not do is an error.
 pub(crate) fn change(job: &Job, held: &mut Option<OwnedFd>, step: &Step) -> Result<(), Not> {
     let filled = |byte: u8, len: usize| -> Vec<u8> {
-        (0..len).map(|at| byte.wrapping_add((at / 7) as u8)).collect()
+        (0..len)
+            .map(|at| byte.wrapping_add((at / 7) as u8))
+            .collect()
     };
     let key = |number: &u8| format!("user.key{number}");
     let done: Done = match step {
