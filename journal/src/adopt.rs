@@ -152,14 +152,20 @@ impl State {
         let place = Some((folder, name.to_vec()));
         let id = match now {
             None => None,
-            Some(seen) => Some(match self.known(seen) {
-                Some(id) => id,
-                None => {
-                    let id = self.register(seen, place.clone(), self.epoch());
-                    self.set_left(id, Left::of(seen))?;
-                    id
-                }
-            }),
+            Some(seen) => {
+                let known = self.known(seen);
+                let id = known.unwrap_or_else(|| self.register(seen, place.clone(), self.epoch()));
+                // Getting its name has changed its look.
+                let conflict = self.left(id)?.conflict;
+                self.set_left(
+                    id,
+                    Left {
+                        conflict,
+                        ..Left::of(seen)
+                    },
+                )?;
+                Some(id)
+            }
         };
         self.refer(folder)?;
         if let Some(id) = id {

@@ -61,9 +61,11 @@ impl Locator {
         self.visiting.push(id);
         let found = self.search(state, past, id);
         self.visiting.pop();
+        // What is new is removed, and what has a record gets its mode back.
+        let new = past.objects.get(&id).is_some_and(|known| known.new);
         if self.permit
             && let Ok(Some(found)) = &found
-            && past.attributes.contains_key(&id)
+            && (new || past.attributes.contains_key(&id))
         {
             permit(found).map_err(|errno| JournalError::io("permit", state.path(id), errno))?;
         }
@@ -127,7 +129,7 @@ impl Locator {
     }
 }
 
-fn found(
+pub(super) fn found(
     (handle, seen): (OwnedFd, Seen),
     reserve: Option<u32>,
     place: Option<(ObjectId, Vec<u8>)>,
@@ -141,7 +143,7 @@ fn found(
 }
 
 /// Lets the owner read, write and search, as far as is lacking and possible.
-fn permit(found: &Found) -> Result<(), Errno> {
+pub(super) fn permit(found: &Found) -> Result<(), Errno> {
     use crate::inode::Kind;
     let wanted = match found.seen.kind {
         Kind::Folder => 0o700,

@@ -21,11 +21,11 @@ use crate::format::segment::{self, Extent, Segment};
 use crate::inode::look;
 use crate::journal::remove_old_segments;
 use crate::past::Past;
-use crate::state::State;
+use crate::state::{Object, State};
 use crate::{Difference, Durability, Epoch, Journal, JournalError, fault};
 use locate::{Found, Locator};
 use rustix::fd::OwnedFd;
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, PoisonError};
 
 /// What happens if somebody else has changed files.
@@ -92,7 +92,7 @@ impl Journal {
         }
         let log = match begun {
             Some(undoing) => resume_segment(&state, undoing.segment)?,
-            None if undone.kept => new_segment(&mut state)?,
+            None if undone.kept => new_segment(&state, epoch.0)?,
             None => begin(&mut state, epoch.0)?,
         };
         let log = if undone.kept {
@@ -108,11 +108,24 @@ impl Journal {
 }
 
 /// The segment that will be the only one of the epoch.
-fn new_segment(state: &mut State) -> Result<Segment, JournalError> {
+fn new_segment(state: &State, to: u64) -> Result<Segment, JournalError> {
     let mut log = state.new_segment(state.manifest.next_segment)?;
-    // Only segments that will be gone may say so of objects that older epochs speak of.
-    for (id, object) in state.objects.iter().filter(|(_, object)| object.remade) {
-        log.push(&Record::Object(object.record(*id)), &[])?;
+    // Segments that will be gone may be the only ones to say so of objects that older epochs speak of.
+    let remade = |object: &Object| object.remade && object.made_in < to;
+    let objects = state.objects.iter();
+    let mut waiting: Vec<ObjectId> = objects
+        .filter(|(_, object)| remade(object))
+        .map(|(id, _)| *id)
+        .collect();
+    let mut explained = BTreeSet::new();
+    while let Some(id) = waiting.pop() {
+        if let Some(object) = state.objects.get(&id)
+            && object.made_in < to
+            && explained.insert(id)
+        {
+            log.push(&Record::Object(object.record(id)), &[])?;
+            waiting.extend(object.place.as_ref().map(|(folder, _)| *folder));
+        }
     }
     log.flush()?;
     if state.settings.durability == Durability::PowerLoss {
@@ -128,7 +141,7 @@ fn new_segment(state: &mut State) -> Result<Segment, JournalError> {
 
 /// From here on there is no way but to the end.
 fn begin(state: &mut State, to: u64) -> Result<Segment, JournalError> {
-    let log = new_segment(state)?;
+    let log = new_segment(state, to)?;
     let mut manifest = state.manifest.clone();
     manifest.undoing = Some(Undoing {
         to,

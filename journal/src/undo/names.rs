@@ -8,6 +8,7 @@
 //! ```
 
 use super::Work;
+use super::locate::{found, permit};
 use crate::format::record::{Holder, ObjectId, ObjectRecord, ROOT, Record};
 use crate::inode::{Kind, Seen, look, look_at};
 use crate::reserve::{entry_name, open_at};
@@ -263,7 +264,7 @@ impl Work<'_> {
     ) -> Result<(), JournalError> {
         let failed = self.failed("remove from", *folder);
         let handle = self.folder(*folder)?;
-        let Some((_, seen)) = open_at(&handle, name).map_err(&failed)? else {
+        let Some((there_handle, seen)) = open_at(&handle, name).map_err(&failed)? else {
             return Ok(());
         };
         let there = self.past.by_identity.get(&seen.identity).copied();
@@ -279,6 +280,10 @@ impl Work<'_> {
             return rustix::fs::unlinkat(&handle, name, AtFlags::empty()).map_err(failed);
         }
         let number = self.reserve_for(&handle)?;
+        if seen.kind == Kind::Folder {
+            // Its link to the folder above changes, which needs permission.
+            permit(&found((there_handle, seen), None, None)).map_err(&failed)?;
+        }
         let reserve = &self.state.reserves[number as usize];
         reserve.throw(&handle, name).map_err(failed)
     }
