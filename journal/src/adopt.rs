@@ -128,11 +128,15 @@ impl Adopting {
         while let Some((folder, handle)) = waiting.pop() {
             let failed = |errno| JournalError::io("read", state.path(folder), errno);
             for (name, seen, handle) in names_in(&handle).map_err(failed)? {
-                let recorded = past.names.contains_key(&(folder, name.clone()));
-                if recorded || !self.believes(seen.print.changed) {
+                if !self.believes(seen.print.changed) {
                     continue;
                 }
-                let id = state.adopt_name((folder, &name), Some(&seen))?;
+                // It may not have been found before: the folder may have been moved.
+                let bound = past.names.get(&(folder, name.clone()));
+                let id = match bound.map(|bound| bound.left) {
+                    Some(left @ Holder::Object(id)) if past.fits(left, Some(&seen)) => Some(id),
+                    _ => state.adopt_name((folder, &name), Some(&seen))?,
+                };
                 if let (Some(id), Kind::Folder) = (id, seen.kind) {
                     waiting.push((id, Arc::new(handle)));
                 }

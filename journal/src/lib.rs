@@ -27,6 +27,7 @@ pub mod fault;
 mod format;
 mod inode;
 mod journal;
+mod loading;
 mod past;
 mod ranges;
 mod reserve;

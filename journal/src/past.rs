@@ -9,8 +9,9 @@ use crate::format::record::{
 };
 use crate::format::segment::{self, Extent, Read};
 use crate::inode::{Identity, Kind, Seen};
+use crate::loading::device_now;
 use crate::ranges::Ranges;
-use crate::state::{State, device_now};
+use crate::state::State;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Range;
 

@@ -97,8 +97,21 @@ impl Job {
 
     pub(crate) fn open(&mut self) -> Result<(), JournalError> {
         self.journal = None;
-        self.journal = Some(Journal::open(&self.dir, &self.settings)?);
-        Ok(())
+        for _ in 0..200 {
+            match Journal::open(&self.dir, &self.settings) {
+                // A child that another test has just forked holds our lock until it executes its program.
+                Err(JournalError::InUse { .. }) => {
+                    std::thread::sleep(std::time::Duration::from_millis(10));
+                }
+                opened => {
+                    self.journal = Some(opened?);
+                    return Ok(());
+                }
+            }
+        }
+        Err(JournalError::InUse {
+            path: self.dir.clone(),
+        })
     }
 
     /// The process with the journal is gone.
