@@ -73,6 +73,14 @@ impl State {
     }
 }
 
+/// What lies in an old folder was there at the mark, as far as no record says otherwise.
+fn is_new(state: &State, id: ObjectId) -> bool {
+    let epoch = state.epoch();
+    state
+        .object(id)
+        .is_some_and(|object| object.made_in >= epoch)
+}
+
 struct Adopting {
     believed: Option<Stamp>,
     locator: Locator,
@@ -109,6 +117,7 @@ impl Adopting {
                 if let (Some(id), Some((handle, seen))) = (id, opened)
                     && seen.kind == Kind::Folder
                     && self.believed.is_some()
+                    && is_new(state, id)
                 {
                     self.contents(state, past, (id, Arc::new(handle)))?;
                 }
@@ -137,7 +146,9 @@ impl Adopting {
                     Some(left @ Holder::Object(id)) if past.fits(left, Some(&seen)) => Some(id),
                     _ => state.adopt_name((folder, &name), Some(&seen))?,
                 };
-                if let (Some(id), Kind::Folder) = (id, seen.kind) {
+                if let (Some(id), Kind::Folder) = (id, seen.kind)
+                    && is_new(state, id)
+                {
                     waiting.push((id, Arc::new(handle)));
                 }
             }
