@@ -92,10 +92,13 @@ impl Adopting {
     }
 
     fn names(&mut self, state: &mut State, past: &Past) -> Result<(), JournalError> {
+        let current = state.manifest.epochs.last();
+        let first = current.and_then(|epoch| epoch.segments.first());
+        let first = first.map_or(0, |entry| entry.number);
         for ((folder, name), bound) in &past.names {
-            // What a mark has sealed is durable.
+            // What the mark has sealed is durable.
             let last = bound.operation == past.last_operation;
-            if bound.segment != state.log.number || !(last || self.believed.is_some()) {
+            if bound.segment < first || !(last || self.believed.is_some()) {
                 continue;
             }
             let Some(found) = unless_forbidden(self.locator.find(state, past, *folder))? else {
