@@ -4,7 +4,7 @@ use crate::format::manifest::{EpochEntry, Manifest, SegmentEntry};
 use crate::format::record::{AnswerRecord, Record};
 use crate::journal::remove_old_segments;
 use crate::state::{Saved, State};
-use crate::{Durability, Journal, JournalError};
+use crate::{Journal, JournalError};
 use std::fmt;
 use std::sync::PoisonError;
 
@@ -92,14 +92,7 @@ impl Journal {
             log.push(&Record::Answer(record), answer)?;
         }
         log.flush()?;
-        if state.settings.durability == Durability::PowerLoss {
-            let synced = state
-                .log
-                .file
-                .sync_data()
-                .and_then(|()| log.file.sync_all());
-            synced.map_err(|error| JournalError::io("sync", &self.dir, error))?;
-        }
+        state.sync_with(&log)?;
         log.durable = log.end;
         state.commit(manifest)?;
         state.log = log;

@@ -8,7 +8,7 @@ use crate::format::segment::Segment;
 use crate::inode::{Identity, Kind, Seen, Stamp, look};
 use crate::ranges::Ranges;
 use crate::reserve::Reserve;
-use crate::{JournalError, Settings, fault};
+use crate::{Durability, JournalError, Settings, fault};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ops::Range;
 use std::path::PathBuf;
@@ -455,6 +455,16 @@ impl crate::format::record::BlocksRecord {
 }
 
 impl State {
+    /// Makes the segment that is written to, and the one that is to take its place, durable.
+    pub(crate) fn sync_with(&self, next: &Segment) -> Result<(), JournalError> {
+        if self.settings.durability != Durability::PowerLoss {
+            return Ok(());
+        }
+        let synced = self.log.file.sync_data();
+        let synced = synced.and_then(|()| next.file.sync_all());
+        synced.map_err(|error| JournalError::io("sync", &self.dir, error))
+    }
+
     /// Lets a segment take the place of the one that was written to.
     pub(crate) fn new_segment(&self, number: u64) -> Result<Segment, JournalError> {
         fault::at("segment")?;

@@ -128,14 +128,7 @@ fn new_segment(state: &State, to: u64) -> Result<Segment, JournalError> {
         }
     }
     log.flush()?;
-    if state.settings.durability == Durability::PowerLoss {
-        let synced = state
-            .log
-            .file
-            .sync_data()
-            .and_then(|()| log.file.sync_all());
-        synced.map_err(|error| JournalError::io("sync", &state.dir, error))?;
-    }
+    state.sync_with(&log)?;
     Ok(log)
 }
 
