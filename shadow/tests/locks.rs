@@ -103,10 +103,11 @@ fn exclusive(handle: u64, process: u64, byte: u64) -> Request<'static> {
 
 fn waits(handle: u64, process: u64, byte: u64) -> Request<'static> {
     let asked = lock(handle, LockOwner::Process(process), byte, EXCLUSIVE);
-    Request::Lock(Lock {
-        wait: true,
-        ..asked
-    })
+    waiting(asked)
+}
+
+fn waiting(lock: Lock) -> Request<'static> {
+    Request::Lock(Lock { wait: true, ..lock })
 }
 
 fn unlock(handle: u64, process: u64, byte: u64) -> Request<'static> {
@@ -282,26 +283,14 @@ fn a_wait_ends_with_what_it_is_by() {
         assert_eq!(reply(&mut lane, held), Reply::Done);
         let third = home.first.open(&home.at("file")).expect("opens");
         let wanted = lock(third, owner, 0, EXCLUSIVE);
-        waiter.tell(
-            &Request::Lock(Lock {
-                wait: true,
-                ..wanted
-            }),
-            &[],
-        );
+        waiter.tell(&waiting(wanted), &[]);
         is_silent(&mut waiter);
         let close = Request::Close(Close { handle: third });
         assert_eq!(reply(&mut lane, close), Reply::Done);
         // Whoever waits by polling sees it at the next look.
         assert_eq!(answer(&mut waiter), Reply::Failed(EBADF));
         let wanted = lock(two, owner, 0, EXCLUSIVE);
-        waiter.tell(
-            &Request::Lock(Lock {
-                wait: true,
-                ..wanted
-            }),
-            &[],
-        );
+        waiter.tell(&waiting(wanted), &[]);
         is_silent(&mut waiter);
         let freed = Request::Lock(lock(one, owner, 0, None));
         assert_eq!(reply(&mut lane, freed), Reply::Done);
