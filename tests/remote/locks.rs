@@ -10,6 +10,9 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
+/// How long nothing must happen: that nobody gets a lock which another has is no event that could be awaited.
+const SILENCE: Duration = Duration::from_millis(200);
+
 #[test]
 fn every_lock_does_what_it_does_here() {
     let what = "every_lock_does_what_it_does_here";
@@ -135,7 +138,7 @@ fn jobs_and_local_programs_keep_each_other_out() {
             ];
             let waiting = waiting
                 .map(|command| Run::start("who waits", command, User::Ordinary).expect("starts"));
-            std::thread::sleep(Duration::from_millis(200));
+            std::thread::sleep(SILENCE);
             for waiter in &waiting {
                 assert_eq!(waiter.out.text(), "", "{kind} {number}");
             }
@@ -199,7 +202,7 @@ fn flock_runs_one_command_at_a_time() {
     assert!(!succeeds(&submit, &["flock", "-w", "0.2", "lock", "true"]));
     let here = local(&submit, &["sh", "-c", script, "here"]);
     let mut here = Run::start("flock here", here, User::Ordinary).expect("starts");
-    std::thread::sleep(Duration::from_millis(100));
+    std::thread::sleep(SILENCE);
     assert!(!home.join("in-here").exists(), "both have it");
     make(&submit, "go-job");
     assert_eq!(job.wait(SOON).expect("ends").code(), Some(0));
