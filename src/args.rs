@@ -1,6 +1,7 @@
 //! The command line. Nothing but clap is used here, so that man pages and
 //! completions can be made from it.
 
+use crate::address::Address;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 const EXIT_STATUS: &str = "\
@@ -116,7 +117,7 @@ pub(crate) struct Run {
     pub(crate) baseline: Option<ckpt_lib::platform::Level>,
 
     /// Files are those of this shadow's machine, not of this one
-    #[arg(long, value_name = "ADDRESS", value_parser = parse_address)]
+    #[arg(long, value_name = "ADDRESS", value_parser = Address::parse)]
     pub(crate) shadow: Option<Address>,
 
     /// Where the job begins, at the shadow [default: a directory called as this one]
@@ -138,36 +139,12 @@ pub(crate) struct Run {
 #[command(after_long_help = SHADOW_EXAMPLES)]
 pub(crate) struct Shadow {
     /// Where to listen: unix:PATH
-    #[arg(long, value_name = "ADDRESS", value_parser = parse_address)]
+    #[arg(long, value_name = "ADDRESS", value_parser = Address::parse)]
     pub(crate) listen: Address,
 
     /// A directory that jobs may use, or only read [default: this one, and / for reading]
     #[arg(long, value_name = "PATH[:ro]")]
     pub(crate) allow: Vec<std::ffi::OsString>,
-}
-
-/// Where a shadow is.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Address {
-    /// A socket of this machine.
-    Unix(std::path::PathBuf),
-}
-
-impl std::fmt::Display for Address {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Address::Unix(path) => write!(f, "unix:{}", path.display()),
-        }
-    }
-}
-
-fn parse_address(text: &str) -> Result<Address, String> {
-    match text.strip_prefix("unix:") {
-        Some(path) if !path.is_empty() => std::path::absolute(path)
-            .map(Address::Unix)
-            .map_err(|error| error.to_string()),
-        _ => Err("expected unix:PATH".to_owned()),
-    }
 }
 
 /// Write an image of a running job

@@ -1,6 +1,7 @@
 //! The command `wayfarer`: arguments in, one verb, one exit status out.
 #![deny(unsafe_code)]
 
+mod address;
 mod args;
 mod jobs;
 mod launch;

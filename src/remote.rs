@@ -6,7 +6,7 @@
 //! # What callers may rely on
 //! The session lives as long as any process of the job.
 
-use crate::args::Address;
+use crate::address::Address;
 use crate::lookup::Program;
 use crate::report::{Explain, Failure, Outcome};
 use crate::verbs::shadow::read_token;

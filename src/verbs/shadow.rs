@@ -1,6 +1,7 @@
 //! `wayfarer shadow`: serves jobs' files from here.
 
-use crate::args::{Address, Shadow};
+use crate::address::Address;
+use crate::args::Shadow;
 use crate::output;
 use crate::report::{Exit, Failure, Outcome, tell};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
