@@ -47,7 +47,8 @@ impl Guest {
             .arg(format!("{PRELUDE}{body}{WAIT}"))
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
-            .stderr(Stdio::inherit());
+            // A pipe of ours: where the test's own leads may be no place for a job (another user's file).
+            .stderr(Stdio::piped());
         change(&mut command);
         let mut child = command.spawn().expect("python3 starts");
         let mut lines = BufReader::new(child.stdout.take().expect("its output"));
@@ -59,8 +60,11 @@ impl Guest {
                 "ready" => break,
                 "" => {
                     let _ = child.kill();
-                    let _ = child.wait();
-                    panic!("the guest ended early");
+                    let ended = child.wait_with_output().expect("its output");
+                    panic!(
+                        "the guest ended early: {}",
+                        String::from_utf8_lossy(&ended.stderr)
+                    );
                 }
                 line if line.starts_with("skip") => {
                     crate::skip::note("a guest of capture", line);
