@@ -10,7 +10,7 @@ use crate::address::Address;
 use crate::lookup::Program;
 use crate::report::{Explain, Failure, Outcome};
 use crate::verbs::shadow::read_token;
-use c_shim::store::STORE_LEN;
+use c_shim::residents;
 use c_shim::table::{Header, RESERVED, Reserved, Table};
 use nix::fcntl::{FcntlArg, fcntl};
 use nix::sys::inotify::{InitFlags, Inotify};
@@ -60,7 +60,7 @@ pub(crate) fn prepare(address: &Address, directory: Option<&Path>) -> Outcome<()
     let table = memory_file(c"wf-table", &header, size_of::<Table>() as u64)?;
     let shim = crate::launch::executable_memory_file(c"wayfarer-shim")?;
     shim.write_all_at(SHIM, 0)?;
-    let store = memory_file(c"wf-store", &[], STORE_LEN)?;
+    let store = memory_file(c"wf-store", &[], residents::FILE_LEN)?;
     let inotify = || Inotify::init(InitFlags::IN_NONBLOCK | InitFlags::IN_CLOEXEC);
     let (ends, lock_ends) = (inotify()?, inotify()?);
     share_ends(&mut stream, &lock_ends)?;

@@ -4,6 +4,8 @@
 mod coherence;
 #[path = "remote/locks.rs"]
 mod locks;
+#[path = "remote/mappings.rs"]
+mod mappings;
 mod support;
 
 use std::collections::BTreeMap;

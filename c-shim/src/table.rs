@@ -6,6 +6,7 @@
 //! A placeholder is an `O_PATH` descriptor of an unnamed file whose name, `wf-` and 32 hexadecimal digits, says which
 //! description it stands for.
 
+use crate::residents::Residents;
 use crate::store::Store;
 use crate::versions::Versions;
 use core::mem::offset_of;
@@ -38,7 +39,7 @@ pub enum Reserved {
     Program = 5,
     /// What a program that is about to begin is told.
     Start = 6,
-    /// The contents of programs and libraries ([`crate::store`]).
+    /// The contents of programs and libraries ([`crate::store`]), and of what is mapped shared ([`crate::residents`]).
     Store = 7,
     /// A stream that a process with record locks does not share with anybody; closed in others.
     Presence = 8,
@@ -133,6 +134,10 @@ pub struct Description {
     pub object_at: AtomicU64,
     /// Tells most files from each other.
     pub file: AtomicU64,
+    /// Where the file lies at the shadow's.
+    pub device: AtomicU64,
+    /// Which it is there.
+    pub inode: AtomicU64,
     /// Not zero: it may have locks, so its end must be known at the shadow before anybody goes on.
     pub locked: AtomicU32,
     /// What the shadow knows its end by; 0: nothing.
@@ -162,6 +167,8 @@ pub struct Table {
     pub store: Store,
     /// How often what was changed.
     pub versions: Versions,
+    /// Which files are mapped shared.
+    pub residents: Residents,
 }
 
 impl Table {

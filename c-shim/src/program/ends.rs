@@ -6,6 +6,7 @@
 //! ```
 
 use super::process;
+use super::resident;
 use super::sys::{self, DescriptorName, Errno};
 use super::{lanes, sys::SysResult};
 use crate::table::{CHANGING, FREE, OPEN, Reserved, Table};
@@ -54,9 +55,13 @@ pub(super) fn make(table: &Table, opened: &Opened, flags: u32) -> SysResult<(i32
     match place(table, index, flags) {
         Ok(fd) => {
             let Opened { handle, attributes } = opened;
-            let file = attributes.device.rotate_left(40) ^ attributes.inode;
+            let file = resident::number(attributes.device, attributes.inode);
             description.handle.store(*handle, Ordering::Relaxed);
             description.file.store(file, Ordering::Relaxed);
+            description
+                .device
+                .store(attributes.device, Ordering::Relaxed);
+            description.inode.store(attributes.inode, Ordering::Relaxed);
             description.offset.store(0, Ordering::Relaxed);
             description.flags.store(flags, Ordering::Relaxed);
             description.mode.store(attributes.mode, Ordering::Relaxed);
@@ -90,8 +95,7 @@ fn place(table: &Table, index: usize, flags: u32) -> SysResult<i32> {
     )?;
     let made = (|| {
         let path = DescriptorName::of(fd);
-        let ends = Reserved::Ends.number();
-        let watch = sys::watch(ends, path.get(), IN_DELETE_SELF.into())?;
+        let watch = watch_end(fd)?;
         // The shadow may not be there to read them: then its locks end with its handle.
         let others = Reserved::LockEnds.number();
         let lock_watch = sys::watch(others, path.get(), IN_DELETE_SELF.into()).unwrap_or(0);
@@ -111,6 +115,12 @@ fn place(table: &Table, index: usize, flags: u32) -> SysResult<i32> {
         sys::close(fd);
     }
     made
+}
+
+/// What tells, in whatever process, that nobody has this file of the kernel's open or mapped any more.
+pub(super) fn watch_end(fd: i32) -> SysResult<i32> {
+    let path = DescriptorName::of(fd);
+    sys::watch(Reserved::Ends.number(), path.get(), IN_DELETE_SELF.into())
 }
 
 /// Which description a descriptor stands for, as the kernel's own table says.
@@ -134,10 +144,14 @@ pub(super) fn close_ended() {
                 bytes.copy_from_slice(&event[at..at + 4]);
                 u32::from_le_bytes(bytes)
             };
-            if word(4) & IN_DELETE_SELF != 0
-                && let Some(index) = table.watched(word(0) as i32)
-            {
+            let watch = word(0) as i32;
+            if word(4) & IN_DELETE_SELF == 0 {
+                continue;
+            }
+            if let Some(index) = table.watched(watch) {
                 end(table, index);
+            } else if table.residents.hold_ended(watch).is_some() {
+                resident::end_unused();
             }
         }
     }

@@ -16,6 +16,7 @@ mod process;
 #[allow(unreachable_pub)]
 #[path = "../../../loader/src/raw_call.rs"]
 mod raw_call;
+mod resident;
 mod start;
 mod stream;
 mod sys;

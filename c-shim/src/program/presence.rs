@@ -10,6 +10,7 @@
 
 use super::lanes::{self, Put};
 use super::process::{self, Own};
+use super::resident;
 use super::stream::{self, receive, send};
 use super::sys::{self, Errno, SysResult, call};
 use crate::table::{Description, Reserved};
@@ -218,6 +219,8 @@ pub(super) fn closes(description: &Description, at_exec: bool) -> bool {
         return false;
     };
     let handle = description.handle.load(Ordering::Relaxed);
+    // What was written under a lock is there before the lock is gone.
+    let _ = resident::write_back(description);
     tell(process, handle, at_exec);
     true
 }

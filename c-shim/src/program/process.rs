@@ -8,10 +8,12 @@
 //! ```
 
 use super::cache;
+use super::calls;
 use super::entry::{DOUBT, REMOTE};
 use super::lanes;
 use super::launch;
 use super::presence;
+use super::resident;
 use super::sys::{self, MADVISE, call};
 use crate::table::Table;
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
@@ -95,6 +97,8 @@ pub(super) fn is_own() -> bool {
         cache::forget();
         launch::forget();
         presence::forget(own);
+        resident::forget();
+        calls::forget();
         for one in &WAITING {
             one.store(0, Ordering::Relaxed);
         }

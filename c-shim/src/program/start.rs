@@ -5,7 +5,7 @@ use super::entry::ACTIONS;
 use super::launch::{self, Jump, STACK_ROOM};
 use super::process::{self, UMASK};
 use super::sys::{self, MMAP, call};
-use super::{calls, ends, presence};
+use super::{calls, ends, presence, resident};
 use crate::table::{Reserved, Table};
 use core::ffi::CStr;
 use core::sync::atomic::Ordering;
@@ -96,6 +96,7 @@ fn set_up() {
         give_up("a page cannot be wiped on fork (MADV_WIPEONFORK)");
     }
     presence::resume();
+    resident::begin();
     read_umask();
     calls::begin(&ACTIONS);
     if recognise_descriptors().is_err() {

@@ -12,7 +12,7 @@ macro_rules! numbers {
 
 numbers! {
     READ = 0, WRITE = 1, OPEN = 2, CLOSE = 3, STAT = 4, FSTAT = 5, LSTAT = 6, LSEEK = 8, MMAP = 9,
-    MPROTECT = 10, MUNMAP = 11, POLL = 7, SELECT = 23, EPOLL_CTL = 233, PSELECT6 = 270, PPOLL = 271, SPLICE = 275, TEE = 276, RT_SIGACTION = 13, RT_SIGPROCMASK = 14, IOCTL = 16, PREAD64 = 17, PWRITE64 = 18, READV = 19,
+    MPROTECT = 10, MUNMAP = 11, MREMAP = 25, MSYNC = 26, POLL = 7, SELECT = 23, EPOLL_CTL = 233, PSELECT6 = 270, PPOLL = 271, SPLICE = 275, TEE = 276, RT_SIGACTION = 13, RT_SIGPROCMASK = 14, IOCTL = 16, PREAD64 = 17, PWRITE64 = 18, READV = 19,
     WRITEV = 20, ACCESS = 21, SCHED_YIELD = 24, MADVISE = 28, DUP = 32, DUP2 = 33, GETPID = 39, SENDFILE = 40,
     SOCKET = 41, CONNECT = 42, RECVFROM = 45, SENDMSG = 46, CLONE = 56, FORK = 57, VFORK = 58, EXECVE = 59, FLOCK = 73,
     RT_SIGPENDING = 127, CLOCK_GETTIME = 228, PRCTL = 157, SETRLIMIT = 160, PRLIMIT64 = 302, SIGNALFD4 = 289, EXECVEAT = 322, EXIT_GROUP = 231, FCNTL = 72, FSYNC = 74, FDATASYNC = 75, TRUNCATE = 76, FTRUNCATE = 77,
@@ -37,6 +37,7 @@ pub(super) const EPERM: i32 = 1;
 pub(super) const ENOEXEC: i32 = 8;
 pub(super) const EBADF: i32 = 9;
 pub(super) const EAGAIN: i32 = 11;
+pub(super) const ENOMEM: i32 = 12;
 pub(super) const EACCES: i32 = 13;
 pub(super) const EFAULT: i32 = 14;
 pub(super) const EEXIST: i32 = 17;
@@ -164,6 +165,12 @@ pub(super) fn pwrite(fd: i32, bytes: &[u8], offset: u64) -> SysResult<usize> {
     let (at, len) = (bytes.as_ptr() as u64, bytes.len() as u64);
     // SAFETY: the kernel reads within the slice.
     unsafe { call(PWRITE64, [fd as u64, at, len, offset]) }.map(|len| len as usize)
+}
+
+pub(super) fn pread(fd: i32, bytes: &mut [u8], offset: u64) -> SysResult<usize> {
+    let (at, len) = (bytes.as_mut_ptr() as u64, bytes.len() as u64);
+    // SAFETY: the kernel writes within the slice.
+    unsafe { call(PREAD64, [fd as u64, at, len, offset]) }.map(|len| len as usize)
 }
 
 /// Bytes of a file of the kernel's.

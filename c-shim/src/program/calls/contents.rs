@@ -4,6 +4,7 @@ use super::records::{self, Room};
 use super::{File, Served, names};
 use crate::program::cache::{self, Changing};
 use crate::program::lanes::{self, Answer, Put, ask, tell};
+use crate::program::resident;
 use crate::program::sys::{self, Errno};
 use crate::versions::Changes;
 use core::sync::atomic::Ordering;
@@ -40,19 +41,28 @@ pub(super) fn serve(number: u64, args: &[u64; 6]) -> Served {
         sys::LSEEK => File::of(first)?.seek(second as i64, third),
         sys::GETDENTS64 => File::of(first)?.list(second, third),
         sys::FSYNC | sys::FDATASYNC => {
-            let handle = File::of(first)?.handle();
+            let file = File::of(first)?;
+            let handle = file.handle();
             let data_only = number == sys::FDATASYNC;
-            tell(&Request::Sync(Sync { handle, data_only })).map(|()| 0)
+            resident::write_back(file.description)
+                .and_then(|()| tell(&Request::Sync(Sync { handle, data_only })))
+                .map(|()| 0)
         }
         sys::FALLOCATE => {
-            let handle = File::of(first)?.handle();
+            let file = File::of(first)?;
+            let handle = file.handle();
             let request = Request::Allocate(Allocate {
                 handle,
                 mode: second as u32,
                 offset: third,
                 len: fourth,
             });
-            tell(&request).map(|()| 0)
+            resident::write_back(file.description)
+                .and_then(|()| tell(&request))
+                .map(|()| {
+                    resident::changed_there(file.description);
+                    0
+                })
         }
         sys::READAHEAD | sys::FADVISE64 => {
             File::of(first)?;
@@ -138,6 +148,11 @@ impl File {
 
     /// Reads at most 1 MiB; how much, and whether the file ends there.
     fn fetch(&self, to: *mut u8, len: usize, offset: u64) -> Result<(usize, bool), Errno> {
+        if let Some(mine) = resident::of(self.description) {
+            // What cannot be asked for has not changed.
+            let _ = mine.refresh_if_old(self.handle());
+            return mine.read(to, len, offset);
+        }
         cache::read(self.description, to, len, offset).unwrap_or_else(|| {
             let request = Request::Read(Read {
                 handle: self.handle(),
@@ -227,9 +242,17 @@ impl File {
                     offset: begin + done as u64,
                 });
                 let data = (part.base.wrapping_add(at).cast_const(), count);
+                let mine = resident::of(self.description);
                 let written = ask(&request, data, Put::Lane, written);
                 match written {
                     Ok(written) => {
+                        // Somebody may have mapped it meanwhile.
+                        if let Some(mine) = mine.or_else(|| resident::of(self.description)) {
+                            let len = count.min(written.len as usize);
+                            // SAFETY: the program says that so much is there.
+                            let bytes = unsafe { core::slice::from_raw_parts(data.0, len) };
+                            mine.wrote(written.offset, bytes);
+                        }
                         at += written.len as usize;
                         done += written.len as usize;
                         end = written.offset + written.len;
@@ -255,6 +278,7 @@ impl File {
             1 => self.offset() as i64,
             2 => self.size()? as i64,
             3 | 4 => {
+                resident::write_back(self.description)?;
                 let request = Request::Seek(Seek {
                     handle: self.handle(),
                     offset: u64::try_from(by).map_err(|_| Errno(6))?,
@@ -372,8 +396,11 @@ fn copy(args: &[u64; 6]) -> Served {
         to_offset: offset(&places.1, &to),
         len,
     });
-    let copied = lanes::ask(&request, NOTHING, Put::Lane, written);
+    let copied = resident::write_back(from.description)
+        .and_then(|()| resident::write_back(to.description))
+        .and_then(|()| lanes::ask(&request, NOTHING, Put::Lane, written));
     Some(copied.map(|copied| {
+        resident::changed_there(to.description);
         for (place, file) in [(places.0, from), (places.1, to)] {
             match place {
                 Some(place) => *place += copied.len,

@@ -5,7 +5,7 @@ use crate::program::cache::Changing;
 use crate::program::lanes::{Put, ask, tell};
 use crate::program::sys::{self, Errno};
 use crate::program::waiting::{self, Waited};
-use crate::program::{ends, presence, process};
+use crate::program::{ends, presence, process, resident};
 use crate::span::{NoSpan, length, span};
 use crate::versions::Changes;
 use core::sync::atomic::Ordering;
@@ -146,6 +146,10 @@ fn set(
         wait: false,
         watch: file.description.lock_watch.load(Ordering::Relaxed),
     };
+    if mode != Some(LockMode::Exclusive) {
+        // What was written under a lock is to be seen by whoever has it next. Unlocking does not fail.
+        let _ = resident::write_back(file.description);
+    }
     file.description.locked.store(1, Ordering::Relaxed);
     // What others wrote while they had the lock is to be seen.
     let _seen = Changing::begin(Changes::Contents);
@@ -153,11 +157,19 @@ fn set(
         lock.wait = false;
         match tell(&Request::Lock(lock)) {
             Err(Errno(sys::EAGAIN)) if waits => {}
-            result => return result.map(|()| 0),
+            result => {
+                if result.is_ok() && mode.is_some() {
+                    resident::refresh(file.description);
+                }
+                return result.map(|()| 0);
+            }
         }
         lock.wait = true;
         match waiting::wait(&Request::Lock(lock))? {
-            Waited::Had => return Ok(0),
+            Waited::Had => {
+                resident::refresh(file.description);
+                return Ok(0);
+            }
             Waited::Signalled { goes_on: true } => {}
             Waited::Signalled { goes_on: false } => return Err(Errno(sys::EINTR)),
         }

@@ -4,10 +4,11 @@
 //! MAP_DENYWRITE, which the kernel does not heed.
 
 use super::names::attributes;
-use super::{File, Served};
+use super::{File, Served, mappings};
 use crate::program::lanes::{Put, ask};
 use crate::program::launch::{self, Copy};
 use crate::program::process;
+use crate::program::resident;
 use crate::program::sys::{self, Errno, call};
 use crate::store::{Asked, Stamp};
 use crate::table::Reserved;
@@ -15,39 +16,38 @@ use core::sync::atomic::Ordering;
 use wire::{Attributes, MOST_DATA, Read, Request};
 
 const MAP_SHARED: u64 = 1;
+const MAP_SHARED_VALIDATE: u64 = 3;
 const MAP_TYPE: u64 = 15;
 const MAP_ANONYMOUS: u64 = 0x20;
 const MAP_DENYWRITE: u64 = 0x800;
-const PROT_WRITE: u64 = 2;
 const PROT_EXEC: u64 = 4;
 
 pub(super) fn serve(number: u64, args: &[u64; 6]) -> Served {
     let [address, len, protection, flags, fd, offset] = *args;
-    if number != sys::MMAP || flags & MAP_ANONYMOUS != 0 {
+    if number != sys::MMAP {
         return None;
     }
-    let file = File::of(fd)?;
+    if flags & MAP_ANONYMOUS != 0 {
+        mappings::replaced(flags, address, len);
+        return None;
+    }
+    let Some(file) = File::of(fd) else {
+        mappings::replaced(flags, address, len);
+        return None;
+    };
+    if matches!(flags & MAP_TYPE, MAP_SHARED | MAP_SHARED_VALIDATE) {
+        return Some(mappings::map(&file, args));
+    }
+    if file.flags() & sys::O_PATH != 0 {
+        return Some(Err(Errno(sys::EBADF)));
+    }
+    if file.flags() & sys::O_ACCMODE == sys::O_WRONLY {
+        return Some(Err(Errno(sys::EACCES)));
+    }
     if file.is_directory() {
         return Some(Err(Errno(sys::ENODEV)));
     }
-    let shared = matches!(flags & MAP_TYPE, MAP_SHARED | 3);
-    if shared && protection & PROT_WRITE != 0 {
-        return Some(Err(Errno(sys::ENODEV)));
-    }
-    if file.flags() & sys::O_PATH != 0 || file.flags() & sys::O_ACCMODE == sys::O_WRONLY {
-        return Some(Err(Errno(sys::EACCES)));
-    }
-    if shared {
-        // What is shared for reading can never be written to by mprotect(2).
-        let copied = attributes_of(&file).and_then(|found| read_only(copy_of(&file, &found)?));
-        return Some(copied.and_then(|copy| {
-            let args = [address, len, protection, flags, copy as u64, offset];
-            // SAFETY: it is what the program asked for, with another file of the same contents.
-            let mapped = unsafe { call(sys::MMAP, args) };
-            sys::close(copy);
-            mapped
-        }));
-    }
+    mappings::replaced(flags, address, len);
     Some(copy(&file, flags & MAP_DENYWRITE != 0).and_then(|copy| {
         let args = [
             address,
@@ -76,6 +76,7 @@ pub(in crate::program) fn contents_of(fd: i32) -> Result<Copy, Errno> {
 fn copy(file: &File, wanted: bool) -> Result<Copy, Errno> {
     let table = process::table().ok_or(Errno(sys::EIO))?;
     let description = file.description;
+    resident::write_back(description)?;
     let number = description.file.load(Ordering::Relaxed);
     let count = || table.versions.now(number).contents_count();
     let begun = count();
@@ -132,12 +133,6 @@ fn stamp(found: &Attributes) -> Stamp {
         changed.seconds as u64,
         fractions,
     ]
-}
-
-fn read_only(copy: i32) -> Result<i32, Errno> {
-    let again = sys::open(sys::DescriptorName::of(copy).get(), sys::O_CLOEXEC);
-    sys::close(copy);
-    again
 }
 
 fn attributes_of(file: &File) -> Result<Attributes, Errno> {

@@ -4,6 +4,7 @@
 mod contents;
 mod descriptors;
 mod locks;
+mod mappings;
 mod memory;
 mod names;
 mod opening;
@@ -21,6 +22,7 @@ use crate::table::{Description, Reserved, Table};
 use core::sync::atomic::{AtomicU8, Ordering};
 use wire::Place;
 
+pub(super) use mappings::forget;
 pub(super) use memory::contents_of;
 pub(super) use opening::open_named;
 pub(super) use programs::{Resolved, occupy_start, resolve_by_shell, resolve_name};
@@ -69,6 +71,10 @@ const ALWAYS: &[u64] = &[
     sys::STAT,
     sys::LSTAT,
     sys::MMAP,
+    sys::MUNMAP,
+    sys::MREMAP,
+    sys::MSYNC,
+    sys::EXIT_GROUP,
     sys::ACCESS,
     sys::DUP2,
     sys::SENDFILE,
@@ -174,6 +180,7 @@ pub(super) fn serve(frame: &Frame) -> Option<i64> {
     let served = descriptors::serve(number, args)
         .or_else(|| contents::serve(number, args))
         .or_else(|| memory::serve(number, args))
+        .or_else(|| mappings::serve(number, args))
         .or_else(|| programs::serve(number, args))
         .or_else(|| processes::serve(number, args))
         .or_else(|| ready::serve(number, args))

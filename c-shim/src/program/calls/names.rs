@@ -5,6 +5,7 @@ use super::places::{AT_EMPTY_PATH, both, checked, descriptor, place, text};
 use super::{File, Served, records};
 use crate::program::cache;
 use crate::program::lanes::{Answer, Put, ask, tell};
+use crate::program::resident;
 use crate::program::sys::{self, AT_FDCWD, Errno};
 use wire::{
     Access, Attribute, Attributes, Change, FileSystemOf, GetXattr, Link, ListXattr, MakeDirectory,
@@ -252,13 +253,26 @@ fn change_open(fd: u64, what: What) -> Served {
 }
 
 fn change_place(place: Place<'_>, follow: bool, what: What) -> Result<u64, Errno> {
+    if let Some((device, inode, size)) = changed(place, follow, what)? {
+        resident::resized(device, inode, size);
+    }
+    Ok(0)
+}
+
+/// Changes something; of which file the size is another now, and what.
+fn changed(place: Place<'_>, follow: bool, what: What) -> Result<Option<(u64, u64, u64)>, Errno> {
     let place = checked(place)?;
     let change = Change {
         place,
         follow,
         what,
     };
-    tell(&Request::Change(change)).map(|()| 0)
+    ask(&Request::Change(change), NOTHING, Put::Lane, |answer| {
+        Ok(match (what, answer.reply) {
+            (What::Size(size), Reply::Attributes(found)) => Some((found.device, found.inode, size)),
+            _ => None,
+        })
+    })
 }
 
 fn truncate_open(fd: u64, size: i64) -> Served {
@@ -267,7 +281,17 @@ fn truncate_open(fd: u64, size: i64) -> Served {
         return Some(Err(Errno(sys::EBADF)));
     }
     match u64::try_from(size) {
-        Ok(size) => change_open(fd, What::Size(size)),
+        Ok(size) => {
+            // Nobody writes back meanwhile what is behind the new end.
+            let mine = resident::of(file.description);
+            let changed = changed(file.place(), true, What::Size(size));
+            Some(changed.map(|_| {
+                if let Some(mine) = mine.or_else(|| resident::of(file.description)) {
+                    mine.resized(size);
+                }
+                0
+            }))
+        }
         Err(_) => Some(Err(Errno(sys::EINVAL))),
     }
 }

@@ -1,11 +1,12 @@
 //! Opening, and what comes with the answer.
 
-use super::Served;
 use super::places::{checked, place};
+use super::{File, Served};
 use crate::program::cache::{self, Learning};
 use crate::program::ends;
 use crate::program::lanes::{Put, ask, tell};
 use crate::program::process::{self, UMASK};
+use crate::program::resident;
 use crate::program::sys::{self, AT_FDCWD, Errno};
 use core::sync::atomic::Ordering;
 use wire::{Access, Close, Open, Place, Reply, Request};
@@ -72,10 +73,16 @@ pub(super) fn open_first(
         }
         _ => Err(Errno(sys::EIO)),
     })?;
-    opened.map_err(|(error, handle)| {
+    let fd = opened.map_err(|(error, handle)| {
         let _ = tell(&Request::Close(Close { handle }));
         error
-    })
+    })?;
+    if flags & sys::O_TRUNC != 0
+        && let Some(file) = File::of(fd as u64)
+    {
+        resident::emptied(file.description);
+    }
+    Ok(fd)
 }
 
 /// Opens a directory by the name that chdir(2) was given; none if it is local.
