@@ -145,6 +145,20 @@ pub(crate) struct Shadow {
     /// A directory that jobs may use, or only read [default: this one, and / for reading]
     #[arg(long, value_name = "PATH[:ro]")]
     pub(crate) allow: Vec<std::ffi::OsString>,
+
+    /// Keep here what jobs change in files, so that it can be undone: one journal for each job
+    #[arg(long, value_name = "DIR")]
+    pub(crate) journal: Option<std::path::PathBuf>,
+
+    /// What the journal survives
+    #[arg(
+        long,
+        value_enum,
+        default_value_t = Survives::Power,
+        value_name = "WHAT",
+        requires = "journal"
+    )]
+    pub(crate) journal_durability: Survives,
 }
 
 /// Write an image of a running job
@@ -352,6 +366,15 @@ pub(crate) enum Pids {
     Host,
     /// Its own, or fail
     Namespace,
+}
+
+/// What an undo journal survives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Survives {
+    /// A power loss: what was there is on the disk before it is changed
+    Power,
+    /// The end of any process, but not of the machine
+    Kill,
 }
 
 /// What becomes of a job after its checkpoint.

@@ -7,6 +7,8 @@ mod locks;
 #[path = "remote/mappings.rs"]
 mod mappings;
 mod support;
+#[path = "remote/undone.rs"]
+mod undone;
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -36,20 +38,25 @@ impl Submit {
     }
 
     fn allowing(label: &str, others: &[&str]) -> Self {
-        let dir = stage::job_dir(label, User::Ordinary);
+        Self::with(label, others, User::Ordinary)
+    }
+
+    fn with(label: &str, others: &[&str], user: User) -> Self {
+        let dir = stage::job_dir(label, user);
         for name in ["home", "local", "door", "state"] {
             fs::create_dir(dir.join(name)).expect("makes it");
-            User::Ordinary.own(&dir.join(name));
+            user.own(&dir.join(name));
         }
         let mut command = clean_command(stage::wayfarer());
         command
             .arg("shadow")
+            .current_dir(&dir)
             .args(others)
             .arg("--listen")
             .arg(address(&dir))
             .arg("--allow")
             .arg(dir.join("home"));
-        let mut shadow = Run::start("the shadow", command, User::Ordinary).expect("starts");
+        let mut shadow = Run::start("the shadow", command, user).expect("starts");
         let line = format!("listening on {}", address(&dir));
         shadow.wait_line(&line, SOON).expect("listens");
         Submit { dir, shadow }
@@ -175,7 +182,10 @@ fn same_here_and_there(what: &str, guest: &str, least_lines: usize) {
     if missing(what) || cannot_hide(what) {
         return;
     }
-    let submit = Submit::new(guest);
+    same_at(&Submit::new(guest), guest, least_lines);
+}
+
+fn same_at(submit: &Submit, guest: &str, least_lines: usize) {
     let guest = c_guest(guest, Linking::Dynamic).expect("the guest compiles");
     let mut here = clean_command(&guest);
     here.current_dir(submit.local());

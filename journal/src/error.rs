@@ -116,6 +116,19 @@ impl JournalError {
         }
     }
 
+    /// What the call itself would have said, if that is all: the name is wrong, or may not be looked at.
+    #[must_use]
+    pub fn of_the_call(&self) -> Option<Errno> {
+        match self {
+            JournalError::Io {
+                what: "look at",
+                source,
+                ..
+            } => Errno::from_io_error(source).filter(|errno| *errno != Errno::IO),
+            _ => None,
+        }
+    }
+
     pub(crate) fn io(
         what: &'static str,
         path: impl AsRef<Path>,

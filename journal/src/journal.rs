@@ -170,7 +170,8 @@ impl State {
             return Ok(number as u32);
         }
         let name = format!(
-            ".wayfarer-kept-{}",
+            "{}{}",
+            crate::reserve::OWN_PREFIX,
             crate::format::manifest::hex(&self.manifest.id[..8])
         );
         let candidates = crate::reserve::candidates(&folder, &self.settings.side_folders)

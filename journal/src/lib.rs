@@ -43,6 +43,7 @@ pub use error::JournalError;
 pub use format::frame::{Frame, FrameError, Key};
 pub use inode::Stamp;
 pub use journal::Journal;
+pub use reserve::OWN_PREFIX;
 pub use settings::{Durability, Settings};
 pub use undo::{Files, Undone};
 

@@ -13,6 +13,9 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
+/// How the name of a side folder begins that does not lie in a journal's own folder.
+pub const OWN_PREFIX: &str = ".wayfarer-kept-";
+
 /// A side folder that is open.
 #[derive(Debug)]
 pub(crate) struct Reserve {

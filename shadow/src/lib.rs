@@ -3,6 +3,7 @@
 //! ```text
 //! stream ── connection/ ──> Session::answer ── serve/ ──> the file systems, beneath the allowed roots
 //!           heads, limits    open files          names/     (openat2)
+//!                                                changes/ ──> journal: what is changed can be undone
 //! ```
 //! # What callers may rely on
 //! Whatever a peer sends, no name leads out of what [`Allowed`] lists, memory stays within limits, and other
@@ -12,6 +13,10 @@
 //! It knows nothing of processes but which of them have locks: descriptors, offsets shared by `dup`, `O_CLOEXEC`, umask and current directory are
 //! the shim's.
 
+// Tests make the files that they need.
+#![cfg_attr(test, allow(clippy::disallowed_methods))]
+
+mod changes;
 mod connection;
 mod listen;
 mod locks;
@@ -19,9 +24,12 @@ mod names;
 mod peer;
 mod serve;
 mod session;
+mod undo;
 
 pub use connection::{StreamError, serve_stream};
+pub use journal::{Difference, Durability, Epoch, Files, JournalError, Mark, Undone};
 pub use listen::{ListenError, Server};
 pub use names::{AllowError, Allowed};
 pub use peer::Peer;
 pub use session::{Limits, Session, Sessions};
+pub use undo::{JobId, Journals, UndoError};

@@ -1,7 +1,9 @@
 //! Sessions: what a job has open, under limits.
 
+use crate::changes::Changes;
 use crate::locks::{FileId, Locks};
-use crate::names::Allowed;
+use crate::names::{AllowError, Allowed};
+use crate::undo::Journals;
 use rustix::fd::OwnedFd;
 use rustix::io::Errno;
 use std::collections::HashMap;
@@ -56,6 +58,7 @@ pub struct Session {
     next: AtomicU64,
     open: Mutex<HashMap<u64, Arc<OpenFile>>>,
     pub(crate) locks: Locks,
+    pub(crate) changes: Changes,
     streams: Mutex<usize>,
 }
 
@@ -70,6 +73,7 @@ impl Session {
             next: AtomicU64::new(1),
             open: Mutex::default(),
             locks: Locks::default(),
+            changes: Changes::default(),
             streams: Mutex::default(),
         }
     }
@@ -142,6 +146,7 @@ pub struct Sessions {
     allowed: Arc<Allowed>,
     token: Token,
     limits: Limits,
+    journals: Option<Journals>,
     next: AtomicU64,
     all: Mutex<HashMap<u64, Arc<Session>>>,
 }
@@ -154,9 +159,28 @@ impl Sessions {
             allowed: Arc::new(allowed),
             token,
             limits,
+            journals: None,
             next: AtomicU64::new(1),
             all: Mutex::default(),
         }
+    }
+
+    /// As [`Sessions::new`]; each session's changes of files are journalled.
+    ///
+    /// # Errors
+    /// [`AllowError`], if the folder of the journals is not there.
+    pub fn journalled(
+        mut allowed: Allowed,
+        token: Token,
+        limits: Limits,
+        journals: Journals,
+    ) -> Result<Self, AllowError> {
+        allowed.hide(journals.dir())?;
+        let journals = Some(journals.with_roots(allowed.writable_roots()));
+        Ok(Sessions {
+            journals,
+            ..Self::new(allowed, token, limits)
+        })
     }
 
     /// Joins a session, or begins one (0); or why not.
@@ -176,7 +200,10 @@ impl Sessions {
                 return Err("too many sessions");
             }
             let id = self.next.fetch_add(1, Ordering::Relaxed);
-            let session = Session::new(id, self.allowed.clone(), self.limits);
+            let mut session = Session::new(id, self.allowed.clone(), self.limits);
+            if let Some(journals) = &self.journals {
+                session.begin_journal(journals)?;
+            }
             all.entry(id).or_insert(Arc::new(session)).clone()
         };
         let mut streams = session

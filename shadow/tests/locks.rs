@@ -1,4 +1,5 @@
 //! Locks on streams: waiting, being interrupted, processes and descriptions that end.
+#![allow(clippy::disallowed_methods)]
 
 #[path = "support/peer.rs"]
 mod peer;

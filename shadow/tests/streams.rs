@@ -1,4 +1,5 @@
 //! Streams, and peers that mean no good.
+#![allow(clippy::disallowed_methods)]
 
 #[path = "support/peer.rs"]
 mod peer;

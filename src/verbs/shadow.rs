@@ -1,12 +1,12 @@
 //! `wayfarer shadow`: serves jobs' files from here.
 
 use crate::address::Address;
-use crate::args::Shadow;
+use crate::args::{Shadow, Survives};
 use crate::output;
 use crate::report::{Exit, Failure, Outcome, tell};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::signal::{SigSet, Signal};
-use shadow::{Allowed, Limits, Server, Sessions};
+use shadow::{Allowed, Durability, Journals, Limits, Server, Sessions};
 use std::fs::{self, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
@@ -26,7 +26,10 @@ pub(crate) fn shadow(arguments: &Shadow) -> Outcome {
     setrlimit(Resource::RLIMIT_NOFILE, most, most)?;
     let Address::Unix(socket) = &arguments.listen;
     let token = new_token()?;
-    let sessions = Sessions::new(allowed, token, Limits::default());
+    let sessions = match journals(arguments)? {
+        Some(journals) => Sessions::journalled(allowed, token, Limits::default(), journals)?,
+        None => Sessions::new(allowed, token, Limits::default()),
+    };
     let (sender, end) = mpsc::channel();
     end_by_signal(sender.clone())?;
     let server = Arc::new(Server::bind(socket, sessions)?);
@@ -67,6 +70,18 @@ fn allowed(arguments: &Shadow) -> Outcome<Allowed> {
         allowed.allow_text(text)?;
     }
     Ok(allowed)
+}
+
+fn journals(arguments: &Shadow) -> Outcome<Option<Journals>> {
+    let durability = match arguments.journal_durability {
+        Survives::Power => Durability::PowerLoss,
+        Survives::Kill => Durability::Kill,
+    };
+    let journals = arguments
+        .journal
+        .as_ref()
+        .map(|dir| Journals::new(dir, durability));
+    Ok(journals.transpose()?)
 }
 
 fn new_token() -> io::Result<Token> {

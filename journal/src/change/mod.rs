@@ -73,6 +73,13 @@ impl Journal {
 }
 
 impl<'a> Change<'a> {
+    /// Whether nothing was announced: the name to be made is taken, or there is nothing to be removed, moved or linked over. The
+    /// call must then say so, and not be made: meanwhile somebody else may have made or removed it.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.objects.is_empty() && self.keys.is_empty()
+    }
+
     /// Something is going to be changed: from now on it may look otherwise.
     fn take_off(
         &mut self,

@@ -3,7 +3,7 @@
 use super::{Change, Handle};
 use crate::format::left::Left;
 use crate::format::record::{BindRecord, Holder, ObjectId, Record};
-use crate::inode::{Kind, Seen, look, look_at};
+use crate::inode::{Identity, Kind, Seen, Stamp, look, look_at};
 use crate::reserve::open_at;
 use crate::state::{Noted, State};
 use crate::{Journal, JournalError};
@@ -155,10 +155,29 @@ impl Journal {
     /// [`JournalError::Io`]
     pub fn own_links(&self, fd: BorrowedFd<'_>) -> Result<u64, JournalError> {
         let seen = look(fd).map_err(|errno| JournalError::io("look at", "a file", errno))?;
+        let Identity {
+            device,
+            inode,
+            born,
+        } = seen.identity;
+        Ok(self.own_links_of(device, inode, born))
+    }
+
+    /// The same for what has been looked at already: `st_dev`, `st_ino`, and the time of birth if there is one.
+    #[must_use]
+    pub fn own_links_of(&self, device: u64, inode: u64, born: Option<Stamp>) -> u64 {
+        let identity = Identity {
+            device,
+            inode,
+            born,
+        };
         let state = self.lock_state();
-        let object = state.known(&seen).and_then(|id| state.object(id));
+        let object = state
+            .by_identity
+            .get(&identity)
+            .and_then(|id| state.object(*id));
         let kept = object.and_then(|object| object.kept);
-        Ok(kept.is_some_and(|kept| !kept.copied).into())
+        kept.is_some_and(|kept| !kept.copied).into()
     }
 
     fn before_names<'a>(

@@ -1,7 +1,7 @@
 //! Each kind of change by itself.
 
 use super::job::Job;
-use super::picture::{assert_same, links};
+use super::picture::assert_same;
 use rustix::fs::{FallocateFlags, RenameFlags};
 use std::fs;
 use std::os::unix::fs::{FileExt, MetadataExt};
@@ -262,4 +262,9 @@ fn an_open_file_that_is_written_after_it_lost_its_name_is_there_again() {
     job.write("file", 0, b"another").expect("writes");
     job.undo(first);
     assert_same(&job.picture(), &picture, "the mark");
+}
+
+/// The names that an inode has.
+fn links(path: &std::path::Path) -> u64 {
+    fs::symlink_metadata(path).expect("is there").nlink()
 }

@@ -1,6 +1,5 @@
 //! A picture of a tree: all that an undo has to bring back.
 
-use rustix::fs::{AtFlags, CWD, StatxFlags};
 use std::collections::{BTreeMap, HashMap};
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
@@ -121,10 +120,4 @@ pub(crate) fn compare(now: &Picture, then: &Picture) -> Result<(), String> {
         return Err(format!("{name:?}\n is  {is}\n was {was}"));
     }
     Ok(())
-}
-
-/// The names that an inode has.
-pub(crate) fn links(path: &Path) -> u32 {
-    let told = rustix::fs::statx(CWD, path, AtFlags::SYMLINK_NOFOLLOW, StatxFlags::NLINK);
-    told.expect("is there").stx_nlink
 }

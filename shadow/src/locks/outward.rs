@@ -5,9 +5,9 @@ use super::pieces::{Piece, Pieces};
 use crate::session::OpenFile;
 use nix::fcntl::{FcntlArg, fcntl};
 use nix::libc;
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::OFlags;
 use rustix::io::Errno;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use wire::{Held, LockMode, Span};
 
@@ -37,10 +37,9 @@ impl AsFd for Stand {
 impl Stand {
     /// For a file that somebody has open: for both modes, if it can be opened so.
     pub(super) fn new(file: &Arc<OpenFile>) -> Result<Self, Errno> {
-        let name = format!("/proc/self/fd/{}", file.fd.as_raw_fd());
-        let flags = OFlags::RDWR | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+        let flags = OFlags::RDWR | OFlags::NONBLOCK | OFlags::NOCTTY;
         if file.writable
-            && let Ok(fd) = rustix::fs::open(name, flags, Mode::empty())
+            && let Ok(fd) = crate::names::reopen(&file.fd, flags)
         {
             return Ok(Stand {
                 fd: Fd::Own(fd),

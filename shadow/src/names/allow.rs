@@ -1,11 +1,12 @@
 //! What the owner allows: directories, each for reading or for writing too.
 
+use journal::OWN_PREFIX;
 use rustix::fd::OwnedFd;
-use rustix::fs::{Mode, OFlags};
 use std::ffi::OsStr;
 use std::io;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::path::PathBuf;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
 
 /// A root cannot be allowed.
 #[derive(Debug, thiserror::Error)]
@@ -41,6 +42,15 @@ pub(crate) struct Root {
 #[derive(Debug, Default)]
 pub struct Allowed {
     roots: Vec<Root>,
+    hidden: Vec<Hidden>,
+}
+
+/// A folder of ours that the job is not to see.
+#[derive(Debug)]
+struct Hidden {
+    /// The real one, without a slash at the end.
+    name: Vec<u8>,
+    inode: u64,
 }
 
 /// What a name is to the roots.
@@ -52,6 +62,8 @@ pub(crate) enum Place<'a> {
     Above,
     /// Elsewhere.
     Outside,
+    /// In a folder of ours: as if it were not there.
+    Hidden,
 }
 
 impl Allowed {
@@ -69,9 +81,8 @@ impl Allowed {
         if !path.is_absolute() {
             return Err(AllowError::Relative { path });
         }
-        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let real = path.canonicalize().and_then(|real| {
-            let dir = rustix::fs::open(&real, flags, Mode::empty())?;
+            let dir = super::folder(real.as_os_str().as_bytes())?;
             Ok((dir, real))
         });
         match real {
@@ -101,11 +112,58 @@ impl Allowed {
         self.allow(OsStr::from_bytes(path).into(), writable)
     }
 
+    /// Hides a folder and all beneath it, wherever it lies: to the job it is not there.
+    ///
+    /// # Errors
+    /// [`AllowError::Unusable`].
+    pub fn hide(&mut self, path: &Path) -> Result<(), AllowError> {
+        let real = path.canonicalize().and_then(|real| {
+            let inode = std::fs::metadata(&real)?.ino();
+            Ok((real, inode))
+        });
+        let (real, inode) = real.map_err(|source| AllowError::Unusable {
+            path: path.to_owned(),
+            source,
+        })?;
+        let name = trimmed(real.into_os_string().into_vec());
+        self.hidden.push(Hidden { name, inode });
+        Ok(())
+    }
+
+    /// The real names of the roots where things may be changed.
+    pub fn writable_roots(&self) -> impl Iterator<Item = &Path> {
+        let writable = self.roots.iter().filter(|root| root.writable);
+        writable.map(|root| match &root.names[0][..] {
+            b"" => Path::new("/"),
+            name => Path::new(OsStr::from_bytes(name)),
+        })
+    }
+
+    /// Whether an entry of a folder is not to be seen.
+    pub(crate) fn hides(&self, name: &[u8], inode: u64) -> bool {
+        let own = |hidden: &Hidden| hidden.inode == inode && hidden.name.ends_with(name);
+        name.starts_with(OWN_PREFIX.as_bytes()) || self.hidden.iter().any(own)
+    }
+
+    fn is_hidden(&self, root: &Root, rest: &[u8]) -> bool {
+        let prefix = OWN_PREFIX.as_bytes();
+        let mut parts = rest.split(|byte| *byte == b'/');
+        if parts.any(|part| part.starts_with(prefix)) {
+            return true;
+        }
+        !self.hidden.is_empty() && {
+            let whole = [&root.names[0], &b"/"[..], trim(rest)].concat();
+            let mut hidden = self.hidden.iter();
+            hidden.any(|hidden| beneath(&whole, &hidden.name).is_some())
+        }
+    }
+
     /// Whether another root lies beneath this name in a root: what is there would lose its own permission if the name
     /// were another's.
     pub(super) fn holds_another(&self, root: &Root, name: &[u8]) -> bool {
         let whole = [&root.names[0], &b"/"[..], trim(name)].concat();
-        let mut names = self.roots.iter().flat_map(|root| &root.names);
+        let roots = self.roots.iter().flat_map(|root| &root.names);
+        let mut names = roots.chain(self.hidden.iter().map(|hidden| &hidden.name));
         names.any(|other| beneath(other, &whole).is_some())
     }
 
@@ -125,6 +183,7 @@ impl Allowed {
             }
         }
         match best {
+            Some((root, rest)) if self.is_hidden(root, rest) => Place::Hidden,
             Some((root, rest)) => Place::Beneath(root, rest),
             None if above => Place::Above,
             None => Place::Outside,

@@ -14,7 +14,32 @@ mod spot;
 mod walk;
 
 pub use allow::{AllowError, Allowed};
-pub(crate) use spot::{Last, Spot};
+pub(crate) use spot::{Last, NAMELESS, Spot, open_beneath};
+
+use rustix::fd::{AsFd, AsRawFd, OwnedFd};
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
+use std::os::fd::RawFd;
 
 /// Most bytes of a name, without the NUL (PATH_MAX).
 const LONGEST_NAME: usize = 4095;
+
+/// A name that leads to a descriptor of ours, for calls that take no `O_PATH` ones. proc(5).
+pub(crate) fn own_descriptor(fd: RawFd) -> String {
+    format!("/proc/self/fd/{fd}")
+}
+
+/// What is open, once more and with other flags; nothing is made or cut.
+#[allow(clippy::disallowed_methods)]
+pub(crate) fn reopen(fd: impl AsFd, flags: OFlags) -> Result<OwnedFd, Errno> {
+    let flags = flags.difference(OFlags::CREATE | OFlags::EXCL | OFlags::TRUNC | NAMELESS);
+    let name = own_descriptor(fd.as_fd().as_raw_fd());
+    rustix::fs::open(name, flags | OFlags::CLOEXEC, Mode::empty())
+}
+
+/// A folder by its name, to be looked at only.
+#[allow(clippy::disallowed_methods)]
+pub(crate) fn folder(name: &[u8]) -> Result<OwnedFd, Errno> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    rustix::fs::open(name, flags, Mode::empty())
+}

@@ -43,18 +43,24 @@ impl<'a> Spot<'a> {
         self.root.writable
     }
 
-    /// Whether another root lies beneath this name.
+    /// Whether another root lies beneath this name, or what is hidden.
     pub(crate) fn holds_a_root(&self, allowed: &Allowed) -> bool {
         allowed.holds_another(self.root, self.name)
     }
 
-    /// openat2(2) without following any link.
-    pub(crate) fn open(&self, flags: OFlags) -> Result<OwnedFd, Errno> {
-        self.create(flags, Mode::empty())
+    /// Whether it must be a folder.
+    pub(crate) fn ends_in_slash(&self) -> bool {
+        self.name.ends_with(b"/")
     }
 
-    /// As [`Spot::open`], with the permissions of a new file.
-    pub(crate) fn create(&self, flags: OFlags, mode: Mode) -> Result<OwnedFd, Errno> {
+    /// openat2(2) without following any link; nothing is made or cut.
+    pub(crate) fn open(&self, flags: OFlags) -> Result<OwnedFd, Errno> {
+        let changing = OFlags::CREATE | OFlags::EXCL | OFlags::TRUNC | NAMELESS;
+        self.open_with(flags.difference(changing), Mode::empty())
+    }
+
+    /// openat2(2) with any flags, and the permissions of a new file; only for [`crate::changes`].
+    pub(crate) fn open_with(&self, flags: OFlags, mode: Mode) -> Result<OwnedFd, Errno> {
         open_beneath(&self.root.dir, self.name, flags, mode)
     }
 
@@ -75,7 +81,23 @@ impl<'a> Spot<'a> {
     }
 }
 
-fn open_beneath(root: &OwnedFd, name: &[u8], flags: OFlags, mode: Mode) -> Result<OwnedFd, Errno> {
+/// `O_TMPFILE` without `O_DIRECTORY`, which is part of it.
+pub(crate) const NAMELESS: OFlags = OFlags::TMPFILE.difference(OFlags::DIRECTORY);
+
+/// openat2(2) of what lies beneath a folder, without following any link; only for [`crate::changes`] and here.
+#[allow(clippy::disallowed_methods)]
+pub(crate) fn open_beneath(
+    root: &OwnedFd,
+    name: &[u8],
+    flags: OFlags,
+    mode: Mode,
+) -> Result<OwnedFd, Errno> {
+    // It wants no permissions where nothing is made.
+    let mode = if flags.intersects(OFlags::CREATE | NAMELESS) {
+        mode
+    } else {
+        Mode::empty()
+    };
     let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
     let name = if name.is_empty() { b"." } else { name };
     rustix::fs::openat2(root, name, flags | OFlags::CLOEXEC, mode, resolve)
@@ -103,11 +125,12 @@ impl Allowed {
                     Place::Beneath(root, rest) => act(&Spot::new(root, rest)),
                     // Perhaps a link leads in again.
                     Place::Above | Place::Outside => Err(Errno::ACCESS),
+                    Place::Hidden => Err(Errno::NOENT),
                 },
                 None => Err(Errno::LOOP),
             };
-            let outside =
-                matches!(&before, Some(name) if !matches!(self.place(name), Place::Beneath(..)));
+            let outside = matches!(&before, Some(name)
+                if matches!(self.place(name), Place::Above | Place::Outside));
             match result {
                 Err(Errno::LOOP | Errno::AGAIN | Errno::XDEV) => {}
                 Err(Errno::ACCESS) if outside => {}

@@ -65,6 +65,7 @@ fn look(allowed: &Allowed, name: &[u8]) -> Result<Kind, Errno> {
         Place::Beneath(root, rest) => (root, rest),
         Place::Above => return Ok(Kind::Directory),
         Place::Outside => return Err(Errno::ACCESS),
+        Place::Hidden => return Ok(Kind::Missing),
     };
     let spot = Spot::new(root, rest);
     let found = match spot.open(OFlags::PATH | OFlags::NOFOLLOW) {

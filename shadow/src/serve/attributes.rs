@@ -23,13 +23,12 @@ impl Session {
     pub(super) fn attributes(&self, asked: &Attribute<'_>) -> Result<Reply<'static>, Errno> {
         let found = self.find(&asked.place, Last::from_follow(asked.follow));
         let attributes = match found {
-            Ok(found) => of(found.fd())?,
+            Ok(found) => self.look(found.fd())?,
             Err(Errno::ACCESS) => {
                 // realpath(3) looks at every folder on the way to a root.
                 let above = self.allowed.above(&self.text(&asked.place)?);
                 let above = above.ok_or(Errno::ACCESS)?;
-                let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-                of(&rustix::fs::open(above, flags, Mode::empty())?)?
+                self.look(&crate::names::folder(&above)?)?
             }
             Err(errno) => return Err(errno),
         };
@@ -46,30 +45,39 @@ impl Session {
         let found = self.find_to_change(place, last, "change of attributes")?;
         match change.what {
             What::Mode(mode) => {
-                rustix::fs::chmod(found.name(), Mode::from_raw_mode(mode & 0o7777))?;
+                let mode = Mode::from_raw_mode(mode & 0o7777);
+                self.changes.set_mode(found.fd(), mode)?;
             }
             What::Owner(uid, gid) => {
                 let uid = (uid != u32::MAX).then(|| Uid::from_raw(uid));
                 let gid = (gid != u32::MAX).then(|| Gid::from_raw(gid));
-                rustix::fs::chownat(found.fd(), c"", uid, gid, AtFlags::EMPTY_PATH)?;
+                self.changes.set_owner(found.fd(), uid, gid)?;
             }
             What::Times(accessed, modified) => {
                 let times = Timestamps {
                     last_access: time(accessed),
                     last_modification: time(modified),
                 };
-                rustix::fs::utimensat(CWD, found.name(), &times, AtFlags::empty())?;
+                self.changes.set_times(found.fd(), &times)?;
             }
             What::Size(_) => {}
         }
-        Ok(Reply::Attributes(of(found.fd())?))
+        Ok(Reply::Attributes(self.look(found.fd())?))
+    }
+
+    /// All that statx(2) tells of what a descriptor leads to, but for names that are ours.
+    pub(super) fn look(&self, fd: &OwnedFd) -> Result<Attributes, Errno> {
+        let mut attributes = of(fd)?;
+        let own = self.changes.own_links(&attributes);
+        attributes.links = attributes.links.saturating_sub(own);
+        Ok(attributes)
     }
 
     fn resize(&self, change: &Change<'_>, size: u64) -> Result<Reply<'static>, Errno> {
         if change.place.name.is_empty() {
             let file = self.get(change.place.at)?;
-            rustix::fs::ftruncate(&file.fd, size)?;
-            return Ok(Reply::Attributes(of(&file.fd)?));
+            self.changes.resize(&file.fd, size)?;
+            return Ok(Reply::Attributes(self.look(&file.fd)?));
         }
         let text = self.text(&change.place)?;
         let fd = self.allowed.at(&text, Last::Followed, |spot| {
@@ -79,8 +87,8 @@ impl Session {
             }
             spot.open(OFlags::WRONLY | OFlags::NONBLOCK | OFlags::NOCTTY)
         })?;
-        rustix::fs::ftruncate(&fd, size)?;
-        Ok(Reply::Attributes(of(&fd)?))
+        self.changes.resize(&fd, size)?;
+        Ok(Reply::Attributes(self.look(&fd)?))
     }
 
     /// faccessat2(2).
@@ -146,7 +154,7 @@ impl Session {
         let last = Last::from_follow(set.follow);
         let found = self.find_to_change(&set.place, last, "set an extended attribute")?;
         let flags = XattrFlags::from_bits(set.flags).ok_or(Errno::INVAL)?;
-        rustix::fs::setxattr(found.name(), set.name, value, flags)?;
+        self.changes.set_xattr(found.fd(), set.name, value, flags)?;
         Ok(Reply::Done)
     }
 
@@ -167,7 +175,7 @@ impl Session {
     pub(super) fn remove_xattr(&self, remove: &RemoveXattr<'_>) -> Result<Reply<'static>, Errno> {
         let last = Last::from_follow(remove.follow);
         let found = self.find_to_change(&remove.place, last, "remove an extended attribute")?;
-        rustix::fs::removexattr(found.name(), remove.name)?;
+        self.changes.remove_xattr(found.fd(), remove.name)?;
         Ok(Reply::Done)
     }
 }
@@ -184,8 +192,7 @@ fn time(stamp: Option<Option<Stamp>>) -> Timespec {
     }
 }
 
-/// All that statx(2) tells of what a descriptor leads to.
-pub(super) fn of(fd: &OwnedFd) -> Result<Attributes, Errno> {
+fn of(fd: &OwnedFd) -> Result<Attributes, Errno> {
     let wanted = StatxFlags::BASIC_STATS | StatxFlags::BTIME;
     let told = rustix::fs::statx(fd, c"", AtFlags::EMPTY_PATH, wanted)?;
     let stamp = |time: &StatxTimestamp| Stamp {

@@ -21,17 +21,38 @@ impl Session {
     pub(super) fn write(&self, write: &Write, data: &[u8]) -> Result<Reply<'static>, Errno> {
         let file = self.get(write.handle)?;
         let flags = rustix::fs::fcntl_getfl(&file.fd)?;
-        let written = if flags.contains(OFlags::APPEND) {
-            append(&file, data)
-        } else {
-            write_at(&file.fd, write.offset, data)
-        };
-        written.map(Reply::Written)
+        if flags.contains(OFlags::APPEND)
+            && let Some(written) = self.append(&file, data)?
+        {
+            return Ok(Reply::Written(written));
+        }
+        let len = self.changes.write_at(&file.fd, write.offset, data)?;
+        Ok(Reply::Written(Written {
+            len,
+            offset: write.offset,
+            size: size(&file.fd)?,
+        }))
+    }
+
+    /// Where the bytes have come to lie is told by the descriptor's own offset. None if it is not open for appending any more.
+    fn append(&self, file: &OpenFile, data: &[u8]) -> Result<Option<Written>, Errno> {
+        let _lock = file.offset.lock().unwrap_or_else(PoisonError::into_inner);
+        if !rustix::fs::fcntl_getfl(&file.fd)?.contains(OFlags::APPEND) {
+            return Ok(None);
+        }
+        let len = self.changes.append(&file.fd, data)?;
+        let end = rustix::fs::tell(&file.fd)?;
+        Ok(Some(Written {
+            len,
+            offset: end.saturating_sub(len),
+            size: size(&file.fd)?,
+        }))
     }
 
     /// fcntl(2) with `F_SETFL`.
     pub(super) fn set_append(&self, set: &SetAppend) -> Result<Reply<'static>, Errno> {
         let file = self.get(set.handle)?;
+        let _lock = file.offset.lock().unwrap_or_else(PoisonError::into_inner);
         let mut flags = rustix::fs::fcntl_getfl(&file.fd)?;
         flags.set(OFlags::APPEND, set.append);
         rustix::fs::fcntl_setfl(&file.fd, flags)?;
@@ -53,7 +74,8 @@ impl Session {
     pub(super) fn allocate(&self, allocate: &Allocate) -> Result<Reply<'static>, Errno> {
         let file = self.get(allocate.handle)?;
         let mode = FallocateFlags::from_bits_retain(allocate.mode);
-        rustix::fs::fallocate(&file.fd, mode, allocate.offset, allocate.len)?;
+        self.changes
+            .allocate(&file.fd, mode, allocate.offset, allocate.len)?;
         Ok(Reply::Done)
     }
 
@@ -75,17 +97,9 @@ impl Session {
         if !to.writable {
             return Err(refuse("copy", b"an open file"));
         }
-        let (mut source, mut target) = (copy.from_offset, copy.to_offset);
-        let len = usize::try_from(copy.len).unwrap_or(usize::MAX).min(1 << 30);
-        let copied = rustix::fs::copy_file_range(
-            &from.fd,
-            Some(&mut source),
-            &to.fd,
-            Some(&mut target),
-            len,
-        )?;
+        let (source, target) = ((&from.fd, copy.from_offset), (&to.fd, copy.to_offset));
         Ok(Reply::Written(Written {
-            len: copied as u64,
+            len: self.changes.copy(source, target, copy.len)?,
             offset: copy.to_offset,
             size: size(&to.fd)?,
         }))
@@ -114,40 +128,6 @@ pub(super) fn read_into(
     }
     out.truncate(begin + done);
     Ok(())
-}
-
-fn write_at(fd: &OwnedFd, offset: u64, data: &[u8]) -> Result<Written, Errno> {
-    let mut done = 0;
-    while done < data.len() {
-        match rustix::io::pwrite(fd, &data[done..], offset + done as u64) {
-            Ok(written) => done += written,
-            Err(Errno::INTR) => {}
-            Err(_) if done > 0 => break,
-            Err(errno) => return Err(errno),
-        }
-    }
-    Ok(Written {
-        len: done as u64,
-        offset,
-        size: size(fd)?,
-    })
-}
-
-/// Where the bytes have come to lie is told by the descriptor's own offset.
-fn append(file: &OpenFile, data: &[u8]) -> Result<Written, Errno> {
-    let _lock = file.offset.lock().unwrap_or_else(PoisonError::into_inner);
-    let len = loop {
-        match rustix::io::write(&file.fd, data) {
-            Err(Errno::INTR) => {}
-            result => break result?,
-        }
-    };
-    let end = rustix::fs::tell(&file.fd)?;
-    Ok(Written {
-        len: len as u64,
-        offset: end.saturating_sub(len as u64),
-        size: size(&file.fd)?,
-    })
 }
 
 fn size(fd: &OwnedFd) -> Result<u64, Errno> {

@@ -1,8 +1,10 @@
 //! Entries of directories.
 
 use crate::session::Session;
+use rustix::fd::OwnedFd;
 use rustix::fs::{Mode, OFlags, RawDir, ResolveFlags, SeekFrom};
 use rustix::io::Errno;
+use std::ffi::CStr;
 use std::mem::MaybeUninit;
 use std::sync::PoisonError;
 use wire::{Entry, EntryWriter, List, MOST_DATA, Reply};
@@ -23,12 +25,12 @@ impl Session {
         while let Some(entry) = entries.next() {
             let entry = entry?;
             let name = entry.file_name();
+            if self.allowed.hides(name.to_bytes(), entry.ino()) {
+                continue;
+            }
             let attributes = if list.attributes {
-                let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-                // Neither beyond ".." nor into what is mounted there.
-                let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_XDEV;
-                rustix::fs::openat2(&file.fd, name, flags, Mode::empty(), resolve)
-                    .and_then(|fd| super::attributes::of(&fd))
+                open_entry(&file.fd, name)
+                    .and_then(|fd| self.look(&fd))
                     .ok()
             } else {
                 None
@@ -52,6 +54,14 @@ impl Session {
         out.truncate(len);
         Ok(Reply::Done)
     }
+}
+
+/// Neither beyond ".." nor into what is mounted there.
+#[allow(clippy::disallowed_methods)]
+fn open_entry(folder: &OwnedFd, name: &CStr) -> Result<OwnedFd, Errno> {
+    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_XDEV;
+    rustix::fs::openat2(folder, name, flags, Mode::empty(), resolve)
 }
 
 /// `d_type` (readdir(3)): the type in `st_mode`, shifted.

@@ -7,13 +7,13 @@ mod locking;
 mod names;
 mod opening;
 
-use crate::names::Last;
+use crate::names::{Last, own_descriptor};
 use crate::session::{OpenFile, Session};
 use rustix::fd::OwnedFd;
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 use std::ffi::OsStr;
-use std::os::fd::{AsRawFd, RawFd};
+use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
@@ -152,10 +152,6 @@ impl Found {
 fn name_now(file: &OpenFile) -> Result<Vec<u8>, Errno> {
     let name = rustix::fs::readlink(own_descriptor(file.fd.as_raw_fd()), vec![])?;
     Ok(name.into_bytes())
-}
-
-fn own_descriptor(fd: RawFd) -> String {
-    format!("/proc/self/fd/{fd}")
 }
 
 /// Something may not be changed: EACCES, and a line in the log.

@@ -3,7 +3,7 @@
 use super::refuse;
 use crate::names::{Last, Spot};
 use crate::session::Session;
-use rustix::fs::{AtFlags, FileType, Mode, OFlags, RenameFlags};
+use rustix::fs::{FileType, Mode, OFlags, RenameFlags};
 use rustix::io::Errno;
 use std::os::fd::OwnedFd;
 use wire::{
@@ -40,7 +40,7 @@ impl Session {
     /// getcwd(2), of something open that still has a name.
     pub(super) fn name_of(&self, of: &NameOf, out: &mut Vec<u8>) -> Result<Reply<'static>, Errno> {
         let file = self.get(of.handle)?;
-        if rustix::fs::fstat(&file.fd)?.st_nlink == 0 {
+        if self.look(&file.fd)?.links == 0 {
             return Err(Errno::NOENT);
         }
         out.extend_from_slice(&super::name_now(&file)?);
@@ -51,7 +51,7 @@ impl Session {
     pub(super) fn make_directory(&self, make: &MakeDirectory<'_>) -> Result<Reply<'static>, Errno> {
         let mode = Mode::from_raw_mode(make.mode & 0o7777);
         self.make(&make.place, "make a directory", |folder, name| {
-            rustix::fs::mkdirat(folder, name, mode)
+            self.changes.make_directory((folder, name), mode)
         })
     }
 
@@ -64,14 +64,14 @@ impl Session {
             _ => return Err(Errno::PERM),
         };
         self.make(&make.place, "make a node", |folder, name| {
-            rustix::fs::mknodat(folder, name, kind, mode, 0)
+            self.changes.make_node((folder, name), kind, mode)
         })
     }
 
     /// symlinkat(2).
     pub(super) fn symbolic_link(&self, link: &SymbolicLink<'_>) -> Result<Reply<'static>, Errno> {
         self.make(&link.place, "make a link", |folder, name| {
-            rustix::fs::symlinkat(link.target, folder, name)
+            self.changes.make_link((folder, name), link.target)
         })
     }
 
@@ -120,15 +120,10 @@ impl Session {
             Some(_) => return Err(Errno::ISDIR),
             None => {}
         }
-        let flags = if remove.directory {
-            AtFlags::REMOVEDIR
-        } else {
-            AtFlags::empty()
-        };
         self.allowed
             .at(&self.text(&remove.place)?, Last::Kept, |spot| {
                 let (folder, name) = to_change(spot, "remove", remove.place.name)?;
-                rustix::fs::unlinkat(&folder, name, flags)
+                self.changes.remove((&folder, name), remove.directory)
             })?;
         Ok(Reply::Done)
     }
@@ -150,7 +145,8 @@ impl Session {
                     return Err(Errno::BUSY);
                 }
                 let (new_folder, new_name) = may_change(target, "rename", rename.to.name)?;
-                rustix::fs::renameat_with(&old_folder, old_name, &new_folder, new_name, flags)
+                let (old, new) = ((&old_folder, old_name), (&new_folder, new_name));
+                self.changes.rename(old, new, flags)
             })
         })?;
         Ok(Reply::Done)
@@ -168,8 +164,8 @@ impl Session {
                 let (old_folder, old_name) = to_change(source, "link", link.from.name)?;
                 self.allowed.at(&to, Last::Kept, |target| {
                     let (new_folder, new_name) = may_change(target, "link", link.to.name)?;
-                    let flags = AtFlags::empty();
-                    rustix::fs::linkat(&old_folder, old_name, &new_folder, new_name, flags)
+                    let (old, new) = ((&old_folder, old_name), (&new_folder, new_name));
+                    self.changes.link(old, new)
                 })
             })?;
         Ok(Reply::Done)

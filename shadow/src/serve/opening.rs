@@ -2,12 +2,11 @@
 
 use super::refuse;
 use crate::locks::FileId;
-use crate::names::{Last, Spot};
+use crate::names::{Last, NAMELESS, Spot, reopen};
 use crate::session::{OpenFile, Session};
 use rustix::fd::OwnedFd;
 use rustix::fs::{FileType, Mode, OFlags};
 use rustix::io::Errno;
-use std::os::fd::AsRawFd;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicI32};
 use wire::{MOST_DATA, Open, Opened, Reply};
@@ -24,7 +23,7 @@ impl Session {
         }
         let (fd, writable) = self.allowed.at(&self.text(&open.place)?, last, |spot| {
             let fd = if spot.writable() {
-                spot.create(unblocked(flags), creating(flags, mode))?
+                self.changes.open(spot, unblocked(flags), mode)?
             } else {
                 open_read_only(spot, flags, open.place.name)?
             };
@@ -45,9 +44,9 @@ impl Session {
         if !file.writable && flags.intersects(changes) {
             return Err(refuse("open for writing", b"what is open"));
         }
-        let flags = flags.difference(OFlags::CREATE | OFlags::NOFOLLOW);
-        let name = super::own_descriptor(file.fd.as_raw_fd());
-        let fd = rustix::fs::open(name, unblocked(flags) | OFlags::CLOEXEC, Mode::empty())?;
+        let flags = flags.difference(OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW);
+        let fd = reopen(&file.fd, unblocked(flags))?;
+        self.changes.empty_if_asked(&fd, flags)?;
         self.opened(open, flags, fd, file.writable, out)
     }
 
@@ -59,7 +58,7 @@ impl Session {
         writable: bool,
         out: &mut Vec<u8>,
     ) -> Result<Reply<'static>, Errno> {
-        let attributes = super::attributes::of(&fd)?;
+        let attributes = self.look(&fd)?;
         let kind = FileType::from_raw_mode(attributes.mode);
         if !flags.contains(OFlags::PATH)
             && !matches!(kind, FileType::RegularFile | FileType::Directory)
@@ -113,33 +112,22 @@ fn unblocked(flags: OFlags) -> OFlags {
     }
 }
 
-/// openat2(2) wants no permissions where nothing is made.
-fn creating(flags: OFlags, mode: Mode) -> Mode {
-    if flags.intersects(OFlags::CREATE | OFlags::TMPFILE.difference(OFlags::DIRECTORY)) {
-        mode
-    } else {
-        Mode::empty()
-    }
-}
-
 /// Where nothing may be changed: as the kernel would answer if the file system allowed it and the permissions did not.
 fn open_read_only(spot: &Spot<'_>, flags: OFlags, name: &[u8]) -> Result<OwnedFd, Errno> {
-    let new = OFlags::TMPFILE.difference(OFlags::DIRECTORY);
-    let changes = OFlags::WRONLY | OFlags::RDWR | OFlags::TRUNC | new;
-    let only_read = flags.difference(OFlags::CREATE | OFlags::EXCL);
+    let changes = OFlags::WRONLY | OFlags::RDWR | OFlags::TRUNC | NAMELESS;
     if !flags.contains(OFlags::PATH) && flags.intersects(changes) {
         let looked = spot.open(OFlags::PATH | flags.intersection(OFlags::NOFOLLOW));
         return Err(match looked {
             Ok(_) if flags.contains(OFlags::CREATE | OFlags::EXCL) => Errno::EXIST,
             Ok(found) => match FileType::from_raw_mode(rustix::fs::fstat(&found)?.st_mode) {
-                FileType::Directory if !flags.intersects(new) => Errno::ISDIR,
+                FileType::Directory if !flags.intersects(NAMELESS) => Errno::ISDIR,
                 _ => refuse("open for writing", name),
             },
             Err(Errno::NOENT) if flags.contains(OFlags::CREATE) => refuse("create", name),
             Err(errno) => errno,
         });
     }
-    match spot.open(unblocked(only_read)) {
+    match spot.open(unblocked(flags)) {
         Ok(_) if flags.contains(OFlags::CREATE | OFlags::EXCL) => Err(Errno::EXIST),
         Err(Errno::NOENT) if flags.contains(OFlags::CREATE) => Err(refuse("create", name)),
         result => result,

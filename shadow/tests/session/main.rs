@@ -1,4 +1,5 @@
 //! What a session does with requests, held against the file system itself.
+#![allow(clippy::disallowed_methods)]
 
 mod allowed;
 mod contents;

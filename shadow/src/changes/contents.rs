@@ -1,0 +1,139 @@
+//! Bytes of files.
+#![allow(clippy::disallowed_methods)]
+
+use super::{About, Changes};
+use rustix::fd::{AsFd, OwnedFd};
+use rustix::fs::{FallocateFlags, FileType, OFlags};
+use rustix::io::Errno;
+
+/// Most bytes that are copied at once: all that they overwrite is kept before.
+const MOST_COPIED: u64 = 8 << 20;
+
+impl Changes {
+    /// pwrite(2), until all is written or something fails; how many bytes were.
+    pub(crate) fn write_at(&self, fd: &OwnedFd, offset: u64, data: &[u8]) -> Result<u64, Errno> {
+        if data.is_empty() {
+            return Ok(0);
+        }
+        self.must_be_writable(fd, Errno::BADF)?;
+        let _change = self.before("write", About::Open(fd.as_fd()), |journal| {
+            journal.before_write(fd.as_fd(), offset, data.len() as u64)
+        })?;
+        let mut done = 0;
+        while done < data.len() {
+            match rustix::io::pwrite(fd, &data[done..], offset + done as u64) {
+                Ok(written) => done += written,
+                Err(Errno::INTR) => {}
+                Err(_) if done > 0 => break,
+                Err(errno) => return Err(errno),
+            }
+        }
+        Ok(done as u64)
+    }
+
+    /// write(2) of what is open with `O_APPEND`; how many bytes were written. Nobody may change that flag meanwhile.
+    pub(crate) fn append(&self, fd: &OwnedFd, data: &[u8]) -> Result<u64, Errno> {
+        if data.is_empty() {
+            return Ok(0);
+        }
+        self.must_be_writable(fd, Errno::BADF)?;
+        let _change = self.before("append", About::Open(fd.as_fd()), |journal| {
+            journal.before_append(fd.as_fd())
+        })?;
+        loop {
+            match rustix::io::write(fd, data) {
+                Err(Errno::INTR) => {}
+                written => return Ok(written? as u64),
+            }
+        }
+    }
+
+    /// ftruncate(2).
+    pub(crate) fn resize(&self, fd: &OwnedFd, size: u64) -> Result<(), Errno> {
+        self.must_be_writable(fd, Errno::INVAL)?;
+        let _change = self.before("truncate", About::Open(fd.as_fd()), |journal| {
+            journal.before_truncate(fd.as_fd(), size)
+        })?;
+        rustix::fs::ftruncate(fd, size)
+    }
+
+    /// What `O_TRUNC` does to a regular file that is open, for reading only perhaps.
+    pub(super) fn empty(&self, fd: &OwnedFd) -> Result<(), Errno> {
+        let flags = rustix::fs::fcntl_getfl(fd)?;
+        if flags & OFlags::RWMODE != OFlags::RDONLY {
+            return self.resize(fd, 0);
+        }
+        let flags = OFlags::WRONLY | OFlags::NONBLOCK | OFlags::NOCTTY;
+        let fd = crate::names::reopen(fd, flags)?;
+        self.resize(&fd, 0)
+    }
+
+    /// fallocate(2).
+    pub(crate) fn allocate(
+        &self,
+        fd: &OwnedFd,
+        mode: FallocateFlags,
+        offset: u64,
+        len: u64,
+    ) -> Result<(), Errno> {
+        self.must_be_writable(fd, Errno::BADF)?;
+        let known = FallocateFlags::KEEP_SIZE
+            | FallocateFlags::PUNCH_HOLE
+            | FallocateFlags::COLLAPSE_RANGE
+            | FallocateFlags::ZERO_RANGE
+            | FallocateFlags::INSERT_RANGE
+            | FallocateFlags::UNSHARE_RANGE;
+        if self.journal.is_some() && !known.contains(mode) {
+            return Err(Self::unsupported("allocate", About::Open(fd.as_fd())));
+        }
+        let _change = self.before("allocate", About::Open(fd.as_fd()), |journal| {
+            journal.before_allocate(fd.as_fd(), mode, offset, len)
+        })?;
+        rustix::fs::fallocate(fd, mode, offset, len)
+    }
+
+    /// copy_file_range(2); how many bytes were copied.
+    pub(crate) fn copy(
+        &self,
+        (from, mut from_offset): (&OwnedFd, u64),
+        (to, mut to_offset): (&OwnedFd, u64),
+        len: u64,
+    ) -> Result<u64, Errno> {
+        let mut len = len.min(1 << 30);
+        if self.journal.is_some() {
+            self.must_be_writable(to, Errno::BADF)?;
+            let source = rustix::fs::fstat(from)?;
+            if FileType::from_raw_mode(source.st_mode) == FileType::RegularFile {
+                let size = u64::try_from(source.st_size).unwrap_or(0);
+                len = len.min(size.saturating_sub(from_offset));
+            }
+            len = len.min(MOST_COPIED);
+        }
+        let _change = if len > 0 {
+            self.before("copy", About::Open(to.as_fd()), |journal| {
+                journal.before_write(to.as_fd(), to_offset, len)
+            })?
+        } else {
+            None
+        };
+        let (source, target) = (Some(&mut from_offset), Some(&mut to_offset));
+        // At most 1 GiB.
+        let copied = rustix::fs::copy_file_range(from, source, to, target, len as usize)?;
+        Ok(copied as u64)
+    }
+
+    /// What is open for reading only is not changed, so nothing of it is kept: the call's own error.
+    fn must_be_writable(&self, fd: &OwnedFd, error: Errno) -> Result<(), Errno> {
+        if self.journal.is_none() {
+            return Ok(());
+        }
+        let flags = rustix::fs::fcntl_getfl(fd)?;
+        if flags.contains(OFlags::PATH) {
+            return Err(Errno::BADF);
+        }
+        if flags & OFlags::RWMODE == OFlags::RDONLY {
+            return Err(error);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,246 @@
+//! A session's undo journal: marks, and going back to them.
+//!
+//! ```text
+//! session begins ── journal of its own, DIR/<job> ── mark ── mark ── ...
+//!                                                     `── abort: as if it had not been     undo_to: files as they were there
+//! ends: the journal is closed and stays, until somebody says `complete`, or opens it again for this job
+//! ```
+//! # What callers may rely on
+//! Between [`Session::mark`] and [`Session::undo_to`] whatever else the session is asked is served; a mark waits for changes that are being
+//! made. What is open stays open, across marks and undos.
+
+use crate::changes::Changes;
+use crate::session::Session;
+use journal::{Durability, Epoch, Files, Journal, JournalError, Mark, Settings, Undone};
+use std::fmt;
+use std::fs::{DirBuilder, File};
+use std::io::{self, Read};
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// A job, wherever it runs and however often it is restarted.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub struct JobId(pub [u8; 16]);
+
+impl JobId {
+    /// A new one.
+    ///
+    /// # Errors
+    /// What reading `/dev/urandom` says.
+    pub fn random() -> io::Result<Self> {
+        let mut id = [0; 16];
+        File::open("/dev/urandom")?.read_exact(&mut id)?;
+        Ok(JobId(id))
+    }
+}
+
+impl fmt::Display for JobId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+/// A session could not do what has to do with its journal.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum UndoError {
+    /// The shadow was started without one.
+    #[error("the session has no undo journal: found none, expected one (--journal DIR)")]
+    NoJournal,
+    /// Somebody holds the journal.
+    #[error("the session's undo journal is in use, expected to be the only user")]
+    InUse,
+    /// What the journal says.
+    #[error(transparent)]
+    Journal(#[from] JournalError),
+}
+
+/// Where the journals of all sessions lie, and how they work.
+#[derive(Clone, Debug)]
+pub struct Journals {
+    dir: PathBuf,
+    settings: Settings,
+}
+
+impl Journals {
+    /// In a folder, which is made if it is not there.
+    ///
+    /// # Errors
+    /// Why it cannot be made or found.
+    pub fn new(dir: &Path, durability: Durability) -> io::Result<Self> {
+        let mut builder = DirBuilder::new();
+        builder.recursive(true).mode(0o700).create(dir)?;
+        Ok(Journals {
+            dir: dir.canonicalize()?,
+            settings: Settings {
+                durability,
+                ..Settings::default()
+            },
+        })
+    }
+
+    /// At most so many bytes of old state for each session; a change that needs more is refused with ENOSPC.
+    #[must_use]
+    pub fn limited(mut self, most_bytes: u64) -> Self {
+        self.settings.most_bytes = most_bytes;
+        self
+    }
+
+    /// The folder.
+    #[must_use]
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// Side folders may lie in the roots of what the job may change, which it cannot remove.
+    pub(crate) fn with_roots<'a>(mut self, roots: impl Iterator<Item = &'a Path>) -> Self {
+        self.settings.side_folders = roots.map(Path::to_owned).collect();
+        self
+    }
+
+    /// Opens a job's journal, or begins it.
+    ///
+    /// # Errors
+    /// [`JournalError`]
+    pub fn open(&self, job: JobId) -> Result<Journal, JournalError> {
+        Journal::open(&self.dir.join(job.to_string()), &self.settings)
+    }
+}
+
+impl Session {
+    /// Everything that is changed from now on goes through this journal.
+    #[must_use]
+    pub fn with_journal(mut self, journal: Arc<Journal>) -> Self {
+        self.changes = Changes::with(journal);
+        self
+    }
+
+    /// Begins a journal for a new job; or what its peer is told.
+    pub(crate) fn begin_journal(&mut self, journals: &Journals) -> Result<(), &'static str> {
+        let job = JobId::random().map_err(|error| {
+            tracing::error!(%error, "there is no id for a job");
+            "the shadow has no id for the job"
+        })?;
+        match journals.open(job) {
+            Ok(journal) => {
+                tracing::info!(%job, "a journal begins");
+                self.changes = Changes::with(Arc::new(journal));
+                Ok(())
+            }
+            Err(error) => {
+                let error: &dyn std::error::Error = &error;
+                tracing::error!(error, %job, "a journal cannot be begun");
+                Err("the shadow cannot begin an undo journal for the job")
+            }
+        }
+    }
+
+    /// The session's journal, if it has one.
+    #[must_use]
+    pub fn journal(&self) -> Option<&Arc<Journal>> {
+        self.changes.journal()
+    }
+
+    fn undo_journal(&self) -> Result<&Arc<Journal>, UndoError> {
+        self.journal().ok_or(UndoError::NoJournal)
+    }
+
+    /// A mark that can be gone back to: waits for the changes that are being made. To be called at the moment of the checkpoint, when the job
+    /// makes no calls. The note (4096 bytes at most) comes back with the mark; the image's name, say.
+    ///
+    /// # Errors
+    /// [`UndoError`]; then there is no new mark, and the epoch before goes on.
+    pub fn mark(&self, note: &[u8]) -> Result<Mark, UndoError> {
+        let epoch = self.undo_journal()?.begin_epoch(note)?;
+        let note = note.to_vec();
+        Ok(Mark { epoch, note })
+    }
+
+    /// The checkpoint for which a mark was made did not come to be: what has been changed since belongs to the mark before.
+    ///
+    /// # Errors
+    /// [`UndoError`], also for the first mark.
+    pub fn abort(&self, mark: Epoch) -> Result<(), UndoError> {
+        Ok(self.undo_journal()?.abort_epoch(mark)?)
+    }
+
+    /// The oldest checkpoint that is kept is now the one of this mark: what only older ones need is let go.
+    ///
+    /// # Errors
+    /// [`UndoError`]
+    pub fn forget_before(&self, mark: Epoch) -> Result<(), UndoError> {
+        Ok(self.undo_journal()?.forget_before(mark)?)
+    }
+
+    /// All marks that can be gone back to, oldest first; the first is the job's begin until it is forgotten.
+    ///
+    /// # Errors
+    /// [`UndoError::NoJournal`]
+    pub fn marks(&self) -> Result<Vec<Mark>, UndoError> {
+        Ok(self.undo_journal()?.marks())
+    }
+
+    /// What an undo to this mark would destroy of somebody else's. Nothing is changed.
+    ///
+    /// # Errors
+    /// [`UndoError`]
+    pub fn differences(&self, mark: Epoch) -> Result<Vec<journal::Difference>, UndoError> {
+        Ok(self.undo_journal()?.check(mark)?)
+    }
+
+    /// All files become what they were at this mark, which goes on from there; later marks are gone. Answers that were remembered since are forgotten.
+    /// If somebody else has changed files of the job, `files` decides, and the answer lists them.
+    ///
+    /// # Errors
+    /// [`JournalError::Differs`] with [`Files::Fail`]: nothing was undone. Others: the undo is interrupted; no change is served
+    /// until it is called again with the same mark, or the journal is opened again and it is called then.
+    pub fn undo_to(&self, mark: Epoch, files: Files) -> Result<Undone, UndoError> {
+        Ok(self.undo_journal()?.undo_to(mark, files)?)
+    }
+
+    /// Remembers the answer to a numbered request (1 MiB at most), which survives the shadow's end, and is rolled back with the files.
+    ///
+    /// # Errors
+    /// [`UndoError`]
+    pub fn remember(&self, request: u64, answer: &[u8]) -> Result<(), UndoError> {
+        Ok(self.undo_journal()?.remember(request, answer)?)
+    }
+
+    /// What was remembered of this request.
+    #[must_use]
+    pub fn answer_to(&self, request: u64) -> Option<Vec<u8>> {
+        self.journal()?.answer(request)
+    }
+
+    /// The peer has the answers to all requests below this one.
+    ///
+    /// # Errors
+    /// [`UndoError`]
+    pub fn forget_answers_below(&self, request: u64) -> Result<(), UndoError> {
+        Ok(self.undo_journal()?.forget_answers_below(request)?)
+    }
+
+    /// The job is complete: what it has done stays, and its journal and all that was kept goes. Only of a session that nobody uses any more.
+    ///
+    /// # Errors
+    /// [`UndoError`]
+    pub fn complete(mut self) -> Result<(), UndoError> {
+        let journal = self.changes.take_journal().ok_or(UndoError::NoJournal)?;
+        match Arc::into_inner(journal) {
+            Some(journal) => Ok(journal.remove()?),
+            None => Err(UndoError::InUse),
+        }
+    }
+}
+
+/// A session's end is no end of its job: the journal stays.
+impl Drop for Changes {
+    fn drop(&mut self) {
+        let journal = self.take_journal().and_then(Arc::into_inner);
+        if let Some(Err(error)) = journal.map(Journal::close) {
+            let error: &dyn std::error::Error = &error;
+            tracing::error!(error, "a journal could not be closed");
+        }
+    }
+}
