@@ -11,6 +11,7 @@ Exit status:
   2    wrong arguments
   3    this machine cannot do it (see `wayfarer doctor`)
   4    the image is damaged or does not fit this machine
+  5    the other side of a remote job is lost, or cannot be reached
   126  `run`: the command was found but cannot be executed
   127  `run`: the command was not found
 `run`, `restart` and an executed image end as their job does: with its exit
@@ -52,8 +53,13 @@ Examples:
 
   wayfarer shadow --listen unix:/tmp/home --allow /home/me/job --allow /usr:ro
 
+  wayfarer shadow --listen tls:0.0.0.0:4711 --identity-file night.id &
+  scp night.id there:; ssh there wayfarer run --shadow tls:here:4711 --identity-file night.id -- ./simulate
+
 Whoever owns the shadow owns the jobs that it serves: the socket is for processes
-of the same user, who also need the token that is written beside it.";
+of the same user, who also need the token that is written beside it. Who has the
+identity file has the files that are allowed: it is written anew by each shadow,
+with mode 600, and removed when the shadow ends. `wayfarer submit` does all this by ssh.";
 
 const RESTART_EXAMPLES: &str = "\
 Examples:
@@ -91,6 +97,8 @@ pub(crate) enum Verb {
     Platform(Platform),
     Export(Export),
     Shadow(Shadow),
+    #[command(hide = true)]
+    Starter(Starter),
     Completions(Completions),
     Man(Man),
 }
@@ -120,6 +128,14 @@ pub(crate) struct Run {
     #[arg(long, value_name = "ADDRESS", value_parser = Address::parse)]
     pub(crate) shadow: Option<Address>,
 
+    /// The file that the shadow has written, for --shadow tls:HOST:PORT
+    #[arg(long, value_name = "FILE", requires = "shadow")]
+    pub(crate) identity_file: Option<std::path::PathBuf>,
+
+    /// End when the process that began this one does
+    #[arg(long, hide = true)]
+    pub(crate) with_parent: bool,
+
     /// Where the job begins, at the shadow [default: a directory called as this one]
     #[arg(long, value_name = "DIR", requires = "shadow")]
     pub(crate) chdir: Option<std::path::PathBuf>,
@@ -138,9 +154,13 @@ pub(crate) struct Run {
 #[derive(Debug, Args)]
 #[command(after_long_help = SHADOW_EXAMPLES)]
 pub(crate) struct Shadow {
-    /// Where to listen: unix:PATH
+    /// Where to listen: unix:PATH, tls:HOST:PORT (port 0: any), or stdio: one job, on standard input and output
     #[arg(long, value_name = "ADDRESS", value_parser = Address::parse)]
     pub(crate) listen: Address,
+
+    /// Where to write what a job needs to come by TLS; a secret
+    #[arg(long, value_name = "FILE")]
+    pub(crate) identity_file: Option<std::path::PathBuf>,
 
     /// A directory that jobs may use, or only read [default: this one, and / for reading]
     #[arg(long, value_name = "PATH[:ro]")]
@@ -159,6 +179,22 @@ pub(crate) struct Shadow {
         requires = "journal"
     )]
     pub(crate) journal_durability: Survives,
+}
+
+/// Carry a job's streams to its shadow; `run` begins it
+#[derive(Debug, Args)]
+pub(crate) struct Starter {
+    /// Where the shadow is
+    #[arg(long, value_name = "ADDRESS", value_parser = Address::parse)]
+    pub(crate) shadow: Address,
+
+    /// The file that the shadow has written
+    #[arg(long, value_name = "FILE")]
+    pub(crate) identity_file: std::path::PathBuf,
+
+    /// A folder for the socket, if there is no other
+    #[arg(long, value_name = "DIR")]
+    pub(crate) fallback: std::path::PathBuf,
 }
 
 /// Write an image of a running job

@@ -3,6 +3,7 @@
 
 mod address;
 mod args;
+mod identity;
 mod jobs;
 mod launch;
 mod leftovers;
@@ -11,6 +12,7 @@ mod output;
 mod permission;
 mod progress;
 mod raw;
+mod reach;
 mod remote;
 mod report;
 mod summary;
@@ -44,6 +46,7 @@ fn perform(arguments: &Arguments) -> Outcome {
         Verb::Kill(kill) => verbs::kill::kill(&store()?, kill),
         Verb::Doctor(doctor) => verbs::doctor::doctor(&store()?, doctor),
         Verb::Shadow(shadow) => verbs::shadow::shadow(shadow),
+        Verb::Starter(starter) => verbs::starter::starter(starter),
         Verb::Completions(completions) => verbs::completions::completions(completions),
         Verb::Man(man) => verbs::man::man(man),
     }

@@ -6,7 +6,6 @@
 //! # What callers may rely on
 //! The session lives as long as any process of the job.
 
-use crate::address::Address;
 use crate::lookup::Program;
 use crate::report::{Explain, Failure, Outcome};
 use crate::verbs::shadow::read_token;
@@ -39,13 +38,12 @@ pub(crate) fn program(command: &[OsString]) -> Program {
     }
 }
 
-/// Makes what the job inherits. It begins in `directory`, by default where we are.
-pub(crate) fn prepare(address: &Address, directory: Option<&Path>) -> Outcome<()> {
-    let Address::Unix(socket) = address;
+/// Makes what the job inherits, with a shadow behind `socket`. It begins in `directory`, by default where we are.
+pub(crate) fn prepare(socket: &Path, directory: Option<&Path>) -> Outcome<()> {
     let token = read_token(socket)?;
     make_room()?;
     let (mut stream, session) = begin_session(socket, &token)
-        .context(|| format!("no session with the shadow on {address}"))?;
+        .context(|| format!("no session with the shadow on {}", socket.display()))?;
     let directory = match directory {
         Some(directory) => directory.to_owned(),
         None => std::env::current_dir()?,

@@ -27,6 +27,8 @@ pub(crate) enum Exit {
     Host = 3,
     /// An image is damaged, or does not fit this machine.
     Image = 4,
+    /// The other side is gone, or was never there.
+    Lost = 5,
     /// `run`: found, but cannot be executed.
     NotExecutable = 126,
     /// `run`: not found.

@@ -17,19 +17,23 @@
 #![cfg_attr(test, allow(clippy::disallowed_methods))]
 
 mod changes;
+mod carried;
 mod connection;
 mod listen;
 mod locks;
 mod names;
 mod peer;
+mod secure;
 mod serve;
 mod session;
 mod undo;
 
+pub use carried::{Carried, CarriedWriter, CarryError, Taker, carry};
 pub use connection::{StreamError, serve_stream};
 pub use journal::{Difference, Durability, Epoch, Files, JournalError, Mark, Undone};
 pub use listen::{ListenError, Server};
 pub use names::{AllowError, Allowed};
 pub use peer::Peer;
+pub use secure::SecureServer;
 pub use session::{Limits, Session, Sessions};
 pub use undo::{JobId, Journals, UndoError};

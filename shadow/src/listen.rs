@@ -16,9 +16,9 @@ use std::time::Duration;
 /// A peer must have said who it is by then.
 const HELLO_WITHIN: Duration = Duration::from_secs(10);
 /// Peers that have not said who they are, at once.
-const MOST_STRANGERS: usize = 64;
+pub(crate) const MOST_STRANGERS: usize = 64;
 /// How long to wait when no more streams can be accepted, until some have ended.
-const REST: Duration = Duration::from_millis(50);
+pub(crate) const REST: Duration = Duration::from_millis(50);
 
 /// A socket cannot be listened on.
 #[derive(Debug, thiserror::Error)]
@@ -85,7 +85,7 @@ impl Server {
                 tracing::info!("a stream is refused: another user's, or one too many");
                 continue;
             }
-            let counted = Stranger::count(&strangers);
+            let counted = Counted::count(&strangers);
             let sessions = self.sessions.clone();
             let spawned = std::thread::Builder::new().spawn(move || {
                 if let Err(error) = converse(stream, &sessions, counted) {
@@ -117,17 +117,17 @@ fn listen(path: &Path) -> io::Result<UnixListener> {
     }
 }
 
-/// One who has not said who it is.
-struct Stranger(Arc<AtomicUsize>);
+/// One more, until it is dropped.
+pub(crate) struct Counted(Arc<AtomicUsize>);
 
-impl Stranger {
-    fn count(all: &Arc<AtomicUsize>) -> Self {
+impl Counted {
+    pub(crate) fn count(all: &Arc<AtomicUsize>) -> Self {
         all.fetch_add(1, Ordering::Relaxed);
-        Stranger(all.clone())
+        Counted(all.clone())
     }
 }
 
-impl Drop for Stranger {
+impl Drop for Counted {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }
@@ -136,7 +136,7 @@ impl Drop for Stranger {
 fn converse(
     stream: UnixStream,
     sessions: &Arc<Sessions>,
-    counted: Stranger,
+    counted: Counted,
 ) -> Result<(), StreamError> {
     let mut incoming = Incoming::new();
     stream.set_read_timeout(Some(HELLO_WITHIN))?;
@@ -155,7 +155,7 @@ fn is_own(stream: &UnixStream) -> bool {
 }
 
 /// Too many descriptors or too little memory, now; or a peer that has gone meanwhile.
-fn passes(error: &io::Error) -> bool {
+pub(crate) fn passes(error: &io::Error) -> bool {
     use rustix::io::Errno;
     let passing = [
         Errno::MFILE,

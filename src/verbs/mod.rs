@@ -13,6 +13,7 @@ pub(crate) mod ps;
 pub(crate) mod restart;
 pub(crate) mod run;
 pub(crate) mod shadow;
+pub(crate) mod starter;
 pub(crate) mod verify;
 
 use crate::jobs::{Job, JobError, JobStore, NewJob};

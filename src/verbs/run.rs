@@ -1,10 +1,12 @@
 //! `wayfarer run`: a restart of nothing (docs/adr/0006).
 
+use crate::address::Address;
 use crate::args::{Files, Pids, Run};
 use crate::jobs::{JobStore, NewJob};
 use crate::launch::{self, Launch, Options};
 use crate::lookup::{self, Program};
 use crate::raw;
+use crate::reach;
 use crate::remote;
 use crate::report::{Failure, Outcome, tell};
 use ckpt_lib::baseline;
@@ -14,6 +16,7 @@ use ckpt_lib::plan::{Arg, OpsBuilder, StreamIndex, find_hole};
 use ckpt_lib::snapshot::SnapshotV1;
 use loader::hole::hole_needed;
 use loader::ops::{Exec, Expect, OpsHeader, StreamKind, flags};
+use nix::sys::signal::Signal;
 use std::ffi::CString;
 use std::fs::File;
 use std::io::IsTerminal;
@@ -22,6 +25,13 @@ use std::path::Path;
 
 /// Starts the command; returns only if that failed.
 pub(crate) fn run(store: &JobStore, arguments: &Run) -> Outcome {
+    if arguments.shadow == Some(Address::Stdio) {
+        return super::starter::host(store, arguments);
+    }
+    if arguments.with_parent {
+        // Our supervisor ends with us, and the job with that.
+        nix::sys::prctl::set_pdeathsig(Signal::SIGKILL)?;
+    }
     let program = match arguments.shadow {
         Some(_) => remote::program(&arguments.command),
         None => lookup::find(&arguments.command, std::env::var_os("PATH").as_deref())?,
@@ -45,7 +55,8 @@ pub(crate) fn run(store: &JobStore, arguments: &Run) -> Outcome {
     )?;
     let environment = environment(arguments);
     if let Some(address) = &arguments.shadow {
-        remote::prepare(address, arguments.chdir.as_deref())?;
+        let socket = reach::socket(address, arguments.identity_file.as_deref(), store.dir())?;
+        remote::prepare(&socket, arguments.chdir.as_deref())?;
     }
     let name = job.as_ref().map_or("a job", |job| &job.record.name);
     let failure = start(name, &program, &environment, arguments.pids);

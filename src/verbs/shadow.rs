@@ -2,71 +2,166 @@
 
 use crate::address::Address;
 use crate::args::{Shadow, Survives};
+use crate::identity::IdentityFile;
 use crate::output;
-use crate::report::{Exit, Failure, Outcome, tell};
+use crate::report::{Exit, Explain, Failure, Outcome, tell};
+use line::{Acceptor, Keys, Line, Preface, Purpose};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::signal::{SigSet, Signal};
-use shadow::{Allowed, Durability, Journals, Limits, Server, Sessions};
+use shadow::{Allowed, Durability, Journals, Limits, SecureServer, Server, Sessions, Taker, carry};
+use std::ffi::OsString;
 use std::fs::{self, OpenOptions};
 use std::io::{self, Read, Write};
+use std::net::TcpListener;
+use std::os::fd::AsFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, mpsc};
 use wire::Token;
 
-/// Serves until it is ended by a signal; then its socket and token are removed.
+/// Serves until it is ended by a signal; then its socket, token and identity file are removed. On stdio, until the job ends.
 pub(crate) fn shadow(arguments: &Shadow) -> Outcome {
     tracing_subscriber::fmt()
         .with_writer(io::stderr)
         .with_ansi(false)
         .with_target(false)
         .init();
-    let allowed = allowed(arguments)?;
-    let (_, most) = getrlimit(Resource::RLIMIT_NOFILE)?;
-    setrlimit(Resource::RLIMIT_NOFILE, most, most)?;
-    let Address::Unix(socket) = &arguments.listen;
     let token = new_token()?;
-    let sessions = match journals(arguments)? {
-        Some(journals) => Sessions::journalled(allowed, token, Limits::default(), journals)?,
-        None => Sessions::new(allowed, token, Limits::default()),
-    };
+    let sessions = sessions(&arguments.allow, token, journals(arguments)?)?;
     let (sender, end) = mpsc::channel();
     end_by_signal(sender.clone())?;
-    let server = Arc::new(Server::bind(socket, sessions)?);
-    let token_file = TokenFile::write(socket, &token)?;
-    // Modes come as the job's umask leaves them.
-    nix::sys::stat::umask(nix::sys::stat::Mode::empty());
-    output::print(&format!("listening on {}\n", arguments.listen))?;
-    let serving = server.clone();
-    std::thread::spawn(move || sender.send(serving.run()));
-    let ended = end.recv();
-    drop(token_file);
-    server.remove_socket();
+    let left = match &arguments.listen {
+        Address::Unix(socket) => listen_here(socket, sessions, token, sender)?,
+        Address::Tls { host, port } => {
+            let file = arguments.identity_file.as_deref().ok_or_else(|| {
+                let message = "--listen tls:HOST:PORT needs --identity-file FILE";
+                Failure::new(Exit::Usage, message)
+            })?;
+            listen_securely((host, *port), file, sessions, token, sender)?
+        }
+        Address::Stdio => serve_stdio(sessions, token, sender)?,
+    };
     // Somebody has always ended it.
+    let ended = end.recv();
+    drop(left);
     ended.unwrap_or(Ok(()))?;
     Ok(Exit::Done)
 }
 
+/// Files as these options allow, with the modes and limits that a shadow has.
+pub(crate) fn sessions(
+    allow: &[OsString],
+    token: Token,
+    journals: Option<Journals>,
+) -> Outcome<Sessions> {
+    let allowed = allowed(allow)?;
+    let (_, most) = getrlimit(Resource::RLIMIT_NOFILE)?;
+    setrlimit(Resource::RLIMIT_NOFILE, most, most)?;
+    // Modes come as the job's umask leaves them.
+    nix::sys::stat::umask(nix::sys::stat::Mode::empty());
+    let limits = Limits::default();
+    Ok(match journals {
+        Some(journals) => Sessions::journalled(allowed, token, limits, journals)?,
+        None => Sessions::new(allowed, token, limits),
+    })
+}
+
+/// What is removed when the shadow ends: dropped, no more.
+#[allow(dead_code)]
+enum Left {
+    Socket(TokenFile, Socket),
+    Identity(IdentityFile),
+    Nothing,
+}
+
+struct Socket(Arc<Server>);
+
+impl Drop for Socket {
+    fn drop(&mut self) {
+        self.0.remove_socket();
+    }
+}
+
+type Ended = mpsc::Sender<Outcome<()>>;
+
+fn listen_here(socket: &Path, sessions: Sessions, token: Token, ended: Ended) -> Outcome<Left> {
+    let server = Arc::new(Server::bind(socket, sessions)?);
+    let token_file = TokenFile::write(socket, &token)?;
+    output::print(&format!("listening on unix:{}\n", socket.display()))?;
+    let serving = server.clone();
+    std::thread::spawn(move || ended.send(serving.run().map_err(Failure::from)));
+    Ok(Left::Socket(token_file, Socket(server)))
+}
+
+fn listen_securely(
+    (host, port): (&String, u16),
+    file: &Path,
+    sessions: Sessions,
+    token: Token,
+    ended: Ended,
+) -> Outcome<Left> {
+    let describe = || format!("cannot listen on port {port} of {host}");
+    let listener = TcpListener::bind((host.as_str(), port)).context(describe)?;
+    let port = listener.local_addr().context(describe)?.port();
+    let address = Address::Tls {
+        host: host.clone(),
+        port,
+    };
+    let (ours, theirs) = (Keys::make()?, Keys::make()?);
+    let acceptor = Acceptor::new(&ours, &theirs.certificate)?;
+    let server = SecureServer::new(listener, acceptor, token, sessions);
+    let identity = IdentityFile::write(file, &address.to_string(), &ours, &theirs)?;
+    output::print(&format!("listening on {address}\n"))?;
+    std::thread::spawn(move || ended.send(server.run().map_err(Failure::from)));
+    Ok(Left::Identity(identity))
+}
+
+/// The job's outputs have nowhere to go but to our standard error; its input is empty.
+fn serve_stdio(sessions: Sessions, token: Token, ended: Ended) -> Outcome<Left> {
+    let line = Line::plain(
+        io::stdin().as_fd().try_clone_to_owned()?,
+        io::stdout().as_fd().try_clone_to_owned()?,
+    )?;
+    let preface = Preface {
+        token,
+        environment: None,
+    };
+    let taker: Arc<Taker> = Arc::new(|purpose, mut stream| {
+        if matches!(purpose, Purpose::Output | Purpose::Errors) {
+            let _ = io::copy(&mut stream, &mut io::stderr());
+        }
+        if purpose == Purpose::Control {
+            // Until the job has ended.
+            let _ = io::copy(&mut stream, &mut io::sink());
+        }
+    });
+    std::thread::spawn(move || {
+        let carried = carry(line, &preface, &Arc::new(sessions), &taker);
+        ended.send(carried.map_err(Failure::from).exit(Exit::Lost))
+    });
+    Ok(Left::Nothing)
+}
+
 /// Waits for the signals that end a service; no other thread is to get them.
-fn end_by_signal(sender: mpsc::Sender<io::Result<()>>) -> Outcome<()> {
+fn end_by_signal(sender: Ended) -> Outcome<()> {
     let ending = [Signal::SIGHUP, Signal::SIGINT, Signal::SIGTERM];
     let signals: SigSet = ending.into_iter().collect();
     signals.thread_block()?;
     std::thread::spawn(move || {
-        let waited = signals.wait().map(|_| ()).map_err(io::Error::from);
+        let waited = signals.wait().map(|_| ()).map_err(Failure::from);
         sender.send(waited)
     });
     Ok(())
 }
 
 /// What was asked for; else the directory we are in, and the rest for reading.
-fn allowed(arguments: &Shadow) -> Outcome<Allowed> {
+fn allowed(asked: &[OsString]) -> Outcome<Allowed> {
     let mut allowed = Allowed::none();
-    if arguments.allow.is_empty() {
+    if asked.is_empty() {
         allowed.allow("/".into(), false)?;
         allowed.allow(std::env::current_dir()?, true)?;
     }
-    for text in &arguments.allow {
+    for text in asked {
         allowed.allow_text(text)?;
     }
     Ok(allowed)
@@ -85,6 +180,7 @@ fn journals(arguments: &Shadow) -> Outcome<Option<Journals>> {
 }
 
 fn new_token() -> io::Result<Token> {
+pub(crate) fn new_token() -> io::Result<Token> {
     let mut token = [0; 32];
     fs::File::open("/dev/urandom")?.read_exact(&mut token)?;
     Ok(token)

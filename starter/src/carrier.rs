@@ -1,0 +1,662 @@
+//! The one thread that carries: waits for whatever is ready, moves bytes, waits again.
+//!
+//! ```text
+//! round:  closings ─┐  then what processes have sent ──> frames ──> line
+//!         line ──> pieces ──> descriptors; what they have no room for waits, within their credit
+//! line has no room: nothing is read from processes until it has
+//! ```
+//! A process that has seen another end must find its locks free at the shadow (docs/adr/0010), so in each round closings go
+//! before data, and once more after data were read: whatever was closed before they were sent is seen then.
+
+use crate::job::{Job, Notice, Status};
+use crate::streams::{Stream, Taken};
+use line::{Frame, FrameError, Line, MOST_FRAME, MOST_STREAMS, Piece, Pieces, Purpose};
+use nix::errno::Errno as NixErrno;
+use nix::sys::signal::{SigSet, Signal};
+use nix::sys::signalfd::{SfdFlags, SignalFd};
+use rustix::buffer::spare_capacity;
+use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use std::collections::HashMap;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixListener;
+use std::time::{Duration, Instant};
+
+/// Bytes that wait for the line before no more is read from processes.
+const MOST_OUT: usize = 256 << 10;
+/// Bytes read from the line at once.
+const PORTION: usize = 256 << 10;
+/// Portions read from the line before anybody else has a turn.
+const PORTIONS: usize = 8;
+/// Streams that are not processes': the job's input and outputs, control.
+const RESERVE: usize = 8;
+/// How long a starter waits for its first stream.
+const BEGINS_WITHIN: Duration = Duration::from_secs(60);
+/// How long a job may take to end when the line is lost.
+const ENDS_WITHIN: Duration = Duration::from_secs(5);
+
+const LINE_IN: u64 = 0;
+const LINE_OUT: u64 = 1;
+const LISTENER: u64 = 2;
+const SIGNALS: u64 = 3;
+/// The number of a stream and this is what its events are called.
+const STREAMS: u64 = 16;
+
+/// Why a line is carried no more.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum CarrierError {
+    /// The other side is gone, or what is between.
+    #[error("the line to the shadow is lost")]
+    Lost(#[source] io::Error),
+    /// What came is no frame.
+    #[error("the shadow sent what is no frame")]
+    Garbage(#[from] FrameError),
+    /// Frames in an order that has no meaning.
+    #[error("the shadow broke a rule on stream {stream}: {rule}")]
+    Rule {
+        /// The stream.
+        stream: u32,
+        /// Which rule.
+        rule: &'static str,
+    },
+    /// No process has come.
+    #[error("no process of a job has come in {} s", BEGINS_WITHIN.as_secs())]
+    Idle,
+    /// This machine refuses what is needed.
+    #[error("this machine refuses what carrying needs")]
+    System(#[from] io::Error),
+}
+
+impl From<Errno> for CarrierError {
+    fn from(errno: Errno) -> Self {
+        CarrierError::System(errno.into())
+    }
+}
+
+impl From<NixErrno> for CarrierError {
+    fn from(errno: NixErrno) -> Self {
+        CarrierError::System(errno.into())
+    }
+}
+
+/// How it has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct End {
+    /// How the job has, if the starter has begun it.
+    pub status: Option<Status>,
+}
+
+/// Carries what comes to the listener, and the job's input and outputs, until the last stream has ended.
+///
+/// # Errors
+/// [`CarrierError`]. A job that the starter has begun has ended then, too.
+pub fn carry(listener: UnixListener, line: Line, job: Option<Job>) -> Result<End, CarrierError> {
+    let mut carrier = Carrier::new(listener, line, job)?;
+    let result = carrier.run();
+    if result.is_err() {
+        carrier.end_job();
+    }
+    result
+}
+
+struct Carrier {
+    listener: UnixListener,
+    line: Line,
+    job: Option<Job>,
+    epoll: OwnedFd,
+    signals: Option<SignalFd>,
+    streams: HashMap<u32, Stream>,
+    last_number: u32,
+    control: Option<u32>,
+    control_in: Vec<u8>,
+    /// Frames for the line; the first `sent` bytes have gone.
+    out: Vec<u8>,
+    sent: usize,
+    /// The line has no room.
+    stalled: bool,
+    /// Frames of this round: those that go first, the others.
+    front: Vec<u8>,
+    back: Vec<u8>,
+    round: u64,
+    pieces: Pieces,
+    inbox: Vec<u8>,
+    scratch: Vec<u8>,
+    /// There has been a stream of a process.
+    begun: bool,
+    started: Instant,
+}
+
+impl Carrier {
+    fn new(listener: UnixListener, line: Line, job: Option<Job>) -> Result<Self, CarrierError> {
+        listener.set_nonblocking(true)?;
+        line.set_nonblocking()?;
+        let epoll = epoll::create(CreateFlags::CLOEXEC)?;
+        let data = EventData::new_u64;
+        epoll::add(&epoll, &line.ends.0, data(LINE_IN), EventFlags::IN)?;
+        epoll::add(&epoll, &line.ends.1, data(LINE_OUT), EventFlags::empty())?;
+        epoll::add(&epoll, &listener, data(LISTENER), EventFlags::IN)?;
+        let mut signals = None;
+        if job.is_some() {
+            let all = [
+                Signal::SIGCHLD,
+                Signal::SIGTERM,
+                Signal::SIGINT,
+                Signal::SIGHUP,
+            ];
+            let all: SigSet = all.into_iter().collect();
+            all.thread_block()?;
+            let flags = SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC;
+            let fd = signals.insert(SignalFd::with_flags(&all, flags)?);
+            epoll::add(&epoll, &*fd, data(SIGNALS), EventFlags::IN)?;
+        }
+        let mut carrier = Carrier {
+            listener,
+            line,
+            job,
+            epoll,
+            signals,
+            streams: HashMap::new(),
+            last_number: 0,
+            control: None,
+            control_in: vec![],
+            out: vec![],
+            sent: 0,
+            stalled: false,
+            front: vec![],
+            back: vec![],
+            round: 0,
+            pieces: Pieces::default(),
+            inbox: vec![0; PORTION],
+            scratch: vec![0; MOST_FRAME],
+            begun: false,
+            started: Instant::now(),
+        };
+        if let Some(ends) = carrier.job.as_mut().and_then(|job| job.ends.take()) {
+            carrier.control = Some(carrier.open(None, Purpose::Control)?);
+            let purposes = [Purpose::Input, Purpose::Output, Purpose::Errors];
+            for (fd, purpose) in ends.into_iter().zip(purposes) {
+                rustix::io::ioctl_fionbio(&fd, true)?;
+                carrier.open(Some(fd), purpose)?;
+            }
+        }
+        Ok(carrier)
+    }
+
+    fn run(&mut self) -> Result<End, CarrierError> {
+        let mut events = Vec::with_capacity(MOST_STREAMS + STREAMS as usize);
+        let mut more = false;
+        // Before its end could be told.
+        self.look();
+        loop {
+            self.collect();
+            self.flush()?;
+            if let Some(end) = self.ended()? {
+                return Ok(end);
+            }
+            if !self.wait(&mut events, more)? {
+                more = self.read_line()?;
+                continue;
+            }
+            let line_ready = self.heed(&events)?;
+            self.collect();
+            // What was asked goes before what was answered is handed out.
+            self.flush()?;
+            more = (line_ready || more) && self.read_line()?;
+        }
+    }
+
+    /// Whether it is over; the last thing said is how the job has ended.
+    fn ended(&mut self) -> Result<Option<End>, CarrierError> {
+        let idle = |stream: &Stream| matches!(stream.purpose, Purpose::Input | Purpose::Control);
+        if !self.streams.values().all(idle) {
+            self.begun = true;
+            return Ok(None);
+        }
+        let status = self.job.as_ref().map(|job| job.status);
+        match (status, self.control) {
+            (Some(None), _) => return Ok(None),
+            (Some(Some(status)), Some(control)) => {
+                let notice = Notice::Ended(status).to_bytes();
+                self.out
+                    .extend(Frame::Data(control, notice.len() as u32).to_bytes());
+                self.out.extend(notice);
+                self.out.extend(Frame::Close(control).to_bytes());
+                self.control = None;
+                if let Some(stream) = self.streams.get_mut(&control) {
+                    stream.told = true;
+                }
+                self.flush()?;
+                return Ok(None);
+            }
+            (Some(Some(_)), None) => {
+                let told = |stream: &Stream| stream.purpose == Purpose::Control;
+                if self.streams.values().any(told) {
+                    return Ok(None);
+                }
+            }
+            (None, _) if !self.begun => return Ok(None),
+            (None, _) => {}
+        }
+        let status = status.flatten();
+        Ok(Some(End { status }))
+    }
+
+    /// Waits until something is ready; false: only the line was looked at, and may have something.
+    fn wait(&mut self, events: &mut Vec<Event>, now: bool) -> Result<bool, CarrierError> {
+        events.clear();
+        if self.out.len() - self.sent > MOST_OUT {
+            let mut fds = vec![
+                PollFd::new(&self.line.ends.0, PollFlags::IN),
+                PollFd::new(&self.line.ends.1, PollFlags::OUT),
+            ];
+            fds.extend(
+                self.signals
+                    .as_ref()
+                    .map(|fd| PollFd::new(fd, PollFlags::IN)),
+            );
+            let timeout = now.then(Timespec::default);
+            match poll(&mut fds, timeout.as_ref()) {
+                Ok(_) | Err(Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+            self.heed_signals();
+            return Ok(false);
+        }
+        let timeout = if now {
+            Some(Timespec::default())
+        } else if self.begun || self.job.is_some() {
+            None
+        } else {
+            let left = BEGINS_WITHIN.saturating_sub(self.started.elapsed());
+            if left.is_zero() {
+                return Err(CarrierError::Idle);
+            }
+            Some(Timespec {
+                tv_sec: left.as_secs() as i64 + 1,
+                tv_nsec: 0,
+            })
+        };
+        match epoll::wait(&self.epoll, spare_capacity(events), timeout.as_ref()) {
+            Ok(_) | Err(Errno::INTR) => Ok(true),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// One round; whether the line has something.
+    fn heed(&mut self, events: &[Event]) -> Result<bool, CarrierError> {
+        self.round += 1;
+        let mut line_ready = false;
+        let mut knocked = false;
+        let mut readable = vec![];
+        for event in events {
+            let flags = event.flags;
+            match event.data.u64() {
+                LINE_IN | LINE_OUT if flags.intersects(EventFlags::ERR) => {
+                    let error = io::Error::from(io::ErrorKind::BrokenPipe);
+                    return Err(CarrierError::Lost(error));
+                }
+                LINE_IN => line_ready = true,
+                LINE_OUT => {}
+                LISTENER => knocked = true,
+                SIGNALS => self.heed_signals(),
+                name => {
+                    let number = (name - STREAMS) as u32;
+                    if is_end(flags) {
+                        self.read_to_end(number)?;
+                        continue;
+                    }
+                    if flags.contains(EventFlags::OUT) {
+                        self.drain(number)?;
+                    }
+                    if flags.contains(EventFlags::IN) {
+                        readable.push(number);
+                    }
+                }
+            }
+        }
+        for number in &readable {
+            self.read(*number)?;
+        }
+        if !readable.is_empty() {
+            self.look_for_ends()?;
+        }
+        if knocked {
+            self.accept()?;
+        }
+        Ok(line_ready)
+    }
+
+    /// Streams whose end was there before what has been read was sent.
+    fn look_for_ends(&mut self) -> Result<(), CarrierError> {
+        let mut events: Vec<Event> = Vec::with_capacity(MOST_STREAMS + STREAMS as usize);
+        let now = Timespec::default();
+        match epoll::wait(&self.epoll, spare_capacity(&mut events), Some(&now)) {
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+        for event in &events {
+            let name = event.data.u64();
+            let flags = event.flags;
+            if name < STREAMS || !is_end(flags) {
+                continue;
+            }
+            let number = (name - STREAMS) as u32;
+            let spoken = self
+                .streams
+                .get(&number)
+                .is_some_and(|stream| stream.round == self.round);
+            if spoken {
+                self.read_to_end(number)?;
+            } else {
+                // With nothing of its own in this round it may go in front.
+                std::mem::swap(&mut self.front, &mut self.back);
+                let result = self.read_to_end(number);
+                std::mem::swap(&mut self.front, &mut self.back);
+                result?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Puts the frames of this round behind those that wait for the line.
+    fn collect(&mut self) {
+        self.out.append(&mut self.front);
+        if self.out.is_empty() {
+            std::mem::swap(&mut self.out, &mut self.back);
+        } else {
+            self.out.append(&mut self.back);
+        }
+    }
+
+    /// Reads once from a stream.
+    fn read(&mut self, number: u32) -> Result<bool, CarrierError> {
+        let Some(stream) = self.streams.get_mut(&number) else {
+            return Ok(false);
+        };
+        let Some(fd) = stream.fd.as_ref().filter(|_| !stream.closed) else {
+            return Ok(false);
+        };
+        let most = self.scratch.len().min(stream.credit as usize);
+        if most == 0 || stream.purpose == Purpose::Input {
+            return Ok(false);
+        }
+        match rustix::io::read(fd, &mut self.scratch[..most]) {
+            Ok(len @ 1..) => {
+                stream.credit -= len as u32;
+                stream.round = self.round;
+                self.back.extend(Frame::Data(number, len as u32).to_bytes());
+                self.back.extend(&self.scratch[..len]);
+                self.await_stream(number)?;
+                Ok(true)
+            }
+            Err(Errno::AGAIN | Errno::INTR) => Ok(false),
+            // Its end, in peace or not.
+            Ok(0) | Err(_) => {
+                self.close(number)?;
+                Ok(false)
+            }
+        }
+    }
+
+    /// Nobody sends on it any more.
+    fn read_to_end(&mut self, number: u32) -> Result<(), CarrierError> {
+        while self.read(number)? {}
+        let Some(stream) = self.streams.get_mut(&number) else {
+            return Ok(());
+        };
+        if stream.closed || stream.purpose == Purpose::Input {
+            stream.forget_backlog();
+            self.close(number)?;
+        }
+        Ok(())
+    }
+
+    fn drain(&mut self, number: u32) -> Result<(), CarrierError> {
+        if let Some(stream) = self.streams.get_mut(&number) {
+            let taken = stream.drain();
+            self.tell(number, taken)?;
+        }
+        Ok(())
+    }
+
+    fn tell(&mut self, number: u32, taken: Taken) -> Result<(), CarrierError> {
+        match taken {
+            Taken::Quiet => {}
+            Taken::Credit(len) => self.back.extend(Frame::Credit(number, len).to_bytes()),
+            Taken::Over => return self.close(number),
+        }
+        let done = self
+            .streams
+            .get(&number)
+            .is_some_and(|stream| stream.closed && !stream.has_backlog());
+        if done {
+            return self.close(number);
+        }
+        self.await_stream(number)
+    }
+
+    /// We neither read nor write it any more.
+    fn close(&mut self, number: u32) -> Result<(), CarrierError> {
+        let Some(stream) = self.streams.get_mut(&number) else {
+            return Ok(());
+        };
+        stream.forget_backlog();
+        if let Some(fd) = stream.fd.take()
+            && stream.awaited.take().is_some()
+        {
+            epoll::delete(&self.epoll, &fd)?;
+        }
+        if !stream.told {
+            stream.told = true;
+            self.back.extend(Frame::Close(number).to_bytes());
+        }
+        if stream.is_over() {
+            self.streams.remove(&number);
+        }
+        Ok(())
+    }
+
+    /// Tells the kernel what a stream waits for.
+    fn await_stream(&mut self, number: u32) -> Result<(), CarrierError> {
+        let Some(stream) = self.streams.get_mut(&number) else {
+            return Ok(());
+        };
+        let (wanted, before) = (stream.wanted(), stream.awaited);
+        let Some(fd) = stream.fd.as_ref().filter(|_| wanted != before) else {
+            return Ok(());
+        };
+        let name = EventData::new_u64(STREAMS + u64::from(number));
+        match (before, wanted) {
+            (None, Some(flags)) => epoll::add(&self.epoll, fd, name, flags)?,
+            (Some(_), Some(flags)) => epoll::modify(&self.epoll, fd, name, flags)?,
+            (Some(_), None) => epoll::delete(&self.epoll, fd)?,
+            (None, None) => {}
+        }
+        stream.awaited = wanted;
+        Ok(())
+    }
+
+    fn open(&mut self, fd: Option<OwnedFd>, purpose: Purpose) -> Result<u32, CarrierError> {
+        let mut number = self.last_number.wrapping_add(1);
+        while self.streams.contains_key(&number) {
+            number = number.wrapping_add(1);
+        }
+        self.last_number = number;
+        let mut stream = Stream::new(fd, purpose);
+        stream.round = self.round;
+        self.streams.insert(number, stream);
+        self.back.extend(Frame::Open(number, purpose).to_bytes());
+        self.await_stream(number)?;
+        Ok(number)
+    }
+
+    fn accept(&mut self) -> Result<(), CarrierError> {
+        loop {
+            let flags = rustix::net::SocketFlags::NONBLOCK | rustix::net::SocketFlags::CLOEXEC;
+            let fd = match rustix::net::accept_with(&self.listener, flags) {
+                Ok(fd) => fd,
+                // Whoever has come is there yet when there are descriptors again.
+                Err(_) => return Ok(()),
+            };
+            let own = rustix::net::sockopt::socket_peercred(&fd)
+                .is_ok_and(|peer| peer.uid == rustix::process::geteuid());
+            if own && self.streams.len() < MOST_STREAMS - RESERVE {
+                self.open(Some(fd), Purpose::Calls)?;
+            }
+        }
+    }
+
+    fn heed_signals(&mut self) {
+        while let Some(Ok(Some(info))) = self.signals.as_ref().map(SignalFd::read_signal) {
+            match &self.job {
+                Some(job) if info.ssi_signo != Signal::SIGCHLD as u32 => job.signal(info.ssi_signo),
+                _ => self.look(),
+            }
+        }
+    }
+
+    fn look(&mut self) {
+        if let Some(job) = &mut self.job {
+            job.look();
+        }
+    }
+
+    /// Sends what the line has room for.
+    fn flush(&mut self) -> Result<(), CarrierError> {
+        let stalled = loop {
+            let rest = &self.out[self.sent..];
+            let result = if rest.is_empty() {
+                self.line.output.flush().map(|()| 0)
+            } else {
+                self.line.output.write(rest)
+            };
+            match result {
+                Ok(0) if rest.is_empty() => break false,
+                Ok(0) => return Err(CarrierError::Lost(io::ErrorKind::WriteZero.into())),
+                Ok(len) => self.sent += len,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break true,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(CarrierError::Lost(error)),
+            }
+        };
+        if self.sent == self.out.len() {
+            self.out.clear();
+            self.sent = 0;
+        } else if self.sent > MOST_OUT {
+            self.out.drain(..self.sent);
+            self.sent = 0;
+        }
+        if stalled != self.stalled {
+            let flags = if stalled {
+                EventFlags::OUT
+            } else {
+                EventFlags::empty()
+            };
+            let name = EventData::new_u64(LINE_OUT);
+            epoll::modify(&self.epoll, &self.line.ends.1, name, flags)?;
+            self.stalled = stalled;
+        }
+        Ok(())
+    }
+
+    /// Hands out what has come; whether there may be more.
+    fn read_line(&mut self) -> Result<bool, CarrierError> {
+        for _ in 0..PORTIONS {
+            let len = match self.line.input.read(&mut self.inbox) {
+                Ok(0) => {
+                    let error = io::Error::from(io::ErrorKind::UnexpectedEof);
+                    return Err(CarrierError::Lost(error));
+                }
+                Ok(len) => len,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(error) => return Err(CarrierError::Lost(error)),
+            };
+            let inbox = std::mem::take(&mut self.inbox);
+            let result = self.hand_out(&inbox[..len]);
+            self.inbox = inbox;
+            result?;
+            self.collect();
+            if len < PORTION {
+                // The kernel tells if there is more.
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    fn hand_out(&mut self, mut bytes: &[u8]) -> Result<(), CarrierError> {
+        while let Some(piece) = self.pieces.next(&mut bytes)? {
+            let stream = match piece {
+                Piece::Open(stream, _)
+                | Piece::Data(stream, _)
+                | Piece::Close(stream)
+                | Piece::Credit(stream, _) => stream,
+            };
+            let broken = |rule| CarrierError::Rule { stream, rule };
+            let found = self.streams.get_mut(&stream);
+            let found = found.ok_or("it is not open").map_err(broken)?;
+            match piece {
+                Piece::Open(..) => return Err(broken("only a starter opens streams")),
+                Piece::Data(_, bytes) if found.purpose == Purpose::Control => {
+                    self.control_in.extend(bytes);
+                    while let Some(notice) = Notice::take(&mut self.control_in) {
+                        if let (Notice::Signal(signal), Some(job)) = (notice, &self.job) {
+                            job.signal(signal);
+                        }
+                    }
+                }
+                Piece::Data(_, bytes) => {
+                    let taken = found.take(bytes).map_err(broken)?;
+                    self.tell(stream, taken)?;
+                }
+                Piece::Credit(_, len) => {
+                    let credit = found.credit.checked_add(len);
+                    found.credit = credit.ok_or("it has too much credit").map_err(broken)?;
+                    self.await_stream(stream)?;
+                }
+                Piece::Close(_) => {
+                    if std::mem::replace(&mut found.closed, true) {
+                        return Err(broken("it has been closed"));
+                    }
+                    if found.purpose == Purpose::Control {
+                        found.told = true;
+                        self.control = None;
+                    }
+                    self.tell(stream, Taken::Quiet)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The line is lost: the job cannot go on.
+    fn end_job(&mut self) {
+        // Whoever waits for an answer gets none.
+        self.streams.clear();
+        let Some(job) = &mut self.job else { return };
+        let begun = Instant::now();
+        job.signal(Signal::SIGHUP as u32);
+        while !job.look() {
+            let left = ENDS_WITHIN.saturating_sub(begun.elapsed());
+            if left.is_zero() {
+                job.signal(Signal::SIGKILL as u32);
+            }
+            let Some(signals) = &self.signals else { return };
+            let pause = Timespec {
+                tv_sec: left.as_secs() as i64 + 1,
+                tv_nsec: 0,
+            };
+            let mut fds = [PollFd::new(signals, PollFlags::IN)];
+            let _ = poll(&mut fds, Some(&pause));
+            while let Ok(Some(_)) = signals.read_signal() {}
+        }
+    }
+}
+
+fn is_end(flags: EventFlags) -> bool {
+    flags.intersects(EventFlags::RDHUP | EventFlags::HUP | EventFlags::ERR)
+}

@@ -1,0 +1,115 @@
+//! Where shims knock: a socket in a folder that nobody else can enter, and the token beside it, as a shadow leaves them.
+
+use std::fs::{self, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::net::UnixListener;
+use std::path::{Path, PathBuf};
+use wire::Token;
+
+/// A name of a socket has no more, with the NUL behind it.
+const MOST_NAME: usize = 107;
+
+/// There is no place for the socket.
+#[derive(Debug, thiserror::Error)]
+#[error("no folder for a private socket (tried: {tried})")]
+pub struct DoorError {
+    tried: String,
+}
+
+/// See the module. It is removed when dropped.
+#[derive(Debug)]
+pub struct Door {
+    folder: PathBuf,
+    socket: PathBuf,
+}
+
+impl Door {
+    /// Makes the folder in the first of `places` that allows it, and listens.
+    ///
+    /// # Errors
+    /// [`DoorError`].
+    pub fn make(places: &[PathBuf]) -> Result<(Self, UnixListener), DoorError> {
+        let mut tried = vec![];
+        for place in places {
+            match Self::make_in(place) {
+                Ok(made) => return Ok(made),
+                Err(error) => tried.push(format!("{}: {error}", place.display())),
+            }
+        }
+        let tried = tried.join("; ");
+        Err(DoorError { tried })
+    }
+
+    fn make_in(place: &Path) -> io::Result<(Self, UnixListener)> {
+        let mut random = [0; 8];
+        io::Read::read_exact(&mut fs::File::open("/dev/urandom")?, &mut random)?;
+        let name = format!("wayfarer-{:016x}", u64::from_ne_bytes(random));
+        let folder = std::path::absolute(place)?.join(name);
+        let socket = folder.join("shadow");
+        if socket.as_os_str().len() > MOST_NAME {
+            return Err(io::ErrorKind::InvalidFilename.into());
+        }
+        fs::DirBuilder::new().mode(0o700).create(&folder)?;
+        let door = Door { folder, socket };
+        // Between bind and chmod the folder is all that protects it.
+        let listener = UnixListener::bind(&door.socket)?;
+        fs::set_permissions(&door.socket, fs::Permissions::from_mode(0o600))?;
+        Ok((door, listener))
+    }
+
+    /// The socket's name.
+    #[must_use]
+    pub fn socket(&self) -> &Path {
+        &self.socket
+    }
+
+    /// Lets those in who can read the folder.
+    ///
+    /// # Errors
+    /// The file cannot be written.
+    pub fn admit(&self, token: &Token) -> io::Result<()> {
+        let mut options = OpenOptions::new();
+        options.write(true).create_new(true).mode(0o600);
+        options.open(self.token_path())?.write_all(token)
+    }
+
+    fn token_path(&self) -> PathBuf {
+        self.folder.join("shadow.token")
+    }
+}
+
+impl Drop for Door {
+    fn drop(&mut self) {
+        for file in [self.token_path(), self.socket.clone()] {
+            let _ = fs::remove_file(file);
+        }
+        let _ = fs::remove_dir(&self.folder);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_door_is_private_and_leaves_nothing() {
+        let place = tempfile::tempdir().expect("a folder");
+        let places = ["/nonexistent".into(), place.path().to_owned()];
+        let (door, _listener) = Door::make(&places).expect("is made");
+        door.admit(&[3; 32]).expect("is written");
+        let mode = |path: &Path| {
+            let metadata = fs::metadata(path).expect("is there");
+            metadata.permissions().mode() & 0o7777
+        };
+        assert_eq!(mode(&door.folder), 0o700);
+        assert_eq!(mode(door.socket()), 0o600);
+        assert_eq!(mode(&door.token_path()), 0o600);
+        drop(door);
+        assert_eq!(fs::read_dir(place.path()).expect("lists").count(), 0);
+        let long = place.path().join("x".repeat(90));
+        fs::create_dir(&long).expect("is made");
+        let error = Door::make(&[long]).expect_err("is too long");
+        assert!(error.to_string().contains("invalid filename"), "{error}");
+    }
+}

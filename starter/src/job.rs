@@ -1,0 +1,145 @@
+//! A job that the starter itself has begun, and what is said about it on the control stream.
+//!
+//! ```text
+//! starter -> shadow   1 exited, status     2 killed, signal        records of 5 bytes: kind, number
+//! shadow -> starter   3 signal
+//! ```
+
+use nix::errno::Errno;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use std::os::fd::OwnedFd;
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Child, ExitStatus};
+
+/// Bytes of a record.
+const RECORD: usize = 5;
+
+/// A record of the control stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Notice {
+    /// How the job has ended.
+    Ended(Status),
+    /// A signal for the job.
+    Signal(u32),
+}
+
+/// How a job has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Status {
+    /// By itself, with this status.
+    Exited(u32),
+    /// By this signal.
+    Killed(u32),
+}
+
+impl From<ExitStatus> for Status {
+    fn from(status: ExitStatus) -> Self {
+        match (status.code(), status.signal()) {
+            (Some(code), _) => Status::Exited(code as u32),
+            (None, Some(signal)) => Status::Killed(signal as u32),
+            (None, None) => Status::Exited(1),
+        }
+    }
+}
+
+impl Notice {
+    /// As bytes.
+    #[must_use]
+    pub fn to_bytes(self) -> [u8; RECORD] {
+        let (kind, number) = match self {
+            Notice::Ended(Status::Exited(status)) => (1, status),
+            Notice::Ended(Status::Killed(signal)) => (2, signal),
+            Notice::Signal(signal) => (3, signal),
+        };
+        let number = number.to_le_bytes();
+        [kind, number[0], number[1], number[2], number[3]]
+    }
+
+    /// Takes one from the beginning of what has come; none: not yet whole, or unknown and left out.
+    #[must_use]
+    pub fn take(bytes: &mut Vec<u8>) -> Option<Self> {
+        while bytes.len() >= RECORD {
+            let number = u32::from_le_bytes([bytes[1], bytes[2], bytes[3], bytes[4]]);
+            let kind = bytes[0];
+            bytes.drain(..RECORD);
+            match kind {
+                1 => return Some(Notice::Ended(Status::Exited(number))),
+                2 => return Some(Notice::Ended(Status::Killed(number))),
+                3 => return Some(Notice::Signal(number)),
+                _ => {}
+            }
+        }
+        None
+    }
+}
+
+/// A started job, and our ends of its input and outputs.
+#[derive(Debug)]
+pub struct Job {
+    child: Child,
+    /// Input, output, errors.
+    pub(crate) ends: Option<[OwnedFd; 3]>,
+    pub(crate) status: Option<Status>,
+}
+
+impl Job {
+    /// Of a child that was given pipes.
+    #[must_use]
+    pub fn new(mut child: Child) -> Option<Self> {
+        let (input, output, errors) = (
+            child.stdin.take()?,
+            child.stdout.take()?,
+            child.stderr.take()?,
+        );
+        Some(Job {
+            child,
+            ends: Some([input.into(), output.into(), errors.into()]),
+            status: None,
+        })
+    }
+
+    /// Looks whether it has ended.
+    pub(crate) fn look(&mut self) -> bool {
+        if self.status.is_none()
+            && let Ok(Some(status)) = self.child.try_wait()
+        {
+            self.status = Some(status.into());
+        }
+        self.status.is_some()
+    }
+
+    /// Sends it a signal; one that is none is left out.
+    pub(crate) fn signal(&self, number: u32) {
+        let signal = i32::try_from(number)
+            .ok()
+            .and_then(|number| Signal::try_from(number).ok());
+        if let (Some(signal), None) = (signal, self.status) {
+            let pid = Pid::from_raw(self.child.id() as i32);
+            // It has not been waited for, so the number is its own.
+            let _: Result<(), Errno> = kill(pid, signal);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn notices_read_back_and_unknown_ones_are_left_out() {
+        let all = [
+            Notice::Ended(Status::Exited(3)),
+            Notice::Signal(15),
+            Notice::Ended(Status::Killed(9)),
+        ];
+        let mut bytes = vec![77, 0, 0, 0, 0];
+        for notice in all {
+            bytes.extend(notice.to_bytes());
+        }
+        bytes.extend([1, 2]);
+        let read: Vec<_> = std::iter::from_fn(|| Notice::take(&mut bytes)).collect();
+        assert_eq!(read, all);
+        assert_eq!(bytes, [1, 2]);
+    }
+}

@@ -1,0 +1,21 @@
+//! The starter: what stands for the shadow on the execute machine.
+//!
+//! ```text
+//! shims ==> socket ─┐
+//! job's stdin, -out ┴─ streams/ ── carrier/ (one thread) ── line ──> shadow
+//! ```
+//! # What callers may rely on
+//! One thread, memory within limits whatever the shadow sends: 1.5 MiB for each stream that is not read. What a process
+//! has closed is told to the shadow before anything that another process sends later.
+//!
+//! # What it does not do
+//! It looks into no message.
+
+mod carrier;
+mod door;
+mod job;
+mod streams;
+
+pub use carrier::{CarrierError, End, carry};
+pub use door::{Door, DoorError};
+pub use job::{Job, Notice, Status};
