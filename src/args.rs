@@ -61,6 +61,17 @@ of the same user, who also need the token that is written beside it. Who has the
 identity file has the files that are allowed: it is written anew by each shadow,
 with mode 600, and removed when the shadow ends. `wayfarer submit` does all this by ssh.";
 
+const SUBMIT_EXAMPLES: &str = "\
+Examples:
+  wayfarer submit --on big.example -- ./simulate --steps 100000 input.dat
+  tar cf - src | wayfarer submit --on me@big.example --ssh 'ssh -p 2222' -- sh -c 'tar xf - && make'
+
+The program, its libraries and its files are those of this machine, whatever is
+installed there; processors, memory and network are the other's. It needs ssh, and
+there nothing but /proc: wayfarer itself is copied when it is not there. The job
+has no terminal. Ctrl-C is passed on to it; if the other machine is lost, it is
+ended there, and submit ends with status 5.";
+
 const RESTART_EXAMPLES: &str = "\
 Examples:
   wayfarer restart night.img     go on from this image
@@ -86,6 +97,7 @@ pub(crate) struct Arguments {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Verb {
     Run(Run),
+    Submit(Submit),
     Checkpoint(Checkpoint),
     Restart(Restart),
     Ps(Ps),
@@ -136,6 +148,10 @@ pub(crate) struct Run {
     #[arg(long, hide = true)]
     pub(crate) with_parent: bool,
 
+    /// The job's umask, in octal digits
+    #[arg(long, hide = true, value_parser = parse_mode)]
+    pub(crate) umask: Option<u32>,
+
     /// Where the job begins, at the shadow [default: a directory called as this one]
     #[arg(long, value_name = "DIR", requires = "shadow")]
     pub(crate) chdir: Option<std::path::PathBuf>,
@@ -143,6 +159,40 @@ pub(crate) struct Run {
     /// Say nothing about what the job will miss
     #[arg(long, short)]
     pub(crate) quiet: bool,
+
+    /// The command and its arguments
+    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
+    #[arg(value_name = "COMMAND")]
+    pub(crate) command: Vec<std::ffi::OsString>,
+}
+
+/// Run a command on another machine, with the files, input and outputs of this one
+#[derive(Debug, Args)]
+#[command(after_long_help = SUBMIT_EXAMPLES)]
+pub(crate) struct Submit {
+    /// The other machine, as ssh knows it
+    #[arg(long, value_name = "[USER@]HOST")]
+    pub(crate) on: String,
+
+    /// How it is reached: a command and its options, to which the machine and a command for it are added
+    #[arg(long, value_name = "COMMAND", default_value = "ssh")]
+    pub(crate) ssh: String,
+
+    /// This program on the other machine [default: copied to ~/.cache/wayfarer there, if it is not yet]
+    #[arg(long, value_name = "PATH")]
+    pub(crate) wayfarer: Option<std::path::PathBuf>,
+
+    /// Name of the job there [default: the command's name and a number]
+    #[arg(long, value_name = "NAME", value_parser = parse_name)]
+    pub(crate) name: Option<String>,
+
+    /// Where the job begins, on this machine [default: here]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) chdir: Option<std::path::PathBuf>,
+
+    /// A directory of this machine that the job may use, or only read [default: this one, and / for reading]
+    #[arg(long, value_name = "PATH[:ro]")]
+    pub(crate) allow: Vec<std::ffi::OsString>,
 
     /// The command and its arguments
     #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
@@ -449,6 +499,13 @@ pub(crate) fn is_job_name(name: &str) -> bool {
 fn parse_level(text: &str) -> Result<ckpt_lib::platform::Level, String> {
     ckpt_lib::platform::Level::from_name(text)
         .ok_or_else(|| "expected x86-64-v2, x86-64-v3 or x86-64-v4".to_owned())
+}
+
+fn parse_mode(text: &str) -> Result<u32, String> {
+    match u32::from_str_radix(text, 8) {
+        Ok(mode @ 0..=0o777) => Ok(mode),
+        _ => Err("expected octal digits up to 777".to_owned()),
+    }
 }
 
 fn parse_name(text: &str) -> Result<String, String> {

@@ -47,6 +47,7 @@ fn perform(arguments: &Arguments) -> Outcome {
         Verb::Doctor(doctor) => verbs::doctor::doctor(&store()?, doctor),
         Verb::Shadow(shadow) => verbs::shadow::shadow(shadow),
         Verb::Starter(starter) => verbs::starter::starter(starter),
+        Verb::Submit(submit) => verbs::submit::submit(submit),
         Verb::Completions(completions) => verbs::completions::completions(completions),
         Verb::Man(man) => verbs::man::man(man),
     }

@@ -62,3 +62,34 @@ pub(crate) fn close_from(first: u32) {
     // SAFETY: closing reads and writes no memory; the callers say that nobody uses these descriptors.
     let _ = unsafe { libc::syscall(libc::SYS_close_range, first, u32::MAX, 0) };
 }
+
+/// What is started meanwhile hears no key of the terminal (SIGINT, SIGQUIT); nobody else may start anything.
+pub(crate) fn ignoring_keys<T>(start: impl FnOnce() -> T) -> nix::Result<T> {
+    let keys = [Signal::SIGINT, Signal::SIGQUIT];
+    let set = |handler| {
+        keys.into_iter().try_for_each(|key| {
+            // SAFETY: neither ignoring nor the default action runs code of ours.
+            unsafe { nix::sys::signal::signal(key, handler) }.map(drop)
+        })
+    };
+    set(SigHandler::SigIgn)?;
+    let started = start();
+    set(SigHandler::SigDfl)?;
+    Ok(started)
+}
+
+/// The keys of a terminal mean what they do at first, for us and what we start.
+pub(crate) fn heed_keys() -> nix::Result<()> {
+    ignoring_keys(|| ())
+}
+
+/// Ends this process as this signal would.
+pub(crate) fn end_by_signal(signal: i32) -> ! {
+    if let Ok(signal) = Signal::try_from(signal) {
+        // SAFETY: the default action runs no code of ours.
+        let _ = unsafe { nix::sys::signal::signal(signal, SigHandler::SigDfl) };
+        let all = nix::sys::signal::SigSet::all();
+        let _ = nix::sys::signal::raise(signal).and_then(|()| all.thread_unblock());
+    }
+    std::process::exit(128 + signal)
+}

@@ -2,6 +2,8 @@
 
 #[path = "remote/coherence.rs"]
 mod coherence;
+#[path = "remote/lines.rs"]
+mod lines;
 #[path = "remote/locks.rs"]
 mod locks;
 #[path = "remote/mappings.rs"]
@@ -30,6 +32,8 @@ const SOON: Duration = Duration::from_secs(10);
 struct Submit {
     dir: PathBuf,
     shadow: Run,
+    /// Shadows of the same folder that are reached otherwise.
+    others: Vec<Run>,
 }
 
 impl Submit {
@@ -59,7 +63,12 @@ impl Submit {
         let mut shadow = Run::start("the shadow", command, user).expect("starts");
         let line = format!("listening on {}", address(&dir));
         shadow.wait_line(&line, SOON).expect("listens");
-        Submit { dir, shadow }
+        let others = vec![];
+        Submit {
+            dir,
+            shadow,
+            others,
+        }
     }
 
     fn home(&self) -> PathBuf {
@@ -79,6 +88,15 @@ impl Submit {
 
     /// The same on a machine that has nothing but wayfarer, /proc, /dev and the shadow's socket: no program, no libc.
     fn elsewhere(&self, words: &[&OsStr]) -> Command {
+        let mut command = self.bare_machine();
+        let home = self.home();
+        let begin = [OsStr::new("--chdir"), home.as_os_str()];
+        self.run(&mut command, &begin, words);
+        command
+    }
+
+    /// Wayfarer on such a machine, whose socket folder is the door.
+    fn bare_machine(&self) -> Command {
         let (door, state) = (self.dir.join("door"), self.dir.join("state"));
         let host = Host::empty().expect("the tool compiles");
         let wayfarer = stage::wayfarer();
@@ -86,9 +104,7 @@ impl Submit {
             .iter()
             .fold(host, |host, file| host.with(file));
         let mut command = host.command(&wayfarer);
-        let home = self.home();
-        let begin = [OsStr::new("--chdir"), home.as_os_str()];
-        self.run(&mut command, &begin, words);
+        command.env("XDG_RUNTIME_DIR", &door);
         command
     }
 
@@ -375,27 +391,36 @@ gcc -o killed killed.c; timeout 60 ./killed; rm killed
 #[test]
 fn programs_work_on_files_that_their_machine_does_not_have() {
     let what = "programs_work_on_files_that_their_machine_does_not_have";
-    here_and_elsewhere(what, "remote-programs", SCRIPT);
+    here_and_elsewhere(what, "remote-programs", SCRIPT, |submit, all| {
+        submit.elsewhere(all)
+    });
 }
 
 #[test]
 fn larger_programs_start_where_nothing_is_installed() {
     let what = "larger_programs_start_where_nothing_is_installed";
-    here_and_elsewhere(what, "remote-larger", LARGER);
+    here_and_elsewhere(what, "remote-larger", LARGER, |submit, all| {
+        submit.elsewhere(all)
+    });
 }
 
 /// A script does the same on files of this machine, and on remote ones where there are no others.
-fn here_and_elsewhere(what: &str, label: &str, script: &'static str) {
+fn here_and_elsewhere(
+    what: &str,
+    label: &str,
+    script: &'static str,
+    elsewhere: impl FnOnce(&mut Submit, &[&OsStr]) -> Command,
+) {
     if missing(what) || cannot_hide(what) {
         return;
     }
-    let submit = Submit::new(label);
+    let mut submit = Submit::new(label);
     let script = ["/bin/bash", "-c", script];
     let mut here = clean_command(script[0]);
     here.args(&script[1..]).current_dir(submit.local());
     let here = output("the programs, here", here);
     assert_eq!(here.2, Some(0), "{here:?}");
-    let there = submit.elsewhere(&words(&script));
+    let there = elsewhere(&mut submit, &words(&script));
     let there = output("the programs, elsewhere", there);
     for (ours, theirs) in here.0.lines().zip(there.0.lines()) {
         assert_eq!(theirs, ours, "elsewhere, here: {}", there.1);

@@ -14,6 +14,7 @@ pub(crate) mod restart;
 pub(crate) mod run;
 pub(crate) mod shadow;
 pub(crate) mod starter;
+pub(crate) mod submit;
 pub(crate) mod verify;
 
 use crate::jobs::{Job, JobError, JobStore, NewJob};

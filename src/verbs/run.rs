@@ -32,6 +32,9 @@ pub(crate) fn run(store: &JobStore, arguments: &Run) -> Outcome {
         // Our supervisor ends with us, and the job with that.
         nix::sys::prctl::set_pdeathsig(Signal::SIGKILL)?;
     }
+    if let Some(mode) = arguments.umask {
+        nix::sys::stat::umask(nix::sys::stat::Mode::from_bits_truncate(mode));
+    }
     let program = match arguments.shadow {
         Some(_) => remote::program(&arguments.command),
         None => lookup::find(&arguments.command, std::env::var_os("PATH").as_deref())?,

@@ -118,6 +118,8 @@ pub(crate) fn host(store: &JobStore, arguments: &Run) -> Outcome {
     if let Some(block) = preface.environment {
         command.env_clear().envs(entries(&block));
     }
+    // Our terminal, if we have one, is not the job's.
+    sys::heed_keys()?;
     let child = command
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
@@ -159,6 +161,9 @@ fn again(store: &JobStore, run: &Run, socket: &Path) -> Command {
     command.args(pids.iter().flat_map(|value| ["--pids", value.get_name()]));
     if let Some(level) = run.baseline {
         command.args(["--baseline", level.name()]);
+    }
+    if let Some(mode) = run.umask {
+        command.args(["--umask", &format!("{mode:03o}")]);
     }
     if let Some(directory) = &run.chdir {
         command.arg("--chdir").arg(directory);

@@ -121,7 +121,8 @@ impl Carrier {
         let mut pieces = Pieces::default();
         loop {
             let len = match input.read(&mut portion) {
-                Ok(0) => return Ok(()),
+                Ok(0) if self.streams().is_empty() => return Ok(()),
+                Ok(0) => return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into()),
                 Ok(len) => len,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
                 Err(error) => return Err(error.into()),
