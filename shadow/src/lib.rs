@@ -16,8 +16,8 @@
 // Tests make the files that they need.
 #![cfg_attr(test, allow(clippy::disallowed_methods))]
 
-mod changes;
 mod carried;
+mod changes;
 mod connection;
 mod listen;
 mod locks;

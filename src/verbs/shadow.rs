@@ -179,7 +179,6 @@ fn journals(arguments: &Shadow) -> Outcome<Option<Journals>> {
     Ok(journals.transpose()?)
 }
 
-fn new_token() -> io::Result<Token> {
 pub(crate) fn new_token() -> io::Result<Token> {
     let mut token = [0; 32];
     fs::File::open("/dev/urandom")?.read_exact(&mut token)?;

@@ -48,7 +48,7 @@ pub(crate) fn submit(arguments: &Submit) -> Outcome {
         .init();
     let mode = umask(Mode::empty());
     let token = new_token()?;
-    let sessions = Arc::new(sessions(&arguments.allow, token)?);
+    let sessions = Arc::new(sessions(&arguments.allow, token, None)?);
     let directory = match &arguments.chdir {
         Some(directory) => std::path::absolute(directory)?,
         None => std::env::current_dir()?,
