@@ -155,6 +155,13 @@ impl Residents {
         taken
     }
 
+    /// Nobody tells any more of the ends of those there are: what they hold stays until the job ends.
+    pub fn lose_holds(&self) {
+        for hold in &self.holds {
+            hold.watch.store(0, Ordering::Release);
+        }
+    }
+
     /// A watch has told of an end; whether it was that of a hold, and of which file, if it was the last.
     pub fn hold_ended(&self, watch: i32) -> Option<Option<usize>> {
         let ended = |hold: &&Hold| {
@@ -275,6 +282,8 @@ mod tests {
         assert!(!all.hold(5000, 0));
         assert_eq!(all.hold_ended(1), Some(None));
         assert!(all.hold(5000, 0));
+        all.lose_holds();
+        assert_eq!(all.hold_ended(5000), None);
     }
 
     #[test]
@@ -315,11 +324,11 @@ mod tests {
         ) {
             let copy: Vec<u8> = bytes.iter().map(|(byte, ..)| *byte).collect();
             let mut here: Vec<u8> = bytes.iter().map(|(byte, ours, _)| byte ^ u8::from(*ours)).collect();
-            let there: Vec<u8> = bytes.iter().map(|(byte, _, theirs)| byte ^ 2 * u8::from(*theirs)).collect();
+            let there: Vec<u8> = bytes.iter().map(|(byte, _, theirs)| byte ^ (2 * u8::from(*theirs))).collect();
             let changed = merge(&mut here, &copy, &there);
             prop_assert_eq!(changed, bytes.iter().any(|(_, ours, theirs)| *theirs && !ours));
             for (found, (byte, ours, theirs)) in here.iter().zip(bytes) {
-                let expected = if ours { byte ^ 1 } else { byte ^ 2 * u8::from(theirs) };
+                let expected = if ours { byte ^ 1 } else { byte ^ (2 * u8::from(theirs)) };
                 prop_assert_eq!(*found, expected);
             }
         }

@@ -202,6 +202,15 @@ impl Table {
         Some(index)
     }
 
+    /// It is free again.
+    pub fn give_back(&self, index: usize) {
+        if let Some(one) = self.descriptions.get(index) {
+            one.state.store(FREE, Ordering::Release);
+            // Low ones are found sooner.
+            self.hint.fetch_min(index as u32, Ordering::Relaxed);
+        }
+    }
+
     /// The open description with this name.
     #[must_use]
     pub fn find(&self, name: [u64; 2]) -> Option<usize> {
@@ -235,7 +244,7 @@ mod tests {
         assert!(!table.is_known());
         let mut taken: Vec<_> = (0..DESCRIPTIONS).filter_map(|_| table.take()).collect();
         assert_eq!(table.take(), None);
-        table.descriptions[7].state.store(FREE, Ordering::Release);
+        table.give_back(7);
         assert_eq!(table.take(), Some(7));
         taken.sort_unstable();
         taken.dedup();

@@ -1,7 +1,7 @@
 //! Placeholders: how they are made, recognised, and how their end is found out.
 //!
 //! ```text
-//! memfd "wf-..." -> inotify watch -> mode 0 -> O_PATH descriptor of it, in the memfd's place
+//! memfd "wf-..." -> inotify watch -> mode 0 -> O_PATH descriptor of it, in the memfd's place    (first lock: another watch)
 //! last descriptor closed, in whatever process -> IN_DELETE_SELF -> handle closed at the shadow
 //! ```
 
@@ -9,7 +9,7 @@ use super::process;
 use super::resident;
 use super::sys::{self, DescriptorName, Errno};
 use super::{lanes, sys::SysResult};
-use crate::table::{CHANGING, FREE, OPEN, Reserved, Table};
+use crate::table::{CHANGING, Description, OPEN, Reserved, Table};
 use core::ffi::CStr;
 use core::sync::atomic::Ordering;
 use wire::{Close, Opened, Request};
@@ -72,7 +72,7 @@ pub(super) fn make(table: &Table, opened: &Opened, flags: u32) -> SysResult<(i32
             Ok((fd, index))
         }
         Err(error) => {
-            description.state.store(FREE, Ordering::Release);
+            table.give_back(index);
             Err(error)
         }
     }
@@ -96,17 +96,17 @@ fn place(table: &Table, index: usize, flags: u32) -> SysResult<i32> {
     let made = (|| {
         let path = DescriptorName::of(fd);
         let watch = watch_end(fd)?;
-        // The shadow may not be there to read them: then its locks end with its handle.
-        let others = Reserved::LockEnds.number();
-        let lock_watch = sys::watch(others, path.get(), IN_DELETE_SELF.into()).unwrap_or(0);
         sys::fchmod(fd, 0)?;
-        let marker = sys::open(path.get(), sys::O_PATH | sys::O_CLOEXEC)?;
+        let marker = match sys::open_as_path(fd) {
+            Err(_) => sys::open(path.get(), sys::O_PATH | sys::O_CLOEXEC)?,
+            Ok(marker) => marker,
+        };
         let moved = sys::dup3(marker, fd, flags & sys::O_CLOEXEC);
         sys::close(marker);
         moved?;
         let description = &table.descriptions[index];
         description.watch.store(watch, Ordering::Relaxed);
-        description.lock_watch.store(lock_watch, Ordering::Relaxed);
+        description.lock_watch.store(0, Ordering::Relaxed);
         description.name[0].store(name[0], Ordering::Relaxed);
         description.name[1].store(name[1], Ordering::Relaxed);
         Ok(fd)
@@ -115,6 +115,22 @@ fn place(table: &Table, index: usize, flags: u32) -> SysResult<i32> {
         sys::close(fd);
     }
     made
+}
+
+/// Has the shadow told of the end of a description that is to have locks: it may come when nobody of the job is there to see it.
+/// What it is called.
+pub(super) fn tell_shadow_of_end(fd: i32, description: &Description) -> i32 {
+    let known = description.lock_watch.load(Ordering::Relaxed);
+    if known != 0 {
+        return known;
+    }
+    let path = DescriptorName::of(fd);
+    let others = Reserved::LockEnds.number();
+    // The shadow may not be there to read them: then its locks end with its handle.
+    let watch = sys::watch(others, path.get(), IN_DELETE_SELF.into()).unwrap_or(0);
+    // Whoever else does it now finds the same.
+    description.lock_watch.store(watch, Ordering::Relaxed);
+    watch
 }
 
 /// What tells, in whatever process, that nobody has this file of the kernel's open or mapped any more.
@@ -154,6 +170,9 @@ pub(super) fn close_ended() {
                 resident::end_unused();
             }
         }
+        if len < events.len() {
+            break;
+        }
     }
 }
 
@@ -174,5 +193,5 @@ fn end(table: &Table, index: usize) {
     } else {
         lanes::post(&request);
     }
-    description.state.store(FREE, Ordering::Release);
+    table.give_back(index);
 }

@@ -142,6 +142,15 @@ pub(super) fn open(name: &CStr, flags: u32) -> SysResult<i32> {
     unsafe { call(OPENAT, args) }.map(|fd| fd as i32)
 }
 
+/// An `O_PATH` descriptor of what is open (open_tree(2), Linux 5.2), without a walk through /proc.
+pub(super) fn open_as_path(fd: i32) -> SysResult<i32> {
+    const OPEN_TREE: u64 = 428;
+    const AT_EMPTY_PATH: u64 = 0x1000;
+    let flags = AT_EMPTY_PATH | u64::from(O_CLOEXEC);
+    // SAFETY: the kernel reads the string.
+    unsafe { call(OPEN_TREE, [fd as u64, c"".as_ptr() as u64, flags]) }.map(|fd| fd as i32)
+}
+
 pub(super) fn read(fd: i32, bytes: &mut [u8]) -> SysResult<usize> {
     let args = [fd as u64, bytes.as_mut_ptr() as u64, bytes.len() as u64];
     // SAFETY: the kernel writes within the slice.

@@ -51,7 +51,7 @@ pub(super) fn serve(number: u64, args: &[u64; 6]) -> Served {
             }
             None
         }
-        sys::FLOCK => Some(locks::flock(&File::of(first)?, second)),
+        sys::FLOCK => Some(locks::flock(first as i32, &File::of(first)?, second)),
         _ => None,
     }
 }

@@ -71,14 +71,14 @@ pub(super) fn control(fd: i32, file: &File, command: u64, argument: u64) -> Resu
     }
     let waits = matches!(command, F_SETLKW | F_OFD_SETLKW);
     if !of_process {
-        return set(file, LockOwner::Description, mode, span, waits);
+        return set(fd, file, LockOwner::Description, mode, span, waits);
     }
     if mode.is_none() && !presence::is_there() {
         return Ok(0);
     }
     presence::will_lock(file.description);
     let owner = LockOwner::Process(presence::number()?);
-    let done = set(file, owner, mode, span, waits);
+    let done = set(fd, file, owner, mode, span, waits);
     // Another thread has closed it meanwhile: that is the end of our locks.
     if done.is_ok() && mode.is_some() && process::remote(fd) != Some(file.index) {
         presence::closes(file.description, false);
@@ -88,7 +88,7 @@ pub(super) fn control(fd: i32, file: &File, command: u64, argument: u64) -> Resu
 }
 
 /// flock(2).
-pub(super) fn flock(file: &File, operation: u64) -> Result<u64, Errno> {
+pub(super) fn flock(fd: i32, file: &File, operation: u64) -> Result<u64, Errno> {
     const LOCK_NB: u32 = 4;
     let operation = operation as u32;
     let mode = match operation & !LOCK_NB {
@@ -102,7 +102,7 @@ pub(super) fn flock(file: &File, operation: u64) -> Result<u64, Errno> {
     }
     ends::close_ended();
     let waits = operation & LOCK_NB == 0;
-    set(file, LockOwner::Whole, mode, Span::ALL, waits)
+    set(fd, file, LockOwner::Whole, mode, Span::ALL, waits)
 }
 
 fn span_of(file: &File, record: &Record) -> Result<Span, Errno> {
@@ -132,6 +132,7 @@ fn check_access(file: &File, mode: Option<LockMode>) -> Result<(), Errno> {
 }
 
 fn set(
+    fd: i32,
     file: &File,
     owner: LockOwner,
     mode: Option<LockMode>,
@@ -144,7 +145,7 @@ fn set(
         mode,
         span,
         wait: false,
-        watch: file.description.lock_watch.load(Ordering::Relaxed),
+        watch: ends::tell_shadow_of_end(fd, file.description),
     };
     if mode != Some(LockMode::Exclusive) {
         // What was written under a lock is to be seen by whoever has it next. Unlocking does not fail.
