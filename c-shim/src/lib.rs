@@ -18,6 +18,7 @@ extern crate alloc;
 pub mod elf;
 #[cfg(feature = "program")]
 mod program;
+pub mod remembered;
 pub mod residents;
 pub mod rewrite;
 pub mod span;

@@ -6,6 +6,7 @@
 //! A placeholder is an `O_PATH` descriptor of an unnamed file whose name, `wf-` and 32 hexadecimal digits, says which
 //! description it stands for.
 
+use crate::remembered::Remembered;
 use crate::residents::Residents;
 use crate::store::Store;
 use crate::versions::Versions;
@@ -169,6 +170,8 @@ pub struct Table {
     pub versions: Versions,
     /// Which files are mapped shared.
     pub residents: Residents,
+    /// Which names were asked about.
+    pub remembered: Remembered,
 }
 
 impl Table {

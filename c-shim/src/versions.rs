@@ -16,6 +16,7 @@ const COUNTS: usize = 4096;
 pub struct Versions {
     any: AtomicU64,
     contents: AtomicU64,
+    names: AtomicU64,
     of_file: [AtomicU64; COUNTS],
 }
 
@@ -35,6 +36,7 @@ pub enum Changes {
 pub struct Version {
     any: u64,
     contents: u64,
+    names: u64,
     of_file: u64,
 }
 
@@ -43,6 +45,7 @@ impl Version {
     pub const NONE: Version = Version {
         any: 0,
         contents: 0,
+        names: 0,
         of_file: 0,
     };
 
@@ -50,6 +53,30 @@ impl Version {
     #[must_use]
     pub fn has_contents_of(&self, now: &Version) -> bool {
         (self.contents, self.of_file) == (now.contents, now.of_file)
+    }
+
+    /// Whether attributes that were learnt then are still what they were.
+    #[must_use]
+    pub fn has_attributes_of(&self, now: &Version) -> bool {
+        self.names == now.names && self.has_contents_of(now)
+    }
+
+    /// How often names or attributes were changed.
+    #[must_use]
+    pub fn names(&self) -> u64 {
+        self.names
+    }
+
+    /// How often contents of files that were not known were changed.
+    #[must_use]
+    pub fn contents(&self) -> u64 {
+        self.contents
+    }
+
+    /// How often this file's contents were changed.
+    #[must_use]
+    pub fn of_file(&self) -> u64 {
+        self.of_file
     }
 
     /// Grows whenever the contents may have changed.
@@ -76,9 +103,12 @@ impl Versions {
             Changes::File(file) => {
                 self.of_file(file).fetch_add(1, Ordering::AcqRel);
             }
-            Changes::Attributes => {}
+            Changes::Attributes => {
+                self.names.fetch_add(1, Ordering::AcqRel);
+            }
             Changes::Contents => {
                 self.contents.fetch_add(1, Ordering::AcqRel);
+                self.names.fetch_add(1, Ordering::AcqRel);
             }
         }
         self.any.fetch_add(1, Ordering::AcqRel);
@@ -90,6 +120,7 @@ impl Versions {
         Version {
             any: self.any.load(Ordering::Acquire),
             contents: self.contents.load(Ordering::Acquire),
+            names: self.names.load(Ordering::Acquire),
             of_file: self.of_file(file).load(Ordering::Acquire),
         }
     }
@@ -110,8 +141,10 @@ mod tests {
         versions.count(Changes::File(other));
         let now = versions.now(mine);
         assert!(before.has_contents_of(&now) && !before.is(&now));
+        assert!(before.has_attributes_of(&now));
         versions.count(Changes::Attributes);
         assert!(before.has_contents_of(&versions.now(mine)));
+        assert!(!before.has_attributes_of(&versions.now(mine)));
         versions.count(Changes::Contents);
         assert!(!before.has_contents_of(&versions.now(mine)));
         let before = versions.now(mine);

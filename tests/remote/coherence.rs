@@ -59,6 +59,63 @@ os.close(asked); assert os.waitpid(child, 0)[1] == 0
 print('coherent')
 "#;
 
+/// A process changes names and attributes that another has just asked about.
+const NAMES: &str = r#"
+import os, stat
+ask, asked = os.pipe(); told, tell = os.pipe()
+os.mkdir('dir')
+if os.fork() == 0:
+    os.close(asked); os.close(told)
+    for line in os.fdopen(ask):
+        exec(line); os.write(tell, b'x')
+    os._exit(0)
+def other(what):
+    os.write(asked, what.encode() + bytes([10])); os.read(told, 1)
+def there(name):
+    try: return os.lstat(name).st_size
+    except FileNotFoundError: return None
+def target(name):
+    try: return os.stat(name).st_size
+    except FileNotFoundError: return None
+def opens(name):
+    try: os.close(os.open(name, os.O_RDONLY)); return True
+    except FileNotFoundError: return False
+def known(): return there('dir/a'), target('dir/a'), opens('dir/a'), os.access('dir/a', os.F_OK), sorted(os.listdir('dir'))
+for step in range(20):
+    for _ in range(2): assert known() == (None, None, False, False, []), known()
+    other("open('dir/a', 'w').close()")
+    for _ in range(2): assert known() == (0, 0, True, True, ['a']), known()
+    other("f = open('dir/a', 'a'); f.write('more'); f.close()")
+    for _ in range(2): assert known() == (4, 4, True, True, ['a']), known()
+    other("os.truncate('dir/a', 3)"); assert known()[:2] == (3, 3)
+    other("os.chmod('dir/a', 0o600)"); assert stat.S_IMODE(os.stat('dir/a').st_mode) == 0o600
+    other("os.utime('dir/a', (5, 6))"); assert os.stat('dir/a').st_mtime == 6
+    other("os.link('dir/a', 'dir/b')"); assert os.stat('dir/a').st_nlink == 2 and os.stat('dir').st_nlink >= 1
+    other("os.rename('dir/b', 'dir/a'); os.unlink('dir/b')"); assert os.stat('dir/a').st_nlink == 1
+    try: os.readlink('dir/a'); assert False
+    except OSError as error: assert error.errno == 22
+    other("os.unlink('dir/a'); os.symlink('nowhere', 'dir/a')")
+    for _ in range(2): assert known() == (7, None, False, False, ['a']), known()
+    assert os.readlink('dir/a') == 'nowhere'
+    other("os.rename('dir', 'dir2')"); assert there('dir') is None and there('dir/a') is None and there('dir2/a') == 7
+    other("os.mkdir('dir')"); assert known() == (None, None, False, False, [])
+    other("os.unlink('dir2/a'); os.rmdir('dir2')"); assert there('dir2') is None and there('dir2/a') is None
+os.close(asked); os.wait()
+print('known')
+"#;
+
+#[test]
+fn a_job_sees_what_becomes_of_names_at_once() {
+    let what = "a_job_sees_what_becomes_of_names_at_once";
+    if missing(what) || cannot_hide(what) {
+        return;
+    }
+    let submit = Submit::new("remote-names");
+    let job = submit.elsewhere(&words(&["/usr/bin/python3", "-c", NAMES]));
+    let found = output("one job", job);
+    assert_eq!(found, ("known\n".into(), String::new(), Some(0)));
+}
+
 #[test]
 fn a_job_sees_its_own_writes_at_once() {
     let what = "a_job_sees_its_own_writes_at_once";

@@ -84,7 +84,8 @@ macro_rules! requests {
 }
 
 requests! {
-    /// openat2(2). The answer is [`crate::Reply::Opened`], with first bytes of a regular file as data.
+    /// openat2(2). The answer is [`crate::Reply::Opened`], with first bytes of a regular file as data, or first
+    /// [`crate::Entries`] of a directory with `O_DIRECTORY`: if they are all, one without a name is behind them.
     10 Open(Open<'a>),
     /// close(2) of the last descriptor.
     11 Close(Close),

@@ -15,7 +15,7 @@ use crate::table::Description;
 use crate::versions::{Changes, Version};
 use core::cell::UnsafeCell;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use wire::{Attributes, Change, Open, Read, Request, What};
+use wire::{Attributes, Change, Entries, Open, Read, Request, What};
 
 /// Files that are remembered at once.
 const SLOTS: usize = 16;
@@ -232,12 +232,37 @@ pub(super) fn read(
     with(description, |kept| kept.read(description, to, len, offset))
 }
 
+/// Does something with a folder's entries behind the one where a listing has come to, if they came with the open and are believed.
+pub(super) fn entries<T>(
+    description: &Description,
+    from: u64,
+    act: impl FnOnce(Entries<'_>) -> Option<T>,
+) -> Option<T> {
+    let now = Moment::now(description)?;
+    with(description, |kept| {
+        let believed =
+            kept.read.is_young(&now) && kept.read.version.has_attributes_of(&now.version);
+        if !believed || kept.len == 0 || kept.offset != 0 {
+            return None;
+        }
+        // SAFETY: so many bytes are in our memory.
+        let bytes = unsafe { core::slice::from_raw_parts(kept.memory.cast_const(), kept.len) };
+        let mut entries = Entries::new(bytes);
+        if from != 0 {
+            entries
+                .find(|entry| entry.is_ok_and(|entry| entry.next == from))?
+                .ok()?;
+        }
+        act(entries)
+    })?
+}
+
 /// Attributes that are believed.
 pub(super) fn attributes(description: &Description) -> Option<Attributes> {
     let now = Moment::now(description)?;
     let kept = with(description, |kept| kept.attributes)??;
     let (attributes, then) = kept;
-    (then.is_young(&now) && then.version.is(&now.version)).then_some(attributes)
+    (then.is_young(&now) && then.version.has_attributes_of(&now.version)).then_some(attributes)
 }
 
 /// Before an open: what is learnt by it may be believed if nothing was changed meanwhile.

@@ -126,11 +126,16 @@ pub(super) fn tell_shadow_of_end(fd: i32, description: &Description) -> i32 {
     }
     let path = DescriptorName::of(fd);
     let others = Reserved::LockEnds.number();
+    // Only what may be read can be watched. The mode is the whole file's, so another process may do the same now.
+    let _ = sys::chmod(path.get(), 0o400);
+    let watch = sys::watch(others, path.get(), IN_DELETE_SELF.into());
+    let _ = sys::chmod(path.get(), 0);
+    if let Ok(watch) = watch {
+        // Whoever else does it finds the same.
+        description.lock_watch.store(watch, Ordering::Relaxed);
+    }
     // The shadow may not be there to read them: then its locks end with its handle.
-    let watch = sys::watch(others, path.get(), IN_DELETE_SELF.into()).unwrap_or(0);
-    // Whoever else does it now finds the same.
-    description.lock_watch.store(watch, Ordering::Relaxed);
-    watch
+    description.lock_watch.load(Ordering::Relaxed)
 }
 
 /// What tells, in whatever process, that nobody has this file of the kernel's open or mapped any more.

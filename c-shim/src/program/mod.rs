@@ -6,6 +6,7 @@ mod calls;
 mod ends;
 mod entry;
 mod heap;
+mod known;
 mod lanes;
 mod launch;
 #[path = "../../../loader/src/memory_functions.rs"]

@@ -219,6 +219,11 @@ pub(super) fn fchmod(fd: i32, mode: u64) -> SysResult<u64> {
     number(FCHMOD, [fd as u64, mode])
 }
 
+pub(super) fn chmod(name: &CStr, mode: u64) -> SysResult<u64> {
+    // SAFETY: the kernel reads the string.
+    unsafe { call(CHMOD, [name.as_ptr() as u64, mode]) }
+}
+
 pub(super) fn ftruncate(fd: i32, len: u64) -> SysResult<u64> {
     number(FTRUNCATE, [fd as u64, len])
 }

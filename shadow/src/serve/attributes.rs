@@ -9,6 +9,7 @@ use rustix::fs::{
     Timestamps, UTIME_NOW, UTIME_OMIT, Uid, XattrFlags,
 };
 use rustix::io::Errno;
+use std::ffi::CStr;
 use wire::{
     Access, Attribute, Attributes, Change, FileSystem, FileSystemOf, GetXattr, ListXattr,
     MOST_DATA, RemoveXattr, Reply, SetXattr, Stamp, What,
@@ -67,10 +68,18 @@ impl Session {
 
     /// All that statx(2) tells of what a descriptor leads to, but for names that are ours.
     pub(super) fn look(&self, fd: &OwnedFd) -> Result<Attributes, Errno> {
-        let mut attributes = of(fd)?;
+        Ok(self.seen(of(fd)?))
+    }
+
+    /// The same of what a folder has by this name, which is one part and no `..`.
+    pub(super) fn look_at_entry(&self, folder: &OwnedFd, name: &CStr) -> Result<Attributes, Errno> {
+        Ok(self.seen(told(folder, name, AtFlags::SYMLINK_NOFOLLOW)?))
+    }
+
+    fn seen(&self, mut attributes: Attributes) -> Attributes {
         let own = self.changes.own_links(&attributes);
         attributes.links = attributes.links.saturating_sub(own);
-        Ok(attributes)
+        attributes
     }
 
     fn resize(&self, change: &Change<'_>, size: u64) -> Result<Reply<'static>, Errno> {
@@ -193,8 +202,12 @@ fn time(stamp: Option<Option<Stamp>>) -> Timespec {
 }
 
 fn of(fd: &OwnedFd) -> Result<Attributes, Errno> {
+    told(fd, c"", AtFlags::EMPTY_PATH)
+}
+
+fn told(fd: &OwnedFd, name: &CStr, flags: AtFlags) -> Result<Attributes, Errno> {
     let wanted = StatxFlags::BASIC_STATS | StatxFlags::BTIME;
-    let told = rustix::fs::statx(fd, c"", AtFlags::EMPTY_PATH, wanted)?;
+    let told = rustix::fs::statx(fd, name, flags, wanted)?;
     let stamp = |time: &StatxTimestamp| Stamp {
         seconds: time.tv_sec,
         nanoseconds: time.tv_nsec,

@@ -2,9 +2,8 @@
 
 use crate::session::Session;
 use rustix::fd::OwnedFd;
-use rustix::fs::{Mode, OFlags, RawDir, ResolveFlags, SeekFrom};
+use rustix::fs::{RawDir, SeekFrom};
 use rustix::io::Errno;
-use std::ffi::CStr;
 use std::mem::MaybeUninit;
 use std::sync::PoisonError;
 use wire::{Entry, EntryWriter, List, MOST_DATA, Reply};
@@ -18,23 +17,60 @@ impl Session {
         let file = self.get(list.handle)?;
         let _lock = file.offset.lock().unwrap_or_else(PoisonError::into_inner);
         rustix::fs::seek(&file.fd, SeekFrom::Start(list.from))?;
-        out.resize((list.len as usize).min(MOST_DATA), 0);
+        let len = (list.len as usize).min(MOST_DATA);
+        let is_whole = self.entries(&file.fd, len, list.attributes, out)?;
+        // Room for not even one.
+        if out.is_empty() && !is_whole {
+            return Err(Errno::INVAL);
+        }
+        Ok(Reply::Done)
+    }
+
+    /// The first entries of a folder that was opened just now, with attributes; behind them, if these are all, one without a
+    /// name. None if that fails: then it is to be asked for.
+    pub(super) fn first_entries(&self, folder: &OwnedFd, len: usize, out: &mut Vec<u8>) {
+        const END: Entry<'_> = Entry {
+            next: 0,
+            inode: 0,
+            kind: 0,
+            name: b"",
+            attributes: None,
+        };
+        let mut end = [0; 32];
+        let mut writer = EntryWriter::new(&mut end);
+        let end_len = writer.push(&END).map_or(0, |()| writer.len());
+        match self.entries(folder, len.saturating_sub(end_len), true, out) {
+            Ok(true) => out.extend_from_slice(&end[..end_len]),
+            Ok(false) => {}
+            Err(_) => out.clear(),
+        }
+    }
+
+    /// Entries from where the folder's offset is; whether these were all.
+    fn entries(
+        &self,
+        folder: &OwnedFd,
+        len: usize,
+        with_attributes: bool,
+        out: &mut Vec<u8>,
+    ) -> Result<bool, Errno> {
+        out.resize(len, 0);
         let mut writer = EntryWriter::new(out);
         let mut buffer = [const { MaybeUninit::uninit() }; AT_ONCE];
-        let mut entries = RawDir::new(&file.fd, &mut buffer);
-        while let Some(entry) = entries.next() {
+        let mut entries = RawDir::new(folder, &mut buffer);
+        let is_whole = loop {
+            let Some(entry) = entries.next() else {
+                break true;
+            };
             let entry = entry?;
             let name = entry.file_name();
             if self.allowed.hides(name.to_bytes(), entry.ino()) {
                 continue;
             }
-            let attributes = if list.attributes {
-                open_entry(&file.fd, name)
-                    .and_then(|fd| self.look(&fd))
-                    .ok()
-            } else {
-                None
-            };
+            // What lies above is not always ours to tell.
+            let attributes = (with_attributes && name != c"..")
+                .then(|| self.look_at_entry(folder, name).ok())
+                .flatten();
             let pushed = writer.push(&Entry {
                 next: entry.next_entry_cookie(),
                 inode: entry.ino(),
@@ -43,25 +79,13 @@ impl Session {
                 attributes,
             });
             if pushed.is_err() {
-                break;
+                break false;
             }
-        }
+        };
         let len = writer.len();
-        // Room for not even one.
-        if len == 0 && entries.next().is_some() {
-            return Err(Errno::INVAL);
-        }
         out.truncate(len);
-        Ok(Reply::Done)
+        Ok(is_whole)
     }
-}
-
-/// Neither beyond ".." nor into what is mounted there.
-#[allow(clippy::disallowed_methods)]
-fn open_entry(folder: &OwnedFd, name: &CStr) -> Result<OwnedFd, Errno> {
-    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_XDEV;
-    rustix::fs::openat2(folder, name, flags, Mode::empty(), resolve)
 }
 
 /// `d_type` (readdir(3)): the type in `st_mode`, shifted.

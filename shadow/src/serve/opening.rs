@@ -72,6 +72,10 @@ impl Session {
             let len = len.min(usize::try_from(attributes.size).unwrap_or(usize::MAX));
             first_bytes(&fd, len, out);
         }
+        if kind == FileType::Directory && readable && flags.contains(OFlags::DIRECTORY) {
+            let len = (open.first as usize).min(MOST_DATA);
+            self.first_entries(&fd, len, out);
+        }
         let handle = self.insert(OpenFile {
             fd,
             writable,

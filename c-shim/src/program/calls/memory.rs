@@ -3,7 +3,7 @@
 //! Programs and libraries are filled into the job's store, once for all its processes. A dynamic linker is known by
 //! MAP_DENYWRITE, which the kernel does not heed.
 
-use super::names::attributes;
+use super::names::attributes_of;
 use super::{File, Served, mappings};
 use crate::program::lanes::{Put, ask};
 use crate::program::launch::{self, Copy};
@@ -133,10 +133,6 @@ fn stamp(found: &Attributes) -> Stamp {
         changed.seconds as u64,
         fractions,
     ]
-}
-
-fn attributes_of(file: &File) -> Result<Attributes, Errno> {
-    attributes(file.place(), true)
 }
 
 fn copy_of(file: &File, found: &Attributes) -> Result<i32, Errno> {

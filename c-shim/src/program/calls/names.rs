@@ -3,10 +3,11 @@
 use super::opening::{open, without_umask};
 use super::places::{AT_EMPTY_PATH, both, checked, descriptor, place, text};
 use super::{File, Served, records};
-use crate::program::cache;
 use crate::program::lanes::{Answer, Put, ask, tell};
 use crate::program::resident;
 use crate::program::sys::{self, AT_FDCWD, Errno};
+use crate::program::{cache, known};
+use crate::remembered::Known;
 use wire::{
     Access, Attribute, Attributes, Change, FileSystemOf, GetXattr, Link, ListXattr, MakeDirectory,
     MakeNode, NameOf, Place, ReadLink, RemoveName, RemoveXattr, Rename, Reply, Request, SetXattr,
@@ -17,6 +18,8 @@ const NOTHING: (*const u8, usize) = (core::ptr::null(), 0);
 const AT_SYMLINK_NOFOLLOW: u64 = 0x100;
 const AT_EACCESS_OR_REMOVEDIR: u64 = 0x200;
 const AT_SYMLINK_FOLLOW: u64 = 0x400;
+/// Flags of faccessat2(2).
+const KNOWN_ACCESS: u64 = AT_SYMLINK_NOFOLLOW | AT_EACCESS_OR_REMOVEDIR | AT_EMPTY_PATH;
 const UTIME_NOW: u64 = 0x3fff_ffff;
 const UTIME_OMIT: u64 = 0x3fff_fffe;
 
@@ -109,11 +112,24 @@ pub(super) fn serve(number: u64, args: &[u64; 6]) -> Served {
 
 pub(super) fn attributes(place: Place<'_>, follow: bool) -> Result<Attributes, Errno> {
     let place = checked(place)?;
+    match known::find(&place, follow) {
+        Some(Known::Present(attributes)) => return Ok(attributes),
+        Some(Known::Absent) => return Err(Errno(sys::ENOENT)),
+        None => {}
+    }
+    let asked = known::ask();
     let request = Request::Attribute(Attribute { place, follow });
-    ask(&request, NOTHING, Put::Lane, |answer| match answer.reply {
+    let found = ask(&request, NOTHING, Put::Lane, |answer| match answer.reply {
         Reply::Attributes(attributes) => Ok(attributes),
         _ => Err(Errno(sys::EIO)),
-    })
+    });
+    let learnt = match found {
+        Ok(attributes) => Known::Present(attributes),
+        Err(Errno(sys::ENOENT)) => Known::Absent,
+        Err(_) => return found,
+    };
+    known::learn(&place, known::means(follow, &learnt), &learnt, asked);
+    found
 }
 
 /// Attributes of what is open.
@@ -140,14 +156,27 @@ fn stat(folder: u64, name: u64, to: u64, flags: u64) -> Served {
 
 fn access(folder: u64, name: u64, mode: u64, flags: u64) -> Served {
     let place = place(folder, name, flags)?;
+    let follow = flags & AT_SYMLINK_NOFOLLOW == 0;
     Some(checked(place).and_then(|place| {
+        match known::find(&place, follow) {
+            Some(Known::Absent) => return Err(Errno(sys::ENOENT)),
+            // F_OK
+            Some(Known::Present(_)) if mode == 0 && flags & !KNOWN_ACCESS == 0 => return Ok(0),
+            _ => {}
+        }
+        let asked = known::ask();
         let request = Request::Access(Access {
             place,
             mode: mode as u32,
-            follow: flags & AT_SYMLINK_NOFOLLOW == 0,
+            follow,
             effective: flags & AT_EACCESS_OR_REMOVEDIR != 0,
         });
-        tell(&request).map(|()| 0)
+        let told = tell(&request);
+        if told == Err(Errno(sys::ENOENT)) {
+            let learnt = Known::Absent;
+            known::learn(&place, known::means(follow, &learnt), &learnt, asked);
+        }
+        told.map(|()| 0)
     }))
 }
 
@@ -174,6 +203,13 @@ fn read_link(folder: u64, name: u64, to: u64, room: u64) -> Served {
         Ok(place) => place,
         Err(error) => return Some(Err(error)),
     };
+    match known::find(&place, false) {
+        Some(Known::Absent) => return Some(Err(Errno(sys::ENOENT))),
+        Some(Known::Present(attributes)) if attributes.mode & 0o170_000 != 0o120_000 => {
+            return Some(Err(Errno(sys::EINVAL)));
+        }
+        _ => {}
+    }
     let request = Request::ReadLink(ReadLink { place });
     Some(ask(&request, NOTHING, Put::Lane, |answer| {
         Ok(give(answer.data, to, room as usize))

@@ -4,10 +4,12 @@ use super::places::{checked, place};
 use super::{File, Served};
 use crate::program::cache::{self, Learning};
 use crate::program::ends;
+use crate::program::known;
 use crate::program::lanes::{Put, ask, tell};
 use crate::program::process::{self, UMASK};
 use crate::program::resident;
 use crate::program::sys::{self, AT_FDCWD, Errno};
+use crate::remembered::Known;
 use core::sync::atomic::Ordering;
 use wire::{Access, Close, Open, Place, Reply, Request};
 
@@ -45,6 +47,11 @@ pub(super) fn open_first(
     };
     let table = process::table().ok_or(Errno(sys::EIO))?;
     ends::close_ended();
+    let follow = flags & sys::O_NOFOLLOW == 0;
+    if flags & sys::O_CREAT == 0 && known::is_absent(&place, follow) {
+        return Err(Errno(sys::ENOENT));
+    }
+    let asked = known::ask();
     let learning = Learning::begin();
     let request = Request::Open(Open {
         place,
@@ -59,6 +66,11 @@ pub(super) fn open_first(
     let kept = flags & !(sys::O_CREAT | sys::O_EXCL | sys::O_NOCTTY | sys::O_TRUNC);
     let opened = ask(&request, NOTHING, Put::Lane, |answer| match answer.reply {
         Reply::Opened(opened) => {
+            let learnt = Known::Present(opened.attributes);
+            known::learn(&place, known::means(follow, &learnt), &learnt, asked);
+            if opened.attributes.mode & 0o170_000 == 0o040_000 {
+                known::learn_entries(&place, answer.data, asked);
+            }
             let len = answer.data.len().min(bytes.len());
             bytes[..len].copy_from_slice(&answer.data[..len]);
             let made = ends::make(table, &opened, kept);
@@ -72,7 +84,14 @@ pub(super) fn open_first(
             }))
         }
         _ => Err(Errno(sys::EIO)),
-    })?;
+    });
+    if flags & sys::O_CREAT == 0
+        && let Err(Errno(sys::ENOENT)) = opened
+    {
+        let learnt = Known::Absent;
+        known::learn(&place, known::means(follow, &learnt), &learnt, asked);
+    }
+    let opened = opened?;
     let fd = opened.map_err(|(error, handle)| {
         let _ = tell(&Request::Close(Close { handle }));
         error

@@ -1,0 +1,348 @@
+//! Names that the job has asked about, and what came of it: there is no such file, or its attributes (DESIGN §6, "names and
+//! attributes at most 1 s old").
+//!
+//! ```text
+//! (folder's handle, name) -> slot -> { name, when, counts of changes then, ENOENT or attributes }
+//! ```
+//! All processes of a job share one table. A slot is written by whoever has made its sequence odd, and believed if that has not
+//! changed while it was read; one whose writer was killed is not used again. What is in the way is forgotten.
+
+use crate::versions::{Version, Versions};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+use wire::{Attributes, Reply};
+
+/// Names that are remembered at once.
+const SLOTS: usize = 4096;
+/// Longer ones are not.
+const LONGEST: usize = 168;
+/// How long what others may change is believed.
+pub const BELIEVED_MS: u64 = 1000;
+/// Bytes of a record.
+const ROOM: usize = 352;
+const WORDS: usize = ROOM / 8;
+/// Where in a record what is.
+const AT: usize = 0;
+const MS: usize = 8;
+const NAMES: usize = 16;
+const CONTENTS: usize = 24;
+const OF_FILE: usize = 32;
+const NAME_LEN: usize = 40;
+const MEANS: usize = 41;
+const BODY_LEN: usize = 42;
+const NAME: usize = 43;
+const BODY: usize = NAME + LONGEST;
+const _: () = assert!(BODY + 141 <= ROOM && LONGEST <= u8::MAX as usize);
+
+/// Of what the answer is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Means {
+    /// The name itself, if it is a link (lstat).
+    Itself = 1,
+    /// What it leads to (stat).
+    Target = 2,
+    /// Both: it is no link.
+    Both = 3,
+}
+
+/// What is known of a name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Known {
+    /// ENOENT.
+    Absent,
+    /// It is there.
+    Present(Attributes),
+}
+
+/// A name: what it is relative to, and its text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Name<'a> {
+    /// A folder's handle at the shadow; 0 for absolute names.
+    pub at: u64,
+    /// As the program has it.
+    pub text: &'a [u8],
+}
+
+#[derive(Debug)]
+#[repr(C, align(64))]
+struct Slot {
+    sequence: AtomicU32,
+    words: [AtomicU64; WORDS],
+}
+
+/// All of them.
+#[derive(Debug)]
+#[repr(C)]
+pub struct Remembered {
+    slots: [Slot; SLOTS],
+}
+
+/// When something was asked: what was learnt is believed as long as nothing that matters was changed since.
+#[derive(Clone, Copy, Debug)]
+pub struct Asked {
+    any: Version,
+    ms: u64,
+}
+
+impl Asked {
+    /// Before it is asked.
+    #[must_use]
+    pub fn now(versions: &Versions, ms: u64) -> Self {
+        Asked {
+            any: versions.now(0),
+            ms,
+        }
+    }
+}
+
+impl Name<'_> {
+    fn slot(&self) -> usize {
+        // FNV-1a
+        let begin = 0xcbf2_9ce4_8422_2325 ^ self.at.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let hash = self.text.iter().fold(begin, |hash: u64, byte| {
+            (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
+        });
+        (hash ^ hash >> 32) as usize % SLOTS
+    }
+}
+
+fn put(record: &mut [u8; ROOM], at: usize, word: u64) {
+    record[at..at + 8].copy_from_slice(&word.to_ne_bytes());
+}
+
+fn get(record: &[u8; ROOM], at: usize) -> u64 {
+    let mut word = [0; 8];
+    word.copy_from_slice(&record[at..at + 8]);
+    u64::from_ne_bytes(word)
+}
+
+impl Slot {
+    fn read(&self) -> Option<[u8; ROOM]> {
+        let before = self.sequence.load(Ordering::Acquire);
+        if before == 0 || !before.is_multiple_of(2) {
+            return None;
+        }
+        let mut record = [0; ROOM];
+        for (place, word) in record.chunks_exact_mut(8).zip(&self.words) {
+            place.copy_from_slice(&word.load(Ordering::Relaxed).to_ne_bytes());
+        }
+        fence(Ordering::Acquire);
+        (self.sequence.load(Ordering::Relaxed) == before).then_some(record)
+    }
+
+    fn write(&self, record: &[u8; ROOM]) {
+        let before = self.sequence.load(Ordering::Relaxed);
+        let ours = before.is_multiple_of(2)
+            && self
+                .sequence
+                .compare_exchange(before, before + 1, Ordering::Acquire, Ordering::Relaxed)
+                .is_ok();
+        if !ours {
+            return;
+        }
+        fence(Ordering::Release);
+        for (at, word) in self.words.iter().enumerate() {
+            word.store(get(record, at * 8), Ordering::Relaxed);
+        }
+        // Never 0 again.
+        let after = before.wrapping_add(2).max(2);
+        self.sequence.store(after, Ordering::Release);
+    }
+}
+
+impl Remembered {
+    /// What is known of a name, and believed now. `file` tells most files from each other ([`Versions`]).
+    pub fn find(
+        &self,
+        name: Name<'_>,
+        follow: bool,
+        versions: &Versions,
+        ms: u64,
+        file: impl Fn(&Attributes) -> u64,
+    ) -> Option<Known> {
+        let record = self.slots[name.slot()].read()?;
+        let len = usize::from(record[NAME_LEN]);
+        let wanted = if follow { Means::Target } else { Means::Itself };
+        let is_it = get(&record, AT) == name.at
+            && record.get(NAME..NAME + len) == Some(name.text)
+            && record[MEANS] & wanted as u8 != 0;
+        if !is_it || ms.wrapping_sub(get(&record, MS)) >= BELIEVED_MS {
+            return None;
+        }
+        let body = &record[BODY..][..usize::from(record[BODY_LEN]).min(ROOM - BODY)];
+        let known = match body {
+            [] => Known::Absent,
+            body => match Reply::decode(KIND, body) {
+                Ok(Reply::Attributes(attributes)) => Known::Present(attributes),
+                _ => return None,
+            },
+        };
+        let now = versions.now(match &known {
+            Known::Absent => 0,
+            Known::Present(attributes) => file(attributes),
+        });
+        let is_same = now.names() == get(&record, NAMES)
+            && (known == Known::Absent
+                || (now.contents(), now.of_file())
+                    == (get(&record, CONTENTS), get(&record, OF_FILE)));
+        is_same.then_some(known)
+    }
+
+    /// A question was answered. Nothing is remembered if the job has changed anything meanwhile.
+    pub fn learn(
+        &self,
+        name: Name<'_>,
+        means: Means,
+        known: &Known,
+        asked: &Asked,
+        versions: &Versions,
+        file: impl Fn(&Attributes) -> u64,
+    ) {
+        if name.text.len() > LONGEST || name.text.is_empty() {
+            return;
+        }
+        let mut record = [0; ROOM];
+        let (number, body_len) = match known {
+            Known::Absent => (0, Ok(0)),
+            Known::Present(attributes) => (
+                file(attributes),
+                Reply::Attributes(*attributes).encode(&mut record[BODY..]),
+            ),
+        };
+        let now = versions.now(number);
+        let Ok(body_len) = body_len else {
+            return;
+        };
+        if !versions.now(0).is(&asked.any) {
+            return;
+        }
+        for (at, word) in [
+            (AT, name.at),
+            (MS, asked.ms),
+            (NAMES, now.names()),
+            (CONTENTS, now.contents()),
+            (OF_FILE, now.of_file()),
+        ] {
+            put(&mut record, at, word);
+        }
+        record[NAME_LEN] = name.text.len() as u8;
+        record[MEANS] = means as u8;
+        record[BODY_LEN] = body_len as u8;
+        record[NAME..NAME + name.text.len()].copy_from_slice(name.text);
+        self.slots[name.slot()].write(&record);
+    }
+}
+
+/// Of [`Reply::Attributes`].
+const KIND: u16 = 104;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::versions::Changes;
+    use alloc::boxed::Box;
+
+    fn zeroed<T>() -> Box<T> {
+        // SAFETY: every field of what is made here may be zero.
+        #[allow(unsafe_code)]
+        unsafe {
+            Box::new_zeroed().assume_init()
+        }
+    }
+
+    fn inode(attributes: &Attributes) -> u64 {
+        attributes.inode
+    }
+
+    fn present(number: u64) -> Known {
+        let most = wire::Stamp {
+            seconds: i64::MIN,
+            nanoseconds: u32::MAX,
+        };
+        Known::Present(Attributes {
+            inode: number,
+            device: u64::MAX,
+            size: u64::MAX,
+            links: u64::MAX,
+            special: u64::MAX,
+            blocks: u64::MAX,
+            mode: u32::MAX,
+            uid: u32::MAX,
+            gid: u32::MAX,
+            block_size: u32::MAX,
+            accessed: most,
+            modified: most,
+            changed: most,
+            born: Some(most),
+            flags: (u64::MAX, u64::MAX),
+        })
+    }
+
+    const NAME_OF: fn(&'static [u8]) -> Name<'static> = |text| Name { at: 3, text };
+
+    #[test]
+    fn what_was_learnt_is_believed_for_a_second_and_until_it_may_be_otherwise() {
+        let (all, versions) = (zeroed::<Remembered>(), zeroed::<Versions>());
+        let name = NAME_OF(b"some/name");
+        let find = |name, follow, ms| all.find(name, follow, &versions, ms, inode);
+        let learn = |name, means, known: &Known| {
+            let asked = Asked::now(&versions, 5000);
+            all.learn(name, means, known, &asked, &versions, inode);
+        };
+        assert_eq!(find(name, true, 5000), None);
+        learn(name, Means::Both, &present(7));
+        assert_eq!(find(name, true, 5999), Some(present(7)));
+        assert_eq!(find(name, false, 5000), Some(present(7)));
+        assert_eq!(find(name, true, 6000), None, "a second old");
+        assert_eq!(find(Name { at: 4, ..name }, true, 5000), None);
+        assert_eq!(find(NAME_OF(b"some/nam"), true, 5000), None);
+        versions.count(Changes::File(8));
+        assert_eq!(find(name, true, 5000), Some(present(7)), "another file");
+        versions.count(Changes::File(7));
+        assert_eq!(find(name, true, 5000), None);
+        learn(name, Means::Target, &present(7));
+        assert_eq!(find(name, false, 5000), None, "it may be a link");
+        learn(name, Means::Target, &Known::Absent);
+        assert_eq!(find(name, true, 5000), Some(Known::Absent));
+        versions.count(Changes::File(7));
+        assert_eq!(find(name, true, 5000), Some(Known::Absent));
+        versions.count(Changes::Attributes);
+        assert_eq!(find(name, true, 5000), None);
+        learn(name, Means::Both, &present(7));
+        versions.count(Changes::Contents);
+        assert_eq!(find(name, true, 5000), None);
+    }
+
+    #[test]
+    fn nothing_is_learnt_while_something_changes() {
+        let (all, versions) = (zeroed::<Remembered>(), zeroed::<Versions>());
+        let name = NAME_OF(b"name");
+        let asked = Asked::now(&versions, 1);
+        versions.count(Changes::File(9));
+        all.learn(name, Means::Both, &present(7), &asked, &versions, inode);
+        assert_eq!(all.find(name, true, &versions, 1, inode), None);
+    }
+
+    #[test]
+    fn a_name_that_is_too_long_is_forgotten() {
+        let (all, versions) = (zeroed::<Remembered>(), zeroed::<Versions>());
+        for (len, is_kept) in [(LONGEST, true), (LONGEST + 1, false)] {
+            let name = NAME_OF(&[b'x'; LONGEST + 1][..len]);
+            let asked = Asked::now(&versions, 1);
+            all.learn(name, Means::Both, &present(7), &asked, &versions, inode);
+            let found = all.find(name, true, &versions, 1, inode);
+            assert_eq!(found, is_kept.then(|| present(7)));
+        }
+    }
+
+    #[test]
+    fn a_slot_whose_writer_was_killed_tells_nothing() {
+        let slot = zeroed::<Slot>();
+        slot.sequence.store(7, Ordering::Relaxed);
+        slot.write(&[1; ROOM]);
+        assert_eq!(
+            (slot.read(), slot.sequence.load(Ordering::Relaxed)),
+            (None, 7)
+        );
+    }
+}
