@@ -78,9 +78,10 @@ pub(crate) fn ignoring_keys<T>(start: impl FnOnce() -> T) -> nix::Result<T> {
     Ok(started)
 }
 
-/// The keys of a terminal mean what they do at first, for us and what we start.
+/// The keys of a terminal mean what they do at first, for us and what we start; no signal is blocked.
 pub(crate) fn heed_keys() -> nix::Result<()> {
-    ignoring_keys(|| ())
+    ignoring_keys(|| ())?;
+    nix::sys::signal::SigSet::all().thread_unblock()
 }
 
 /// Ends this process as this signal would.

@@ -202,11 +202,21 @@ fn same_here_and_there(what: &str, guest: &str, least_lines: usize) {
 }
 
 fn same_at(submit: &Submit, guest: &str, least_lines: usize) {
+    same_through(submit, guest, least_lines, |all| submit.elsewhere(all));
+}
+
+/// The same, however the other machine is reached.
+fn same_through(
+    submit: &Submit,
+    guest: &str,
+    least_lines: usize,
+    elsewhere: impl FnOnce(&[&OsStr]) -> Command,
+) {
     let guest = c_guest(guest, Linking::Dynamic).expect("the guest compiles");
     let mut here = clean_command(&guest);
     here.current_dir(submit.local());
     let here = output("the calls on files of this machine", here);
-    let there = submit.elsewhere(&[guest.as_os_str()]);
+    let there = elsewhere(&[guest.as_os_str()]);
     let there = output("the calls on remote files", there);
     assert!(here.0.lines().count() > least_lines, "{here:?}");
     for (ours, theirs) in here.0.lines().zip(there.0.lines()) {

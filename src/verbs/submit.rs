@@ -30,11 +30,14 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 /// Begins what the other machine says before the line begins.
 const MARK: &str = "wayfarer-submit: ";
 /// What a login may print before that.
 const MOST_GREETING: usize = 64 << 10;
+/// How long ssh may stay when nothing goes through it any more: as long as a job is given to end, and something.
+const SSH_ENDS_WITHIN: Duration = Duration::from_secs(10);
 /// So often a signal is passed on to the job; then the job is left.
 const PATIENCE: usize = 3;
 
@@ -61,13 +64,14 @@ pub(crate) fn submit(arguments: &Submit) -> Outcome {
         Signal::SIGHUP,
     ];
     let passed: SigSet = passed.into_iter().collect();
-    passed.thread_block()?;
     let options = Remote {
         mode,
         directory: &directory,
         arguments,
     };
     let mut ssh = spawn(arguments, &options)?;
+    // Not before: what is blocked here would be blocked there.
+    passed.thread_block()?;
     let pid = Pid::from_raw(ssh.id() as i32);
     let passing = job.clone();
     std::thread::spawn(move || pass_signals(&passed, &passing, pid));
@@ -185,6 +189,12 @@ fn leave(signal: Signal, ssh: Pid) {
 }
 
 fn lost(arguments: &Submit, ssh: &mut Child, failure: Option<Failure>) -> Failure {
+    let pid = Pid::from_raw(ssh.id() as i32);
+    std::thread::spawn(move || {
+        std::thread::sleep(SSH_ENDS_WITHIN);
+        // It has not been waited for: we would have ended.
+        let _ = kill(pid, Signal::SIGTERM);
+    });
     let how = match ssh.wait() {
         Ok(status) => shown(status),
         Err(error) => error.to_string(),
@@ -302,9 +312,7 @@ fn install(input: &mut ChildStdout, output: &mut ChildStdin) -> Outcome<()> {
         match said.strip_prefix(MARK) {
             Some("ready") => return Ok(()),
             Some("want") => {
-                let mut own = File::open("/proc/self/exe")?;
-                io::copy(&mut own, output).context(|| "it cannot be copied there".to_owned())?;
-                output.flush()?;
+                copy_self(output).context(|| "it cannot be copied there".to_owned())?;
             }
             Some(other) => {
                 let message = format!("it cannot be copied to ~/.cache/wayfarer there ({other})");
@@ -312,6 +320,17 @@ fn install(input: &mut ChildStdout, output: &mut ChildStdin) -> Outcome<()> {
             }
             // What a login says.
             None => {}
+        }
+    }
+}
+
+fn copy_self(output: &mut dyn Write) -> io::Result<()> {
+    let mut own = File::open("/proc/self/exe")?;
+    let mut portion = vec![0; 256 << 10];
+    loop {
+        match own.read(&mut portion)? {
+            0 => return output.flush(),
+            len => output.write_all(&portion[..len])?,
         }
     }
 }
