@@ -2,7 +2,7 @@
 
 use super::contents::next;
 use crate::format::record::{Kept, ObjectId};
-use crate::inode::{Kind, Seen};
+use crate::inode::{Kind, Seen, look_at};
 use crate::reserve::{Reserve, entry_name};
 use crate::state::{Noted, State};
 use crate::{JournalError, fault};
@@ -38,8 +38,18 @@ impl State {
         } else {
             reserve.link(folder, name, id)
         };
+        // Somebody else has removed it meanwhile, or put something else there.
+        let moved_on = |state: &State| JournalError::io("look at", state.path(id), Errno::NOENT);
         let copied = match linked {
-            Ok(()) => false,
+            Ok(()) => {
+                if !is_there(reserve.fd.as_fd(), entry_name(id).as_bytes(), seen) {
+                    // What stays is removed when the journal is opened.
+                    let _ = reserve.remove(id);
+                    return Err(moved_on(self));
+                }
+                false
+            }
+            Err(Errno::NOENT) if !is_there(folder, name, seen) => return Err(moved_on(self)),
             // Not this file (protected_hardlinks, proc(5)), not one more, or none on this file system.
             Err(Errno::PERM | Errno::MLINK | Errno::OPNOTSUPP | Errno::NOSYS) => {
                 copy(reserve, id, (folder, name), (handle, seen))
@@ -61,6 +71,11 @@ impl State {
         self.saving = true;
         self.refer_anew(id)
     }
+}
+
+fn is_there(folder: BorrowedFd<'_>, name: &[u8], seen: &Seen) -> bool {
+    let there = look_at(folder, name);
+    matches!(there, Ok(Some(there)) if there.identity == seen.identity)
 }
 
 fn copy(

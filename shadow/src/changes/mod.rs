@@ -25,6 +25,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use wire::Attributes;
 
+/// How often a name is looked at anew because somebody else makes and removes it.
+const TRIES: u32 = 64;
+
 /// Makes changes, announced to a journal if there is one.
 #[derive(Debug, Default)]
 pub(crate) struct Changes {

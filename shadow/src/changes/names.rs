@@ -1,7 +1,8 @@
 //! Names: made, removed, moved. A folder is open as `O_PATH`, a name may have a slash behind it.
 #![allow(clippy::disallowed_methods)]
 
-use super::{About, Changes, own_descriptor};
+use super::{About, Changes, TRIES, own_descriptor};
+use journal::Change;
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{Access, AtFlags, CWD, FileType, Mode, OFlags, RenameFlags, Stat};
 use rustix::io::Errno;
@@ -53,6 +54,21 @@ impl Changes {
         }
     }
 
+    /// Announces a change of a name that is there, again if somebody else removes or replaces meanwhile what was to be kept.
+    fn before_names<'a>(
+        &'a self,
+        name: Named<'_>,
+        announce: impl Fn() -> Result<Option<Change<'a>>, Errno>,
+    ) -> Result<Option<Change<'a>>, Errno> {
+        for _ in 0..TRIES {
+            match announce() {
+                Err(Errno::NOENT) => look_at(name.0, name.1)?,
+                announced => return announced,
+            };
+        }
+        Err(Errno::AGAIN)
+    }
+
     /// unlinkat(2).
     pub(crate) fn remove(&self, (folder, name): Named<'_>, is_folder: bool) -> Result<(), Errno> {
         let flags = if is_folder {
@@ -73,10 +89,12 @@ impl Changes {
             }
         }
         let about = About::Name(folder.as_fd(), name);
-        let change = self.before("remove", about, |journal| {
-            journal.before_remove(folder.as_fd(), name)
+        let change = self.before_names((folder, name), || {
+            self.before("remove", about, |journal| {
+                journal.before_remove(folder.as_fd(), name)
+            })
         })?;
-        if change.as_ref().is_some_and(journal::Change::is_empty) {
+        if change.as_ref().is_some_and(Change::is_empty) {
             return Err(Errno::NOENT);
         }
         let removed = rustix::fs::unlinkat(folder, name, flags);
@@ -115,11 +133,13 @@ impl Changes {
             may_change_names(from.0)?;
             may_change_names(to.0)?;
         }
-        let change = self.before("rename", about, |journal| {
-            let names = ((from.0.as_fd(), from.1), (to.0.as_fd(), to.1));
-            journal.before_rename(names.0, names.1, exchange)
+        let change = self.before_names(from, || {
+            self.before("rename", about, |journal| {
+                let names = ((from.0.as_fd(), from.1), (to.0.as_fd(), to.1));
+                journal.before_rename(names.0, names.1, exchange)
+            })
         })?;
-        if change.as_ref().is_some_and(journal::Change::is_empty) {
+        if change.as_ref().is_some_and(Change::is_empty) {
             // Two names of one file stay as they are. Else somebody has removed one meanwhile.
             let (one, other) = (look_at(from.0, from.1)?, look_at(to.0, to.1)?);
             if (one.st_dev, one.st_ino) != (other.st_dev, other.st_ino) {
@@ -152,7 +172,7 @@ impl Changes {
         let change = self.before("link", about, |journal| {
             journal.before_link(source.as_fd(), to.0.as_fd(), to.1)
         })?;
-        if change.as_ref().is_some_and(journal::Change::is_empty) {
+        if change.as_ref().is_some_and(Change::is_empty) {
             return Err(Errno::EXIST);
         }
         let linked = link();

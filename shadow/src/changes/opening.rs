@@ -7,14 +7,11 @@
 //! So what is announced is what is made, and nothing is cut whose bytes are not kept.
 #![allow(clippy::disallowed_methods)]
 
-use super::{About, Changes};
+use super::{About, Changes, TRIES};
 use crate::names::{NAMELESS, Spot, open_beneath};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{FileType, Mode, OFlags};
 use rustix::io::Errno;
-
-/// How often a file is looked for anew because somebody else makes and removes it.
-const TRIES: u32 = 16;
 
 impl Changes {
     /// openat2(2) where things may be changed.

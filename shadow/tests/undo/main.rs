@@ -3,8 +3,12 @@
 
 mod hidden;
 mod kinds;
+mod owner;
 #[path = "../../../journal/tests/undo/picture.rs"]
 mod picture;
+mod races;
 mod random;
 mod refused;
 mod site;
+#[path = "../../../tests/support/skip.rs"]
+mod skip;
