@@ -3,13 +3,16 @@
 //! ```text
 //! cargo bench --bench remote
 //! WF_BENCH_REPEAT=9 WF_BENCH_DIR=/var/tmp cargo bench --bench remote
+//! WF_BENCH_ONLY=calls cargo bench --bench remote         or `journal`: what it costs that changes can be undone
 //! ```
 //! Shadow and job are on one machine, over a unix socket, here and there in turn. Medians. A line that breaks its limit (docs/PERFORMANCE.md) ends in OVER, and the
 //! bench with status 1.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
+mod journal;
+
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
@@ -23,10 +26,11 @@ fn setting(name: &str, default: &str) -> String {
 struct Shadow(Child);
 
 impl Shadow {
-    fn start(dir: &Path) -> Self {
+    fn start(dir: &Path, options: &[&str]) -> Self {
         let mut command = Command::new(env!("CARGO_BIN_EXE_wayfarer"));
         command.args(["shadow", "--allow", "/:ro", "--allow"]);
         command.arg(dir).arg("--listen").arg(address(dir));
+        command.args(options).current_dir(dir);
         let child = command.stdout(Stdio::null()).spawn().expect("starts");
         let deadline = Instant::now() + Duration::from_secs(20);
         while !dir.join("socket").exists() {
@@ -74,24 +78,51 @@ fn main() -> ExitCode {
     let repeat: usize = setting("WF_BENCH_REPEAT", "5").parse().expect("a number");
     let dir = tempfile::tempdir_in(setting("WF_BENCH_DIR", "/var/tmp")).expect("a directory");
     let dir = dir.path();
-    let guest = dir.join("remote_io");
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("benches/guests/remote_io.c");
+    let only = setting("WF_BENCH_ONLY", "");
+    let over = if only == "journal" {
+        0
+    } else {
+        calls(dir, repeat)
+    };
+    if only != "calls" {
+        journal::compare(dir, repeat);
+    }
+    ExitCode::from(u8::from(over > 0))
+}
+
+/// Compiles a guest.
+fn compile(dir: &Path, name: &str) -> PathBuf {
+    let guest = dir.join(name);
+    let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("benches/guests");
     let compiled = Command::new("cc")
         .args(["-O2", "-o"])
         .arg(&guest)
-        .arg(source)
+        .arg(sources.join(name).with_extension("c"))
         .status();
     assert!(compiled.expect("cc").success());
-    let _shadow = Shadow::start(dir);
+    guest
+}
+
+/// A job whose files are those of the shadow in this folder; the command comes behind.
+fn remote(dir: &Path) -> Command {
+    let mut remote = Command::new(env!("CARGO_BIN_EXE_wayfarer"));
+    remote.arg("--dir").arg(dir.join("state"));
+    remote.args(["run", "-q", "--shadow"]).arg(address(dir));
+    remote.arg("--");
+    remote
+}
+
+/// How many of the calls cost more than they may.
+fn calls(dir: &Path, repeat: usize) -> usize {
+    let guest = compile(dir, "remote_io");
+    let _shadow = Shadow::start(dir, &[]);
     let (mut here, mut there) = (Values::new(), Values::new());
     for _ in 0..repeat {
         let mut local = Command::new(&guest);
         local.current_dir(dir);
         measure(local, &mut here);
-        let mut remote = Command::new(env!("CARGO_BIN_EXE_wayfarer"));
-        remote.arg("--dir").arg(dir.join("state"));
-        remote.args(["run", "-q", "--shadow"]).arg(address(dir));
-        remote.arg("--").arg(&guest).current_dir(dir);
+        let mut remote = remote(dir);
+        remote.arg(&guest).current_dir(dir);
         measure(remote, &mut there);
     }
     let ping = median(&here["ping us"]);
@@ -110,7 +141,7 @@ fn main() -> ExitCode {
         };
         println!("{name:<28} remote {remote:>10.3}   here {local:>10.3}   {verdict}");
     }
-    ExitCode::from(u8::from(over > 0))
+    over
 }
 
 /// What is asked of it, and whether that is the least (or the most).
