@@ -5,16 +5,16 @@
 //! WF_BENCH_REPEAT=9 WF_BENCH_DIR=/var/tmp cargo bench --bench remote
 //! WF_BENCH_ONLY=calls cargo bench --bench remote         or `journal`: what it costs that changes can be undone
 //! ```
-//! Shadow and job are on one machine, over a unix socket, here and there in turn. Medians. A line that breaks its limit (docs/PERFORMANCE.md) ends in OVER, and the
-//! bench with status 1.
+//! Shadow and job are on one machine. A line that breaks its limit (docs/PERFORMANCE.md) ends in OVER, and the bench with status 1.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
+mod calls;
 mod journal;
 
 use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, Stdio};
-use std::time::{Duration, Instant};
 
 /// By name: one value a run.
 type Values = BTreeMap<String, Vec<f64>>;
@@ -27,17 +27,21 @@ struct Shadow(Child);
 
 impl Shadow {
     fn start(dir: &Path, options: &[&str]) -> Self {
+        Self::listening(dir, &address(dir), options).0
+    }
+
+    /// And where it listens.
+    fn listening(dir: &Path, listen: &str, options: &[&str]) -> (Self, String) {
         let mut command = Command::new(env!("CARGO_BIN_EXE_wayfarer"));
         command.args(["shadow", "--allow", "/:ro", "--allow"]);
-        command.arg(dir).arg("--listen").arg(address(dir));
+        command.arg(dir).args(["--listen", listen]);
         command.args(options).current_dir(dir);
-        let child = command.stdout(Stdio::null()).spawn().expect("starts");
-        let deadline = Instant::now() + Duration::from_secs(20);
-        while !dir.join("socket").exists() {
-            assert!(Instant::now() < deadline, "the shadow does not listen");
-            std::thread::sleep(Duration::from_millis(10));
-        }
-        Shadow(child)
+        let mut child = command.stdout(Stdio::piped()).spawn().expect("starts");
+        let mut said = String::new();
+        let out = child.stdout.take().expect("a pipe");
+        BufReader::new(out).read_line(&mut said).expect("listens");
+        let address = said.trim_end().strip_prefix("listening on ");
+        (Shadow(child), address.expect("an address").to_owned())
     }
 }
 
@@ -82,7 +86,7 @@ fn main() -> ExitCode {
     let over = if only == "journal" {
         0
     } else {
-        calls(dir, repeat)
+        calls::compare(dir, repeat)
     };
     if only != "calls" {
         journal::compare(dir, repeat);
@@ -110,49 +114,4 @@ fn remote(dir: &Path) -> Command {
     remote.args(["run", "-q", "--shadow"]).arg(address(dir));
     remote.arg("--");
     remote
-}
-
-/// How many of the calls cost more than they may.
-fn calls(dir: &Path, repeat: usize) -> usize {
-    let guest = compile(dir, "remote_io");
-    let _shadow = Shadow::start(dir, &[]);
-    let (mut here, mut there) = (Values::new(), Values::new());
-    for _ in 0..repeat {
-        let mut local = Command::new(&guest);
-        local.current_dir(dir);
-        measure(local, &mut here);
-        let mut remote = remote(dir);
-        remote.arg(&guest).current_dir(dir);
-        measure(remote, &mut there);
-    }
-    let ping = median(&here["ping us"]);
-    println!("{repeat} runs each, medians; a ping is {ping:.1} us");
-    let mut over = 0;
-    for (name, values) in &there {
-        let (remote, local) = (median(values), median(&here[name]));
-        let limit = limit(name, ping, local);
-        let verdict = match limit {
-            Some((limit, at_least)) if (remote < limit) == at_least => {
-                over += 1;
-                format!("limit {limit:.3} OVER")
-            }
-            Some((limit, _)) => format!("limit {limit:.3}"),
-            None => String::new(),
-        };
-        println!("{name:<28} remote {remote:>10.3}   here {local:>10.3}   {verdict}");
-    }
-    over
-}
-
-/// What is asked of it, and whether that is the least (or the most).
-fn limit(name: &str, ping: f64, local: f64) -> Option<(f64, bool)> {
-    Some(match name {
-        "read_1024k MB/s" | "read_64k MB/s" => (1200.0, true),
-        "read_4k MB/s" => (800.0, true),
-        "pread_4k_random us" | "stat us" | "open_fstat_read_close us" => (1.5 * ping, false),
-        "fgetc us" => (1.2 * local, false),
-        "read_1_byte us" => (0.02, false),
-        _ if name.starts_with("write") || name.starts_with("append") => (800.0, true),
-        _ => return None,
-    })
 }

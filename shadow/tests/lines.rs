@@ -473,3 +473,61 @@ fn resident_kib() -> u64 {
     let word = line.and_then(|line| line.split_whitespace().nth(1));
     word.and_then(|word| word.parse().ok()).expect("a number")
 }
+
+/// A process that has seen another end must find it ended at the shadow, too; even if nothing got through meanwhile.
+#[test]
+fn an_end_is_told_before_anything_that_is_sent_after_it() {
+    // A socket keeps some 270 messages of a byte.
+    const ROUNDS: usize = 100;
+    let home = Home::new();
+    let (ours, theirs) = UnixStream::pair().expect("a pair");
+    let (opened, opens) = std::sync::mpsc::channel();
+    let (go, goes) = std::sync::mpsc::channel();
+    let shadow = spawn(move || {
+        let mut raw = Raw(ours);
+        let mut out = raw.0.try_clone().expect("clones");
+        PREFACE.exchange(&mut out, &mut raw.0).expect("is said");
+        let mut pieces = line::Pieces::default();
+        let mut portion = vec![0; 64 << 10];
+        let (mut begun, mut ended, mut told) = (0, 0, 0);
+        while told < 2 * ROUNDS {
+            let len = raw.0.read(&mut portion).expect("reads");
+            assert_ne!(len, 0, "the line has ended");
+            let mut rest = &portion[..len];
+            while let Some(piece) = pieces.next(&mut rest).expect("sound") {
+                match piece {
+                    line::Piece::Open(..) => begun += 1,
+                    line::Piece::Close(_) => ended += 1,
+                    // The lane is the first.
+                    line::Piece::Data(1, bytes) => {
+                        told += bytes.len();
+                        // The first byte of each round is sent before its end, the second after it.
+                        assert!(ended >= told / 2, "{told} bytes, {ended} ends");
+                    }
+                    _ => {}
+                }
+            }
+            if begun == ROUNDS + 2 && opened.send(()).is_ok() {
+                begun = 0;
+                goes.recv_timeout(DEADLINE).expect("goes on");
+            }
+        }
+    });
+    let (door, _carries) = home.starter(plain(theirs));
+    let mut lane = knock(&door);
+    let mut others: Vec<_> = (0..=ROUNDS).map(|_| knock(&door)).collect();
+    opens.recv_timeout(DEADLINE).expect("are opened");
+    // Nobody reads the line: it fills up, and with it the starter, until this one waits.
+    let mut filler = others.pop().expect("is one");
+    filler
+        .set_write_timeout(Some(Duration::from_millis(300)))
+        .expect("sets");
+    while filler.write_all(&[0; 4096]).is_ok() {}
+    for other in others {
+        lane.write_all(&[1]).expect("sends");
+        drop(other);
+        lane.write_all(&[2]).expect("sends");
+    }
+    go.send(()).expect("goes on");
+    shadow.join().expect("in order");
+}
