@@ -59,7 +59,7 @@ pub enum Known {
 pub struct Name<'a> {
     /// A folder's handle at the shadow; 0 for absolute names.
     pub at: u64,
-    /// As the program has it.
+    /// As the program has it; empty for what is open itself.
     pub text: &'a [u8],
 }
 
@@ -68,6 +68,18 @@ pub struct Name<'a> {
 struct Slot {
     sequence: AtomicU32,
     words: [AtomicU64; WORDS],
+}
+
+impl<'a> Name<'a> {
+    /// In the place of this name: that what it leads to may be executed, which is not told by attributes.
+    #[must_use]
+    pub fn executed(self) -> Name<'a> {
+        const NO_HANDLE: u64 = 1 << 63;
+        Name {
+            at: self.at | NO_HANDLE,
+            ..self
+        }
+    }
 }
 
 /// All of them.
@@ -198,7 +210,7 @@ impl Remembered {
         versions: &Versions,
         file: impl Fn(&Attributes) -> u64,
     ) {
-        if name.text.len() > LONGEST || name.text.is_empty() {
+        if name.text.len() > LONGEST || name.text.is_empty() && name.at == 0 {
             return;
         }
         let mut record = [0; ROOM];
@@ -302,6 +314,10 @@ mod tests {
         assert_eq!(find(name, true, 5000), None);
         learn(name, Means::Target, &present(7));
         assert_eq!(find(name, false, 5000), None, "it may be a link");
+        assert_eq!(find(name.executed(), true, 5000), None);
+        let open = NAME_OF(b"");
+        learn(open, Means::Both, &present(9));
+        assert_eq!(find(open, true, 5000), Some(present(9)));
         learn(name, Means::Target, &Known::Absent);
         assert_eq!(find(name, true, 5000), Some(Known::Absent));
         versions.count(Changes::File(7));

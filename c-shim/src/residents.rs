@@ -155,13 +155,6 @@ impl Residents {
         taken
     }
 
-    /// Nobody tells any more of the ends of those there are: what they hold stays until the job ends.
-    pub fn lose_holds(&self) {
-        for hold in &self.holds {
-            hold.watch.store(0, Ordering::Release);
-        }
-    }
-
     /// A watch has told of an end; whether it was that of a hold, and of which file, if it was the last.
     pub fn hold_ended(&self, watch: i32) -> Option<Option<usize>> {
         let ended = |hold: &&Hold| {
@@ -282,8 +275,6 @@ mod tests {
         assert!(!all.hold(5000, 0));
         assert_eq!(all.hold_ended(1), Some(None));
         assert!(all.hold(5000, 0));
-        all.lose_holds();
-        assert_eq!(all.hold_ended(5000), None);
     }
 
     #[test]

@@ -138,6 +138,14 @@ impl Store {
         taken.ok().map(|used| used.max(PAGE))
     }
 
+    /// There is room for what is not a program or library, too.
+    #[must_use]
+    pub fn has_plenty(&self) -> bool {
+        let half = &self.objects[OBJECTS / 2];
+        half.state.load(Ordering::Relaxed) == NONE
+            && self.used.load(Ordering::Relaxed) < STORE_LEN / 2
+    }
+
     fn object(&self, index: usize) -> Option<&Object> {
         self.objects.get(index)
     }
@@ -201,6 +209,7 @@ mod tests {
     fn an_object_is_fetched_once() {
         let store = store();
         let stamp = |inode, size| [1, inode, size, 4, 5, 6];
+        assert!(store.has_plenty());
         let Asked::Fetch(first, offset) = store.ask(&stamp(7, 5000)) else {
             panic!("is to be fetched");
         };
@@ -243,6 +252,7 @@ mod tests {
             store.ready(index);
         }
         assert_eq!(store.ask(&[2, 0, 1, 4, 5, 6]), Asked::No);
+        assert!(!store.has_plenty());
         assert_eq!(store.ask(&[1, 9, 1, 4, 5, 6]), Asked::Ready(9));
     }
 }

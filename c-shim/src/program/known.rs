@@ -6,11 +6,14 @@ use super::sys;
 use crate::remembered::{Asked, Known, Means, Name};
 use wire::{Attributes, Entries, Place};
 
-/// A relative name begins at a folder; what an empty one means is no name's affair.
-fn name<'a>(place: &Place<'a>) -> Option<Name<'a>> {
+/// A relative name begins at a folder; an empty one is what is open.
+fn name<'a>(place: &Place<'a>) -> Name<'a> {
     let text = place.name;
-    let at = if text.first()? == &b'/' { 0 } else { place.at };
-    Some(Name { at, text })
+    let at = match text.first() {
+        Some(b'/') => 0,
+        _ => place.at,
+    };
+    Name { at, text }
 }
 
 fn file(attributes: &Attributes) -> u64 {
@@ -19,11 +22,24 @@ fn file(attributes: &Attributes) -> u64 {
 
 /// What is known of a name.
 pub(super) fn find(place: &Place<'_>, follow: bool) -> Option<Known> {
-    let name = name(place)?;
+    find_name(name(place), follow)
+}
+
+fn find_name(name: Name<'_>, follow: bool) -> Option<Known> {
     let table = process::table()?;
     let now = sys::milliseconds();
     let all = &table.remembered;
     all.find(name, follow, &table.versions, now, file)
+}
+
+/// What a name leads to may be executed, as was asked before.
+pub(super) fn may_be_executed(place: &Place<'_>) -> bool {
+    find_name(name(place).executed(), true).is_some()
+}
+
+/// It may.
+pub(super) fn learn_executed(place: &Place<'_>, asked: Option<Asked>) {
+    learn_name(name(place).executed(), Means::Target, &Known::Absent, asked);
 }
 
 /// Nothing has this name.
@@ -39,7 +55,11 @@ pub(super) fn ask() -> Option<Asked> {
 
 /// The shadow has answered.
 pub(super) fn learn(place: &Place<'_>, means: Means, known: &Known, asked: Option<Asked>) {
-    if let (Some(table), Some(name), Some(asked)) = (process::table(), name(place), asked) {
+    learn_name(name(place), means, known, asked);
+}
+
+fn learn_name(name: Name<'_>, means: Means, known: &Known, asked: Option<Asked>) {
+    if let (Some(table), Some(asked)) = (process::table(), asked) {
         let all = &table.remembered;
         all.learn(name, means, known, &asked, &table.versions, file);
     }

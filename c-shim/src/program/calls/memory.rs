@@ -6,7 +6,7 @@
 use super::names::attributes_of;
 use super::{File, Served, mappings};
 use crate::program::lanes::{Put, ask};
-use crate::program::launch::{self, Copy};
+use crate::program::launch::{self, Copy as Contents};
 use crate::program::process;
 use crate::program::resident;
 use crate::program::sys::{self, Errno, call};
@@ -20,7 +20,10 @@ const MAP_SHARED_VALIDATE: u64 = 3;
 const MAP_TYPE: u64 = 15;
 const MAP_ANONYMOUS: u64 = 0x20;
 const MAP_DENYWRITE: u64 = 0x800;
+const PROT_READ: u64 = 1;
 const PROT_EXEC: u64 = 4;
+/// Bytes.
+const SMALL: u64 = 256 << 10;
 
 pub(super) fn serve(number: u64, args: &[u64; 6]) -> Served {
     let [address, len, protection, flags, fd, offset] = *args;
@@ -48,7 +51,13 @@ pub(super) fn serve(number: u64, args: &[u64; 6]) -> Served {
         return Some(Err(Errno(sys::ENODEV)));
     }
     mappings::replaced(flags, address, len);
-    Some(copy(&file, flags & MAP_DENYWRITE != 0).and_then(|copy| {
+    // What is small and only read is in most cases what many programs read as they begin.
+    let wanted = match (flags & MAP_DENYWRITE != 0, protection) {
+        (true, _) => Wanted::Always,
+        (false, PROT_READ) => Wanted::Small,
+        _ => Wanted::Never,
+    };
+    Some(copy(&file, wanted).and_then(|copy| {
         let args = [
             address,
             len,
@@ -67,13 +76,22 @@ pub(super) fn serve(number: u64, args: &[u64; 6]) -> Served {
 }
 
 /// All that a remote descriptor of a program or library leads to.
-pub(in crate::program) fn contents_of(fd: i32) -> Result<Copy, Errno> {
+pub(in crate::program) fn contents_of(fd: i32) -> Result<Contents, Errno> {
     let file = File::of(fd as u64).ok_or(Errno(sys::EBADF))?;
-    copy(&file, true)
+    copy(&file, Wanted::Always)
 }
 
-/// The file's contents, from the store if that is `wanted` and has room.
-fn copy(file: &File, wanted: bool) -> Result<Copy, Errno> {
+/// Whether a file is to be in the store.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Wanted {
+    Always,
+    /// If it takes little, and there is plenty.
+    Small,
+    Never,
+}
+
+/// The file's contents, from the store if that is wanted and has room.
+fn copy(file: &File, wanted: Wanted) -> Result<Contents, Errno> {
     let table = process::table().ok_or(Errno(sys::EIO))?;
     let description = file.description;
     resident::write_back(description)?;
@@ -81,14 +99,24 @@ fn copy(file: &File, wanted: bool) -> Result<Copy, Errno> {
     let count = || table.versions.now(number).contents_count();
     let begun = count();
     if let index @ 1.. = description.object.load(Ordering::Acquire)
-        && wanted
+        && wanted != Wanted::Never
         && description.object_at.load(Ordering::Relaxed) == begun
     {
         return stored(index as usize - 1);
     }
     let found = attributes_of(file)?;
-    let asked = if wanted {
-        table.store.ask(&stamp(&found))
+    let is_wanted = match wanted {
+        Wanted::Always => true,
+        Wanted::Small => found.size <= SMALL && table.store.has_plenty(),
+        Wanted::Never => false,
+    };
+    let mut stamp = stamp(&found);
+    if wanted == Wanted::Small {
+        // Data are rewritten faster than times tell, and numbers of inodes are used again: what the job has changed since is another.
+        stamp[0] ^= begun.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    }
+    let asked = if is_wanted {
+        table.store.ask(&stamp)
     } else {
         Asked::No
     };
@@ -99,14 +127,14 @@ fn copy(file: &File, wanted: bool) -> Result<Copy, Errno> {
             if count() != begun {
                 // Nobody is to find what the job has changed meanwhile under these attributes.
                 let copy = copy_of(file, &attributes_of(file)?)?;
-                return Ok(Copy::own(copy, sys::length(copy)?));
+                return Ok(Contents::own(copy, sys::length(copy)?));
             }
             table.store.ready(index);
             index
         }
         Asked::No => {
             let copy = copy_of(file, &found)?;
-            return Ok(Copy::own(copy, found.size));
+            return Ok(Contents::own(copy, found.size));
         }
     };
     description.object_at.store(begun, Ordering::Relaxed);
@@ -116,10 +144,10 @@ fn copy(file: &File, wanted: bool) -> Result<Copy, Errno> {
     stored(index)
 }
 
-fn stored(index: usize) -> Result<Copy, Errno> {
+fn stored(index: usize) -> Result<Contents, Errno> {
     let table = process::table().ok_or(Errno(sys::EIO))?;
     let (offset, len) = table.store.place(index).ok_or(Errno(sys::EIO))?;
-    Ok(Copy::stored(index, offset, len))
+    Ok(Contents::stored(index, offset, len))
 }
 
 fn stamp(found: &Attributes) -> Stamp {

@@ -205,7 +205,9 @@ fn read_link(folder: u64, name: u64, to: u64, room: u64) -> Served {
     };
     match known::find(&place, false) {
         Some(Known::Absent) => return Some(Err(Errno(sys::ENOENT))),
-        Some(Known::Present(attributes)) if attributes.mode & 0o170_000 != 0o120_000 => {
+        Some(Known::Present(attributes))
+            if !place.name.is_empty() && attributes.mode & 0o170_000 != 0o120_000 =>
+        {
             return Some(Err(Errno(sys::EINVAL)));
         }
         _ => {}

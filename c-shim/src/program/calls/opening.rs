@@ -9,7 +9,7 @@ use crate::program::lanes::{Put, ask, tell};
 use crate::program::process::{self, UMASK};
 use crate::program::resident;
 use crate::program::sys::{self, AT_FDCWD, Errno};
-use crate::remembered::Known;
+use crate::remembered::{Known, Means};
 use core::sync::atomic::Ordering;
 use wire::{Access, Close, Open, Place, Reply, Request};
 
@@ -68,6 +68,11 @@ pub(super) fn open_first(
         Reply::Opened(opened) => {
             let learnt = Known::Present(opened.attributes);
             known::learn(&place, known::means(follow, &learnt), &learnt, asked);
+            let itself = Place {
+                at: opened.handle,
+                name: b"",
+            };
+            known::learn(&itself, Means::Both, &learnt, asked);
             if opened.attributes.mode & 0o170_000 == 0o040_000 {
                 known::learn_entries(&place, answer.data, asked);
             }

@@ -11,6 +11,7 @@ use super::opening::open_first;
 use super::places::{self, AT_EMPTY_PATH, text};
 use super::{File, Served, processes};
 use crate::elf::is_program;
+use crate::program::known;
 use crate::program::lanes::tell;
 use crate::program::process;
 use crate::program::sys::{self, Errno, SysResult, call};
@@ -251,13 +252,17 @@ fn trimmed(line: &[u8]) -> &[u8] {
 /// Opens what may be executed, and reads its first bytes.
 fn open(place: Place<'_>, head: &mut [u8; HEAD_LEN]) -> Result<Opened, Errno> {
     const FILE: u32 = 0o100_000;
-    let may = Request::Access(Access {
-        place,
-        mode: 1,
-        follow: true,
-        effective: true,
-    });
-    tell(&may)?;
+    if !known::may_be_executed(&place) {
+        let asked = known::ask();
+        let may = Request::Access(Access {
+            place,
+            mode: 1,
+            follow: true,
+            effective: true,
+        });
+        tell(&may)?;
+        known::learn_executed(&place, asked);
+    }
     head.fill(0);
     let program = Opened(open_first(place, 0, 0, head)?);
     let file = File::of(program.0 as u64).ok_or(Errno(sys::EIO))?;
