@@ -87,6 +87,43 @@ fn jobs_are_undone(what: &str, user: User, durability: &str) {
     undo(submit, user, &before);
 }
 
+#[test]
+fn what_cannot_be_kept_is_not_removed_and_the_log_says_why() {
+    let what = "what_cannot_be_kept_is_not_removed_and_the_log_says_why";
+    if missing(what) {
+        return;
+    }
+    let submit = Submit::allowing("remote-unkept", &UNDER_JOURNAL);
+    let file = submit.home().join("precious");
+    fs::write(&file, "old").expect("writes");
+    User::Ordinary.own(&file);
+    let mut job = submit.remote(&words(&["sh", "-c", "echo ready; read -r go; rm precious"]));
+    job.stdin(std::process::Stdio::piped());
+    let mut job = Run::start_with_stdin("a job", job, User::Ordinary).expect("starts");
+    job.wait_line("ready", SOON).expect("is ready");
+    for journal in fs::read_dir(submit.dir.join("undo")).expect("lists") {
+        let kept = journal.expect("an entry").path().join("kept");
+        fs::remove_dir_all(kept).expect("removes");
+    }
+    // Its input ends.
+    drop(job.stdin());
+    let status = job.wait(DEADLINE).expect("ends");
+    let error = job.err.text();
+    assert_eq!(status.code(), Some(1), "{error}");
+    assert!(error.contains("Input/output error"), "{error}");
+    assert_eq!(fs::read(&file).expect("is there"), b"old");
+    let log = submit.shadow.err.text();
+    let lines = log.lines().filter(|line| {
+        let says = [
+            "what is there cannot be kept",
+            "cannot keep",
+            "home/precious",
+        ];
+        says.iter().all(|part| line.contains(part))
+    });
+    assert_eq!(lines.count(), 1, "{log}");
+}
+
 fn said_nothing(command: Command, user: User) {
     let mut run = Run::start("a script", command, user).expect("starts");
     let status = run.wait(DEADLINE).expect("ends");
