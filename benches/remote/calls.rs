@@ -94,7 +94,7 @@ pub(super) fn compare(dir: &Path, repeat: usize) -> usize {
 fn carried_limit(name: &str, ping: f64) -> Option<(f64, bool)> {
     Some(match name {
         "read_1024k MB/s" => (1000.0, true),
-        "stat us" => (2.5 * ping, false),
+        "pread_4k_random us" => (2.5 * ping, false),
         _ => return None,
     })
 }

@@ -95,7 +95,11 @@ pub struct End {
 /// [`CarrierError`]. A job that the starter has begun has ended then, too.
 pub fn carry(listener: UnixListener, line: Line, job: Option<Job>) -> Result<End, CarrierError> {
     let mut carrier = Carrier::new(listener, line, job)?;
-    let result = carrier.run();
+    let result = match carrier.run() {
+        // There was nobody left to lose it.
+        Err(CarrierError::Lost(_)) if carrier.is_idle() => Ok(End { status: None }),
+        result => result,
+    };
     if result.is_err() {
         carrier.end_job();
     }
@@ -206,6 +210,11 @@ impl Carrier {
             self.flush()?;
             more = (line_ready || more) && self.read_line()?;
         }
+    }
+
+    /// Processes have come, and all have gone; only the shadow has not said yet that it knows.
+    fn is_idle(&self) -> bool {
+        self.begun && self.job.is_none() && self.streams.values().all(|stream| stream.told)
     }
 
     /// Whether it is over; the last thing said is how the job has ended.
