@@ -8,10 +8,10 @@
 //! A process that has seen another end must find its locks free at the shadow (docs/adr/0010), so in each round closings go
 //! before data, and once more after data were read: whatever was closed before they were sent is seen then.
 
+use crate::error::CarrierError;
 use crate::job::{Job, Notice, Status};
 use crate::streams::{Stream, Taken};
-use line::{Frame, FrameError, Line, MOST_FRAME, MOST_STREAMS, Piece, Pieces, Purpose};
-use nix::errno::Errno as NixErrno;
+use line::{Frame, Line, MOST_FRAME, MOST_STREAMS, Piece, Pieces, Purpose};
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use rustix::buffer::spare_capacity;
@@ -33,9 +33,7 @@ const PORTIONS: usize = 8;
 /// Streams that are not processes': the job's input and outputs, control.
 const RESERVE: usize = 8;
 /// How long a starter waits for its first stream.
-const BEGINS_WITHIN: Duration = Duration::from_secs(60);
-/// How long a job may take to end when the line is lost.
-const ENDS_WITHIN: Duration = Duration::from_secs(5);
+pub(crate) const BEGINS_WITHIN: Duration = Duration::from_secs(60);
 
 const LINE_IN: u64 = 0;
 const LINE_OUT: u64 = 1;
@@ -43,44 +41,6 @@ const LISTENER: u64 = 2;
 const SIGNALS: u64 = 3;
 /// The number of a stream and this is what its events are called.
 const STREAMS: u64 = 16;
-
-/// Why a line is carried no more.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum CarrierError {
-    /// The other side is gone, or what is between.
-    #[error("the line to the shadow is lost")]
-    Lost(#[source] io::Error),
-    /// What came is no frame.
-    #[error("the shadow sent what is no frame")]
-    Garbage(#[from] FrameError),
-    /// Frames in an order that has no meaning.
-    #[error("the shadow broke a rule on stream {stream}: {rule}")]
-    Rule {
-        /// The stream.
-        stream: u32,
-        /// Which rule.
-        rule: &'static str,
-    },
-    /// No process has come.
-    #[error("no process of a job has come in {} s", BEGINS_WITHIN.as_secs())]
-    Idle,
-    /// This machine refuses what is needed.
-    #[error("this machine refuses what carrying needs")]
-    System(#[from] io::Error),
-}
-
-impl From<Errno> for CarrierError {
-    fn from(errno: Errno) -> Self {
-        CarrierError::System(errno.into())
-    }
-}
-
-impl From<NixErrno> for CarrierError {
-    fn from(errno: NixErrno) -> Self {
-        CarrierError::System(errno.into())
-    }
-}
 
 /// How it has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -646,22 +606,8 @@ impl Carrier {
     fn end_job(&mut self) {
         // Whoever waits for an answer gets none.
         self.streams.clear();
-        let Some(job) = &mut self.job else { return };
-        let begun = Instant::now();
-        job.signal(Signal::SIGHUP as u32);
-        while !job.look() {
-            let left = ENDS_WITHIN.saturating_sub(begun.elapsed());
-            if left.is_zero() {
-                job.signal(Signal::SIGKILL as u32);
-            }
-            let Some(signals) = &self.signals else { return };
-            let pause = Timespec {
-                tv_sec: left.as_secs() as i64 + 1,
-                tv_nsec: 0,
-            };
-            let mut fds = [PollFd::new(signals, PollFlags::IN)];
-            let _ = poll(&mut fds, Some(&pause));
-            while let Ok(Some(_)) = signals.read_signal() {}
+        if let (Some(job), Some(signals)) = (&mut self.job, &self.signals) {
+            job.end(signals);
         }
     }
 }

@@ -7,11 +7,16 @@
 
 use nix::errno::Errno;
 use nix::sys::signal::{Signal, kill};
+use nix::sys::signalfd::SignalFd;
 use nix::unistd::Pid;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::os::fd::OwnedFd;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, ExitStatus};
+use std::time::{Duration, Instant};
 
+/// How long a job may take to end when the line is lost.
+const ENDS_WITHIN: Duration = Duration::from_secs(5);
 /// Bytes of a record.
 const RECORD: usize = 5;
 
@@ -107,6 +112,25 @@ impl Job {
             self.status = Some(status.into());
         }
         self.status.is_some()
+    }
+
+    /// Ends it: SIGHUP, and SIGKILL if that is not enough. `signals` tells of its end.
+    pub(crate) fn end(&mut self, signals: &SignalFd) {
+        let begun = Instant::now();
+        self.signal(Signal::SIGHUP as u32);
+        while !self.look() {
+            let left = ENDS_WITHIN.saturating_sub(begun.elapsed());
+            if left.is_zero() {
+                self.signal(Signal::SIGKILL as u32);
+            }
+            let pause = Timespec {
+                tv_sec: left.as_secs() as i64 + 1,
+                tv_nsec: 0,
+            };
+            let mut fds = [PollFd::new(signals, PollFlags::IN)];
+            let _ = poll(&mut fds, Some(&pause));
+            while let Ok(Some(_)) = signals.read_signal() {}
+        }
     }
 
     /// Sends it a signal; one that is none is left out.

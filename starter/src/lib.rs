@@ -13,9 +13,11 @@
 
 mod carrier;
 mod door;
+mod error;
 mod job;
 mod streams;
 
-pub use carrier::{CarrierError, End, carry};
+pub use carrier::{End, carry};
 pub use door::{Door, DoorError};
+pub use error::CarrierError;
 pub use job::{Job, Notice, Status};
