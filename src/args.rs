@@ -156,6 +156,11 @@ pub(crate) struct Run {
     #[arg(long, value_name = "DIR", requires = "shadow")]
     pub(crate) chdir: Option<std::path::PathBuf>,
 
+    /// How long calls wait for a shadow that is gone, before this copy of the job ends
+    #[arg(long, value_name = "TIME", value_parser = parse_duration, requires = "shadow")]
+    #[arg(default_value = "40m")]
+    pub(crate) lease: std::time::Duration,
+
     /// Say nothing about what the job will miss
     #[arg(long, short)]
     pub(crate) quiet: bool,
@@ -300,6 +305,15 @@ pub(crate) struct Restart {
     /// Name of the job [default: the one it had; if that is not free, with a number]
     #[arg(long, value_name = "NAME", value_parser = parse_name)]
     pub(crate) name: Option<String>,
+
+    /// The shadow that has the job's files
+    #[arg(long, value_name = "ADDRESS", value_parser = Address::parse)]
+    pub(crate) shadow: Option<Address>,
+
+    /// How long calls wait for a shadow that is gone, before this copy of the job ends
+    #[arg(long, value_name = "TIME", value_parser = parse_duration, requires = "shadow")]
+    #[arg(default_value = "40m")]
+    pub(crate) lease: std::time::Duration,
 
     /// A file that the job was writing has changed since: refuse, keep it as it is,
     /// or cut it back (saving what is cut off beside it)

@@ -229,6 +229,9 @@ fn describe(snapshot: &SnapshotV1, description: &Description) -> (&'static str, 
         DescriptionKind::Epoll { entries } => ("epoll", format!("{} descriptors", entries.len())),
         DescriptionKind::Inotify { watches } => ("inotify", format!("{} watches", watches.len())),
         DescriptionKind::PidFd { pid } => ("pidfd", format!("process {pid}")),
+        DescriptionKind::Session { state } => {
+            ("session", format!("at a shadow, {} bytes", state.len()))
+        }
         DescriptionKind::External(external) => (
             "external",
             format!(

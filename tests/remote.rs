@@ -15,6 +15,7 @@ mod undone;
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::fs;
+use std::io::ErrorKind;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -163,7 +164,7 @@ fn tree(folder: &Path) -> BTreeMap<PathBuf, (u32, Vec<u8>)> {
                 let target = fs::read_link(&path).expect("reads");
                 target.into_os_string().into_encoded_bytes()
             } else if metadata.is_file() {
-                fs::read(&path).expect("reads")
+                contents(&path, metadata.len())
             } else {
                 vec![]
             };
@@ -172,6 +173,16 @@ fn tree(folder: &Path) -> BTreeMap<PathBuf, (u32, Vec<u8>)> {
         }
     }
     found
+}
+
+/// What is in a file; how much, if its owner may not read it.
+fn contents(path: &Path, len: u64) -> Vec<u8> {
+    match fs::read(path) {
+        Err(error) if error.kind() == ErrorKind::PermissionDenied => {
+            format!("{len} bytes").into_bytes()
+        }
+        read => read.expect("reads"),
+    }
 }
 
 fn missing(what: &str) -> bool {

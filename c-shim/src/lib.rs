@@ -16,6 +16,7 @@
 extern crate alloc;
 
 pub mod elf;
+pub mod link;
 #[cfg(feature = "program")]
 mod program;
 pub mod remembered;

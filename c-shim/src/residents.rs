@@ -155,6 +155,16 @@ impl Residents {
         taken
     }
 
+    /// After a restart: nothing tells of the ends of what was held.
+    pub fn forget_holds(&self) {
+        for hold in &self.holds {
+            hold.watch.store(0, Ordering::Release);
+        }
+        for slot in &self.slots {
+            slot.holders.store(0, Ordering::Release);
+        }
+    }
+
     /// A watch has told of an end; whether it was that of a hold, and of which file, if it was the last.
     pub fn hold_ended(&self, watch: i32) -> Option<Option<usize>> {
         let ended = |hold: &&Hold| {
@@ -275,6 +285,8 @@ mod tests {
         assert!(!all.hold(5000, 0));
         assert_eq!(all.hold_ended(1), Some(None));
         assert!(all.hold(5000, 0));
+        all.forget_holds();
+        assert_eq!(all.hold_ended(5000), None);
     }
 
     #[test]

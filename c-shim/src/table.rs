@@ -16,11 +16,13 @@ use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
 /// Begins the mapping.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"wf-table");
 /// Of this layout.
-pub const VERSION: u32 = 3;
+pub const VERSION: u32 = 4;
 /// Files that a job may have open at once.
 pub const DESCRIPTIONS: usize = 4096;
 /// Descriptors of ours begin here; the job does not see them.
-pub const RESERVED: [i32; 10] = [1000, 1001, 1002, 1003, 1004, 1005, 1006, 1007, 1008, 1009];
+pub const RESERVED: [i32; 11] = [
+    1000, 1001, 1002, 1003, 1004, 1005, 1006, 1007, 1008, 1009, 1010,
+];
 
 /// What each reserved descriptor is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,6 +48,8 @@ pub enum Reserved {
     Presence = 8,
     /// The inotify instance that tells the shadow of placeholders' ends.
     LockEnds = 9,
+    /// Where the shadow is ([`crate::link`]).
+    Link = 10,
 }
 
 impl Reserved {
@@ -64,14 +68,6 @@ pub struct Header {
     pub magic: u64,
     /// [`VERSION`].
     pub version: u32,
-    /// Bytes of `socket`.
-    pub socket_len: u32,
-    /// Proves that a process belongs to the job.
-    pub token: [u8; 32],
-    /// At the shadow.
-    pub session: u64,
-    /// Name of the shadow's socket.
-    pub socket: [u8; 108],
     /// Bytes of `directory`.
     pub directory_len: u32,
     /// Where the job begins.
@@ -79,28 +75,18 @@ pub struct Header {
 }
 
 impl Header {
-    /// The first bytes of a new mapping; the rest is zero. None if a name is too long.
+    /// The first bytes of a new mapping; the rest is zero. None if the name is too long.
     #[must_use]
-    pub fn bytes(
-        token: &[u8; 32],
-        session: u64,
-        socket: &[u8],
-        directory: &[u8],
-    ) -> Option<[u8; size_of::<Header>()]> {
+    pub fn bytes(directory: &[u8]) -> Option<[u8; size_of::<Header>()]> {
         let mut bytes = [0; size_of::<Header>()];
         // A name ends with a NUL.
-        if socket.len() >= 108 || directory.len() >= 2048 {
+        if directory.len() >= 2048 {
             return None;
         }
-        let socket_len = (socket.len() as u32).to_le_bytes();
         let directory_len = (directory.len() as u32).to_le_bytes();
-        let fields: [(usize, &[u8]); 8] = [
+        let fields: [(usize, &[u8]); 4] = [
             (offset_of!(Header, magic), &MAGIC.to_le_bytes()),
             (offset_of!(Header, version), &VERSION.to_le_bytes()),
-            (offset_of!(Header, socket_len), &socket_len),
-            (offset_of!(Header, token), token),
-            (offset_of!(Header, session), &session.to_le_bytes()),
-            (offset_of!(Header, socket), socket),
             (offset_of!(Header, directory_len), &directory_len),
             (offset_of!(Header, directory), directory),
         ];
@@ -145,6 +131,8 @@ pub struct Description {
     pub lock_watch: AtomicI32,
 }
 
+/// The watch of a description that nobody has any more.
+pub const UNWATCHED: i32 = -1;
 /// Nobody's.
 pub const FREE: u32 = 0;
 /// Somebody is making or ending it.
@@ -162,6 +150,10 @@ pub struct Table {
     pub hint: AtomicU32,
     /// Not zero when the job's first process has its current directory.
     pub begun: AtomicU32,
+    /// Which copy of the job has made the watches ([`crate::link::Link::generation`]).
+    pub generation: AtomicU64,
+    /// Not zero: there are descriptions whose end nobody will tell, with the watch [`UNWATCHED`].
+    pub unwatched: AtomicU32,
     /// Where they are.
     pub descriptions: [Description; DESCRIPTIONS],
     /// Where programs and libraries are.

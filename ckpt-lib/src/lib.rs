@@ -36,4 +36,7 @@ mod sys;
 pub mod tracee;
 pub mod vdso;
 
-pub use checkpoint::{CheckpointError, CheckpointReport, CheckpointRequest, Then, checkpoint};
+pub use checkpoint::{
+    CheckpointError, CheckpointReport, CheckpointRequest, JobSession, SessionError, Then,
+    checkpoint,
+};

@@ -345,7 +345,8 @@ pub fn open(context: &Context, op: &ops::Open, tail: &'static [u8]) -> Outcome<(
     let path = text(tail)?;
     let state = slot_state(context, op.inode_slot).map_or(0, |state| *state & !FILLED);
     let failed = |error: Errno| failure!(Failed, "file {}: cannot be opened ({error})", name(path));
-    let made = state == MADE;
+    // Memory has no path.
+    let made = state == MADE || path.is_empty();
     let fd = if made {
         reopen(context, op)
     } else {

@@ -30,6 +30,12 @@ pub fn inherit(context: &Context, op: &ops::Inherit, tail: &'static [u8]) -> Out
     let fd = op.fd;
     let flags = sys::fcntl(fd as i32, F_GETFL, 0);
     let (true, Ok(_)) = (context.options.may_inherit(fd), flags) else {
+        if was.0 == ops::OF_THE_SHADOW.to_bytes() {
+            return Err(failure!(
+                Usage,
+                "this job has its files at a shadow: wayfarer restart --shadow ADDRESS IMAGE"
+            ));
+        }
         return Err(failure!(
             Failed,
             "descriptor {fd} led outside the job ({was}): open something else as {fd} and name it with --inherit-fd {fd}"

@@ -7,6 +7,7 @@
 
 use crate::locks::{Attendance, Ends};
 use crate::peer::Peer;
+use crate::saved::PendingMark;
 use crate::serve::failed;
 use crate::session::{Membership, Session, Sessions};
 use rustix::io::Errno;
@@ -41,6 +42,8 @@ pub enum StreamError {
     Refused {
         /// Why.
         reason: String,
+        /// It may be a little later.
+        passing: bool,
     },
 }
 
@@ -51,7 +54,7 @@ pub enum StreamError {
 pub fn serve_stream<S: Peer>(stream: &mut S, sessions: &Arc<Sessions>) -> Result<(), StreamError> {
     let mut incoming = Incoming::new();
     match greet(stream, &mut incoming, sessions)? {
-        Some(membership) => serve(stream, &mut incoming, &membership.session),
+        Some(membership) => serve(stream, &mut incoming, &membership),
         None => Ok(()),
     }
 }
@@ -72,20 +75,23 @@ pub(crate) fn greet<S: Peer>(
         found => Err(WireError::Kind { found }),
     };
     let hello = or_tell(stream, hello.map_err(StreamError::from))?;
+    let refused = |reason: String, passing| StreamError::Refused { reason, passing };
     let joined = match choose_version(hello.versions) {
         Some(version) => sessions
-            .join(&hello.token, hello.session)
+            .join(&hello.token, hello.session, hello.lane)
             .map(|membership| (version, membership))
-            .map_err(str::to_owned),
-        None => Err(format!(
-            "versions {} to {} are spoken there, {} to {} here",
-            hello.versions.0,
-            hello.versions.1,
-            wire::VERSIONS.start(),
-            wire::VERSIONS.end()
-        )),
+            .map_err(|why| refused(why.reason.to_owned(), why.passing)),
+        None => {
+            let reason = format!(
+                "versions {} to {} are spoken there, {} to {} here",
+                hello.versions.0,
+                hello.versions.1,
+                wire::VERSIONS.start(),
+                wire::VERSIONS.end()
+            );
+            Err(refused(reason, false))
+        }
     };
-    let joined = joined.map_err(|reason| StreamError::Refused { reason });
     let (version, membership) = or_tell(stream, joined)?;
     let welcome = Reply::Welcome(Welcome {
         version,
@@ -100,9 +106,11 @@ pub(crate) fn greet<S: Peer>(
 pub(crate) fn serve<S: Peer>(
     stream: &mut S,
     incoming: &mut Incoming,
-    session: &Session,
+    membership: &Membership,
 ) -> Result<(), StreamError> {
+    let session: &Session = &membership.session;
     let mut out = vec![];
+    let mut pending = PendingMark::none(session);
     let mut attendance: Option<Attendance<'_>> = None;
     let mut watches_ends = false;
     loop {
@@ -116,6 +124,7 @@ pub(crate) fn serve<S: Peer>(
         };
         let request = Request::decode(message.head.kind, incoming.body(&message));
         let request = or_tell(stream, request.map_err(StreamError::from))?;
+        let why;
         let reply = match &request {
             // What it was to end has been answered already.
             Request::Interrupt(_) => continue,
@@ -143,7 +152,25 @@ pub(crate) fn serve<S: Peer>(
                 out.clear();
                 session.wait_for_lock(lock, stream.as_fd())
             }
-            _ => session.answer(&request, incoming.data(&message), &mut out),
+            Request::Mark(_) | Request::Settle(_) | Request::Resume(_) => {
+                out.clear();
+                match session.moved(&request, incoming.data(&message), &mut pending, &mut out) {
+                    Ok(()) => Reply::Done,
+                    Err(error) => {
+                        tracing::info!(%error, "a job cannot be moved");
+                        why = error.to_string();
+                        Reply::Refused(Refusal {
+                            reason: &why,
+                            passing: false,
+                        })
+                    }
+                }
+            }
+            _ => {
+                let request = (&request, incoming.data(&message));
+                let lane = membership.lane.as_deref();
+                session.answer_once(lane, message.head.number, request, &mut out)
+            }
         };
         send(stream, message.head.number, &reply, &out)?;
         if out.capacity() > FIRST_ROOM && out.len() <= FIRST_ROOM / 2 {
@@ -155,13 +182,17 @@ pub(crate) fn serve<S: Peer>(
 /// Tells the peer why it is not served any longer.
 fn or_tell<S: Write, T>(stream: &mut S, result: Result<T, StreamError>) -> Result<T, StreamError> {
     if let Err(error) = &result {
-        let reason = match error {
-            StreamError::Garbage(error) => error.to_string(),
-            StreamError::Refused { reason } => reason.clone(),
+        let (reason, passing) = match error {
+            StreamError::Garbage(error) => (error.to_string(), false),
+            StreamError::Refused { reason, passing } => (reason.clone(), *passing),
             StreamError::Broken(_) | StreamError::Cut { .. } => return result,
         };
         // It may be gone already.
-        let _ = send(stream, 0, &Reply::Refused(Refusal { reason: &reason }), &[]);
+        let refusal = Refusal {
+            reason: &reason,
+            passing,
+        };
+        let _ = send(stream, 0, &Reply::Refused(refusal), &[]);
     }
     result
 }

@@ -19,10 +19,12 @@
 mod carried;
 mod changes;
 mod connection;
+mod lanes;
 mod listen;
 mod locks;
 mod names;
 mod peer;
+mod saved;
 mod secure;
 mod serve;
 mod session;
@@ -34,6 +36,7 @@ pub use journal::{Difference, Durability, Epoch, Files, JournalError, Mark, Undo
 pub use listen::{ListenError, Server};
 pub use names::{AllowError, Allowed};
 pub use peer::Peer;
+pub use saved::MoveError;
 pub use secure::SecureServer;
 pub use session::{Limits, Session, Sessions};
 pub use undo::{JobId, Journals, UndoError};

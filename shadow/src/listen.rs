@@ -146,7 +146,7 @@ fn converse(
     };
     drop(counted);
     stream.stream().set_read_timeout(None)?;
-    serve(&mut stream, &mut incoming, &membership.session)
+    serve(&mut stream, &mut incoming, &membership)
 }
 
 fn is_own(stream: &UnixStream) -> bool {

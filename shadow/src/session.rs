@@ -1,15 +1,16 @@
 //! Sessions: what a job has open, under limits.
 
 use crate::changes::Changes;
+use crate::lanes::{Lane, Lanes};
 use crate::locks::{FileId, Locks};
 use crate::names::{AllowError, Allowed};
-use crate::undo::Journals;
+use crate::undo::{JobId, Journals};
 use rustix::fd::OwnedFd;
 use rustix::io::Errno;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
-use wire::Token;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, RwLockWriteGuard};
+use wire::{Reply, Request, Token};
 
 /// What a job may cost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,6 +50,20 @@ pub(crate) struct OpenFile {
     pub(crate) ended: AtomicBool,
 }
 
+impl OpenFile {
+    pub(crate) fn new(fd: OwnedFd, writable: bool, id: FileId) -> Self {
+        OpenFile {
+            fd,
+            writable,
+            offset: Mutex::new(()),
+            id,
+            flocked: AtomicBool::new(false),
+            watch: AtomicI32::new(0),
+            ended: AtomicBool::new(false),
+        }
+    }
+}
+
 /// One job's connection with its files, made of any number of streams.
 #[derive(Debug)]
 pub struct Session {
@@ -59,6 +74,14 @@ pub struct Session {
     open: Mutex<HashMap<u64, Arc<OpenFile>>>,
     pub(crate) locks: Locks,
     pub(crate) changes: Changes,
+    /// Where its journal will be, if it has none yet.
+    pub(crate) journals: Option<Journals>,
+    /// Held while that begins.
+    pub(crate) beginning: Mutex<()>,
+    pub(crate) job: OnceLock<JobId>,
+    pub(crate) lanes: Lanes,
+    /// Held for reading while a request is answered, for writing while nothing may change.
+    gate: RwLock<()>,
     streams: Mutex<usize>,
 }
 
@@ -74,8 +97,78 @@ impl Session {
             open: Mutex::default(),
             locks: Locks::default(),
             changes: Changes::default(),
+            journals: None,
+            beginning: Mutex::default(),
+            job: OnceLock::new(),
+            lanes: Lanes::default(),
+            gate: RwLock::default(),
             streams: Mutex::default(),
         }
+    }
+
+    /// As [`Session::answer`]; a request that has been answered on this lane already is not done again.
+    pub(crate) fn answer_once(
+        &self,
+        lane: Option<&Lane>,
+        number: u64,
+        request: (&Request<'_>, &[u8]),
+        out: &mut Vec<u8>,
+    ) -> Reply<'static> {
+        let (request, data) = request;
+        let _moves = self.gate.read().unwrap_or_else(PoisonError::into_inner);
+        if let Err(errno) = self.begin_journal() {
+            out.clear();
+            return crate::serve::failed(errno);
+        }
+        let Some(lane) = lane.filter(|_| request.is_once()) else {
+            return self.answer(request, data, out);
+        };
+        let mut last = lane.hold();
+        if let Some((_, reply)) = last.filter(|(done, _)| *done == number) {
+            // First bytes that come with an open can be asked for.
+            out.clear();
+            return reply;
+        }
+        let reply = self.answer(request, data, out);
+        *last = Some((number, reply));
+        reply
+    }
+
+    /// Waits until no request is being answered, and keeps it so.
+    pub(crate) fn stand_still(&self) -> RwLockWriteGuard<'_, ()> {
+        self.gate.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn limits(&self) -> Limits {
+        self.limits
+    }
+
+    pub(crate) fn next_handle(&self) -> u64 {
+        self.next.load(Ordering::Relaxed)
+    }
+
+    /// Of a session that goes on.
+    pub(crate) fn begin_handles_at(&self, next: u64) {
+        self.next.fetch_max(next, Ordering::Relaxed);
+    }
+
+    /// What is open, in order.
+    pub(crate) fn all_open(&self) -> Vec<(u64, Arc<OpenFile>)> {
+        let open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all: Vec<_> = open
+            .iter()
+            .map(|(handle, file)| (*handle, file.clone()))
+            .collect();
+        drop(open);
+        all.sort_by_key(|(handle, _)| *handle);
+        all
+    }
+
+    /// Of a session that goes on.
+    pub(crate) fn insert_as(&self, handle: u64, file: OpenFile) {
+        self.begin_handles_at(handle.saturating_add(1));
+        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        open.insert(handle, Arc::new(file));
     }
 
     /// Its number, never 0.
@@ -120,10 +213,36 @@ impl Session {
     }
 }
 
+/// Why a stream is not served.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct NotServed {
+    pub(crate) reason: &'static str,
+    /// A little later it may be.
+    pub(crate) passing: bool,
+}
+
+impl NotServed {
+    fn for_good(reason: &'static str) -> Self {
+        NotServed {
+            reason,
+            passing: false,
+        }
+    }
+
+    fn now(reason: &'static str) -> Self {
+        NotServed {
+            reason,
+            passing: true,
+        }
+    }
+}
+
 /// A stream's part in its session; the session ends with the last.
 #[derive(Debug)]
 pub(crate) struct Membership {
     pub(crate) session: Arc<Session>,
+    /// Which of the session's streams it is, if that matters.
+    pub(crate) lane: Option<Arc<Lane>>,
     sessions: Arc<Sessions>,
 }
 
@@ -188,22 +307,23 @@ impl Sessions {
         self: &Arc<Self>,
         token: &Token,
         id: u64,
-    ) -> Result<Membership, &'static str> {
+        lane: u64,
+    ) -> Result<Membership, NotServed> {
         if !same(token, &self.token) {
-            return Err("the token is not this job's");
+            return Err(NotServed::for_good("the token is not this job's"));
         }
         let mut all = self.all.lock().unwrap_or_else(PoisonError::into_inner);
         let session = if id != 0 {
-            all.get(&id).cloned().ok_or("there is no such session")?
+            all.get(&id)
+                .cloned()
+                .ok_or(NotServed::for_good("there is no such session"))?
         } else {
             if all.len() >= self.limits.sessions {
-                return Err("too many sessions");
+                return Err(NotServed::now("too many sessions"));
             }
             let id = self.next.fetch_add(1, Ordering::Relaxed);
             let mut session = Session::new(id, self.allowed.clone(), self.limits);
-            if let Some(journals) = &self.journals {
-                session.begin_journal(journals)?;
-            }
+            session.journals.clone_from(&self.journals);
             all.entry(id).or_insert(Arc::new(session)).clone()
         };
         let mut streams = session
@@ -211,11 +331,12 @@ impl Sessions {
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
         if *streams >= self.limits.streams {
-            return Err("too many streams");
+            return Err(NotServed::now("too many streams"));
         }
         *streams += 1;
         drop(streams);
         Ok(Membership {
+            lane: session.lanes.get(lane),
             session,
             sessions: self.clone(),
         })
@@ -239,14 +360,14 @@ mod tests {
     #[test]
     fn a_session_lives_as_long_as_its_streams() {
         let sessions = sessions(Limits::default());
-        let first = sessions.join(&[1; 32], 0).expect("begins");
+        let first = sessions.join(&[1; 32], 0, 0).expect("begins");
         let id = first.session.id();
-        let second = sessions.join(&[1; 32], id).expect("joins");
+        let second = sessions.join(&[1; 32], id, 0).expect("joins");
         drop(first);
-        drop(sessions.join(&[1; 32], id).expect("is there yet"));
+        drop(sessions.join(&[1; 32], id, 0).expect("is there yet"));
         drop(second);
-        let gone = sessions.join(&[1; 32], id).expect_err("has ended");
-        assert_eq!(gone, "there is no such session");
+        let gone = sessions.join(&[1; 32], id, 0).expect_err("has ended");
+        assert_eq!(gone, NotServed::for_good("there is no such session"));
     }
 
     #[test]
@@ -257,12 +378,12 @@ mod tests {
             ..Limits::default()
         };
         let sessions = sessions(limits);
-        assert!(sessions.join(&[2; 32], 0).is_err());
-        let one = sessions.join(&[1; 32], 0).expect("begins");
-        assert!(sessions.join(&[1; 32], 0).is_err(), "a second session");
-        let _two = sessions.join(&[1; 32], one.session.id()).expect("joins");
+        assert!(sessions.join(&[2; 32], 0, 0).is_err());
+        let one = sessions.join(&[1; 32], 0, 0).expect("begins");
+        assert!(sessions.join(&[1; 32], 0, 0).is_err(), "a second session");
+        let _two = sessions.join(&[1; 32], one.session.id(), 0).expect("joins");
         assert!(
-            sessions.join(&[1; 32], one.session.id()).is_err(),
+            sessions.join(&[1; 32], one.session.id(), 0).is_err(),
             "a third stream"
         );
     }

@@ -11,13 +11,14 @@
 
 use crate::changes::Changes;
 use crate::session::Session;
+use rustix::io::Errno;
 use journal::{Durability, Epoch, Files, Journal, JournalError, Mark, Settings, Undone};
 use std::fmt;
 use std::fs::{DirBuilder, File};
 use std::io::{self, Read};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 
 /// A job, wherever it runs and however often it is restarted.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
@@ -116,24 +117,54 @@ impl Session {
         self
     }
 
-    /// Begins a journal for a new job; or what its peer is told.
-    pub(crate) fn begin_journal(&mut self, journals: &Journals) -> Result<(), &'static str> {
-        let job = JobId::random().map_err(|error| {
-            tracing::error!(%error, "there is no id for a job");
-            "the shadow has no id for the job"
-        })?;
-        match journals.open(job) {
-            Ok(journal) => {
+    /// Has a journal begun before the first request is served: a new job's, unless [`Session::open_journal`] was before.
+    ///
+    /// # Errors
+    /// EIO; the log says why.
+    pub(crate) fn begin_journal(&self) -> Result<(), Errno> {
+        let Some(journals) = &self.journals else {
+            return Ok(());
+        };
+        if self.changes.journal().is_some() {
+            return Ok(());
+        }
+        let _one = self.beginning.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.changes.journal().is_some() {
+            return Ok(());
+        }
+        let begun = JobId::random()
+            .map_err(|error| error.to_string())
+            .and_then(|job| match self.open_journal(journals, job) {
+                Ok(()) => Ok(job),
+                Err(error) => Err(error.to_string()),
+            });
+        match begun {
+            Ok(job) => {
                 tracing::info!(%job, "a journal begins");
-                self.changes = Changes::with(Arc::new(journal));
                 Ok(())
             }
             Err(error) => {
-                let error: &dyn std::error::Error = &error;
-                tracing::error!(error, %job, "a journal cannot be begun");
-                Err("the shadow cannot begin an undo journal for the job")
+                tracing::error!(error, "a journal cannot be begun");
+                Err(Errno::IO)
             }
         }
+    }
+
+    /// Goes on with a job's journal.
+    ///
+    /// # Errors
+    /// [`UndoError`]
+    pub(crate) fn open_journal(&self, journals: &Journals, job: JobId) -> Result<(), UndoError> {
+        let journal = Arc::new(journals.open(job)?);
+        if self.job.set(job).is_err() || !self.changes.go_through(journal) {
+            return Err(UndoError::InUse);
+        }
+        Ok(())
+    }
+
+    /// Which journal it is.
+    pub(crate) fn job(&self) -> Option<JobId> {
+        self.job.get().copied()
     }
 
     /// The session's journal, if it has one.

@@ -6,13 +6,14 @@ use crate::output;
 use crate::permission;
 use crate::progress;
 use crate::raw;
+use crate::remote::RunningSession;
 use crate::report::{Exit, Explain, Failure, Outcome, chain};
 use crate::target::{self, Purpose, Target};
 use crate::verbs::output_failure;
 use ckpt_lib::capture::{CaptureError, CaptureOptions, Refusal};
 use ckpt_lib::snapshot::{JobLabel, KernelPath};
 use ckpt_lib::tracee::{HostPid, StopError};
-use ckpt_lib::{CheckpointError, CheckpointReport, CheckpointRequest, Then};
+use ckpt_lib::{CheckpointError, CheckpointReport, CheckpointRequest, JobSession, Then};
 use serde::Serialize;
 use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
@@ -65,9 +66,13 @@ pub(crate) fn checkpoint(store: &JobStore, arguments: &Checkpoint) -> Outcome {
             ..CaptureOptions::default()
         },
     };
+    let mut session = RunningSession::of(target.pid)?;
     crate::leftovers::remove_when_ended();
     let mut display = progress::display();
-    let made = ckpt_lib::checkpoint(&request, display.as_mut());
+    let session = session
+        .as_mut()
+        .map(|session| session as &mut dyn JobSession);
+    let made = ckpt_lib::checkpoint(&request, session, display.as_mut());
     drop(display);
     let made = made
         .map_err(|error| explain(error, arguments))

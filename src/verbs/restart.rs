@@ -5,13 +5,14 @@ use crate::jobs::{Job, JobError, JobStore, Life, NewJob};
 use crate::launch::{self, Launch, Options};
 use crate::progress;
 use crate::raw;
+use crate::remote;
 use crate::report::{Exit, Failure, Outcome, tell};
 use crate::target;
 use crate::verbs::{image_failure, needed_by, open_image};
 use ckpt_lib::image::{Image, ImageError};
 use ckpt_lib::platform::{Missing, Platform};
 use ckpt_lib::progress::Progress;
-use ckpt_lib::snapshot::SnapshotV1;
+use ckpt_lib::snapshot::{DescriptionKind, SnapshotV1};
 use loader::layout::SectionKind;
 use std::ffi::OsStr;
 use std::io::ErrorKind;
@@ -32,6 +33,10 @@ pub(crate) fn restart(store: &JobStore, arguments: &Restart) -> Outcome {
     let snapshot = chosen.image.snapshot();
     let snapshot = snapshot.map_err(|error| image_failure(&chosen.path, error))?;
     check_platform(&chosen, arguments.degraded)?;
+    let mut inherit_fds = arguments.inherit_fd.clone();
+    if resume_session(arguments, &chosen, &snapshot)? {
+        inherit_fds.extend(remote::of_a_restart());
+    }
     let job = register(store, arguments, &chosen, &snapshot)?;
     let failure = launch::execute(&Launch {
         title: format!(
@@ -46,13 +51,39 @@ pub(crate) fn restart(store: &JobStore, arguments: &Restart) -> Outcome {
             files: arguments.files,
             accept_new_ids: arguments.accept_new_ids,
             degraded: arguments.degraded,
-            inherit_fds: arguments.inherit_fd.clone(),
+            inherit_fds,
         },
     });
     if let Some(job) = job {
         job.withdraw();
     }
     Err(failure)
+}
+
+/// Has the shadow go on with the job's files, if they are at one.
+fn resume_session(arguments: &Restart, chosen: &Chosen, snapshot: &SnapshotV1) -> Outcome<bool> {
+    let mut kinds = snapshot.descriptions.iter().map(|one| &one.kind);
+    let state = kinds.find_map(|kind| match kind {
+        DescriptionKind::Session { state } => Some(state),
+        _ => None,
+    });
+    let image = chosen.path.display();
+    match (state, &arguments.shadow) {
+        (None, None) => Ok(false),
+        (Some(state), Some(address)) => {
+            remote::resume(address, arguments.lease, state, arguments.files)?;
+            Ok(true)
+        }
+        (Some(_), None) => {
+            let message = format!("the job of {image} has its files at a shadow");
+            let advice = format!("wayfarer restart --shadow unix:PATH {image}");
+            Err(Failure::new(Exit::Usage, message).advise(advice))
+        }
+        (None, Some(_)) => {
+            let message = format!("the job of {image} has its files here, not at a shadow");
+            Err(Failure::new(Exit::Usage, message))
+        }
+    }
 }
 
 /// A file, if there is one of that name, else a job's latest good image.

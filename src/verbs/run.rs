@@ -59,7 +59,7 @@ pub(crate) fn run(store: &JobStore, arguments: &Run) -> Outcome {
     let environment = environment(arguments);
     if let Some(address) = &arguments.shadow {
         let socket = reach::socket(address, arguments.identity_file.as_deref(), store.dir())?;
-        remote::prepare(&socket, arguments.chdir.as_deref())?;
+        remote::prepare(&socket, arguments.lease, arguments.chdir.as_deref())?;
     }
     let name = job.as_ref().map_or("a job", |job| &job.record.name);
     let failure = start(name, &program, &environment, arguments.pids);

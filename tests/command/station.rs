@@ -1,9 +1,11 @@
 //! What the tests of the command stand on: the built binary, a directory of
 //! jobs of its own, and children that cannot outlive their test.
 
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use std::ffi::OsStr;
 use std::fs;
 use std::io::Read;
+use std::os::fd::AsFd;
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::sync::Once;
 use std::time::{Duration, Instant};
@@ -111,9 +113,20 @@ impl Running {
     /// Reads stdout until this text has come.
     pub(crate) fn wait_for(&mut self, expected: &str) -> String {
         let stdout = self.child.stdout.as_mut().expect("stdout is a pipe");
+        let end = Instant::now() + DEADLINE;
         let mut seen = vec![];
         let mut byte = [0];
         while !text(&seen).contains(expected) {
+            let left = end.saturating_duration_since(Instant::now());
+            let left = PollTimeout::try_from(left).expect("short");
+            let mut watched = [PollFd::new(stdout.as_fd(), PollFlags::POLLIN)];
+            let ready = poll(&mut watched, left).expect("polls");
+            assert_ne!(
+                ready,
+                0,
+                "not said in {DEADLINE:?}: {expected:?}, but {:?}",
+                text(&seen)
+            );
             match stdout.read(&mut byte) {
                 Ok(1) => seen.push(byte[0]),
                 _ => panic!("ended without saying {expected:?}, but {:?}", text(&seen)),

@@ -37,6 +37,9 @@ pub struct Hello {
     pub session: u64,
     /// Copy of the job that speaks (DESIGN §7); 0 where there is only one.
     pub incarnation: u64,
+    /// By which the shadow knows this stream again when it is made anew, and remembers what it answered last; 0: it
+    /// need not.
+    pub lane: u64,
 }
 
 impl Hello {
@@ -53,7 +56,14 @@ impl Hello {
             token,
             session,
             incarnation,
+            lane: 0,
         }
+    }
+
+    /// As the stream that is known by this number.
+    #[must_use]
+    pub fn of_lane(self, lane: u64) -> Self {
+        Hello { lane, ..self }
     }
 
     /// Writes the body into `room`; its length.
@@ -109,7 +119,7 @@ mod tests {
 
     #[test]
     fn a_hello_reads_back_and_another_protocol_is_refused() {
-        let hello = Hello::new(Role::Starter, [7; 32], 9, 3);
+        let hello = Hello::new(Role::Starter, [7; 32], 9, 3).of_lane(u64::MAX);
         let mut room = [0; 128];
         let len = hello.encode(&mut room).expect("fits");
         assert_eq!(Hello::decode(&room[..len]), Ok(hello));

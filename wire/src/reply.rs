@@ -28,6 +28,8 @@ pub struct Written {
 pub struct Refusal<'a> {
     /// For people.
     pub reason: &'a str,
+    /// It may be otherwise a little later.
+    pub passing: bool,
 }
 
 /// An answer.
@@ -150,7 +152,7 @@ mod tests {
             };
             let all = [
                 Reply::Welcome(Welcome { version: 1, session: number, most_in_flight: 1 }),
-                Reply::Refused(Refusal { reason: &reason }),
+                Reply::Refused(Refusal { reason: &reason, passing: true }),
                 Reply::Done,
                 Reply::Failed(errno),
                 Reply::Opened(Opened { handle: number, attributes }),

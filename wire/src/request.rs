@@ -4,7 +4,8 @@
 //! bytes but NUL.
 
 use crate::{
-    Attend, Head, Interrupt, Lock, Release, Stamp, TestLock, WatchEnds, WireError, decode, encode,
+    Attend, Head, Interrupt, Lock, Mark, Release, Resume, Settle, Stamp, TestLock, WatchEnds,
+    WireError, decode, encode,
 };
 use bincode::{BorrowDecode, Encode};
 
@@ -149,6 +150,34 @@ requests! {
     40 Interrupt(Interrupt),
     /// With it comes what tells of the ends of open file descriptions.
     41 WatchEnds(WatchEnds),
+    /// The job is frozen for a checkpoint; the answer is [`crate::Reply::Done`] with the session's state as data.
+    50 Mark(Mark),
+    /// What became of that checkpoint.
+    51 Settle(Settle),
+    /// The job goes on from the state that is the data, in this session, which must be new.
+    52 Resume(Resume),
+}
+
+impl Request<'_> {
+    /// Whether doing it twice is otherwise than doing it once.
+    #[must_use]
+    pub fn is_once(&self) -> bool {
+        !matches!(
+            self,
+            Request::Read(_)
+                | Request::Attribute(_)
+                | Request::Sync(_)
+                | Request::List(_)
+                | Request::Seek(_)
+                | Request::Access(_)
+                | Request::ReadLink(_)
+                | Request::FileSystemOf(_)
+                | Request::GetXattr(_)
+                | Request::ListXattr(_)
+                | Request::NameOf(_)
+                | Request::TestLock(_)
+        )
+    }
 }
 
 /// openat2(2). The answer is [`crate::Reply::Opened`], with first bytes of a regular file as data.
@@ -477,6 +506,9 @@ mod tests {
                 Request::Release(Release { process: at, handle: at2, at_exec: flag }),
                 Request::Interrupt(Interrupt {}),
                 Request::WatchEnds(WatchEnds {}),
+                Request::Mark(Mark {}),
+                Request::Settle(Settle { committed: flag }),
+                Request::Resume(Resume { others: crate::Others::RollBack }),
             ];
             let mut room = [0; crate::MOST_BODY];
             for request in all {
@@ -493,7 +525,7 @@ mod tests {
         }
 
         #[test]
-        fn any_bytes_are_a_request_or_an_error(kind in 0u16..50, bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+        fn any_bytes_are_a_request_or_an_error(kind in 0u16..60, bytes in prop::collection::vec(any::<u8>(), 0..200)) {
             if let Ok(request) = Request::decode(kind, &bytes) {
                 prop_assert_eq!(request.kind(), kind);
             }

@@ -9,7 +9,7 @@ use super::process;
 use super::resident;
 use super::sys::{self, DescriptorName, Errno};
 use super::{lanes, sys::SysResult};
-use crate::table::{CHANGING, Description, OPEN, Reserved, Table};
+use crate::table::{CHANGING, Description, FREE, OPEN, Reserved, Table, UNWATCHED};
 use core::ffi::CStr;
 use core::sync::atomic::Ordering;
 use wire::{Close, Opened, Request};
@@ -140,16 +140,33 @@ pub(super) fn tell_shadow_of_end(fd: i32, description: &Description) -> i32 {
 
 /// What tells, in whatever process, that nobody has this file of the kernel's open or mapped any more.
 pub(super) fn watch_end(fd: i32) -> SysResult<i32> {
-    let path = DescriptorName::of(fd);
-    sys::watch(Reserved::Ends.number(), path.get(), IN_DELETE_SELF.into())
+    watch(&DescriptorName::of(fd), Reserved::Ends)
+}
+
+/// Has one of the inotify instances tell of the end of a file of the kernel's.
+pub(super) fn watch(name: &DescriptorName, instance: Reserved) -> SysResult<i32> {
+    sys::watch(instance.number(), name.get(), IN_DELETE_SELF.into())
 }
 
 /// Which description a descriptor stands for, as the kernel's own table says.
 pub(super) fn ask_kernel(fd: i32) -> Option<usize> {
+    process::table()?.find(name_of(fd)?)
+}
+
+/// As [`ask_kernel`], also of a description that is being made.
+pub(super) fn placeholder(table: &Table, fd: i32) -> Option<usize> {
+    let name = name_of(fd)?;
+    table.descriptions.iter().position(|one| {
+        one.state.load(Ordering::Acquire) != FREE
+            && one.name[0].load(Ordering::Relaxed) == name[0]
+            && one.name[1].load(Ordering::Relaxed) == name[1]
+    })
+}
+
+fn name_of(fd: i32) -> Option<[u64; 2]> {
     let mut text = [0; 64];
     let len = sys::readlink(DescriptorName::of(fd).get(), &mut text).ok()?;
-    let name = parse_name(text.get(..len)?)?;
-    process::table()?.find(name)
+    parse_name(text.get(..len)?)
 }
 
 /// Closes at the shadow what nobody has open any more.
@@ -157,6 +174,13 @@ pub(super) fn close_ended() {
     let Some(table) = process::table() else {
         return;
     };
+    if table.unwatched.swap(0, Ordering::AcqRel) != 0 {
+        for (index, one) in table.descriptions.iter().enumerate() {
+            if one.watch.load(Ordering::Relaxed) == UNWATCHED {
+                end(table, index);
+            }
+        }
+    }
     let mut events = [0; 64 * EVENT_LEN];
     while let Ok(len @ 1..) = sys::read(Reserved::Ends.number(), &mut events) {
         for event in events[..len].chunks_exact(EVENT_LEN) {
@@ -192,11 +216,10 @@ fn end(table: &Table, index: usize) {
     }
     let handle = description.handle.load(Ordering::Relaxed);
     // What could fail has been told before.
-    let request = Request::Close(Close { handle });
     if description.locked.load(Ordering::Relaxed) != 0 {
-        let _ = lanes::tell(&request);
+        let _ = lanes::tell(&Request::Close(Close { handle }));
     } else {
-        lanes::post(&request);
+        lanes::close(handle);
     }
     table.give_back(index);
 }

@@ -2,18 +2,21 @@
 //!
 //! ```text
 //! free --call--> taken --answer--> free        no lane free: a new one; all taken: wait
+//!                  `--the stream breaks--> a new stream, the same request again --> ...
 //! ```
 //! Signals wait while a lane is taken, so that no handler leaves one half-way by a jump; a call on a remote file is
-//! as little interrupted as one on a disk.
+//! as little interrupted as one on a disk. A request keeps its number when it is sent again, and a lane its own: the shadow
+//! does not do it twice. Nothing tells whether a stream broke because the network did, or because the job goes on elsewhere.
 
 use super::cache::{self, Changing};
-use super::stream::{self, Received, receive, send};
+use super::patience::Patience;
+use super::stream::{self, Broken, Received, receive, send};
 use super::sys::{self, Errno};
 use super::{presence, process, waiting};
 use crate::table::{RESERVED, Reserved};
 use core::cell::UnsafeCell;
 use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
-use wire::{Reply, Request};
+use wire::{Close, Reply, Request};
 
 const MOST_LANES: usize = 16;
 /// Bytes of an answer that come without being copied to where they belong at once.
@@ -24,8 +27,12 @@ struct Lane {
     taken: AtomicU32,
     /// -1: not open.
     fd: AtomicI32,
-    /// The number of a request whose answer has not been read; 0: none.
+    /// By which the shadow knows it; 0: it has not been asked yet.
+    number: AtomicU64,
+    /// The number of a [`Close`] whose answer has not been read; 0: none.
     owed: AtomicU64,
+    /// What it closes.
+    closes: AtomicU64,
     scratch: &'static Scratch,
 }
 
@@ -42,7 +49,9 @@ const fn lane(number: usize) -> Lane {
     Lane {
         taken: AtomicU32::new(0),
         fd: AtomicI32::new(-1),
+        number: AtomicU64::new(0),
         owed: AtomicU64::new(0),
+        closes: AtomicU64::new(0),
         scratch: &SCRATCHES[number],
     }
 }
@@ -79,6 +88,7 @@ pub(super) fn forget() {
         if fd >= 0 {
             sys::close(fd);
         }
+        lane.number.store(0, Ordering::Relaxed);
         lane.owed.store(0, Ordering::Relaxed);
         lane.taken.store(0, Ordering::Relaxed);
     }
@@ -104,7 +114,7 @@ pub(super) enum Put {
 /// Asks, with data that lie in the program's memory; `look` sees the answer.
 ///
 /// # Errors
-/// What the shadow answered; EIO if it cannot be reached.
+/// What the shadow answered. While it cannot be reached, this waits ([`super::patience`]).
 pub(super) fn ask<T>(
     request: &Request<'_>,
     data: (*const u8, usize),
@@ -135,7 +145,9 @@ fn ask_borrowing<T>(
     let lane = Lane {
         taken: AtomicU32::new(1),
         fd: AtomicI32::new(-1),
+        number: AtomicU64::new(0),
         owed: AtomicU64::new(0),
+        closes: AtomicU64::new(0),
         // SAFETY: the room is mapped until the lane is used no more.
         scratch: unsafe { &*room.cast::<Scratch>() },
     };
@@ -157,45 +169,87 @@ pub(super) fn tell(request: &Request<'_>) -> Result<(), Errno> {
     ask(request, (core::ptr::null(), 0), Put::Lane, |_| Ok(()))
 }
 
-/// Asks for something whose answer says nothing; it is read before the next.
-pub(super) fn post(request: &Request<'_>) {
+/// Closes at the shadow, without waiting for the answer; it is read before the next.
+pub(super) fn close(handle: u64) {
     let _undisturbed = sys::Undisturbed::begin();
+    let request = Request::Close(Close { handle });
     if !process::is_own() {
-        let _ = tell(request);
+        let _ = tell(&request);
         return;
     }
     let lane = take();
     // SAFETY: the lane is taken by us.
     let scratch = unsafe { &mut *lane.scratch.0.get() };
-    if let Ok(fd) = settled(lane, scratch) {
-        let number = next_number();
-        let sent = request.message(number, 0, scratch).is_ok_and(|len| {
-            let nothing = (core::ptr::null(), 0);
-            send(fd, &scratch[..len], nothing).is_ok()
-        });
-        if sent {
-            lane.owed.store(number, Ordering::Relaxed);
-        } else {
-            hang_up(lane, fd);
+    let mut patience = Patience::new();
+    let ready = loop {
+        match settled(lane, scratch) {
+            Ok(fd) => break Some(fd),
+            Err(broken) => {
+                if hang_up(lane, broken, &mut patience).is_err() {
+                    break None;
+                }
+            }
         }
+    };
+    // Without a descriptor for a stream it stays open there until the job ends.
+    if let Some(fd) = ready {
+        let number = next_number();
+        lane.closes.store(handle, Ordering::Relaxed);
+        lane.owed.store(number, Ordering::Relaxed);
+        // If that fails it is sent again when the lane is used next.
+        let _ = send_close(fd, handle, number, scratch);
     }
     lane.taken.store(0, Ordering::Release);
 }
 
+fn send_close(fd: i32, handle: u64, number: u64, room: &mut [u8]) -> Result<(), Broken> {
+    let request = Request::Close(Close { handle });
+    let len = request.message(number, 0, room);
+    let len = len.map_err(|_| Broken::Stream)?;
+    Ok(send(fd, &room[..len], (core::ptr::null(), 0))?)
+}
+
 /// The lane's stream, with nothing on its way.
-fn settled(lane: &Lane, scratch: &mut [u8; SCRATCH]) -> Result<i32, Errno> {
-    let fd = open(lane, scratch)?;
-    let owed = lane.owed.swap(0, Ordering::Relaxed);
-    if owed != 0 && receive(fd, scratch, owed, Put::Lane).is_err() {
-        hang_up(lane, fd);
-        return open(lane, scratch);
+fn settled(lane: &Lane, scratch: &mut [u8; SCRATCH]) -> Result<i32, Broken> {
+    let known = lane.fd.load(Ordering::Relaxed);
+    let fd = if known >= 0 {
+        known
+    } else {
+        let fd = stream::begin(scratch, number_of(lane))?;
+        lane.fd.store(fd, Ordering::Relaxed);
+        fd
+    };
+    let owed = lane.owed.load(Ordering::Relaxed);
+    if owed != 0 {
+        if fd != known {
+            send_close(fd, lane.closes.load(Ordering::Relaxed), owed, scratch)?;
+        }
+        receive(fd, scratch, owed, Put::Lane)?;
+        lane.owed.store(0, Ordering::Relaxed);
     }
     Ok(fd)
 }
 
-fn hang_up(lane: &Lane, fd: i32) {
-    lane.fd.store(-1, Ordering::Relaxed);
-    sys::close(fd);
+fn number_of(lane: &Lane) -> u64 {
+    let known = lane.number.load(Ordering::Relaxed);
+    if known != 0 {
+        return known;
+    }
+    let mut bytes = [0; 8];
+    // Without one it is a stream that is not known again.
+    let _ = sys::random(&mut bytes);
+    let number = u64::from_ne_bytes(bytes);
+    lane.number.store(number, Ordering::Relaxed);
+    number
+}
+
+/// It cannot be told what is on its way on the stream that there was; returns when another may be tried.
+fn hang_up(lane: &Lane, broken: Broken, patience: &mut Patience) -> Result<(), Errno> {
+    let fd = lane.fd.swap(-1, Ordering::Relaxed);
+    if fd >= 0 {
+        sys::close(fd);
+    }
+    patience.after(broken)
 }
 
 fn take() -> &'static Lane {
@@ -223,41 +277,31 @@ fn exchange<T>(
 ) -> Result<T, Errno> {
     // SAFETY: the lane is taken by us.
     let scratch = unsafe { &mut *lane.scratch.0.get() };
-    let fd = settled(lane, scratch)?;
     let number = next_number();
-    let len = request
-        .message(number, data.1, scratch)
-        .map_err(|_| Errno(sys::ENAMETOOLONG))?;
-    let sent = send(fd, &scratch[..len], data).and_then(|()| receive(fd, scratch, number, into));
-    match sent {
-        Ok(Received { reply, from, len }) => {
-            if let Reply::Failed(errno) = reply {
-                return Err(Errno(errno.into()));
-            }
-            let data = match into {
-                Put::Lane => scratch.get(from..from + len).unwrap_or_default(),
-                // SAFETY: so many bytes were put there.
-                Put::Program(place, _) => unsafe { core::slice::from_raw_parts(place, len) },
+    let mut patience = Patience::new();
+    let Received { reply, from, len } = loop {
+        let tried = settled(lane, scratch).and_then(|fd| {
+            let Ok(len) = request.message(number, data.1, scratch) else {
+                return Ok(None);
             };
-            look(Answer { reply, data })
+            send(fd, &scratch[..len], data)?;
+            receive(fd, scratch, number, into).map(Some)
+        });
+        match tried {
+            Ok(Some(received)) => break received,
+            Ok(None) => return Err(Errno(sys::ENAMETOOLONG)),
+            Err(broken) => hang_up(lane, broken, &mut patience)?,
         }
-        Err(error) => {
-            // It cannot be told what is on its way there.
-            hang_up(lane, fd);
-            Err(error)
-        }
+    };
+    if let Reply::Failed(errno) = reply {
+        return Err(Errno(errno.into()));
     }
-}
-
-/// The lane's stream, greeted.
-fn open(lane: &Lane, scratch: &mut [u8]) -> Result<i32, Errno> {
-    let fd = lane.fd.load(Ordering::Relaxed);
-    if fd >= 0 {
-        return Ok(fd);
-    }
-    let fd = stream::begin(scratch)?;
-    lane.fd.store(fd, Ordering::Relaxed);
-    Ok(fd)
+    let data = match into {
+        Put::Lane => scratch.get(from..from + len).unwrap_or_default(),
+        // SAFETY: so many bytes were put there.
+        Put::Program(place, _) => unsafe { core::slice::from_raw_parts(place, len) },
+    };
+    look(Answer { reply, data })
 }
 
 /// Whether a descriptor is one of ours.

@@ -12,11 +12,13 @@ mod launch;
 #[path = "../../../loader/src/memory_functions.rs"]
 mod memory_functions;
 mod patch;
+mod patience;
 mod presence;
 mod process;
 #[allow(unreachable_pub)]
 #[path = "../../../loader/src/raw_call.rs"]
 mod raw_call;
+mod renewal;
 mod resident;
 mod start;
 mod stream;

@@ -9,9 +9,10 @@
 //! shadow, never one too few.
 
 use super::lanes::{self, Put};
+use super::patience::Patience;
 use super::process::{self, Own};
 use super::resident;
-use super::stream::{self, receive, send};
+use super::stream::{self, Received, receive, send};
 use super::sys::{self, Errno, SysResult, call};
 use crate::table::{Description, Reserved};
 use core::sync::atomic::Ordering;
@@ -55,7 +56,13 @@ pub(super) fn number() -> Result<u64, Errno> {
 
 fn begin(own: &Own) -> Result<u64, Errno> {
     let mut room = [0; ROOM];
-    let stream = stream::begin(&mut room)?;
+    let mut patience = Patience::new();
+    let stream = loop {
+        match stream::begin(&mut room, 0) {
+            Ok(stream) => break stream,
+            Err(broken) => patience.after(broken)?,
+        }
+    };
     let number = Reserved::Presence.number();
     let moved = sys::fcntl(stream, sys::F_DUPFD_CLOEXEC, number as u64);
     sys::close(stream);
@@ -79,9 +86,15 @@ fn attend(fd: i32, room: &mut [u8]) -> Result<u64, Errno> {
     let len = request.message(number, 0, room);
     let len = len.map_err(|_| Errno(sys::EIO))?;
     send(fd, &room[..len], (core::ptr::null(), 0))?;
-    match receive(fd, room, number, Put::Lane)?.reply {
-        Reply::Number(number) => Ok(number),
-        Reply::Failed(errno) => Err(Errno(errno.into())),
+    match receive(fd, room, number, Put::Lane) {
+        Ok(Received {
+            reply: Reply::Number(number),
+            ..
+        }) => Ok(number),
+        Ok(Received {
+            reply: Reply::Failed(errno),
+            ..
+        }) => Err(Errno(errno.into())),
         _ => Err(Errno(sys::EIO)),
     }
 }

@@ -7,7 +7,6 @@ use super::process::{self, UMASK};
 use super::sys::{self, MMAP, call};
 use super::{calls, ends, presence, resident};
 use crate::table::{Reserved, Table};
-use core::ffi::CStr;
 use core::sync::atomic::Ordering;
 
 // As the kernel leaves a program that is executed: everything lies on the stack, and rdx is what to call at its end.
@@ -109,32 +108,7 @@ fn set_up() {
 
 /// Finds out which inherited descriptors are remote.
 fn recognise_descriptors() -> sys::SysResult<()> {
-    /// Of `struct linux_dirent64`: where its length is, and where its name begins.
-    const LEN: usize = 16;
-    const NAME: usize = 19;
-    let folder = sys::open(c"/proc/self/fd", sys::O_DIRECTORY | sys::O_CLOEXEC)?;
-    let mut entries = [0; 4096];
-    let result = loop {
-        let mut rest = match sys::entries(folder, &mut entries) {
-            Ok(0) => break Ok(()),
-            Ok(len) => &entries[..len],
-            Err(error) => break Err(error),
-        };
-        while let Some([low, high]) = rest.get(LEN..).and_then(|rest| rest.first_chunk::<2>()) {
-            let len = usize::from(u16::from_le_bytes([*low, *high])).max(NAME);
-            let (entry, behind) = rest.split_at(len.min(rest.len()));
-            let name = CStr::from_bytes_until_nul(entry.get(NAME..).unwrap_or_default());
-            let number = name
-                .ok()
-                .and_then(|name| name.to_str().ok()?.parse::<i32>().ok());
-            if let Some(fd) = number.filter(|fd| *fd != folder) {
-                process::set_remote(fd, ends::ask_kernel(fd));
-            }
-            rest = behind;
-        }
-    };
-    sys::close(folder);
-    result
+    sys::each_descriptor(|fd| process::set_remote(fd, ends::ask_kernel(fd)))
 }
 
 /// A program of the job that would see this machine's files instead of the job's does not start.

@@ -1,34 +1,103 @@
 //! A stream to the shadow: begun, and messages on it.
 
 use super::lanes::Put;
-use super::process;
 use super::sys::{self, CONNECT, Errno, RECVFROM, SENDMSG, SOCKET, call};
-use crate::table::{Header, RESERVED};
+use super::{process, renewal};
+use crate::link::{LINK_LEN, Link};
+use crate::table::{RESERVED, Reserved};
 use wire::{HEAD_LEN, Head, Hello, Reply, Role};
 
 const MSG_NOSIGNAL: u64 = 0x4000;
 const SOCK_STREAM_CLOEXEC: u64 = 0o2_000_001;
+/// Of the shadow's reason, as much is told.
+const REASON_LEN: usize = 88;
 
-/// A new stream of the job's session, greeted.
-pub(super) fn begin(room: &mut [u8]) -> Result<i32, Errno> {
-    let header = &process::table().ok_or(Errno(sys::EIO))?.header;
-    let fd = connect(header)?;
-    let hello = Hello::new(Role::Shim, header.token, header.session, 0);
-    let greeting = hello.message(room).map_err(|_| Errno(sys::EIO));
-    let greeted = greeting.and_then(|len| {
-        send(fd, &room[..len], (core::ptr::null(), 0))?;
-        receive(fd, room, 0, Put::Lane)
-    });
-    match greeted {
-        Ok(Received {
-            reply: Reply::Welcome(_),
-            ..
-        }) => Ok(fd),
-        _ => {
-            sys::close(fd);
-            Err(Errno(sys::EIO))
+/// Why there is no stream, or no answer on it.
+#[derive(Clone, Copy)]
+pub(super) enum Broken {
+    /// It is not there, or not any more: it may be made anew.
+    Stream,
+    /// The shadow does not serve us, and never will.
+    Refused(Reason),
+    /// It is because of us: a bad pointer, no descriptor left.
+    Here(Errno),
+}
+
+/// What the shadow says, for people.
+#[derive(Clone, Copy)]
+pub(super) struct Reason {
+    text: [u8; REASON_LEN],
+    len: usize,
+}
+
+impl Reason {
+    pub(super) fn new(text: &[u8]) -> Self {
+        let len = text.len().min(REASON_LEN);
+        let mut kept = [0; REASON_LEN];
+        kept[..len].copy_from_slice(&text[..len]);
+        Reason { text: kept, len }
+    }
+
+    pub(super) fn text(&self) -> &[u8] {
+        &self.text[..self.len]
+    }
+}
+
+impl From<Errno> for Broken {
+    fn from(errno: Errno) -> Self {
+        const PASSING: [i32; 10] = [
+            sys::ENOENT,
+            sys::EBADF,
+            sys::EAGAIN,
+            sys::EPIPE,
+            sys::ENOTSOCK,
+            sys::ECONNABORTED,
+            sys::ECONNRESET,
+            sys::ENOTCONN,
+            sys::ETIMEDOUT,
+            sys::ECONNREFUSED,
+        ];
+        if PASSING.contains(&errno.0) {
+            Broken::Stream
+        } else {
+            Broken::Here(errno)
         }
     }
+}
+
+/// Where the shadow is, now.
+pub(super) fn link() -> Option<Link> {
+    let mut bytes = [0; LINK_LEN];
+    let len = sys::pread(Reserved::Link.number(), &mut bytes, 0).ok()?;
+    if len < LINK_LEN {
+        return None;
+    }
+    Link::read(&bytes)
+}
+
+/// A new stream of the job's session, greeted; `lane` is how the shadow knows it again.
+pub(super) fn begin(room: &mut [u8], lane: u64) -> Result<i32, Broken> {
+    let Some(link) = link() else {
+        let why = b"descriptor 1010 does not say where the shadow is";
+        return Err(Broken::Refused(Reason::new(why)));
+    };
+    if let Some(table) = process::table() {
+        renewal::look(table, &link);
+    }
+    let fd = connect(&link)?;
+    let hello = Hello::new(Role::Shim, link.token, link.session, 0).of_lane(lane);
+    let greeted = (|| {
+        let len = hello.message(room).map_err(|_| Broken::Stream)?;
+        send(fd, &room[..len], (core::ptr::null(), 0))?;
+        match receive(fd, room, 0, Put::Lane)?.reply {
+            Reply::Welcome(_) => Ok(fd),
+            _ => Err(Broken::Stream),
+        }
+    })();
+    if greeted.is_err() {
+        sys::close(fd);
+    }
+    greeted
 }
 
 /// The same behind all that are the job's.
@@ -40,7 +109,7 @@ pub(super) fn out_of_the_way(low: i32) -> Result<i32, Errno> {
     high.map(|high| high as i32)
 }
 
-fn connect(header: &Header) -> Result<i32, Errno> {
+fn connect(link: &Link) -> Result<i32, Errno> {
     #[repr(C)]
     struct Address {
         family: u16,
@@ -48,20 +117,19 @@ fn connect(header: &Header) -> Result<i32, Errno> {
     }
     let address = Address {
         family: 1,
-        path: header.socket,
+        path: link.socket,
     };
-    let len = 2 + u64::from(header.socket_len) + 1;
-    let failed = |_| Errno(sys::EIO);
+    let len = 2 + u64::from(link.socket_len) + 1;
     // SAFETY: the kernel reads the address.
-    let low = unsafe { call(SOCKET, [1, SOCK_STREAM_CLOEXEC, 0]) }.map_err(failed)? as i32;
-    let fd = out_of_the_way(low).map_err(failed)?;
+    let low = unsafe { call(SOCKET, [1, SOCK_STREAM_CLOEXEC, 0]) }? as i32;
+    let fd = out_of_the_way(low)?;
     let args = [fd as u64, &raw const address as u64, len];
     // SAFETY: the kernel reads so many bytes of the address.
     match unsafe { call(CONNECT, args) } {
         Ok(_) => Ok(fd),
-        Err(_) => {
+        Err(errno) => {
             sys::close(fd);
-            Err(Errno(sys::EIO))
+            Err(errno)
         }
     }
 }
@@ -133,8 +201,8 @@ pub(super) fn receive(
     scratch: &mut [u8],
     number: u64,
     into: Put,
-) -> Result<Received, Errno> {
-    let broken = Errno(sys::EIO);
+) -> Result<Received, Broken> {
+    let broken = Broken::Stream;
     let mut filled = 0;
     let mut wanted = HEAD_LEN;
     let mut head = None;
@@ -148,7 +216,7 @@ pub(super) fn receive(
     }
     let head = head.ok_or(broken)?;
     let body = scratch.get(HEAD_LEN..wanted).ok_or(broken)?;
-    let reply = owned(Reply::decode(head.kind, body).map_err(|_| broken)?).ok_or(broken)?;
+    let reply = owned(Reply::decode(head.kind, body).map_err(|_| broken)?)?;
     let whole = head.data_len as usize;
     let (place, room) = match into {
         Put::Lane => (core::ptr::null_mut(), scratch.len().saturating_sub(wanted)),
@@ -184,7 +252,7 @@ fn some(fd: i32, to: *mut u8, len: usize) -> Result<usize, Errno> {
         let args = [fd as u64, to as u64, len as u64, 0, 0, 0];
         // SAFETY: the kernel writes where the caller has room.
         match unsafe { call(RECVFROM, args) } {
-            Ok(0) => return Err(Errno(sys::EIO)),
+            Ok(0) => return Err(Errno(sys::ECONNRESET)),
             Ok(len) => return Ok(len as usize),
             Err(Errno(sys::EINTR)) => {}
             Err(error) => return Err(error),
@@ -193,8 +261,8 @@ fn some(fd: i32, to: *mut u8, len: usize) -> Result<usize, Errno> {
 }
 
 /// Without what it borrows.
-fn owned(reply: Reply<'_>) -> Option<Reply<'static>> {
-    Some(match reply {
+fn owned(reply: Reply<'_>) -> Result<Reply<'static>, Broken> {
+    Ok(match reply {
         Reply::Welcome(welcome) => Reply::Welcome(welcome),
         Reply::Done => Reply::Done,
         Reply::Failed(errno) => Reply::Failed(errno),
@@ -204,6 +272,9 @@ fn owned(reply: Reply<'_>) -> Option<Reply<'static>> {
         Reply::Number(number) => Reply::Number(number),
         Reply::FileSystem(system) => Reply::FileSystem(system),
         Reply::Held(held) => Reply::Held(held),
-        _ => return None,
+        Reply::Refused(refusal) if !refusal.passing => {
+            return Err(Broken::Refused(Reason::new(refusal.reason.as_bytes())));
+        }
+        _ => return Err(Broken::Stream),
     })
 }

@@ -15,7 +15,7 @@ numbers! {
     MPROTECT = 10, MUNMAP = 11, MREMAP = 25, MSYNC = 26, POLL = 7, SELECT = 23, EPOLL_CTL = 233, PSELECT6 = 270, PPOLL = 271, SPLICE = 275, TEE = 276, RT_SIGACTION = 13, RT_SIGPROCMASK = 14, IOCTL = 16, PREAD64 = 17, PWRITE64 = 18, READV = 19,
     WRITEV = 20, ACCESS = 21, SCHED_YIELD = 24, MADVISE = 28, DUP = 32, DUP2 = 33, GETPID = 39, SENDFILE = 40,
     SOCKET = 41, CONNECT = 42, RECVFROM = 45, SENDMSG = 46, CLONE = 56, FORK = 57, VFORK = 58, EXECVE = 59, FLOCK = 73,
-    RT_SIGPENDING = 127, CLOCK_GETTIME = 228, PRCTL = 157, SETRLIMIT = 160, PRLIMIT64 = 302, SIGNALFD4 = 289, EXECVEAT = 322, EXIT_GROUP = 231, FCNTL = 72, FSYNC = 74, FDATASYNC = 75, TRUNCATE = 76, FTRUNCATE = 77,
+    RT_SIGPENDING = 127, CLOCK_GETTIME = 228, PRCTL = 157, SETRLIMIT = 160, PRLIMIT64 = 302, SIGNALFD4 = 289, KILL = 62, EXECVEAT = 322, EXIT_GROUP = 231, FCNTL = 72, FSYNC = 74, FDATASYNC = 75, TRUNCATE = 76, FTRUNCATE = 77,
     GETCWD = 79, CHDIR = 80, FCHDIR = 81, RENAME = 82, MKDIR = 83, RMDIR = 84, CREAT = 85, LINK = 86,
     UNLINK = 87, SYMLINK = 88, READLINK = 89, CHMOD = 90, FCHMOD = 91, CHOWN = 92, FCHOWN = 93,
     LCHOWN = 94, UMASK = 95, UTIME = 132, MKNOD = 133, STATFS = 137, FSTATFS = 138, GETTID = 186,
@@ -48,12 +48,19 @@ pub(super) const EINVAL: i32 = 22;
 pub(super) const ENFILE: i32 = 23;
 pub(super) const ENOTTY: i32 = 25;
 pub(super) const ESPIPE: i32 = 29;
+pub(super) const EPIPE: i32 = 32;
 pub(super) const ERANGE: i32 = 34;
 pub(super) const ENAMETOOLONG: i32 = 36;
 pub(super) const ENOLCK: i32 = 37;
 pub(super) const ELOOP: i32 = 40;
 pub(super) const EOVERFLOW: i32 = 75;
+pub(super) const ENOTSOCK: i32 = 88;
 pub(super) const EOPNOTSUPP: i32 = 95;
+pub(super) const ECONNABORTED: i32 = 103;
+pub(super) const ECONNRESET: i32 = 104;
+pub(super) const ENOTCONN: i32 = 107;
+pub(super) const ETIMEDOUT: i32 = 110;
+pub(super) const ECONNREFUSED: i32 = 111;
 
 pub(super) const F_DUPFD: u64 = 0;
 pub(super) const F_GETFD: u64 = 1;
@@ -119,6 +126,11 @@ pub(super) fn tid() -> u32 {
     number(GETTID, []).unwrap_or(0) as u32
 }
 
+/// Does nothing for a while.
+pub(super) fn sleep_ms(ms: u64) {
+    let _ = number(POLL, [0, 0, ms]);
+}
+
 /// Lets others run.
 pub(super) fn give_way() {
     let _ = number(SCHED_YIELD, []);
@@ -168,6 +180,13 @@ pub(super) fn write(fd: i32, bytes: &[u8]) -> SysResult<usize> {
     let args = [fd as u64, bytes.as_ptr() as u64, bytes.len() as u64];
     // SAFETY: the kernel reads within the slice.
     unsafe { call(WRITE, args) }.map(|len| len as usize)
+}
+
+pub(super) fn pread(fd: i32, bytes: &mut [u8], offset: u64) -> SysResult<usize> {
+    let len = bytes.len() as u64;
+    let args = [fd as u64, bytes.as_mut_ptr() as u64, len, offset];
+    // SAFETY: the kernel writes within the slice.
+    unsafe { call(PREAD64, args) }.map(|len| len as usize)
 }
 
 pub(super) fn pwrite(fd: i32, bytes: &[u8], offset: u64) -> SysResult<usize> {
@@ -222,6 +241,36 @@ pub(super) fn fchmod(fd: i32, mode: u64) -> SysResult<u64> {
 pub(super) fn chmod(name: &CStr, mode: u64) -> SysResult<u64> {
     // SAFETY: the kernel reads the string.
     unsafe { call(CHMOD, [name.as_ptr() as u64, mode]) }
+}
+
+/// Does something with each descriptor of this process.
+pub(super) fn each_descriptor(mut act: impl FnMut(i32)) -> SysResult<()> {
+    /// Of `struct linux_dirent64`: where its length is, and where its name begins.
+    const LEN: usize = 16;
+    const NAME: usize = 19;
+    let folder = open(c"/proc/self/fd", O_DIRECTORY | O_CLOEXEC)?;
+    let mut found = [0; 4096];
+    let result = loop {
+        let mut rest = match entries(folder, &mut found) {
+            Ok(0) => break Ok(()),
+            Ok(len) => &found[..len],
+            Err(error) => break Err(error),
+        };
+        while let Some([low, high]) = rest.get(LEN..).and_then(|rest| rest.first_chunk::<2>()) {
+            let len = usize::from(u16::from_le_bytes([*low, *high])).max(NAME);
+            let (entry, behind) = rest.split_at(len.min(rest.len()));
+            let name = CStr::from_bytes_until_nul(entry.get(NAME..).unwrap_or_default());
+            let number = name
+                .ok()
+                .and_then(|name| name.to_str().ok()?.parse::<i32>().ok());
+            if let Some(fd) = number.filter(|fd| *fd != folder) {
+                act(fd);
+            }
+            rest = behind;
+        }
+    };
+    close(folder);
+    result
 }
 
 pub(super) fn ftruncate(fd: i32, len: u64) -> SysResult<u64> {

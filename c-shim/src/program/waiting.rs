@@ -9,7 +9,8 @@
 //! kernel tells of them (signalfd(2)) without delivering them, and which of their handlers let a call go on (SA_RESTART).
 
 use super::lanes::{self, Put};
-use super::stream::{self, receive, send};
+use super::patience::Patience;
+use super::stream::{self, Broken, receive, send};
 use super::sys::{self, Errno, call};
 use super::{ends, process};
 use crate::table::Reserved;
@@ -44,13 +45,17 @@ impl Wait {
             .find(|one| one.taken.swap(1, Ordering::Acquire) == 0)
     }
 
-    fn give_back(&self) {
+    fn hang_up(&self) {
         for fd in [&self.stream, &self.signals] {
             let fd = fd.swap(-1, Ordering::Relaxed);
             if fd >= 0 {
                 sys::close(fd);
             }
         }
+    }
+
+    fn give_back(&self) {
+        self.hang_up();
         self.taken.store(0, Ordering::Release);
     }
 }
@@ -81,29 +86,47 @@ pub(super) enum Waited {
 /// Asks and waits for the answer, or for a signal.
 ///
 /// # Errors
-/// What the shadow answered; ENOLCK: too many wait; EIO.
+/// What the shadow answered; ENOLCK: too many wait, or no descriptor is left.
 pub(super) fn wait(request: &Request<'_>) -> Result<Waited, Errno> {
     let undisturbed = sys::Undisturbed::begin();
     let wait = Wait::take().ok_or(Errno(sys::ENOLCK))?;
-    let waited = wait_on(wait, request, undisturbed.before());
+    let mut patience = Patience::new();
+    let waited = loop {
+        let waited = wait_on(wait, request, undisturbed.before());
+        wait.hang_up();
+        match waited {
+            Ok(waited) => break waited,
+            // Who asks again for what it has been given gets it again.
+            Err(broken) => {
+                if let Err(errno) = patience.after(broken) {
+                    break Err(errno);
+                }
+            }
+        }
+    };
     wait.give_back();
     // Handlers run when `undisturbed` is dropped.
     waited
 }
 
-fn wait_on(wait: &Wait, request: &Request<'_>, masked: u64) -> Result<Waited, Errno> {
+fn wait_on(
+    wait: &Wait,
+    request: &Request<'_>,
+    masked: u64,
+) -> Result<Result<Waited, Errno>, Broken> {
+    let no_lock = |_| Broken::Here(Errno(sys::ENOLCK));
     let mut room = [0; 512];
-    let stream = stream::begin(&mut room)?;
+    let stream = stream::begin(&mut room, 0)?;
     wait.stream.store(stream, Ordering::Relaxed);
     let wanted = !masked;
     let args = [u64::MAX, &raw const wanted as u64, 8, SFD_NONBLOCK_CLOEXEC];
     // SAFETY: the kernel reads the word.
-    let signals = unsafe { call(sys::SIGNALFD4, args) }.map_err(|_| Errno(sys::ENOLCK))?;
-    let signals = stream::out_of_the_way(signals as i32).map_err(|_| Errno(sys::ENOLCK))?;
+    let signals = unsafe { call(sys::SIGNALFD4, args) }.map_err(no_lock)?;
+    let signals = stream::out_of_the_way(signals as i32).map_err(no_lock)?;
     wait.signals.store(signals, Ordering::Relaxed);
     let number = lanes::next_number();
     let len = request.message(number, 0, &mut room);
-    let len = len.map_err(|_| Errno(sys::EIO))?;
+    let len = len.map_err(|_| Broken::Here(Errno(sys::EIO)))?;
     send(stream, &room[..len], (core::ptr::null(), 0))?;
     let goes_on = match event(stream, signals) {
         Event::Answer => None,
@@ -111,13 +134,13 @@ fn wait_on(wait: &Wait, request: &Request<'_>, masked: u64) -> Result<Waited, Er
             let goes_on = calls_go_on(wanted);
             let request = Request::Interrupt(Interrupt {});
             let len = request.message(lanes::next_number(), 0, &mut room);
-            let len = len.map_err(|_| Errno(sys::EIO))?;
+            let len = len.map_err(|_| Broken::Here(Errno(sys::EIO)))?;
             send(stream, &room[..len], (core::ptr::null(), 0))?;
             Some(goes_on)
         }
     };
     let reply = receive(stream, &mut room, number, Put::Lane)?.reply;
-    match (reply, goes_on) {
+    Ok(match (reply, goes_on) {
         (Reply::Done, _) => Ok(Waited::Had),
         // It had not begun to wait.
         (Reply::Failed(errno), Some(goes_on))
@@ -127,7 +150,7 @@ fn wait_on(wait: &Wait, request: &Request<'_>, masked: u64) -> Result<Waited, Er
         }
         (Reply::Failed(errno), _) => Err(Errno(errno.into())),
         _ => Err(Errno(sys::EIO)),
-    }
+    })
 }
 
 /// What has come first.

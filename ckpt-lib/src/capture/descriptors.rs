@@ -10,6 +10,7 @@ use super::file_systems::{self, FileSystem};
 use super::inodes::{Inodes, record};
 use super::open_files::OpenFiles;
 use super::refusal::Refusals;
+use super::shim::{self, Shim};
 use super::sockets::Sockets;
 use super::subject::{JobIds, Subject};
 use super::watches::Watches;
@@ -66,7 +67,8 @@ pub(super) fn survey(
             refusals.add(job.subjects[0].who(), object, reason);
         }
     }
-    let mut sockets = Sockets::look_into(job, &mut open, refusals)?;
+    let shim = Shim::find(&open);
+    let mut sockets = Sockets::look_into(job, shim.as_ref(), &mut open, refusals)?;
     let outside = Outside::new(job, &open);
     let mut pipes = Pipes::new(&open);
     let mut descriptions = vec![];
@@ -75,6 +77,7 @@ pub(super) fn survey(
             job,
             open: &open,
             outside: &outside,
+            shim: shim.as_ref(),
             inodes,
             watches,
         }
@@ -151,6 +154,7 @@ struct Kinds<'a> {
     job: &'a Survey<'a>,
     open: &'a OpenFiles,
     outside: &'a Outside,
+    shim: Option<&'a Shim>,
     inodes: &'a mut Inodes,
     watches: &'a mut Watches,
 }
@@ -164,6 +168,9 @@ impl Kinds<'_> {
         sockets: &mut Sockets,
     ) -> Result<DescriptionKind, String> {
         let file = &self.open.files[index];
+        if let Some(kind) = self.shim.and_then(|shim| shim.kind(file)) {
+            return Ok(kind);
+        }
         if let Some(name) = file.name.strip_prefix(b"anon_inode:") {
             return self.anonymous(index, name);
         }
@@ -197,6 +204,9 @@ impl Kinds<'_> {
             let id = self.memfd(index, seals);
             self.inodes.get_mut(id).record.written |= file.changes();
             return Ok(DescriptionKind::Inode(id));
+        }
+        if self.shim.is_some() && shim::is_placeholder(file) {
+            return Ok(DescriptionKind::Inode(self.memfd(index, 0)));
         }
         let system = file_systems::of(&file.duplicate);
         match system {

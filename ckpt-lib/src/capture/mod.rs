@@ -28,6 +28,7 @@ mod outside;
 mod pipes;
 mod process;
 mod refusal;
+mod shim;
 mod sockets;
 mod subject;
 #[cfg(test)]

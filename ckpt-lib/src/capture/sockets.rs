@@ -6,6 +6,7 @@ use super::descriptors::{Survey, external};
 use super::open_files::{OpenFile, OpenFiles};
 use super::outside::Outside;
 use super::refusal::Refusals;
+use super::shim::Shim;
 use super::unix_diag::{UnixSocket, ask};
 use crate::snapshot::{DescriptionId, DescriptionKind, SocketId, SocketMessage, SocketRecord};
 use crate::sys::channels::{
@@ -45,6 +46,7 @@ impl Sockets {
     /// `open`, and looked at in turn.
     pub(super) fn look_into(
         job: &Survey<'_>,
+        shim: Option<&Shim>,
         open: &mut OpenFiles,
         refusals: &mut Refusals,
     ) -> Result<Self, CaptureError> {
@@ -55,6 +57,15 @@ impl Sockets {
             next += 1;
             let file = &open.files[index];
             if file.stat.st_mode & libc::S_IFMT != libc::S_IFSOCK || file.is_path_only() {
+                continue;
+            }
+            if shim.is_some_and(|shim| shim.is_stream(file)) {
+                // What lies unread in it is an answer that is asked for again.
+                sockets.ends.push(End {
+                    file: index,
+                    diag: UnixSocket::default(),
+                    record: SocketRecord::closed_stream(),
+                });
                 continue;
             }
             let end = match examine(file) {

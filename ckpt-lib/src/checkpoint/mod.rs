@@ -16,6 +16,7 @@
 //! An error means: the job runs on as if nothing had been asked, and nothing stands under the
 //! final name. The partial file is removed. If wayfarer is killed, the job runs on too.
 
+mod session;
 mod store;
 
 use crate::baseline;
@@ -33,6 +34,8 @@ use crate::snapshot::SnapshotV1;
 use crate::tracee::{CallNotes, HostPid, Memory, Quiesced, SharedNotes, StopError};
 use loader::layout::Space;
 use loader::ops::OpsList;
+use session::Marked;
+pub use session::{JobSession, SessionError};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 use store::{store_inodes, store_memory};
@@ -131,6 +134,9 @@ pub enum CheckpointError {
     /// The image could not be written.
     #[error(transparent)]
     Image(#[from] ImageError),
+    /// The shadow, which has the job's files, does not say what state they are in.
+    #[error("the state of the job's files cannot be had from its shadow")]
+    Session(#[source] SessionError),
     /// The carried loader is broken.
     #[error(transparent)]
     Loader(#[from] LoaderCodeError),
@@ -186,18 +192,30 @@ fn numbers(others: &[i32]) -> String {
 /// again in the picture. If the job has changed one in a way that matters just then, the checkpoint is
 /// taken once more, with the flags read during the freeze.
 ///
+/// `session`: whoever can ask the job's shadow, if it has one; it is asked while the job is frozen.
+///
 /// # Errors
 /// [`CheckpointError`]; the job runs on and nothing stands under the final name.
 pub fn checkpoint(
     request: &CheckpointRequest,
+    mut session: Option<&mut dyn JobSession>,
     progress: &mut dyn Progress,
 ) -> Result<CheckpointReport, CheckpointError> {
     let began = Instant::now();
     let notes = CallNotes::open(request.calls_in_progress.as_deref());
-    let taken = match take(request, Flags::ReadBefore, &notes, began, progress) {
-        Err(CheckpointError::Capture(CaptureError::MappingChanged { .. })) => {
-            take(request, Flags::ReadWhileFrozen, &notes, began, progress)
-        }
+    let first: Option<&mut dyn JobSession> = match &mut session {
+        Some(session) => Some(&mut **session),
+        None => None,
+    };
+    let taken = match take(request, Flags::ReadBefore, first, &notes, began, progress) {
+        Err(CheckpointError::Capture(CaptureError::MappingChanged { .. })) => take(
+            request,
+            Flags::ReadWhileFrozen,
+            session,
+            &notes,
+            began,
+            progress,
+        ),
         result => result,
     };
     taken.map_err(|error| name_leaderless(request.target, error))
@@ -226,6 +244,7 @@ enum Flags {
 fn take(
     request: &CheckpointRequest,
     flags: Flags,
+    session: Option<&mut dyn JobSession>,
     notes: &SharedNotes,
     began: Instant,
     progress: &mut dyn Progress,
@@ -249,6 +268,10 @@ fn take(
     quiesced.remember_in(notes.clone());
     // Now that they stand still, what was looked at before is final.
     refuse_others(request, &pids)?;
+    let marked = match Marked::now(session) {
+        Ok(marked) => marked,
+        Err(error) => return Err(error.and_then(quiesced.resume())),
+    };
     let mut session = Session {
         quiesced,
         writer,
@@ -304,6 +327,7 @@ fn take(
     progress.begin("hashing files", None);
     captured.finish_hashes(held.is_some())?;
     let Captured { mut snapshot, .. } = captured;
+    marked.note(&mut snapshot)?;
     snapshot.taken.generation = request.generation + 1;
     snapshot.job = request.capture.job.clone();
     let mut platform = Platform::needed_by(&snapshot);
@@ -316,6 +340,7 @@ fn take(
     snapshot.platform = platform.to_string();
     progress.begin("bringing the image to the disk", None);
     let image = commit(writer, &snapshot)?;
+    marked.committed();
     drop(pictures);
     if let Some(quiesced) = held {
         quiesced.kill()?;

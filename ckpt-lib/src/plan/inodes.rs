@@ -184,7 +184,8 @@ fn emit_memfd(
         &[],
     );
     let mode = u64::from(inode.mode & 0o7777);
-    if mode != 0 && mode != 0o777 {
+    // What has no type has no mode either.
+    if inode.mode & libc::S_IFMT != 0 && mode != 0o777 {
         let args = [Arg::Value(slot), Arg::Value(mode)];
         ops.call(stream, label, libc::SYS_fchmod, &args, Expect::OrNoted, 0);
     }

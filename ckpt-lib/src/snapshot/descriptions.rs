@@ -114,6 +114,11 @@ pub enum DescriptionKind {
     /// It led out of the job: a terminal, pipe or socket of whoever started it. The restarter's
     /// descriptor takes its place.
     External(External),
+    /// A session at a shadow, which has the job's files; the restarter's takes its place.
+    Session {
+        /// What the shadow needs to go on, which only a shadow understands.
+        state: Vec<u8>,
+    },
 }
 
 /// A descriptor that led out of the job.
@@ -194,6 +199,21 @@ pub struct SocketRecord {
     pub buffers: [u32; 2],
     /// SO_PASSCRED.
     pub pass_credentials: bool,
+}
+
+impl SocketRecord {
+    /// A stream whose other end is closed, with nothing in it.
+    #[must_use]
+    pub fn closed_stream() -> Self {
+        SocketRecord {
+            kind: libc::SOCK_STREAM,
+            peer: None,
+            inbox: vec![],
+            shutdown: 0,
+            buffers: [0, 0],
+            pass_credentials: false,
+        }
+    }
 }
 
 /// A message in a socket: bytes, and descriptors in flight.

@@ -23,6 +23,9 @@ mod list;
 
 pub use list::{OpsError, OpsList, Record};
 
+/// What an [`Inherit`] says of a descriptor that only `wayfarer restart --shadow` can give.
+pub const OF_THE_SHADOW: &core::ffi::CStr = c"the shadow's";
+
 /// First word of the section.
 pub const OPS_MAGIC: u64 = u64::from_le_bytes(*b"WFOPS\0\0\x01");
 

@@ -22,7 +22,7 @@ use rustix::io::Errno;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use wire::Attributes;
 
 /// How often a name is looked at anew because somebody else makes and removes it.
@@ -31,7 +31,8 @@ const TRIES: u32 = 64;
 /// Makes changes, announced to a journal if there is one.
 #[derive(Debug, Default)]
 pub(crate) struct Changes {
-    journal: Option<Arc<Journal>>,
+    /// Set before the first change, and never again.
+    journal: OnceLock<Arc<Journal>>,
 }
 
 /// What is changed, for the log.
@@ -60,12 +61,17 @@ impl About<'_> {
 impl Changes {
     pub(crate) fn with(journal: Arc<Journal>) -> Self {
         Changes {
-            journal: Some(journal),
+            journal: OnceLock::from(journal),
         }
     }
 
+    /// Everything that is changed from now on goes through it; false if there is one already.
+    pub(crate) fn go_through(&self, journal: Arc<Journal>) -> bool {
+        self.journal.set(journal).is_ok()
+    }
+
     pub(crate) fn journal(&self) -> Option<&Arc<Journal>> {
-        self.journal.as_ref()
+        self.journal.get()
     }
 
     /// The journal's own part of the job's end.
@@ -80,7 +86,7 @@ impl Changes {
             nanoseconds: born.nanoseconds,
         });
         self.journal
-            .as_ref()
+            .get()
             .map_or(0, |journal| journal.own_links_of(of.device, of.inode, born))
     }
 
@@ -91,7 +97,7 @@ impl Changes {
         about: About<'_>,
         announce: impl FnOnce(&'a Journal) -> Result<Change<'a>, JournalError>,
     ) -> Result<Option<Change<'a>>, Errno> {
-        let Some(journal) = &self.journal else {
+        let Some(journal) = self.journal.get() else {
             return Ok(None);
         };
         announce(journal)

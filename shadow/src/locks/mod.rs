@@ -162,6 +162,11 @@ impl Locks {
         self.state().test(asked, mode)
     }
 
+    /// Whether there are record locks or locks of descriptions.
+    pub(crate) fn any(&self) -> bool {
+        self.state().table.count() > 0
+    }
+
     /// Which handle's end this is, if that was to be told.
     pub(crate) fn ended(&self, watch: i32) -> Option<u64> {
         self.state().watched.remove(&watch)

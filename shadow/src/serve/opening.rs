@@ -7,8 +7,6 @@ use crate::session::{OpenFile, Session};
 use rustix::fd::OwnedFd;
 use rustix::fs::{FileType, Mode, OFlags};
 use rustix::io::Errno;
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicI32};
 use wire::{MOST_DATA, Open, Opened, Reply};
 
 impl Session {
@@ -76,18 +74,11 @@ impl Session {
             let len = (open.first as usize).min(MOST_DATA);
             self.first_entries(&fd, len, out);
         }
-        let handle = self.insert(OpenFile {
-            fd,
-            writable,
-            id: FileId {
-                device: attributes.device,
-                inode: attributes.inode,
-            },
-            offset: Mutex::new(()),
-            flocked: AtomicBool::new(false),
-            watch: AtomicI32::new(0),
-            ended: AtomicBool::new(false),
-        })?;
+        let id = FileId {
+            device: attributes.device,
+            inode: attributes.inode,
+        };
+        let handle = self.insert(OpenFile::new(fd, writable, id))?;
         Ok(Reply::Opened(Opened { handle, attributes }))
     }
 }

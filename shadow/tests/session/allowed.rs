@@ -6,6 +6,7 @@ use shadow::{Allowed, Limits, Session};
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -356,7 +357,8 @@ fn all_of_this_holds_for_an_ordinary_user() {
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
-    /// Any name made of these parts: what is found is what the kernel finds, if that lies in a root, else nothing.
+    /// Any name made of these parts: what is found is what the kernel finds, if that lies in a root and the way there does
+    /// not lead through what is not allowed, else nothing.
     #[test]
     fn any_name_is_resolved_as_by_the_kernel_or_refused(
         parts in prop::collection::vec(
@@ -387,8 +389,15 @@ proptest! {
             }
             (Ok(_), Err(error)) => prop_assert!(false, "{}: {}", name, error),
             (Err(errno), Ok(real)) => {
-                let inside = ["rw", "ro"].iter().any(|root| real.starts_with(home.at(root)));
-                prop_assert!(!inside, "{} is {}, but: {}", name, real.display(), errno);
+                let inside = |place: &Path| {
+                    ["rw", "ro"].iter().any(|root| place.starts_with(home.at(root)))
+                };
+                let through = home.at(&name);
+                let strays = through.ancestors().filter_map(|place| place.canonicalize().ok()).any(
+                    |place| !inside(&place) && !home.path.starts_with(&place),
+                );
+                let refused = errno == EACCES && strays;
+                prop_assert!(!inside(&real) || refused, "{} is {}, but: {}", name, real.display(), errno);
             }
             (Err(errno), Err(error)) => {
                 let kernels = error.raw_os_error().map(|errno| errno as u16);

@@ -20,7 +20,7 @@ pub(super) use alone::{begin, forget};
 
 use super::cache::count;
 use super::ends;
-use super::lanes::post;
+use super::lanes;
 use super::process;
 use super::sys::{self, Errno, call};
 use crate::residents::{FREE, RESIDENTS, Resident, WINDOW, copy, window};
@@ -29,7 +29,7 @@ use crate::versions::Changes;
 use alone::{Alone, REGISTRY};
 use contents::punch;
 use core::sync::atomic::{AtomicU64, Ordering};
-use wire::{Attributes, Close, Request};
+use wire::Attributes;
 
 const NOTHING: (*const u8, usize) = (core::ptr::null(), 0);
 const PAGE: u64 = 4096;
@@ -138,6 +138,22 @@ fn hold(index: usize) -> Result<(), Errno> {
     Ok(())
 }
 
+/// After a restart: what told of the end of this process's mappings tells nothing any more.
+pub(super) fn renew() {
+    let Some(table) = process::table() else {
+        return;
+    };
+    table.residents.forget_holds();
+    for (index, held) in HELD.iter().enumerate() {
+        let place = held.swap(0, Ordering::Relaxed);
+        if place != 0 {
+            // SAFETY: it was mapped for nothing else.
+            let _ = unsafe { call(sys::MUNMAP, [place, PAGE]) };
+            let _ = hold(index);
+        }
+    }
+}
+
 /// This process has nothing of it mapped any more, if `unused` says so while nobody can map it.
 pub(super) fn let_go(index: usize, unused: impl FnOnce() -> bool) {
     let _alone = Alone::begin(index);
@@ -176,7 +192,7 @@ pub(super) fn end(index: usize) {
     }
     let handle = slot.handle.swap(0, Ordering::Relaxed);
     if handle != 0 {
-        post(&Request::Close(Close { handle }));
+        lanes::close(handle);
     }
     punch(window(index), WINDOW);
     punch(copy(index), WINDOW);

@@ -9,7 +9,8 @@ use crate::snapshot::{
     Description, DescriptionId, DescriptionKind, DescriptionLock, External, InodeKind, PipeId,
     Process, SnapshotV1,
 };
-use loader::ops::{Expect, Feed, Inherit, Open, Terminal, Watch};
+use c_shim::table::Reserved;
+use loader::ops::{Expect, Feed, Inherit, OF_THE_SHADOW, Open, Terminal, Watch};
 
 /// `F_GETFL` bits that `F_SETFL` may set later; the others belong to `open`.
 const STATUS: u32 = (libc::O_APPEND | libc::O_NONBLOCK | libc::O_DIRECT | libc::O_NOATIME) as u32;
@@ -153,6 +154,15 @@ impl Emitter<'_> {
                 }
             }
             DescriptionKind::External(external) => self.external(slot, flags, external),
+            DescriptionKind::Session { .. } => {
+                let op = Inherit {
+                    slot,
+                    fd: Reserved::Session.number() as u64,
+                    flags: u64::from(flags & STATUS),
+                };
+                self.ops
+                    .push(self.stream, &op, OF_THE_SHADOW.to_bytes_with_nul());
+            }
             // Made elsewhere: below, or in the process (pidfd).
             DescriptionKind::Pipe(_)
             | DescriptionKind::Socket(_)

@@ -1,0 +1,70 @@
+//! The session of a job whose files are at a shadow: its state at the freeze goes into the image.
+
+use super::CheckpointError;
+use crate::snapshot::{DescriptionKind, SnapshotV1};
+
+/// Whoever can ask the shadow.
+pub trait JobSession {
+    /// The job is frozen: the state of its session, which the image keeps.
+    ///
+    /// # Errors
+    /// It has none, or the shadow cannot be asked; then there is no checkpoint.
+    fn mark(&mut self) -> Result<Vec<u8>, SessionError>;
+
+    /// The checkpoint for which the last [`JobSession::mark`] was is on the disk, or was given up.
+    fn settle(&mut self, committed: bool);
+}
+
+/// Why a session has no state.
+pub type SessionError = Box<dyn std::error::Error + Send + Sync>;
+
+/// Marks, and gives up again unless it is told that there is an image.
+pub(super) struct Marked<'a> {
+    session: Option<&'a mut dyn JobSession>,
+    state: Vec<u8>,
+}
+
+impl<'a> Marked<'a> {
+    pub(super) fn now(session: Option<&'a mut dyn JobSession>) -> Result<Self, CheckpointError> {
+        let Some(session) = session else {
+            return Ok(Marked {
+                session: None,
+                state: vec![],
+            });
+        };
+        let state = session.mark().map_err(CheckpointError::Session)?;
+        Ok(Marked {
+            session: Some(session),
+            state,
+        })
+    }
+
+    /// Puts the state where the restart looks for it.
+    pub(super) fn note(&self, snapshot: &mut SnapshotV1) -> Result<(), CheckpointError> {
+        let kinds = snapshot.descriptions.iter_mut().map(|one| &mut one.kind);
+        for kind in kinds {
+            if let DescriptionKind::Session { state } = kind {
+                if self.state.is_empty() {
+                    let why = "the job has a session at a shadow, and nobody has asked the shadow";
+                    return Err(CheckpointError::Session(why.into()));
+                }
+                state.clone_from(&self.state);
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn committed(mut self) {
+        if let Some(session) = self.session.take() {
+            session.settle(true);
+        }
+    }
+}
+
+impl Drop for Marked<'_> {
+    fn drop(&mut self) {
+        if let Some(session) = &mut self.session {
+            session.settle(false);
+        }
+    }
+}

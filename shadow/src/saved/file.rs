@@ -1,0 +1,136 @@
+//! One open file: how it is written down, and found again.
+
+use super::MoveError;
+use super::format::SavedFile;
+use crate::names::{Allowed, Last};
+use crate::session::OpenFile;
+use rustix::fd::OwnedFd;
+use rustix::fs::{FileType, OFlags};
+use rustix::io::Errno;
+use std::os::fd::AsRawFd;
+use wire::Others;
+
+fn shown(name: &[u8]) -> String {
+    String::from_utf8_lossy(name).into_owned()
+}
+
+fn not_carried(what: String) -> MoveError {
+    MoveError::NotCarried { what }
+}
+
+/// As it is now.
+pub(super) fn save(handle: u64, file: &OpenFile) -> Result<SavedFile, MoveError> {
+    let failed =
+        |errno: Errno| not_carried(format!("an open file that cannot be looked at ({errno})"));
+    let name = rustix::fs::readlink(format!("/proc/self/fd/{}", file.fd.as_raw_fd()), vec![]);
+    let name = name.map_err(failed)?.into_bytes();
+    let stat = rustix::fs::fstat(&file.fd).map_err(failed)?;
+    let flags = rustix::fs::fcntl_getfl(&file.fd).map_err(failed)?;
+    let there = rustix::fs::lstat(&*name);
+    let is_there = |there: &rustix::fs::Stat| (there.st_dev, there.st_ino) == (stat.st_dev, stat.st_ino);
+    if !there.as_ref().is_ok_and(is_there) {
+        let name = shown(name.strip_suffix(b" (deleted)").unwrap_or(&name));
+        return Err(not_carried(format!(
+            "{name} has been removed while it is open"
+        )));
+    }
+    Ok(SavedFile {
+        handle,
+        name,
+        flags: flags.bits(),
+        device: stat.st_dev,
+        inode: stat.st_ino,
+        mode: stat.st_mode,
+        size: u64::try_from(stat.st_size).unwrap_or(0),
+        modified: (stat.st_mtime, stat.st_mtime_nsec as u32),
+    })
+}
+
+/// An open file again.
+pub(super) struct Found {
+    pub(super) fd: OwnedFd,
+    pub(super) writable: bool,
+}
+
+impl SavedFile {
+    fn flags(&self) -> OFlags {
+        let own = OFlags::CREATE
+            | OFlags::EXCL
+            | OFlags::TRUNC
+            | OFlags::TMPFILE.difference(OFlags::DIRECTORY);
+        OFlags::from_bits_retain(self.flags).difference(own)
+    }
+
+    fn is_path(&self) -> bool {
+        self.flags().contains(OFlags::PATH)
+    }
+
+    fn writes(&self) -> bool {
+        !self.is_path() && self.flags().intersects(OFlags::WRONLY | OFlags::RDWR)
+    }
+
+    fn is_regular(&self) -> bool {
+        FileType::from_raw_mode(self.mode) == FileType::RegularFile
+    }
+
+    /// Opens it; or says how what is there differs.
+    pub(super) fn find(&self, allowed: &Allowed, others: Others) -> Result<Found, String> {
+        let name = shown(&self.name);
+        let found = allowed.at(&self.name, Last::Kept, |spot| {
+            let flags = self.flags() | OFlags::NOFOLLOW;
+            let waiting = if self.is_path() {
+                flags
+            } else {
+                flags | OFlags::NONBLOCK | OFlags::NOCTTY
+            };
+            if self.writes() && !spot.writable() {
+                return Err(Errno::ACCESS);
+            }
+            Ok(Found {
+                fd: spot.open(waiting)?,
+                writable: spot.writable(),
+            })
+        });
+        let found =
+            found.map_err(|errno| format!("{name} cannot be opened as it was ({errno})"))?;
+        let cannot_tell = |errno: Errno| format!("{name} cannot be looked at ({errno})");
+        let stat = rustix::fs::fstat(&found.fd).map_err(cannot_tell)?;
+        if (stat.st_dev, stat.st_ino) != (self.device, self.inode) {
+            return Err(format!("{name} is another file than the job had open"));
+        }
+        // What it says of O_NONBLOCK was ours.
+        if !self.is_path() {
+            let flags = OFlags::from_bits_retain(self.flags);
+            rustix::fs::fcntl_setfl(&found.fd, flags).map_err(cannot_tell)?;
+        }
+        if !self.is_regular() || self.is_path() {
+            return Ok(found);
+        }
+        let size = u64::try_from(stat.st_size).unwrap_or(0);
+        let same = size == self.size && (stat.st_mtime, stat.st_mtime_nsec as u32) == self.modified;
+        match others {
+            _ if same => {}
+            Others::Keep => {}
+            Others::Fail => {
+                let was = self.size;
+                return Err(format!(
+                    "{name} has been changed since the checkpoint ({size} bytes, then {was})"
+                ));
+            }
+            Others::RollBack if self.writes() && size >= self.size => {
+                if size > self.size {
+                    let cut = rustix::fs::ftruncate(&found.fd, self.size);
+                    cut.map_err(|errno| format!("{name} cannot be cut back ({errno})"))?;
+                }
+            }
+            Others::RollBack if self.writes() => {
+                let was = self.size;
+                return Err(format!(
+                    "{name} is shorter than at the checkpoint ({size} bytes, then {was})"
+                ));
+            }
+            Others::RollBack => {}
+        }
+        Ok(found)
+    }
+}

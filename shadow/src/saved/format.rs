@@ -1,0 +1,177 @@
+//! The bytes of a saved session: a fixed beginning, then a bincode body.
+//!
+//! | bytes | what |
+//! |---|---|
+//! | 0–7 | `WAYFSESS` |
+//! | 8–11 | version |
+//! | 12–15 | bytes of the body |
+//! | 16– | the body |
+
+use super::MoveError;
+use bincode::{Decode, Encode};
+use wire::Reply;
+
+const MAGIC: [u8; 8] = *b"WAYFSESS";
+const VERSION: u32 = 1;
+const BEGINNING: usize = 16;
+const MOST_BODY: usize = 1 << 20;
+
+const CODEC: bincode::config::Configuration<
+    bincode::config::LittleEndian,
+    bincode::config::Varint,
+    bincode::config::Limit<MOST_BODY>,
+> = bincode::config::standard().with_limit::<MOST_BODY>();
+
+/// See the module above.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Encode, Decode)]
+pub(crate) struct SavedSession {
+    /// Handles are not used again.
+    pub(crate) next_handle: u64,
+    /// The job's journal and the epoch that begins here.
+    pub(crate) journal: Option<([u8; 16], u64)>,
+    pub(crate) files: Vec<SavedFile>,
+    pub(crate) answers: Vec<SavedAnswer>,
+}
+
+/// An open file.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Encode, Decode)]
+pub(crate) struct SavedFile {
+    pub(crate) handle: u64,
+    /// Absolute, without links.
+    pub(crate) name: Vec<u8>,
+    /// As `F_GETFL` gives them.
+    pub(crate) flags: u32,
+    pub(crate) device: u64,
+    pub(crate) inode: u64,
+    /// `st_mode`.
+    pub(crate) mode: u32,
+    pub(crate) size: u64,
+    /// Seconds and nanoseconds.
+    pub(crate) modified: (i64, u32),
+}
+
+/// What was answered last on a lane.
+#[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
+pub(crate) struct SavedAnswer {
+    pub(crate) lane: u64,
+    pub(crate) number: u64,
+    pub(crate) kind: u16,
+    /// The reply's body.
+    pub(crate) body: Vec<u8>,
+}
+
+impl SavedAnswer {
+    pub(crate) fn new(lane: u64, number: u64, reply: &Reply<'_>) -> Option<Self> {
+        let mut room = [0; 1024];
+        let len = reply.encode(&mut room).ok()?;
+        Some(SavedAnswer {
+            lane,
+            number,
+            kind: reply.kind(),
+            body: room[..len].to_vec(),
+        })
+    }
+
+    /// What is answered again.
+    pub(crate) fn reply(&self) -> Result<Reply<'static>, MoveError> {
+        match Reply::decode(self.kind, &self.body) {
+            Ok(Reply::Done) => Ok(Reply::Done),
+            Ok(Reply::Failed(errno)) => Ok(Reply::Failed(errno)),
+            Ok(Reply::Opened(opened)) => Ok(Reply::Opened(opened)),
+            Ok(Reply::Written(written)) => Ok(Reply::Written(written)),
+            Ok(Reply::Number(number)) => Ok(Reply::Number(number)),
+            Ok(other) => Err(damaged(format!("an answer {other:?}"))),
+            Err(error) => Err(damaged(format!("an answer: {error}"))),
+        }
+    }
+}
+
+impl SavedSession {
+    pub(crate) fn to_bytes(&self) -> Vec<u8> {
+        // Only sinks that fail can fail, and what is above the limit is refused by whoever asked.
+        let body = bincode::encode_to_vec(self, bincode::config::standard()).unwrap_or_default();
+        let mut bytes = MAGIC.to_vec();
+        bytes.extend(VERSION.to_le_bytes());
+        bytes.extend(u32::try_from(body.len()).unwrap_or(u32::MAX).to_le_bytes());
+        bytes.extend(body);
+        bytes
+    }
+
+    pub(crate) fn from_bytes(bytes: &[u8]) -> Result<Self, MoveError> {
+        let word = |at: usize| {
+            let word = bytes.get(at..at + 4)?.first_chunk::<4>()?;
+            Some(u32::from_le_bytes(*word))
+        };
+        let (Some(magic), Some(version), Some(len)) = (bytes.get(..8), word(8), word(12)) else {
+            let found = bytes.len();
+            return Err(damaged(format!(
+                "{found} bytes, expected {BEGINNING} at least"
+            )));
+        };
+        if magic != MAGIC {
+            return Err(damaged("it does not begin with WAYFSESS".to_owned()));
+        }
+        if version != VERSION {
+            return Err(damaged(format!("version {version}, expected {VERSION}")));
+        }
+        let body = &bytes[BEGINNING..];
+        if body.len() as u64 != u64::from(len) {
+            let found = body.len();
+            return Err(damaged(format!("a body of {found} bytes, expected {len}")));
+        }
+        match bincode::decode_from_slice(body, CODEC) {
+            Ok((saved, taken)) if taken == body.len() => Ok(saved),
+            Ok((_, taken)) => {
+                let more = body.len() - taken;
+                Err(damaged(format!("{more} bytes behind it")))
+            }
+            Err(error) => Err(damaged(error.to_string())),
+        }
+    }
+}
+
+fn damaged(why: String) -> MoveError {
+    MoveError::Damaged { why }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn sample(name: Vec<u8>, handle: u64) -> SavedSession {
+        let done = SavedAnswer::new(7, handle, &Reply::Done).expect("fits");
+        SavedSession {
+            next_handle: handle,
+            journal: Some([(9); 16]).map(|job| (job, handle)),
+            files: vec![SavedFile {
+                handle,
+                name,
+                modified: (-1, 999_999_999),
+                ..SavedFile::default()
+            }],
+            answers: vec![done],
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn states_read_back_and_cut_ones_do_not(name: Vec<u8>, handle: u64) {
+            let saved = sample(name, handle);
+            let bytes = saved.to_bytes();
+            prop_assert_eq!(&SavedSession::from_bytes(&bytes).expect("reads"), &saved);
+            for cut in 0..bytes.len() {
+                prop_assert!(SavedSession::from_bytes(&bytes[..cut]).is_err());
+            }
+        }
+
+        #[test]
+        fn any_bytes_are_a_state_or_an_error(bytes: Vec<u8>, flip in 0usize..60) {
+            let _ = SavedSession::from_bytes(&bytes);
+            let mut changed = sample(bytes, 3).to_bytes();
+            let at = flip % changed.len();
+            changed[at] ^= 0x41;
+            let _ = SavedSession::from_bytes(&changed);
+        }
+    }
+}

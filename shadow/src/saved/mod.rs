@@ -1,0 +1,202 @@
+//! The state of a session at a moment, as bytes: what the image of a job keeps of its files.
+//!
+//! ```text
+//! Session::mark (the job is frozen) -> SavedSession -> bytes -> the image
+//! a new Session <- Session::resume  <- SavedSession <- bytes <-'
+//! ```
+//! # What callers may rely on
+//! Handles mean what they meant. Files are found by their names and known by device and inode: another file in
+//! a name's place is never taken for the one that was open. Bytes that are no state are refused, saying why.
+//!
+//! # What it does not do
+//! It keeps no contents.
+
+mod file;
+mod format;
+mod resume;
+
+pub(crate) use format::{SavedAnswer, SavedSession};
+
+use crate::session::Session;
+use crate::undo::UndoError;
+use journal::Epoch;
+use wire::{MOST_DATA, Request};
+
+/// Why the state of a session cannot be told, or not be had again.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum MoveError {
+    /// The job has something that has no state.
+    #[error("{what}, which cannot be carried yet")]
+    NotCarried {
+        /// What.
+        what: String,
+    },
+    /// More than a message holds.
+    #[error("the state of {files} open files takes {found} bytes, expected at most {MOST_DATA}")]
+    TooMuch {
+        /// So many are open.
+        files: usize,
+        /// Bytes.
+        found: usize,
+    },
+    /// These bytes are no state of a session.
+    #[error("the state of the job's files is damaged: {why}")]
+    Damaged {
+        /// What was found and what was expected.
+        why: String,
+    },
+    /// The session has been used already.
+    #[error("the session has files open already, expected a new one")]
+    NotNew,
+    /// More open files than a job may have.
+    #[error("the job had {found} files open, expected at most {most}")]
+    TooManyFiles {
+        /// So many.
+        found: usize,
+        /// The limit.
+        most: usize,
+    },
+    /// The journal cannot go back.
+    #[error("the undo journal of the job's files")]
+    Journal(#[source] UndoError),
+    /// There is none.
+    #[error("the job began with an undo journal, and this shadow keeps none (wayfarer shadow --journal DIR)")]
+    NoJournal,
+    /// Files are not as they were.
+    #[error("{}", list(.0))]
+    Changed(Vec<String>),
+}
+
+/// As many as a refusal has room for.
+fn list(changed: &[String]) -> String {
+    const MOST: usize = 700;
+    let mut text = String::new();
+    for (index, one) in changed.iter().enumerate() {
+        if !text.is_empty() && text.len() + one.len() > MOST {
+            text += &format!("; and {} more", changed.len() - index);
+            break;
+        }
+        if !text.is_empty() {
+            text += "; ";
+        }
+        text += one;
+    }
+    text
+}
+
+impl Session {
+    /// Answers what has to do with checkpoints; the answer's data are put into `out`.
+    pub(crate) fn moved(
+        &self,
+        request: &Request<'_>,
+        data: &[u8],
+        pending: &mut PendingMark<'_>,
+        out: &mut Vec<u8>,
+    ) -> Result<(), MoveError> {
+        match request {
+            Request::Mark(_) => {
+                // One mark for each stream: the one before was given up.
+                let (state, mark) = self.freeze()?;
+                pending.replace(mark);
+                out.extend(state);
+            }
+            Request::Settle(settle) => pending.settle(settle.committed)?,
+            Request::Resume(resume) => self.resume(data, resume.others)?,
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// The state of the session, which no request changes meanwhile, and the journal's mark.
+    ///
+    /// # Errors
+    /// [`MoveError`]; then there is no mark.
+    pub fn freeze(&self) -> Result<(Vec<u8>, Option<Epoch>), MoveError> {
+        let _still = self.stand_still();
+        if self.locks.any() {
+            return Err(MoveError::NotCarried {
+                what: "the job has locks on files".to_owned(),
+            });
+        }
+        let open = self.all_open();
+        let mut files = vec![];
+        for (handle, file) in &open {
+            files.push(file::save(*handle, file)?);
+        }
+        let mark = match self.job() {
+            Some(_) => Some(self.mark(b"").map_err(MoveError::Journal)?.epoch),
+            None => None,
+        };
+        let mark = PendingMark { session: self, mark };
+        let saved = SavedSession {
+            journal: self.job().zip(mark.mark).map(|(job, epoch)| (job.0, epoch.0)),
+            next_handle: self.next_handle(),
+            files,
+            answers: self.lanes.answers(),
+        };
+        let bytes = saved.to_bytes();
+        if bytes.len() > MOST_DATA {
+            return Err(MoveError::TooMuch {
+                files: open.len(),
+                found: bytes.len(),
+            });
+        }
+        Ok((bytes, mark.keep()))
+    }
+}
+
+/// The mark of a checkpoint of which it is not known yet whether there will be an image: it is given up unless somebody says so.
+pub(crate) struct PendingMark<'a> {
+    session: &'a Session,
+    mark: Option<Epoch>,
+}
+
+impl<'a> PendingMark<'a> {
+    pub(crate) fn none(session: &'a Session) -> Self {
+        PendingMark {
+            session,
+            mark: None,
+        }
+    }
+
+    fn replace(&mut self, mark: Option<Epoch>) {
+        self.give_up();
+        self.mark = mark;
+    }
+
+    /// There is an image, or there is not. Marks before those of the last two images go.
+    fn settle(&mut self, committed: bool) -> Result<(), MoveError> {
+        if !committed {
+            self.give_up();
+        }
+        let Some(_) = self.mark.take() else {
+            return Ok(());
+        };
+        let marks = self.session.marks().map_err(MoveError::Journal)?;
+        if let [.., before, _] = marks.as_slice() {
+            let kept = self.session.forget_before(before.epoch);
+            kept.map_err(MoveError::Journal)?;
+        }
+        Ok(())
+    }
+
+    fn keep(mut self) -> Option<Epoch> {
+        self.mark.take()
+    }
+
+    fn give_up(&mut self) {
+        if let Some(mark) = self.mark.take()
+            && let Err(error) = self.session.abort(mark)
+        {
+            // It costs room, and nothing else.
+            tracing::warn!(%error, "the mark of a checkpoint that was given up stays");
+        }
+    }
+}
+
+impl Drop for PendingMark<'_> {
+    fn drop(&mut self) {
+        self.give_up();
+    }
+}

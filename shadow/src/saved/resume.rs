@@ -1,0 +1,88 @@
+//! A new session that goes on from a state.
+
+use super::{MoveError, SavedSession};
+use crate::locks::FileId;
+use crate::session::{OpenFile, Session};
+use crate::undo::JobId;
+use journal::{Epoch, Files};
+use wire::Others;
+
+impl Session {
+    /// Goes on from a state; if that cannot be, the session stays empty and no file is changed but for what [`Others::RollBack`]
+    /// has cut already.
+    ///
+    /// # Errors
+    /// [`MoveError`]; all files that are not as they were are listed at once.
+    pub fn resume(&self, bytes: &[u8], others: Others) -> Result<(), MoveError> {
+        let _still = self.stand_still();
+        let saved = SavedSession::from_bytes(bytes)?;
+        if self.next_handle() != 1 {
+            return Err(MoveError::NotNew);
+        }
+        let most = self.limits().open_files;
+        if saved.files.len() > most {
+            return Err(MoveError::TooManyFiles {
+                found: saved.files.len(),
+                most,
+            });
+        }
+        let replies: Result<Vec<_>, _> = saved.answers.iter().map(|one| one.reply()).collect();
+        let replies = replies?;
+        let others = self.roll_back(&saved, others)?;
+        // First those that change nothing: what is refused is refused before a file is cut.
+        let (mut open, mut changed) = (vec![], vec![]);
+        if others == Others::RollBack {
+            let looks = saved.files.iter();
+            changed.extend(looks.filter_map(|file| file.find(&self.allowed, Others::Keep).err()));
+        }
+        if changed.is_empty() {
+            for file in &saved.files {
+                match file.find(&self.allowed, others) {
+                    Ok(found) => open.push((file, found)),
+                    Err(why) => changed.push(why),
+                }
+            }
+        }
+        if !changed.is_empty() {
+            return Err(MoveError::Changed(changed));
+        }
+        for (file, found) in open {
+            let id = FileId {
+                device: file.device,
+                inode: file.inode,
+            };
+            self.insert_as(file.handle, OpenFile::new(found.fd, found.writable, id));
+        }
+        self.begin_handles_at(saved.next_handle);
+        for (saved, reply) in saved.answers.iter().zip(replies) {
+            self.lanes.remember(saved.lane, saved.number, reply);
+        }
+        Ok(())
+    }
+
+    /// Has the job's journal bring all files back; what is still to be done about those that are open.
+    fn roll_back(&self, saved: &SavedSession, others: Others) -> Result<Others, MoveError> {
+        let Some((job, epoch)) = saved.journal else {
+            return Ok(others);
+        };
+        let Some(journals) = &self.journals else {
+            return match others {
+                Others::Keep => Ok(others),
+                Others::Fail | Others::RollBack => Err(MoveError::NoJournal),
+            };
+        };
+        let files = match others {
+            Others::Keep => Files::Keep,
+            Others::Fail => Files::Fail,
+            Others::RollBack => Files::RollBack,
+        };
+        let job = JobId(job);
+        let undone = self
+            .open_journal(journals, job)
+            .and_then(|()| self.undo_to(Epoch(epoch), files))
+            .map_err(MoveError::Journal)?;
+        let strange = undone.differences.len();
+        tracing::info!(%job, epoch, strange, kept = undone.kept, "a job goes on from a mark");
+        Ok(Others::Keep)
+    }
+}

@@ -1,0 +1,121 @@
+//! A stream to a shadow, as the command has it: greeted, one request at a time.
+
+use crate::report::{Exit, Failure, Outcome};
+use nix::sys::socket::{ControlMessage, MsgFlags, sendmsg};
+use std::fmt::Display;
+use std::io::{IoSlice, Read, Write};
+use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::time::Duration;
+use wire::{HEAD_LEN, Head, Hello, MOST_BODY, MOST_DATA, Reply, Request, Role, Token, WireError};
+
+/// A shadow that says nothing for so long is not there.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Client {
+    stream: UnixStream,
+    session: u64,
+    number: u64,
+}
+
+impl Client {
+    /// A stream of a session; 0: of a new one.
+    pub(crate) fn begin(socket: &Path, token: &Token, session: u64) -> Outcome<Self> {
+        let stream = UnixStream::connect(socket)?;
+        stream.set_read_timeout(Some(PATIENCE))?;
+        stream.set_write_timeout(Some(PATIENCE))?;
+        let mut client = Client {
+            stream,
+            session,
+            number: 0,
+        };
+        let mut greeting = [0; 256];
+        let len = Hello::new(Role::Starter, *token, session, 0).message(&mut greeting)?;
+        client.stream.write_all(&greeting[..len])?;
+        let (kind, body, _) = client.answer()?;
+        match Reply::decode(kind, &body)? {
+            Reply::Welcome(welcome) => client.session = welcome.session,
+            other => return Err(unexpected(&other, "a welcome")),
+        }
+        Ok(client)
+    }
+
+    /// Which session it is.
+    pub(crate) fn session(&self) -> u64 {
+        self.session
+    }
+
+    /// Asks for what is done, or refused; the answer's data.
+    pub(crate) fn ask(&mut self, request: &Request<'_>, data: &[u8]) -> Outcome<Vec<u8>> {
+        let message = self.message(request, data.len())?;
+        self.stream.write_all(&message)?;
+        self.stream.write_all(data)?;
+        self.done()
+    }
+
+    /// As [`Client::ask`], with a descriptor beside it.
+    pub(crate) fn hand_over(&mut self, request: &Request<'_>, fd: BorrowedFd<'_>) -> Outcome<()> {
+        let message = self.message(request, 0)?;
+        let descriptors = [fd.as_raw_fd()];
+        let sent = sendmsg::<()>(
+            self.stream.as_raw_fd(),
+            &[IoSlice::new(&message)],
+            &[ControlMessage::ScmRights(&descriptors)],
+            MsgFlags::MSG_NOSIGNAL,
+            None,
+        )?;
+        self.stream.write_all(&message[sent..])?;
+        let (kind, body, _) = self.answer()?;
+        match Reply::decode(kind, &body)? {
+            // A shadow that cannot have it says so.
+            Reply::Done | Reply::Failed(_) => Ok(()),
+            other => Err(unexpected(&other, "that it is done")),
+        }
+    }
+
+    /// The stream, for whoever keeps it.
+    pub(crate) fn into_stream(self) -> Outcome<UnixStream> {
+        self.stream.set_read_timeout(None)?;
+        self.stream.set_write_timeout(None)?;
+        Ok(self.stream)
+    }
+
+    fn message(&mut self, request: &Request<'_>, data_len: usize) -> Result<Vec<u8>, WireError> {
+        self.number += 1;
+        let mut message = vec![0; HEAD_LEN + MOST_BODY];
+        let len = request.message(self.number, data_len, &mut message)?;
+        message.truncate(len);
+        Ok(message)
+    }
+
+    fn done(&mut self) -> Outcome<Vec<u8>> {
+        let (kind, body, data) = self.answer()?;
+        match Reply::decode(kind, &body)? {
+            Reply::Done => Ok(data),
+            other => Err(unexpected(&other, "that it is done")),
+        }
+    }
+
+    /// Kind, body and data of what comes next.
+    fn answer(&mut self) -> Outcome<(u16, Vec<u8>, Vec<u8>)> {
+        let mut bytes = [0; HEAD_LEN];
+        self.stream.read_exact(&mut bytes)?;
+        let head = Head::read(&bytes)?;
+        let mut body = vec![0; head.body_len as usize];
+        self.stream.read_exact(&mut body)?;
+        let mut data = vec![0; (head.data_len as usize).min(MOST_DATA)];
+        self.stream.read_exact(&mut data)?;
+        Ok((head.kind, body, data))
+    }
+}
+
+fn unexpected(reply: &Reply<'_>, expected: impl Display) -> Failure {
+    let message = match reply {
+        Reply::Refused(refusal) => format!("refused: {}", refusal.reason),
+        other => format!("it answered {other:?}, expected {expected}"),
+    };
+    Failure::new(Exit::Failed, message)
+}

@@ -1,0 +1,170 @@
+//! What a job with remote files is started with: the shim, its table, a session at the shadow.
+//!
+//! ```text
+//! run:        session begun, table made      ──descriptors 1000..──> the shim, which starts every program of the job
+//! checkpoint: session/                       ──its state──> the image
+//! restart:    session resumed from the state ──descriptors 1001, 1009, 1010──> the job
+//! ```
+//! # What callers may rely on
+//! The session lives as long as any process of the job.
+
+mod client;
+mod session;
+
+pub(crate) use session::RunningSession;
+
+use crate::args::Files;
+use crate::lookup::Program;
+use crate::report::{Explain, Failure, Outcome};
+use crate::verbs::shadow::read_token;
+use c_shim::link::Link;
+use c_shim::residents;
+use c_shim::table::{Header, RESERVED, Reserved, Table};
+use client::Client;
+use nix::fcntl::{FcntlArg, fcntl};
+use nix::sys::inotify::{InitFlags, Inotify};
+use nix::sys::memfd::{MFdFlags, memfd_create};
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use std::ffi::OsString;
+use std::io::{self, Read};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::time::Duration;
+use wire::{Others, Request, Resume, Token, WatchEnds};
+
+/// What is executed in place of every program of the job, and puts that into its own process.
+const SHIM: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/shim"));
+/// Descriptors that a job with remote files needs to be able to have.
+const FEWEST_DESCRIPTORS: u64 = 1100;
+
+/// What is executed for a command, which the shim then looks for at the shadow.
+pub(crate) fn program(command: &[OsString]) -> Program {
+    Program {
+        path: format!("/proc/self/fd/{}", Reserved::Shim.number()).into(),
+        arguments: command.to_vec(),
+    }
+}
+
+/// Makes what the job inherits, with a shadow behind `socket`. It begins in `directory`, by default where we are.
+pub(crate) fn prepare(socket: &Path, lease: Duration, directory: Option<&Path>) -> Outcome<()> {
+    let (client, token) = connect(socket)?;
+    let directory = match directory {
+        Some(directory) => directory.to_owned(),
+        None => std::env::current_dir()?,
+    };
+    let header = Header::bytes(directory.as_os_str().as_bytes());
+    let header = header.ok_or_else(|| io::Error::from(io::ErrorKind::InvalidFilename))?;
+    let table = memory_file(c"wf-table", &header, size_of::<Table>() as u64)?;
+    let shim = crate::launch::executable_memory_file(c"wayfarer-shim")?;
+    shim.write_all_at(SHIM, 0)?;
+    let store = memory_file(c"wf-store", &[], residents::FILE_LEN)?;
+    hand_down(&table, Reserved::Table)?;
+    hand_down(&inotify()?, Reserved::Ends)?;
+    hand_down(&shim, Reserved::Shim)?;
+    hand_down(&store, Reserved::Store)?;
+    hand_down_session(client, &token, socket, lease)
+}
+
+/// Descriptors that [`resume`] makes.
+pub(crate) fn of_a_restart() -> impl Iterator<Item = u32> {
+    let made = [Reserved::Session, Reserved::LockEnds, Reserved::Link];
+    made.into_iter().map(|one| one.number().cast_unsigned())
+}
+
+/// Has the shadow go on from a state, and makes what the restarted job takes over.
+pub(crate) fn resume(
+    socket: &Path,
+    lease: Duration,
+    state: &[u8],
+    files: Files,
+) -> Outcome<()> {
+    let (mut client, token) = connect(socket)?;
+    let others = match files {
+        Files::Fail => Others::Fail,
+        Files::Keep => Others::Keep,
+        Files::RollBack => Others::RollBack,
+    };
+    client
+        .ask(&Request::Resume(Resume { others }), state)
+        .context(|| {
+            let shown = socket.display();
+            format!("the shadow on {shown} does not go on with the job's files")
+        })?;
+    hand_down_session(client, &token, socket, lease)
+}
+
+fn connect(socket: &Path) -> Outcome<(Client, Token)> {
+    let token = read_token(socket)?;
+    make_room()?;
+    let client = Client::begin(socket, &token, 0)
+        .context(|| format!("no session with the shadow on {}", socket.display()))?;
+    Ok((client, token))
+}
+
+/// The stream that keeps the session, what tells the shadow of ends, and the link.
+fn hand_down_session(
+    mut client: Client,
+    token: &Token,
+    socket: &Path,
+    lease: Duration,
+) -> Outcome<()> {
+    let lock_ends = inotify()?;
+    // A shadow on another machine cannot have it: what a process that is killed has locked is free when the job notices.
+    client.hand_over(&Request::WatchEnds(WatchEnds {}), lock_ends.as_fd())?;
+    let lease_ms = u64::try_from(lease.as_millis()).unwrap_or(u64::MAX);
+    let name = socket.as_os_str().as_bytes();
+    let link = Link::new(token, client.session(), generation()?, lease_ms, name);
+    let link = link.ok_or_else(|| io::Error::from(io::ErrorKind::InvalidFilename))?;
+    let bytes = link.bytes();
+    let link = memory_file(c"wf-link", &bytes, bytes.len() as u64)?;
+    hand_down(&client.into_stream()?, Reserved::Session)?;
+    hand_down(&lock_ends, Reserved::LockEnds)?;
+    hand_down(&link, Reserved::Link)
+}
+
+/// No two copies of a job have the same.
+fn generation() -> io::Result<u64> {
+    let mut bytes = [0; 8];
+    std::fs::File::open("/dev/urandom")?.read_exact(&mut bytes)?;
+    Ok(u64::from_ne_bytes(bytes).max(1))
+}
+
+fn inotify() -> nix::Result<Inotify> {
+    Inotify::init(InitFlags::IN_NONBLOCK | InitFlags::IN_CLOEXEC)
+}
+
+/// The soft limit must leave room for our descriptors behind the job's.
+fn make_room() -> Outcome<()> {
+    let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE)?;
+    if soft >= FEWEST_DESCRIPTORS {
+        return Ok(());
+    }
+    setrlimit(Resource::RLIMIT_NOFILE, FEWEST_DESCRIPTORS.min(hard), hard)?;
+    if hard < FEWEST_DESCRIPTORS {
+        let message = format!(
+            "a job may have {hard} descriptors here, expected {FEWEST_DESCRIPTORS} (ulimit -Hn)"
+        );
+        return Err(Failure::new(crate::report::Exit::Host, message));
+    }
+    Ok(())
+}
+
+fn memory_file(name: &std::ffi::CStr, bytes: &[u8], len: u64) -> io::Result<OwnedFd> {
+    let file = std::fs::File::from(memfd_create(name, MFdFlags::MFD_CLOEXEC)?);
+    file.set_len(len)?;
+    file.write_all_at(bytes, 0)?;
+    Ok(file.into())
+}
+
+/// Gives a descriptor the number that the job knows it by, and lets it be inherited.
+fn hand_down(fd: &impl AsFd, reserved: Reserved) -> Outcome<()> {
+    let number = reserved.number();
+    let held = fcntl(fd.as_fd(), FcntlArg::F_DUPFD(number))?;
+    if held != number {
+        let message = format!("descriptor {number} is open already; {RESERVED:?} must be free");
+        return Err(Failure::new(crate::report::Exit::Failed, message));
+    }
+    Ok(())
+}

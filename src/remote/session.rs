@@ -1,0 +1,70 @@
+//! The session of a running job, for its checkpoint.
+
+use super::client::Client;
+use crate::report::{Explain, Outcome, tell};
+use c_shim::link::{LINK_LEN, Link};
+use c_shim::table::Reserved;
+use ckpt_lib::{JobSession, SessionError};
+use std::ffi::OsStr;
+use std::fs::File;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use wire::{Mark, Request, Settle};
+
+/// A stream of it, begun before the job is frozen.
+#[derive(Debug)]
+pub(crate) struct RunningSession(Client);
+
+impl RunningSession {
+    /// That of a process; none if it has its files here.
+    pub(crate) fn of(pid: i32) -> Outcome<Option<Self>> {
+        let Some(link) = link_of(pid) else {
+            return Ok(None);
+        };
+        let socket = socket_of(pid, &link);
+        let client = Client::begin(&socket, &link.token, link.session).context(|| {
+            let shown = socket.display();
+            format!("no stream to the shadow of process {pid} at unix:{shown}")
+        })?;
+        Ok(Some(RunningSession(client)))
+    }
+}
+
+fn link_of(pid: i32) -> Option<Link> {
+    let name = format!("/proc/{pid}/fd/{}", Reserved::Link.number());
+    let file = File::open(name).ok()?;
+    let mut bytes = [0; LINK_LEN];
+    file.read_exact_at(&mut bytes, 0).ok()?;
+    Link::read(&bytes)
+}
+
+/// The socket as we see it: the job may have another root.
+fn socket_of(pid: i32, link: &Link) -> PathBuf {
+    let name = Path::new(OsStr::from_bytes(link.socket_name()));
+    let inside = Path::new("/proc").join(pid.to_string()).join("root");
+    let below = name.strip_prefix("/").unwrap_or(name);
+    let inside = inside.join(below);
+    if inside.exists() {
+        inside
+    } else {
+        name.to_owned()
+    }
+}
+
+impl JobSession for RunningSession {
+    fn mark(&mut self) -> Result<Vec<u8>, SessionError> {
+        let state = self.0.ask(&Request::Mark(Mark {}), &[]);
+        state.map_err(|failure| failure.to_string().into())
+    }
+
+    fn settle(&mut self, committed: bool) {
+        let settled = self.0.ask(&Request::Settle(Settle { committed }), &[]);
+        if let Err(failure) = settled {
+            // It keeps one mark too many.
+            tell(&format!(
+                "the shadow was not told what became of the checkpoint: {failure}"
+            ));
+        }
+    }
+}

@@ -1,0 +1,34 @@
+//! A job that is stopped, and one that goes on: what becomes of its session.
+
+use bincode::{BorrowDecode, Encode};
+
+/// The job is frozen: an epoch of its files ends here. The answer is [`crate::Reply::Done`] with the state of the session as
+/// data, which only a shadow understands, or [`crate::Reply::Refused`] with why it cannot be told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, BorrowDecode)]
+pub struct Mark {}
+
+/// What became of the checkpoint that the last [`Mark`] of this stream was for. A stream that ends without it has given up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, BorrowDecode)]
+pub struct Settle {
+    /// There is an image.
+    pub committed: bool,
+}
+
+/// What is done about files that are not as the job left them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, BorrowDecode)]
+pub enum Others {
+    /// The job does not go on.
+    Fail,
+    /// They stay as they are.
+    Keep,
+    /// They go back with the job, as far as they can.
+    RollBack,
+}
+
+/// The job goes on from a state, which is the data, in this new session. The answer is [`crate::Reply::Done`], or
+/// [`crate::Reply::Refused`] with why not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, BorrowDecode)]
+pub struct Resume {
+    /// What is done about files that are not as the job left them.
+    pub others: Others,
+}
