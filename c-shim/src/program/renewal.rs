@@ -5,8 +5,8 @@
 //! ```
 //! All streams of a restarted job are broken, so each process comes by here before its first question.
 
-use super::{ends, resident};
 use super::sys::{self, DescriptorName};
+use super::{ends, resident};
 use crate::link::Link;
 use crate::table::{FREE, OPEN, Reserved, Table, UNWATCHED};
 use core::sync::atomic::Ordering;

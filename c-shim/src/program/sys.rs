@@ -195,12 +195,6 @@ pub(super) fn pwrite(fd: i32, bytes: &[u8], offset: u64) -> SysResult<usize> {
     unsafe { call(PWRITE64, [fd as u64, at, len, offset]) }.map(|len| len as usize)
 }
 
-pub(super) fn pread(fd: i32, bytes: &mut [u8], offset: u64) -> SysResult<usize> {
-    let (at, len) = (bytes.as_mut_ptr() as u64, bytes.len() as u64);
-    // SAFETY: the kernel writes within the slice.
-    unsafe { call(PREAD64, [fd as u64, at, len, offset]) }.map(|len| len as usize)
-}
-
 /// Bytes of a file of the kernel's.
 pub(super) fn length(fd: i32) -> SysResult<u64> {
     const SEEK_END: u64 = 2;

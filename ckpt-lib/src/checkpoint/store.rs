@@ -8,7 +8,10 @@ use crate::progress::Progress;
 use crate::snapshot::{InodeId, MappingKind};
 use crate::tracee::{HostPid, Memory};
 use loader::layout::Space;
+use nix::errno::Errno;
+use nix::unistd::{Whence, lseek64};
 use std::cell::RefCell;
+use std::fs::File;
 use std::io;
 use std::ops::Range;
 
@@ -90,7 +93,8 @@ pub(super) fn store_inodes(
         let (what, zeros) = ("writing files", Zeros::Dropped);
         match bytes {
             InodeBytes::File(file) => {
-                store(writer, what, space, ranges, &**file, zeros, progress)?;
+                let data = data_of(file, *len);
+                store(writer, what, space, &data, &**file, zeros, progress)?;
             }
             InodeBytes::Memory(pieces) => {
                 let source = PiecesOfMemory { pieces, pids, from };
@@ -99,6 +103,35 @@ pub(super) fn store_inodes(
         }
     }
     Ok(())
+}
+
+/// Where a file has bytes: a sparse one may be larger than any disk.
+fn data_of(file: &File, len: u64) -> Vec<Range<u64>> {
+    const PAGE: u64 = 4096;
+    let seek = |from: u64, whence| {
+        let offset = i64::try_from(from).unwrap_or(i64::MAX);
+        lseek64(file, offset, whence).map(i64::cast_unsigned)
+    };
+    let mut data: Vec<Range<u64>> = vec![];
+    let mut at = 0;
+    while at < len {
+        let start = match seek(at, Whence::SeekData) {
+            Ok(start) => start,
+            Err(Errno::ENXIO) => break,
+            // It does not say: all of it.
+            Err(_) => at,
+        };
+        let end = seek(start, Whence::SeekHole).unwrap_or(len).max(start + 1);
+        let start = start / PAGE * PAGE;
+        let end = end.next_multiple_of(PAGE).min(len);
+        match data.last_mut() {
+            Some(last) if last.end >= start => last.end = last.end.max(end),
+            _ if start < end => data.push(start..end),
+            _ => {}
+        }
+        at = end.max(at + 1);
+    }
+    data
 }
 
 /// An inode whose bytes are read through the mappings that show it.
@@ -158,4 +191,29 @@ fn store(
         Zeros::Kept => writer.store_with_zeros(space, ranges, source, &tell)?,
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::FileExt;
+
+    #[test]
+    fn holes_are_not_read_and_nothing_else_is_left_out() {
+        let len = 1 << 43;
+        let file = nix::sys::memfd::memfd_create(c"sparse", nix::sys::memfd::MFdFlags::empty());
+        let file = File::from(file.expect("makes"));
+        file.set_len(len).expect("grows");
+        assert_eq!(data_of(&file, len), []);
+        for at in [5, (1 << 40) + 4095, len - 3] {
+            file.write_all_at(b"abc", at).expect("writes");
+        }
+        let (page, far) = (4096, 1 << 40);
+        let expected = [0..page, far..far + 2 * page, len - page..len];
+        assert_eq!(data_of(&file, len), expected);
+        assert_eq!(data_of(&file, 4), [0..4]);
+        let plain = tempfile::tempfile().expect("makes");
+        plain.write_all_at(&[1; 10_000], 0).expect("writes");
+        assert_eq!(data_of(&plain, 10_000), [0..10_000]);
+    }
 }
