@@ -157,8 +157,8 @@ pub(crate) fn serve<S: Peer>(
                 match session.moved(&request, incoming.data(&message), &mut pending, &mut out) {
                     Ok(()) => Reply::Done,
                     Err(error) => {
-                        tracing::info!(%error, "a job cannot be moved");
-                        why = error.to_string();
+                        why = error.chain();
+                        tracing::info!(why, "a job cannot be moved");
                         Reply::Refused(Refusal {
                             reason: &why,
                             passing: false,

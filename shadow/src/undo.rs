@@ -11,8 +11,8 @@
 
 use crate::changes::Changes;
 use crate::session::Session;
-use rustix::io::Errno;
 use journal::{Durability, Epoch, Files, Journal, JournalError, Mark, Settings, Undone};
+use rustix::io::Errno;
 use std::fmt;
 use std::fs::{DirBuilder, File};
 use std::io::{self, Read};
@@ -128,7 +128,10 @@ impl Session {
         if self.changes.journal().is_some() {
             return Ok(());
         }
-        let _one = self.beginning.lock().unwrap_or_else(PoisonError::into_inner);
+        let _one = self
+            .beginning
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
         if self.changes.journal().is_some() {
             return Ok(());
         }

@@ -83,7 +83,7 @@ impl Changes {
             | FallocateFlags::ZERO_RANGE
             | FallocateFlags::INSERT_RANGE
             | FallocateFlags::UNSHARE_RANGE;
-        if self.journal.is_some() && !known.contains(mode) {
+        if self.journal().is_some() && !known.contains(mode) {
             return Err(Self::unsupported("allocate", About::Open(fd.as_fd())));
         }
         let _change = self.before("allocate", About::Open(fd.as_fd()), |journal| {
@@ -100,7 +100,7 @@ impl Changes {
         len: u64,
     ) -> Result<u64, Errno> {
         let mut len = len.min(1 << 30);
-        if self.journal.is_some() {
+        if self.journal().is_some() {
             self.must_be_writable(to, Errno::BADF)?;
             let source = rustix::fs::fstat(from)?;
             if FileType::from_raw_mode(source.st_mode) == FileType::RegularFile {
@@ -124,7 +124,7 @@ impl Changes {
 
     /// What is open for reading only is not changed, so nothing of it is kept: the call's own error.
     fn must_be_writable(&self, fd: &OwnedFd, error: Errno) -> Result<(), Errno> {
-        if self.journal.is_none() {
+        if self.journal().is_none() {
             return Ok(());
         }
         let flags = rustix::fs::fcntl_getfl(fd)?;

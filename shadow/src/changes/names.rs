@@ -76,7 +76,7 @@ impl Changes {
         } else {
             AtFlags::empty()
         };
-        if self.journal.is_some() {
+        if self.journal().is_some() {
             // What the call would refuse is not kept.
             let there = look_at(folder, name)?;
             may_change_names(folder)?;
@@ -113,7 +113,7 @@ impl Changes {
         let exchange = flags.contains(RenameFlags::EXCHANGE);
         let no_replace = flags.contains(RenameFlags::NOREPLACE);
         let about = About::Name(from.0.as_fd(), from.1);
-        if self.journal.is_some() {
+        if self.journal().is_some() {
             if flags.contains(RenameFlags::WHITEOUT) {
                 return Err(Self::unsupported("rename with a whiteout", about));
             }
@@ -154,7 +154,7 @@ impl Changes {
     /// linkat(2), which does not follow a link.
     pub(crate) fn link(&self, from: Named<'_>, to: Named<'_>) -> Result<(), Errno> {
         let link = || rustix::fs::linkat(from.0, from.1, to.0, to.1, AtFlags::empty());
-        if self.journal.is_none() {
+        if self.journal().is_none() {
             return link();
         }
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;

@@ -22,7 +22,7 @@ impl Changes {
         mode: Mode,
     ) -> Result<OwnedFd, Errno> {
         let changing = OFlags::CREATE | OFlags::TRUNC | NAMELESS;
-        if flags.contains(OFlags::PATH) || !flags.intersects(changing) || self.journal.is_none() {
+        if flags.contains(OFlags::PATH) || !flags.intersects(changing) || self.journal().is_none() {
             return spot.open_with(flags, mode);
         }
         if flags.contains(NAMELESS) {

@@ -2,8 +2,8 @@
 
 use super::MoveError;
 use super::format::SavedFile;
-use crate::names::{Allowed, Last};
-use crate::session::OpenFile;
+use crate::names::Last;
+use crate::session::{OpenFile, Session};
 use rustix::fd::OwnedFd;
 use rustix::fs::{FileType, OFlags};
 use rustix::io::Errno;
@@ -27,7 +27,8 @@ pub(super) fn save(handle: u64, file: &OpenFile) -> Result<SavedFile, MoveError>
     let stat = rustix::fs::fstat(&file.fd).map_err(failed)?;
     let flags = rustix::fs::fcntl_getfl(&file.fd).map_err(failed)?;
     let there = rustix::fs::lstat(&*name);
-    let is_there = |there: &rustix::fs::Stat| (there.st_dev, there.st_ino) == (stat.st_dev, stat.st_ino);
+    let is_there =
+        |there: &rustix::fs::Stat| (there.st_dev, there.st_ino) == (stat.st_dev, stat.st_ino);
     if !there.as_ref().is_ok_and(is_there) {
         let name = shown(name.strip_suffix(b" (deleted)").unwrap_or(&name));
         return Err(not_carried(format!(
@@ -74,9 +75,9 @@ impl SavedFile {
     }
 
     /// Opens it; or says how what is there differs.
-    pub(super) fn find(&self, allowed: &Allowed, others: Others) -> Result<Found, String> {
+    pub(super) fn find(&self, session: &Session, others: Others) -> Result<Found, String> {
         let name = shown(&self.name);
-        let found = allowed.at(&self.name, Last::Kept, |spot| {
+        let found = session.allowed.at(&self.name, Last::Kept, |spot| {
             let flags = self.flags() | OFlags::NOFOLLOW;
             let waiting = if self.is_path() {
                 flags
@@ -119,7 +120,7 @@ impl SavedFile {
             }
             Others::RollBack if self.writes() && size >= self.size => {
                 if size > self.size {
-                    let cut = rustix::fs::ftruncate(&found.fd, self.size);
+                    let cut = session.changes.resize(&found.fd, self.size);
                     cut.map_err(|errno| format!("{name} cannot be cut back ({errno})"))?;
                 }
             }

@@ -61,11 +61,35 @@ pub enum MoveError {
     #[error("the undo journal of the job's files")]
     Journal(#[source] UndoError),
     /// There is none.
-    #[error("the job began with an undo journal, and this shadow keeps none (wayfarer shadow --journal DIR)")]
+    #[error(
+        "the job began with an undo journal, and this shadow keeps none (wayfarer shadow --journal DIR)"
+    )]
     NoJournal,
     /// Files are not as they were.
     #[error("{}", list(.0))]
     Changed(Vec<String>),
+}
+
+impl MoveError {
+    /// It and its causes, as much as a refusal has room for.
+    pub(crate) fn chain(&self) -> String {
+        const MOST: usize = 900;
+        let mut text = self.to_string();
+        let mut cause = std::error::Error::source(self);
+        while let Some(error) = cause {
+            let one = error.to_string();
+            if !text.ends_with(&one) {
+                text += &format!(": {one}");
+            }
+            cause = error.source();
+        }
+        if text.len() > MOST {
+            let end = (0..=MOST).rev().find(|at| text.is_char_boundary(*at));
+            text.truncate(end.unwrap_or(0));
+            text += " ...";
+        }
+        text
+    }
 }
 
 /// As many as a refusal has room for.
@@ -128,9 +152,15 @@ impl Session {
             Some(_) => Some(self.mark(b"").map_err(MoveError::Journal)?.epoch),
             None => None,
         };
-        let mark = PendingMark { session: self, mark };
+        let mark = PendingMark {
+            session: self,
+            mark,
+        };
         let saved = SavedSession {
-            journal: self.job().zip(mark.mark).map(|(job, epoch)| (job.0, epoch.0)),
+            journal: self
+                .job()
+                .zip(mark.mark)
+                .map(|(job, epoch)| (job.0, epoch.0)),
             next_handle: self.next_handle(),
             files,
             answers: self.lanes.answers(),

@@ -3,9 +3,14 @@
 use super::{MoveError, SavedSession};
 use crate::locks::FileId;
 use crate::session::{OpenFile, Session};
-use crate::undo::JobId;
-use journal::{Epoch, Files};
+use crate::undo::{JobId, UndoError};
+use journal::{Epoch, Files, JournalError};
+use std::time::{Duration, Instant};
 use wire::Others;
+
+/// A session ends as soon as its streams have.
+const ENDS_WITHIN: Duration = Duration::from_secs(5);
+const PAUSE: Duration = Duration::from_millis(10);
 
 impl Session {
     /// Goes on from a state; if that cannot be, the session stays empty and no file is changed but for what [`Others::RollBack`]
@@ -33,11 +38,11 @@ impl Session {
         let (mut open, mut changed) = (vec![], vec![]);
         if others == Others::RollBack {
             let looks = saved.files.iter();
-            changed.extend(looks.filter_map(|file| file.find(&self.allowed, Others::Keep).err()));
+            changed.extend(looks.filter_map(|file| file.find(self, Others::Keep).err()));
         }
         if changed.is_empty() {
             for file in &saved.files {
-                match file.find(&self.allowed, others) {
+                match file.find(self, others) {
                     Ok(found) => open.push((file, found)),
                     Err(why) => changed.push(why),
                 }
@@ -77,10 +82,21 @@ impl Session {
             Others::RollBack => Files::RollBack,
         };
         let job = JobId(job);
-        let undone = self
-            .open_journal(journals, job)
-            .and_then(|()| self.undo_to(Epoch(epoch), files))
-            .map_err(MoveError::Journal)?;
+        let began = Instant::now();
+        loop {
+            match self.open_journal(journals, job) {
+                Ok(()) => break,
+                // The copy that has just been killed: its session is ending.
+                Err(UndoError::Journal(JournalError::InUse { .. }))
+                    if began.elapsed() < ENDS_WITHIN =>
+                {
+                    std::thread::sleep(PAUSE);
+                }
+                Err(error) => return Err(MoveError::Journal(error)),
+            }
+        }
+        let undone = self.undo_to(Epoch(epoch), files);
+        let undone = undone.map_err(MoveError::Journal)?;
         let strange = undone.differences.len();
         tracing::info!(%job, epoch, strange, kept = undone.kept, "a job goes on from a mark");
         Ok(Others::Keep)
