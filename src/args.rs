@@ -310,6 +310,10 @@ pub(crate) struct Restart {
     #[arg(long, value_name = "ADDRESS", value_parser = Address::parse)]
     pub(crate) shadow: Option<Address>,
 
+    /// The file that the shadow has written, for --shadow tls:HOST:PORT
+    #[arg(long, value_name = "FILE", requires = "shadow")]
+    pub(crate) identity_file: Option<std::path::PathBuf>,
+
     /// How long calls wait for a shadow that is gone, before this copy of the job ends
     #[arg(long, value_name = "TIME", value_parser = parse_duration, requires = "shadow")]
     #[arg(default_value = "40m")]

@@ -8,6 +8,8 @@ mod lines;
 mod locks;
 #[path = "remote/mappings.rs"]
 mod mappings;
+#[path = "remote/restart.rs"]
+mod restart;
 mod support;
 #[path = "remote/undone.rs"]
 mod undone;

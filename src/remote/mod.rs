@@ -74,12 +74,7 @@ pub(crate) fn of_a_restart() -> impl Iterator<Item = u32> {
 }
 
 /// Has the shadow go on from a state, and makes what the restarted job takes over.
-pub(crate) fn resume(
-    socket: &Path,
-    lease: Duration,
-    state: &[u8],
-    files: Files,
-) -> Outcome<()> {
+pub(crate) fn resume(socket: &Path, lease: Duration, state: &[u8], files: Files) -> Outcome<()> {
     let (mut client, token) = connect(socket)?;
     let others = match files {
         Files::Fail => Others::Fail,

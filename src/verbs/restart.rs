@@ -5,6 +5,7 @@ use crate::jobs::{Job, JobError, JobStore, Life, NewJob};
 use crate::launch::{self, Launch, Options};
 use crate::progress;
 use crate::raw;
+use crate::reach;
 use crate::remote;
 use crate::report::{Exit, Failure, Outcome, tell};
 use crate::target;
@@ -34,7 +35,7 @@ pub(crate) fn restart(store: &JobStore, arguments: &Restart) -> Outcome {
     let snapshot = snapshot.map_err(|error| image_failure(&chosen.path, error))?;
     check_platform(&chosen, arguments.degraded)?;
     let mut inherit_fds = arguments.inherit_fd.clone();
-    if resume_session(arguments, &chosen, &snapshot)? {
+    if resume_session(store, arguments, &chosen, &snapshot)? {
         inherit_fds.extend(remote::of_a_restart());
     }
     let job = register(store, arguments, &chosen, &snapshot)?;
@@ -61,7 +62,12 @@ pub(crate) fn restart(store: &JobStore, arguments: &Restart) -> Outcome {
 }
 
 /// Has the shadow go on with the job's files, if they are at one.
-fn resume_session(arguments: &Restart, chosen: &Chosen, snapshot: &SnapshotV1) -> Outcome<bool> {
+fn resume_session(
+    store: &JobStore,
+    arguments: &Restart,
+    chosen: &Chosen,
+    snapshot: &SnapshotV1,
+) -> Outcome<bool> {
     let mut kinds = snapshot.descriptions.iter().map(|one| &one.kind);
     let state = kinds.find_map(|kind| match kind {
         DescriptionKind::Session { state } => Some(state),
@@ -71,7 +77,9 @@ fn resume_session(arguments: &Restart, chosen: &Chosen, snapshot: &SnapshotV1) -
     match (state, &arguments.shadow) {
         (None, None) => Ok(false),
         (Some(state), Some(address)) => {
-            remote::resume(address, arguments.lease, state, arguments.files)?;
+            let identity = arguments.identity_file.as_deref();
+            let socket = reach::socket(address, identity, store.dir())?;
+            remote::resume(&socket, arguments.lease, state, arguments.files)?;
             Ok(true)
         }
         (Some(_), None) => {

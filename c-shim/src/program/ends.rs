@@ -140,12 +140,8 @@ pub(super) fn tell_shadow_of_end(fd: i32, description: &Description) -> i32 {
 
 /// What tells, in whatever process, that nobody has this file of the kernel's open or mapped any more.
 pub(super) fn watch_end(fd: i32) -> SysResult<i32> {
-    watch(&DescriptorName::of(fd), Reserved::Ends)
-}
-
-/// Has one of the inotify instances tell of the end of a file of the kernel's.
-pub(super) fn watch(name: &DescriptorName, instance: Reserved) -> SysResult<i32> {
-    sys::watch(instance.number(), name.get(), IN_DELETE_SELF.into())
+    let path = DescriptorName::of(fd);
+    sys::watch(Reserved::Ends.number(), path.get(), IN_DELETE_SELF.into())
 }
 
 /// Which description a descriptor stands for, as the kernel's own table says.

@@ -8,7 +8,7 @@
 use super::sys::{self, DescriptorName};
 use super::{ends, resident};
 use crate::link::Link;
-use crate::table::{FREE, OPEN, Reserved, Table, UNWATCHED};
+use crate::table::{FREE, OPEN, Table, UNWATCHED};
 use core::sync::atomic::Ordering;
 
 /// Renews what must be, if the job is another copy than the table knows.
@@ -56,12 +56,9 @@ fn watch(table: &Table, fd: i32, index: usize) {
     }
     let name = DescriptorName::of(fd);
     let _ = sys::chmod(name.get(), 0o600);
-    let made = ends::watch(&name, Reserved::Ends);
-    if let Ok(watch) = made {
+    // Who has locks has the shadow told of it when it locks again.
+    if let Ok(watch) = ends::watch_end(fd) {
         description.watch.store(watch, Ordering::Relaxed);
-    }
-    if let Ok(watch) = ends::watch(&name, Reserved::LockEnds) {
-        description.lock_watch.store(watch, Ordering::Relaxed);
     }
     let _ = sys::chmod(name.get(), 0);
 }

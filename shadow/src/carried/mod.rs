@@ -283,5 +283,5 @@ fn converse(mut stream: Carried, sessions: &Arc<Sessions>) -> Result<(), StreamE
         return Ok(());
     };
     stream.set_read_timeout(None)?;
-    serve(&mut stream, &mut incoming, &membership.session)
+    serve(&mut stream, &mut incoming, &membership)
 }

@@ -1,0 +1,318 @@
+//! Jobs with remote files that are stopped, killed and go on elsewhere: they end as if nothing had happened, and so do their files.
+
+use super::*;
+use std::ffi::OsString;
+use std::time::Instant;
+use support::random::{Random, seed};
+
+/// What the shadow of such a job keeps.
+const UNDER_JOURNAL: [&str; 4] = ["--allow", "/:ro", "--journal", "undo"];
+/// How often a job is killed.
+const TIMES: usize = 3;
+
+/// Appends, renames, removes, overwrites and cuts for about two seconds; prints now and then.
+const PYTHON: &str = r#"
+import os, sys, time
+log = open("log", "a")
+block = open("block", "w+b")
+block.write(bytes(200000))
+for i in range(400):
+    log.write(f"{i} {i * i}\n")
+    if i % 3 == 0: log.flush()
+    with open(f"part-{i % 7}", "w") as part: part.write(str(i) * 100)
+    if i % 5 == 0: os.replace(f"part-{i % 7}", f"kept-{i % 3}")
+    if i % 11 == 0: os.remove(f"part-{i % 7}") if os.path.exists(f"part-{i % 7}") else None
+    block.seek(i * 379 % 190000); block.write(b"%d" % i)
+    if i % 50 == 49: block.truncate(200000 - i)
+    if i % 17 == 0: os.makedirs(f"tree/{i % 4}/{i}"); os.symlink("../log", f"tree/{i % 4}/{i}/link")
+    fd = os.open("appended", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o640); os.write(fd, b"%d\n" % i); os.close(fd)
+    time.sleep(0.003)
+log.close(); block.close()
+print("the end")
+"#;
+
+/// Four threads that append to one file each, and to one together.
+const THREADS: &str = r#"
+import os, threading, time
+def work(me):
+    together = os.open("together", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    with open(f"own-{me}", "w") as own:
+        for i in range(150):
+            own.write(f"{i}\n"); own.flush()
+            os.write(together, b"%d %03d\n" % (me, i))
+            time.sleep(0.005)
+threads = [threading.Thread(target=work, args=(n,)) for n in range(4)]
+[t.start() for t in threads]; [t.join() for t in threads]
+lines = sorted(open("together").readlines())
+open("together", "w").writelines(lines)
+print("the end")
+"#;
+
+/// A data base in rollback mode, by one process.
+const SQLITE: &str = r#"
+import sqlite3, time
+data = sqlite3.connect("data.db")
+data.execute("pragma synchronous = normal")
+data.execute("create table if not exists t(a integer primary key, b)")
+for i in range(120):
+    with data: data.execute("insert into t(b) values (?)", (str(i) * 50,))
+    if i % 10 == 0:
+        with data: data.execute("update t set b = b || 'x' where a % 3 = 0")
+    time.sleep(0.005)
+with open("result", "w") as out:
+    for row in data.execute("select a, length(b) from t order by a"): print(*row, file=out)
+data.close()
+print("the end")
+"#;
+
+const PERL: &str = r#"
+$| = 1; open(my $log, ">>", "log") or die; my $sum = 0;
+for my $i (1 .. 300) {
+    $sum += $i * $i; print $log "$i $sum\n";
+    open(my $f, ">", "new") or die; print $f "$i\n" x 50; close $f; rename("new", "state") or die;
+    select(undef, undef, undef, 0.004);
+}
+close $log; print "the end\n";
+"#;
+
+fn job_words(program: &str, script: &str) -> Vec<OsString> {
+    let flag = if program.ends_with("perl") {
+        "-e"
+    } else {
+        "-c"
+    };
+    [program, flag, script].map(OsString::from).to_vec()
+}
+
+/// One job that goes on and on.
+struct Traveller {
+    submit: Submit,
+    random: Random,
+    image: usize,
+}
+
+impl Traveller {
+    fn new(label: &str, options: &[&str]) -> Self {
+        let seed = seed();
+        println!("WF_SEED={seed}");
+        Traveller {
+            submit: Submit::allowing(label, options),
+            random: Random::new(seed, label),
+            image: 0,
+        }
+    }
+
+    fn wayfarer(&self, words: &[&OsStr]) -> Command {
+        let mut command = clean_command(stage::wayfarer());
+        command.arg("--dir").arg(self.submit.dir.join("state"));
+        command.args(words);
+        command
+    }
+
+    /// Begins it, named `job`.
+    fn begin(&self, job: &[OsString]) -> Run {
+        let home = self.submit.home();
+        let address = address(&self.submit.dir);
+        let mut command = self.wayfarer(&words(&["run", "-q", "--name", "job", "--chdir"]));
+        command.arg(home).arg("--shadow").arg(address).arg("--");
+        command.args(job);
+        Run::start("the job", command, User::Ordinary).expect("starts")
+    }
+
+    /// A checkpoint; none if the job has ended before.
+    fn checkpoint(&mut self, job: &mut Run) -> Option<PathBuf> {
+        self.image += 1;
+        let image = self
+            .submit
+            .dir
+            .join("state")
+            .join(format!("image-{}", self.image));
+        let mut command = self.wayfarer(&words(&["checkpoint", "job", "-o"]));
+        command.arg(&image);
+        let (_, said, status) = output("the checkpoint", command);
+        if status != Some(0) && poll_end(job) {
+            return None;
+        }
+        assert_eq!(status, Some(0), "{said}");
+        Some(image)
+    }
+
+    fn kill(&self, job: &mut Run) {
+        let command = self.wayfarer(&words(&["kill", "job", "-s", "KILL"]));
+        let _ = output("the kill", command);
+        job.wait(SOON).expect("is dead");
+    }
+
+    fn restart(&self, image: &Path, files: &'static str) -> Run {
+        let mut command = self.wayfarer(&words(&["restart", "--name", "job", "--files", files]));
+        command
+            .arg("--shadow")
+            .arg(address(&self.submit.dir))
+            .arg(image);
+        Run::start("the restarted job", command, User::Ordinary).expect("starts")
+    }
+
+    fn pause(&mut self, most_ms: u64) {
+        std::thread::sleep(self.random.millis(0, most_ms));
+    }
+}
+
+fn poll_end(job: &mut Run) -> bool {
+    let ended = support::run::poll(Duration::from_secs(1), || job.ended());
+    ended.is_some_and(|status| status.success())
+}
+
+/// Killed several times at random, each time after it has gone on for a while after a checkpoint.
+fn ends_as_undisturbed(what: &str, program: &'static str, script: &str) {
+    if missing(what) {
+        return;
+    }
+    let words = job_words(program, script);
+    let mut traveller = Traveller::new(what, &UNDER_JOURNAL);
+    let mut here = clean_command(&words[0]);
+    here.args(&words[1..]).current_dir(traveller.submit.local());
+    let (said, error, status) = output("the job here", here);
+    assert_eq!(
+        (said.as_str(), error.as_str(), status),
+        ("the end\n", "", Some(0))
+    );
+    let mut job = traveller.begin(&words);
+    let mut moved = 0;
+    for _ in 0..TIMES {
+        traveller.pause(500);
+        let Some(image) = traveller.checkpoint(&mut job) else {
+            break;
+        };
+        traveller.pause(300);
+        traveller.kill(&mut job);
+        job = traveller.restart(&image, "roll-back");
+        moved += 1;
+    }
+    let status = job.wait(DEADLINE).expect("ends");
+    assert!(status.success(), "{}", job.describe());
+    assert!(moved > 0, "it ended before it could be moved");
+    assert_eq!(
+        tree(&traveller.submit.home()),
+        tree(&traveller.submit.local())
+    );
+}
+
+#[test]
+fn a_job_that_changes_files_in_every_way_goes_on() {
+    let what = "a_job_that_changes_files_in_every_way_goes_on";
+    ends_as_undisturbed(what, "/usr/bin/python3", PYTHON);
+}
+
+#[test]
+fn a_job_of_several_threads_goes_on() {
+    ends_as_undisturbed(
+        "a_job_of_several_threads_goes_on",
+        "/usr/bin/python3",
+        THREADS,
+    );
+}
+
+#[test]
+fn a_data_base_goes_on() {
+    ends_as_undisturbed("a_data_base_goes_on", "/usr/bin/python3", SQLITE);
+}
+
+#[test]
+fn a_perl_script_goes_on() {
+    ends_as_undisturbed("a_perl_script_goes_on", "/usr/bin/perl", PERL);
+}
+
+/// The image is moved to a machine that has nothing but wayfarer.
+#[test]
+fn a_job_goes_on_where_nothing_is_installed() {
+    let what = "a_job_goes_on_where_nothing_is_installed";
+    if missing(what) || cannot_hide(what) {
+        return;
+    }
+    let mut traveller = Traveller::new(what, &UNDER_JOURNAL);
+    let mut here = clean_command("/usr/bin/python3");
+    here.args(["-c", PYTHON])
+        .current_dir(traveller.submit.local());
+    let here = output("the job here", here);
+    assert_eq!(here.2, Some(0), "{}", here.1);
+    let mut job = traveller.begin(&job_words("/usr/bin/python3", PYTHON));
+    traveller.pause(300);
+    let image = traveller.checkpoint(&mut job).expect("it lives yet");
+    traveller.pause(200);
+    traveller.kill(&mut job);
+    let mut command = traveller.submit.bare_machine();
+    command.arg("--dir").arg(traveller.submit.dir.join("state"));
+    command.args(["restart", "--files", "roll-back", "--shadow"]);
+    command.arg(address(&traveller.submit.dir)).arg(&image);
+    let there = output("the job there", command);
+    assert_eq!(there.2, Some(0), "{}", there.1);
+    assert_eq!(
+        tree(&traveller.submit.home()),
+        tree(&traveller.submit.local())
+    );
+}
+
+/// Without a journal: what is open for writing is cut back, and what somebody else has done is told.
+#[test]
+fn without_a_journal_changed_files_are_named() {
+    const APPENDS: &str = r#"
+import time
+log = open("log", "a")
+print("begun", flush=True)
+for i in range(200):
+    log.write(f"{i}\n"); log.flush(); time.sleep(0.005)
+print("the end")
+"#;
+    let what = "without_a_journal_changed_files_are_named";
+    if missing(what) {
+        return;
+    }
+    let mut traveller = Traveller::new(what, &["--allow", "/:ro"]);
+    let mut job = traveller.begin(&job_words("/usr/bin/python3", APPENDS));
+    job.wait_line("begun", SOON).expect("begins");
+    let image = traveller.checkpoint(&mut job).expect("it lives yet");
+    let log = traveller.submit.home().join("log");
+    let was = fs::metadata(&log).expect("is there").len();
+    let end = Instant::now() + SOON;
+    while fs::metadata(&log).expect("is there").len() <= was + 20 {
+        assert!(Instant::now() < end, "it writes nothing");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    traveller.kill(&mut job);
+    let mut refused = traveller.restart(&image, "fail");
+    assert_eq!(refused.wait(SOON).expect("ends").code(), Some(1));
+    let said = refused.err.text();
+    let expected = format!("{} has been changed since the checkpoint", log.display());
+    assert!(said.contains(&expected), "{said}");
+    let mut goes_on = traveller.restart(&image, "roll-back");
+    let status = goes_on.wait(DEADLINE).expect("ends");
+    assert!(status.success(), "{}", goes_on.describe());
+    let lines: String = (0..200).map(|i| format!("{i}\n")).collect();
+    assert_eq!(fs::read_to_string(log).expect("is text"), lines);
+}
+
+/// An image of such a job says what it needs.
+#[test]
+fn an_image_asks_for_its_shadow() {
+    let what = "an_image_asks_for_its_shadow";
+    if missing(what) {
+        return;
+    }
+    let mut traveller = Traveller::new(what, &["--allow", "/:ro"]);
+    let script = "print('begun', flush=True); import time; time.sleep(60)";
+    let mut job = traveller.begin(&job_words("/usr/bin/python3", script));
+    job.wait_line("begun", SOON).expect("begins");
+    let image = traveller.checkpoint(&mut job).expect("it lives yet");
+    traveller.kill(&mut job);
+    let (_, by_itself, status) = output("the image", clean_command(&image));
+    assert_eq!(status, Some(2), "{by_itself}");
+    assert!(
+        by_itself.contains("wayfarer restart --shadow"),
+        "{by_itself}"
+    );
+    let mut command = traveller.wayfarer(&words(&["restart"]));
+    command.arg(&image);
+    let (_, without, status) = output("the restart", command);
+    assert_eq!(status, Some(2), "{without}");
+    assert!(without.contains("--shadow"), "{without}");
+}
