@@ -7,6 +7,7 @@ use c_shim::table::Reserved;
 use ckpt_lib::{JobSession, SessionError};
 use std::ffi::OsStr;
 use std::fs::File;
+use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -22,11 +23,10 @@ impl RunningSession {
         let Some(link) = link_of(pid) else {
             return Ok(None);
         };
-        let socket = socket_of(pid, &link);
-        let client = Client::begin(&socket, &link.token, link.session).context(|| {
-            let shown = socket.display();
-            format!("no stream to the shadow of process {pid} at unix:{shown}")
-        })?;
+        let shown = Path::new(OsStr::from_bytes(link.socket_name())).display();
+        let client = begin(pid, &link);
+        let client = client
+            .context(|| format!("no stream to the shadow of process {pid} at unix:{shown}"))?;
         Ok(Some(RunningSession(client)))
     }
 }
@@ -39,17 +39,18 @@ fn link_of(pid: i32) -> Option<Link> {
     Link::read(&bytes)
 }
 
-/// The socket as we see it: the job may have another root.
-fn socket_of(pid: i32, link: &Link) -> PathBuf {
+/// The job may have another root, in which we see the socket by a name that is too long for connect(2).
+fn begin(pid: i32, link: &Link) -> Outcome<Client> {
     let name = Path::new(OsStr::from_bytes(link.socket_name()));
-    let inside = Path::new("/proc").join(pid.to_string()).join("root");
     let below = name.strip_prefix("/").unwrap_or(name);
-    let inside = inside.join(below);
-    if inside.exists() {
-        inside
-    } else {
-        name.to_owned()
-    }
+    let inside = PathBuf::from(format!("/proc/{pid}/root")).join(below);
+    let folder = inside.parent().filter(|_| inside.exists());
+    let (Some(folder), Some(last)) = (folder, inside.file_name()) else {
+        return Client::begin(name, &link.token, link.session);
+    };
+    let folder = File::open(folder)?;
+    let short = PathBuf::from(format!("/proc/self/fd/{}", folder.as_raw_fd())).join(last);
+    Client::begin(&short, &link.token, link.session)
 }
 
 impl JobSession for RunningSession {
