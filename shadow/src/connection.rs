@@ -132,7 +132,7 @@ pub(crate) fn serve<S: Peer>(
                 out.clear();
                 match &attendance {
                     Some(present) => present.executed(attend.pid).map(|()| present.number),
-                    None => Attendance::begin(&session.locks, attend.pid, stream.as_fd())
+                    None => Attendance::begin(&session.locks, *attend, stream.as_fd())
                         .map(|present| attendance.insert(present).number),
                 }
                 .map_or_else(failed, Reply::Number)

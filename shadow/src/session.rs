@@ -8,7 +8,7 @@ use crate::undo::{JobId, Journals};
 use rustix::fd::OwnedFd;
 use rustix::io::Errno;
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, RwLockWriteGuard};
 use wire::{Reply, Request, Token};
 
@@ -44,6 +44,8 @@ pub(crate) struct OpenFile {
     pub(crate) id: FileId,
     /// It has had a lock of flock(2), perhaps.
     pub(crate) flocked: AtomicBool,
+    /// Which, if it has one now ([`crate::locks`]).
+    pub(crate) whole: AtomicU8,
     /// What its end is called, if that is told; 0: nothing.
     pub(crate) watch: AtomicI32,
     /// Nobody of the job has it open, though it has not been closed yet.
@@ -58,6 +60,7 @@ impl OpenFile {
             offset: Mutex::new(()),
             id,
             flocked: AtomicBool::new(false),
+            whole: AtomicU8::new(0),
             watch: AtomicI32::new(0),
             ended: AtomicBool::new(false),
         }

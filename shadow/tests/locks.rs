@@ -69,7 +69,7 @@ impl Home {
     /// A process: its stream and its number.
     fn process(&self, pid: u32) -> (Peer, u64) {
         let mut peer = self.peer();
-        match reply(&mut peer, Request::Attend(Attend { pid })) {
+        match reply(&mut peer, Request::Attend(Attend { number: 0, pid })) {
             Reply::Number(number) => (peer, number),
             other => panic!("{other:?}"),
         }
@@ -255,7 +255,7 @@ fn what_is_closed_by_an_exec_is_free_only_after_it() {
     assert_eq!(reply(&mut lane, release(handle, true)), Reply::Done);
     // It failed.
     assert_eq!(reply(&mut lane, release(0, false)), Reply::Done);
-    let again = |pid| Request::Attend(Attend { pid });
+    let again = |pid| Request::Attend(Attend { number: 0, pid });
     assert_eq!(reply(&mut stream, again(1)), Reply::Number(one));
     assert!(is_held(&mut lane));
     assert_eq!(reply(&mut lane, release(handle, true)), Reply::Done);

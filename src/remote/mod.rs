@@ -64,7 +64,10 @@ pub(crate) fn prepare(socket: &Path, lease: Duration, directory: Option<&Path>) 
     hand_down(&inotify()?, Reserved::Ends)?;
     hand_down(&shim, Reserved::Shim)?;
     hand_down(&store, Reserved::Store)?;
-    hand_down_session(client, &token, socket, lease)
+    hand_down_session(client, &token, socket, lease)?;
+    // Its own directory is at the shadow; this one must be there wherever it goes on.
+    std::env::set_current_dir("/")?;
+    Ok(())
 }
 
 /// Descriptors that [`resume`] makes.

@@ -127,13 +127,21 @@ impl Traveller {
             .dir
             .join("state")
             .join(format!("image-{}", self.image));
-        let mut command = self.wayfarer(&words(&["checkpoint", "job", "-o"]));
-        command.arg(&image);
-        let (_, said, status) = output("the checkpoint", command);
+        let end = Instant::now() + SOON;
+        let (said, status) = loop {
+            let mut command = self.wayfarer(&words(&["checkpoint", "job", "-o"]));
+            command.arg(&image);
+            let (_, said, status) = output("the checkpoint", command);
+            // It is just being brought back.
+            let not_yet = said.contains("job has ended") && job.ended().is_none();
+            if !not_yet || Instant::now() > end {
+                break (said, status);
+            }
+        };
         if status != Some(0) && poll_end(job) {
             return None;
         }
-        assert_eq!(status, Some(0), "{said}");
+        assert_eq!(status, Some(0), "{said}\n{}", job.describe());
         Some(image)
     }
 

@@ -45,6 +45,8 @@ pub enum LockOwner {
 /// a program. The answer is [`crate::Reply::Number`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, BorrowDecode)]
 pub struct Attend {
+    /// The one it had before its job was moved; 0: it has none yet.
+    pub number: u64,
     /// As the job sees it; 0 is none.
     pub pid: u32,
 }

@@ -488,7 +488,7 @@ mod tests {
                 Request::Rename(Rename { from: place, to, flags: len }),
                 Request::SymbolicLink(SymbolicLink { target: &name2, place }),
                 Request::Copy(Copy { from: at, from_offset: offset, to: at2, to_offset: offset, len: offset }),
-                Request::Attend(Attend { pid: len }),
+                Request::Attend(Attend { number: at, pid: len }),
                 Request::Lock(Lock {
                     handle: at,
                     owner: if flag { LockOwner::Process(at2) } else { LockOwner::Whole },

@@ -12,7 +12,7 @@ use super::lanes::{self, Put};
 use super::patience::Patience;
 use super::process::{self, Own};
 use super::resident;
-use super::stream::{self, Received, receive, send};
+use super::stream::{self, Broken, receive, send};
 use super::sys::{self, Errno, SysResult, call};
 use crate::table::{Description, Reserved};
 use core::sync::atomic::Ordering;
@@ -43,7 +43,7 @@ pub(super) fn number() -> Result<u64, Errno> {
         let state = &own.attending;
         match state.compare_exchange(NONE, CHANGING, Ordering::Acquire, Ordering::Acquire) {
             Ok(_) => {
-                let begun = begin(own);
+                let begun = begin(own, 0);
                 let now = if begun.is_ok() { ATTENDING } else { NONE };
                 state.store(now, Ordering::Release);
                 return begun;
@@ -54,49 +54,70 @@ pub(super) fn number() -> Result<u64, Errno> {
     }
 }
 
-fn begin(own: &Own) -> Result<u64, Errno> {
-    let mut room = [0; ROOM];
+/// `was`: the number that this process had before it was moved, or 0.
+fn begin(own: &Own, was: u64) -> Result<u64, Errno> {
     let mut patience = Patience::new();
-    let stream = loop {
-        match stream::begin(&mut room, 0) {
-            Ok(stream) => break stream,
+    loop {
+        match try_begin(was) {
+            Ok(number) => {
+                own.number.store(number, Ordering::Relaxed);
+                return Ok(number);
+            }
             Err(broken) => patience.after(broken)?,
         }
-    };
+    }
+}
+
+fn try_begin(was: u64) -> Result<u64, Broken> {
+    let mut room = [0; ROOM];
+    let stream = stream::begin(&mut room, 0)?;
     let number = Reserved::Presence.number();
     let moved = sys::fcntl(stream, sys::F_DUPFD_CLOEXEC, number as u64);
     sys::close(stream);
-    let fd = moved.map_err(|_| Errno(sys::ENOLCK))? as i32;
+    let none = Broken::Here(Errno(sys::ENOLCK));
+    let fd = moved.map_err(|_| none)? as i32;
     let attended = if fd == number {
-        attend(fd, &mut room)
+        attend(fd, was, &mut room)
     } else {
         // The job has something there.
-        Err(Errno(sys::ENOLCK))
+        Err(none)
     };
-    match attended {
-        Ok(number) => own.number.store(number, Ordering::Relaxed),
-        Err(_) => sys::close(fd),
+    if attended.is_err() {
+        sys::close(fd);
     }
     attended
 }
 
-fn attend(fd: i32, room: &mut [u8]) -> Result<u64, Errno> {
-    let request = Request::Attend(Attend { pid: sys::pid() });
+fn attend(fd: i32, was: u64, room: &mut [u8]) -> Result<u64, Broken> {
+    let request = Request::Attend(Attend {
+        number: was,
+        pid: sys::pid(),
+    });
     let number = lanes::next_number();
     let len = request.message(number, 0, room);
-    let len = len.map_err(|_| Errno(sys::EIO))?;
+    let len = len.map_err(|_| Broken::Here(Errno(sys::EIO)))?;
     send(fd, &room[..len], (core::ptr::null(), 0))?;
-    match receive(fd, room, number, Put::Lane) {
-        Ok(Received {
-            reply: Reply::Number(number),
-            ..
-        }) => Ok(number),
-        Ok(Received {
-            reply: Reply::Failed(errno),
-            ..
-        }) => Err(Errno(errno.into())),
-        _ => Err(Errno(sys::EIO)),
+    match receive(fd, room, number, Put::Lane)?.reply {
+        Reply::Number(number) => Ok(number),
+        Reply::Failed(errno) => Err(Broken::Here(Errno(errno.into()))),
+        _ => Err(Broken::Here(Errno(sys::EIO))),
     }
+}
+
+/// After a restart: the shadow waits for us, and has our locks meanwhile.
+pub(super) fn renew() {
+    let Some(own) = process::own() else {
+        return;
+    };
+    let state = &own.attending;
+    let ours = state.compare_exchange(ATTENDING, CHANGING, Ordering::Acquire, Ordering::Acquire);
+    if ours.is_err() {
+        return;
+    }
+    sys::close(Reserved::Presence.number());
+    let begun = begin(own, own.number.load(Ordering::Relaxed));
+    let now = if begun.is_ok() { ATTENDING } else { NONE };
+    state.store(now, Ordering::Release);
 }
 
 /// A program begins: if the one before has left its stream, it is ours, and so are its locks.
@@ -106,7 +127,8 @@ pub(super) fn resume() {
         return;
     };
     let mut room = [0; ROOM];
-    let attended = sys::fcntl(fd, sys::F_SETFD, 1).and_then(|_| attend(fd, &mut room));
+    let kept = sys::fcntl(fd, sys::F_SETFD, 1).map_err(Broken::from);
+    let attended = kept.and_then(|_| attend(fd, 0, &mut room));
     let Ok(number) = attended else {
         // It is another process's.
         sys::close(fd);

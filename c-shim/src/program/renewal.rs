@@ -6,7 +6,7 @@
 //! All streams of a restarted job are broken, so each process comes by here before its first question.
 
 use super::sys::{self, DescriptorName};
-use super::{ends, resident};
+use super::{ends, presence, resident};
 use crate::link::Link;
 use crate::table::{FREE, OPEN, Table, UNWATCHED};
 use core::sync::atomic::Ordering;
@@ -40,6 +40,7 @@ pub(super) fn look(table: &Table, link: &Link) {
         }
     });
     resident::renew();
+    presence::renew();
     let lost = table.descriptions.iter().any(|one| {
         one.state.load(Ordering::Acquire) == OPEN && one.watch.load(Ordering::Relaxed) == UNWATCHED
     });

@@ -26,7 +26,7 @@ use std::sync::{Arc, OnceLock};
 use wire::Attributes;
 
 /// How often a name is looked at anew because somebody else makes and removes it.
-const TRIES: u32 = 64;
+const TRIES: u32 = 1000;
 
 /// Makes changes, announced to a journal if there is one.
 #[derive(Debug, Default)]

@@ -5,7 +5,7 @@ use super::{FileId, Locks, Owner};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use std::os::fd::{BorrowedFd, OwnedFd};
-use wire::Span;
+use wire::{Attend, Span};
 
 /// A process that is there.
 #[derive(Debug)]
@@ -42,15 +42,25 @@ pub(crate) struct Attendance<'a> {
 }
 
 impl<'a> Attendance<'a> {
-    /// A process begins to be there.
+    /// A process begins to be there, or, in a job that goes on, is there again.
     ///
     /// # Errors
-    /// No descriptor is left.
-    pub(crate) fn begin(locks: &'a Locks, pid: u32, stream: BorrowedFd<'_>) -> Result<Self, Errno> {
+    /// No descriptor is left; ENOLCK: nobody waits for one of this number.
+    pub(crate) fn begin(
+        locks: &'a Locks,
+        attend: Attend,
+        stream: BorrowedFd<'_>,
+    ) -> Result<Self, Errno> {
+        let Attend { pid, number } = attend;
         let stream = rustix::io::fcntl_dupfd_cloexec(stream, 0)?;
         let mut state = locks.state();
-        state.last_process += 1;
-        let number = state.last_process;
+        let number = if number == 0 {
+            state.last_process += 1;
+            state.last_process
+        } else {
+            state.awaited.remove(&number).ok_or(Errno::NOLCK)?;
+            number
+        };
         let attendant = Attendant {
             pid,
             stream,

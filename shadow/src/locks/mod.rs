@@ -14,12 +14,14 @@ mod ends;
 mod outward;
 mod parked;
 mod pieces;
+mod saved;
 mod table;
 #[cfg(test)]
 mod tests;
 
 pub(crate) use attendance::Attendance;
 pub(crate) use ends::Ends;
+pub(crate) use saved::SavedLocks;
 pub(crate) use table::FileId;
 
 use crate::session::OpenFile;
@@ -55,6 +57,8 @@ struct State {
     /// For the files that the table has.
     stands: HashMap<FileId, Stand>,
     attendants: HashMap<u64, Attendant>,
+    /// Numbers and ids of processes of a job that goes on, which have not said yet that they are there.
+    awaited: HashMap<u64, u32>,
     /// Which handle's end will be told by which name.
     watched: HashMap<i32, u64>,
     last_process: u64,
@@ -69,6 +73,15 @@ enum Refusal {
     Outside,
     /// It never can.
     Failed(Errno),
+}
+
+impl Refusal {
+    fn errno(self) -> Errno {
+        match self {
+            Refusal::Inside | Refusal::Outside => Errno::AGAIN,
+            Refusal::Failed(errno) => errno,
+        }
+    }
 }
 
 /// A lock that is asked for, with what its handle means.
@@ -108,10 +121,7 @@ impl Locks {
     /// # Errors
     /// EAGAIN, ENOLCK, EINVAL.
     pub(crate) fn set(&self, asked: &Asked<'_>, mode: Option<LockMode>) -> Result<(), Errno> {
-        self.try_set(asked, mode, None).map_err(|why| match why {
-            Refusal::Inside | Refusal::Outside => Errno::AGAIN,
-            Refusal::Failed(errno) => errno,
-        })
+        self.try_set(asked, mode, None).map_err(Refusal::errno)
     }
 
     /// As [`Locks::set`]; what cannot be had is waited for under this name.
@@ -162,11 +172,6 @@ impl Locks {
         self.state().test(asked, mode)
     }
 
-    /// Whether there are record locks or locks of descriptions.
-    pub(crate) fn any(&self) -> bool {
-        self.state().table.count() > 0
-    }
-
     /// Which handle's end this is, if that was to be told.
     pub(crate) fn ended(&self, watch: i32) -> Option<u64> {
         self.state().watched.remove(&watch)
@@ -194,10 +199,13 @@ fn set_whole(file: &OpenFile, mode: Option<LockMode>) -> Result<(), Refusal> {
         None => FlockOperation::Unlock,
     };
     file.flocked.store(true, Ordering::Relaxed);
+    // Where one cannot be changed, what was there is gone.
+    file.set_whole_to(None);
     match rustix::fs::flock(&file.fd, operation) {
         Err(Errno::AGAIN) => return Err(Refusal::Outside),
         result => result.map_err(Refusal::Failed)?,
     }
+    file.set_whole_to(mode);
     if file.ended.load(Ordering::SeqCst) {
         let _ = rustix::fs::flock(&file.fd, FlockOperation::Unlock);
         return Err(Refusal::Failed(Errno::BADF));
@@ -356,6 +364,7 @@ impl State {
         for (owner, _) in self.table.blockers(wanted) {
             if let Owner::Process(number) = owner
                 && !dead.contains(&number)
+                && !self.awaited.contains_key(&number)
                 && self.attendants.get(&number).is_none_or(Attendant::is_gone)
             {
                 dead.push(number);

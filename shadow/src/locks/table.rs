@@ -93,6 +93,14 @@ impl LockTable {
         files.map(|(file, _)| *file).collect()
     }
 
+    /// All there is.
+    pub(crate) fn all(&self) -> impl Iterator<Item = (FileId, Owner, Piece)> {
+        self.files.iter().flat_map(|(file, owners)| {
+            let owners = owners.iter();
+            owners.flat_map(|(owner, pieces)| pieces.iter().map(|piece| (*file, *owner, piece)))
+        })
+    }
+
     /// Whether anybody has a lock on a file.
     pub(crate) fn has(&self, file: FileId) -> bool {
         self.files.contains_key(&file)

@@ -12,9 +12,8 @@ use std::fs::{File, OpenOptions};
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, AtomicI32};
-use std::sync::{Arc, Mutex};
-use wire::{LockMode, LockOwner, Span};
+use std::sync::Arc;
+use wire::{Attend, LockMode, LockOwner, Span};
 
 /// Bytes that the tests look at; the last stands for all behind it.
 const BYTES: u64 = 12;
@@ -312,7 +311,7 @@ fn who_has_ended_is_not_in_the_way() {
     let (ours, theirs) = UnixStream::pair().expect("a pair");
     let (_here, here) = UnixStream::pair().expect("a pair");
     let begin = |pid, stream: &UnixStream| {
-        Attendance::begin(&locks, pid, stream.as_fd()).expect("a descriptor")
+        Attendance::begin(&locks, Attend { number: 0, pid }, stream.as_fd()).expect("a descriptor")
     };
     let (dies, lives) = (begin(11, &theirs), begin(22, &here));
     let by = |process: &Attendance<'_>| Asked {
@@ -367,15 +366,7 @@ fn open_std(name: &Path) -> File {
 }
 
 fn open(name: &Path) -> Arc<OpenFile> {
-    Arc::new(OpenFile {
-        fd: open_std(name).into(),
-        writable: true,
-        id: file(7),
-        offset: Mutex::new(()),
-        flocked: AtomicBool::new(false),
-        watch: AtomicI32::new(0),
-        ended: AtomicBool::new(false),
-    })
+    Arc::new(OpenFile::new(open_std(name).into(), true, file(7)))
 }
 
 fn record(span: Span, mode: Option<LockMode>) -> libc::flock {

@@ -8,6 +8,7 @@
 //! | 16– | the body |
 
 use super::MoveError;
+use crate::locks::SavedLocks;
 use bincode::{Decode, Encode};
 use wire::Reply;
 
@@ -30,6 +31,7 @@ pub(crate) struct SavedSession {
     /// The job's journal and the epoch that begins here.
     pub(crate) journal: Option<([u8; 16], u64)>,
     pub(crate) files: Vec<SavedFile>,
+    pub(crate) locks: SavedLocks,
     pub(crate) answers: Vec<SavedAnswer>,
 }
 
@@ -150,6 +152,7 @@ mod tests {
                 modified: (-1, 999_999_999),
                 ..SavedFile::default()
             }],
+            locks: SavedLocks::default(),
             answers: vec![done],
         }
     }

@@ -138,12 +138,11 @@ impl Session {
     /// [`MoveError`]; then there is no mark.
     pub fn freeze(&self) -> Result<(Vec<u8>, Option<Epoch>), MoveError> {
         let _still = self.stand_still();
-        if self.locks.any() {
-            return Err(MoveError::NotCarried {
-                what: "the job has locks on files".to_owned(),
-            });
-        }
         let open = self.all_open();
+        let locks = self.locks.saved(&open);
+        let locks = locks.ok_or_else(|| MoveError::NotCarried {
+            what: "the job has a lock on a file that it does not have open".to_owned(),
+        })?;
         let mut files = vec![];
         for (handle, file) in &open {
             files.push(file::save(*handle, file)?);
@@ -163,6 +162,7 @@ impl Session {
                 .map(|(job, epoch)| (job.0, epoch.0)),
             next_handle: self.next_handle(),
             files,
+            locks,
             answers: self.lanes.answers(),
         };
         let bytes = saved.to_bytes();

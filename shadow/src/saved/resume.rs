@@ -59,6 +59,8 @@ impl Session {
             self.insert_as(file.handle, OpenFile::new(found.fd, found.writable, id));
         }
         self.begin_handles_at(saved.next_handle);
+        let again = self.locks.take_again(&saved.locks, &self.all_open());
+        again.map_err(|why| MoveError::Changed(vec![why]))?;
         for (saved, reply) in saved.answers.iter().zip(replies) {
             self.lanes.remember(saved.lane, saved.number, reply);
         }

@@ -127,8 +127,9 @@ fn hold(index: usize) -> Result<(), Errno> {
         if !table.residents.hold(watch, index) {
             return Err(Errno(sys::ENOMEM));
         }
-        // PROT_NONE, MAP_SHARED
-        sys::map(PAGE, 0, 1, sign)
+        // A checkpoint reads it. PROT_READ, MAP_SHARED
+        sys::ftruncate(sign, PAGE)?;
+        sys::map(PAGE, 1, 1, sign)
     });
     sys::close(sign);
     let place = mapped? as u64;
