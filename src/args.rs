@@ -225,6 +225,10 @@ pub(crate) struct Shadow {
     #[arg(long, value_name = "DIR")]
     pub(crate) journal: Option<std::path::PathBuf>,
 
+    /// Keep also the journals of jobs that were never checkpointed
+    #[arg(long, requires = "journal")]
+    pub(crate) keep_journals: bool,
+
     /// What the journal survives
     #[arg(
         long,

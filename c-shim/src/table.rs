@@ -131,8 +131,10 @@ pub struct Description {
     pub lock_watch: AtomicI32,
 }
 
-/// The watch of a description that nobody has any more.
+/// The watch of a description, while watches are made anew after a restart.
 pub const UNWATCHED: i32 = -1;
+/// The watch of a description that nobody has any more, as was found out after a restart.
+pub const LOST: i32 = -2;
 /// Nobody's.
 pub const FREE: u32 = 0;
 /// Somebody is making or ending it.
@@ -152,8 +154,8 @@ pub struct Table {
     pub begun: AtomicU32,
     /// Which copy of the job has made the watches ([`crate::link::Link::generation`]).
     pub generation: AtomicU64,
-    /// Not zero: there are descriptions whose end nobody will tell, with the watch [`UNWATCHED`].
-    pub unwatched: AtomicU32,
+    /// Not zero: there are descriptions with the watch [`LOST`].
+    pub lost: AtomicU32,
     /// Where they are.
     pub descriptions: [Description; DESCRIPTIONS],
     /// Where programs and libraries are.

@@ -62,6 +62,7 @@ pub enum UndoError {
 pub struct Journals {
     dir: PathBuf,
     settings: Settings,
+    keep: bool,
 }
 
 impl Journals {
@@ -78,7 +79,15 @@ impl Journals {
                 durability,
                 ..Settings::default()
             },
+            keep: false,
         })
+    }
+
+    /// Also the journals of jobs that were never checkpointed stay.
+    #[must_use]
+    pub fn kept(mut self) -> Self {
+        self.keep = true;
+        self
     }
 
     /// At most so many bytes of old state for each session; a change that needs more is refused with ENOSPC.
@@ -144,6 +153,9 @@ impl Session {
         match begun {
             Ok(job) => {
                 tracing::info!(%job, "a journal begins");
+                if journals.keep {
+                    self.changes.stay();
+                }
                 Ok(())
             }
             Err(error) => {
@@ -268,11 +280,16 @@ impl Session {
     }
 }
 
-/// A session's end is no end of its job: the journal stays.
+/// A session's end is no end of its job if there is an image of it: then the journal stays.
 impl Drop for Changes {
     fn drop(&mut self) {
+        let end = if self.is_done() {
+            Journal::remove
+        } else {
+            Journal::close
+        };
         let journal = self.take_journal().and_then(Arc::into_inner);
-        if let Some(Err(error)) = journal.map(Journal::close) {
+        if let Some(Err(error)) = journal.map(end) {
             let error: &dyn std::error::Error = &error;
             tracing::error!(error, "a journal could not be closed");
         }

@@ -175,8 +175,12 @@ fn journals(arguments: &Shadow) -> Outcome<Option<Journals>> {
     let journals = arguments
         .journal
         .as_ref()
-        .map(|dir| Journals::new(dir, durability));
-    Ok(journals.transpose()?)
+        .map(|dir| Journals::new(dir, durability))
+        .transpose()?;
+    Ok(match journals {
+        Some(journals) if arguments.keep_journals => Some(journals.kept()),
+        journals => journals,
+    })
 }
 
 pub(crate) fn new_token() -> io::Result<Token> {

@@ -54,7 +54,7 @@ import sqlite3, time
 data = sqlite3.connect("data.db")
 data.execute("pragma synchronous = normal")
 data.execute("create table if not exists t(a integer primary key, b)")
-for i in range(120):
+for i in range(300):
     with data: data.execute("insert into t(b) values (?)", (str(i) * 50,))
     if i % 10 == 0:
         with data: data.execute("update t set b = b || 'x' where a % 3 = 0")
@@ -141,7 +141,8 @@ impl Traveller {
         if status != Some(0) && poll_end(job) {
             return None;
         }
-        assert_eq!(status, Some(0), "{said}\n{}", job.describe());
+        let shadow = self.submit.shadow.err.text();
+        assert_eq!(status, Some(0), "{said}\n{}{shadow}", job.describe());
         Some(image)
     }
 
@@ -197,7 +198,8 @@ fn ends_as_undisturbed(what: &str, program: &'static str, script: &str) {
         moved += 1;
     }
     let status = job.wait(DEADLINE).expect("ends");
-    assert!(status.success(), "{}", job.describe());
+    let shadow = traveller.submit.shadow.err.text();
+    assert!(status.success(), "{}{shadow}", job.describe());
     assert!(moved > 0, "it ended before it could be moved");
     assert_eq!(
         tree(&traveller.submit.home()),
@@ -258,6 +260,37 @@ fn a_job_goes_on_where_nothing_is_installed() {
         tree(&traveller.submit.home()),
         tree(&traveller.submit.local())
     );
+}
+
+/// Nobody can go back to where there is no image.
+#[test]
+fn journals_that_nobody_needs_go() {
+    let what = "journals_that_nobody_needs_go";
+    if missing(what) {
+        return;
+    }
+    let traveller = Traveller::new(what, &UNDER_JOURNAL);
+    let file = traveller.submit.home().join("file");
+    fs::write(&file, "old").expect("writes");
+    User::Ordinary.own(&file);
+    let journals = traveller.submit.dir.join("undo");
+    let count = || fs::read_dir(&journals).expect("lists").count();
+    let script = "open('file', 'w').write('new'); print('written', flush=True); input()";
+    let mut command = traveller
+        .submit
+        .remote(&words(&["/usr/bin/python3", "-c", script]));
+    command.stdin(std::process::Stdio::piped());
+    let mut job = Run::start_with_stdin("the job", command, User::Ordinary).expect("starts");
+    job.wait_line("written", SOON).expect("writes");
+    assert_eq!(count(), 1);
+    // Its input ends, which input() does not bear.
+    drop(job.stdin());
+    job.wait(SOON).expect("ends");
+    let gone = support::run::poll(SOON, || (count() == 0).then_some(()));
+    assert!(gone.is_some(), "{}", traveller.submit.shadow.err.text());
+    assert_eq!(fs::read(&file).expect("is there"), b"new");
+    let names = tree(&traveller.submit.home()).into_keys();
+    assert_eq!(names.collect::<Vec<_>>(), [PathBuf::from("file")]);
 }
 
 /// Without a journal: what is open for writing is cut back, and what somebody else has done is told.

@@ -7,7 +7,7 @@ use super::*;
 use shadow::{Durability, Files, JobId, Journals};
 
 const PLACE: &str = "WF_UNDO_PLACE";
-const UNDER_JOURNAL: [&str; 4] = ["--allow", "/:ro", "--journal", "undo"];
+const UNDER_JOURNAL: [&str; 5] = ["--allow", "/:ro", "--journal", "undo", "--keep-journals"];
 
 #[test]
 fn every_call_under_a_journal_does_what_it_does_here() {

@@ -7,7 +7,7 @@ use bincode::{BorrowDecode, Encode};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, BorrowDecode)]
 pub struct Mark {}
 
-/// What became of the checkpoint that the last [`Mark`] of this stream was for. A stream that ends without it has given up.
+/// What became of the checkpoint that the last [`Mark`] of this stream was for. If that is not told, there may be an image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, BorrowDecode)]
 pub struct Settle {
     /// There is an image.

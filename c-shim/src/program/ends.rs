@@ -9,7 +9,7 @@ use super::process;
 use super::resident;
 use super::sys::{self, DescriptorName, Errno};
 use super::{lanes, sys::SysResult};
-use crate::table::{CHANGING, Description, FREE, OPEN, Reserved, Table, UNWATCHED};
+use crate::table::{CHANGING, Description, FREE, LOST, OPEN, Reserved, Table};
 use core::ffi::CStr;
 use core::sync::atomic::Ordering;
 use wire::{Close, Opened, Request};
@@ -170,10 +170,12 @@ pub(super) fn close_ended() {
     let Some(table) = process::table() else {
         return;
     };
-    if table.unwatched.swap(0, Ordering::AcqRel) != 0 {
+    // Numbers of watches mean something else after a restart, which may be at any instruction.
+    let generation = table.generation.load(Ordering::Acquire);
+    if table.lost.swap(0, Ordering::AcqRel) != 0 {
         for (index, one) in table.descriptions.iter().enumerate() {
-            if one.watch.load(Ordering::Relaxed) == UNWATCHED {
-                end(table, index);
+            if one.watch.load(Ordering::Relaxed) == LOST {
+                end(table, index, generation);
             }
         }
     }
@@ -186,11 +188,15 @@ pub(super) fn close_ended() {
                 u32::from_le_bytes(bytes)
             };
             let watch = word(0) as i32;
+            if table.generation.load(Ordering::Acquire) != generation {
+                // What has ended was found out when the watches were made anew.
+                return;
+            }
             if word(4) & IN_DELETE_SELF == 0 {
                 continue;
             }
             if let Some(index) = table.watched(watch) {
-                end(table, index);
+                end(table, index, generation);
             } else if table.residents.hold_ended(watch).is_some() {
                 resident::end_unused();
             }
@@ -201,13 +207,17 @@ pub(super) fn close_ended() {
     }
 }
 
-fn end(table: &Table, index: usize) {
+fn end(table: &Table, index: usize, generation: u64) {
     let description = &table.descriptions[index];
     let ours =
         description
             .state
             .compare_exchange(OPEN, CHANGING, Ordering::Acquire, Ordering::Relaxed);
     if ours.is_err() {
+        return;
+    }
+    if table.generation.load(Ordering::Acquire) != generation {
+        description.state.store(OPEN, Ordering::Release);
         return;
     }
     let handle = description.handle.load(Ordering::Relaxed);

@@ -8,7 +8,7 @@
 use super::sys::{self, DescriptorName};
 use super::{ends, presence, resident};
 use crate::link::Link;
-use crate::table::{FREE, OPEN, Table, UNWATCHED};
+use crate::table::{FREE, LOST, OPEN, Table, UNWATCHED};
 use core::sync::atomic::Ordering;
 
 /// Renews what must be, if the job is another copy than the table knows.
@@ -41,11 +41,12 @@ pub(super) fn look(table: &Table, link: &Link) {
     });
     resident::renew();
     presence::renew();
-    let lost = table.descriptions.iter().any(|one| {
-        one.state.load(Ordering::Acquire) == OPEN && one.watch.load(Ordering::Relaxed) == UNWATCHED
-    });
-    if lost {
-        table.unwatched.store(1, Ordering::Release);
+    for one in &table.descriptions {
+        let unwatched = one.watch.load(Ordering::Relaxed) == UNWATCHED;
+        if unwatched && one.state.load(Ordering::Acquire) == OPEN {
+            one.watch.store(LOST, Ordering::Relaxed);
+            table.lost.store(1, Ordering::Release);
+        }
     }
 }
 

@@ -97,7 +97,13 @@ pub(super) fn begin(room: &mut [u8], lane: u64) -> Result<i32, Broken> {
     if greeted.is_err() {
         sys::close(fd);
     }
-    greeted
+    match greeted {
+        // The job has been moved since we looked where the shadow is.
+        Err(Broken::Refused(_)) if self::link().is_some_and(|now| now != link) => {
+            Err(Broken::Stream)
+        }
+        greeted => greeted,
+    }
 }
 
 /// The same behind all that are the job's.

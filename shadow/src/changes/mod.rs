@@ -22,6 +22,7 @@ use rustix::io::Errno;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use wire::Attributes;
 
@@ -33,6 +34,8 @@ const TRIES: u32 = 1000;
 pub(crate) struct Changes {
     /// Set before the first change, and never again.
     journal: OnceLock<Arc<Journal>>,
+    /// The journal may be needed when the session has ended.
+    stays: AtomicBool,
 }
 
 /// What is changed, for the log.
@@ -62,7 +65,18 @@ impl Changes {
     pub(crate) fn with(journal: Arc<Journal>) -> Self {
         Changes {
             journal: OnceLock::from(journal),
+            stays: AtomicBool::new(true),
         }
+    }
+
+    /// Somebody may want to go back by the journal when the session has ended.
+    pub(crate) fn stay(&self) {
+        self.stays.store(true, Ordering::Relaxed);
+    }
+
+    /// Nobody will.
+    pub(crate) fn is_done(&self) -> bool {
+        !self.stays.load(Ordering::Relaxed)
     }
 
     /// Everything that is changed from now on goes through it; false if there is one already.

@@ -2,13 +2,17 @@
 
 use super::MoveError;
 use super::format::SavedFile;
+use crate::locks::FileId;
 use crate::names::Last;
 use crate::session::{OpenFile, Session};
 use rustix::fd::OwnedFd;
-use rustix::fs::{FileType, OFlags};
+use rustix::fs::{FileType, MemfdFlags, OFlags};
 use rustix::io::Errno;
 use std::os::fd::AsRawFd;
 use wire::Others;
+
+/// Of a file that has no name any more, so many bytes are carried.
+const MOST_NAMELESS: u64 = 256 << 10;
 
 fn shown(name: &[u8]) -> String {
     String::from_utf8_lossy(name).into_owned()
@@ -29,11 +33,20 @@ pub(super) fn save(handle: u64, file: &OpenFile) -> Result<SavedFile, MoveError>
     let there = rustix::fs::lstat(&*name);
     let is_there =
         |there: &rustix::fs::Stat| (there.st_dev, there.st_ino) == (stat.st_dev, stat.st_ino);
+    let size = u64::try_from(stat.st_size).unwrap_or(0);
+    let mut nameless = None;
     if !there.as_ref().is_ok_and(is_there) {
         let name = shown(name.strip_suffix(b" (deleted)").unwrap_or(&name));
-        return Err(not_carried(format!(
-            "{name} has been removed while it is open"
-        )));
+        if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile || size > MOST_NAMELESS {
+            return Err(not_carried(format!(
+                "{name} ({size} bytes) has been removed or replaced while it is open; of such files at most {MOST_NAMELESS} bytes can be carried"
+            )));
+        }
+        let readable = crate::names::reopen(&file.fd, OFlags::RDONLY).map_err(failed)?;
+        let mut bytes = vec![];
+        crate::serve::contents::read_into(&readable, 0, size as usize, &mut bytes)
+            .map_err(failed)?;
+        nameless = Some(bytes);
     }
     Ok(SavedFile {
         handle,
@@ -42,8 +55,9 @@ pub(super) fn save(handle: u64, file: &OpenFile) -> Result<SavedFile, MoveError>
         device: stat.st_dev,
         inode: stat.st_ino,
         mode: stat.st_mode,
-        size: u64::try_from(stat.st_size).unwrap_or(0),
+        size,
         modified: (stat.st_mtime, stat.st_mtime_nsec as u32),
+        nameless,
     })
 }
 
@@ -51,9 +65,28 @@ pub(super) fn save(handle: u64, file: &OpenFile) -> Result<SavedFile, MoveError>
 pub(super) struct Found {
     pub(super) fd: OwnedFd,
     pub(super) writable: bool,
+    pub(super) id: FileId,
 }
 
 impl SavedFile {
+    /// Nobody else has it, so it need not lie in a file system.
+    fn make_nameless(&self, bytes: &[u8]) -> Result<Found, Errno> {
+        let memory = rustix::fs::memfd_create("nameless", MemfdFlags::CLOEXEC)?;
+        let mut file = std::fs::File::from(memory);
+        std::io::Write::write_all(&mut file, bytes).map_err(|_| Errno::NOSPC)?;
+        let stat = rustix::fs::fstat(&file)?;
+        // Its name in /proc is a link.
+        let flags = self.flags().difference(OFlags::NOFOLLOW);
+        Ok(Found {
+            fd: crate::names::reopen(&file, flags)?,
+            writable: true,
+            id: FileId {
+                device: stat.st_dev,
+                inode: stat.st_ino,
+            },
+        })
+    }
+
     fn flags(&self) -> OFlags {
         let own = OFlags::CREATE
             | OFlags::EXCL
@@ -74,9 +107,19 @@ impl SavedFile {
         FileType::from_raw_mode(self.mode) == FileType::RegularFile
     }
 
-    /// Opens it; or says how what is there differs.
-    pub(super) fn find(&self, session: &Session, others: Others) -> Result<Found, String> {
+    /// Opens it; or says how what is there differs. `others`: what is done about its contents; `asked`: what the user wants.
+    pub(super) fn find(
+        &self,
+        session: &Session,
+        others: Others,
+        asked: Others,
+    ) -> Result<Found, String> {
         let name = shown(&self.name);
+        if let Some(bytes) = &self.nameless {
+            let made = self.make_nameless(bytes);
+            return made
+                .map_err(|errno| format!("{name}, which had no name, cannot be made ({errno})"));
+        }
         let found = session.allowed.at(&self.name, Last::Kept, |spot| {
             let flags = self.flags() | OFlags::NOFOLLOW;
             let waiting = if self.is_path() {
@@ -87,16 +130,24 @@ impl SavedFile {
             if self.writes() && !spot.writable() {
                 return Err(Errno::ACCESS);
             }
-            Ok(Found {
-                fd: spot.open(waiting)?,
-                writable: spot.writable(),
-            })
+            Ok((spot.open(waiting)?, spot.writable()))
         });
-        let found =
+        let (fd, writable) =
             found.map_err(|errno| format!("{name} cannot be opened as it was ({errno})"))?;
         let cannot_tell = |errno: Errno| format!("{name} cannot be looked at ({errno})");
-        let stat = rustix::fs::fstat(&found.fd).map_err(cannot_tell)?;
-        if (stat.st_dev, stat.st_ino) != (self.device, self.inode) {
+        let stat = rustix::fs::fstat(&fd).map_err(cannot_tell)?;
+        let found = Found {
+            fd,
+            writable,
+            id: FileId {
+                device: stat.st_dev,
+                inode: stat.st_ino,
+            },
+        };
+        let same = (stat.st_dev, stat.st_ino) == (self.device, self.inode);
+        // A program that was replaced by a newer one, say.
+        let bearable = asked == Others::Keep && !self.writes();
+        if !same && !bearable {
             return Err(format!("{name} is another file than the job had open"));
         }
         // What it says of O_NONBLOCK was ours.

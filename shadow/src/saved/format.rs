@@ -50,6 +50,8 @@ pub(crate) struct SavedFile {
     pub(crate) size: u64,
     /// Seconds and nanoseconds.
     pub(crate) modified: (i64, u32),
+    /// Its bytes, if it has no name any more.
+    pub(crate) nameless: Option<Vec<u8>>,
 }
 
 /// What was answered last on a lane.

@@ -120,9 +120,8 @@ impl Session {
     ) -> Result<(), MoveError> {
         match request {
             Request::Mark(_) => {
-                // One mark for each stream: the one before was given up.
                 let (state, mark) = self.freeze()?;
-                pending.replace(mark);
+                pending.mark = mark;
                 out.extend(state);
             }
             Request::Settle(settle) => pending.settle(settle.committed)?,
@@ -151,15 +150,12 @@ impl Session {
             Some(_) => Some(self.mark(b"").map_err(MoveError::Journal)?.epoch),
             None => None,
         };
-        let mark = PendingMark {
+        let mut pending = PendingMark {
             session: self,
             mark,
         };
         let saved = SavedSession {
-            journal: self
-                .job()
-                .zip(mark.mark)
-                .map(|(job, epoch)| (job.0, epoch.0)),
+            journal: self.job().zip(mark).map(|(job, epoch)| (job.0, epoch.0)),
             next_handle: self.next_handle(),
             files,
             locks,
@@ -167,16 +163,19 @@ impl Session {
         };
         let bytes = saved.to_bytes();
         if bytes.len() > MOST_DATA {
+            pending.give_up();
             return Err(MoveError::TooMuch {
                 files: open.len(),
                 found: bytes.len(),
             });
         }
-        Ok((bytes, mark.keep()))
+        self.changes.stay();
+        Ok((bytes, mark))
     }
 }
 
-/// The mark of a checkpoint of which it is not known yet whether there will be an image: it is given up unless somebody says so.
+/// The mark of a checkpoint of which it is not known yet whether there will be an image. If nobody says, there may be one, and it
+/// stays; the next checkpoint does away with it.
 pub(crate) struct PendingMark<'a> {
     session: &'a Session,
     mark: Option<Epoch>,
@@ -188,11 +187,6 @@ impl<'a> PendingMark<'a> {
             session,
             mark: None,
         }
-    }
-
-    fn replace(&mut self, mark: Option<Epoch>) {
-        self.give_up();
-        self.mark = mark;
     }
 
     /// There is an image, or there is not. Marks before those of the last two images go.
@@ -211,10 +205,6 @@ impl<'a> PendingMark<'a> {
         Ok(())
     }
 
-    fn keep(mut self) -> Option<Epoch> {
-        self.mark.take()
-    }
-
     fn give_up(&mut self) {
         if let Some(mark) = self.mark.take()
             && let Err(error) = self.session.abort(mark)
@@ -222,11 +212,5 @@ impl<'a> PendingMark<'a> {
             // It costs room, and nothing else.
             tracing::warn!(%error, "the mark of a checkpoint that was given up stays");
         }
-    }
-}
-
-impl Drop for PendingMark<'_> {
-    fn drop(&mut self) {
-        self.give_up();
     }
 }

@@ -1,7 +1,6 @@
 //! A new session that goes on from a state.
 
 use super::{MoveError, SavedSession};
-use crate::locks::FileId;
 use crate::session::{OpenFile, Session};
 use crate::undo::{JobId, UndoError};
 use journal::{Epoch, Files, JournalError};
@@ -18,7 +17,7 @@ impl Session {
     ///
     /// # Errors
     /// [`MoveError`]; all files that are not as they were are listed at once.
-    pub fn resume(&self, bytes: &[u8], others: Others) -> Result<(), MoveError> {
+    pub fn resume(&self, bytes: &[u8], asked: Others) -> Result<(), MoveError> {
         let _still = self.stand_still();
         let saved = SavedSession::from_bytes(bytes)?;
         if self.next_handle() != 1 {
@@ -33,16 +32,16 @@ impl Session {
         }
         let replies: Result<Vec<_>, _> = saved.answers.iter().map(|one| one.reply()).collect();
         let replies = replies?;
-        let others = self.roll_back(&saved, others)?;
+        let others = self.roll_back(&saved, asked)?;
         // First those that change nothing: what is refused is refused before a file is cut.
         let (mut open, mut changed) = (vec![], vec![]);
         if others == Others::RollBack {
             let looks = saved.files.iter();
-            changed.extend(looks.filter_map(|file| file.find(self, Others::Keep).err()));
+            changed.extend(looks.filter_map(|file| file.find(self, Others::Keep, asked).err()));
         }
         if changed.is_empty() {
             for file in &saved.files {
-                match file.find(self, others) {
+                match file.find(self, others, asked) {
                     Ok(found) => open.push((file, found)),
                     Err(why) => changed.push(why),
                 }
@@ -52,11 +51,10 @@ impl Session {
             return Err(MoveError::Changed(changed));
         }
         for (file, found) in open {
-            let id = FileId {
-                device: file.device,
-                inode: file.inode,
-            };
-            self.insert_as(file.handle, OpenFile::new(found.fd, found.writable, id));
+            self.insert_as(
+                file.handle,
+                OpenFile::new(found.fd, found.writable, found.id),
+            );
         }
         self.begin_handles_at(saved.next_handle);
         let again = self.locks.take_again(&saved.locks, &self.all_open());
@@ -97,6 +95,7 @@ impl Session {
                 Err(error) => return Err(MoveError::Journal(error)),
             }
         }
+        self.changes.stay();
         let undone = self.undo_to(Epoch(epoch), files);
         let undone = undone.map_err(MoveError::Journal)?;
         let strange = undone.differences.len();

@@ -107,7 +107,7 @@ impl Session {
 }
 
 /// Appends up to `len` bytes from `offset` on to `out`, fewer at the end of the file.
-pub(super) fn read_into(
+pub(crate) fn read_into(
     fd: &OwnedFd,
     offset: u64,
     len: usize,

@@ -1,7 +1,7 @@
 //! What each request does.
 
 mod attributes;
-mod contents;
+pub(crate) mod contents;
 mod listing;
 mod locking;
 mod names;
