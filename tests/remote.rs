@@ -8,6 +8,8 @@ mod lines;
 mod locks;
 #[path = "remote/mappings.rs"]
 mod mappings;
+#[path = "remote/methods.rs"]
+mod methods;
 #[path = "remote/restart.rs"]
 mod restart;
 mod support;

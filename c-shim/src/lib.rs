@@ -22,6 +22,7 @@ mod program;
 pub mod remembered;
 pub mod residents;
 pub mod rewrite;
+pub mod rules;
 pub mod span;
 pub mod store;
 pub mod table;

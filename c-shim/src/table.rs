@@ -8,6 +8,7 @@
 
 use crate::remembered::Remembered;
 use crate::residents::Residents;
+use crate::rules::Rules;
 use crate::store::Store;
 use crate::versions::Versions;
 use core::mem::offset_of;
@@ -16,7 +17,7 @@ use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
 /// Begins the mapping.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"wf-table");
 /// Of this layout.
-pub const VERSION: u32 = 4;
+pub const VERSION: u32 = 5;
 /// Files that a job may have open at once.
 pub const DESCRIPTIONS: usize = 4096;
 /// Descriptors of ours begin here; the job does not see them.
@@ -129,6 +130,8 @@ pub struct Description {
     pub locked: AtomicU32,
     /// What the shadow knows its end by; 0: nothing.
     pub lock_watch: AtomicI32,
+    /// Not zero: reads are served from the store while it has the contents ([`crate::rules::Kind::Fetch`]).
+    pub fetched: AtomicU32,
 }
 
 /// The watch of a description, while watches are made anew after a restart.
@@ -166,6 +169,8 @@ pub struct Table {
     pub residents: Residents,
     /// Which names were asked about.
     pub remembered: Remembered,
+    /// Which names mean something else; written once, like the header.
+    pub rules: Rules,
 }
 
 impl Table {

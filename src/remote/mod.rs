@@ -9,11 +9,12 @@
 //! The session lives as long as any process of the job.
 
 mod client;
+mod rules;
 mod session;
 
 pub(crate) use session::RunningSession;
 
-use crate::args::Files;
+use crate::args::{Files, Methods};
 use crate::lookup::Program;
 use crate::report::{Explain, Failure, Outcome};
 use crate::verbs::shadow::read_token;
@@ -25,8 +26,11 @@ use nix::fcntl::{FcntlArg, fcntl};
 use nix::sys::inotify::{InitFlags, Inotify};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use rules::Beginnings;
 use std::ffi::OsString;
+use std::fs::File;
 use std::io::{self, Read};
+use std::mem::offset_of;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
@@ -48,15 +52,26 @@ pub(crate) fn program(command: &[OsString]) -> Program {
 }
 
 /// Makes what the job inherits, with a shadow behind `socket`. It begins in `directory`, by default where we are.
-pub(crate) fn prepare(socket: &Path, lease: Duration, directory: Option<&Path>) -> Outcome<()> {
+pub(crate) fn prepare(
+    socket: &Path,
+    lease: Duration,
+    directory: Option<&Path>,
+    methods: &Methods,
+) -> Outcome<()> {
+    let here = std::env::current_dir()?;
+    let directory = directory.unwrap_or(&here);
+    let rules = rules::rules(
+        methods,
+        &Beginnings {
+            there: directory,
+            here: &here,
+        },
+    )?;
     let (client, token) = connect(socket)?;
-    let directory = match directory {
-        Some(directory) => directory.to_owned(),
-        None => std::env::current_dir()?,
-    };
     let header = Header::bytes(directory.as_os_str().as_bytes());
     let header = header.ok_or_else(|| io::Error::from(io::ErrorKind::InvalidFilename))?;
     let table = memory_file(c"wf-table", &header, size_of::<Table>() as u64)?;
+    File::from(table.try_clone()?).write_all_at(&rules[..], offset_of!(Table, rules) as u64)?;
     let shim = crate::launch::executable_memory_file(c"wayfarer-shim")?;
     shim.write_all_at(SHIM, 0)?;
     let store = memory_file(c"wf-store", &[], residents::FILE_LEN)?;
@@ -125,7 +140,7 @@ fn hand_down_session(
 /// No two copies of a job have the same.
 fn generation() -> io::Result<u64> {
     let mut bytes = [0; 8];
-    std::fs::File::open("/dev/urandom")?.read_exact(&mut bytes)?;
+    File::open("/dev/urandom")?.read_exact(&mut bytes)?;
     Ok(u64::from_ne_bytes(bytes).max(1))
 }
 
@@ -150,7 +165,7 @@ fn make_room() -> Outcome<()> {
 }
 
 fn memory_file(name: &std::ffi::CStr, bytes: &[u8], len: u64) -> io::Result<OwnedFd> {
-    let file = std::fs::File::from(memfd_create(name, MFdFlags::MFD_CLOEXEC)?);
+    let file = File::from(memfd_create(name, MFdFlags::MFD_CLOEXEC)?);
     file.set_len(len)?;
     file.write_all_at(bytes, 0)?;
     Ok(file.into())

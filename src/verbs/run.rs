@@ -8,7 +8,7 @@ use crate::lookup::{self, Program};
 use crate::raw;
 use crate::reach;
 use crate::remote;
-use crate::report::{Failure, Outcome, tell};
+use crate::report::{Exit, Explain, Failure, Outcome, tell};
 use ckpt_lib::baseline;
 use ckpt_lib::image::{ImageParts, ImageWriter};
 use ckpt_lib::loader_code;
@@ -35,7 +35,21 @@ pub(crate) fn run(store: &JobStore, arguments: &Run) -> Outcome {
     if let Some(mode) = arguments.umask {
         nix::sys::stat::umask(nix::sys::stat::Mode::from_bits_truncate(mode));
     }
-    let program = match arguments.shadow {
+    let shadow = arguments
+        .shadow
+        .as_ref()
+        .filter(|_| arguments.methods.want_remote_io);
+    if arguments.shadow.is_none()
+        && let Some(word) = arguments.methods.words().first()
+    {
+        let message = format!("{} is for jobs with --shadow", word.display());
+        return Err(Failure::new(Exit::Usage, message));
+    }
+    if let (None, Some(directory)) = (shadow, &arguments.chdir) {
+        let describe = || format!("cannot begin in {}", directory.display());
+        std::env::set_current_dir(directory).context(describe)?;
+    }
+    let program = match shadow {
         Some(_) => remote::program(&arguments.command),
         None => lookup::find(&arguments.command, std::env::var_os("PATH").as_deref())?,
     };
@@ -57,9 +71,10 @@ pub(crate) fn run(store: &JobStore, arguments: &Run) -> Outcome {
         },
     )?;
     let environment = environment(arguments);
-    if let Some(address) = &arguments.shadow {
+    if let Some(address) = shadow {
         let socket = reach::socket(address, arguments.identity_file.as_deref(), store.dir())?;
-        remote::prepare(&socket, arguments.lease, arguments.chdir.as_deref())?;
+        let directory = arguments.chdir.as_deref();
+        remote::prepare(&socket, arguments.lease, directory, &arguments.methods)?;
     }
     let name = job.as_ref().map_or("a job", |job| &job.record.name);
     let failure = start(name, &program, &environment, arguments.pids);

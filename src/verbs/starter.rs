@@ -168,6 +168,7 @@ fn again(store: &JobStore, run: &Run, socket: &Path) -> Command {
     if let Some(directory) = &run.chdir {
         command.arg("--chdir").arg(directory);
     }
+    command.args(run.methods.words());
     command.arg("--").args(&run.command);
     command
 }

@@ -256,6 +256,10 @@ impl Remote<'_> {
         }
         command.push(" --chdir ");
         command.push(quoted(self.directory.as_os_str()));
+        for word in self.arguments.methods.words() {
+            command.push(" ");
+            command.push(quoted(&word));
+        }
         command.push(" --");
         for word in &self.arguments.command {
             command.push(" ");

@@ -193,7 +193,7 @@ fn whoever_has_another_key_or_none_is_told_so() {
 }
 
 /// What is executed in place of ssh: its last argument, where nothing is installed.
-fn stand_in(submit: &Submit) -> PathBuf {
+pub(super) fn stand_in(submit: &Submit) -> PathBuf {
     let machine = submit.bare_machine();
     let quote = |word: &OsStr| format!("'{}'", word.to_string_lossy());
     let tool = quote(machine.get_program());
@@ -215,7 +215,12 @@ fn executable(path: &Path, script: &str) -> PathBuf {
     path.to_owned()
 }
 
-fn submitted(submit: &Submit, ssh: &OsStr, more: &[OsString], all: &[&OsStr]) -> Command {
+pub(super) fn submitted(
+    submit: &Submit,
+    ssh: &OsStr,
+    more: &[OsString],
+    all: &[&OsStr],
+) -> Command {
     let mut command = clean_command(stage::wayfarer());
     command.args(["submit", "--on", "there", "--ssh"]).arg(ssh);
     command

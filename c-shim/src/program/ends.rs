@@ -66,6 +66,7 @@ pub(super) fn make(table: &Table, opened: &Opened, flags: u32) -> SysResult<(i32
             description.flags.store(flags, Ordering::Relaxed);
             description.mode.store(attributes.mode, Ordering::Relaxed);
             description.object.store(0, Ordering::Relaxed);
+            description.fetched.store(0, Ordering::Relaxed);
             description.locked.store(0, Ordering::Relaxed);
             description.state.store(OPEN, Ordering::Release);
             process::set_remote(fd, Some(index));

@@ -1,7 +1,7 @@
 //! Bytes: read and write in all their forms, lseek, sync, allocation, entries of directories.
 
 use super::records::{self, Room};
-use super::{File, Served, names};
+use super::{File, Served, memory, names};
 use crate::program::cache::{self, Changing};
 use crate::program::lanes::{self, Answer, Put, ask, tell};
 use crate::program::resident;
@@ -152,6 +152,9 @@ impl File {
             // What cannot be asked for has not changed.
             let _ = mine.refresh_if_old(self.handle());
             return mine.read(to, len, offset);
+        }
+        if let Some(read) = memory::read_fetched(self.description, to, len, offset) {
+            return Ok(read);
         }
         cache::read(self.description, to, len, offset).unwrap_or_else(|| {
             let request = Request::Read(Read {

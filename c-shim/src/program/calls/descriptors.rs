@@ -240,11 +240,14 @@ fn change_directory(args: &[u64; 6]) -> Served {
         }
         Some(Err(error)) => Some(Err(error)),
         // A local one: relative names are the kernel's from now on.
-        None => {
-            // SAFETY: the kernel reads the program's string.
-            Some(leave_to_kernel(unsafe { call(sys::CHDIR, [args[0]]) }))
-        }
+        None => Some(move_here(args[0])),
     }
+}
+
+/// chdir(2) to a directory of this machine.
+pub(super) fn move_here(name: u64) -> Result<u64, Errno> {
+    // SAFETY: the kernel reads the program's string.
+    leave_to_kernel(unsafe { call(sys::CHDIR, [name]) })
 }
 
 /// If the current directory is a local one now, relative names are the kernel's.

@@ -11,7 +11,7 @@ use crate::program::process;
 use crate::program::resident;
 use crate::program::sys::{self, Errno, call};
 use crate::store::{Asked, Stamp};
-use crate::table::Reserved;
+use crate::table::{Description, Reserved};
 use core::sync::atomic::Ordering;
 use wire::{Attributes, MOST_DATA, Read, Request};
 
@@ -24,6 +24,8 @@ const PROT_READ: u64 = 1;
 const PROT_EXEC: u64 = 4;
 /// Bytes.
 const SMALL: u64 = 256 << 10;
+/// Bytes.
+const LARGE: u64 = 256 << 20;
 
 pub(super) fn serve(number: u64, args: &[u64; 6]) -> Served {
     let [address, len, protection, flags, fd, offset] = *args;
@@ -81,12 +83,56 @@ pub(in crate::program) fn contents_of(fd: i32) -> Result<Contents, Errno> {
     copy(&file, Wanted::Always)
 }
 
+/// Puts all of a file into the store, if there is room, so that it is read from there.
+pub(super) fn fetch(file: &File) {
+    let room = process::table().is_some_and(|table| table.store.has_plenty());
+    let fits = || attributes_of(file).is_ok_and(|found| found.size <= LARGE);
+    if room && fits() && copy(file, Wanted::Fetched).is_ok() {
+        file.description.fetched.store(1, Ordering::Relaxed);
+    }
+}
+
+/// Reads what [`fetch`] has put there; how much, and whether the file ends there. None: it is not there, or the job has changed it since.
+pub(super) fn read_fetched(
+    description: &Description,
+    to: *mut u8,
+    len: usize,
+    offset: u64,
+) -> Option<(usize, bool)> {
+    if description.fetched.load(Ordering::Relaxed) == 0 {
+        return None;
+    }
+    let table = process::table()?;
+    let number = description.file.load(Ordering::Relaxed);
+    let count = || table.versions.now(number).contents_count();
+    let index = description.object.load(Ordering::Acquire).checked_sub(1)?;
+    if description.object_at.load(Ordering::Relaxed) != count() {
+        return None;
+    }
+    let (begin, size) = table.store.place(index as usize)?;
+    let wanted = (size.saturating_sub(offset)).min(len as u64) as usize;
+    if wanted == 0 {
+        return Some((0, true));
+    }
+    let args = [
+        Reserved::Store.number() as u64,
+        to as u64,
+        wanted as u64,
+        begin + offset,
+    ];
+    // SAFETY: the program says that it has so much room.
+    let got = unsafe { call(sys::PREAD64, args) }.ok()? as usize;
+    (got == wanted).then_some((got, got < len))
+}
+
 /// Whether a file is to be in the store.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Wanted {
     Always,
     /// If it takes little, and there is plenty.
     Small,
+    /// If there is plenty.
+    Fetched,
     Never,
 }
 
@@ -108,10 +154,11 @@ fn copy(file: &File, wanted: Wanted) -> Result<Contents, Errno> {
     let is_wanted = match wanted {
         Wanted::Always => true,
         Wanted::Small => found.size <= SMALL && table.store.has_plenty(),
+        Wanted::Fetched => found.size <= LARGE && table.store.has_plenty(),
         Wanted::Never => false,
     };
     let mut stamp = stamp(&found);
-    if wanted == Wanted::Small {
+    if matches!(wanted, Wanted::Small | Wanted::Fetched) {
         // Data are rewritten faster than times tell, and numbers of inodes are used again: what the job has changed since is another.
         stamp[0] ^= begun.wrapping_mul(0x9e37_79b9_7f4a_7c15);
     }

@@ -6,6 +6,7 @@ mod descriptors;
 mod locks;
 mod mappings;
 mod memory;
+mod methods;
 mod names;
 mod opening;
 mod places;
@@ -175,9 +176,16 @@ fn is_about_descriptor(number: u64) -> bool {
 
 /// Serves a call.
 pub(super) fn serve(frame: &Frame) -> Option<i64> {
-    let number = frame.number;
-    let args = &frame.args;
-    let served = descriptors::serve(number, args)
+    let served = methods::serve(frame.number, &frame.args);
+    served.map(|result| match result {
+        Ok(value) => value as i64,
+        Err(Errno(errno)) => -i64::from(errno),
+    })
+}
+
+/// Serves a call with the names that are meant.
+fn serve_as_meant(number: u64, args: &[u64; 6]) -> Served {
+    descriptors::serve(number, args)
         .or_else(|| contents::serve(number, args))
         .or_else(|| memory::serve(number, args))
         .or_else(|| mappings::serve(number, args))
@@ -185,11 +193,7 @@ pub(super) fn serve(frame: &Frame) -> Option<i64> {
         .or_else(|| processes::serve(number, args))
         .or_else(|| ready::serve(number, args))
         .or_else(|| transfer::serve(number, args))
-        .or_else(|| names::serve(number, args));
-    served.map(|result| match result {
-        Ok(value) => value as i64,
-        Err(Errno(errno)) => -i64::from(errno),
-    })
+        .or_else(|| names::serve(number, args))
 }
 
 /// An open file description of the job.
