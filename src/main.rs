@@ -39,6 +39,7 @@ fn perform(arguments: &Arguments) -> Outcome {
         Verb::Checkpoint(checkpoint) => verbs::checkpoint::checkpoint(&store()?, checkpoint),
         Verb::Export(export) => verbs::export::export(export),
         Verb::Inspect(inspect) => verbs::inspect::inspect(inspect),
+        Verb::Io(io) => verbs::io::io(&store()?, io),
         Verb::Verify(verify) => verbs::verify::verify(verify),
         Verb::Flatten(flatten) => verbs::flatten::flatten(flatten),
         Verb::Platform(platform) => verbs::platform::platform(platform),

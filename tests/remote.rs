@@ -15,6 +15,8 @@ mod restart;
 mod support;
 #[path = "remote/undone.rs"]
 mod undone;
+#[path = "remote/usage.rs"]
+mod usage;
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;

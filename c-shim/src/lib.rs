@@ -26,4 +26,5 @@ pub mod rules;
 pub mod span;
 pub mod store;
 pub mod table;
+pub mod usage;
 pub mod versions;

@@ -10,6 +10,7 @@ use crate::remembered::Remembered;
 use crate::residents::Residents;
 use crate::rules::Rules;
 use crate::store::Store;
+use crate::usage::Usage;
 use crate::versions::Versions;
 use core::mem::offset_of;
 use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
@@ -132,6 +133,8 @@ pub struct Description {
     pub lock_watch: AtomicI32,
     /// Not zero: reads are served from the store while it has the contents ([`crate::rules::Kind::Fetch`]).
     pub fetched: AtomicU32,
+    /// What is counted about the file: the place in [`Table::usage`] and 1, or 0.
+    pub usage: AtomicU32,
 }
 
 /// The watch of a description, while watches are made anew after a restart.
@@ -171,6 +174,8 @@ pub struct Table {
     pub remembered: Remembered,
     /// Which names mean something else; written once, like the header.
     pub rules: Rules,
+    /// What was done with files.
+    pub usage: Usage,
 }
 
 impl Table {

@@ -113,6 +113,7 @@ pub(crate) enum Verb {
     Ps(Ps),
     Kill(Kill),
     Inspect(Inspect),
+    Io(Io),
     Verify(Verify),
     Flatten(Flatten),
     Doctor(Doctor),
@@ -387,6 +388,18 @@ pub(crate) struct Kill {
     /// The signal, by name or number
     #[arg(long, short, value_name = "SIGNAL", default_value = "TERM", value_parser = parse_signal)]
     pub(crate) signal: i32,
+}
+
+/// Show what a job does with its remote files: calls, bytes, round trips, time waited
+#[derive(Debug, Args)]
+pub(crate) struct Io {
+    /// Name of a job, or id of any process of one
+    #[arg(value_name = "JOB|PID")]
+    pub(crate) target: String,
+
+    /// Report as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 /// Show what an image holds

@@ -13,7 +13,9 @@ pub(crate) mod process;
 mod record;
 
 pub(crate) use process::{JobProcesses, ProcessName};
-pub(crate) use record::{CheckpointNote, JobRecord, Place, RecordError, SCHEMA_VERSION};
+pub(crate) use record::{
+    CheckpointNote, FileNumbers, JobRecord, Place, RecordError, SCHEMA_VERSION,
+};
 
 use nix::fcntl::{Flock, FlockArg};
 use std::fs::{self, File};

@@ -60,6 +60,41 @@ pub(crate) struct CheckpointNote {
     pub(crate) taken_at: u64,
     /// Size of the image file.
     pub(crate) image_bytes: u64,
+    /// What it had done with remote files by then, if it has any.
+    #[serde(default)]
+    pub(crate) files: Option<FileNumbers>,
+}
+
+/// What a job has done with its remote files, all of them or one, under Condor's names where it had such.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct FileNumbers {
+    /// Opens.
+    #[serde(rename = "FileOpenCount")]
+    pub(crate) opens: u64,
+    /// Calls that read.
+    #[serde(rename = "FileReadCount")]
+    pub(crate) reads: u64,
+    /// Bytes that they gave.
+    #[serde(rename = "FileReadBytes")]
+    pub(crate) read_bytes: u64,
+    /// Calls that read and were served without a question.
+    #[serde(rename = "FileReadHits")]
+    pub(crate) read_hits: u64,
+    /// Calls that write.
+    #[serde(rename = "FileWriteCount")]
+    pub(crate) writes: u64,
+    /// Bytes that they took.
+    #[serde(rename = "FileWriteBytes")]
+    pub(crate) write_bytes: u64,
+    /// Calls of lseek(2).
+    #[serde(rename = "FileSeekCount")]
+    pub(crate) seeks: u64,
+    /// Questions to the shadow that were waited for.
+    #[serde(rename = "RoundTrips")]
+    pub(crate) round_trips: u64,
+    /// How long, in microseconds.
+    #[serde(rename = "WaitedMicroseconds")]
+    pub(crate) waited_us: u64,
 }
 
 /// A running kernel, and a view of its processes.
@@ -221,6 +256,10 @@ mod tests {
             generation: 1,
             taken_at: 1,
             image_bytes: 1,
+            files: Some(FileNumbers {
+                read_bytes: 7,
+                ..FileNumbers::default()
+            }),
         });
         record.save(dir.path()).expect("saves");
         assert_eq!(JobRecord::load(dir.path()).expect("loads"), record);

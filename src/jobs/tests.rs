@@ -213,6 +213,7 @@ fn the_last_checkpoint_counts_wherever_its_image_is() {
             generation,
             taken_at: 1,
             image_bytes: 1,
+            files: None,
         });
         let found = job.known_images().expect("list");
         let found: Vec<_> = found.iter().map(|image| image.generation).collect();

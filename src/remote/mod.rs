@@ -11,8 +11,10 @@
 mod client;
 mod rules;
 mod session;
+mod usage;
 
 pub(crate) use session::RunningSession;
+pub(crate) use usage::used_by;
 
 use crate::args::{Files, Methods};
 use crate::lookup::Program;

@@ -1,12 +1,12 @@
 //! `wayfarer checkpoint JOB|PID`.
 
 use crate::args::{self, Checkpoint};
-use crate::jobs::{CheckpointNote, Job, JobError, JobStore, process};
+use crate::jobs::{CheckpointNote, FileNumbers, Job, JobError, JobStore, process};
 use crate::output;
 use crate::permission;
 use crate::progress;
 use crate::raw;
-use crate::remote::RunningSession;
+use crate::remote::{RunningSession, used_by};
 use crate::report::{Exit, Explain, Failure, Outcome, chain};
 use crate::target::{self, Purpose, Target};
 use crate::verbs::output_failure;
@@ -67,6 +67,7 @@ pub(crate) fn checkpoint(store: &JobStore, arguments: &Checkpoint) -> Outcome {
         },
     };
     let mut session = RunningSession::of(target.pid)?;
+    let files = used_by(target.pid)?.map(|used| super::io::numbers(&used.all()));
     crate::leftovers::remove_when_ended();
     let mut display = progress::display();
     let session = session
@@ -86,7 +87,7 @@ pub(crate) fn checkpoint(store: &JobStore, arguments: &Checkpoint) -> Outcome {
         })?;
     let (pid, mut job) = (target.pid, target.job);
     if let Some(job) = &mut job {
-        note(job, &made);
+        note(job, &made, files);
     }
     tell(arguments, &report(pid, job.as_ref(), made, arguments.then))?;
     Ok(Exit::Done)
@@ -143,13 +144,14 @@ fn label(job: &Job) -> JobLabel {
 
 /// Writes the checkpoint down, then removes images that are older than the last two. The image is good
 /// whatever comes of that.
-fn note(job: &mut Job, made: &CheckpointReport) {
+fn note(job: &mut Job, made: &CheckpointReport, files: Option<FileNumbers>) {
     let image = &made.image;
     let noted = job.note(CheckpointNote {
         image: image.path.clone(),
         generation: made.snapshot.taken.generation,
         taken_at: made.snapshot.taken.unix_seconds,
         image_bytes: image.len,
+        files,
     });
     if let Err(error) = noted {
         warn("the image is good, but not written down", &error);

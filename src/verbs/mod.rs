@@ -6,6 +6,7 @@ pub(crate) mod doctor;
 pub(crate) mod export;
 pub(crate) mod flatten;
 pub(crate) mod inspect;
+pub(crate) mod io;
 pub(crate) mod kill;
 pub(crate) mod man;
 pub(crate) mod platform;

@@ -67,6 +67,7 @@ pub(super) fn make(table: &Table, opened: &Opened, flags: u32) -> SysResult<(i32
             description.mode.store(attributes.mode, Ordering::Relaxed);
             description.object.store(0, Ordering::Relaxed);
             description.fetched.store(0, Ordering::Relaxed);
+            description.usage.store(0, Ordering::Relaxed);
             description.locked.store(0, Ordering::Relaxed);
             description.state.store(OPEN, Ordering::Release);
             process::set_remote(fd, Some(index));

@@ -9,6 +9,7 @@
 //! does not do it twice. Nothing tells whether a stream broke because the network did, or because the job goes on elsewhere.
 
 use super::cache::{self, Changing};
+use super::count::Waiting;
 use super::patience::Patience;
 use super::stream::{self, Broken, Received, receive, send};
 use super::sys::{self, Errno};
@@ -122,6 +123,7 @@ pub(super) fn ask<T>(
     look: impl FnOnce(Answer<'_>) -> Result<T, Errno>,
 ) -> Result<T, Errno> {
     let _undisturbed = sys::Undisturbed::begin();
+    let _waiting = Waiting::begin(request);
     let _changing = cache::changes(request).map(Changing::begin);
     if !process::is_own() {
         return ask_borrowing(request, data, into, look);

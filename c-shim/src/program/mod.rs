@@ -3,6 +3,7 @@
 
 mod cache;
 mod calls;
+mod count;
 mod ends;
 mod entry;
 mod heap;

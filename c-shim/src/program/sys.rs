@@ -293,6 +293,16 @@ pub(super) fn milliseconds() -> u64 {
     now[0] * 1000 + now[1] / 1_000_000
 }
 
+/// Of a clock that only goes on.
+pub(super) fn nanoseconds() -> u64 {
+    const CLOCK_MONOTONIC: u64 = 1;
+    let mut now = [0u64; 2];
+    let args = [CLOCK_MONOTONIC, now.as_mut_ptr() as u64];
+    // SAFETY: the kernel writes two words.
+    let _ = unsafe { call(CLOCK_GETTIME, args) };
+    now[0] * 1_000_000_000 + now[1]
+}
+
 /// Maps memory or a file somewhere.
 pub(super) fn map(len: u64, protection: u64, flags: u64, fd: i32) -> SysResult<*mut u8> {
     // SAFETY: without MAP_FIXED nothing that is there is touched.

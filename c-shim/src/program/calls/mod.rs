@@ -16,6 +16,7 @@ mod ready;
 mod records;
 mod transfer;
 
+use super::count;
 use super::entry::{Frame, NUMBERS, action};
 use super::process;
 use super::sys::{self, Errno};
@@ -177,6 +178,12 @@ fn is_about_descriptor(number: u64) -> bool {
 /// Serves a call.
 pub(super) fn serve(frame: &Frame) -> Option<i64> {
     let served = methods::serve(frame.number, &frame.args);
+    if let Some(Ok(result)) = served
+        && is_about_descriptor(frame.number)
+        && let Some(file) = File::of(frame.args[0])
+    {
+        count::served(frame.number, file.description, result);
+    }
     served.map(|result| match result {
         Ok(value) => value as i64,
         Err(Errno(errno)) => -i64::from(errno),

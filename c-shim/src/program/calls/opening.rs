@@ -3,6 +3,7 @@
 use super::places::{checked, place};
 use super::{File, Served};
 use crate::program::cache::{self, Learning};
+use crate::program::count;
 use crate::program::ends;
 use crate::program::known;
 use crate::program::lanes::{Put, ask, tell};
@@ -81,6 +82,7 @@ pub(super) fn open_first(
             let made = ends::make(table, &opened, kept);
             let made = made.map_err(|error| (error, opened.handle));
             Ok(made.map(|(fd, index)| {
+                count::opened(&table.descriptions[index], &opened.attributes, place.name);
                 if let Some(learning) = learning {
                     let description = &table.descriptions[index];
                     learning.learn(description, &opened.attributes, answer.data);

@@ -1,0 +1,42 @@
+//! What a running job has done with its remote files, as it counts that itself ([`c_shim::usage`]).
+
+use crate::report::{Explain, Outcome};
+use c_shim::table::{Header, MAGIC, Reserved, Table, VERSION};
+use c_shim::usage::{Usage, Used};
+use std::fs::File;
+use std::io::{self, ErrorKind};
+use std::mem::offset_of;
+use std::os::unix::fs::FileExt;
+
+/// Numbers of the job that a process belongs to; none if it has its files here.
+///
+/// # Errors
+/// Its table cannot be read, or is not of this version.
+pub(crate) fn used_by(pid: i32) -> Outcome<Option<Used>> {
+    let name = format!("/proc/{pid}/fd/{}", Reserved::Table.number());
+    let table = match File::open(&name) {
+        Ok(table) => table,
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(error).context(|| name.clone()),
+    };
+    let describe = || format!("the file table of process {pid}");
+    let mut magic = [0; 8];
+    let begun = table.read_exact_at(&mut magic, 0);
+    if begun.is_err() || u64::from_le_bytes(magic) != MAGIC {
+        // Somebody else's descriptor.
+        return Ok(None);
+    }
+    let mut version = [0; 4];
+    table
+        .read_exact_at(&mut version, offset_of!(Header, version) as u64)
+        .context(describe)?;
+    let found = u32::from_le_bytes(version);
+    if found != VERSION {
+        let message = format!("version {found}, expected {VERSION}");
+        return Err(io::Error::new(ErrorKind::InvalidData, message)).context(describe);
+    }
+    let mut bytes = vec![0; size_of::<Usage>()];
+    let at = offset_of!(Table, usage) as u64;
+    table.read_exact_at(&mut bytes, at).context(describe)?;
+    Ok(Used::read(&bytes))
+}
