@@ -46,7 +46,7 @@ fn perform(arguments: &Arguments) -> Outcome {
         Verb::Ps(ps) => verbs::ps::ps(&store()?, ps),
         Verb::Kill(kill) => verbs::kill::kill(&store()?, kill),
         Verb::Doctor(doctor) => verbs::doctor::doctor(&store()?, doctor),
-        Verb::Shadow(shadow) => verbs::shadow::shadow(shadow),
+        Verb::Shadow(shadow) => verbs::shadow::shadow(store().ok().as_ref(), shadow),
         Verb::Starter(starter) => verbs::starter::starter(starter),
         Verb::Submit(submit) => verbs::submit::submit(submit),
         Verb::Completions(completions) => verbs::completions::completions(completions),

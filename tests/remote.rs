@@ -2,6 +2,8 @@
 
 #[path = "remote/coherence.rs"]
 mod coherence;
+#[path = "remote/durable.rs"]
+mod durable;
 #[path = "remote/lines.rs"]
 mod lines;
 #[path = "remote/locks.rs"]
@@ -58,15 +60,7 @@ impl Submit {
             fs::create_dir(dir.join(name)).expect("makes it");
             user.own(&dir.join(name));
         }
-        let mut command = clean_command(stage::wayfarer());
-        command
-            .arg("shadow")
-            .current_dir(&dir)
-            .args(others)
-            .arg("--listen")
-            .arg(address(&dir))
-            .arg("--allow")
-            .arg(dir.join("home"));
+        let command = shadow_command(&dir, others);
         let mut shadow = Run::start("the shadow", command, user).expect("starts");
         let line = format!("listening on {}", address(&dir));
         shadow.wait_line(&line, SOON).expect("listens");
@@ -138,6 +132,20 @@ impl Drop for Submit {
             let _ = fs::remove_dir_all(&self.dir);
         }
     }
+}
+
+/// The shadow of such a folder.
+fn shadow_command(dir: &Path, others: &[&str]) -> Command {
+    let mut command = clean_command(stage::wayfarer());
+    command
+        .arg("shadow")
+        .current_dir(dir)
+        .args(others)
+        .arg("--listen")
+        .arg(address(dir))
+        .arg("--allow")
+        .arg(dir.join("home"));
+    command
 }
 
 fn address(dir: &Path) -> String {

@@ -9,7 +9,8 @@ use crate::locks::{Attendance, Ends};
 use crate::peer::Peer;
 use crate::saved::PendingMark;
 use crate::serve::failed;
-use crate::session::{Membership, Session, Sessions};
+use crate::session::Session;
+use crate::sessions::{Membership, Sessions};
 use rustix::io::Errno;
 use std::io::{self, IoSlice, Read, Write};
 use std::ops::Range;
@@ -80,7 +81,7 @@ pub(crate) fn greet<S: Peer>(
         Some(version) => sessions
             .join(&hello.token, hello.session, hello.lane)
             .map(|membership| (version, membership))
-            .map_err(|why| refused(why.reason.to_owned(), why.passing)),
+            .map_err(|why| refused(why.reason.into_owned(), why.passing)),
         None => {
             let reason = format!(
                 "versions {} to {} are spoken there, {} to {} here",
@@ -111,6 +112,8 @@ pub(crate) fn serve<S: Peer>(
     let session: &Session = &membership.session;
     let mut out = vec![];
     let mut pending = PendingMark::none(session);
+    // What a process had is gone when its stream has ended.
+    let _noting = NoteLocks(session);
     let mut attendance: Option<Attendance<'_>> = None;
     let mut watches_ends = false;
     loop {
@@ -135,7 +138,10 @@ pub(crate) fn serve<S: Peer>(
                     None => Attendance::begin(&session.locks, *attend, stream.as_fd())
                         .map(|present| attendance.insert(present).number),
                 }
-                .map_or_else(failed, Reply::Number)
+                .map_or_else(failed, |number| {
+                    session.note_locks();
+                    Reply::Number(number)
+                })
             }
             Request::WatchEnds(_) => {
                 out.clear();
@@ -169,13 +175,26 @@ pub(crate) fn serve<S: Peer>(
             _ => {
                 let request = (&request, incoming.data(&message));
                 let lane = membership.lane.as_deref();
+                if matches!(request.0, Request::Lease(_)) {
+                    session.set_here(stream.is_here());
+                }
                 session.answer_once(lane, message.head.number, request, &mut out)
             }
         };
         send(stream, message.head.number, &reply, &out)?;
+        session.shorten_log();
         if out.capacity() > FIRST_ROOM && out.len() <= FIRST_ROOM / 2 {
             out = vec![];
         }
+    }
+}
+
+/// At the end of a stream.
+struct NoteLocks<'a>(&'a Session);
+
+impl Drop for NoteLocks<'_> {
+    fn drop(&mut self) {
+        self.0.note_locks_of_closed();
     }
 }
 

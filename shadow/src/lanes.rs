@@ -18,8 +18,10 @@ const MOST_IDLE: usize = 4096;
 pub(crate) type Last = Option<(u64, Reply<'static>)>;
 
 /// One lane.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Lane {
+    /// As its process calls it.
+    pub(crate) number: u64,
     last: Mutex<Last>,
 }
 
@@ -54,7 +56,11 @@ impl Lanes {
         if all.lanes.len() >= 2 * MOST_IDLE && !all.lanes.contains_key(&number) {
             all.forget_idle();
         }
-        let (last_begun, lane) = all.lanes.entry(number).or_default();
+        let new = || {
+            let last = Mutex::default();
+            (begun, Arc::new(Lane { number, last }))
+        };
+        let (last_begun, lane) = all.lanes.entry(number).or_insert_with(new);
         *last_begun = begun;
         Some(lane.clone())
     }

@@ -19,6 +19,7 @@
 mod carried;
 mod changes;
 mod connection;
+mod kept;
 mod lanes;
 mod listen;
 mod locks;
@@ -28,15 +29,18 @@ mod saved;
 mod secure;
 mod serve;
 mod session;
+mod sessions;
 mod undo;
 
 pub use carried::{Carried, CarriedWriter, CarryError, Taker, carry};
 pub use connection::{StreamError, serve_stream};
 pub use journal::{Difference, Durability, Epoch, Files, JournalError, Mark, Undone};
+pub use kept::{FAULT_POINTS, Presence, Probe, State, StateError};
 pub use listen::{ListenError, Server};
 pub use names::{AllowError, Allowed};
 pub use peer::Peer;
 pub use saved::MoveError;
 pub use secure::SecureServer;
-pub use session::{Limits, Session, Sessions};
+pub use session::{Limits, Session};
+pub use sessions::Sessions;
 pub use undo::{JobId, Journals, UndoError};

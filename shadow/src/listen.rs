@@ -4,7 +4,7 @@
 
 use crate::connection::{Incoming, StreamError, greet, serve};
 use crate::peer::Local;
-use crate::session::Sessions;
+use crate::sessions::Sessions;
 use std::io;
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -48,11 +48,15 @@ impl Server {
             Ok(listener)
         });
         match bound {
-            Ok(listener) => Ok(Server {
-                listener,
-                path: path.to_owned(),
-                sessions: Arc::new(sessions),
-            }),
+            Ok(listener) => {
+                let sessions = Arc::new(sessions);
+                sessions.watch();
+                Ok(Server {
+                    listener,
+                    path: path.to_owned(),
+                    sessions,
+                })
+            }
             Err(source) => Err(ListenError {
                 path: path.to_owned(),
                 source,

@@ -1,5 +1,7 @@
 //! A stream's other end.
 
+use nix::sys::socket::getsockopt;
+use nix::sys::socket::sockopt::PeerCredentials;
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
 use std::mem::MaybeUninit;
@@ -11,6 +13,11 @@ pub trait Peer: Read + Write + AsFd {
     /// A descriptor that has come with what was read, if such a stream can carry one.
     fn take_descriptor(&mut self) -> Option<OwnedFd> {
         None
+    }
+
+    /// Whether the process at the other end can be seen from here.
+    fn is_here(&self) -> bool {
+        false
     }
 }
 
@@ -39,6 +46,12 @@ impl Local {
 impl Peer for Local {
     fn take_descriptor(&mut self) -> Option<OwnedFd> {
         self.descriptor.take()
+    }
+
+    fn is_here(&self) -> bool {
+        // The kernel gives processes of a foreign pid namespace no number.
+        let peer = getsockopt(&self.stream, PeerCredentials);
+        peer.is_ok_and(|peer| peer.pid() > 0)
     }
 }
 

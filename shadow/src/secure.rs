@@ -2,7 +2,7 @@
 
 use crate::carried::{CarryError, Taker, carry};
 use crate::listen::{Counted, MOST_STRANGERS, REST, passes};
-use crate::session::Sessions;
+use crate::sessions::Sessions;
 use line::{Acceptor, Preface, SecureError};
 use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -39,11 +39,13 @@ impl SecureServer {
         token: Token,
         sessions: Sessions,
     ) -> Self {
+        let sessions = Arc::new(sessions);
+        sessions.watch();
         SecureServer {
             listener,
             acceptor,
             token,
-            sessions: Arc::new(sessions),
+            sessions,
         }
     }
 

@@ -1,16 +1,21 @@
 //! Sessions: what a job has open, under limits.
 
 use crate::changes::Changes;
+use crate::kept::{self, Known, Log, Probe, Record, fault_point};
 use crate::lanes::{Lane, Lanes};
-use crate::locks::{FileId, Locks};
-use crate::names::{AllowError, Allowed};
+use crate::locks::{FileId, Locks, SavedLocks};
+use crate::names::Allowed;
 use crate::undo::{JobId, Journals};
 use rustix::fd::OwnedFd;
 use rustix::io::Errno;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, RwLockWriteGuard};
+use std::time::{Duration, Instant};
 use wire::{Reply, Request, Token};
+
+/// How long a session is kept of which nobody has said.
+const LEASE: Duration = Duration::from_secs(40 * 60);
 
 /// What a job may cost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -85,7 +90,18 @@ pub struct Session {
     pub(crate) lanes: Lanes,
     /// Held for reading while a request is answered, for writing while nothing may change.
     gate: RwLock<()>,
-    streams: Mutex<usize>,
+    pub(crate) streams: Mutex<usize>,
+    /// Since when it has none; none: it has some, or has had none yet.
+    pub(crate) alone: Mutex<Option<Instant>>,
+    /// It was taken over from a shadow that was killed: processes of the job may be there without a stream.
+    pub(crate) adopted: AtomicBool,
+    lease_ms: AtomicU64,
+    is_here: AtomicBool,
+    pub(crate) began_ms: u64,
+    /// To be had again before anything else is done.
+    awaited_locks: Mutex<Option<SavedLocks>>,
+    /// What survives this process; dropped behind the journal.
+    pub(crate) log: Option<Log>,
 }
 
 impl Session {
@@ -106,7 +122,90 @@ impl Session {
             lanes: Lanes::default(),
             gate: RwLock::default(),
             streams: Mutex::default(),
+            alone: Mutex::default(),
+            adopted: AtomicBool::new(false),
+            lease_ms: AtomicU64::new(0),
+            is_here: AtomicBool::new(false),
+            began_ms: kept::now_ms(),
+            awaited_locks: Mutex::default(),
+            log: None,
         }
+    }
+
+    /// What a shadow before us knew of it.
+    pub(crate) fn go_on_from(&mut self, known: &Known) {
+        self.adopted = AtomicBool::new(true);
+        self.lease_ms = AtomicU64::new(known.lease_ms);
+        self.is_here = AtomicBool::new(known.is_here);
+        self.began_ms = known.began_ms;
+        self.alone = Mutex::new(Some(Instant::now()));
+    }
+
+    pub(crate) fn lease_ms(&self) -> u64 {
+        self.lease_ms.load(Ordering::Relaxed)
+    }
+
+    /// Whether its processes can be seen.
+    pub(crate) fn is_here(&self) -> bool {
+        self.is_here.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set_here(&self, is_here: bool) {
+        self.is_here.store(is_here, Ordering::Relaxed);
+    }
+
+    pub(crate) fn set_lease(&self, lease: &wire::Lease) -> Result<Reply<'static>, Errno> {
+        self.lease_ms.store(lease.ms, Ordering::Relaxed);
+        self.note(|| Some(Record::Lease(lease.ms, self.is_here())));
+        Ok(Reply::Done)
+    }
+
+    /// These locks are to be had before the session is served.
+    pub(crate) fn await_locks(&self, locks: SavedLocks) {
+        let mut awaited = self
+            .awaited_locks
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        *awaited = Some(locks);
+        drop(awaited);
+        // What can be had is had at once.
+        self.has_its_locks();
+    }
+
+    /// Whether all locks of a session that goes on could be had again; the log says if not.
+    pub(crate) fn has_its_locks(&self) -> bool {
+        let mut awaited = self
+            .awaited_locks
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        let Some(locks) = &*awaited else { return true };
+        match self.locks.take_again_at_once(locks, &self.all_open()) {
+            Ok(()) => {
+                *awaited = None;
+                true
+            }
+            Err(why) => {
+                tracing::warn!(session = self.id, why, "a session waits");
+                false
+            }
+        }
+    }
+
+    /// Whether nobody will come back to it, who has been away for so long.
+    pub(crate) fn is_forsaken(&self, token: &Token, probe: Option<&Probe>) -> bool {
+        let alone = *self.alone.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(since) = alone else { return false };
+        if let Some(probe) = probe.filter(|_| self.is_here()) {
+            let presence = probe(token, self.id, self.began_ms);
+            if presence.is_all || !presence.pids.is_empty() {
+                return presence.is_over();
+            }
+        }
+        let lease = match self.lease_ms() {
+            0 => LEASE,
+            ms => Duration::from_millis(ms),
+        };
+        since.elapsed() >= lease
     }
 
     /// As [`Session::answer`]; a request that has been answered on this lane already is not done again.
@@ -123,8 +222,11 @@ impl Session {
             out.clear();
             return crate::serve::failed(errno);
         }
+        let serving = kept::serving(lane.map_or(0, |lane| lane.number), number);
         let Some(lane) = lane.filter(|_| request.is_once()) else {
-            return self.answer(request, data, out);
+            let reply = self.answer(request, data, out);
+            self.note_opened(0, number, &reply);
+            return reply;
         };
         let mut last = lane.hold();
         if let Some((_, reply)) = last.filter(|(done, _)| *done == number) {
@@ -133,6 +235,8 @@ impl Session {
             return reply;
         }
         let reply = self.answer(request, data, out);
+        drop(serving);
+        self.note_opened(lane.number, number, &reply);
         *last = Some((number, reply));
         reply
     }
@@ -203,6 +307,16 @@ impl Session {
         Ok(())
     }
 
+    /// As the job asks for it.
+    pub(crate) fn close(&self, handle: u64) -> Result<(), Errno> {
+        fault_point("closing");
+        self.remove(handle)?;
+        self.note(|| Some(Record::Closed(handle)));
+        self.note_locks_of_closed();
+        fault_point("closed");
+        Ok(())
+    }
+
     /// Nobody has a description open any more; whoever finds that out in the job closes it later.
     pub(crate) fn description_ended(&self, watch: i32) {
         let Some(handle) = self.locks.ended(watch) else {
@@ -212,182 +326,7 @@ impl Session {
             // Before its locks go: it gets no new ones.
             file.ended.store(true, Ordering::SeqCst);
             self.locks.end_description(handle, &file);
+            self.note_locks_of_closed();
         }
-    }
-}
-
-/// Why a stream is not served.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct NotServed {
-    pub(crate) reason: &'static str,
-    /// A little later it may be.
-    pub(crate) passing: bool,
-}
-
-impl NotServed {
-    fn for_good(reason: &'static str) -> Self {
-        NotServed {
-            reason,
-            passing: false,
-        }
-    }
-
-    fn now(reason: &'static str) -> Self {
-        NotServed {
-            reason,
-            passing: true,
-        }
-    }
-}
-
-/// A stream's part in its session; the session ends with the last.
-#[derive(Debug)]
-pub(crate) struct Membership {
-    pub(crate) session: Arc<Session>,
-    /// Which of the session's streams it is, if that matters.
-    pub(crate) lane: Option<Arc<Lane>>,
-    sessions: Arc<Sessions>,
-}
-
-impl Drop for Membership {
-    fn drop(&mut self) {
-        let all = &self.sessions.all;
-        let mut all = all.lock().unwrap_or_else(PoisonError::into_inner);
-        let streams = &self.session.streams;
-        let mut streams = streams.lock().unwrap_or_else(PoisonError::into_inner);
-        *streams -= 1;
-        if *streams == 0 {
-            all.remove(&self.session.id);
-        }
-    }
-}
-
-/// All sessions of one shadow that serve one job.
-#[derive(Debug)]
-pub struct Sessions {
-    allowed: Arc<Allowed>,
-    token: Token,
-    limits: Limits,
-    journals: Option<Journals>,
-    next: AtomicU64,
-    all: Mutex<HashMap<u64, Arc<Session>>>,
-}
-
-impl Sessions {
-    /// For whoever has the token.
-    #[must_use]
-    pub fn new(allowed: Allowed, token: Token, limits: Limits) -> Self {
-        Sessions {
-            allowed: Arc::new(allowed),
-            token,
-            limits,
-            journals: None,
-            next: AtomicU64::new(1),
-            all: Mutex::default(),
-        }
-    }
-
-    /// As [`Sessions::new`]; each session's changes of files are journalled.
-    ///
-    /// # Errors
-    /// [`AllowError`], if the folder of the journals is not there.
-    pub fn journalled(
-        mut allowed: Allowed,
-        token: Token,
-        limits: Limits,
-        journals: Journals,
-    ) -> Result<Self, AllowError> {
-        allowed.hide(journals.dir())?;
-        let journals = Some(journals.with_roots(allowed.writable_roots()));
-        Ok(Sessions {
-            journals,
-            ..Self::new(allowed, token, limits)
-        })
-    }
-
-    /// Joins a session, or begins one (0); or why not.
-    pub(crate) fn join(
-        self: &Arc<Self>,
-        token: &Token,
-        id: u64,
-        lane: u64,
-    ) -> Result<Membership, NotServed> {
-        if !same(token, &self.token) {
-            return Err(NotServed::for_good("the token is not this job's"));
-        }
-        let mut all = self.all.lock().unwrap_or_else(PoisonError::into_inner);
-        let session = if id != 0 {
-            all.get(&id)
-                .cloned()
-                .ok_or(NotServed::for_good("there is no such session"))?
-        } else {
-            if all.len() >= self.limits.sessions {
-                return Err(NotServed::now("too many sessions"));
-            }
-            let id = self.next.fetch_add(1, Ordering::Relaxed);
-            let mut session = Session::new(id, self.allowed.clone(), self.limits);
-            session.journals.clone_from(&self.journals);
-            all.entry(id).or_insert(Arc::new(session)).clone()
-        };
-        let mut streams = session
-            .streams
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        if *streams >= self.limits.streams {
-            return Err(NotServed::now("too many streams"));
-        }
-        *streams += 1;
-        drop(streams);
-        Ok(Membership {
-            lane: session.lanes.get(lane),
-            session,
-            sessions: self.clone(),
-        })
-    }
-}
-
-/// Compares without telling by its time where they differ.
-fn same(one: &Token, other: &Token) -> bool {
-    let different = one.iter().zip(other).fold(0, |all, (a, b)| all | (a ^ b));
-    std::hint::black_box(different) == 0
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn sessions(limits: Limits) -> Arc<Sessions> {
-        Arc::new(Sessions::new(Allowed::none(), [1; 32], limits))
-    }
-
-    #[test]
-    fn a_session_lives_as_long_as_its_streams() {
-        let sessions = sessions(Limits::default());
-        let first = sessions.join(&[1; 32], 0, 0).expect("begins");
-        let id = first.session.id();
-        let second = sessions.join(&[1; 32], id, 0).expect("joins");
-        drop(first);
-        drop(sessions.join(&[1; 32], id, 0).expect("is there yet"));
-        drop(second);
-        let gone = sessions.join(&[1; 32], id, 0).expect_err("has ended");
-        assert_eq!(gone, NotServed::for_good("there is no such session"));
-    }
-
-    #[test]
-    fn strangers_and_too_many_are_refused() {
-        let limits = Limits {
-            streams: 2,
-            sessions: 1,
-            ..Limits::default()
-        };
-        let sessions = sessions(limits);
-        assert!(sessions.join(&[2; 32], 0, 0).is_err());
-        let one = sessions.join(&[1; 32], 0, 0).expect("begins");
-        assert!(sessions.join(&[1; 32], 0, 0).is_err(), "a second session");
-        let _two = sessions.join(&[1; 32], one.session.id(), 0).expect("joins");
-        assert!(
-            sessions.join(&[1; 32], one.session.id(), 0).is_err(),
-            "a third stream"
-        );
     }
 }

@@ -10,6 +10,7 @@
 //! made. What is open stays open, across marks and undos.
 
 use crate::changes::Changes;
+use crate::kept::Record;
 use crate::session::Session;
 use journal::{Durability, Epoch, Files, Journal, JournalError, Mark, Settings, Undone};
 use rustix::io::Errno;
@@ -154,7 +155,7 @@ impl Session {
             Ok(job) => {
                 tracing::info!(%job, "a journal begins");
                 if journals.keep {
-                    self.changes.stay();
+                    self.journal_stays();
                 }
                 Ok(())
             }
@@ -170,11 +171,20 @@ impl Session {
     /// # Errors
     /// [`UndoError`]
     pub(crate) fn open_journal(&self, journals: &Journals, job: JobId) -> Result<(), UndoError> {
+        self.note(|| Some(Record::Journal(job.0)));
         let journal = Arc::new(journals.open(job)?);
         if self.job.set(job).is_err() || !self.changes.go_through(journal) {
             return Err(UndoError::InUse);
         }
         Ok(())
+    }
+
+    /// The journal is needed when the session has ended.
+    pub(crate) fn journal_stays(&self) {
+        if self.job().is_some() && self.changes.is_done() {
+            self.note(|| Some(Record::JournalStays));
+        }
+        self.changes.stay();
     }
 
     /// Which journal it is.

@@ -242,6 +242,11 @@ pub(crate) struct Shadow {
     #[arg(long, value_name = "DIR")]
     pub(crate) journal: Option<std::path::PathBuf>,
 
+    /// Keep here what this shadow needs to go on with its jobs if it is killed and started again
+    /// [default: a directory for each address in $XDG_STATE_HOME/wayfarer/shadows]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) state: Option<std::path::PathBuf>,
+
     /// Keep also the journals of jobs that were never checkpointed
     #[arg(long, requires = "journal")]
     pub(crate) keep_journals: bool,

@@ -38,7 +38,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::time::Duration;
-use wire::{Others, Request, Resume, Token, WatchEnds};
+use wire::{Lease, Others, Request, Resume, Token, WatchEnds};
 
 /// What is executed in place of every program of the job, and puts that into its own process.
 const SHIM: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/shim"));
@@ -129,6 +129,9 @@ fn hand_down_session(
     // A shadow on another machine cannot have it: what a process that is killed has locked is free when the job notices.
     client.hand_over(&Request::WatchEnds(WatchEnds {}), lock_ends.as_fd())?;
     let lease_ms = u64::try_from(lease.as_millis()).unwrap_or(u64::MAX);
+    client
+        .ask(&Request::Lease(Lease { ms: lease_ms }), &[])
+        .context(|| "the shadow is not told of the lease".to_owned())?;
     let name = socket.as_os_str().as_bytes();
     let link = Link::new(token, client.session(), generation()?, lease_ms, name);
     let link = link.ok_or_else(|| io::Error::from(io::ErrorKind::InvalidFilename))?;

@@ -3,12 +3,17 @@
 use crate::address::Address;
 use crate::args::{Shadow, Survives};
 use crate::identity::IdentityFile;
+use crate::jobs::JobStore;
 use crate::output;
-use crate::report::{Exit, Explain, Failure, Outcome, tell};
+use crate::report::{Exit, Explain, Failure, Outcome, chain, tell};
+use crate::verbs::kept;
 use line::{Acceptor, Keys, Line, Preface, Purpose};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::signal::{SigSet, Signal};
-use shadow::{Allowed, Durability, Journals, Limits, SecureServer, Server, Sessions, Taker, carry};
+use shadow::{
+    Allowed, Durability, Journals, Limits, Probe, SecureServer, Server, Sessions, State,
+    StateError, Taker, carry,
+};
 use std::ffi::OsString;
 use std::fs::{self, OpenOptions};
 use std::io::{self, Read, Write};
@@ -20,14 +25,26 @@ use std::sync::{Arc, mpsc};
 use wire::Token;
 
 /// Serves until it is ended by a signal; then its socket, token and identity file are removed. On stdio, until the job ends.
-pub(crate) fn shadow(arguments: &Shadow) -> Outcome {
+pub(crate) fn shadow(store: Option<&JobStore>, arguments: &Shadow) -> Outcome {
     tracing_subscriber::fmt()
         .with_writer(io::stderr)
         .with_ansi(false)
         .with_target(false)
         .init();
-    let token = new_token()?;
-    let sessions = sessions(&arguments.allow, token, journals(arguments)?)?;
+    let state = state(store, arguments)?;
+    let mut token = new_token()?;
+    if let Some(state) = &state {
+        token = state.token(token)?;
+    }
+    let mut sessions = sessions(&arguments.allow, token, journals(arguments)?)?;
+    if let Some(state) = state {
+        // Of processes on another machine nothing is seen.
+        let probe: Option<Box<Probe>> = match arguments.listen {
+            Address::Unix(_) => Some(Box::new(kept::presence)),
+            Address::Tls { .. } | Address::Stdio => None,
+        };
+        sessions = sessions.kept(state, probe)?;
+    }
     let (sender, end) = mpsc::channel();
     end_by_signal(sender.clone())?;
     let left = match &arguments.listen {
@@ -46,6 +63,33 @@ pub(crate) fn shadow(arguments: &Shadow) -> Outcome {
     drop(left);
     ended.unwrap_or(Ok(()))?;
     Ok(Exit::Done)
+}
+
+/// Where sessions are kept. On stdio there is one job, and nobody who could start its shadow again.
+fn state(store: Option<&JobStore>, arguments: &Shadow) -> Outcome<Option<State>> {
+    if let Some(dir) = &arguments.state {
+        return Ok(Some(State::open(dir)?));
+    }
+    if arguments.listen == Address::Stdio {
+        return Ok(None);
+    }
+    let opened = store.map(|store| State::open(&kept::default_dir(store, &arguments.listen)));
+    match opened {
+        Some(Ok(state)) => Ok(Some(state)),
+        Some(Err(error @ StateError::InUse { .. })) => Err(error.into()),
+        Some(Err(error)) => {
+            let why = chain(&error);
+            tell(&format!(
+                "jobs will end with this shadow (--state DIR): {why}"
+            ));
+            Ok(None)
+        }
+        None => {
+            let why = "neither --state nor XDG_STATE_HOME nor HOME is set";
+            tell(&format!("jobs will end with this shadow: {why}"));
+            Ok(None)
+        }
+    }
 }
 
 /// Files as these options allow, with the modes and limits that a shadow has.

@@ -11,7 +11,7 @@ const UNDER_JOURNAL: [&str; 4] = ["--allow", "/:ro", "--journal", "undo"];
 const TIMES: usize = 3;
 
 /// Appends, renames, removes, overwrites and cuts for about two seconds; prints now and then.
-const PYTHON: &str = r#"
+pub(super) const PYTHON: &str = r#"
 import os, sys, time
 log = open("log", "a")
 block = open("block", "w+b")
@@ -32,7 +32,7 @@ print("the end")
 "#;
 
 /// Four threads that append to one file each, and to one together.
-const THREADS: &str = r#"
+pub(super) const THREADS: &str = r#"
 import os, threading, time
 def work(me):
     together = os.open("together", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
@@ -49,7 +49,7 @@ print("the end")
 "#;
 
 /// A data base in rollback mode, by one process.
-const SQLITE: &str = r#"
+pub(super) const SQLITE: &str = r#"
 import sqlite3, time
 data = sqlite3.connect("data.db")
 data.execute("pragma synchronous = normal")

@@ -1,7 +1,7 @@
 //! Jobs under a journal: all that they did with files of the submit machine is undone, and they notice nothing of the journal.
 
 #[path = "../../journal/tests/undo/picture.rs"]
-mod picture;
+pub(super) mod picture;
 
 use super::*;
 use shadow::{Durability, Files, JobId, Journals};
@@ -132,7 +132,7 @@ fn said_nothing(command: Command, user: User) {
 }
 
 /// Ends the shadow, and undoes all that its one job did, as its owner.
-fn undo(mut submit: Submit, user: User, before: &picture::Picture) {
+pub(super) fn undo(mut submit: Submit, user: User, before: &picture::Picture) {
     let pid = nix::unistd::Pid::from_raw(submit.shadow.pid() as i32);
     nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGTERM).expect("is there");
     submit.shadow.wait(SOON).expect("ends");

@@ -38,7 +38,7 @@ pub use hello::{Hello, Role, Token, VERSION, VERSIONS, Welcome, choose_version};
 pub use locks::{
     Attend, Held, Interrupt, Lock, LockMode, LockOwner, Release, Span, TestLock, WatchEnds,
 };
-pub use moves::{Mark, Others, Resume, Settle};
+pub use moves::{Lease, Mark, Others, Resume, Settle};
 pub use reply::{Opened, Refusal, Reply, Written};
 pub use request::{
     Access, Allocate, Attribute, Change, Close, Copy, FileSystemOf, GetXattr, Link, List,

@@ -32,3 +32,10 @@ pub struct Resume {
     /// What is done about files that are not as the job left them.
     pub others: Others,
 }
+
+/// How long the job waits for a shadow that is gone: as long it keeps the session. Not asked of one that is older.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, BorrowDecode)]
+pub struct Lease {
+    /// Milliseconds.
+    pub ms: u64,
+}

@@ -4,8 +4,8 @@
 //! bytes but NUL.
 
 use crate::{
-    Attend, Head, Interrupt, Lock, Mark, Release, Resume, Settle, Stamp, TestLock, WatchEnds,
-    WireError, decode, encode,
+    Attend, Head, Interrupt, Lease, Lock, Mark, Release, Resume, Settle, Stamp, TestLock,
+    WatchEnds, WireError, decode, encode,
 };
 use bincode::{BorrowDecode, Encode};
 
@@ -156,6 +156,8 @@ requests! {
     51 Settle(Settle),
     /// The job goes on from the state that is the data, in this session, which must be new.
     52 Resume(Resume),
+    /// How long the session is kept when it has no stream.
+    60 Lease(Lease),
 }
 
 impl Request<'_> {
@@ -508,6 +510,7 @@ mod tests {
                 Request::WatchEnds(WatchEnds {}),
                 Request::Mark(Mark {}),
                 Request::Settle(Settle { committed: flag }),
+                Request::Lease(Lease { ms: at }),
                 Request::Resume(Resume { others: crate::Others::RollBack }),
             ];
             let mut room = [0; crate::MOST_BODY];
@@ -525,7 +528,7 @@ mod tests {
         }
 
         #[test]
-        fn any_bytes_are_a_request_or_an_error(kind in 0u16..60, bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+        fn any_bytes_are_a_request_or_an_error(kind in 0u16..70, bytes in prop::collection::vec(any::<u8>(), 0..200)) {
             if let Ok(request) = Request::decode(kind, &bytes) {
                 prop_assert_eq!(request.kind(), kind);
             }

@@ -120,6 +120,24 @@ pub(super) fn renew() {
     state.store(now, Ordering::Release);
 }
 
+/// Whether the shadow that served us is gone: one that goes on in its place waits for us to say that we are there.
+pub(super) fn look() {
+    /// `POLLRDHUP`, and what is told besides.
+    const ENDED: u64 = 0x2000 | 0x10 | 0x08;
+    let attending = |own: &Own| own.attending.load(Ordering::Acquire) == ATTENDING;
+    if !process::own().is_some_and(attending) || !process::is_own() {
+        return;
+    }
+    let number = Reserved::Presence.number();
+    // `struct pollfd`: POLLRDHUP is asked for.
+    let mut watched = number as u64 | 0x2000 << 32;
+    // SAFETY: the kernel reads and writes the one record.
+    let found = unsafe { call(sys::POLL, [&raw mut watched as u64, 1, 0]) };
+    if found == Ok(1) && watched >> 48 & ENDED != 0 {
+        renew();
+    }
+}
+
 /// A program begins: if the one before has left its stream, it is ours, and so are its locks.
 pub(super) fn resume() {
     let fd = Reserved::Presence.number();

@@ -2,7 +2,7 @@
 
 use super::lanes::Put;
 use super::sys::{self, CONNECT, Errno, RECVFROM, SENDMSG, SOCKET, call};
-use super::{process, renewal};
+use super::{presence, process, renewal};
 use crate::link::{LINK_LEN, Link};
 use crate::table::{RESERVED, Reserved};
 use wire::{HEAD_LEN, Head, Hello, Reply, Role};
@@ -84,6 +84,7 @@ pub(super) fn begin(room: &mut [u8], lane: u64) -> Result<i32, Broken> {
     if let Some(table) = process::table() {
         renewal::look(table, &link);
     }
+    presence::look();
     let fd = connect(&link)?;
     let hello = Hello::new(Role::Shim, link.token, link.session, 0).of_lane(lane);
     let greeted = (|| {

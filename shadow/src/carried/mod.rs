@@ -13,7 +13,7 @@ mod stream;
 pub use stream::{Carried, CarriedWriter};
 
 use crate::connection::{Incoming, StreamError, greet, serve};
-use crate::session::Sessions;
+use crate::sessions::Sessions;
 use line::{
     Frame, FrameError, HANDSHAKE_WITHIN, Line, MOST_STREAMS, Piece, Pieces, Preface, PrefaceError,
     Purpose,

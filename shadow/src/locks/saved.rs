@@ -26,6 +26,18 @@ pub(crate) struct SavedLocks {
     locks: Vec<SavedLock>,
 }
 
+impl SavedLocks {
+    /// Without processes that have ended, and what they had.
+    pub(crate) fn keep_living(&mut self, pids: &[u32]) {
+        self.processes.retain(|(_, pid)| pids.contains(pid));
+        let there = &self.processes;
+        self.locks.retain(|lock| match lock.owner {
+            SavedOwner::Process(number) => there.iter().any(|(one, _)| *one == number),
+            SavedOwner::Description(_) | SavedOwner::Whole(_) => true,
+        });
+    }
+}
+
 /// Whose one is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, Decode)]
 enum SavedOwner {
@@ -96,11 +108,25 @@ impl Locks {
 
     /// Has them again; or says which cannot be had, because of whom.
     pub(crate) fn take_again(&self, saved: &SavedLocks, open: &Open) -> Result<(), String> {
+        self.take_again_within(saved, open, PATIENCE)
+    }
+
+    /// The same without waiting; what could be had is had when it is called again.
+    pub(crate) fn take_again_at_once(&self, saved: &SavedLocks, open: &Open) -> Result<(), String> {
+        self.take_again_within(saved, open, Duration::ZERO)
+    }
+
+    fn take_again_within(
+        &self,
+        saved: &SavedLocks,
+        open: &Open,
+        patience: Duration,
+    ) -> Result<(), String> {
         let mut state = self.state();
         state.last_process = saved.last_process;
         state.awaited = saved.processes.iter().copied().collect();
         drop(state);
-        let end = Instant::now() + PATIENCE;
+        let end = Instant::now() + patience;
         for lock in &saved.locks {
             loop {
                 match self.take_one(lock, open) {

@@ -3,13 +3,13 @@
 use super::MoveError;
 use super::format::SavedFile;
 use crate::locks::FileId;
-use crate::names::Last;
+use crate::names::{Last, Spot};
 use crate::session::{OpenFile, Session};
 use rustix::fd::OwnedFd;
-use rustix::fs::{FileType, MemfdFlags, OFlags};
+use rustix::fs::{FileType, MemfdFlags, Mode, OFlags};
 use rustix::io::Errno;
 use std::os::fd::AsRawFd;
-use wire::Others;
+use wire::{Attributes, Others};
 
 /// Of a file that has no name any more, so many bytes are carried.
 const MOST_NAMELESS: u64 = 256 << 10;
@@ -61,11 +61,30 @@ pub(super) fn save(handle: u64, file: &OpenFile) -> Result<SavedFile, MoveError>
     })
 }
 
+/// The same for the log of a session: no contents, and what is known of it already.
+pub(crate) fn note(
+    handle: u64,
+    file: &OpenFile,
+    attributes: &Attributes,
+) -> Result<SavedFile, Errno> {
+    Ok(SavedFile {
+        handle,
+        name: crate::serve::name_now(file)?,
+        flags: rustix::fs::fcntl_getfl(&file.fd)?.bits(),
+        device: attributes.device,
+        inode: attributes.inode,
+        mode: attributes.mode,
+        size: attributes.size,
+        modified: (attributes.modified.seconds, attributes.modified.nanoseconds),
+        nameless: None,
+    })
+}
+
 /// An open file again.
-pub(super) struct Found {
-    pub(super) fd: OwnedFd,
-    pub(super) writable: bool,
-    pub(super) id: FileId,
+pub(crate) struct Found {
+    pub(crate) fd: OwnedFd,
+    pub(crate) writable: bool,
+    pub(crate) id: FileId,
 }
 
 impl SavedFile {
@@ -85,6 +104,28 @@ impl SavedFile {
                 inode: stat.st_ino,
             },
         })
+    }
+
+    /// What was made with a mode that forbids to open it so, or has got one since: it is the job's owner's.
+    fn open_forbidden(
+        &self,
+        session: &Session,
+        spot: &Spot<'_>,
+        flags: OFlags,
+    ) -> Result<OwnedFd, Errno> {
+        let path = spot.open(OFlags::PATH | OFlags::NOFOLLOW)?;
+        let stat = rustix::fs::fstat(&path)?;
+        let same = (stat.st_dev, stat.st_ino) == (self.device, self.inode);
+        if !same || stat.st_uid != rustix::process::geteuid().as_raw() {
+            return Err(Errno::ACCESS);
+        }
+        let mode = Mode::from_raw_mode(stat.st_mode & 0o7777);
+        session
+            .changes
+            .set_mode(&path, mode | Mode::RUSR | Mode::WUSR)?;
+        let opened = spot.open(flags);
+        session.changes.set_mode(&path, mode)?;
+        opened
     }
 
     fn flags(&self) -> OFlags {
@@ -108,7 +149,7 @@ impl SavedFile {
     }
 
     /// Opens it; or says how what is there differs. `others`: what is done about its contents; `asked`: what the user wants.
-    pub(super) fn find(
+    pub(crate) fn find(
         &self,
         session: &Session,
         others: Others,
@@ -130,7 +171,13 @@ impl SavedFile {
             if self.writes() && !spot.writable() {
                 return Err(Errno::ACCESS);
             }
-            Ok((spot.open(waiting)?, spot.writable()))
+            let opened = match spot.open(waiting) {
+                Err(Errno::ACCESS) if spot.writable() => {
+                    self.open_forbidden(session, spot, waiting)
+                }
+                opened => opened,
+            };
+            Ok((opened?, spot.writable()))
         });
         let (fd, writable) =
             found.map_err(|errno| format!("{name} cannot be opened as it was ({errno})"))?;

@@ -15,7 +15,8 @@ mod file;
 mod format;
 mod resume;
 
-pub(crate) use format::{SavedAnswer, SavedSession};
+pub(crate) use file::note;
+pub(crate) use format::{SavedAnswer, SavedFile, SavedSession};
 
 use crate::session::Session;
 use crate::undo::UndoError;
@@ -169,7 +170,7 @@ impl Session {
                 found: bytes.len(),
             });
         }
-        self.changes.stay();
+        self.journal_stays();
         Ok((bytes, mark))
     }
 }

@@ -62,6 +62,9 @@ impl Session {
         for (saved, reply) in saved.answers.iter().zip(replies) {
             self.lanes.remember(saved.lane, saved.number, reply);
         }
+        if let Some(log) = &self.log {
+            log.begin_anew(|| self.known());
+        }
         Ok(())
     }
 
@@ -95,7 +98,7 @@ impl Session {
                 Err(error) => return Err(MoveError::Journal(error)),
             }
         }
-        self.changes.stay();
+        self.journal_stays();
         let undone = self.undo_to(Epoch(epoch), files);
         let undone = undone.map_err(MoveError::Journal)?;
         let strange = undone.differences.len();

@@ -67,7 +67,7 @@ impl Session {
     }
 
     /// All that statx(2) tells of what a descriptor leads to, but for names that are ours.
-    pub(super) fn look(&self, fd: &OwnedFd) -> Result<Attributes, Errno> {
+    pub(crate) fn look(&self, fd: &OwnedFd) -> Result<Attributes, Errno> {
         Ok(self.seen(of(fd)?))
     }
 
@@ -163,7 +163,12 @@ impl Session {
         let last = Last::from_follow(set.follow);
         let found = self.find_to_change(&set.place, last, "set an extended attribute")?;
         let flags = XattrFlags::from_bits(set.flags).ok_or(Errno::INVAL)?;
-        self.changes.set_xattr(found.fd(), set.name, value, flags)?;
+        let act = || self.changes.set_xattr(found.fd(), set.name, value, flags);
+        if flags.contains(XattrFlags::CREATE) {
+            self.noted_xattr(found.fd(), set.name, false, act)?;
+        } else {
+            act()?;
+        }
         Ok(Reply::Done)
     }
 
@@ -184,7 +189,9 @@ impl Session {
     pub(super) fn remove_xattr(&self, remove: &RemoveXattr<'_>) -> Result<Reply<'static>, Errno> {
         let last = Last::from_follow(remove.follow);
         let found = self.find_to_change(&remove.place, last, "remove an extended attribute")?;
-        self.changes.remove_xattr(found.fd(), remove.name)?;
+        self.noted_xattr(found.fd(), remove.name, true, || {
+            self.changes.remove_xattr(found.fd(), remove.name)
+        })?;
         Ok(Reply::Done)
     }
 }

@@ -1,6 +1,7 @@
 //! Bytes of open files.
 
 use super::refuse;
+use crate::kept::Record;
 use crate::session::{OpenFile, Session};
 use rustix::fd::OwnedFd;
 use rustix::fs::{FallocateFlags, OFlags, SeekFrom};
@@ -22,7 +23,7 @@ impl Session {
         let file = self.get(write.handle)?;
         let flags = rustix::fs::fcntl_getfl(&file.fd)?;
         if flags.contains(OFlags::APPEND)
-            && let Some(written) = self.append(&file, data)?
+            && let Some(written) = self.append(write.handle, &file, data)?
         {
             return Ok(Reply::Written(written));
         }
@@ -35,18 +36,26 @@ impl Session {
     }
 
     /// Where the bytes have come to lie is told by the descriptor's own offset. None if it is not open for appending any more.
-    fn append(&self, file: &OpenFile, data: &[u8]) -> Result<Option<Written>, Errno> {
+    fn append(&self, handle: u64, file: &OpenFile, data: &[u8]) -> Result<Option<Written>, Errno> {
         let _lock = file.offset.lock().unwrap_or_else(PoisonError::into_inner);
         if !rustix::fs::fcntl_getfl(&file.fd)?.contains(OFlags::APPEND) {
             return Ok(None);
         }
-        let len = self.changes.append(&file.fd, data)?;
-        let end = rustix::fs::tell(&file.fd)?;
-        Ok(Some(Written {
-            len,
-            offset: end.saturating_sub(len),
-            size: size(&file.fd)?,
-        }))
+        let written = self.noted_append(handle, file, data, |before| {
+            // What a shadow that was killed has written of it is there.
+            let (offset, done) = before.unwrap_or_default();
+            let rest =
+                usize::try_from(done).map_or(&[][..], |done| data.get(done..).unwrap_or_default());
+            let len = self.changes.append(&file.fd, rest)?;
+            let offset = if before.is_some() {
+                offset
+            } else {
+                rustix::fs::tell(&file.fd)?.saturating_sub(len)
+            };
+            let (len, size) = (done + len, size(&file.fd)?);
+            Ok(Written { len, offset, size })
+        })?;
+        Ok(Some(written))
     }
 
     /// fcntl(2) with `F_SETFL`.
@@ -56,6 +65,7 @@ impl Session {
         let mut flags = rustix::fs::fcntl_getfl(&file.fd)?;
         flags.set(OFlags::APPEND, set.append);
         rustix::fs::fcntl_setfl(&file.fd, flags)?;
+        self.note(|| Some(Record::Flags(set.handle, flags.bits())));
         Ok(Reply::Done)
     }
 
@@ -74,8 +84,11 @@ impl Session {
     pub(super) fn allocate(&self, allocate: &Allocate) -> Result<Reply<'static>, Errno> {
         let file = self.get(allocate.handle)?;
         let mode = FallocateFlags::from_bits_retain(allocate.mode);
-        self.changes
-            .allocate(&file.fd, mode, allocate.offset, allocate.len)?;
+        let what = (mode, allocate.len);
+        self.noted_allocate(allocate.handle, &file, what, || {
+            let (offset, len) = (allocate.offset, allocate.len);
+            self.changes.allocate(&file.fd, mode, offset, len)
+        })?;
         Ok(Reply::Done)
     }
 

@@ -21,6 +21,7 @@ impl Session {
             ends.heed(self);
             done = self.locks.set(&asked, lock.mode);
         }
+        self.note_locks();
         done.map(|()| Reply::Done)
     }
 
@@ -36,6 +37,7 @@ impl Session {
                 None => self.locks.set(&asked, None),
             }
         });
+        self.note_locks();
         match waited {
             Ok(()) => Reply::Done,
             Err(errno) => super::failed(errno),
@@ -68,9 +70,9 @@ impl Session {
             0 => None,
             handle => Some(self.get(handle)?.id),
         };
-        self.locks
-            .release(release.process, file, release.at_exec)
-            .map(|()| Reply::Done)
+        self.locks.release(release.process, file, release.at_exec)?;
+        self.note_locks();
+        Ok(Reply::Done)
     }
 
     /// What is only a name has no locks, and is not opened for them.

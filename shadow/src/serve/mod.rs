@@ -25,7 +25,7 @@ impl Session {
         out.clear();
         let answer = match request {
             Request::Open(open) => self.open(open, out),
-            Request::Close(close) => self.remove(close.handle).map(|()| Reply::Done),
+            Request::Close(close) => self.close(close.handle).map(|()| Reply::Done),
             Request::Read(read) => self.read(read, out),
             Request::Write(write) => self.write(write, data),
             Request::Attribute(asked) => self.attributes(asked),
@@ -53,6 +53,7 @@ impl Session {
             Request::Lock(lock) => self.lock(lock),
             Request::TestLock(test) => self.test_lock(test),
             Request::Release(release) => self.release(release),
+            Request::Lease(lease) => self.set_lease(lease),
             _ => Err(Errno::NOSYS),
         };
         answer.unwrap_or_else(|errno| {
@@ -149,7 +150,7 @@ impl Found {
 }
 
 /// The absolute name of something open.
-fn name_now(file: &OpenFile) -> Result<Vec<u8>, Errno> {
+pub(crate) fn name_now(file: &OpenFile) -> Result<Vec<u8>, Errno> {
     let name = rustix::fs::readlink(own_descriptor(file.fd.as_raw_fd()), vec![])?;
     Ok(name.into_bytes())
 }

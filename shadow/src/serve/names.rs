@@ -51,7 +51,8 @@ impl Session {
     pub(super) fn make_directory(&self, make: &MakeDirectory<'_>) -> Result<Reply<'static>, Errno> {
         let mode = Mode::from_raw_mode(make.mode & 0o7777);
         self.make(&make.place, "make a directory", |folder, name| {
-            self.changes.make_directory((folder, name), mode)
+            let at = (folder, name);
+            self.noted_folder(at, || self.changes.make_directory(at, mode))
         })
     }
 
@@ -64,14 +65,16 @@ impl Session {
             _ => return Err(Errno::PERM),
         };
         self.make(&make.place, "make a node", |folder, name| {
-            self.changes.make_node((folder, name), kind, mode)
+            let at = (folder, name);
+            self.noted_node(at, kind, || self.changes.make_node(at, kind, mode))
         })
     }
 
     /// symlinkat(2).
     pub(super) fn symbolic_link(&self, link: &SymbolicLink<'_>) -> Result<Reply<'static>, Errno> {
         self.make(&link.place, "make a link", |folder, name| {
-            self.changes.make_link((folder, name), link.target)
+            let at = (folder, name);
+            self.noted_link(at, link.target, || self.changes.make_link(at, link.target))
         })
     }
 
@@ -123,7 +126,8 @@ impl Session {
         self.allowed
             .at(&self.text(&remove.place)?, Last::Kept, |spot| {
                 let (folder, name) = to_change(spot, "remove", remove.place.name)?;
-                self.changes.remove((&folder, name), remove.directory)
+                let at = (&folder, name);
+                self.noted_remove(at, || self.changes.remove(at, remove.directory))
             })?;
         Ok(Reply::Done)
     }
@@ -146,7 +150,7 @@ impl Session {
                 }
                 let (new_folder, new_name) = may_change(target, "rename", rename.to.name)?;
                 let (old, new) = ((&old_folder, old_name), (&new_folder, new_name));
-                self.changes.rename(old, new, flags)
+                self.noted_rename(old, new, flags, || self.changes.rename(old, new, flags))
             })
         })?;
         Ok(Reply::Done)
@@ -165,7 +169,7 @@ impl Session {
                 self.allowed.at(&to, Last::Kept, |target| {
                     let (new_folder, new_name) = may_change(target, "link", link.to.name)?;
                     let (old, new) = ((&old_folder, old_name), (&new_folder, new_name));
-                    self.changes.link(old, new)
+                    self.noted_name(old, new, || self.changes.link(old, new))
                 })
             })?;
         Ok(Reply::Done)

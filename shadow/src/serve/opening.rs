@@ -21,13 +21,24 @@ impl Session {
         }
         let (fd, writable) = self.allowed.at(&self.text(&open.place)?, last, |spot| {
             let fd = if spot.writable() {
-                self.changes.open(spot, unblocked(flags), mode)?
+                self.make_or_open(spot, unblocked(flags), mode)?
             } else {
                 open_read_only(spot, flags, open.place.name)?
             };
             Ok((fd, spot.writable()))
         })?;
         self.opened(open, flags, fd, writable, out)
+    }
+
+    fn make_or_open(&self, spot: &Spot<'_>, flags: OFlags, mode: Mode) -> Result<OwnedFd, Errno> {
+        let act = || self.changes.open(spot, flags, mode);
+        if !flags.contains(OFlags::CREATE) || self.log.is_none() {
+            return act();
+        }
+        match spot.parent() {
+            Ok((folder, name)) => self.noted_open((&folder, name), flags, act),
+            Err(_) => act(),
+        }
     }
 
     /// What is open already, by `/proc/self/fd` there: a description of its own, with other flags.

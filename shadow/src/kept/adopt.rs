@@ -1,0 +1,231 @@
+//! Sessions of a shadow that was killed, taken over by the one that was started again.
+//!
+//! ```text
+//! log ──> nobody of the job is there: forgotten
+//!    `──> journal opened ── files found by their names ── what had begun: made or not? ── a new log ── locks ──> served
+//! ```
+
+use super::fault;
+use super::intent::{Fate, Intent};
+use super::log::{Doubtful, Log, forget};
+use super::record::{Begun, Known};
+use super::state::KeptSession;
+use super::{Probe, State, StateError};
+use crate::saved::SavedFile;
+use crate::session::{OpenFile, Session};
+use crate::undo::JobId;
+use wire::{Opened, Others, Reply, Token};
+
+/// A session again, or why it cannot go on.
+pub(crate) struct Adopted {
+    pub(crate) id: u64,
+    pub(crate) session: Result<Session, String>,
+}
+
+/// All sessions that are kept and have not ended. `new` makes an empty one.
+///
+/// # Errors
+/// [`StateError`]: then nothing was forgotten but what has ended.
+pub(crate) fn adopt(
+    state: &State,
+    probe: Option<&Probe>,
+    token: &Token,
+    new: impl Fn(u64) -> Session,
+) -> Result<Vec<Adopted>, StateError> {
+    let mut adopted = vec![];
+    for KeptSession { id, dir, known } in state.sessions()? {
+        let mut known = match known {
+            Ok(known) => known,
+            Err(why) => {
+                let shown = dir.display();
+                tracing::error!(why, "a session cannot go on: {shown} is no log of one");
+                forget(&dir);
+                let session = Err("what was kept of it is damaged".to_owned());
+                adopted.push(Adopted { id, session });
+                continue;
+            }
+        };
+        let mut session = new(id);
+        if known.journal.is_some() && session.journals.is_none() {
+            let path = state.dir().to_owned();
+            return Err(StateError::NoJournal { path });
+        }
+        let presence = probe.filter(|_| known.is_here);
+        let presence = presence.map(|probe| probe(token, id, known.began_ms));
+        let presence = presence.filter(|presence| presence.is_all);
+        if let Some(presence) = &presence {
+            known.locks.keep_living(&presence.pids);
+        }
+        let is_over = presence.is_some_and(|presence| presence.is_over());
+        let journal = open_journal(&session, &known);
+        if is_over {
+            tracing::info!(id, "a session has ended while there was no shadow");
+            // With it its journal, if nobody needs that.
+            drop(session);
+            forget(&dir);
+            continue;
+        }
+        fault::at("adopting");
+        let taken = journal.and_then(|()| take_over(&mut session, known));
+        let taken = taken.and_then(|known| {
+            let (known, doubtful) = known;
+            let log = Log::begin(dir.clone(), known).map_err(|error| error.to_string())?;
+            log.doubt(doubtful);
+            session.log = Some(log);
+            Ok(())
+        });
+        fault::at("adopted");
+        if let Err(why) = &taken {
+            tracing::error!(id, why, "a session cannot go on");
+            // An image may need it.
+            session.changes.stay();
+            forget(&dir);
+        }
+        let session = taken.map(|()| session);
+        adopted.push(Adopted { id, session });
+    }
+    Ok(adopted)
+}
+
+fn open_journal(session: &Session, known: &Known) -> Result<(), String> {
+    let (Some(job), Some(journals)) = (known.journal, &session.journals) else {
+        return Ok(());
+    };
+    let opened = session.open_journal(journals, JobId(job));
+    opened.map_err(|error| chain(&error))?;
+    if known.journal_stays {
+        session.changes.stay();
+    }
+    Ok(())
+}
+
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        text += &format!(": {error}");
+        cause = error.source();
+    }
+    text
+}
+
+/// The session is as it was; what is to be known of it from now on.
+fn take_over(
+    session: &mut Session,
+    mut known: Known,
+) -> Result<(Known, Vec<(u64, Doubtful)>), String> {
+    session.go_on_from(&known);
+    let fates: Vec<(Begun, Fate)> = known.begun.drain(..).map(told).collect();
+    for (begun, fate) in &fates {
+        if let (Fate::Made, Some(moves)) = (fate, begun.intent.moved()) {
+            known.files.iter_mut().for_each(|file| rename(file, &moves));
+        }
+    }
+    let mut lost = vec![];
+    for file in &known.files {
+        match file.find(session, Others::Keep, Others::Fail) {
+            Ok(found) => {
+                let open = OpenFile::new(found.fd, found.writable, found.id);
+                session.insert_as(file.handle, open);
+            }
+            Err(why) => lost.push(why),
+        }
+    }
+    if !lost.is_empty() {
+        return Err(lost.join("; "));
+    }
+    session.begin_handles_at(known.next_handle);
+    for answer in &known.answers {
+        let reply = answer.reply().map_err(|error| error.to_string())?;
+        session.lanes.remember(answer.lane, answer.number, reply);
+    }
+    let mut doubtful = vec![];
+    for (begun, fate) in fates {
+        let request = begun.request;
+        let made = match fate {
+            Fate::Made => Some(Reply::Done),
+            Fate::NotMade => shifted(session, &begun.intent).then_some(Reply::Done),
+            Fate::MadeFile(name, flags, id) => Some(open_made(session, name, flags, id)?),
+            Fate::Appended { handle, before } => {
+                if let Ok(file) = session.get(handle) {
+                    let now = rustix::fs::fstat(&file.fd).map_or(0, |stat| stat.st_size);
+                    let one = Doubtful {
+                        number: request.number,
+                        handle,
+                        before,
+                        now: u64::try_from(now).unwrap_or(0),
+                    };
+                    doubtful.push((begun, one));
+                }
+                None
+            }
+        };
+        if let Some(reply) = made {
+            session.lanes.remember(request.lane, request.number, reply);
+        }
+    }
+    fault::at("settled");
+    let locks = known.locks;
+    let mut known = session.known().ok_or("what is open cannot be looked at")?;
+    known.locks = locks.clone();
+    let doubtful = doubtful.into_iter().map(|(begun, one)| {
+        let lane = begun.request.lane;
+        known.begun.push(begun);
+        (lane, one)
+    });
+    let doubtful = doubtful.collect();
+    session.await_locks(locks);
+    Ok((known, doubtful))
+}
+
+fn told(begun: Begun) -> (Begun, Fate) {
+    let fate = begun.intent.fate(begun.made).unwrap_or_else(|errno| {
+        let what = &begun.intent;
+        tracing::warn!(%errno, ?what, "it cannot be told whether this was done: it is done when it is asked for again");
+        Fate::NotMade
+    });
+    (begun, fate)
+}
+
+/// Where bytes were to be moved.
+fn shifted(session: &Session, intent: &Intent) -> bool {
+    let Intent::Shift { handle, after, .. } = intent else {
+        return false;
+    };
+    let stat = session.get(*handle).map(|file| rustix::fs::fstat(&file.fd));
+    matches!(stat, Ok(Ok(stat)) if u64::try_from(stat.st_size) == Ok(*after))
+}
+
+/// A file that was made, and whose open has not been answered.
+fn open_made(
+    session: &Session,
+    name: Vec<u8>,
+    flags: u32,
+    (device, inode): super::intent::Id,
+) -> Result<Reply<'static>, String> {
+    let file = SavedFile {
+        name,
+        flags,
+        device,
+        inode,
+        // Of a regular one nothing else is looked at.
+        mode: 0o100_000,
+        ..SavedFile::default()
+    };
+    let found = file.find(session, Others::Keep, Others::Fail)?;
+    let attributes = session.look(&found.fd).map_err(|errno| errno.to_string())?;
+    let open = OpenFile::new(found.fd, found.writable, found.id);
+    let handle = session.insert(open).map_err(|errno| errno.to_string())?;
+    Ok(Reply::Opened(Opened { handle, attributes }))
+}
+
+/// What was renamed, or lies beneath it, has another name.
+fn rename(file: &mut SavedFile, moves: &[(Vec<u8>, Vec<u8>); 2]) {
+    for (from, to) in moves {
+        let rest = file.name.strip_prefix(&from[..]);
+        if let Some(rest) = rest.filter(|rest| rest.is_empty() || rest.starts_with(b"/")) {
+            file.name = [to, rest].concat();
+            return;
+        }
+    }
+}
