@@ -17,7 +17,7 @@ use nix::sys::memfd::{MFdFlags, memfd_create};
 use std::ffi::{CStr, CString, OsString};
 use std::fs::{File, OpenOptions};
 use std::io;
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::PathBuf;
@@ -39,13 +39,15 @@ pub(crate) struct Launch<'a> {
 }
 
 /// What a loader is told on its command line.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(crate) struct Options {
     pub(crate) pids: Pids,
     pub(crate) files: Files,
     pub(crate) accept_new_ids: bool,
     pub(crate) degraded: bool,
     pub(crate) inherit_fds: Vec<u32>,
+    /// Who keeps what the job writes ([`crate::remote`]).
+    pub(crate) keeper: Option<OwnedFd>,
 }
 
 impl Options {
@@ -70,6 +72,9 @@ impl Options {
         }
         for fd in &self.inherit_fds {
             words.extend(["--inherit-fd".to_owned(), fd.to_string()]);
+        }
+        if let Some(keeper) = &self.keeper {
+            words.extend(["--keeper-fd".to_owned(), keeper.as_raw_fd().to_string()]);
         }
         words
     }
@@ -238,6 +243,7 @@ mod tests {
             accept_new_ids: false,
             degraded: false,
             inherit_fds: vec![7],
+            keeper: None,
         };
         let failure = execute(&Launch {
             title: "test".to_owned(),

@@ -47,6 +47,7 @@ fn perform(arguments: &Arguments) -> Outcome {
         Verb::Kill(kill) => verbs::kill::kill(&store()?, kill),
         Verb::Doctor(doctor) => verbs::doctor::doctor(&store()?, doctor),
         Verb::Shadow(shadow) => verbs::shadow::shadow(store().ok().as_ref(), shadow),
+        Verb::Keeper(keeper) => verbs::keeper::keeper(keeper),
         Verb::Starter(starter) => verbs::starter::starter(starter),
         Verb::Submit(submit) => verbs::submit::submit(submit),
         Verb::Completions(completions) => verbs::completions::completions(completions),

@@ -63,6 +63,69 @@ pub(crate) fn close_from(first: u32) {
     let _ = unsafe { libc::syscall(libc::SYS_close_range, first, u32::MAX, 0) };
 }
 
+/// Closes every descriptor from `first` on but these.
+pub(crate) fn close_all_but(first: u32, mut kept: Vec<u32>) {
+    kept.sort_unstable();
+    let mut from = first;
+    for fd in kept {
+        if fd > from {
+            // SAFETY: closing reads and writes no memory; the callers say that nobody uses these descriptors.
+            let _ = unsafe { libc::syscall(libc::SYS_close_range, from, fd - 1, 0) };
+        }
+        from = from.max(fd + 1);
+    }
+    close_from(from);
+}
+
+/// The file table of a job, for as long as we live.
+pub(crate) fn map_table(file: &std::fs::File) -> std::io::Result<&'static c_shim::table::Table> {
+    use c_shim::table::Table;
+    use std::io::{Error, ErrorKind};
+    if file.metadata()?.len() < size_of::<Table>() as u64 {
+        return Err(Error::from(ErrorKind::UnexpectedEof));
+    }
+    let mapped = memmap2::MmapOptions::new().map_raw(file)?;
+    let table = mapped.as_mut_ptr().cast_const().cast::<Table>();
+    std::mem::forget(mapped);
+    // SAFETY: it is as long as a table, of a memory file that nobody makes shorter, begins at a page and stays mapped; all of it may
+    // have any bytes, and is changed by atomic operations.
+    let table = unsafe { &*table };
+    if table.is_known() {
+        Ok(table)
+    } else {
+        Err(Error::from(ErrorKind::InvalidData))
+    }
+}
+
+/// Waits, in memory that processes share, until the word is another or somebody wakes us, or some time is over.
+pub(crate) fn futex_wait(
+    word: &std::sync::atomic::AtomicU32,
+    value: u32,
+    most: Option<std::time::Duration>,
+) {
+    let time = most.map(|most| libc::timespec {
+        tv_sec: most.as_secs().cast_signed(),
+        tv_nsec: most.subsec_nanos().into(),
+    });
+    let time = time.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
+    // SAFETY: the kernel reads the word and the time.
+    let _ = unsafe {
+        libc::syscall(
+            libc::SYS_futex,
+            word.as_ptr(),
+            libc::FUTEX_WAIT,
+            value,
+            time,
+        )
+    };
+}
+
+/// Wakes all who wait so.
+pub(crate) fn futex_wake(word: &std::sync::atomic::AtomicU32) {
+    // SAFETY: the kernel looks at the word's address only.
+    let _ = unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAKE, i32::MAX) };
+}
+
 /// What is started meanwhile hears no key of the terminal (SIGINT, SIGQUIT); nobody else may start anything.
 pub(crate) fn ignoring_keys<T>(start: impl FnOnce() -> T) -> nix::Result<T> {
     let keys = [Signal::SIGINT, Signal::SIGQUIT];

@@ -1,5 +1,7 @@
 //! Programs whose files are on another machine: what they do there is what they would have done here.
 
+#[path = "remote/behind.rs"]
+mod behind;
 #[path = "remote/coherence.rs"]
 mod coherence;
 #[path = "remote/durable.rs"]
@@ -55,12 +57,17 @@ impl Submit {
     }
 
     fn with(label: &str, others: &[&str], user: User) -> Self {
+        Self::wrapped(label, &[], others, user)
+    }
+
+    /// The shadow is started by a command, whose arguments it and its own are.
+    fn wrapped(label: &str, by: &[&str], others: &[&str], user: User) -> Self {
         let dir = stage::job_dir(label, user);
         for name in ["home", "local", "door", "state"] {
             fs::create_dir(dir.join(name)).expect("makes it");
             user.own(&dir.join(name));
         }
-        let command = shadow_command(&dir, others);
+        let command = shadow_command(&dir, by, others);
         let mut shadow = Run::start("the shadow", command, user).expect("starts");
         let line = format!("listening on {}", address(&dir));
         shadow.wait_line(&line, SOON).expect("listens");
@@ -135,8 +142,15 @@ impl Drop for Submit {
 }
 
 /// The shadow of such a folder.
-fn shadow_command(dir: &Path, others: &[&str]) -> Command {
-    let mut command = clean_command(stage::wayfarer());
+fn shadow_command(dir: &Path, by: &[&str], others: &[&str]) -> Command {
+    let mut command = match by.split_first() {
+        Some((program, arguments)) => {
+            let mut command = clean_command(program);
+            command.args(arguments).arg(stage::wayfarer());
+            command
+        }
+        None => clean_command(stage::wayfarer()),
+    };
     command
         .arg("shadow")
         .current_dir(dir)

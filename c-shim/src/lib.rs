@@ -15,6 +15,7 @@
 
 extern crate alloc;
 
+pub mod behind;
 pub mod elf;
 pub mod link;
 #[cfg(feature = "program")]

@@ -6,6 +6,7 @@
 //! A placeholder is an `O_PATH` descriptor of an unnamed file whose name, `wf-` and 32 hexadecimal digits, says which
 //! description it stands for.
 
+use crate::behind::Behind;
 use crate::remembered::Remembered;
 use crate::residents::Residents;
 use crate::rules::Rules;
@@ -18,7 +19,7 @@ use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
 /// Begins the mapping.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"wf-table");
 /// Of this layout.
-pub const VERSION: u32 = 5;
+pub const VERSION: u32 = 7;
 /// Files that a job may have open at once.
 pub const DESCRIPTIONS: usize = 4096;
 /// Descriptors of ours begin here; the job does not see them.
@@ -135,6 +136,8 @@ pub struct Description {
     pub fetched: AtomicU32,
     /// What is counted about the file: the place in [`Table::usage`] and 1, or 0.
     pub usage: AtomicU32,
+    /// `errno` of what was written behind and could not be sent, until somebody is told; 0: none.
+    pub error: AtomicI32,
 }
 
 /// The watch of a description, while watches are made anew after a restart.
@@ -176,6 +179,8 @@ pub struct Table {
     pub rules: Rules,
     /// What was done with files.
     pub usage: Usage,
+    /// What was written and is not sent yet.
+    pub behind: Behind,
 }
 
 impl Table {

@@ -70,6 +70,7 @@ pub fn keep(context: &mut Context, superior: Superior) -> Outcome<u32> {
     };
     feeds.go(context);
     supervise::let_go(context);
+    supervise::tell_keeper(context, supervise::RUNS);
     if superior == Superior::Control {
         send(context.fd(Own::Control), Message::Running);
     }

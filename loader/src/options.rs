@@ -39,6 +39,8 @@ pub struct Options {
     pub degraded: bool,
     pub verify: bool,
     pub help: bool,
+    /// Who is told when the job runs and when it has ended, and whose end is waited for then.
+    pub keeper_fd: Option<i32>,
     inherit: [i32; MOST_INHERITED],
     inherit_count: usize,
 }
@@ -71,6 +73,7 @@ impl Options {
             degraded: false,
             verify: false,
             help: false,
+            keeper_fd: None,
             inherit: [0; MOST_INHERITED],
             inherit_count: 0,
         };
@@ -88,6 +91,7 @@ impl Options {
                 |value: &[u8]| failure!(Usage, "{}: unknown value {}", Raw(name), Raw(value));
             match name {
                 b"--image-fd" => options.image_fd = Some(number(name, value()?)?),
+                b"--keeper-fd" => options.keeper_fd = Some(number(name, value()?)?),
                 b"--inherit-fd" => options.inherit(number(name, value()?)?)?,
                 b"--accept-new-ids" => options.accept_new_ids = true,
                 b"--degraded" => options.degraded = true,

@@ -31,7 +31,7 @@ pub const ALL_SIGNALS: u64 = !0;
 /// Entry on the loader's own stack.
 pub extern "C" fn main(context: &'static mut Context) -> ! {
     match supervise(context) {
-        Ok(status) => end_like(status),
+        Ok(status) => end_like(await_keeper(context, status)),
         Err(failure) => {
             report::say_failure(context.name(), &failure);
             sys::exit_group(failure.exit)
@@ -107,6 +107,7 @@ fn watch(context: &mut Context, init: i32) -> Outcome<u32> {
             Some(Message::Running) => {
                 running = true;
                 let_go(context);
+                tell_keeper(context, RUNS);
             }
             Some(Message::Stopped(signal)) => stop_too(signal, Some(control)),
             Some(Message::Ended(status)) => {
@@ -178,7 +179,7 @@ pub fn close_the_jobs(context: &Context) {
 
 /// Gives up every descriptor that is not needed while the job runs.
 pub fn let_go(context: &mut Context) {
-    let mut keep = [context.fd(Own::Control), context.fd(Own::Signals)];
+    let mut keep = [Own::Control, Own::Signals, Own::Keeper].map(|own| context.fd(own));
     keep.sort_unstable();
     let mut from = 0u64;
     for fd in keep {
@@ -198,6 +199,54 @@ pub fn let_go(context: &mut Context) {
         Own::Folder,
     ] {
         context.fds[own as usize] = -1;
+    }
+}
+
+/// The job runs. What a keeper is told (`--keeper-fd`).
+pub const RUNS: u8 = b'r';
+/// Nothing of the job is left.
+const ENDED: u8 = b'e';
+/// What it says if something is lost.
+const LOST: u8 = b'l';
+/// Something of the job's is lost, though it has ended well: a peer was lost.
+const LOST_STATUS: u32 = 5 << 8;
+
+/// Tells the keeper, if there is one.
+pub fn tell_keeper(context: &Context, what: u8) {
+    let _ = sys::write(context.fd(Own::Keeper), &[what]);
+}
+
+/// Waits until the keeper has brought away what the job has left, or somebody wants us to end; how we end then.
+fn await_keeper(context: &Context, status: u32) -> u32 {
+    let (keeper, signals) = (context.fd(Own::Keeper), context.fd(Own::Signals));
+    let mut lost = false;
+    tell_keeper(context, ENDED);
+    while keeper >= 0 {
+        let mut fds = [keeper, signals].map(|fd| PollFd {
+            fd,
+            events: POLLIN,
+            revents: 0,
+        });
+        let _ = sys::poll(&mut fds, None);
+        while let Some(info) = sys::next_signal(signals) {
+            if ends_a_start(info.signal) {
+                return status;
+            }
+        }
+        if fds[0].revents != 0 {
+            let mut said = [0];
+            match sys::read(keeper, &mut said) {
+                Ok(1..) => lost |= said[0] == LOST,
+                Err(sys::Errno(EINTR)) => {}
+                _ => break,
+            }
+        }
+    }
+    // Whoever reads what the job says sees its end, so we have nowhere to say more.
+    if lost && status == 0 {
+        LOST_STATUS
+    } else {
+        status
     }
 }
 

@@ -122,6 +122,8 @@ pub(crate) enum Verb {
     Shadow(Shadow),
     #[command(hide = true)]
     Starter(Starter),
+    #[command(hide = true)]
+    Keeper(Keeper),
     Completions(Completions),
     Man(Man),
 }
@@ -260,6 +262,14 @@ pub(crate) struct Shadow {
         requires = "journal"
     )]
     pub(crate) journal_durability: Survives,
+}
+
+/// Send what a job has written to its shadow; `run` begins it
+#[derive(Debug, Args)]
+pub(crate) struct Keeper {
+    /// The job is being brought back
+    #[arg(long)]
+    pub(crate) restarted: bool,
 }
 
 /// Carry a job's streams to its shadow; `run` begins it

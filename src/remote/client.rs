@@ -3,15 +3,28 @@
 use crate::report::{Exit, Failure, Outcome};
 use nix::sys::socket::{ControlMessage, MsgFlags, sendmsg};
 use std::fmt::Display;
-use std::io::{IoSlice, Read, Write};
+use std::io::{IoSlice, Read, Write as _};
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
-use wire::{HEAD_LEN, Head, Hello, MOST_BODY, MOST_DATA, Reply, Request, Role, Token, WireError};
+use wire::{
+    HEAD_LEN, Head, Hello, MOST_BODY, MOST_DATA, Reply, Request, Role, Token, WireError, Write,
+};
 
 /// A shadow that says nothing for so long is not there.
 const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Why something is not written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum NotWritten {
+    /// The shadow says why.
+    Errno(i32),
+    /// It does not serve us, and never will.
+    Refused,
+    /// It is not there, and nobody knows whether it is written.
+    Broken,
+}
 
 /// See the module.
 #[derive(Debug)]
@@ -24,6 +37,11 @@ pub(crate) struct Client {
 impl Client {
     /// A stream of a session; 0: of a new one.
     pub(crate) fn begin(socket: &Path, token: &Token, session: u64) -> Outcome<Self> {
+        Self::of_lane(socket, token, session, 0)
+    }
+
+    /// As [`Client::begin`], known to the shadow by a number.
+    pub(crate) fn of_lane(socket: &Path, token: &Token, session: u64, lane: u64) -> Outcome<Self> {
         let stream = UnixStream::connect(socket)?;
         stream.set_read_timeout(Some(PATIENCE))?;
         stream.set_write_timeout(Some(PATIENCE))?;
@@ -33,7 +51,9 @@ impl Client {
             number: 0,
         };
         let mut greeting = [0; 256];
-        let len = Hello::new(Role::Starter, *token, session, 0).message(&mut greeting)?;
+        let len = Hello::new(Role::Starter, *token, session, 0)
+            .of_lane(lane)
+            .message(&mut greeting)?;
         client.stream.write_all(&greeting[..len])?;
         let (kind, body, _) = client.answer()?;
         match Reply::decode(kind, &body)? {
@@ -54,6 +74,33 @@ impl Client {
         self.stream.write_all(&message)?;
         self.stream.write_all(data)?;
         self.done()
+    }
+
+    /// Writes to what is open, by a request of this number; where it begins, and how much.
+    pub(crate) fn write(
+        &mut self,
+        number: u64,
+        handle: u64,
+        offset: u64,
+        data: &[u8],
+    ) -> Result<(u64, u64), NotWritten> {
+        let request = Request::Write(Write { handle, offset });
+        self.number = number.wrapping_sub(1);
+        let exchanged = (|| {
+            let message = self.message(&request, data.len())?;
+            self.stream.write_all(&message)?;
+            self.stream.write_all(data)?;
+            self.answer()
+        })();
+        let Ok((kind, body, _)) = exchanged else {
+            return Err(NotWritten::Broken);
+        };
+        match Reply::decode(kind, &body) {
+            Ok(Reply::Written(written)) => Ok((written.offset, written.len)),
+            Ok(Reply::Failed(errno)) => Err(NotWritten::Errno(errno.into())),
+            Ok(Reply::Refused(refusal)) if !refusal.passing => Err(NotWritten::Refused),
+            _ => Err(NotWritten::Broken),
+        }
     }
 
     /// As [`Client::ask`], with a descriptor beside it.

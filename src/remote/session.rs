@@ -1,6 +1,7 @@
 //! The session of a running job, for its checkpoint.
 
 use super::client::Client;
+use super::keeper::Gate;
 use crate::report::{Explain, Outcome, tell};
 use c_shim::link::{LINK_LEN, Link};
 use c_shim::table::Reserved;
@@ -15,11 +16,16 @@ use wire::{Mark, Request, Settle};
 
 /// A stream of it, begun before the job is frozen.
 #[derive(Debug)]
-pub(crate) struct RunningSession(Client);
+pub(crate) struct RunningSession {
+    client: Client,
+    gate: Option<Gate>,
+    /// The job ends here with the checkpoint.
+    leaves: bool,
+}
 
 impl RunningSession {
     /// That of a process; none if it has its files here.
-    pub(crate) fn of(pid: i32) -> Outcome<Option<Self>> {
+    pub(crate) fn of(pid: i32, leaves: bool) -> Outcome<Option<Self>> {
         let Some(link) = link_of(pid) else {
             return Ok(None);
         };
@@ -27,7 +33,12 @@ impl RunningSession {
         let client = begin(pid, &link);
         let client = client
             .context(|| format!("no stream to the shadow of process {pid} at unix:{shown}"))?;
-        Ok(Some(RunningSession(client)))
+        let gate = Some(Gate::close(pid)?);
+        Ok(Some(RunningSession {
+            client,
+            gate,
+            leaves,
+        }))
     }
 }
 
@@ -55,12 +66,24 @@ fn begin(pid: i32, link: &Link) -> Outcome<Client> {
 
 impl JobSession for RunningSession {
     fn mark(&mut self) -> Result<Vec<u8>, SessionError> {
-        let state = self.0.ask(&Request::Mark(Mark {}), &[]);
+        let state = self.client.ask(&Request::Mark(Mark {}), &[]);
         state.map_err(|failure| failure.to_string().into())
     }
 
+    fn goes_on(&mut self) {
+        self.gate = None;
+    }
+
     fn settle(&mut self, committed: bool) {
-        let settled = self.0.ask(&Request::Settle(Settle { committed }), &[]);
+        if let Some(gate) = self.gate.as_ref().filter(|_| committed && self.leaves)
+            && let Err(error) = gate.leave()
+        {
+            // It is done once more when the job goes on.
+            tell(&format!(
+                "what the job has written last is sent to the shadow, although the image has it: {error}"
+            ));
+        }
+        let settled = self.client.ask(&Request::Settle(Settle { committed }), &[]);
         if let Err(failure) = settled {
             // It keeps one mark too many.
             tell(&format!(

@@ -66,7 +66,7 @@ pub(crate) fn checkpoint(store: &JobStore, arguments: &Checkpoint) -> Outcome {
             ..CaptureOptions::default()
         },
     };
-    let mut session = RunningSession::of(target.pid)?;
+    let mut session = RunningSession::of(target.pid, request.then == Then::Kill)?;
     let files = used_by(target.pid)?.map(|used| super::io::numbers(&used.all()));
     crate::leftovers::remove_when_ended();
     let mut display = progress::display();

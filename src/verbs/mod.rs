@@ -7,6 +7,7 @@ pub(crate) mod export;
 pub(crate) mod flatten;
 pub(crate) mod inspect;
 pub(crate) mod io;
+pub(crate) mod keeper;
 pub(crate) mod kept;
 pub(crate) mod kill;
 pub(crate) mod man;

@@ -35,8 +35,10 @@ pub(crate) fn restart(store: &JobStore, arguments: &Restart) -> Outcome {
     let snapshot = snapshot.map_err(|error| image_failure(&chosen.path, error))?;
     check_platform(&chosen, arguments.degraded)?;
     let mut inherit_fds = arguments.inherit_fd.clone();
+    let mut keeper = None;
     if resume_session(store, arguments, &chosen, &snapshot)? {
         inherit_fds.extend(remote::of_a_restart());
+        keeper = Some(remote::keeper::begin(true)?);
     }
     let job = register(store, arguments, &chosen, &snapshot)?;
     let failure = launch::execute(&Launch {
@@ -53,6 +55,7 @@ pub(crate) fn restart(store: &JobStore, arguments: &Restart) -> Outcome {
             accept_new_ids: arguments.accept_new_ids,
             degraded: arguments.degraded,
             inherit_fds,
+            keeper,
         },
     });
     if let Some(job) = job {

@@ -20,6 +20,7 @@ use nix::sys::signal::Signal;
 use std::ffi::CString;
 use std::fs::File;
 use std::io::IsTerminal;
+use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
@@ -71,20 +72,28 @@ pub(crate) fn run(store: &JobStore, arguments: &Run) -> Outcome {
         },
     )?;
     let environment = environment(arguments);
+    let mut keeper = None;
     if let Some(address) = shadow {
         let socket = reach::socket(address, arguments.identity_file.as_deref(), store.dir())?;
         let directory = arguments.chdir.as_deref();
         remote::prepare(&socket, arguments.lease, directory, &arguments.methods)?;
+        keeper = Some(remote::keeper::begin(false)?);
     }
     let name = job.as_ref().map_or("a job", |job| &job.record.name);
-    let failure = start(name, &program, &environment, arguments.pids);
+    let failure = start(name, &program, &environment, arguments.pids, keeper);
     if let Some(job) = job {
         job.withdraw();
     }
     Err(failure)
 }
 
-fn start(name: &str, program: &Program, environment: &[CString], pids: Pids) -> Failure {
+fn start(
+    name: &str,
+    program: &Program,
+    environment: &[CString],
+    pids: Pids,
+    keeper: Option<OwnedFd>,
+) -> Failure {
     let image = match small_image(program, environment) {
         Ok(image) => image,
         Err(failure) => return failure,
@@ -100,6 +109,7 @@ fn start(name: &str, program: &Program, environment: &[CString], pids: Pids) -> 
             accept_new_ids: false,
             degraded: false,
             inherit_fds: vec![],
+            keeper,
         },
     })
 }

@@ -61,7 +61,7 @@ impl Mortal {
 
     /// The same command again; with a fault, it may end before it listens.
     fn start_shadow(&mut self, fault: Option<&str>) {
-        let mut command = shadow_command(&self.submit.dir, &self.options);
+        let mut command = shadow_command(&self.submit.dir, &[], &self.options);
         if let Some(fault) = fault {
             command.env("WAYFARER_FAULT", fault);
         }

@@ -6,7 +6,7 @@ use std::time::Instant;
 use support::random::{Random, seed};
 
 /// What the shadow of such a job keeps.
-const UNDER_JOURNAL: [&str; 4] = ["--allow", "/:ro", "--journal", "undo"];
+pub(super) const UNDER_JOURNAL: [&str; 4] = ["--allow", "/:ro", "--journal", "undo"];
 /// How often a job is killed.
 const TIMES: usize = 3;
 
@@ -75,7 +75,7 @@ for my $i (1 .. 300) {
 close $log; print "the end\n";
 "#;
 
-fn job_words(program: &str, script: &str) -> Vec<OsString> {
+pub(super) fn job_words(program: &str, script: &str) -> Vec<OsString> {
     let flag = if program.ends_with("perl") {
         "-e"
     } else {
@@ -85,14 +85,14 @@ fn job_words(program: &str, script: &str) -> Vec<OsString> {
 }
 
 /// One job that goes on and on.
-struct Traveller {
-    submit: Submit,
+pub(super) struct Traveller {
+    pub(super) submit: Submit,
     random: Random,
     image: usize,
 }
 
 impl Traveller {
-    fn new(label: &str, options: &[&str]) -> Self {
+    pub(super) fn new(label: &str, options: &[&str]) -> Self {
         let seed = seed();
         println!("WF_SEED={seed}");
         Traveller {
@@ -102,7 +102,7 @@ impl Traveller {
         }
     }
 
-    fn wayfarer(&self, words: &[&OsStr]) -> Command {
+    pub(super) fn wayfarer(&self, words: &[&OsStr]) -> Command {
         let mut command = clean_command(stage::wayfarer());
         command.arg("--dir").arg(self.submit.dir.join("state"));
         command.args(words);
@@ -110,7 +110,7 @@ impl Traveller {
     }
 
     /// Begins it, named `job`.
-    fn begin(&self, job: &[OsString]) -> Run {
+    pub(super) fn begin(&self, job: &[OsString]) -> Run {
         let home = self.submit.home();
         let address = address(&self.submit.dir);
         let mut command = self.wayfarer(&words(&["run", "-q", "--name", "job", "--chdir"]));
@@ -120,7 +120,7 @@ impl Traveller {
     }
 
     /// A checkpoint; none if the job has ended before.
-    fn checkpoint(&mut self, job: &mut Run) -> Option<PathBuf> {
+    pub(super) fn checkpoint(&mut self, job: &mut Run) -> Option<PathBuf> {
         self.image += 1;
         let image = self
             .submit
@@ -146,13 +146,13 @@ impl Traveller {
         Some(image)
     }
 
-    fn kill(&self, job: &mut Run) {
+    pub(super) fn kill(&self, job: &mut Run) {
         let command = self.wayfarer(&words(&["kill", "job", "-s", "KILL"]));
         let _ = output("the kill", command);
         job.wait(SOON).expect("is dead");
     }
 
-    fn restart(&self, image: &Path, files: &'static str) -> Run {
+    pub(super) fn restart(&self, image: &Path, files: &'static str) -> Run {
         let mut command = self.wayfarer(&words(&["restart", "--name", "job", "--files", files]));
         command
             .arg("--shadow")
@@ -161,7 +161,7 @@ impl Traveller {
         Run::start("the restarted job", command, User::Ordinary).expect("starts")
     }
 
-    fn pause(&mut self, most_ms: u64) {
+    pub(super) fn pause(&mut self, most_ms: u64) {
         std::thread::sleep(self.random.millis(0, most_ms));
     }
 }
@@ -172,7 +172,7 @@ fn poll_end(job: &mut Run) -> bool {
 }
 
 /// Killed several times at random, each time after it has gone on for a while after a checkpoint.
-fn ends_as_undisturbed(what: &str, program: &'static str, script: &str) {
+pub(super) fn ends_as_undisturbed(what: &str, program: &'static str, script: &str) {
     if missing(what) {
         return;
     }

@@ -5,6 +5,7 @@
 //! last descriptor closed, in whatever process -> IN_DELETE_SELF -> handle closed at the shadow
 //! ```
 
+use super::behind;
 use super::process;
 use super::resident;
 use super::sys::{self, DescriptorName, Errno};
@@ -69,6 +70,7 @@ pub(super) fn make(table: &Table, opened: &Opened, flags: u32) -> SysResult<(i32
             description.fetched.store(0, Ordering::Relaxed);
             description.usage.store(0, Ordering::Relaxed);
             description.locked.store(0, Ordering::Relaxed);
+            description.error.store(0, Ordering::Relaxed);
             description.state.store(OPEN, Ordering::Release);
             process::set_remote(fd, Some(index));
             Ok((fd, index))
@@ -222,6 +224,7 @@ fn end(table: &Table, index: usize, generation: u64) {
         description.state.store(OPEN, Ordering::Release);
         return;
     }
+    behind::send_last(table, index);
     let handle = description.handle.load(Ordering::Relaxed);
     // What could fail has been told before.
     if description.locked.load(Ordering::Relaxed) != 0 {

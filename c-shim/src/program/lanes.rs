@@ -13,7 +13,7 @@ use super::count::Waiting;
 use super::patience::Patience;
 use super::stream::{self, Broken, Received, receive, send};
 use super::sys::{self, Errno};
-use super::{presence, process, waiting};
+use super::{behind, presence, process, waiting};
 use crate::table::{RESERVED, Reserved};
 use core::cell::UnsafeCell;
 use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
@@ -122,38 +122,69 @@ pub(super) fn ask<T>(
     into: Put,
     look: impl FnOnce(Answer<'_>) -> Result<T, Errno>,
 ) -> Result<T, Errno> {
+    behind::before(request);
     let _undisturbed = sys::Undisturbed::begin();
-    let _waiting = Waiting::begin(request);
     let _changing = cache::changes(request).map(Changing::begin);
+    ask_noting(request, data, into, &|_, _| (), look)
+}
+
+/// As [`ask`], of what is counted and sent by the caller, who is told the lane and the number of the request before it is sent.
+/// Signals wait already.
+///
+/// # Errors
+/// As [`ask`].
+pub(super) fn ask_noting<T>(
+    request: &Request<'_>,
+    data: (*const u8, usize),
+    into: Put,
+    note: &dyn Fn(u64, u64),
+    look: impl FnOnce(Answer<'_>) -> Result<T, Errno>,
+) -> Result<T, Errno> {
+    let _waiting = Waiting::begin(request);
+    let number = next_number();
     if !process::is_own() {
-        return ask_borrowing(request, data, into, look);
+        return borrowing(0, |lane| {
+            note(number_of(lane), number);
+            exchange(lane, number, request, data, into, look)
+        });
     }
     let lane = take();
-    let result = exchange(lane, request, data, into, look);
+    note(number_of(lane), number);
+    let result = exchange(lane, number, request, data, into, look);
     lane.taken.store(0, Ordering::Release);
     result
 }
 
-/// As [`ask`], by a child of vfork: nothing of its parent's memory is used but for what it maps itself, so that it may be killed at any
-/// moment.
-fn ask_borrowing<T>(
+/// The same request as one that was noted by somebody who has ended since.
+///
+/// # Errors
+/// As [`ask`].
+pub(super) fn ask_again<T>(
+    (lane, number): (u64, u64),
     request: &Request<'_>,
     data: (*const u8, usize),
-    into: Put,
     look: impl FnOnce(Answer<'_>) -> Result<T, Errno>,
 ) -> Result<T, Errno> {
+    borrowing(lane, |lane| {
+        exchange(lane, number, request, data, Put::Lane, look)
+    })
+}
+
+/// With a lane of one's own, for a while: as a child of vfork does, of whose parent's memory nothing is used but for what it maps itself,
+/// so that it may be killed at any moment. `number`: by which the shadow knows it, or 0.
+fn borrowing<T>(number: u64, act: impl FnOnce(&Lane) -> Result<T, Errno>) -> Result<T, Errno> {
     // PROT_READ|WRITE, MAP_PRIVATE|ANONYMOUS
     let room = sys::map(SCRATCH as u64, 3, 0x22, -1)?;
     let lane = Lane {
         taken: AtomicU32::new(1),
         fd: AtomicI32::new(-1),
-        number: AtomicU64::new(0),
+        number: AtomicU64::new(number),
         owed: AtomicU64::new(0),
         closes: AtomicU64::new(0),
         // SAFETY: the room is mapped until the lane is used no more.
         scratch: unsafe { &*room.cast::<Scratch>() },
     };
-    let result = exchange(&lane, request, data, into, look);
+    let result = act(&lane);
     let fd = lane.fd.load(Ordering::Relaxed);
     if fd >= 0 {
         sys::close(fd);
@@ -272,6 +303,7 @@ fn take() -> &'static Lane {
 
 fn exchange<T>(
     lane: &Lane,
+    number: u64,
     request: &Request<'_>,
     data: (*const u8, usize),
     into: Put,
@@ -279,7 +311,6 @@ fn exchange<T>(
 ) -> Result<T, Errno> {
     // SAFETY: the lane is taken by us.
     let scratch = unsafe { &mut *lane.scratch.0.get() };
-    let number = next_number();
     let mut patience = Patience::new();
     let Received { reply, from, len } = loop {
         let tried = settled(lane, scratch).and_then(|fd| {

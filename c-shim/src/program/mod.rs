@@ -1,6 +1,7 @@
 //! The shim itself: freestanding, executed in place of each program, which it then puts into its own process.
 #![allow(unsafe_code)]
 
+mod behind;
 mod cache;
 mod calls;
 mod count;

@@ -42,6 +42,8 @@ pub(super) struct Own {
     pub(super) attending: AtomicU32,
     /// By which number.
     pub(super) number: AtomicU64,
+    /// By which number buffers are held ([`super::behind`]); 0: none yet.
+    pub(super) writer: AtomicU32,
     /// A bit for many files: we may have record locks of one of them.
     pub(super) locked: [AtomicU64; Own::WORDS],
 }

@@ -268,7 +268,7 @@ fn take(
     quiesced.remember_in(notes.clone());
     // Now that they stand still, what was looked at before is final.
     refuse_others(request, &pids)?;
-    let marked = match Marked::now(session) {
+    let mut marked = match Marked::now(session) {
         Ok(marked) => marked,
         Err(error) => return Err(error.and_then(quiesced.resume())),
     };
@@ -296,6 +296,7 @@ fn take(
         && let Some(quiesced) = held.take()
     {
         quiesced.resume()?;
+        marked.goes_on();
         frozen = frozen_at.elapsed();
     }
     let from: Vec<(HostPid, &Memory)> = match &held {
@@ -322,6 +323,7 @@ fn take(
         && let Some(quiesced) = held.take()
     {
         quiesced.resume()?;
+        marked.goes_on();
         frozen = frozen_at.elapsed();
     }
     progress.begin("hashing files", None);

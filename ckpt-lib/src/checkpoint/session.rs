@@ -11,6 +11,9 @@ pub trait JobSession {
     /// It has none, or the shadow cannot be asked; then there is no checkpoint.
     fn mark(&mut self) -> Result<Vec<u8>, SessionError>;
 
+    /// All that is of the moment of the freeze has been read, and the job goes on.
+    fn goes_on(&mut self) {}
+
     /// The checkpoint for which the last [`JobSession::mark`] was is on the disk, or was given up.
     fn settle(&mut self, committed: bool);
 }
@@ -52,6 +55,12 @@ impl<'a> Marked<'a> {
             }
         }
         Ok(())
+    }
+
+    pub(super) fn goes_on(&mut self) {
+        if let Some(session) = &mut self.session {
+            session.goes_on();
+        }
     }
 
     pub(super) fn committed(mut self) {

@@ -2,6 +2,7 @@
 
 use super::records::{self, Room};
 use super::{File, Served, memory, names};
+use crate::program::behind::{self, Bytes};
 use crate::program::cache::{self, Changing};
 use crate::program::lanes::{self, Answer, Put, ask, tell};
 use crate::program::resident;
@@ -33,11 +34,13 @@ pub(super) fn serve(number: u64, args: &[u64; 6]) -> Served {
         sys::READV => with_parts(args, |file, parts| file.read(parts, None))?,
         sys::PREADV => with_parts(args, |file, parts| file.read(parts, position))?,
         sys::PREADV2 => with_parts(args, |file, parts| file.read(parts, current_or(fourth)))?,
-        sys::WRITE => File::of(first)?.write(&[part(second, third)], None),
-        sys::PWRITE64 => File::of(first)?.write(&[part(second, third)], position),
-        sys::WRITEV => with_parts(args, |file, parts| file.write(parts, None))?,
-        sys::PWRITEV => with_parts(args, |file, parts| file.write(parts, position))?,
-        sys::PWRITEV2 => with_parts(args, |file, parts| file.write(parts, current_or(fourth)))?,
+        sys::WRITE => File::of(first)?.write_by(first, &[part(second, third)], None),
+        sys::PWRITE64 => File::of(first)?.write_by(first, &[part(second, third)], position),
+        sys::WRITEV => with_parts(args, |file, parts| file.write_by(first, parts, None))?,
+        sys::PWRITEV => with_parts(args, |file, parts| file.write_by(first, parts, position))?,
+        sys::PWRITEV2 => with_parts(args, |file, parts| {
+            file.write_by(first, parts, current_or(fourth))
+        })?,
         sys::LSEEK => File::of(first)?.seek(second as i64, third),
         sys::GETDENTS64 => File::of(first)?.list(second, third),
         sys::FSYNC | sys::FDATASYNC => {
@@ -46,6 +49,7 @@ pub(super) fn serve(number: u64, args: &[u64; 6]) -> Served {
             let data_only = number == sys::FDATASYNC;
             resident::write_back(file.description)
                 .and_then(|()| tell(&Request::Sync(Sync { handle, data_only })))
+                .and_then(|()| behind::error(file.description))
                 .map(|()| 0)
         }
         sys::FALLOCATE => {
@@ -86,6 +90,19 @@ pub(super) fn part(base: u64, len: u64) -> Part {
     Part {
         base: base as *mut u8,
         len: len as usize,
+    }
+}
+
+/// Copies the first bytes of parts.
+fn copy_parts(parts: &[Part], to: *mut u8, len: usize) {
+    let mut done = 0;
+    for part in parts {
+        let count = part.len.min(len - done);
+        // SAFETY: the program says that so much is there; whoever calls has the room.
+        unsafe {
+            core::ptr::copy_nonoverlapping(part.base.cast_const(), to.wrapping_add(done), count)
+        };
+        done += count;
     }
 }
 
@@ -148,6 +165,7 @@ impl File {
 
     /// Reads at most 1 MiB; how much, and whether the file ends there.
     fn fetch(&self, to: *mut u8, len: usize, offset: u64) -> Result<(usize, bool), Errno> {
+        behind::send_file(self.description);
         if let Some(mine) = resident::of(self.description) {
             // What cannot be asked for has not changed.
             let _ = mine.refresh_if_old(self.handle());
@@ -193,6 +211,12 @@ impl File {
     }
 
     pub(super) fn write(&self, parts: &[Part], at: Option<u64>) -> Result<u64, Errno> {
+        self.write_by(u64::MAX, parts, at)
+    }
+
+    /// By which descriptor: errors are to be seen at once, whatever becomes of who tells them.
+    fn write_by(&self, fd: u64, parts: &[Part], at: Option<u64>) -> Result<u64, Errno> {
+        const STANDARD_ERROR: u64 = 2;
         if self.is_path() || self.flags() & sys::O_ACCMODE == 0 {
             return Err(Errno(sys::EBADF));
         }
@@ -203,6 +227,15 @@ impl File {
         let len = len.min(MOST_AT_ONCE);
         if len == 0 {
             return Ok(0);
+        }
+        if fd == STANDARD_ERROR {
+            behind::close(self.description)?;
+        } else {
+            let copy = |to: *mut u8| copy_parts(parts, to, len);
+            let bytes = Bytes { len, copy };
+            if let Some(done) = behind::write(self.index, self.description, at, bytes) {
+                return done.map(|()| len as u64);
+            }
         }
         let appends = self.flags() & sys::O_APPEND != 0;
         let offset = &self.description.offset;
@@ -276,6 +309,8 @@ impl File {
         if self.is_path() {
             return Err(Errno(sys::EBADF));
         }
+        // What is appended moves it when it is sent.
+        self.offset();
         let from = match whence {
             0 => 0,
             1 => self.offset() as i64,

@@ -4,7 +4,7 @@ use super::{File, Served, locks, opening, records};
 use crate::program::entry::{NUMBERED, REMOTE};
 use crate::program::process::{self, remote, set_remote};
 use crate::program::sys::{self, Errno, call};
-use crate::program::{ends, lanes, presence};
+use crate::program::{behind, ends, lanes, presence};
 use crate::table::{RESERVED, Reserved, Table};
 use core::sync::atomic::Ordering;
 use wire::{NameOf, Request, SetAppend};
@@ -108,10 +108,11 @@ fn close(fd: i32) -> Served {
     let file = File::of(fd as u64)?;
     // Before the number can be somebody else's.
     set_remote(fd, None);
+    let sent = behind::close(file.description);
     presence::closes(file.description, false);
     sys::close(fd);
     ends::close_ended();
-    Some(Ok(0))
+    Some(sent.map(|()| 0))
 }
 
 /// dup2(2) and dup3(2): a descriptor that is replaced never leads to nothing in between.
@@ -129,6 +130,8 @@ fn replace(from: u64, to: u64, kernel: impl FnOnce() -> sys::SysResult<u64>) -> 
         note(to, old);
     }
     if let Some(file) = replaced {
+        // It has no way to tell of an error, which waits for whoever else has it open.
+        behind::send_file(file.description);
         presence::closes(file.description, false);
     }
     let result = kernel();
@@ -206,6 +209,7 @@ fn close_range(first: u64, last: u64, flags: u64) -> Served {
             && let Some(file) = File::of(fd)
         {
             note(fd, None);
+            behind::send_file(file.description);
             presence::closes(file.description, false);
         }
     }

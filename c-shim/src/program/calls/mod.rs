@@ -16,6 +16,7 @@ mod ready;
 mod records;
 mod transfer;
 
+use super::behind;
 use super::count;
 use super::entry::{Frame, NUMBERS, action};
 use super::process;
@@ -177,6 +178,9 @@ fn is_about_descriptor(number: u64) -> bool {
 
 /// Serves a call.
 pub(super) fn serve(frame: &Frame) -> Option<i64> {
+    if matches!(frame.number, sys::EXIT_GROUP | sys::EXECVE | sys::EXECVEAT) {
+        behind::send_all();
+    }
     let served = methods::serve(frame.number, &frame.args);
     if let Some(Ok(result)) = served
         && is_about_descriptor(frame.number)
@@ -226,7 +230,11 @@ impl File {
         self.description.flags.load(Ordering::Relaxed)
     }
 
+    /// Where the next byte is read or written. What is appended moves it when it is sent.
     fn offset(&self) -> u64 {
+        if self.flags() & sys::O_APPEND != 0 {
+            behind::send_file(self.description);
+        }
         self.description.offset.load(Ordering::Relaxed)
     }
 

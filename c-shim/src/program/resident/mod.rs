@@ -18,6 +18,7 @@ mod contents;
 
 pub(super) use alone::{begin, forget};
 
+use super::behind;
 use super::cache::count;
 use super::ends;
 use super::lanes;
@@ -57,6 +58,12 @@ fn identity(description: &Description) -> (u64, u64) {
 pub(super) fn of(description: &Description) -> Option<Mine> {
     let (device, inode) = identity(description);
     find(device, inode)
+}
+
+/// Whether it is, or is about to be.
+pub(super) fn is_resident(description: &Description) -> bool {
+    let (device, inode) = identity(description);
+    process::table().is_some_and(|table| table.residents.find(device, inode).is_some())
 }
 
 /// A file, if it is resident.
@@ -99,6 +106,8 @@ pub(super) fn make(
         let held = hold(index);
         drop(registry);
         held?;
+        // From now on nobody writes behind.
+        behind::send_file(description);
         let mine = Mine {
             index,
             slot,
@@ -247,6 +256,7 @@ pub(super) fn held_by_us(index: usize) -> Option<Mine> {
 
 /// Before the shadow is asked for something that needs to see all that was written.
 pub(super) fn write_back(description: &Description) -> Result<(), Errno> {
+    behind::send_file(description);
     match of(description) {
         Some(mine) => mine.write_back(0, WINDOW),
         None => Ok(()),

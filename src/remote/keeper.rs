@@ -1,0 +1,481 @@
+//! The keeper: sends what a job has written and nobody else has sent ([`c_shim::behind`]), and what a process that was killed has left.
+//!
+//! ```text
+//! run, restart ──begins──> keeper: nobody's child, with a stream of the session and the job's table
+//!  `─executes─> loader ──"it runs"──> keeper: whenever something is dirty, a quarter of a second later it is sent
+//!                      ──"it has ended"──> all is sent, the keeper ends, and with that the loader
+//! ```
+//! # What callers may rely on
+//! What the job has written is at the shadow when the job's supervisor ends, or that says what is not.
+//! A checkpoint that has [`Gate`] finds nothing half sent by a keeper.
+
+use super::client::{Client, NotWritten};
+use crate::report::{Exit, Explain, Failure, Outcome};
+use crate::sys;
+use c_shim::behind::{Behind, Landed, Line, Owner, Piece, Trouble};
+use c_shim::link::{LINK_LEN, Link};
+use c_shim::table::{Reserved, Table};
+use nix::fcntl::{FcntlArg, fcntl};
+use std::ffi::OsStr;
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::mem::offset_of;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::FileExt;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
+use std::time::{Duration, Instant};
+
+/// How long what is written may wait.
+const DELAY: Duration = Duration::from_millis(250);
+/// How long a restarted job is looked for.
+const FOUND_WITHIN: Duration = Duration::from_secs(20);
+/// How long a buffer is waited for before it is looked whether its holder lives.
+const LOOK_AFTER: Duration = Duration::from_millis(10);
+/// Between two looks for something that has not happened yet.
+const AGAIN: Duration = Duration::from_millis(20);
+
+/// What is said: by us, that we are there, and that something is lost; to us, as by the loader's `supervise`.
+const READY: u8 = b'k';
+const LOST: u8 = b'l';
+const RUNS: u8 = b'r';
+const ENDED: u8 = b'e';
+
+/// Begins a keeper for the job whose descriptors have been made; what its supervisor speaks to it by. `restarted`: the table is
+/// not there yet.
+pub(crate) fn begin(restarted: bool) -> Outcome<OwnedFd> {
+    let (mut ours, theirs) = UnixStream::pair()?;
+    let mut command = Command::new("/proc/self/exe");
+    command.arg("keeper");
+    if restarted {
+        command.arg("--restarted");
+    }
+    let mut keeper = command
+        .stdin(OwnedFd::from(theirs))
+        .stdout(Stdio::null())
+        .spawn()
+        .context(|| "no keeper can be begun".to_owned())?;
+    drop(command);
+    keeper.wait()?;
+    let mut said = [0];
+    match ours.read_exact(&mut said) {
+        // The loader gets it, and closes it when it executes the program.
+        Ok(()) if said == [READY] => Ok(nix::unistd::dup(OwnedFd::from(ours))?),
+        _ => {
+            let message = "the keeper of what the job writes has ended at once";
+            Err(Failure::new(Exit::Failed, message))
+        }
+    }
+}
+
+/// `wayfarer keeper`.
+pub(crate) fn keep(restarted: bool) -> Outcome {
+    let link = File::open(own(Reserved::Link))?;
+    let files = if restarted {
+        None
+    } else {
+        Some(JobFiles::open("/proc/self/fd")?)
+    };
+    let mut bytes = [0; LINK_LEN];
+    link.read_exact_at(&mut bytes, 0)?;
+    drop(link);
+    let mut kept = vec![];
+    kept.extend(files.iter().flat_map(JobFiles::numbers));
+    sys::close_all_but(3, kept);
+    nix::unistd::daemon(false, true).context(|| "no process for the keeper".to_owned())?;
+    let link = Link::read(&bytes).ok_or_else(|| io::Error::from(io::ErrorKind::InvalidData))?;
+    let way = Way::new(link);
+    hold_session(link)?;
+    let speaks = UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
+    (&speaks).write_all(&[READY])?;
+    // Whoever reads what the job says is to see its end.
+    let nothing = OpenOptions::new().write(true).open("/dev/null")?;
+    nix::unistd::dup2_stderr(nothing)?;
+    let told = listen(speaks.try_clone()?);
+    let lost = match files.map_or_else(|| find(&bytes, &told), |files| Ok(Some(files))) {
+        Ok(Some(files)) => Keeper::new(files, way, told)?.keep(),
+        Ok(None) => false,
+        Err(_) => true,
+    };
+    if lost {
+        // Its supervisor may be gone.
+        let _ = (&speaks).write_all(&[LOST]);
+    }
+    Ok(Exit::Done)
+}
+
+fn own(reserved: Reserved) -> String {
+    format!("/proc/self/fd/{}", reserved.number())
+}
+
+fn begin_stream(link: &Link, lane: u64) -> Outcome<Client> {
+    let socket = Path::new(OsStr::from_bytes(link.socket_name()));
+    Client::of_lane(socket, &link.token, link.session, lane)
+}
+
+/// The session ends with its last stream: until all is sent, that is ours. A shadow that is started again gets another.
+fn hold_session(link: Link) -> Outcome<()> {
+    let mut stream = begin_stream(&link, 0)?.into_stream()?;
+    std::thread::spawn(move || {
+        loop {
+            let mut nothing = [0];
+            let _ = stream.read(&mut nothing);
+            let again = begin_stream(&link, 0).and_then(Client::into_stream);
+            match again {
+                Ok(again) => stream = again,
+                Err(_) => std::thread::sleep(AGAIN),
+            }
+        }
+    });
+    Ok(())
+}
+
+/// Files of a job that are needed.
+struct JobFiles {
+    table: File,
+    shim: File,
+}
+
+impl JobFiles {
+    fn open(folder: &str) -> io::Result<Self> {
+        let name = |reserved: Reserved| format!("{folder}/{}", reserved.number());
+        let mut writable = OpenOptions::new();
+        writable.read(true).write(true);
+        Ok(JobFiles {
+            table: writable.open(name(Reserved::Table))?,
+            shim: File::open(name(Reserved::Shim))?,
+        })
+    }
+
+    fn numbers(&self) -> [u32; 2] {
+        [&self.table, &self.shim].map(|file| file.as_raw_fd().cast_unsigned())
+    }
+}
+
+/// What the supervisor says: that the job runs, has ended, or (by its end) that it is gone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Told {
+    Runs,
+    Ended,
+    Gone,
+}
+
+fn listen(mut from: UnixStream) -> Receiver<Told> {
+    let (sender, told) = mpsc::channel();
+    std::thread::spawn(move || {
+        loop {
+            let mut said = [0];
+            let what = match from.read_exact(&mut said) {
+                Ok(()) if said == [RUNS] => Told::Runs,
+                Ok(()) if said == [ENDED] => Told::Ended,
+                Ok(()) => continue,
+                Err(_) => Told::Gone,
+            };
+            let is_last = what != Told::Runs;
+            // Whoever sleeps looks here first.
+            if sender.send(what).is_err() || is_last {
+                return;
+            }
+        }
+    });
+    told
+}
+
+/// Files of the restarted job, when it runs; none if it has ended before.
+fn find(link: &[u8; LINK_LEN], told: &Receiver<Told>) -> Outcome<Option<JobFiles>> {
+    match told.recv() {
+        Ok(Told::Runs) => {}
+        _ => return Ok(None),
+    }
+    let end = Instant::now() + FOUND_WITHIN;
+    loop {
+        for entry in std::fs::read_dir("/proc")?.flatten() {
+            let folder = format!("/proc/{}/fd", entry.file_name().display());
+            let name = format!("{folder}/{}", Reserved::Link.number());
+            let mut bytes = [0; LINK_LEN];
+            let found = File::open(name).and_then(|file| file.read_exact_at(&mut bytes, 0));
+            if found.is_ok()
+                && bytes == *link
+                && let Ok(files) = JobFiles::open(&folder)
+            {
+                return Ok(Some(files));
+            }
+        }
+        match told.recv_timeout(AGAIN) {
+            Err(RecvTimeoutError::Timeout) if Instant::now() < end => {}
+            Err(RecvTimeoutError::Timeout) => {
+                let message = "the keeper does not find the restarted job";
+                return Err(Failure::new(Exit::Failed, message));
+            }
+            _ => return Ok(None),
+        }
+    }
+}
+
+/// What a checkpoint has while it is taken: no keeper is in the middle of something.
+#[derive(Debug)]
+pub(crate) struct Gate {
+    table: File,
+}
+
+impl Gate {
+    /// Of the job of this process.
+    pub(crate) fn close(pid: i32) -> Outcome<Self> {
+        const WITHIN: Duration = Duration::from_secs(10);
+        let name = format!("/proc/{pid}/fd/{}", Reserved::Table.number());
+        let table = OpenOptions::new().read(true).write(true).open(&name);
+        let table = table.context(|| format!("no file table of process {pid}"))?;
+        let end = Instant::now() + WITHIN;
+        while fcntl(&table, FcntlArg::F_OFD_SETLK(&whole(libc::F_WRLCK))).is_err() {
+            if Instant::now() > end {
+                let message = format!(
+                    "what process {pid} has written is being sent to its shadow, which does not answer"
+                );
+                return Err(Failure::new(Exit::Lost, message));
+            }
+            std::thread::sleep(AGAIN / 20);
+        }
+        Ok(Gate { table })
+    }
+
+    /// The job goes on elsewhere, with what is not sent: here it is nobody's any more.
+    pub(crate) fn leave(&self) -> io::Result<()> {
+        let at = offset_of!(Table, behind) + offset_of!(Behind, left);
+        self.table.write_all_at(&1u32.to_ne_bytes(), at as u64)
+    }
+}
+
+fn record(kind: i32, start: i64, len: i64) -> libc::flock {
+    libc::flock {
+        l_type: kind as libc::c_short,
+        l_whence: libc::SEEK_SET as libc::c_short,
+        l_start: start,
+        l_len: len,
+        l_pid: 0,
+    }
+}
+
+fn whole(kind: i32) -> libc::flock {
+    record(kind, 0, 0)
+}
+
+/// As others see us.
+struct Us {
+    shim: File,
+    id: u32,
+}
+
+impl Us {
+    /// Whether somebody else has a lock of these ids.
+    fn is_locked(&self, first: i64, len: i64) -> bool {
+        let mut found = record(libc::F_WRLCK, c_shim::behind::IDS + first, len);
+        let asked = fcntl(&self.shim, FcntlArg::F_GETLK(&mut found));
+        asked.is_err() || i32::from(found.l_type) != libc::F_UNLCK
+    }
+}
+
+impl Owner for Us {
+    fn id(&self) -> u32 {
+        self.id
+    }
+
+    fn is_alive(&self, id: u32) -> bool {
+        self.is_locked(id.into(), 1)
+    }
+
+    fn wait(&self, word: &AtomicU32, value: u32) {
+        sys::futex_wait(word, value, Some(LOOK_AFTER));
+    }
+
+    fn wake(&self, word: &AtomicU32) {
+        sys::futex_wake(word);
+    }
+}
+
+/// To the shadow.
+struct Way {
+    link: Link,
+    client: Option<Client>,
+    lane: u64,
+    number: u64,
+    /// The shadow does not serve us, and never will.
+    refused: bool,
+}
+
+impl Way {
+    fn new(link: Link) -> Self {
+        Way {
+            link,
+            client: None,
+            lane: 0,
+            number: 0,
+            refused: false,
+        }
+    }
+
+    fn begin(&self, lane: u64) -> Outcome<Client> {
+        begin_stream(&self.link, lane)
+    }
+
+    fn ask(
+        &mut self,
+        client: &mut Client,
+        number: u64,
+        piece: &Piece<'_>,
+    ) -> Result<Landed, Trouble> {
+        match client.write(number, piece.handle, piece.offset, piece.data) {
+            Ok((offset, len)) => Ok(Landed { offset, len }),
+            Err(NotWritten::Errno(errno)) => Err(Trouble::Refused(errno)),
+            Err(NotWritten::Refused) => {
+                self.refused = true;
+                Err(Trouble::Unreached)
+            }
+            Err(NotWritten::Broken) => Err(Trouble::Unreached),
+        }
+    }
+}
+
+impl Line for Way {
+    fn write(&mut self, piece: &Piece<'_>, sends: &dyn Fn(u64, u64)) -> Result<Landed, Trouble> {
+        let client = match self.client.take() {
+            Some(client) => Ok(client),
+            None => {
+                // Whether the last request on another was done is not known.
+                self.lane = super::generation().unwrap_or(1);
+                self.begin(self.lane)
+            }
+        };
+        let mut client = client.map_err(|_| Trouble::Unreached)?;
+        self.number += 1;
+        let number = self.number;
+        sends(self.lane, number);
+        let landed = self.ask(&mut client, number, piece);
+        if landed != Err(Trouble::Unreached) {
+            self.client = Some(client);
+        }
+        landed
+    }
+
+    fn again(&mut self, lane: u64, number: u64, piece: &Piece<'_>) -> Result<Landed, Trouble> {
+        let client = self.begin(lane);
+        let mut client = client.map_err(|_| Trouble::Unreached)?;
+        self.ask(&mut client, number, piece)
+    }
+}
+
+/// See the module.
+struct Keeper {
+    table: &'static Table,
+    gate: File,
+    us: Us,
+    way: Way,
+    told: Receiver<Told>,
+}
+
+impl Keeper {
+    fn new(files: JobFiles, way: Way, told: Receiver<Told>) -> Outcome<Self> {
+        let table = sys::map_table(&files.table)?;
+        let us = Us {
+            id: table.behind.new_id(),
+            shim: files.shim,
+        };
+        // It is executed, so nobody may open it for writing.
+        let place = c_shim::behind::IDS + i64::from(us.id);
+        fcntl(
+            &us.shim,
+            FcntlArg::F_SETLK(&record(libc::F_RDLCK, place, 1)),
+        )?;
+        Ok(Keeper {
+            table,
+            gate: files.table,
+            us,
+            way,
+            told,
+        })
+    }
+
+    /// Until the job has ended; whether something is lost.
+    fn keep(mut self) -> bool {
+        loop {
+            let told = if self.sleep() {
+                self.told.recv_timeout(DELAY)
+            } else {
+                self.told.recv_timeout(Duration::ZERO)
+            };
+            match told {
+                Ok(Told::Runs) => {}
+                Err(RecvTimeoutError::Timeout) => {
+                    self.send();
+                }
+                Ok(Told::Ended) => return self.finish(),
+                // Its supervisor was killed, but it may live.
+                Ok(Told::Gone) | Err(RecvTimeoutError::Disconnected) => {
+                    while self.us.is_locked(0, 0) {
+                        std::thread::sleep(DELAY);
+                        self.send();
+                    }
+                    return self.finish();
+                }
+            }
+        }
+    }
+
+    /// Until something is dirty, or for a while; whether something is.
+    fn sleep(&self) -> bool {
+        let behind = &self.table.behind;
+        behind.idle.store(1, Ordering::SeqCst);
+        if !behind.is_any_dirty() {
+            // The supervisor is heard in between.
+            sys::futex_wait(&behind.idle, 1, Some(DELAY));
+        }
+        behind.idle.store(0, Ordering::SeqCst);
+        behind.is_any_dirty()
+    }
+
+    /// Sends what is there; whether nothing is left of it, and whether something was refused.
+    fn send(&mut self) -> (bool, bool) {
+        let is_sent = fcntl(&self.gate, FcntlArg::F_OFD_SETLKW(&whole(libc::F_WRLCK)));
+        if is_sent.is_err() {
+            return (false, false);
+        }
+        let (mut all, mut refused) = (true, false);
+        let behind = &self.table.behind;
+        let left = behind.left.load(Ordering::Acquire) != 0;
+        for index in behind.all_dirty().filter(|_| !left) {
+            let mut held = behind.hold(index, &self.us);
+            match held.send(self.table, &mut self.way) {
+                Ok(()) => {}
+                Err(Trouble::Refused(_)) => refused = true,
+                Err(Trouble::Unreached) => all = false,
+            }
+        }
+        let _ = fcntl(&self.gate, FcntlArg::F_OFD_SETLK(&whole(libc::F_UNLCK)));
+        (all, refused)
+    }
+
+    /// The job is not there any more; whether something of it is lost.
+    fn finish(mut self) -> bool {
+        let end = Instant::now() + Duration::from_millis(self.way.link.lease_ms);
+        loop {
+            let (all, refused) = self.send();
+            if self.table.behind.left.load(Ordering::Acquire) != 0 {
+                return false;
+            }
+            let untold = || {
+                let mut all = self.table.descriptions.iter();
+                all.any(|one| one.error.load(Ordering::Relaxed) != 0)
+            };
+            if all {
+                return refused || untold();
+            }
+            if self.way.refused || Instant::now() > end {
+                return true;
+            }
+            std::thread::sleep(DELAY);
+        }
+    }
+}
