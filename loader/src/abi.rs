@@ -158,6 +158,7 @@ pub const EPERM: i32 = 1;
 pub const ENOENT: i32 = 2;
 pub const ESRCH: i32 = 3;
 pub const EINTR: i32 = 4;
+pub const ECONNRESET: i32 = 104;
 pub const EIO: i32 = 5;
 pub const ELOOP: i32 = 40;
 pub const EAGAIN: i32 = 11;

@@ -93,7 +93,8 @@ pub fn receive(fd: i32) -> Option<Message> {
         match sys::read(fd, &mut bytes[done..]) {
             Ok(0) => return None,
             Ok(len) => done += len,
-            Err(sys::Errno(crate::abi::EINTR)) => {}
+            // ECONNRESET: the other end has left something unread and is gone; what it said before that comes after the error.
+            Err(sys::Errno(crate::abi::EINTR | crate::abi::ECONNRESET)) => {}
             Err(_) => return None,
         }
     }

@@ -144,6 +144,26 @@ fn signals_reach_the_command() {
     }
 }
 
+/// A signal that comes while the job ends reaches nobody; it must not hide how it ended.
+#[test]
+fn the_exit_status_survives_a_late_signal() {
+    let station = Station::new();
+    for attempt in 0..60 {
+        let script = "trap 'exit 5' USR1; sleep 60 & echo ready; wait";
+        let command = station.wayfarer(&["run", "--", "sh", "-c", script]);
+        let mut running = Running::start(command);
+        running.wait_for("ready");
+        running.signal(Signal::SIGUSR1);
+        // It ends at once: somewhere here.
+        let moment = Instant::now() + Duration::from_micros(attempt * 10);
+        while Instant::now() < moment {
+            std::hint::spin_loop();
+        }
+        running.signal(Signal::SIGUSR1);
+        assert_eq!(running.wait(), Some(5), "attempt {attempt}");
+    }
+}
+
 /// Runs words on a new terminal; the terminal's other side and the process.
 pub(crate) fn on_a_terminal(mut words: Command) -> (File, Running) {
     // Close-on-exec from the first: other tests start children at the same time.
