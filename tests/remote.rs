@@ -21,6 +21,8 @@ mod support;
 mod undone;
 #[path = "remote/usage.rs"]
 mod usage;
+#[path = "remote/walks.rs"]
+mod walks;
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;

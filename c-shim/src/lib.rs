@@ -17,6 +17,7 @@ extern crate alloc;
 
 pub mod behind;
 pub mod elf;
+pub mod handles;
 pub mod link;
 #[cfg(feature = "program")]
 mod program;

@@ -7,6 +7,7 @@
 //! description it stands for.
 
 use crate::behind::Behind;
+use crate::handles::Handles;
 use crate::remembered::Remembered;
 use crate::residents::Residents;
 use crate::rules::Rules;
@@ -177,6 +178,10 @@ pub struct Table {
     pub remembered: Remembered,
     /// Which names mean something else; written once, like the header.
     pub rules: Rules,
+    /// To be closed at the shadow.
+    pub closing: Handles,
+    /// Offered by the shadow, and opened by a program since.
+    pub taken: Handles,
     /// What was done with files.
     pub usage: Usage,
     /// What was written and is not sent yet.

@@ -12,7 +12,7 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, RwLockWriteGuard};
 use std::time::{Duration, Instant};
-use wire::{Reply, Request, Token};
+use wire::{Attributes, Reply, Request, Token};
 
 /// How long a session is kept of which nobody has said.
 const LEASE: Duration = Duration::from_secs(40 * 60);
@@ -55,6 +55,8 @@ pub(crate) struct OpenFile {
     pub(crate) watch: AtomicI32,
     /// Nobody of the job has it open, though it has not been closed yet.
     pub(crate) ended: AtomicBool,
+    /// It was opened in advance, and nothing has been asked about it yet.
+    pub(crate) offered: AtomicBool,
 }
 
 impl OpenFile {
@@ -68,6 +70,7 @@ impl OpenFile {
             whole: AtomicU8::new(0),
             watch: AtomicI32::new(0),
             ended: AtomicBool::new(false),
+            offered: AtomicBool::new(false),
         }
     }
 }
@@ -296,7 +299,21 @@ impl Session {
 
     pub(crate) fn get(&self, handle: u64) -> Result<Arc<OpenFile>, Errno> {
         let open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
-        open.get(&handle).cloned().ok_or(Errno::BADF)
+        let file = open.get(&handle).cloned().ok_or(Errno::BADF)?;
+        file.offered.store(false, Ordering::Relaxed);
+        Ok(file)
+    }
+
+    /// It is open, but nobody of the job has it yet.
+    pub(crate) fn note_offered(&self, handle: u64, attributes: &Attributes) {
+        let open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        let file = open.get(&handle).cloned();
+        drop(open);
+        if let Some(file) = file {
+            file.offered.store(true, Ordering::Relaxed);
+            let saved = || crate::saved::note(handle, &file, attributes).ok();
+            self.note(|| Some(Record::Opened(saved()?, None)));
+        }
     }
 
     pub(crate) fn remove(&self, handle: u64) -> Result<(), Errno> {

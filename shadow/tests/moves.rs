@@ -11,8 +11,9 @@ use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::sync::Arc;
 use wire::{
-    Attend, Close, Hello, Lock, LockMode, LockOwner, MakeDirectory, Mark, Open, Others, Place,
-    Read, Reply, Request, Resume, Role, SetAppend, Settle, Span, TestLock, Write,
+    Attend, Close, CloseAll, Hello, Lock, LockMode, LockOwner, MakeDirectory, Mark, Offer,
+    OfferedFiles, Open, Others, Place, Read, Reply, Request, Resume, Role, SetAppend, Settle, Span,
+    TestLock, Write,
 };
 
 const EEXIST: u16 = 17;
@@ -402,4 +403,76 @@ fn a_program_that_was_replaced_is_borne_if_that_is_asked_for() {
         len: 9,
     });
     assert_eq!(new.ask(&read, &[]), (Reply::Done, b"new".to_vec()));
+}
+
+/// What the job has closed, or has never opened, must not keep it from going on.
+#[test]
+fn a_state_has_only_what_the_job_has_open() {
+    const EBADF: u16 = 9;
+    let home = Home::new();
+    let folder = home.at("folder");
+    fs::create_dir(&folder).expect("makes it");
+    for name in ["a", "b", "c", "d", "e"] {
+        fs::write(folder.join(name), name.repeat(10)).expect("writes");
+    }
+    let (mut peer, session) = home.peer(0, 3);
+    let listed = fs::read_dir(&folder).expect("lists").map(|entry| {
+        let name = entry.expect("an entry").file_name();
+        name.into_encoded_bytes()
+    });
+    let listed: Vec<_> = listed.collect();
+    let path = |name: &[u8]| folder.join(std::str::from_utf8(name).expect("text"));
+    let closed = peer.open(&path(&listed[0])).expect("opens");
+    let offer = |after| {
+        Request::Offer(Offer {
+            folder: Place {
+                at: 0,
+                name: folder.as_os_str().as_encoded_bytes(),
+            },
+            before: b"",
+            after,
+            files: 10,
+            bytes: 10_000,
+        })
+    };
+    let (reply, data) = peer.ask(&offer(&listed[0]), &[]);
+    assert_eq!(reply, Reply::Done);
+    let offered: Vec<_> = OfferedFiles::new(&data).collect();
+    let handle = |name: &[u8]| {
+        let found = offered.iter().find(|(file, _)| file.name == name);
+        let (file, contents) = found.expect("was offered");
+        assert_eq!(*contents, name.repeat(10));
+        file.handle
+    };
+    let (taken, left) = (handle(&listed[1]), handle(&listed[4]));
+    let (reply, none) = peer.ask(&offer(b"nothing"), &[]);
+    assert_eq!((reply, none.as_slice()), (Reply::Done, &b""[..]));
+    let words = [1, closed, taken].into_iter();
+    let untold: Vec<u8> = words.flat_map(u64::to_le_bytes).collect();
+    let (mut marking, _) = home.peer(session, 0);
+    let (reply, state) = marking.ask(&Request::Mark(Mark {}), &untold);
+    assert_eq!(reply, Reply::Done);
+    drop((peer, marking));
+    // Neither of these was open.
+    fs::remove_file(path(&listed[0])).expect("is there");
+    fs::write(path(&listed[4]), "changed").expect("writes");
+    let (mut peer, _) = home.resumed(&state, Others::Fail).expect("goes on");
+    let mut read = |handle| {
+        let read = Read {
+            handle,
+            offset: 0,
+            len: 100,
+        };
+        peer.ask(&Request::Read(read), &[])
+    };
+    assert_eq!(read(taken), (Reply::Done, listed[1].repeat(10)));
+    assert_eq!(read(left).0, Reply::Failed(EBADF));
+    assert_eq!(read(closed).0, Reply::Failed(EBADF));
+    let both: Vec<u8> = [taken, closed]
+        .into_iter()
+        .flat_map(u64::to_le_bytes)
+        .collect();
+    let closes = Request::CloseAll(CloseAll {});
+    assert_eq!(peer.ask(&closes, &both).0, Reply::Done);
+    assert_eq!(peer.ask(&closes, &both).0, Reply::Done, "once more");
 }

@@ -3,11 +3,13 @@
 use super::client::Client;
 use super::keeper::Gate;
 use crate::report::{Explain, Outcome, tell};
+use c_shim::handles::Handles;
 use c_shim::link::{LINK_LEN, Link};
-use c_shim::table::Reserved;
+use c_shim::table::{Reserved, Table};
 use ckpt_lib::{JobSession, SessionError};
 use std::ffi::OsStr;
 use std::fs::File;
+use std::mem::offset_of;
 use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
@@ -21,6 +23,7 @@ pub(crate) struct RunningSession {
     gate: Option<Gate>,
     /// The job ends here with the checkpoint.
     leaves: bool,
+    table: File,
 }
 
 impl RunningSession {
@@ -33,11 +36,14 @@ impl RunningSession {
         let client = begin(pid, &link);
         let client = client
             .context(|| format!("no stream to the shadow of process {pid} at unix:{shown}"))?;
+        let name = format!("/proc/{pid}/fd/{}", Reserved::Table.number());
+        let table = File::open(&name).context(|| name)?;
         let gate = Some(Gate::close(pid)?);
         Ok(Some(RunningSession {
             client,
             gate,
             leaves,
+            table,
         }))
     }
 }
@@ -64,9 +70,24 @@ fn begin(pid: i32, link: &Link) -> Outcome<Client> {
     Client::begin(&short, &link.token, link.session)
 }
 
+impl RunningSession {
+    /// Which handles are not what the shadow thinks, in the frozen job.
+    fn untold(&self) -> Result<Vec<u8>, SessionError> {
+        let read = |at: usize| -> Result<Vec<u64>, SessionError> {
+            let mut bytes = vec![0; size_of::<Handles>()];
+            self.table.read_exact_at(&mut bytes, at as u64)?;
+            Ok(Handles::read(&bytes))
+        };
+        let closed = read(offset_of!(Table, closing))?;
+        let taken = read(offset_of!(Table, taken))?;
+        let all = [closed.len() as u64].into_iter().chain(closed).chain(taken);
+        Ok(all.flat_map(u64::to_le_bytes).collect())
+    }
+}
+
 impl JobSession for RunningSession {
     fn mark(&mut self) -> Result<Vec<u8>, SessionError> {
-        let state = self.client.ask(&Request::Mark(Mark {}), &[]);
+        let state = self.client.ask(&Request::Mark(Mark {}), &self.untold()?);
         state.map_err(|failure| failure.to_string().into())
     }
 

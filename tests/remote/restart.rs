@@ -75,6 +75,27 @@ for my $i (1 .. 300) {
 close $log; print "the end\n";
 "#;
 
+/// Walks through a tree again and again, with some of its files open.
+const WALK: &str = r#"
+import os, time
+for folder in range(6):
+    os.makedirs(f"tree/{folder}", exist_ok=True)
+    for i in range(30):
+        with open(f"tree/{folder}/{i}", "w") as f: f.write(f"{folder} {i} " * 50)
+held = []
+for turn in range(4):
+    for folder, _, files in os.walk("tree"):
+        for name in files:
+            f = open(f"{folder}/{name}"); text = f.read()
+            assert text == f"{folder[5:]} {name} " * 50, (folder, name, text)
+            if int(name) % 9 == turn: held.append((f, text))
+            else: f.close()
+            time.sleep(0.002)
+    for f, text in held: f.seek(3); assert f.read() == text[3:]
+    if turn == 2: os.remove("tree/0/0"); open("tree/0/0", "w").write("0 0 " * 50)
+print("the end")
+"#;
+
 pub(super) fn job_words(program: &str, script: &str) -> Vec<OsString> {
     let flag = if program.ends_with("perl") {
         "-e"
@@ -230,6 +251,11 @@ fn a_data_base_goes_on() {
 #[test]
 fn a_perl_script_goes_on() {
     ends_as_undisturbed("a_perl_script_goes_on", "/usr/bin/perl", PERL);
+}
+
+#[test]
+fn a_walk_goes_on() {
+    ends_as_undisturbed("a_walk_goes_on", "/usr/bin/python3", WALK);
 }
 
 /// The image is moved to a machine that has nothing but wayfarer.

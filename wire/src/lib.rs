@@ -27,6 +27,7 @@ mod head;
 mod hello;
 mod locks;
 mod moves;
+mod offered;
 mod reply;
 mod request;
 
@@ -39,10 +40,11 @@ pub use locks::{
     Attend, Held, Interrupt, Lock, LockMode, LockOwner, Release, Span, TestLock, WatchEnds,
 };
 pub use moves::{Lease, Mark, Others, Resume, Settle};
+pub use offered::{Offered, OfferedFiles, OfferedWriter};
 pub use reply::{Opened, Refusal, Reply, Written};
 pub use request::{
-    Access, Allocate, Attribute, Change, Close, Copy, FileSystemOf, GetXattr, Link, List,
-    ListXattr, MakeDirectory, MakeNode, NameOf, Open, Place, Read, ReadLink, RemoveName,
+    Access, Allocate, Attribute, Change, Close, CloseAll, Copy, FileSystemOf, GetXattr, Link, List,
+    ListXattr, MakeDirectory, MakeNode, NameOf, Offer, Open, Place, Read, ReadLink, RemoveName,
     RemoveXattr, Rename, Request, Seek, SetAppend, SetXattr, SymbolicLink, Sync, What, Write,
 };
 

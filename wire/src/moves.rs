@@ -2,7 +2,8 @@
 
 use bincode::{BorrowDecode, Encode};
 
-/// The job is frozen: an epoch of its files ends here. The answer is [`crate::Reply::Done`] with the state of the session as
+/// The job is frozen: an epoch of its files ends here. The data are what the job knows of its handles and has not told: 8 bytes each,
+/// little-endian, how many are closed, these, and then those that were offered ([`crate::Offer`]) and are open. The answer is [`crate::Reply::Done`] with the state of the session as
 /// data, which only a shadow understands, or [`crate::Reply::Refused`] with why it cannot be told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, BorrowDecode)]
 pub struct Mark {}

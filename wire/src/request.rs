@@ -158,6 +158,11 @@ requests! {
     52 Resume(Resume),
     /// How long the session is kept when it has no stream.
     60 Lease(Lease),
+    /// close(2) of each handle in the data, 8 bytes little-endian; those that are not open are passed over.
+    61 CloseAll(CloseAll),
+    /// Opens small files of a folder that a program is walking through, in advance; the answer is [`crate::Reply::Done`] with
+    /// [`crate::Offered`], perhaps none.
+    62 Offer(Offer<'a>),
 }
 
 impl Request<'_> {
@@ -167,6 +172,9 @@ impl Request<'_> {
         !matches!(
             self,
             Request::Read(_)
+                | Request::Close(_)
+                | Request::CloseAll(_)
+                | Request::Offer(_)
                 | Request::Attribute(_)
                 | Request::Sync(_)
                 | Request::List(_)
@@ -180,6 +188,25 @@ impl Request<'_> {
                 | Request::TestLock(_)
         )
     }
+}
+
+/// close(2) of many.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, BorrowDecode)]
+pub struct CloseAll {}
+
+/// Files that will be wanted next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, BorrowDecode)]
+pub struct Offer<'a> {
+    /// The folder.
+    pub folder: Place<'a>,
+    /// A file of it that was opened; empty: not known.
+    pub before: &'a [u8],
+    /// The one that was opened after that. The shadow knows by these two how the program goes on: as the folder is listed, or sorted.
+    pub after: &'a [u8],
+    /// Most files.
+    pub files: u32,
+    /// Most bytes of the answer's data.
+    pub bytes: u32,
 }
 
 /// openat2(2). The answer is [`crate::Reply::Opened`], with first bytes of a regular file as data.

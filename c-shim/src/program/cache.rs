@@ -281,6 +281,13 @@ impl Learning {
         })
     }
 
+    /// As [`Learning::begin`], of what was told so many milliseconds ago.
+    pub(super) fn of(age_ms: u64) -> Option<Self> {
+        let mut learning = Self::begin()?;
+        learning.ms = learning.ms.wrapping_sub(age_ms);
+        Some(learning)
+    }
+
     /// An open was answered with attributes and first bytes.
     pub(super) fn learn(self, description: &Description, attributes: &Attributes, first: &[u8]) {
         let Some(now) = Moment::now(description) else {

@@ -226,6 +226,7 @@ fn end(table: &Table, index: usize, generation: u64) {
     }
     behind::send_last(table, index);
     let handle = description.handle.load(Ordering::Relaxed);
+    table.taken.remove(handle);
     // What could fail has been told before.
     if description.locked.load(Ordering::Relaxed) != 0 {
         let _ = lanes::tell(&Request::Close(Close { handle }));

@@ -17,7 +17,7 @@ use super::{behind, presence, process, waiting};
 use crate::table::{RESERVED, Reserved};
 use core::cell::UnsafeCell;
 use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
-use wire::{Close, Reply, Request};
+use wire::{Close, CloseAll, Reply, Request};
 
 const MOST_LANES: usize = 16;
 /// Bytes of an answer that come without being copied to where they belong at once.
@@ -30,11 +30,19 @@ struct Lane {
     fd: AtomicI32,
     /// By which the shadow knows it; 0: it has not been asked yet.
     number: AtomicU64,
-    /// The number of a [`Close`] whose answer has not been read; 0: none.
+    /// The number of a [`CloseAll`] whose answer has not been read; 0: none.
     owed: AtomicU64,
-    /// What it closes.
-    closes: AtomicU64,
+    /// What it closes, up to a 0.
+    closes: Closes,
     scratch: &'static Scratch,
+}
+
+/// Handles that one message closes.
+const MOST_CLOSED: usize = 64;
+type Closes = [AtomicU64; MOST_CLOSED];
+
+const fn no_closes() -> Closes {
+    [const { AtomicU64::new(0) }; MOST_CLOSED]
 }
 
 /// Where an answer comes first; used by whoever has taken the lane.
@@ -52,7 +60,7 @@ const fn lane(number: usize) -> Lane {
         fd: AtomicI32::new(-1),
         number: AtomicU64::new(0),
         owed: AtomicU64::new(0),
-        closes: AtomicU64::new(0),
+        closes: no_closes(),
         scratch: &SCRATCHES[number],
     }
 }
@@ -180,7 +188,7 @@ fn borrowing<T>(number: u64, act: impl FnOnce(&Lane) -> Result<T, Errno>) -> Res
         fd: AtomicI32::new(-1),
         number: AtomicU64::new(number),
         owed: AtomicU64::new(0),
-        closes: AtomicU64::new(0),
+        closes: no_closes(),
         // SAFETY: the room is mapped until the lane is used no more.
         scratch: unsafe { &*room.cast::<Scratch>() },
     };
@@ -202,65 +210,111 @@ pub(super) fn tell(request: &Request<'_>) -> Result<(), Errno> {
     ask(request, (core::ptr::null(), 0), Put::Lane, |_| Ok(()))
 }
 
-/// Closes at the shadow, without waiting for the answer; it is read before the next.
+/// Closes at the shadow, without waiting for the answer. While one is awaited, what is to be closed is collected, and told with the next message.
 pub(super) fn close(handle: u64) {
+    close_all(core::iter::once(handle));
+}
+
+/// As [`close`], of many.
+pub(super) fn close_all(handles: impl Iterator<Item = u64>) {
     let _undisturbed = sys::Undisturbed::begin();
-    let request = Request::Close(Close { handle });
-    if !process::is_own() {
-        let _ = tell(&request);
+    let table = process::table().filter(|_| process::is_own());
+    let mut is_pending = false;
+    for handle in handles {
+        if table.is_some_and(|table| table.closing.put(handle)) {
+            is_pending = true;
+        } else {
+            let _ = tell(&Request::Close(Close { handle }));
+        }
+    }
+    if !is_pending {
         return;
     }
     let lane = take();
+    let fd = lane.fd.load(Ordering::Relaxed);
+    if fd >= 0 && lane.owed.load(Ordering::Relaxed) != 0 && !stream::has_come(fd) {
+        lane.taken.store(0, Ordering::Release);
+        return;
+    }
     // SAFETY: the lane is taken by us.
     let scratch = unsafe { &mut *lane.scratch.0.get() };
     let mut patience = Patience::new();
-    let ready = loop {
-        match settled(lane, scratch) {
-            Ok(fd) => break Some(fd),
+    loop {
+        let tried = connected(lane, scratch).and_then(|fd| {
+            answer_owed(lane, fd)?;
+            close_pending(lane, fd, scratch)
+        });
+        match tried {
+            Ok(()) => break,
+            // Without a descriptor for a stream they are closed with what is sent next.
             Err(broken) => {
                 if hang_up(lane, broken, &mut patience).is_err() {
-                    break None;
+                    break;
                 }
             }
         }
-    };
-    // Without a descriptor for a stream it stays open there until the job ends.
-    if let Some(fd) = ready {
-        let number = next_number();
-        lane.closes.store(handle, Ordering::Relaxed);
-        lane.owed.store(number, Ordering::Relaxed);
-        // If that fails it is sent again when the lane is used next.
-        let _ = send_close(fd, handle, number, scratch);
     }
     lane.taken.store(0, Ordering::Release);
 }
 
-fn send_close(fd: i32, handle: u64, number: u64, room: &mut [u8]) -> Result<(), Broken> {
-    let request = Request::Close(Close { handle });
-    let len = request.message(number, 0, room);
-    let len = len.map_err(|_| Broken::Stream)?;
-    Ok(send(fd, &room[..len], (core::ptr::null(), 0))?)
-}
-
-/// The lane's stream, with nothing on its way.
-fn settled(lane: &Lane, scratch: &mut [u8; SCRATCH]) -> Result<i32, Broken> {
+/// The lane's stream; on a new one what was being closed is told once more.
+fn connected(lane: &Lane, scratch: &mut [u8; SCRATCH]) -> Result<i32, Broken> {
     let known = lane.fd.load(Ordering::Relaxed);
-    let fd = if known >= 0 {
-        known
-    } else {
-        let fd = stream::begin(scratch, number_of(lane))?;
-        lane.fd.store(fd, Ordering::Relaxed);
-        fd
-    };
-    let owed = lane.owed.load(Ordering::Relaxed);
-    if owed != 0 {
-        if fd != known {
-            send_close(fd, lane.closes.load(Ordering::Relaxed), owed, scratch)?;
-        }
-        receive(fd, scratch, owed, Put::Lane)?;
-        lane.owed.store(0, Ordering::Relaxed);
+    if known >= 0 {
+        return Ok(known);
+    }
+    let fd = stream::begin(scratch, number_of(lane))?;
+    lane.fd.store(fd, Ordering::Relaxed);
+    if lane.owed.load(Ordering::Relaxed) != 0 {
+        send_closes(lane, fd, scratch)?;
     }
     Ok(fd)
+}
+
+/// Has what is to be closed closed, if no other such message is on its way.
+fn close_pending(lane: &Lane, fd: i32, room: &mut [u8]) -> Result<(), Broken> {
+    let Some(table) = process::table().filter(|table| !table.closing.is_empty()) else {
+        return Ok(());
+    };
+    if lane.owed.load(Ordering::Relaxed) != 0 || !process::is_own() {
+        return Ok(());
+    }
+    let mut handles = [0; MOST_CLOSED];
+    if table.closing.drain(&mut handles) == 0 {
+        return Ok(());
+    }
+    for (place, handle) in lane.closes.iter().zip(handles) {
+        place.store(handle, Ordering::Relaxed);
+    }
+    lane.owed.store(next_number(), Ordering::Relaxed);
+    send_closes(lane, fd, room)
+}
+
+fn send_closes(lane: &Lane, fd: i32, room: &mut [u8]) -> Result<(), Broken> {
+    let mut handles = [0u64; MOST_CLOSED];
+    for (handle, place) in handles.iter_mut().zip(&lane.closes) {
+        *handle = place.load(Ordering::Relaxed);
+    }
+    let count = handles.iter().take_while(|handle| **handle != 0).count();
+    let request = Request::CloseAll(CloseAll {});
+    let number = lane.owed.load(Ordering::Relaxed);
+    let len = request.message(number, 8 * count, room);
+    let len = len.map_err(|_| Broken::Stream)?;
+    Ok(send(
+        fd,
+        &room[..len],
+        (handles.as_ptr().cast(), 8 * count),
+    )?)
+}
+
+/// Reads what is owed, and nothing behind it.
+fn answer_owed(lane: &Lane, fd: i32) -> Result<(), Broken> {
+    let owed = lane.owed.load(Ordering::Relaxed);
+    if owed != 0 {
+        stream::receive_word(fd, owed)?;
+        lane.owed.store(0, Ordering::Relaxed);
+    }
+    Ok(())
 }
 
 fn number_of(lane: &Lane) -> u64 {
@@ -313,11 +367,13 @@ fn exchange<T>(
     let scratch = unsafe { &mut *lane.scratch.0.get() };
     let mut patience = Patience::new();
     let Received { reply, from, len } = loop {
-        let tried = settled(lane, scratch).and_then(|fd| {
+        let tried = connected(lane, scratch).and_then(|fd| {
+            close_pending(lane, fd, scratch)?;
             let Ok(len) = request.message(number, data.1, scratch) else {
                 return Ok(None);
             };
             send(fd, &scratch[..len], data)?;
+            answer_owed(lane, fd)?;
             receive(fd, scratch, number, into).map(Some)
         });
         match tried {

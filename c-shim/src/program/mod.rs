@@ -13,6 +13,7 @@ mod lanes;
 mod launch;
 #[path = "../../../loader/src/memory_functions.rs"]
 mod memory_functions;
+mod offered;
 mod patch;
 mod patience;
 mod presence;

@@ -12,6 +12,7 @@ use super::calls;
 use super::entry::{DOUBT, REMOTE};
 use super::lanes;
 use super::launch;
+use super::offered;
 use super::presence;
 use super::resident;
 use super::sys::{self, MADVISE, call};
@@ -97,6 +98,7 @@ pub(super) fn is_own() -> bool {
         // We have been forked.
         lanes::forget();
         cache::forget();
+        offered::forget();
         launch::forget();
         presence::forget(own);
         resident::forget();

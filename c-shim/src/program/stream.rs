@@ -253,6 +253,35 @@ pub(super) fn receive(
     })
 }
 
+/// The answer to a request that is answered by a word, and nothing behind it.
+pub(super) fn receive_word(fd: i32, number: u64) -> Result<(), Broken> {
+    const ROOM: usize = 256;
+    let mut bytes = [0; ROOM];
+    let mut filled = 0;
+    let mut wanted = HEAD_LEN;
+    while filled < wanted {
+        filled += some(fd, bytes[filled..].as_mut_ptr(), wanted - filled)?;
+        if filled == HEAD_LEN && wanted == HEAD_LEN {
+            let head = Head::read(&bytes).map_err(|_| Broken::Stream)?;
+            wanted += head.body_len as usize;
+            if head.number != number || head.data_len != 0 || wanted > ROOM {
+                return Err(Broken::Stream);
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Something can be read, or the stream has ended.
+pub(super) fn has_come(fd: i32) -> bool {
+    const POLLIN: u64 = 1;
+    let mut asked = u64::from(fd as u32) | POLLIN << 32;
+    let place = &raw mut asked as u64;
+    // SAFETY: the kernel reads and writes one `struct pollfd`.
+    let ready = unsafe { call(sys::POLL, [place, 1, 0]) };
+    ready != Ok(0)
+}
+
 /// Receives at least one byte.
 fn some(fd: i32, to: *mut u8, len: usize) -> Result<usize, Errno> {
     loop {

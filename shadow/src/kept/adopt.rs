@@ -14,6 +14,7 @@ use super::{Probe, State, StateError};
 use crate::saved::SavedFile;
 use crate::session::{OpenFile, Session};
 use crate::undo::JobId;
+use std::sync::atomic::Ordering;
 use wire::{Opened, Others, Reply, Token};
 
 /// A session again, or why it cannot go on.
@@ -126,7 +127,14 @@ fn take_over(
         match file.find(session, Others::Keep, Others::Fail) {
             Ok(found) => {
                 let open = OpenFile::new(found.fd, found.writable, found.id);
+                open.offered.store(file.offered, Ordering::Relaxed);
                 session.insert_as(file.handle, open);
+            }
+            Err(why) if file.offered => {
+                tracing::info!(
+                    why,
+                    "a file that was opened in advance is not open any more"
+                );
             }
             Err(why) => lost.push(why),
         }

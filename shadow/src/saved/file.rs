@@ -9,6 +9,7 @@ use rustix::fd::OwnedFd;
 use rustix::fs::{FileType, MemfdFlags, Mode, OFlags};
 use rustix::io::Errno;
 use std::os::fd::AsRawFd;
+use std::sync::atomic::Ordering;
 use wire::{Attributes, Others};
 
 /// Of a file that has no name any more, so many bytes are carried.
@@ -58,6 +59,7 @@ pub(super) fn save(handle: u64, file: &OpenFile) -> Result<SavedFile, MoveError>
         size,
         modified: (stat.st_mtime, stat.st_mtime_nsec as u32),
         nameless,
+        offered: false,
     })
 }
 
@@ -77,6 +79,7 @@ pub(crate) fn note(
         size: attributes.size,
         modified: (attributes.modified.seconds, attributes.modified.nanoseconds),
         nameless: None,
+        offered: file.offered.load(Ordering::Relaxed),
     })
 }
 

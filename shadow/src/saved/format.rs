@@ -13,7 +13,7 @@ use bincode::{Decode, Encode};
 use wire::Reply;
 
 const MAGIC: [u8; 8] = *b"WAYFSESS";
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 const BEGINNING: usize = 16;
 const MOST_BODY: usize = 1 << 20;
 
@@ -52,6 +52,8 @@ pub(crate) struct SavedFile {
     pub(crate) modified: (i64, u32),
     /// Its bytes, if it has no name any more.
     pub(crate) nameless: Option<Vec<u8>>,
+    /// Perhaps nobody of the job has it open: it was opened in advance.
+    pub(crate) offered: bool,
 }
 
 /// What was answered last on a lane.

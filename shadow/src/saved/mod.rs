@@ -18,9 +18,11 @@ mod resume;
 pub(crate) use file::note;
 pub(crate) use format::{SavedAnswer, SavedFile, SavedSession};
 
-use crate::session::Session;
+use crate::session::{OpenFile, Session};
 use crate::undo::UndoError;
 use journal::Epoch;
+use std::collections::HashSet;
+use std::sync::atomic::Ordering;
 use wire::{MOST_DATA, Request};
 
 /// Why the state of a session cannot be told, or not be had again.
@@ -121,7 +123,7 @@ impl Session {
     ) -> Result<(), MoveError> {
         match request {
             Request::Mark(_) => {
-                let (state, mark) = self.freeze()?;
+                let (state, mark) = self.freeze(&Untold::read(data))?;
                 pending.mark = mark;
                 out.extend(state);
             }
@@ -136,9 +138,10 @@ impl Session {
     ///
     /// # Errors
     /// [`MoveError`]; then there is no mark.
-    pub fn freeze(&self) -> Result<(Vec<u8>, Option<Epoch>), MoveError> {
+    pub fn freeze(&self, untold: &Untold) -> Result<(Vec<u8>, Option<Epoch>), MoveError> {
         let _still = self.stand_still();
-        let open = self.all_open();
+        let mut open = self.all_open();
+        open.retain(|(handle, file)| untold.has_open(*handle, file));
         let locks = self.locks.saved(&open);
         let locks = locks.ok_or_else(|| MoveError::NotCarried {
             what: "the job has a lock on a file that it does not have open".to_owned(),
@@ -172,6 +175,34 @@ impl Session {
         }
         self.journal_stays();
         Ok((bytes, mark))
+    }
+}
+
+/// What the job knows of its handles and has not told yet: the data of a [`wire::Mark`].
+#[derive(Clone, Debug, Default)]
+pub struct Untold {
+    closed: HashSet<u64>,
+    taken: HashSet<u64>,
+}
+
+impl Untold {
+    /// From handles of 8 bytes, little-endian: how many are closed, these, and then those that were offered and are open.
+    #[must_use]
+    pub fn read(data: &[u8]) -> Self {
+        let mut words = data
+            .chunks_exact(8)
+            .filter_map(|word| Some(u64::from_le_bytes(*word.first_chunk()?)));
+        let closed = words.next().unwrap_or(0);
+        let closed = usize::try_from(closed).unwrap_or(usize::MAX);
+        Untold {
+            closed: words.by_ref().take(closed).collect(),
+            taken: words.collect(),
+        }
+    }
+
+    fn has_open(&self, handle: u64, file: &OpenFile) -> bool {
+        let is_offered = file.offered.load(Ordering::Relaxed);
+        !self.closed.contains(&handle) && (!is_offered || self.taken.contains(&handle))
     }
 }
 

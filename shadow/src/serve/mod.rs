@@ -5,6 +5,7 @@ pub(crate) mod contents;
 mod listing;
 mod locking;
 mod names;
+mod offering;
 mod opening;
 
 use crate::names::{Last, own_descriptor};
@@ -26,6 +27,8 @@ impl Session {
         let answer = match request {
             Request::Open(open) => self.open(open, out),
             Request::Close(close) => self.close(close.handle).map(|()| Reply::Done),
+            Request::CloseAll(_) => self.close_all(data),
+            Request::Offer(offer) => self.offer(offer, out),
             Request::Read(read) => self.read(read, out),
             Request::Write(write) => self.write(write, data),
             Request::Attribute(asked) => self.attributes(asked),

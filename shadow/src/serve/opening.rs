@@ -95,7 +95,7 @@ impl Session {
 }
 
 /// Reads first bytes; none if that fails. Where we may say so, it does not count as access: the program may not read them.
-fn first_bytes(fd: &OwnedFd, len: usize, out: &mut Vec<u8>) {
+pub(super) fn first_bytes(fd: &OwnedFd, len: usize, out: &mut Vec<u8>) {
     let flags = rustix::fs::fcntl_getfl(fd);
     let unseen = flags.and_then(|flags| {
         rustix::fs::fcntl_setfl(fd, flags | OFlags::NOATIME)?;

@@ -19,6 +19,7 @@ mod transfer;
 use super::behind;
 use super::count;
 use super::entry::{Frame, NUMBERS, action};
+use super::offered;
 use super::process;
 use super::sys::{self, Errno};
 use crate::table::{Description, Reserved, Table};
@@ -196,6 +197,9 @@ pub(super) fn serve(frame: &Frame) -> Option<i64> {
 
 /// Serves a call with the names that are meant.
 fn serve_as_meant(number: u64, args: &[u64; 6]) -> Served {
+    if number == sys::EXIT_GROUP {
+        offered::end();
+    }
     descriptors::serve(number, args)
         .or_else(|| contents::serve(number, args))
         .or_else(|| memory::serve(number, args))

@@ -6,13 +6,15 @@ use crate::program::cache::{self, Learning};
 use crate::program::count;
 use crate::program::ends;
 use crate::program::known;
-use crate::program::lanes::{Put, ask, tell};
+use crate::program::lanes::{self, Put, ask, tell};
+use crate::program::offered;
 use crate::program::process::{self, UMASK};
 use crate::program::resident;
 use crate::program::sys::{self, AT_FDCWD, Errno};
 use crate::remembered::{Known, Means};
+use crate::table::Table;
 use core::sync::atomic::Ordering;
-use wire::{Access, Close, Open, Place, Reply, Request};
+use wire::{Access, Close, Open, Opened, Place, Reply, Request};
 
 const NOTHING: (*const u8, usize) = (core::ptr::null(), 0);
 
@@ -52,6 +54,19 @@ pub(super) fn open_first(
     if flags & sys::O_CREAT == 0 && known::is_absent(&place, follow) {
         return Err(Errno(sys::ENOENT));
     }
+    let kept = flags & !(sys::O_CREAT | sys::O_EXCL | sys::O_NOCTTY | sys::O_TRUNC);
+    if bytes.is_empty()
+        && let Some(made) = offered::take(&place, flags, |opened, contents, learning| {
+            let made = make(table, opened, kept, place.name, Some(learning), contents);
+            if made.is_err() {
+                table.taken.remove(opened.handle);
+                lanes::close(opened.handle);
+            }
+            made
+        })
+    {
+        return made;
+    }
     let asked = known::ask();
     let learning = Learning::begin();
     let request = Request::Open(Open {
@@ -64,7 +79,6 @@ pub(super) fn open_first(
             None => bytes.len() as u32,
         },
     });
-    let kept = flags & !(sys::O_CREAT | sys::O_EXCL | sys::O_NOCTTY | sys::O_TRUNC);
     let opened = ask(&request, NOTHING, Put::Lane, |answer| match answer.reply {
         Reply::Opened(opened) => {
             let learnt = Known::Present(opened.attributes);
@@ -79,16 +93,9 @@ pub(super) fn open_first(
             }
             let len = answer.data.len().min(bytes.len());
             bytes[..len].copy_from_slice(&answer.data[..len]);
-            let made = ends::make(table, &opened, kept);
-            let made = made.map_err(|error| (error, opened.handle));
-            Ok(made.map(|(fd, index)| {
-                count::opened(&table.descriptions[index], &opened.attributes, place.name);
-                if let Some(learning) = learning {
-                    let description = &table.descriptions[index];
-                    learning.learn(description, &opened.attributes, answer.data);
-                }
-                fd
-            }))
+            let made = make(table, &opened, kept, place.name, learning, answer.data);
+            let made = made.map(|fd| (fd, opened.attributes));
+            Ok(made.map_err(|error| (error, opened.handle)))
         }
         _ => Err(Errno(sys::EIO)),
     });
@@ -99,14 +106,35 @@ pub(super) fn open_first(
         known::learn(&place, known::means(follow, &learnt), &learnt, asked);
     }
     let opened = opened?;
-    let fd = opened.map_err(|(error, handle)| {
+    let (fd, attributes) = opened.map_err(|(error, handle)| {
         let _ = tell(&Request::Close(Close { handle }));
         error
     })?;
+    if bytes.is_empty() {
+        offered::opened(&place, flags, &attributes);
+    }
     if flags & sys::O_TRUNC != 0
         && let Some(file) = File::of(fd as u64)
     {
         resident::emptied(file.description);
+    }
+    Ok(fd)
+}
+
+/// A placeholder for what is open at the shadow; what came with that is learnt.
+fn make(
+    table: &Table,
+    opened: &Opened,
+    kept: u32,
+    name: &[u8],
+    learning: Option<Learning>,
+    contents: &[u8],
+) -> Result<i32, Errno> {
+    let (fd, index) = ends::make(table, opened, kept)?;
+    let description = &table.descriptions[index];
+    count::opened(description, &opened.attributes, name);
+    if let Some(learning) = learning {
+        learning.learn(description, &opened.attributes, contents);
     }
     Ok(fd)
 }

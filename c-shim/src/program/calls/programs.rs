@@ -13,6 +13,7 @@ use super::{File, Served, processes};
 use crate::elf::is_program;
 use crate::program::known;
 use crate::program::lanes::tell;
+use crate::program::offered;
 use crate::program::process;
 use crate::program::sys::{self, Errno, SysResult, call};
 use crate::table::Reserved;
@@ -158,6 +159,7 @@ impl Resolved {
     fn execute(self, arguments: u64, variables: u64) -> Result<u64, Errno> {
         let start = Reserved::Start.number();
         sys::dup3(self.start, start, 0)?;
+        offered::end();
         let shim = Reserved::Shim.number() as u64;
         let nothing = c"".as_ptr() as u64;
         let args = [shim, nothing, arguments, variables, AT_EMPTY_PATH];

@@ -1,0 +1,152 @@
+//! Programs that walk through folders: small files come along with what was asked (docs/CALLS.md), and nobody can tell but by the time.
+
+use super::{DEADLINE, Submit, cannot_hide, missing, output, words};
+use crate::support::run::{Run, clean_command};
+use crate::support::stage;
+use crate::support::user::User;
+use serde_json::Value;
+use std::ffi::OsStr;
+use std::fs;
+use std::io::Write;
+use std::process::Stdio;
+
+/// Reads all files of a tree in the order of its listing, then in that of its names; and waits.
+const WALK: &str = r#"
+import os, sys
+def read(name):
+    with open(name, 'rb') as f: return f.read()
+found = {}
+for folder, folders, files in os.walk('tree'):
+    for name in files: found[folder + '/' + name] = read(folder + '/' + name)
+for name in sorted(found): assert read(name) == found[name], name
+assert all(found[name] == (name * 20).encode() for name in found), 'contents'
+print(len(found), flush=True); sys.stdin.readline()
+"#;
+
+/// What the job changes itself is seen by every open, whatever came along before.
+const OWN_CHANGES: &str = r#"
+import os, subprocess
+os.mkdir('d')
+for i in range(40):
+    with open('d/%02d' % i, 'w') as f: f.write('old %d' % i)
+def read(i, folder='d'):
+    with open(folder + '/%02d' % i) as f: return f.read()
+def walk(upto): return [read(i) for i in range(upto)]
+ask, asked = os.pipe(); told, tell = os.pipe()
+if os.fork() == 0:
+    os.close(asked); os.close(told)
+    for line in os.fdopen(ask):
+        exec(line); os.write(tell, b'x')
+    os._exit(0)
+def other(what):
+    os.write(asked, what.encode() + bytes([10])); os.read(told, 1)
+def mine(what): exec(what)
+for who in mine, other:
+    walk(4); who("open('d/06', 'w').write('new')"); assert read(6) == 'new', who
+    walk(4); who("f = os.open('d/07', os.O_WRONLY); os.pwrite(f, b'OLD', 0); os.close(f)"); assert read(7) == 'OLD 7', who
+    walk(4); who("os.rename('d/09', 'd/08')"); assert read(8) == 'old 9', who
+    try: read(9); assert False
+    except FileNotFoundError: pass
+    walk(4); who("os.unlink('d/10')")
+    try: read(10); assert False
+    except FileNotFoundError: pass
+    walk(4); who("os.rename('d', 'e'); os.mkdir('d'); open('d/11', 'w').write('other')"); assert read(11) == 'other' and read(11, 'e') == 'old 11', who
+    who("os.unlink('d/11'); os.rmdir('d'); os.rename('e', 'd')")
+    walk(4); who("os.chmod('d/12', 0o600); os.truncate('d/13', 3)"); assert os.stat('d/12').st_mode & 0o777 == 0o600 and read(13) == 'old'
+    walk(4); f = open('d/14'); who("os.unlink('d/14')"); assert os.fstat(f.fileno()).st_nlink == 0 and f.read() == 'old 14'; f.close()
+    for i in 6, 7, 8, 9, 10, 12, 13, 14: open('d/%02d' % i, 'w').write('old %d' % i)
+    os.chmod('d/12', 0o644)
+# What was opened stays open across fork and exec, and may be locked, mapped and written below.
+walk(4); f = os.open('d/05', os.O_RDONLY)
+if os.fork() == 0:
+    os.set_inheritable(f, True); os.execv('/bin/cat', ['cat', '/dev/fd/%d' % f])
+assert os.wait()[1] == 0
+import fcntl, mmap
+walk(3); f = open('d/04', 'rb'); fcntl.flock(f, fcntl.LOCK_SH); assert mmap.mmap(f.fileno(), 0, prot=mmap.PROT_READ)[:] == b'old 4'
+subprocess.run(['sh', '-c', 'printf more >> d/04'], check=True); assert f.read() == b'old 4more'
+print(' done')
+"#;
+
+/// Processes that are killed while files are open for them in advance.
+const KILLED: &str = r#"
+import os, signal
+for _ in range(60):
+    pid = os.fork()
+    if pid == 0:
+        for i in range(3):
+            with open('d/%03d' % i) as f: f.read()
+        os.kill(os.getpid(), signal.SIGKILL)
+    os.waitpid(pid, 0)
+held = [open('d/%03d' % i) for i in range(200)]
+assert all(f.read() == str(i) for i, f in enumerate(held))
+print('open')
+"#;
+
+#[test]
+fn a_walk_needs_few_questions() {
+    let what = "a_walk_needs_few_questions";
+    if missing(what) || cannot_hide(what) {
+        return;
+    }
+    let submit = Submit::new("walk");
+    for folder in 0..10 {
+        let folder = format!("tree/{folder}");
+        fs::create_dir_all(submit.home().join(&folder)).expect("makes it");
+        for file in 0..60 {
+            let name = format!("{folder}/{}", file * 7919 % 1000);
+            fs::write(submit.home().join(&name), name.repeat(20)).expect("writes");
+        }
+    }
+    let words = ["/usr/bin/python3", "-c", WALK].map(OsStr::new);
+    let options = ["--name", "walk"].map(OsStr::new);
+    let mut command = clean_command(stage::wayfarer());
+    submit.run(&mut command, &options, &words);
+    command.current_dir(submit.home()).stdin(Stdio::piped());
+    let mut job = Run::start_with_stdin("the walk", command, User::Ordinary).expect("starts");
+    job.wait_line("600", DEADLINE).expect("has walked");
+    let mut io = clean_command(stage::wayfarer());
+    io.arg("--dir").arg(submit.dir.join("state"));
+    io.args(["io", "walk", "--json"]);
+    let (text, errors, status) = output("io", io);
+    assert_eq!((errors.as_str(), status), ("", Some(0)));
+    let report: Value = serde_json::from_str(&text).expect("is JSON");
+    // 1200 opens, as many reads and closes.
+    let trips = report["all"]["RoundTrips"].as_u64().expect("a number");
+    println!("{trips} round trips");
+    assert!(trips < 500, "{trips}");
+    job.stdin()
+        .expect("an input")
+        .write_all(b"\n")
+        .expect("goes on");
+    let status = job.wait(DEADLINE).expect("ends");
+    assert_eq!(status.code(), Some(0), "{}", job.describe());
+}
+
+#[test]
+fn what_came_along_is_not_believed_when_the_job_has_changed_it() {
+    let what = "what_came_along_is_not_believed_when_the_job_has_changed_it";
+    if missing(what) || cannot_hide(what) {
+        return;
+    }
+    let submit = Submit::new("walk-own");
+    let job = submit.elsewhere(&words(&["/usr/bin/python3", "-c", OWN_CHANGES]));
+    let found = output("changes", job);
+    assert_eq!(found, ("old 5 done\n".into(), String::new(), Some(0)));
+}
+
+#[test]
+fn processes_that_are_killed_within_a_walk_leave_room_for_others() {
+    let what = "processes_that_are_killed_within_a_walk_leave_room_for_others";
+    if missing(what) || cannot_hide(what) {
+        return;
+    }
+    let submit = Submit::new("walk-killed");
+    let folder = submit.home().join("d");
+    fs::create_dir(&folder).expect("makes it");
+    for file in 0..300 {
+        fs::write(folder.join(format!("{file:03}")), file.to_string()).expect("writes");
+    }
+    let job = submit.elsewhere(&words(&["/usr/bin/python3", "-c", KILLED]));
+    let found = output("killed", job);
+    assert_eq!(found, ("open\n".into(), String::new(), Some(0)));
+}

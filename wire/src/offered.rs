@@ -1,0 +1,140 @@
+//! Files that the shadow has opened in advance, packed into the data of an answer.
+//!
+//! ```text
+//! file: [length of body u16][body: Offered, bincode][contents]   one after another
+//! ```
+
+use crate::{Attributes, WireError, decode, encode};
+use bincode::{BorrowDecode, Encode};
+
+/// A file that is open for reading, with all of its contents behind it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, BorrowDecode)]
+pub struct Offered<'a> {
+    /// What it is called in requests.
+    pub handle: u64,
+    /// As it was opened.
+    pub attributes: Attributes,
+    /// Without the folder.
+    pub name: &'a [u8],
+    /// Bytes of its contents.
+    pub len: u32,
+}
+
+/// Appends files to a buffer.
+#[derive(Debug)]
+pub struct OfferedWriter<'a> {
+    room: &'a mut [u8],
+    len: usize,
+}
+
+impl<'a> OfferedWriter<'a> {
+    /// Into `room`.
+    pub fn new(room: &'a mut [u8]) -> Self {
+        OfferedWriter { room, len: 0 }
+    }
+
+    /// Appends one, with as many contents as it says.
+    ///
+    /// # Errors
+    /// [`WireError::NoRoom`]: nothing was appended.
+    pub fn push(&mut self, file: &Offered<'_>, contents: &[u8]) -> Result<(), WireError> {
+        let rest = &mut self.room[self.len..];
+        let (prefix, body) = rest.split_first_chunk_mut::<2>().ok_or(WireError::NoRoom)?;
+        let len = encode(file, body)?;
+        let place = body.get_mut(len..len + contents.len());
+        place.ok_or(WireError::NoRoom)?.copy_from_slice(contents);
+        *prefix = u16::try_from(len)
+            .map_err(|_| WireError::NoRoom)?
+            .to_le_bytes();
+        self.len += 2 + len + contents.len();
+        Ok(())
+    }
+
+    /// Bytes written.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Nothing was written.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+}
+
+/// Reads files and their contents; ends where the bytes are none.
+#[derive(Clone, Debug)]
+pub struct OfferedFiles<'a>(&'a [u8]);
+
+impl<'a> OfferedFiles<'a> {
+    /// From the data of an answer.
+    #[must_use]
+    pub fn new(data: &'a [u8]) -> Self {
+        OfferedFiles(data)
+    }
+}
+
+impl<'a> Iterator for OfferedFiles<'a> {
+    type Item = (Offered<'a>, &'a [u8]);
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let (len, rest) = self.0.split_first_chunk::<2>()?;
+        let (body, rest) = rest.split_at_checked(u16::from_le_bytes(*len).into())?;
+        let file: Offered<'a> = decode(0, body).ok()?;
+        let (contents, rest) = rest.split_at_checked(file.len as usize)?;
+        self.0 = rest;
+        Some((file, contents))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn files_read_back_as_written(
+            files in prop::collection::vec((prop::collection::vec(1u8..=255, 1..256), any::<u64>(), prop::collection::vec(any::<u8>(), 0..500)), 0..20)
+        ) {
+            let mut room = vec![0; 30_000];
+            let mut writer = OfferedWriter::new(&mut room);
+            let all: Vec<_> = files.iter().map(|(name, number, contents)| {
+                let attributes = Attributes { inode: *number, size: contents.len() as u64, ..Attributes::default() };
+                (Offered { handle: number ^ 1, attributes, name, len: contents.len() as u32 }, &contents[..])
+            }).collect();
+            for (file, contents) in &all {
+                writer.push(file, contents).expect("room");
+            }
+            let len = writer.len();
+            prop_assert_eq!(OfferedFiles::new(&room[..len]).collect::<Vec<_>>(), all);
+        }
+
+        #[test]
+        fn any_bytes_end(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
+            prop_assert!(OfferedFiles::new(&bytes).count() <= bytes.len());
+        }
+    }
+
+    #[test]
+    fn what_does_not_fit_is_not_begun() {
+        let file = Offered {
+            handle: 1,
+            attributes: Attributes::default(),
+            name: b"name",
+            len: 5,
+        };
+        let mut room = [0; 100];
+        let mut writer = OfferedWriter::new(&mut room);
+        assert_eq!(writer.push(&file, b"12345"), Ok(()));
+        let len = writer.len();
+        while writer.push(&file, b"12345").is_ok() {}
+        assert_eq!(writer.len() % len, 0);
+        assert!(
+            OfferedFiles::new(&room)
+                .next()
+                .is_some_and(|(_, contents)| contents == b"12345")
+        );
+    }
+}
