@@ -375,14 +375,15 @@ def work(thread):
             place = 8 * ((file * PROCESSES * THREADS + other) * RECORDS + record)
             least = struct.unpack('<Q', notes[place:place + 8])[0]
             at = (other * RECORDS + record) * SIZE
-            # A read beside a write may see half of it, as it may on a disk.
-            for again in range(1000):
+            # A read beside a write may see half of it, as it may on a disk, as long as the writer stands there.
+            patience = time.monotonic() + 20
+            while True:
                 body = os.pread(fd, SIZE, at)
                 if len(body) != SIZE: fail('length', len(body))
                 found = struct.unpack('<QQQ', body[:24])
                 if found[2] < least: fail('old', file, other, record, found, least, 'shared' if fd in shared else 'own')
                 if not found[2] or (found[:2] == (other, record) and body[24:] == bytes([found[2] % 251]) * (SIZE - 24)): break
-            else: fail('torn', found)
+                if time.monotonic() > patience: fail('torn', found)
         elif what < 0.9:
             os.write(log, b'%d %d\n' % (who, lines)); lines += 1
             appended[8 * who:8 * who + 8] = struct.pack('<Q', lines)
