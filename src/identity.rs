@@ -72,6 +72,82 @@ impl IdentityFile {
     }
 }
 
+/// The keys of both sides, for the shadow alone: it is to be known again when it is started again.
+#[derive(Deserialize, Serialize)]
+struct KeptKeysV1 {
+    schema_version: u32,
+    port: u16,
+    shadow: [String; 2],
+    starter: [String; 2],
+}
+
+/// See [`KeptKeysV1`].
+pub(crate) struct KeptKeys {
+    /// Where the shadow listened.
+    pub(crate) port: u16,
+    /// The shadow's.
+    pub(crate) ours: Keys,
+    /// The starter's.
+    pub(crate) theirs: Keys,
+}
+
+impl KeptKeys {
+    fn path(dir: &Path) -> PathBuf {
+        dir.join("keys")
+    }
+
+    /// Writes them into the folder of the shadow's state, whole or not at all.
+    pub(crate) fn write(&self, dir: &Path) -> Outcome<()> {
+        let texts = |keys: &Keys| [to_hex(&keys.certificate), to_hex(&keys.private)];
+        let text = serde_json::to_string_pretty(&KeptKeysV1 {
+            schema_version: SCHEMA_VERSION,
+            port: self.port,
+            shadow: texts(&self.ours),
+            starter: texts(&self.theirs),
+        })?;
+        let path = Self::path(dir);
+        let write = || -> io::Result<()> {
+            let beside = dir.join("keys.new");
+            let mut options = OpenOptions::new();
+            options.create(true).truncate(true).write(true).mode(0o600);
+            options.open(&beside)?.write_all(text.as_bytes())?;
+            fs::rename(beside, &path)
+        };
+        write().context(|| format!("cannot write {}", shown_path(&path)))
+    }
+
+    /// None: there are none yet.
+    pub(crate) fn read(dir: &Path) -> Outcome<Option<Self>> {
+        let path = Self::path(dir);
+        let shown = shown_path(&path);
+        let text = match fs::read_to_string(&path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            text => text.context(|| format!("cannot read {shown}"))?,
+        };
+        let kept: KeptKeysV1 =
+            serde_json::from_str(&text).context(|| format!("cannot read {shown}"))?;
+        let keys = |[certificate, private]: &[String; 2]| {
+            Some(Keys {
+                certificate: from_hex(certificate)?,
+                private: from_hex(private)?,
+            })
+        };
+        match (keys(&kept.shadow), keys(&kept.starter), kept.schema_version) {
+            (Some(ours), Some(theirs), SCHEMA_VERSION) => Ok(Some(KeptKeys {
+                port: kept.port,
+                ours,
+                theirs,
+            })),
+            (.., found) => {
+                let message = format!(
+                    "{shown} has version {found} or is not hexadecimal, expected version {SCHEMA_VERSION}"
+                );
+                Err(Failure::new(Exit::Failed, message))
+            }
+        }
+    }
+}
+
 impl Drop for IdentityFile {
     fn drop(&mut self) {
         let _ = fs::remove_file(&self.0);
@@ -147,6 +223,17 @@ mod tests {
         assert!(failure.to_string().contains("has mode 640, expected 600"));
         drop(file);
         assert!(!path.exists());
+        assert!(KeptKeys::read(dir.path()).expect("reads").is_none());
+        let kept = KeptKeys {
+            port: 7,
+            ours: shadow,
+            theirs: starter,
+        };
+        kept.write(dir.path()).expect("writes");
+        let read = KeptKeys::read(dir.path())
+            .expect("reads")
+            .expect("is there");
+        assert!(read.port == 7 && read.ours == kept.ours && read.theirs == kept.theirs);
         assert_eq!(from_hex("0fA"), None);
         assert_eq!(from_hex("0g"), None);
         assert_eq!(from_hex("0fA0"), Some(vec![0x0f, 0xa0]));

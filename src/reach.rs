@@ -14,6 +14,7 @@ use std::io::Read;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
 /// Begins what a starter says that is an error.
 pub(crate) const ERROR_MARK: u8 = b'!';
@@ -23,6 +24,7 @@ pub(crate) fn socket(
     address: &Address,
     identity: Option<&Path>,
     fallback: &Path,
+    lease: Duration,
 ) -> Outcome<PathBuf> {
     match address {
         Address::Unix(path) => Ok(path.clone()),
@@ -32,7 +34,7 @@ pub(crate) fn socket(
                     format!("{address} needs --identity-file, which the shadow has written");
                 Failure::new(Exit::Usage, message)
             })?;
-            begin_starter(address, identity, fallback)
+            begin_starter(address, identity, fallback, lease)
         }
         Address::Stdio => {
             let message = "a shadow on stdio cannot be reached from here";
@@ -41,7 +43,12 @@ pub(crate) fn socket(
     }
 }
 
-fn begin_starter(address: &Address, identity: &Path, fallback: &Path) -> Outcome<PathBuf> {
+fn begin_starter(
+    address: &Address,
+    identity: &Path,
+    fallback: &Path,
+    lease: Duration,
+) -> Outcome<PathBuf> {
     let mut starter = Command::new("/proc/self/exe")
         .args([
             OsString::from("starter"),
@@ -52,6 +59,7 @@ fn begin_starter(address: &Address, identity: &Path, fallback: &Path) -> Outcome
         .arg(std::path::absolute(identity)?)
         .arg("--fallback")
         .arg(fallback)
+        .args(["--lease", &format!("{}s", lease.as_secs().max(1))])
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .spawn()

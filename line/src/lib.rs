@@ -55,6 +55,12 @@ impl Line {
         })
     }
 
+    /// Reading waits so long at most (none: for ever), where the line is a socket; where it is none there is nobody but us on it.
+    pub fn wait_at_most(&self, time: Option<Duration>) {
+        let end = rustix::net::sockopt::Timeout::Recv;
+        let _ = rustix::net::sockopt::set_socket_timeout(&self.ends.0, end, time);
+    }
+
     /// Reading and writing do not wait any more.
     ///
     /// # Errors

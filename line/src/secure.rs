@@ -20,11 +20,13 @@ use std::net::TcpStream;
 use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// In all certificates; nobody looks at it.
 pub(crate) const NAME: &str = "wayfarer.invalid";
 /// Bytes read or encrypted at once.
+/// Before the kernel asks whether the other side is there; it is lost when it has been asked three times in as long.
+const SILENT_FOR: Duration = Duration::from_secs(15);
 const PORTION: usize = 256 << 10;
 
 /// No TLS line.
@@ -120,7 +122,7 @@ fn identity(keys: &Keys) -> (Vec<CertificateDer<'static>>, PrivateKeyDer<'static
 fn begin(mut tls: Connection, socket: TcpStream) -> Result<Line, SecureError> {
     let deadline = Instant::now() + HANDSHAKE_WITHIN;
     socket.set_nodelay(true)?;
-    rustix::net::sockopt::set_socket_keepalive(&socket, true).map_err(io::Error::from)?;
+    notice_loss(&socket)?;
     while tls.is_handshaking() {
         flush(&mut tls, &socket)?;
         let left = deadline.saturating_duration_since(Instant::now());
@@ -167,6 +169,17 @@ fn begin(mut tls: Connection, socket: TcpStream) -> Result<Line, SecureError> {
         }),
         ends,
     })
+}
+
+/// An end that is silent, or takes nothing, for so long is lost.
+fn notice_loss(socket: &TcpStream) -> io::Result<()> {
+    use rustix::net::sockopt;
+    sockopt::set_socket_keepalive(socket, true)?;
+    sockopt::set_tcp_keepidle(socket, SILENT_FOR)?;
+    sockopt::set_tcp_keepintvl(socket, SILENT_FOR / 3)?;
+    sockopt::set_tcp_keepcnt(socket, 3)?;
+    let longest = u32::try_from(2 * SILENT_FOR.as_millis()).unwrap_or(u32::MAX);
+    Ok(sockopt::set_tcp_user_timeout(socket, longest)?)
 }
 
 fn flush(tls: &mut Connection, mut socket: &TcpStream) -> io::Result<()> {

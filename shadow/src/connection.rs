@@ -15,8 +15,10 @@ use rustix::io::Errno;
 use std::io::{self, IoSlice, Read, Write};
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use wire::{
-    HEAD_LEN, Head, Hello, MOST_BODY, Refusal, Reply, Request, Welcome, WireError, choose_version,
+    HEAD_LEN, Head, Hello, MOST_BODY, Refusal, Reply, Request, Role, Welcome, WireError,
+    choose_version,
 };
 
 /// Bytes that a stream's buffer has at first.
@@ -80,7 +82,7 @@ pub(crate) fn greet<S: Peer>(
     let joined = match choose_version(hello.versions) {
         Some(version) => sessions
             .join(&hello.token, hello.session, hello.lane)
-            .map(|membership| (version, membership))
+            .map(|membership| (version, membership.of(hello.role)))
             .map_err(|why| refused(why.reason.into_owned(), why.passing)),
         None => {
             let reason = format!(
@@ -110,11 +112,35 @@ pub(crate) fn serve<S: Peer>(
     membership: &Membership,
 ) -> Result<(), StreamError> {
     let session: &Session = &membership.session;
-    let mut out = vec![];
-    let mut pending = PendingMark::none(session);
     // What a process had is gone when its stream has ended.
     let _noting = NoteLocks(session);
     let mut attendance: Option<Attendance<'_>> = None;
+    let served = answer_all(stream, incoming, membership, &mut attendance);
+    if membership.may_come_again() {
+        if stream
+            .loss()
+            .is_some_and(|lost| lost.load(Ordering::SeqCst))
+        {
+            session.go_on_alone();
+            if let Some(attendance) = attendance.take() {
+                attendance.comes_again();
+            }
+        } else if membership.role == Role::Starter {
+            session.is_over_with_its_streams();
+        }
+    }
+    served
+}
+
+fn answer_all<'a, S: Peer>(
+    stream: &mut S,
+    incoming: &mut Incoming,
+    membership: &'a Membership,
+    attendance: &mut Option<Attendance<'a>>,
+) -> Result<(), StreamError> {
+    let session: &Session = &membership.session;
+    let mut out = vec![];
+    let mut pending = PendingMark::none(session);
     let mut watches_ends = false;
     loop {
         if incoming.filled.is_empty() {
@@ -133,9 +159,9 @@ pub(crate) fn serve<S: Peer>(
             Request::Interrupt(_) => continue,
             Request::Attend(attend) => {
                 out.clear();
-                match &attendance {
+                match attendance.as_ref() {
                     Some(present) => present.executed(attend.pid).map(|()| present.number),
-                    None => Attendance::begin(&session.locks, *attend, stream.as_fd())
+                    None => Attendance::begin(&session.locks, *attend, stream)
                         .map(|present| attendance.insert(present).number),
                 }
                 .map_or_else(failed, |number| {

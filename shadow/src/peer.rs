@@ -7,11 +7,18 @@ use std::io::{self, IoSlice, IoSliceMut, Read, Write};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 /// What a stream is served on.
 pub trait Peer: Read + Write + AsFd {
     /// A descriptor that has come with what was read, if such a stream can carry one.
     fn take_descriptor(&mut self) -> Option<OwnedFd> {
+        None
+    }
+
+    /// What tells that it has ended though its process may be there, because what it came through has broken; none: it came by itself.
+    fn loss(&self) -> Option<Arc<AtomicBool>> {
         None
     }
 

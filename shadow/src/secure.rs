@@ -39,7 +39,7 @@ impl SecureServer {
         token: Token,
         sessions: Sessions,
     ) -> Self {
-        let sessions = Arc::new(sessions);
+        let sessions = Arc::new(sessions.of_lines());
         sessions.watch();
         SecureServer {
             listener,

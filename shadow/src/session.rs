@@ -144,6 +144,16 @@ impl Session {
         self.alone = Mutex::new(Some(Instant::now()));
     }
 
+    /// Processes of the job may be there without a stream.
+    pub(crate) fn go_on_alone(&self) {
+        self.adopted.store(true, Ordering::Relaxed);
+    }
+
+    /// Who had a stream for the whole job has ended it: nobody of the job is there.
+    pub(crate) fn is_over_with_its_streams(&self) {
+        self.adopted.store(false, Ordering::Relaxed);
+    }
+
     pub(crate) fn lease_ms(&self) -> u64 {
         self.lease_ms.load(Ordering::Relaxed)
     }

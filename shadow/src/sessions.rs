@@ -15,7 +15,7 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
-use wire::Token;
+use wire::{Role, Token};
 
 /// So often sessions without streams are looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
@@ -50,7 +50,22 @@ pub(crate) struct Membership {
     pub(crate) session: Arc<Session>,
     /// Which of the session's streams it is, if that matters.
     pub(crate) lane: Option<Arc<Lane>>,
+    /// Who speaks.
+    pub(crate) role: Role,
     sessions: Arc<Sessions>,
+}
+
+impl Membership {
+    pub(crate) fn of(self, role: Role) -> Self {
+        let mut membership = self;
+        membership.role = role;
+        membership
+    }
+
+    /// Whether there is somebody who makes a broken line anew.
+    pub(crate) fn may_come_again(&self) -> bool {
+        self.sessions.lines_come_again
+    }
 }
 
 impl Drop for Membership {
@@ -88,6 +103,8 @@ pub struct Sessions {
     probe: Option<Box<Probe>>,
     /// Sessions of a shadow before us that cannot go on, and why.
     lost: HashMap<u64, String>,
+    /// A line that breaks is made anew by its starter.
+    lines_come_again: bool,
     /// Rings when a session is without a stream.
     alone: Condvar,
 }
@@ -112,8 +129,15 @@ impl Sessions {
             state: None,
             probe: None,
             lost: HashMap::new(),
+            lines_come_again: false,
             alone: Condvar::new(),
         }
+    }
+
+    /// Has sessions survive the end of a line.
+    pub(crate) fn of_lines(mut self) -> Self {
+        self.lines_come_again = true;
+        self
     }
 
     /// Has sessions survive the end of this process, and goes on with those of the one before. What `probe` tells is believed of processes
@@ -188,7 +212,7 @@ impl Sessions {
 
     /// Forgets sessions that have had no stream for too long, as long as there are sessions to be served.
     pub(crate) fn watch(self: &Arc<Self>) {
-        if self.state.is_none() {
+        if self.state.is_none() && !self.lines_come_again {
             return;
         }
         let sessions = Arc::downgrade(self);
@@ -293,6 +317,7 @@ impl Sessions {
         Ok(Membership {
             lane: session.lanes.get(lane),
             session,
+            role: Role::Shim,
             sessions: self.clone(),
         })
     }

@@ -91,7 +91,10 @@ impl Home {
         answer_preface(&mut *line.output).expect("is said");
         let places = [self.directory.path().to_owned()];
         let (door, listener) = Door::make(&places).expect("a door");
-        (door, spawn(move || starter::carry(listener, line, None)))
+        (
+            door,
+            spawn(move || starter::carry(listener, line, None, None)),
+        )
     }
 }
 

@@ -286,6 +286,10 @@ pub(crate) struct Starter {
     /// A folder for the socket, if there is no other
     #[arg(long, value_name = "DIR")]
     pub(crate) fallback: std::path::PathBuf,
+
+    /// How long a broken line is tried to be made anew
+    #[arg(long, value_name = "TIME", default_value = "40m", value_parser = parse_duration)]
+    pub(crate) lease: std::time::Duration,
 }
 
 /// Write an image of a running job

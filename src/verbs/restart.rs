@@ -81,7 +81,7 @@ fn resume_session(
         (None, None) => Ok(false),
         (Some(state), Some(address)) => {
             let identity = arguments.identity_file.as_deref();
-            let socket = reach::socket(address, identity, store.dir())?;
+            let socket = reach::socket(address, identity, store.dir(), arguments.lease)?;
             remote::resume(&socket, arguments.lease, state, arguments.files)?;
             Ok(true)
         }

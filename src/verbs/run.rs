@@ -74,7 +74,8 @@ pub(crate) fn run(store: &JobStore, arguments: &Run) -> Outcome {
     let environment = environment(arguments);
     let mut keeper = None;
     if let Some(address) = shadow {
-        let socket = reach::socket(address, arguments.identity_file.as_deref(), store.dir())?;
+        let identity = arguments.identity_file.as_deref();
+        let socket = reach::socket(address, identity, store.dir(), arguments.lease)?;
         let directory = arguments.chdir.as_deref();
         remote::prepare(&socket, arguments.lease, directory, &arguments.methods)?;
         keeper = Some(remote::keeper::begin(false)?);

@@ -2,7 +2,7 @@
 
 use crate::address::Address;
 use crate::args::{Shadow, Survives};
-use crate::identity::IdentityFile;
+use crate::identity::{IdentityFile, KeptKeys};
 use crate::jobs::JobStore;
 use crate::output;
 use crate::report::{Exit, Explain, Failure, Outcome, chain, tell};
@@ -36,6 +36,7 @@ pub(crate) fn shadow(store: Option<&JobStore>, arguments: &Shadow) -> Outcome {
     if let Some(state) = &state {
         token = state.token(token)?;
     }
+    let state_dir = state.as_ref().map(|state| state.dir().to_owned());
     let mut sessions = sessions(&arguments.allow, token, journals(arguments)?)?;
     if let Some(state) = state {
         // Of processes on another machine nothing is seen.
@@ -54,7 +55,9 @@ pub(crate) fn shadow(store: Option<&JobStore>, arguments: &Shadow) -> Outcome {
                 let message = "--listen tls:HOST:PORT needs --identity-file FILE";
                 Failure::new(Exit::Usage, message)
             })?;
-            listen_securely((host, *port), file, sessions, token, sender)?
+            let place = (host, *port);
+            let files = (file, state_dir.as_deref());
+            listen_securely(place, files, sessions, token, sender)?
         }
         Address::Stdio => serve_stdio(sessions, token, sender)?,
     };
@@ -71,6 +74,10 @@ fn state(store: Option<&JobStore>, arguments: &Shadow) -> Outcome<Option<State>>
         return Ok(Some(State::open(dir)?));
     }
     if arguments.listen == Address::Stdio {
+        return Ok(None);
+    }
+    if matches!(arguments.listen, Address::Tls { port: 0, .. }) {
+        tell("jobs will end with this shadow: it listens on any port (--state DIR)");
         return Ok(None);
     }
     let opened = store.map(|store| State::open(&kept::default_dir(store, &arguments.listen)));
@@ -139,19 +146,33 @@ fn listen_here(socket: &Path, sessions: Sessions, token: Token, ended: Ended) ->
 
 fn listen_securely(
     (host, port): (&String, u16),
-    file: &Path,
+    (file, state_dir): (&Path, Option<&Path>),
     sessions: Sessions,
     token: Token,
     ended: Ended,
 ) -> Outcome<Left> {
     let describe = || format!("cannot listen on port {port} of {host}");
+    let kept = state_dir.map(KeptKeys::read).transpose()?.flatten();
+    // A starter comes again to the port that there was.
+    let port = match (&kept, port) {
+        (Some(kept), 0) => kept.port,
+        _ => port,
+    };
     let listener = TcpListener::bind((host.as_str(), port)).context(describe)?;
     let port = listener.local_addr().context(describe)?.port();
     let address = Address::Tls {
         host: host.clone(),
         port,
     };
-    let (ours, theirs) = (Keys::make()?, Keys::make()?);
+    let KeptKeys { ours, theirs, .. } = match kept {
+        Some(kept) => kept,
+        None => {
+            let (ours, theirs) = (Keys::make()?, Keys::make()?);
+            let made = KeptKeys { port, ours, theirs };
+            state_dir.map_or(Ok(()), |dir| made.write(dir))?;
+            made
+        }
+    };
     let acceptor = Acceptor::new(&ours, &theirs.certificate)?;
     let server = SecureServer::new(listener, acceptor, token, sessions);
     let identity = IdentityFile::write(file, &address.to_string(), &ours, &theirs)?;

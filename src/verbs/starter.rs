@@ -5,11 +5,11 @@ use crate::args::{Run, Starter};
 use crate::identity::Identity;
 use crate::jobs::JobStore;
 use crate::reach::{self, ERROR_MARK};
-use crate::report::{Exit, Explain, Failure, Outcome};
+use crate::report::{Exit, Explain, Failure, Outcome, chain};
 use crate::sys;
-use line::{Connector, Line, Preface, answer_preface};
+use line::{Connector, HANDSHAKE_WITHIN, Line, Preface, PrefaceError, SecureError, answer_preface};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
-use starter::{Door, Job, Status};
+use starter::{Again, Door, Job, NoLine, Status};
 use std::ffi::{OsStr, OsString};
 use std::fs::OpenOptions;
 use std::io::{self, Write};
@@ -20,6 +20,7 @@ use std::os::unix::net::UnixListener;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
+use wire::Token;
 
 /// How long one address of the shadow's machine may take to answer.
 const CONNECT_WITHIN: Duration = Duration::from_secs(10);
@@ -30,12 +31,15 @@ pub(crate) fn starter(arguments: &Starter) -> Outcome {
     // Not the job's: neither its descriptors nor its terminal.
     sys::close_from(3);
     nix::unistd::daemon(false, true).context(|| "no process for the starter".to_owned())?;
-    let begun = identity.and_then(|identity| begin(arguments, &identity));
+    let begun = identity.and_then(|identity| {
+        let begun = begin(arguments, &identity)?;
+        Ok((begun, identity))
+    });
     let mut out = io::stdout();
-    let (listener, line, door) = match begun {
-        Ok((listener, line, door)) => {
-            out.write_all(reach::said(door.socket()))?;
-            (listener, line, door)
+    let ((listener, line, door, token), identity) = match begun {
+        Ok(begun) => {
+            out.write_all(reach::said(begun.0.2.socket()))?;
+            begun
         }
         Err(failure) => {
             out.write_all(&[ERROR_MARK])?;
@@ -48,7 +52,13 @@ pub(crate) fn starter(arguments: &Starter) -> Outcome {
     out.flush()?;
     let nothing = OpenOptions::new().write(true).open("/dev/null")?;
     nix::unistd::dup2_stdout(nothing.as_fd())?;
-    let carried = starter::carry(listener, line, None);
+    let address = arguments.shadow.clone();
+    let again = Again {
+        lease: arguments.lease,
+        token,
+        connect: Box::new(move || line_again(&address, &identity, &token)),
+    };
+    let carried = starter::carry(listener, line, None, Some(again));
     drop(door);
     carried
         .context(|| format!("the shadow on {}", arguments.shadow))
@@ -56,7 +66,10 @@ pub(crate) fn starter(arguments: &Starter) -> Outcome {
     Ok(Exit::Done)
 }
 
-fn begin(arguments: &Starter, identity: &Identity) -> Outcome<(UnixListener, Line, Door)> {
+/// What a starter has begun with.
+type Begun = (UnixListener, Line, Door, Token);
+
+fn begin(arguments: &Starter, identity: &Identity) -> Outcome<Begun> {
     raise_limit();
     let address = &arguments.shadow;
     let describe = || format!("no line to the shadow on {address}");
@@ -64,7 +77,7 @@ fn begin(arguments: &Starter, identity: &Identity) -> Outcome<(UnixListener, Lin
     let places = reach::places(Some(&arguments.fallback));
     let (door, listener) = Door::make(&places)?;
     door.admit(&preface.token)?;
-    Ok((listener, line, door))
+    Ok((listener, line, door, preface.token))
 }
 
 fn connect(address: &Address, identity: &Identity) -> Outcome<(Line, Preface)> {
@@ -73,20 +86,55 @@ fn connect(address: &Address, identity: &Identity) -> Outcome<(Line, Preface)> {
         return Err(Failure::new(Exit::Usage, message));
     };
     let connector = Connector::new(&identity.keys, &identity.shadow)?;
+    let mut line = connector.connect(reached((host, *port))?)?;
+    let preface = prefaces(&mut line)?;
+    Ok((line, preface))
+}
+
+fn reached(place: (&str, u16)) -> io::Result<TcpStream> {
     let mut last = None;
-    for place in (host.as_str(), *port).to_socket_addrs()? {
+    for place in place.to_socket_addrs()? {
         match TcpStream::connect_timeout(&place, CONNECT_WITHIN) {
-            Ok(socket) => {
-                let mut line = connector.connect(socket)?;
-                let preface = Preface::read(&mut *line.input)?;
-                answer_preface(&mut *line.output)?;
-                return Ok((line, preface));
-            }
+            Ok(socket) => return Ok(socket),
             Err(error) => last = Some(error),
         }
     }
-    let error = last.unwrap_or_else(|| io::ErrorKind::AddrNotAvailable.into());
-    Err(error.into())
+    Err(last.unwrap_or_else(|| io::ErrorKind::AddrNotAvailable.into()))
+}
+
+/// What either side says first. A side that is silent is none.
+fn prefaces(line: &mut Line) -> Result<Preface, PrefaceError> {
+    line.wait_at_most(Some(HANDSHAKE_WITHIN));
+    let preface = Preface::read(&mut *line.input);
+    line.wait_at_most(None);
+    answer_preface(&mut *line.output)?;
+    preface
+}
+
+/// One attempt to have a line in the place of one that broke.
+fn line_again(address: &Address, identity: &Identity, token: &Token) -> Result<Line, NoLine> {
+    let Address::Tls { host, port } = address else {
+        return Err(NoLine::Ever("it was no line of this kind".to_owned()));
+    };
+    let now = |error: &dyn std::error::Error| NoLine::Now(chain(error));
+    let connector = Connector::new(&identity.keys, &identity.shadow);
+    let connector = connector.map_err(|error| NoLine::Ever(chain(&error)))?;
+    let socket = reached((host, *port)).map_err(|error| now(&error))?;
+    let mut line = connector.connect(socket).map_err(|error| match &error {
+        SecureError::Stranger(_) => NoLine::Ever(chain(&error)),
+        _ => now(&error),
+    })?;
+    match prefaces(&mut line) {
+        Ok(preface) if preface.token == *token => Ok(line),
+        Ok(_) => {
+            let why = "the shadow is another one, which does not know the job (wayfarer shadow --state DIR)";
+            Err(NoLine::Ever(why.to_owned()))
+        }
+        Err(error @ (PrefaceError::Stranger { .. } | PrefaceError::Version { .. })) => {
+            Err(NoLine::Ever(chain(&error)))
+        }
+        Err(error) => Err(now(&error)),
+    }
 }
 
 fn raise_limit() {
@@ -129,7 +177,7 @@ pub(crate) fn host(store: &JobStore, arguments: &Run) -> Outcome {
     // It has its own limit already.
     raise_limit();
     let job = Job::new(child).ok_or_else(|| io::Error::from(io::ErrorKind::BrokenPipe))?;
-    let carried = starter::carry(listener, line, Some(job));
+    let carried = starter::carry(listener, line, Some(job), None);
     drop(door);
     let end = carried
         .context(|| "the job has been ended".to_owned())

@@ -9,7 +9,7 @@
 //! has closed is told to the shadow before anything that another process sends later.
 //!
 //! # What it does not do
-//! It looks into no message.
+//! It looks into no message but the shadow's first, for the number of the session.
 
 mod carrier;
 mod door;
@@ -17,7 +17,7 @@ mod error;
 mod job;
 mod streams;
 
-pub use carrier::{End, carry};
+pub use carrier::{Again, End, NoLine, carry};
 pub use door::{Door, DoorError};
 pub use error::CarrierError;
 pub use job::{Job, Notice, Status};

@@ -84,7 +84,6 @@ pub(super) fn begin(room: &mut [u8], lane: u64) -> Result<i32, Broken> {
     if let Some(table) = process::table() {
         renewal::look(table, &link);
     }
-    presence::look();
     let fd = connect(&link)?;
     let hello = Hello::new(Role::Shim, link.token, link.session, 0).of_lane(lane);
     let greeted = (|| {
@@ -97,6 +96,9 @@ pub(super) fn begin(room: &mut [u8], lane: u64) -> Result<i32, Broken> {
     })();
     if greeted.is_err() {
         sys::close(fd);
+    } else {
+        // By now what served us before has ended, all of it.
+        presence::look();
     }
     match greeted {
         // The job has been moved since we looked where the shadow is.

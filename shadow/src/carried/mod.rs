@@ -68,14 +68,9 @@ pub fn carry(
     sessions: &Arc<Sessions>,
     taker: &Arc<Taker>,
 ) -> Result<(), CarryError> {
-    // Where it is no socket there is nobody but us on it.
-    let set_timeout = |time| {
-        let end = rustix::net::sockopt::Timeout::Recv;
-        let _ = rustix::net::sockopt::set_socket_timeout(&line.ends.0, end, time);
-    };
-    set_timeout(Some(HANDSHAKE_WITHIN));
+    line.wait_at_most(Some(HANDSHAKE_WITHIN));
     preface.exchange(&mut *line.input, &mut *line.output)?;
-    set_timeout(None);
+    line.wait_at_most(None);
     let carrier = Arc::new(Carrier {
         output: Mutex::new(line.output),
         ends: line.ends,

@@ -14,6 +14,7 @@ use std::collections::VecDeque;
 use std::io::{self, IoSlice, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -23,6 +24,8 @@ pub(super) struct Inner {
     number: u32,
     carrier: Arc<Carrier>,
     state: Mutex<State>,
+    /// The line broke before the peer closed it.
+    lost: Arc<AtomicBool>,
     /// Rings when more may be sent, or nothing any more.
     credit: Condvar,
 }
@@ -107,6 +110,8 @@ impl Inner {
     /// Nothing will come any more, and nothing can be sent. What has come can be read yet.
     pub(super) fn line_is_gone(&self) {
         let mut state = self.state();
+        // Before anybody sees its end.
+        self.lost.fetch_or(!state.closed, Ordering::SeqCst);
         state.gone = true;
         state.closed = true;
         if state.backlog.is_empty() {
@@ -155,8 +160,12 @@ impl Inner {
         }
         state.granted += len;
         drop(state);
-        self.carrier
-            .send(&[&Frame::Credit(self.number, len).to_bytes()])
+        let credit = Frame::Credit(self.number, len).to_bytes();
+        let sent = self.carrier.send(&[&credit]);
+        if sent.is_err() {
+            self.lost.store(true, Ordering::SeqCst);
+        }
+        sent
     }
 }
 
@@ -185,6 +194,7 @@ impl Carried {
         let inner = Arc::new(Inner {
             number,
             carrier: carrier.clone(),
+            lost: Arc::default(),
             state: Mutex::new(State {
                 credit: WINDOW,
                 granted: WINDOW,
@@ -223,7 +233,11 @@ pub struct CarriedWriter {
     inner: Arc<Inner>,
 }
 
-impl Peer for Carried {}
+impl Peer for Carried {
+    fn loss(&self) -> Option<Arc<AtomicBool>> {
+        Some(self.inner.lost.clone())
+    }
+}
 
 impl AsFd for Carried {
     fn as_fd(&self) -> BorrowedFd<'_> {
@@ -272,8 +286,11 @@ impl Inner {
         let first = &first[..first.len().min(len)];
         let second = &second[..len - first.len()];
         let head = Frame::Data(self.number, len as u32).to_bytes();
-        self.carrier.send(&[&head, first, second])?;
-        Ok(len)
+        let sent = self.carrier.send(&[&head, first, second]);
+        if sent.is_err() {
+            self.lost.store(true, Ordering::SeqCst);
+        }
+        sent.map(|()| len)
     }
 }
 

@@ -62,6 +62,7 @@ struct State {
     /// Which handle's end will be told by which name.
     watched: HashMap<i32, u64>,
     last_process: u64,
+    last_serial: u64,
 }
 
 /// A lock cannot be had.
@@ -225,11 +226,12 @@ impl State {
             return Err(Refusal::Failed(Errno::BADF));
         }
         if let LockOwner::Process(number) = asked.owner {
-            let process = self.attendants.get_mut(&number);
-            process
-                .ok_or(Refusal::Failed(Errno::NOLCK))?
-                .at_exec
-                .clear();
+            match self.attendants.get_mut(&number) {
+                Some(process) => process.at_exec.clear(),
+                // Another of its threads is just saying that it is there.
+                None if self.awaited.contains_key(&number) => {}
+                None => return Err(Refusal::Failed(Errno::NOLCK)),
+            }
         }
         let Some(mode) = mode else {
             self.change(owner, file, asked.span, None);

@@ -311,7 +311,7 @@ fn who_has_ended_is_not_in_the_way() {
     let (ours, theirs) = UnixStream::pair().expect("a pair");
     let (_here, here) = UnixStream::pair().expect("a pair");
     let begin = |pid, stream: &UnixStream| {
-        Attendance::begin(&locks, Attend { number: 0, pid }, stream.as_fd()).expect("a descriptor")
+        Attendance::begin(&locks, Attend { number: 0, pid }, stream).expect("a descriptor")
     };
     let (dies, lives) = (begin(11, &theirs), begin(22, &here));
     let by = |process: &Attendance<'_>| Asked {

@@ -8,6 +8,10 @@
 //! A process that has seen another end must find its locks free at the shadow (docs/adr/0010), so in each round closings go
 //! before data, and once more after data were read: whatever was closed before they were sent is seen then.
 
+mod anew;
+
+pub use anew::{Again, NoLine};
+
 use crate::error::CarrierError;
 use crate::job::{Job, Notice, Status};
 use crate::streams::{Stream, Taken};
@@ -41,6 +45,8 @@ const LISTENER: u64 = 2;
 const SIGNALS: u64 = 3;
 /// The number of a stream and this is what its events are called.
 const STREAMS: u64 = 16;
+/// The same for a stream of a line that has broken.
+const WITNESSES: u64 = 1 << 40;
 
 /// How it has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,16 +55,31 @@ pub struct End {
     pub status: Option<Status>,
 }
 
-/// Carries what comes to the listener, and the job's input and outputs, until the last stream has ended.
+/// Carries what comes to the listener, and the job's input and outputs, until the last stream has ended. A line that breaks is made `again`.
 ///
 /// # Errors
 /// [`CarrierError`]. A job that the starter has begun has ended then, too.
-pub fn carry(listener: UnixListener, line: Line, job: Option<Job>) -> Result<End, CarrierError> {
+pub fn carry(
+    listener: UnixListener,
+    line: Line,
+    job: Option<Job>,
+    mut again: Option<Again>,
+) -> Result<End, CarrierError> {
     let mut carrier = Carrier::new(listener, line, job)?;
-    let result = match carrier.run() {
-        // There was nobody left to lose it.
-        Err(CarrierError::Lost(_)) if carrier.is_idle() => Ok(End { status: None }),
-        result => result,
+    let result = loop {
+        match carrier.run() {
+            // There was nobody left to lose it.
+            Err(CarrierError::Lost(_)) if carrier.is_idle() => break Ok(End { status: None }),
+            Err(CarrierError::Lost(error)) => match &mut again {
+                Some(again) => match carrier.begin_anew(error, again) {
+                    Ok(true) => {}
+                    Ok(false) => break Ok(End { status: None }),
+                    Err(error) => break Err(error),
+                },
+                None => break Err(CarrierError::Lost(error)),
+            },
+            result => break result,
+        }
     };
     if result.is_err() {
         carrier.end_job();
@@ -73,6 +94,13 @@ struct Carrier {
     epoll: OwnedFd,
     signals: Option<SignalFd>,
     streams: HashMap<u32, Stream>,
+    /// Streams of lines that have broken, whose processes have not noticed yet.
+    witnesses: HashMap<u32, OwnedFd>,
+    /// Our own stream in the session, once a line has broken.
+    anchor: Option<u32>,
+    /// The job's session, and what the shadow has said first on streams until that is known.
+    session: Option<u64>,
+    greetings: HashMap<u32, Vec<u8>>,
     last_number: u32,
     control: Option<u32>,
     control_in: Vec<u8>,
@@ -123,6 +151,10 @@ impl Carrier {
             epoll,
             signals,
             streams: HashMap::new(),
+            witnesses: HashMap::new(),
+            anchor: None,
+            session: None,
+            greetings: HashMap::new(),
             last_number: 0,
             control: None,
             control_in: vec![],
@@ -174,12 +206,19 @@ impl Carrier {
 
     /// Processes have come, and all have gone; only the shadow has not said yet that it knows.
     fn is_idle(&self) -> bool {
-        self.begun && self.job.is_none() && self.streams.values().all(|stream| stream.told)
+        self.begun
+            && self.job.is_none()
+            && self.witnesses.is_empty()
+            && self.streams.values().all(|stream| stream.told)
     }
 
     /// Whether it is over; the last thing said is how the job has ended.
     fn ended(&mut self) -> Result<Option<End>, CarrierError> {
+        self.weigh_anchor()?;
         let idle = |stream: &Stream| matches!(stream.purpose, Purpose::Input | Purpose::Control);
+        if !self.witnesses.is_empty() {
+            return Ok(None);
+        }
         if !self.streams.values().all(idle) {
             self.begun = true;
             return Ok(None);
@@ -271,6 +310,7 @@ impl Carrier {
                 LINE_OUT => {}
                 LISTENER => knocked = true,
                 SIGNALS => self.heed_signals(),
+                name @ WITNESSES.. => self.end_witness((name - WITNESSES) as u32)?,
                 name => {
                     let number = (name - STREAMS) as u32;
                     if is_end(flags) {
@@ -309,7 +349,7 @@ impl Carrier {
         for event in &events {
             let name = event.data.u64();
             let flags = event.flags;
-            if name < STREAMS || !is_end(flags) {
+            if !(STREAMS..WITNESSES).contains(&name) || !is_end(flags) {
                 continue;
             }
             let number = (name - STREAMS) as u32;
@@ -580,6 +620,9 @@ impl Carrier {
                 }
                 Piece::Data(_, bytes) => {
                     let taken = found.take(bytes).map_err(broken)?;
+                    if found.purpose == Purpose::Calls {
+                        self.overhear(stream, bytes);
+                    }
                     self.tell(stream, taken)?;
                 }
                 Piece::Credit(_, len) => {
