@@ -21,6 +21,8 @@ use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 use wire::{HEAD_LEN, Head, Hello, Reply, Role, Token};
 
+/// As long a shadow is looked for that is to be told that the job has ended.
+const FAREWELL: Duration = Duration::from_secs(60);
 /// The first pause between two attempts, and the longest.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(1));
 
@@ -52,7 +54,7 @@ impl fmt::Debug for Again {
 }
 
 impl Carrier {
-    /// Waits for another line; whether there is one, or the job has ended meanwhile.
+    /// Waits for another line; whether there is one. If the job has ended meanwhile, and there is none, the shadow is not told.
     ///
     /// # Errors
     /// The lease is over, or it is no use: [`CarrierError::Lost`].
@@ -63,10 +65,18 @@ impl Carrier {
     ) -> Result<bool, CarrierError> {
         self.break_streams();
         let began = Instant::now();
+        let mut ended: Option<Instant> = None;
         let (mut pause, longest) = PAUSES;
         let line = loop {
+            if self.witnesses.is_empty() {
+                let ended = ended.get_or_insert_with(Instant::now);
+                if self.session.is_none() || ended.elapsed() >= FAREWELL {
+                    return Ok(false);
+                }
+            }
             match (again.connect)() {
                 Ok(line) => break line,
+                Err(_) if ended.is_some() && began.elapsed() >= again.lease => return Ok(false),
                 Err(NoLine::Ever(why)) => return Err(CarrierError::Lost(io::Error::other(why))),
                 Err(NoLine::Now(_)) if began.elapsed() >= again.lease => {
                     return Err(CarrierError::Lost(lost));
@@ -74,9 +84,6 @@ impl Carrier {
                 Err(NoLine::Now(_)) => {}
             }
             self.look_at_witnesses(pause)?;
-            if self.witnesses.is_empty() {
-                return Ok(false);
-            }
             pause = longest.min(pause * 2);
         };
         line.set_nonblocking()?;
@@ -175,14 +182,24 @@ impl Carrier {
             stream.credit -= len as u32;
         }
         self.anchor = Some(number);
+        self.anchored = false;
         Ok(())
     }
 
     /// Whether the job has ended but for our own part in it, which is ended then.
     pub(super) fn weigh_anchor(&mut self) -> Result<(), CarrierError> {
-        let Some(anchor) = self.anchor.filter(|_| self.witnesses.is_empty()) else {
+        let Some(anchor) = self.anchor else {
             return Ok(());
         };
+        if !self.streams.contains_key(&anchor) {
+            // The shadow does not know the session, and says so to everybody.
+            self.anchor = None;
+            return Ok(());
+        }
+        // Who has not been greeted is not part of the session, and cannot end it.
+        if !self.anchored || !self.witnesses.is_empty() {
+            return Ok(());
+        }
         let others = self.streams.iter().any(|(number, stream)| {
             *number != anchor && !matches!(stream.purpose, Purpose::Input | Purpose::Control)
         });
@@ -197,6 +214,9 @@ impl Carrier {
 
     /// The shadow greets a process: which session that is.
     pub(super) fn overhear(&mut self, number: u32, bytes: &[u8]) {
+        if self.anchor == Some(number) {
+            self.anchored = true;
+        }
         if self.session.is_some() {
             return;
         }

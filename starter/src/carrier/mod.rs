@@ -69,7 +69,9 @@ pub fn carry(
     let result = loop {
         match carrier.run() {
             // There was nobody left to lose it.
-            Err(CarrierError::Lost(_)) if carrier.is_idle() => break Ok(End { status: None }),
+            Err(CarrierError::Lost(_)) if carrier.is_idle() && again.is_none() => {
+                break Ok(End { status: None });
+            }
             Err(CarrierError::Lost(error)) => match &mut again {
                 Some(again) => match carrier.begin_anew(error, again) {
                     Ok(true) => {}
@@ -98,6 +100,8 @@ struct Carrier {
     witnesses: HashMap<u32, OwnedFd>,
     /// Our own stream in the session, once a line has broken.
     anchor: Option<u32>,
+    /// The shadow has greeted it.
+    anchored: bool,
     /// The job's session, and what the shadow has said first on streams until that is known.
     session: Option<u64>,
     greetings: HashMap<u32, Vec<u8>>,
@@ -153,6 +157,7 @@ impl Carrier {
             streams: HashMap::new(),
             witnesses: HashMap::new(),
             anchor: None,
+            anchored: false,
             session: None,
             greetings: HashMap::new(),
             last_number: 0,
