@@ -243,8 +243,8 @@ impl Session {
         };
         let mut last = lane.hold();
         if let Some((_, reply)) = last.filter(|(done, _)| *done == number) {
-            // First bytes that come with an open can be asked for.
             out.clear();
+            self.data_again(request, &reply, out);
             return reply;
         }
         let reply = self.answer(request, data, out);

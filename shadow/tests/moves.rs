@@ -476,3 +476,28 @@ fn a_state_has_only_what_the_job_has_open() {
     assert_eq!(peer.ask(&closes, &both).0, Reply::Done);
     assert_eq!(peer.ask(&closes, &both).0, Reply::Done, "once more");
 }
+
+/// A program is known by its first bytes: without them it would not be one.
+#[test]
+fn an_open_that_comes_again_brings_the_first_bytes_again() {
+    let home = Home::new();
+    let (mut first, session) = home.peer(0, 7);
+    let path = home.at("file");
+    fs::write(&path, "0123456789").expect("writes");
+    let open = Request::Open(Open {
+        place: Place {
+            at: 0,
+            name: path.as_os_str().as_encoded_bytes(),
+        },
+        flags: 0,
+        mode: 0,
+        first: 4,
+    });
+    first.number = 40;
+    let answer = first.ask(&open, &[]);
+    assert_eq!(answer.1, b"0123");
+    drop(first);
+    let (mut again, _) = home.peer(session, 7);
+    again.number = 40;
+    assert_eq!(again.ask(&open, &[]), answer);
+}

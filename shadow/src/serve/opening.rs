@@ -5,9 +5,10 @@ use crate::locks::FileId;
 use crate::names::{Last, NAMELESS, Spot, reopen};
 use crate::session::{OpenFile, Session};
 use rustix::fd::OwnedFd;
-use rustix::fs::{FileType, Mode, OFlags};
+use rustix::fs::{FileType, Mode, OFlags, SeekFrom};
 use rustix::io::Errno;
-use wire::{MOST_DATA, Open, Opened, Reply};
+use std::sync::PoisonError;
+use wire::{Attributes, MOST_DATA, Open, Opened, Reply, Request};
 
 impl Session {
     /// openat(2).
@@ -75,22 +76,54 @@ impl Session {
             // A device or FIFO is the submit machine's own.
             return Err(refuse("open of a special file", open.place.name));
         }
-        let readable = !flags.intersects(OFlags::PATH | OFlags::WRONLY);
-        if kind == FileType::RegularFile && readable && !flags.contains(OFlags::TRUNC) {
-            let len = (open.first as usize).min(MOST_DATA);
-            let len = len.min(usize::try_from(attributes.size).unwrap_or(usize::MAX));
-            first_bytes(&fd, len, out);
-        }
-        if kind == FileType::Directory && readable && flags.contains(OFlags::DIRECTORY) {
-            let len = (open.first as usize).min(MOST_DATA);
-            self.first_entries(&fd, len, out);
-        }
+        self.first_data(open, (&fd, &attributes), out);
         let id = FileId {
             device: attributes.device,
             inode: attributes.inode,
         };
         let handle = self.insert(OpenFile::new(fd, writable, id))?;
         Ok(Reply::Opened(Opened { handle, attributes }))
+    }
+}
+
+impl Session {
+    /// What comes with an open: first bytes, or first entries. `what` has been opened.
+    fn first_data(
+        &self,
+        open: &Open<'_>,
+        (fd, attributes): (&OwnedFd, &Attributes),
+        out: &mut Vec<u8>,
+    ) {
+        let flags = OFlags::from_bits_retain(open.flags);
+        let kind = FileType::from_raw_mode(attributes.mode);
+        let readable = !flags.intersects(OFlags::PATH | OFlags::WRONLY);
+        let len = (open.first as usize).min(MOST_DATA);
+        if kind == FileType::RegularFile && readable && !flags.contains(OFlags::TRUNC) {
+            let len = len.min(usize::try_from(attributes.size).unwrap_or(usize::MAX));
+            first_bytes(fd, len, out);
+        }
+        if kind == FileType::Directory && readable && flags.contains(OFlags::DIRECTORY) {
+            self.first_entries(fd, len, out);
+        }
+    }
+
+    /// The data of an answer that is given again: what was opened is as it was, or its first bytes are asked for in vain.
+    pub(crate) fn data_again(
+        &self,
+        request: &Request<'_>,
+        reply: &Reply<'static>,
+        out: &mut Vec<u8>,
+    ) {
+        let (Request::Open(open), Reply::Opened(opened)) = (request, reply) else {
+            return;
+        };
+        if let Ok(file) = self.get(opened.handle) {
+            let _lock = file.offset.lock().unwrap_or_else(PoisonError::into_inner);
+            let is_folder = FileType::from_raw_mode(opened.attributes.mode) == FileType::Directory;
+            if !is_folder || rustix::fs::seek(&file.fd, SeekFrom::Start(0)).is_ok() {
+                self.first_data(open, (&file.fd, &opened.attributes), out);
+            }
+        }
     }
 }
 
