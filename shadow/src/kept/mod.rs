@@ -1,5 +1,5 @@
 //! What is known of a session on a disk, so that a shadow that was killed and is started again goes on with it
-//! (docs/adr/0016-sessions-on-a-disk.md).
+//! (docs/adr/0017-sessions-on-a-disk.md).
 //!
 //! ```text
 //! request --changes something--> Begun is noted, it is made, its answer is noted --> answered
