@@ -117,6 +117,14 @@ int main(int argc, char **argv)
 	for (long i = 0; i < 40 * calls; i++)
 		need(read(fd, buffer, 1) == 1, "read");
 	per_call("read_1_byte", began, 40 * calls);
+	int bytes = open("bytes", O_WRONLY | O_CREAT | O_TRUNC, 0644);
+	need(bytes >= 0, "bytes");
+	began = now();
+	for (long i = 0; i < 40 * calls; i++)
+		need(write(bytes, "x", 1) == 1, "write");
+	per_call("write_1_byte", began, 40 * calls);
+	close(bytes);
+	unlink("bytes");
 	FILE *file = fopen("seq", "r");
 	need(file != NULL, "seq");
 	began = now();

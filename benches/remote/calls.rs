@@ -106,7 +106,7 @@ fn limit(name: &str, ping: f64, local: f64) -> Option<(f64, bool)> {
         "read_4k MB/s" => (800.0, true),
         "pread_4k_random us" | "stat us" | "open_fstat_read_close us" => (1.5 * ping, false),
         "fgetc us" => (1.2 * local, false),
-        "read_1_byte us" => (0.02, false),
+        "read_1_byte us" | "write_1_byte us" => (0.02, false),
         _ if name.starts_with("write") || name.starts_with("append") => (800.0, true),
         _ => return None,
     })

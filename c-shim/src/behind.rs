@@ -196,6 +196,69 @@ impl Behind {
         }
     }
 
+    /// As [`Held::put`] behind what is there, without waiting: if nobody has the buffer, it is dirty, and there is room. `claim` has the last
+    /// word before `copy`.
+    pub fn try_put(
+        &self,
+        id: u32,
+        target: &Target,
+        len: usize,
+        claim: impl FnOnce() -> bool,
+        copy: impl FnOnce(*mut u8),
+    ) -> bool {
+        let index = place(target.file);
+        let buffer = &self.buffers[index];
+        let taken = buffer
+            .holder
+            .compare_exchange(0, id, Ordering::Acquire, Ordering::Relaxed);
+        if taken.is_err() {
+            return false;
+        }
+        let there = buffer.len.load(Ordering::Relaxed);
+        let at = match there {
+            0 => None,
+            _ => self.room(index, target, len).filter(|_| claim()),
+        };
+        if let Some(at) = at {
+            copy(self.bytes(index).wrapping_add(at));
+            let end = (at + len) as u64;
+            buffer.len.store(there.max(end), Ordering::Release);
+        }
+        // Who is not woken looks again soon.
+        buffer.holder.store(0, Ordering::Release);
+        at.is_some()
+    }
+
+    fn bytes(&self, index: usize) -> *mut u8 {
+        let first = self.bytes.get().cast::<[u8; ROOM]>();
+        first.wrapping_add(index).cast()
+    }
+
+    /// Where bytes would go that are put into a buffer, if there is room for them as things are.
+    fn room(&self, index: usize, target: &Target, len: usize) -> Option<usize> {
+        let buffer = &self.buffers[index];
+        let there = buffer.len.load(Ordering::Relaxed) as usize;
+        let word = |word: &AtomicU64| word.load(Ordering::Relaxed);
+        if there == 0 {
+            return (len <= ROOM).then_some(0);
+        }
+        // What somebody was about to send may be there already, so nothing is changed of it.
+        if word(&buffer.lane) != 0
+            || word(&buffer.done) != 0
+            || word(&buffer.file) != target.file
+            || word(&buffer.name) != target.name
+            || buffer.description.load(Ordering::Relaxed) as usize != target.description
+            || (buffer.appends.load(Ordering::Relaxed) != 0) != target.offset.is_none()
+        {
+            return None;
+        }
+        let at = match target.offset {
+            None => there,
+            Some(offset) => usize::try_from(offset.checked_sub(word(&buffer.offset))?).ok()?,
+        };
+        (at <= there && at + len <= ROOM).then_some(at)
+    }
+
     /// Takes a buffer, waiting for whoever has it, unless that one is dead.
     pub fn hold<'a, O: Owner>(&'a self, index: usize, owner: &'a O) -> Held<'a, O> {
         let buffer = &self.buffers[index];
@@ -251,12 +314,7 @@ impl<O: Owner> Held<'_, O> {
     }
 
     fn bytes(&self) -> *mut u8 {
-        self.behind
-            .bytes
-            .get()
-            .cast::<[u8; ROOM]>()
-            .wrapping_add(self.index)
-            .cast()
+        self.behind.bytes(self.index)
     }
 
     /// Whether it has something of this description's.
@@ -277,36 +335,12 @@ impl<O: Owner> Held<'_, O> {
     /// Whether there is room for bytes there, as things are.
     #[must_use]
     pub fn fits(&self, target: &Target, len: usize) -> bool {
-        self.room(target, len).is_some()
-    }
-
-    fn room(&self, target: &Target, len: usize) -> Option<usize> {
-        let buffer = self.buffer();
-        let there = buffer.len.load(Ordering::Relaxed) as usize;
-        let word = |word: &AtomicU64| word.load(Ordering::Relaxed);
-        if there == 0 {
-            return (len <= ROOM).then_some(0);
-        }
-        // What somebody was about to send may be there already, so nothing is changed of it.
-        if word(&buffer.lane) != 0
-            || word(&buffer.done) != 0
-            || word(&buffer.file) != target.file
-            || word(&buffer.name) != target.name
-            || buffer.description.load(Ordering::Relaxed) as usize != target.description
-            || (buffer.appends.load(Ordering::Relaxed) != 0) != target.offset.is_none()
-        {
-            return None;
-        }
-        let at = match target.offset {
-            None => there,
-            Some(offset) => usize::try_from(offset.checked_sub(word(&buffer.offset))?).ok()?,
-        };
-        (at <= there && at + len <= ROOM).then_some(at)
+        self.behind.room(self.index, target, len).is_some()
     }
 
     /// Puts bytes in, which `copy` writes where it is told.
     pub fn put(&mut self, target: &Target, len: usize, copy: impl FnOnce(*mut u8)) -> Put {
-        let Some(at) = self.room(target, len) else {
+        let Some(at) = self.behind.room(self.index, target, len) else {
             return Put::Full;
         };
         let buffer = self.buffer();

@@ -114,6 +114,13 @@ impl Versions {
         self.any.fetch_add(1, Ordering::AcqRel);
     }
 
+    /// Whether contents of a file that were learnt then are still what they were.
+    #[must_use]
+    pub fn has_contents(&self, file: u64, then: &Version) -> bool {
+        self.contents.load(Ordering::Acquire) == then.contents
+            && self.of_file(file).load(Ordering::Acquire) == then.of_file
+    }
+
     /// The counts for a file, now.
     #[must_use]
     pub fn now(&self, file: u64) -> Version {

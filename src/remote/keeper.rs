@@ -26,8 +26,9 @@ use std::os::unix::fs::FileExt;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, TryRecvError};
 use std::time::{Duration, Instant};
 
 /// How long what is written may wait.
@@ -38,6 +39,8 @@ const FOUND_WITHIN: Duration = Duration::from_secs(20);
 const LOOK_AFTER: Duration = Duration::from_millis(10);
 /// Between two looks for something that has not happened yet.
 const AGAIN: Duration = Duration::from_millis(20);
+/// Whoever is killed in the moment in which he would wake us does not.
+const LOOK_ANYWAY: Duration = Duration::from_millis(500);
 
 /// What is said: by us, that we are there, and that something is lost; to us, as by the loader's `supervise`.
 const READY: u8 = b'k';
@@ -164,6 +167,9 @@ enum Told {
     Gone,
 }
 
+/// Where [`Keeper::next`] sleeps.
+static TABLE: OnceLock<&Table> = OnceLock::new();
+
 fn listen(mut from: UnixStream) -> Receiver<Told> {
     let (sender, told) = mpsc::channel();
     std::thread::spawn(move || {
@@ -176,8 +182,15 @@ fn listen(mut from: UnixStream) -> Receiver<Told> {
                 Err(_) => Told::Gone,
             };
             let is_last = what != Told::Runs;
-            // Whoever sleeps looks here first.
-            if sender.send(what).is_err() || is_last {
+            if sender.send(what).is_err() {
+                return;
+            }
+            if let Some(table) = TABLE.get() {
+                // Whoever is about to sleep does not, or is woken.
+                table.behind.idle.store(0, Ordering::SeqCst);
+                sys::futex_wake(&table.behind.idle);
+            }
+            if is_last {
                 return;
             }
         }
@@ -379,6 +392,7 @@ struct Keeper {
 impl Keeper {
     fn new(files: JobFiles, way: Way, told: Receiver<Told>) -> Outcome<Self> {
         let table = sys::map_table(&files.table)?;
+        let table = *TABLE.get_or_init(|| table);
         let us = Us {
             id: table.behind.new_id(),
             shim: files.shim,
@@ -401,12 +415,7 @@ impl Keeper {
     /// Until the job has ended; whether something is lost.
     fn keep(mut self) -> bool {
         loop {
-            let told = if self.sleep() {
-                self.told.recv_timeout(DELAY)
-            } else {
-                self.told.recv_timeout(Duration::ZERO)
-            };
-            match told {
+            match self.next() {
                 Ok(Told::Runs) => {}
                 Err(RecvTimeoutError::Timeout) => {
                     self.send();
@@ -424,16 +433,24 @@ impl Keeper {
         }
     }
 
-    /// Until something is dirty, or for a while; whether something is.
-    fn sleep(&self) -> bool {
+    /// What is said, or that something has been dirty for a while.
+    fn next(&self) -> Result<Told, RecvTimeoutError> {
         let behind = &self.table.behind;
-        behind.idle.store(1, Ordering::SeqCst);
-        if !behind.is_any_dirty() {
-            // The supervisor is heard in between.
-            sys::futex_wait(&behind.idle, 1, Some(DELAY));
+        loop {
+            if behind.is_any_dirty() {
+                return self.told.recv_timeout(DELAY);
+            }
+            behind.idle.store(1, Ordering::SeqCst);
+            match self.told.try_recv() {
+                Ok(told) => return Ok(told),
+                Err(TryRecvError::Disconnected) => return Err(RecvTimeoutError::Disconnected),
+                Err(TryRecvError::Empty) => {}
+            }
+            if !behind.is_any_dirty() {
+                sys::futex_wait(&behind.idle, 1, Some(LOOK_ANYWAY));
+            }
+            behind.idle.store(0, Ordering::SeqCst);
         }
-        behind.idle.store(0, Ordering::SeqCst);
-        behind.is_any_dirty()
     }
 
     /// Sends what is there; whether nothing is left of it, and whether something was refused.

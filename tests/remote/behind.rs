@@ -438,6 +438,21 @@ fn many_write_and_read_the_same_files() {
     assert_eq!(found, ("right\n".into(), String::new(), Some(0)));
 }
 
+#[test]
+fn bytes_that_memory_answers_are_those_that_were_written() {
+    let what = "bytes_that_memory_answers_are_those_that_were_written";
+    if missing(what) {
+        return;
+    }
+    let seed = seed().to_string();
+    println!("WF_SEED={seed}");
+    let guest = c_guest("remote_bytes", Linking::Dynamic).expect("the guest compiles");
+    let submit = Submit::new("remote-bytes");
+    let job = submit.remote(&[guest.as_os_str(), OsStr::new(&seed)]);
+    let found = output("the job", job);
+    assert_eq!(found, ("PASS\n".into(), String::new(), Some(0)));
+}
+
 /// What an image has is not sent any more by who stays behind: without a journal it would be there twice.
 #[test]
 fn a_job_that_leaves_takes_what_was_not_sent_along() {

@@ -319,3 +319,42 @@ fn ids_are_never_given_twice_nor_none() {
     let ids = [(); 3].map(|()| table.behind.new_id());
     assert_eq!(ids, [u32::MAX, 1, 2]);
 }
+
+#[test]
+fn what_goes_behind_without_waiting_goes_nowhere_else() {
+    let table = table();
+    let behind = &table.behind;
+    let try_put = |target: Target, claims: bool| {
+        let copies = Cell::new(false);
+        let done = behind.try_put(8, &target, 4, || claims, |_| copies.set(true));
+        assert_eq!(done, copies.get());
+        done
+    };
+    assert!(!try_put(target(0, Some(10)), true), "it is clean");
+    let me = One { id: 1, alive: &[1] };
+    let mut held = behind.hold(place(FILE), &me);
+    let first = held.put(&target(0, Some(10)), 6, |_| ());
+    assert_eq!(first, Put::Done { first: true });
+    assert!(!try_put(target(0, Some(16)), true), "somebody has it");
+    drop(held);
+    assert!(!try_put(target(1, Some(16)), true), "another description's");
+    assert!(!try_put(target(0, Some(17)), true), "a gap");
+    assert!(!try_put(target(0, Some(16)), false), "not claimed");
+    assert!(try_put(target(0, Some(16)), true));
+    assert!(!try_put(target(0, Some(16 + ROOM as u64)), true), "no room");
+    assert!(
+        try_put(target(0, Some(20)), true),
+        "it was let go each time"
+    );
+    let mut held = behind.hold(place(FILE), &me);
+    assert!(held.fits(&target(0, Some(24)), 1) && !held.fits(&target(0, Some(25)), 1));
+    let shadow = Shadow::default();
+    let mut line = To {
+        shadow: &shadow,
+        lane: 1,
+        fate: Fate::Answered,
+        most: ROOM,
+    };
+    assert_eq!(held.send(&table, &mut line), Ok(()));
+    assert_eq!(shadow.bytes.borrow().len(), 24);
+}

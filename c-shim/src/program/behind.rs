@@ -294,6 +294,52 @@ pub(super) fn write(
     )
 }
 
+/// As [`write`], if that needs nothing but memory: behind what is there, by somebody who can hold buffers. Nobody may be disturbed
+/// ([`super::fast`]).
+pub(super) fn write_fast(
+    id: u32,
+    index: usize,
+    description: &Description,
+    from: u64,
+    len: usize,
+) -> bool {
+    let Some(table) = process::table() else {
+        return false;
+    };
+    let word = |word: &AtomicU32| word.load(Ordering::Relaxed);
+    let flags = word(&description.flags);
+    if len == 0
+        || len >= LARGE
+        || flags & (DELAYS_NOT | sys::O_PATH) != 0
+        || flags & sys::O_ACCMODE == 0
+        || description.error.load(Ordering::Relaxed) != 0
+        || word(&table.residents.live) != 0
+    {
+        return false;
+    }
+    let own = &description.offset;
+    let begin = own.load(Ordering::Relaxed);
+    let appends = flags & sys::O_APPEND != 0;
+    let target = Target {
+        file: description.file.load(Ordering::Relaxed),
+        handle: description.handle.load(Ordering::Relaxed),
+        description: index,
+        name: description.name[0].load(Ordering::Relaxed),
+        offset: (!appends).then_some(begin),
+    };
+    // The place is ours before the bytes are there.
+    let claim = || {
+        let end = begin.wrapping_add(len as u64);
+        let order = Ordering::Relaxed;
+        appends || own.compare_exchange(begin, end, order, order).is_ok()
+    };
+    let copy = |to: *mut u8| {
+        // SAFETY: the program says that so much is there; in the buffer there is room for it.
+        unsafe { super::fast::copy(from as *const u8, to, len) };
+    };
+    table.behind.try_put(id, &target, len, claim, copy)
+}
+
 fn put(
     table: &Table,
     held: &mut Held<'_, Me>,

@@ -8,6 +8,7 @@
 //! changed by code without AVX, which this is; they are kept.
 
 use super::calls;
+use super::fast;
 use crate::table::RESERVED;
 use core::sync::atomic::{AtomicU8, AtomicU16, AtomicU32};
 
@@ -142,7 +143,7 @@ unsafe extern "C" {
 
 /// Serves a call, or leaves it to the kernel (0).
 extern "C" fn handle(frame: &mut Frame) -> u32 {
-    match calls::serve(frame) {
+    match fast::serve(frame).or_else(|| calls::serve(frame)) {
         Some(result) => {
             frame.number = result as u64;
             1

@@ -7,6 +7,7 @@ mod calls;
 mod count;
 mod ends;
 mod entry;
+mod fast;
 mod heap;
 mod known;
 mod lanes;

@@ -22,7 +22,7 @@ use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 /// Threads that may wait for a child of vfork at once.
 const MOST_WAITING: usize = 64;
 /// In the place of a process id, while a forked child gives up what is its parent's.
-const SETTLING: u32 = u32::MAX;
+pub(super) const SETTLING: u32 = u32::MAX;
 /// MADV_WIPEONFORK
 const WIPE_ON_FORK: u64 = 18;
 
@@ -38,7 +38,7 @@ pub(super) static UMASK: AtomicU32 = AtomicU32::new(0o22);
 #[repr(C)]
 pub(super) struct Own {
     /// Our process id.
-    pid: AtomicU32,
+    pub(super) pid: AtomicU32,
     /// Whether the shadow knows us ([`presence`]).
     pub(super) attending: AtomicU32,
     /// By which number.
@@ -87,6 +87,10 @@ pub(super) fn is_own() -> bool {
         return true;
     };
     let owner = &own.pid;
+    if !matches!(owner.load(Ordering::Acquire), 0 | SETTLING) && DOUBT.load(Ordering::Relaxed) == 0
+    {
+        return true;
+    }
     let forked = owner.compare_exchange(0, SETTLING, Ordering::Acquire, Ordering::Acquire);
     if forked == Err(SETTLING) {
         // Another thread of a new process does what follows.

@@ -19,6 +19,7 @@ mod transfer;
 use super::behind;
 use super::count;
 use super::entry::{Frame, NUMBERS, action};
+use super::fast;
 use super::offered;
 use super::process;
 use super::sys::{self, Errno};
@@ -71,6 +72,7 @@ const BY_DESCRIPTOR: &[u64] = &[
 /// Calls that must be looked at.
 const ALWAYS: &[u64] = &[
     sys::OPEN,
+    sys::RT_SIGACTION,
     sys::CLOSE,
     sys::STAT,
     sys::LSTAT,
@@ -181,6 +183,10 @@ fn is_about_descriptor(number: u64) -> bool {
 pub(super) fn serve(frame: &Frame) -> Option<i64> {
     if matches!(frame.number, sys::EXIT_GROUP | sys::EXECVE | sys::EXECVEAT) {
         behind::send_all();
+    }
+    if frame.number == sys::RT_SIGACTION {
+        fast::handles(frame.args[1]);
+        return None;
     }
     let served = methods::serve(frame.number, &frame.args);
     if let Some(Ok(result)) = served
