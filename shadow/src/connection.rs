@@ -186,6 +186,9 @@ fn answer_all<'a, S: Peer>(
             }
             Request::Mark(_) | Request::Settle(_) | Request::Resume(_) => {
                 out.clear();
+                if matches!(request, Request::Resume(_)) {
+                    membership.supersede(incoming.data(&message));
+                }
                 match session.moved(&request, incoming.data(&message), &mut pending, &mut out) {
                     Ok(()) => Reply::Done,
                     Err(error) => {

@@ -204,6 +204,12 @@ impl Session {
         }
     }
 
+    /// Whether it has lost its last stream, and nobody has come back yet.
+    pub(crate) fn is_alone(&self) -> bool {
+        let alone = self.alone.lock();
+        alone.unwrap_or_else(PoisonError::into_inner).is_some()
+    }
+
     /// Whether nobody will come back to it, who has been away for so long.
     pub(crate) fn is_forsaken(&self, token: &Token, probe: Option<&Probe>) -> bool {
         let alone = *self.alone.lock().unwrap_or_else(PoisonError::into_inner);

@@ -8,8 +8,9 @@
 use crate::kept::{self, Probe, State, StateError, fault_point};
 use crate::lanes::Lane;
 use crate::names::{AllowError, Allowed};
+use crate::saved::SavedSession;
 use crate::session::{Limits, Session};
-use crate::undo::Journals;
+use crate::undo::{JobId, Journals};
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -60,6 +61,24 @@ impl Membership {
         let mut membership = self;
         membership.role = role;
         membership
+    }
+
+    /// The job that this state is of goes on in this session: a copy of it that has no stream any more will not be served again.
+    pub(crate) fn supersede(&self, state: &[u8]) {
+        let job = SavedSession::from_bytes(state).ok();
+        let Some((job, _)) = job.and_then(|saved| saved.journal) else {
+            return;
+        };
+        let mut all = self.sessions.all();
+        let before: Vec<_> = all
+            .values()
+            .filter(|one| one.job() == Some(JobId(job)) && one.is_alone())
+            .map(|one| one.id())
+            .collect();
+        for id in before {
+            tracing::info!(session = id, "the job goes on elsewhere");
+            Sessions::end(&mut all, id);
+        }
     }
 
     /// Whether there is somebody who makes a broken line anew.
@@ -229,18 +248,11 @@ impl Sessions {
     }
 
     fn forget_forsaken(&self) {
-        let is_alone = |session: &Session| {
-            let alone = &session.alone;
-            alone
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .is_some()
-        };
         let all = self
             .alone
-            .wait_while(self.all(), |all| !all.values().any(|one| is_alone(one)));
+            .wait_while(self.all(), |all| !all.values().any(|one| one.is_alone()));
         let all = all.unwrap_or_else(PoisonError::into_inner);
-        let alone: Vec<_> = all.values().filter(|one| is_alone(one)).cloned().collect();
+        let alone: Vec<_> = all.values().filter(|one| one.is_alone()).cloned().collect();
         drop(all);
         for session in alone {
             if !session.is_forsaken(&self.token, self.probe.as_deref()) {
@@ -248,7 +260,7 @@ impl Sessions {
             }
             let mut all = self.all();
             // Somebody may have come meanwhile.
-            if is_alone(&session) {
+            if session.is_alone() {
                 tracing::info!(session = session.id(), "nobody comes back to a session");
                 Self::end(&mut all, session.id());
             }

@@ -489,10 +489,13 @@ fn pass(mut from: TcpStream, mut to: TcpStream, delay: Duration) {
     }
 }
 
+/// Sessions that come by lines are kept here.
+const OF_LINES: [&str; 2] = ["--state", "keep-tls"];
+
 /// A shadow on TLS, started again with the same words.
-fn start_secure(mortal: &Mortal, port: u16) -> (Run, String) {
+fn start_secure(mortal: &Mortal, port: u16, options: &[&str]) -> (Run, String) {
     let mut command = clean_command(stage::wayfarer());
-    command.args(["shadow", "--allow", "/:ro", "--state", "keep-tls"]);
+    command.args(["shadow", "--allow", "/:ro"]).args(options);
     command.args(["--identity-file", "door/identity", "--listen"]);
     command.arg(format!("tls:127.0.0.1:{port}"));
     command.arg("--allow").arg(mortal.submit.home());
@@ -514,7 +517,7 @@ fn lines_are_cut(what: &str, words: &[&OsStr], said: &str, delay: Duration, kill
     }
     let mut mortal = Mortal::new(&KEPT);
     undisturbed(&mortal.submit, words);
-    let (mut shadow, address) = start_secure(&mortal, 0);
+    let (mut shadow, address) = start_secure(&mortal, 0, &OF_LINES);
     let way = Way::to(&address, delay);
     let mut command = clean_command(stage::wayfarer());
     command.env("XDG_RUNTIME_DIR", mortal.submit.dir.join("door"));
@@ -536,7 +539,7 @@ fn lines_are_cut(what: &str, words: &[&OsStr], said: &str, delay: Duration, kill
             let pid = Pid::from_raw(shadow.pid() as i32);
             let _ = kill(pid, Signal::SIGKILL);
             shadow.wait(SOON).expect("is dead");
-            shadow = start_secure(&mortal, 0).0;
+            shadow = start_secure(&mortal, 0, &OF_LINES).0;
         } else {
             way.cut();
         }
@@ -593,4 +596,53 @@ file.write('after'); file.close(); print('the end')
 ";
     let words = python(script);
     lines_are_cut(what, &words, "the end\n", Duration::ZERO, false);
+}
+
+/// The machine of a job is lost, with its starter: it goes on elsewhere at once, not when its lease is over.
+#[test]
+fn a_copy_whose_machine_is_lost_is_superseded() {
+    let what = "a_copy_whose_machine_is_lost_is_superseded";
+    if missing(what) {
+        return;
+    }
+    let mortal = Mortal::new(&KEPT);
+    let options = ["--state", "keep-tls", "--journal", "undo-tls"];
+    let (_shadow, address) = start_secure(&mortal, 0, &options);
+    let identity = mortal.submit.dir.join("door/identity");
+    let wayfarer = |words: &[&str]| {
+        let mut command = clean_command(stage::wayfarer());
+        command.env("XDG_RUNTIME_DIR", mortal.submit.dir.join("door"));
+        command.arg("--dir").arg(mortal.submit.dir.join("state"));
+        command.args(words);
+        command
+    };
+    let reach = |command: &mut Command| {
+        command.args(["--shadow", &address, "--identity-file"]);
+        command.arg(&identity);
+    };
+    let script = "import time; file = open('file', 'w'); file.write('x'); file.flush(); print('begun', flush=True); time.sleep(2); file.close(); print('the end')";
+    let mut command = wayfarer(&["run", "-q", "--name", "job", "--chdir"]);
+    command.arg(mortal.submit.home());
+    reach(&mut command);
+    command.arg("--").args(python(script));
+    let mut job = Run::start("the job", command, User::Ordinary).expect("starts");
+    job.wait_line("begun", SOON).expect("begins");
+    let image = mortal.submit.dir.join("state/image");
+    let mut command = wayfarer(&["checkpoint", "job", "-o"]);
+    command.arg(&image);
+    let (_, said, status) = output("the checkpoint", command);
+    assert_eq!(status, Some(0), "{said}");
+    let own = |pid: &i32| super::lines::processes_with(&address).contains(pid);
+    let starters = super::lines::processes_with("starter");
+    for starter in starters.into_iter().filter(own) {
+        kill(Pid::from_raw(starter), Signal::SIGKILL).expect("is there");
+    }
+    let killed = output("the kill", wayfarer(&["kill", "job", "-s", "KILL"]));
+    assert_eq!(killed.2, Some(0), "{}", killed.1);
+    job.wait(SOON).expect("is dead");
+    let mut command = wayfarer(&["restart", "--name", "job", "--files", "roll-back"]);
+    reach(&mut command);
+    command.arg(&image);
+    let (said, error, status) = output("the restarted job", command);
+    assert_eq!((said.as_str(), status), ("the end\n", Some(0)), "{error}");
 }

@@ -100,7 +100,7 @@ fn locks_are_the_same_through_tls() {
 }
 
 /// Processes that were started with this word.
-fn processes_with(word: &str) -> Vec<i32> {
+pub(super) fn processes_with(word: &str) -> Vec<i32> {
     let entries = fs::read_dir("/proc").expect("lists").flatten();
     let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
     let with = |pid: &i32| {
