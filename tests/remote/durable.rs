@@ -621,7 +621,8 @@ fn a_copy_whose_machine_is_lost_is_superseded() {
         command.arg(&identity);
     };
     let script = "import time; file = open('file', 'w'); file.write('x'); file.flush(); print('begun', flush=True); time.sleep(2); file.close(); print('the end')";
-    let mut command = wayfarer(&["run", "-q", "--name", "job", "--chdir"]);
+    // Longer than a restart waits for anything, and what is left of the first copy is gone soon.
+    let mut command = wayfarer(&["run", "-q", "--lease", "30s", "--name", "job", "--chdir"]);
     command.arg(mortal.submit.home());
     reach(&mut command);
     command.arg("--").args(python(script));
@@ -639,8 +640,8 @@ fn a_copy_whose_machine_is_lost_is_superseded() {
     }
     let killed = output("the kill", wayfarer(&["kill", "job", "-s", "KILL"]));
     assert_eq!(killed.2, Some(0), "{}", killed.1);
-    job.wait(SOON).expect("is dead");
-    let mut command = wayfarer(&["restart", "--name", "job", "--files", "roll-back"]);
+    // Its supervisor waits for a shadow that it cannot reach any more.
+    let mut command = wayfarer(&["restart", "--name", "again", "--files", "roll-back"]);
     reach(&mut command);
     command.arg(&image);
     let (said, error, status) = output("the restarted job", command);
