@@ -3,13 +3,15 @@
 //! ```text
 //! cargo bench --bench remote
 //! WF_BENCH_REPEAT=9 WF_BENCH_DIR=/var/tmp cargo bench --bench remote
-//! WF_BENCH_ONLY=calls cargo bench --bench remote         or `journal`: what it costs that changes can be undone
+//! WF_BENCH_ONLY=calls cargo bench --bench remote         or `journal`: what it costs that changes can be undone; or `peers`: beside sshfs
 //! ```
 //! Shadow and job are on one machine. A line that breaks its limit (docs/PERFORMANCE.md) ends in OVER, and the bench with status 1.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod calls;
+mod delay;
 mod journal;
+mod peers;
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader};
@@ -83,13 +85,19 @@ fn main() -> ExitCode {
     let dir = tempfile::tempdir_in(setting("WF_BENCH_DIR", "/var/tmp")).expect("a directory");
     let dir = dir.path();
     let only = setting("WF_BENCH_ONLY", "");
-    let over = if only == "journal" {
-        0
-    } else {
-        calls::compare(dir, repeat)
-    };
-    if only != "calls" {
+    let wanted = |part: &str| only.is_empty() || only == part;
+    let mut over = 0;
+    if wanted("calls") {
+        over += calls::compare(dir, repeat);
+    }
+    if wanted("journal") {
         journal::compare(dir, repeat);
+    }
+    if wanted("peers") {
+        match peers::missing() {
+            Some(what) => println!("not compared with sshfs: this needs {what}"),
+            None => over += peers::compare(dir, repeat),
+        }
     }
     ExitCode::from(u8::from(over > 0))
 }

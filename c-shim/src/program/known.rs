@@ -76,8 +76,22 @@ pub(super) fn means(follow: bool, known: &Known) -> Means {
     }
 }
 
-/// A folder's entries have come, with attributes.
-pub(super) fn learn_entries(place: &Place<'_>, entries: &[u8], asked: Option<Asked>) {
+/// A folder's entries have come, with attributes: they are known by what is open.
+pub(super) fn learn_entries(handle: u64, entries: &[u8], asked: Option<Asked>) {
+    for entry in Entries::new(entries).flatten() {
+        if let Some(attributes) = entry.attributes {
+            let known = Known::Present(attributes);
+            let inside = Place {
+                at: handle,
+                name: entry.name,
+            };
+            learn(&inside, means(false, &known), &known, asked);
+        }
+    }
+}
+
+/// The same by the name that the folder was opened by.
+pub(super) fn learn_entries_by_name(place: &Place<'_>, entries: &[u8], asked: Option<Asked>) {
     const LONGEST: usize = 512;
     let mut text = [0; LONGEST];
     let folder = place.name;

@@ -4,6 +4,7 @@ use super::records::{self, Room};
 use super::{File, Served, memory, names};
 use crate::program::behind::{self, Bytes};
 use crate::program::cache::{self, Changing};
+use crate::program::known;
 use crate::program::lanes::{self, Answer, Put, ask, tell};
 use crate::program::resident;
 use crate::program::sys::{self, Errno};
@@ -353,14 +354,18 @@ impl File {
             }
             return Ok(room.used() as u64);
         }
+        let (handle, from) = (self.handle(), self.offset());
+        let asked = known::ask();
         let request = Request::List(List {
-            handle: self.handle(),
-            from: self.offset(),
+            handle,
+            from,
             // What fits there packed fits here, but for a little.
-            len: room.len().min(16 << 10) as u32,
-            attributes: false,
+            len: room.len().clamp(4 << 10, 16 << 10) as u32,
+            // Who lists a folder often looks at what is in it. Of a large one that would be too much.
+            attributes: from == 0,
         });
         let packed = ask(&request, NOTHING, Put::Lane, |answer| {
+            known::learn_entries(handle, answer.data, asked);
             let mut last = None;
             for entry in Entries::new(answer.data) {
                 let entry = entry.map_err(|_| Errno(sys::EIO))?;

@@ -89,7 +89,8 @@ pub(super) fn open_first(
             };
             known::learn(&itself, Means::Both, &learnt, asked);
             if opened.attributes.mode & 0o170_000 == 0o040_000 {
-                known::learn_entries(&place, answer.data, asked);
+                known::learn_entries(opened.handle, answer.data, asked);
+                known::learn_entries_by_name(&place, answer.data, asked);
             }
             let len = answer.data.len().min(bytes.len());
             bytes[..len].copy_from_slice(&answer.data[..len]);
