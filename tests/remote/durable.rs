@@ -647,3 +647,36 @@ fn a_copy_whose_machine_is_lost_is_superseded() {
     let (said, error, status) = output("the restarted job", command);
     assert_eq!((said.as_str(), status), ("the end\n", Some(0)), "{error}");
 }
+
+/// What cannot be had again ends the job, rather than to let it go on with something else.
+#[test]
+fn a_file_without_a_name_is_named() {
+    let what = "a_file_without_a_name_is_named";
+    if missing(what) {
+        return;
+    }
+    let script = "
+import os, sys
+file = open('gone', 'w+b', 0); os.unlink('gone'); file.write(bytes(200000))
+print('ready', flush=True); sys.stdin.readline()
+file.write(bytes(200000))
+";
+    let mut mortal = Mortal::new(&KEPT);
+    let mut command = mortal.submit.remote(&python(script));
+    command.stdin(Stdio::piped());
+    let mut job = Run::start_with_stdin("the job", command, User::Ordinary).expect("starts");
+    job.wait_line("ready", SOON).expect("is ready");
+    mortal.kill_shadow();
+    mortal.start_shadow(None);
+    drop(job.stdin());
+    let status = job.wait(SOON).expect("ends");
+    let said = job.err.text();
+    assert!(!status.success(), "{said}");
+    let expected = "this copy of the job ends, the shadow does not serve it any more";
+    assert!(said.contains(expected), "{said}");
+    let log = mortal.submit.shadow.err.text();
+    assert!(
+        log.contains("home/gone cannot be opened as it was"),
+        "{log}"
+    );
+}
