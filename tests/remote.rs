@@ -4,6 +4,8 @@
 mod behind;
 #[path = "remote/coherence.rs"]
 mod coherence;
+#[path = "remote/cut.rs"]
+mod cut;
 #[path = "remote/durable.rs"]
 mod durable;
 #[path = "remote/lines.rs"]
