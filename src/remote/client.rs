@@ -159,9 +159,20 @@ impl Client {
     }
 }
 
+/// Begins what is said of a shadow that does not serve us, and never will.
+const REFUSED: &str = "refused: ";
+
+/// Whether a stream could not be begun because of that.
+pub(crate) fn is_refusal(failure: &Failure) -> bool {
+    failure.to_string().starts_with(REFUSED)
+}
+
 fn unexpected(reply: &Reply<'_>, expected: impl Display) -> Failure {
     let message = match reply {
-        Reply::Refused(refusal) => format!("refused: {}", refusal.reason),
+        Reply::Refused(refusal) if refusal.passing => {
+            format!("refused for now: {}", refusal.reason)
+        }
+        Reply::Refused(refusal) => format!("{REFUSED}{}", refusal.reason),
         other => format!("it answered {other:?}, expected {expected}"),
     };
     Failure::new(Exit::Failed, message)

@@ -9,7 +9,7 @@
 //! What the job has written is at the shadow when the job's supervisor ends, or that says what is not.
 //! A checkpoint that has [`Gate`] finds nothing half sent by a keeper.
 
-use super::client::{Client, NotWritten};
+use super::client::{Client, NotWritten, is_refusal};
 use crate::report::{Exit, Explain, Failure, Outcome};
 use crate::sys;
 use c_shim::behind::{Behind, Landed, Line, Owner, Piece, Trouble};
@@ -330,8 +330,11 @@ impl Way {
         }
     }
 
-    fn begin(&self, lane: u64) -> Outcome<Client> {
-        begin_stream(&self.link, lane)
+    fn begin(&mut self, lane: u64) -> Result<Client, Trouble> {
+        begin_stream(&self.link, lane).map_err(|failure| {
+            self.refused |= is_refusal(&failure);
+            Trouble::Unreached
+        })
     }
 
     fn ask(
@@ -362,7 +365,7 @@ impl Line for Way {
                 self.begin(self.lane)
             }
         };
-        let mut client = client.map_err(|_| Trouble::Unreached)?;
+        let mut client = client?;
         self.number += 1;
         let number = self.number;
         sends(self.lane, number);
@@ -374,8 +377,7 @@ impl Line for Way {
     }
 
     fn again(&mut self, lane: u64, number: u64, piece: &Piece<'_>) -> Result<Landed, Trouble> {
-        let client = self.begin(lane);
-        let mut client = client.map_err(|_| Trouble::Unreached)?;
+        let mut client = self.begin(lane)?;
         self.ask(&mut client, number, piece)
     }
 }
