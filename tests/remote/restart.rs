@@ -7,8 +7,9 @@ use support::random::{Random, seed};
 
 /// What the shadow of such a job keeps.
 pub(super) const UNDER_JOURNAL: [&str; 4] = ["--allow", "/:ro", "--journal", "undo"];
-/// How often a job is killed.
+/// How often a job is killed; a hundred times with `WF_FULL`, if it has a longer form.
 const TIMES: usize = 3;
+const TIMES_FULL: usize = 100;
 
 /// Appends, renames, removes, overwrites and cuts for about two seconds; prints now and then.
 pub(super) const PYTHON: &str = r#"
@@ -194,6 +195,25 @@ fn poll_end(job: &mut Run) -> bool {
 
 /// Killed several times at random, each time after it has gone on for a while after a checkpoint.
 pub(super) fn ends_as_undisturbed(what: &str, program: &'static str, script: &str) {
+    ends_after(what, program, script, TIMES);
+}
+
+/// The same; with `WF_FULL` what stands first in `longer` is replaced by the second, and it is killed often.
+fn ends_as_undisturbed_or_long(
+    what: &str,
+    program: &'static str,
+    script: &str,
+    longer: (&str, &str),
+) {
+    if std::env::var_os("WF_FULL").is_none() {
+        return ends_as_undisturbed(what, program, script);
+    }
+    assert!(script.contains(longer.0), "{longer:?}");
+    let script = script.replace(longer.0, longer.1);
+    ends_after(what, program, &script, TIMES_FULL);
+}
+
+fn ends_after(what: &str, program: &'static str, script: &str, times: usize) {
     if missing(what) {
         return;
     }
@@ -208,7 +228,7 @@ pub(super) fn ends_as_undisturbed(what: &str, program: &'static str, script: &st
     );
     let mut job = traveller.begin(&words);
     let mut moved = 0;
-    for _ in 0..TIMES {
+    for _ in 0..times {
         traveller.pause(500);
         let Some(image) = traveller.checkpoint(&mut job) else {
             break;
@@ -217,11 +237,19 @@ pub(super) fn ends_as_undisturbed(what: &str, program: &'static str, script: &st
         traveller.kill(&mut job);
         job = traveller.restart(&image, "roll-back");
         moved += 1;
+        // They would fill the disk.
+        let before = image.with_file_name(format!("image-{}", traveller.image - 1));
+        let _ = fs::remove_file(before);
     }
+    println!("killed {moved} times");
     let status = job.wait(DEADLINE).expect("ends");
     let shadow = traveller.submit.shadow.err.text();
     assert!(status.success(), "{}{shadow}", job.describe());
-    assert!(moved > 0, "it ended before it could be moved");
+    let least = if times == TIMES_FULL { times } else { 1 };
+    assert!(
+        moved >= least,
+        "it ended when it had been moved {moved} times"
+    );
     assert_eq!(
         tree(&traveller.submit.home()),
         tree(&traveller.submit.local())
@@ -231,7 +259,8 @@ pub(super) fn ends_as_undisturbed(what: &str, program: &'static str, script: &st
 #[test]
 fn a_job_that_changes_files_in_every_way_goes_on() {
     let what = "a_job_that_changes_files_in_every_way_goes_on";
-    ends_as_undisturbed(what, "/usr/bin/python3", PYTHON);
+    let longer = ("range(400)", "range(20000)");
+    ends_as_undisturbed_or_long(what, "/usr/bin/python3", PYTHON, longer);
 }
 
 #[test]
@@ -250,7 +279,9 @@ fn a_data_base_goes_on() {
 
 #[test]
 fn a_perl_script_goes_on() {
-    ends_as_undisturbed("a_perl_script_goes_on", "/usr/bin/perl", PERL);
+    let longer = ("1 .. 300", "1 .. 14000");
+    let what = "a_perl_script_goes_on";
+    ends_as_undisturbed_or_long(what, "/usr/bin/perl", PERL, longer);
 }
 
 #[test]
