@@ -39,6 +39,8 @@ const FOUND_WITHIN: Duration = Duration::from_secs(20);
 const LOOK_AFTER: Duration = Duration::from_millis(10);
 /// Between two looks for something that has not happened yet.
 const AGAIN: Duration = Duration::from_millis(20);
+/// The same for a shadow that has been gone for long.
+const SELDOM: Duration = Duration::from_secs(2);
 /// Whoever is killed in the moment in which he would wake us does not.
 const LOOK_ANYWAY: Duration = Duration::from_millis(500);
 
@@ -124,13 +126,18 @@ fn begin_stream(link: &Link, lane: u64) -> Outcome<Client> {
 fn hold_session(link: Link) -> Outcome<()> {
     let mut stream = begin_stream(&link, 0)?.into_stream()?;
     std::thread::spawn(move || {
+        let mut pause = AGAIN;
         loop {
             let mut nothing = [0];
             let _ = stream.read(&mut nothing);
             let again = begin_stream(&link, 0).and_then(Client::into_stream);
             match again {
-                Ok(again) => stream = again,
-                Err(_) => std::thread::sleep(AGAIN),
+                Ok(again) => (stream, pause) = (again, AGAIN),
+                Err(_) => {
+                    std::thread::sleep(pause);
+                    // One that refuses us writes that down each time.
+                    pause = (2 * pause).min(SELDOM);
+                }
             }
         }
     });
