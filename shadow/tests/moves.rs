@@ -482,6 +482,8 @@ fn a_state_has_only_what_the_job_has_open() {
 fn an_open_that_comes_again_brings_the_first_bytes_again() {
     let home = Home::new();
     let (mut first, session) = home.peer(0, 7);
+    // A session ends with its last stream.
+    let _other = home.peer(session, 8);
     let path = home.at("file");
     fs::write(&path, "0123456789").expect("writes");
     let open = Request::Open(Open {
