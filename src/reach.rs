@@ -1,4 +1,4 @@
-//! The socket behind which a shadow is: its own, or that of a starter which is begun for the purpose.
+//! The socket behind which a shadow is: its own, or that of a starter or a shadow which is begun for the purpose.
 //!
 //! ```text
 //! run ──begins──> starter ──(a session of its own, nobody's child)──> line ──> shadow
@@ -8,6 +8,7 @@
 //! The starter holds nothing that is the job's, hears no signal of its terminal, and is no child of the job or its supervisor.
 
 use crate::address::Address;
+use crate::jobs::JobStore;
 use crate::report::{Exit, Explain, Failure, Outcome};
 use std::ffi::OsString;
 use std::io::Read;
@@ -49,7 +50,8 @@ fn begin_starter(
     fallback: &Path,
     lease: Duration,
 ) -> Outcome<PathBuf> {
-    let mut starter = Command::new("/proc/self/exe")
+    let mut starter = Command::new("/proc/self/exe");
+    starter
         .args([
             OsString::from("starter"),
             "--shadow".into(),
@@ -59,17 +61,33 @@ fn begin_starter(
         .arg(std::path::absolute(identity)?)
         .arg("--fallback")
         .arg(fallback)
-        .args(["--lease", &format!("{}s", lease.as_secs().max(1))])
+        .args(["--lease", &format!("{}s", lease.as_secs().max(1))]);
+    begin(starter, &format!("starter for {address}"))
+}
+
+/// How long calls wait for a shadow at home: nobody starts one again that was killed.
+pub(crate) const HOME_LEASE: Duration = Duration::from_secs(10);
+
+/// A shadow of the job's own on this machine, which keeps a journal of what is changed in files (docs/adr/0019).
+pub(crate) fn home(store: &JobStore) -> Outcome<PathBuf> {
+    let mut home = Command::new("/proc/self/exe");
+    home.arg("--dir").arg(store.dir()).arg("home");
+    begin(home, "shadow at home")
+}
+
+/// Begins what becomes nobody's child and says where its socket is.
+fn begin(mut command: Command, what: &str) -> Outcome<PathBuf> {
+    let mut begun = command
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .spawn()
-        .context(|| "no starter can be begun".to_owned())?;
+        .context(|| format!("the {what} cannot be begun"))?;
     // What it says comes from its child, which is nobody's.
     let mut said = vec![];
-    if let Some(mut out) = starter.stdout.take() {
+    if let Some(mut out) = begun.stdout.take() {
         out.read_to_end(&mut said)?;
     }
-    starter.wait()?;
+    begun.wait()?;
     match said.split_first() {
         Some((&ERROR_MARK, message)) => {
             let message = String::from_utf8_lossy(message).into_owned();
@@ -77,7 +95,7 @@ fn begin_starter(
         }
         Some(_) => Ok(OsString::from_vec(said).into()),
         None => {
-            let message = format!("the starter for {address} has ended without a word");
+            let message = format!("the {what} has ended without a word");
             Err(Failure::new(Exit::Failed, message))
         }
     }

@@ -13,6 +13,16 @@ use std::error::Error;
 use std::io::Write;
 use std::process::ExitCode;
 
+/// Has what a shadow says of its work go to standard error, from this level on.
+pub(crate) fn log(least: tracing_subscriber::filter::LevelFilter) {
+    tracing_subscriber::fmt()
+        .with_writer(std::io::stderr)
+        .with_ansi(false)
+        .with_target(false)
+        .with_max_level(least)
+        .init();
+}
+
 /// Exit statuses of the command; a job's own status passes through beside them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]

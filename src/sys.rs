@@ -141,6 +141,18 @@ pub(crate) fn ignoring_keys<T>(start: impl FnOnce() -> T) -> nix::Result<T> {
     Ok(started)
 }
 
+/// What is started by this command has no signal blocked, whatever we have.
+pub(crate) fn unblock_signals_of(command: &mut std::process::Command) {
+    use std::os::unix::process::CommandExt;
+    // SAFETY: between fork and exec one system call is made, and nothing is allocated.
+    unsafe {
+        command.pre_exec(|| {
+            let none = nix::sys::signal::SigSet::empty();
+            none.thread_set_mask().map_err(std::io::Error::from)
+        })
+    };
+}
+
 /// The keys of a terminal mean what they do at first, for us and what we start; no signal is blocked.
 pub(crate) fn heed_keys() -> nix::Result<()> {
     ignoring_keys(|| ())?;

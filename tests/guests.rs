@@ -161,6 +161,7 @@ guests! {
     socket_datagram: "sockets" "datagram";
     socket_seqpacket: "sockets" "seqpacket";
     socket_shutdown: "sockets" "shutdown";
+    socket_unconnected: "sockets" "unconnected";
     socket_in_flight: "sockets" "in_flight";
     socket_options: "sockets" "options";
 }

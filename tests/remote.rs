@@ -1,13 +1,19 @@
 //! Programs whose files are on another machine: what they do there is what they would have done here.
 
+#[path = "remote/again.rs"]
+mod again;
 #[path = "remote/behind.rs"]
 mod behind;
 #[path = "remote/coherence.rs"]
 mod coherence;
 #[path = "remote/cut.rs"]
 mod cut;
+#[path = "remote/dispatched.rs"]
+mod dispatched;
 #[path = "remote/durable.rs"]
 mod durable;
+#[path = "remote/home.rs"]
+mod home;
 #[path = "remote/lines.rs"]
 mod lines;
 #[path = "remote/locks.rs"]
@@ -18,6 +24,10 @@ mod mappings;
 mod methods;
 #[path = "remote/restart.rs"]
 mod restart;
+#[path = "remote/searches.rs"]
+mod searches;
+#[path = "remote/submit.rs"]
+mod submit;
 mod support;
 #[path = "remote/undone.rs"]
 mod undone;
@@ -26,215 +36,16 @@ mod usage;
 #[path = "remote/walks.rs"]
 mod walks;
 
-use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::fs;
-use std::io::ErrorKind;
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
-use support::host::Host;
+use submit::*;
 use support::run::{Run, clean_command};
 use support::skip;
 use support::stage::{self, Linking, c_guest};
 use support::user::User;
-
-const DEADLINE: Duration = Duration::from_secs(100);
-const SOON: Duration = Duration::from_secs(10);
-
-/// A submit machine: a folder and its shadow. All as an ordinary user.
-struct Submit {
-    dir: PathBuf,
-    shadow: Run,
-    /// Shadows of the same folder that are reached otherwise.
-    others: Vec<Run>,
-}
-
-impl Submit {
-    fn new(label: &str) -> Self {
-        Self::allowing(label, &["--allow", "/:ro"])
-    }
-
-    fn allowing(label: &str, others: &[&str]) -> Self {
-        Self::with(label, others, User::Ordinary)
-    }
-
-    fn with(label: &str, others: &[&str], user: User) -> Self {
-        Self::wrapped(label, &[], others, user)
-    }
-
-    /// The shadow is started by a command, whose arguments it and its own are.
-    fn wrapped(label: &str, by: &[&str], others: &[&str], user: User) -> Self {
-        let dir = stage::job_dir(label, user);
-        for name in ["home", "local", "door", "state"] {
-            fs::create_dir(dir.join(name)).expect("makes it");
-            user.own(&dir.join(name));
-        }
-        let command = shadow_command(&dir, by, others);
-        let mut shadow = Run::start("the shadow", command, user).expect("starts");
-        let line = format!("listening on {}", address(&dir));
-        shadow.wait_line(&line, SOON).expect("listens");
-        let others = vec![];
-        Submit {
-            dir,
-            shadow,
-            others,
-        }
-    }
-
-    fn home(&self) -> PathBuf {
-        self.dir.join("home")
-    }
-
-    fn local(&self) -> PathBuf {
-        self.dir.join("local")
-    }
-
-    /// A command whose files are the shadow's.
-    fn remote(&self, words: &[&OsStr]) -> Command {
-        let mut command = clean_command(stage::wayfarer());
-        self.run(&mut command, &[], words).current_dir(self.home());
-        command
-    }
-
-    /// The same on a machine that has nothing but wayfarer, /proc, /dev and the shadow's socket: no program, no libc.
-    fn elsewhere(&self, words: &[&OsStr]) -> Command {
-        let mut command = self.bare_machine();
-        let home = self.home();
-        let begin = [OsStr::new("--chdir"), home.as_os_str()];
-        self.run(&mut command, &begin, words);
-        command
-    }
-
-    /// Wayfarer on such a machine, whose socket folder is the door.
-    fn bare_machine(&self) -> Command {
-        let (door, state) = (self.dir.join("door"), self.dir.join("state"));
-        let host = Host::empty().expect("the tool compiles");
-        let wayfarer = stage::wayfarer();
-        let host = [Path::new("/dev"), &wayfarer, &door, &state]
-            .iter()
-            .fold(host, |host, file| host.with(file));
-        let mut command = host.command(&wayfarer);
-        command.env("XDG_RUNTIME_DIR", &door);
-        command
-    }
-
-    fn run<'a>(
-        &self,
-        command: &'a mut Command,
-        options: &[&OsStr],
-        words: &[&OsStr],
-    ) -> &'a mut Command {
-        command
-            .arg("--dir")
-            .arg(self.dir.join("state"))
-            .args(["run", "-q", "--shadow"])
-            .arg(address(&self.dir))
-            .args(options)
-            .arg("--")
-            .args(words)
-    }
-}
-
-impl Drop for Submit {
-    fn drop(&mut self) {
-        if !std::thread::panicking() {
-            let _ = fs::remove_dir_all(&self.dir);
-        }
-    }
-}
-
-/// The shadow of such a folder.
-fn shadow_command(dir: &Path, by: &[&str], others: &[&str]) -> Command {
-    let mut command = match by.split_first() {
-        Some((program, arguments)) => {
-            let mut command = clean_command(program);
-            command.args(arguments).arg(stage::wayfarer());
-            command
-        }
-        None => clean_command(stage::wayfarer()),
-    };
-    command
-        .arg("shadow")
-        .current_dir(dir)
-        .args(others)
-        .arg("--listen")
-        .arg(address(dir))
-        .arg("--allow")
-        .arg(dir.join("home"));
-    command
-}
-
-fn address(dir: &Path) -> String {
-    format!("unix:{}", dir.join("door/socket").display())
-}
-
-/// What a program says on both outputs, and its status.
-fn output(label: &str, command: Command) -> (String, String, Option<i32>) {
-    let mut run = Run::start(label, command, User::Ordinary).expect("starts");
-    let status = run.wait(DEADLINE).expect("ends");
-    (run.out.text(), run.err.text(), status.code())
-}
-
-fn words(line: &[&'static str]) -> Vec<&'static OsStr> {
-    line.iter().map(|word| OsStr::new(*word)).collect()
-}
-
-/// Every name below a folder: its type, permissions and contents.
-fn tree(folder: &Path) -> BTreeMap<PathBuf, (u32, Vec<u8>)> {
-    let mut found = BTreeMap::new();
-    let mut left = vec![folder.to_path_buf()];
-    while let Some(dir) = left.pop() {
-        for entry in fs::read_dir(&dir).expect("lists") {
-            let path = entry.expect("an entry").path();
-            let metadata = fs::symlink_metadata(&path).expect("is there");
-            let contents = if metadata.is_dir() {
-                left.push(path.clone());
-                vec![]
-            } else if metadata.is_symlink() {
-                let target = fs::read_link(&path).expect("reads");
-                target.into_os_string().into_encoded_bytes()
-            } else if metadata.is_file() {
-                contents(&path, metadata.len())
-            } else {
-                vec![]
-            };
-            let name = path.strip_prefix(folder).expect("is below").to_owned();
-            found.insert(name, (metadata.permissions().mode(), contents));
-        }
-    }
-    found
-}
-
-/// What is in a file; how much, if its owner may not read it.
-fn contents(path: &Path, len: u64) -> Vec<u8> {
-    match fs::read(path) {
-        Err(error) if error.kind() == ErrorKind::PermissionDenied => {
-            format!("{len} bytes").into_bytes()
-        }
-        read => read.expect("reads"),
-    }
-}
-
-fn missing(what: &str) -> bool {
-    let reason = User::Ordinary.missing();
-    if let Some(reason) = &reason {
-        skip::note(what, reason);
-    }
-    reason.is_some()
-}
-
-/// Unprivileged mounts are needed to hide a folder.
-fn cannot_hide(what: &str) -> bool {
-    let mut command = clean_command("unshare");
-    command.args(["--user", "--map-root-user", "--mount", "true"]);
-    let (_, why, status) = output("unshare", command);
-    if status != Some(0) {
-        skip::note(what, &format!("no user namespaces: {}", why.trim()));
-    }
-    status != Some(0)
-}
 
 /// A guest says the same of files of this machine and of remote ones, and leaves the same.
 fn same_here_and_there(what: &str, guest: &str, least_lines: usize) {
@@ -256,7 +67,17 @@ fn same_through(
     elsewhere: impl FnOnce(&[&OsStr]) -> Command,
 ) {
     let guest = c_guest(guest, Linking::Dynamic).expect("the guest compiles");
-    let mut here = clean_command(&guest);
+    same_program(submit, &guest, least_lines, elsewhere);
+}
+
+/// The same of any program.
+fn same_program(
+    submit: &Submit,
+    guest: &Path,
+    least_lines: usize,
+    elsewhere: impl FnOnce(&[&OsStr]) -> Command,
+) {
+    let mut here = clean_command(guest);
     here.current_dir(submit.local());
     let here = output("the calls on files of this machine", here);
     let there = elsewhere(&[guest.as_os_str()]);
@@ -576,62 +397,4 @@ fn what_does_not_leave_the_machine_is_local() {
     assert_eq!(lines[0], "sh");
     assert!(lines[1].starts_with("/proc/"), "{out}");
     assert_eq!(lines[2..], ["y", "made"]);
-}
-
-/// However a program is linked, it is served where nothing is installed, or does not start and says why.
-#[test]
-fn every_kind_of_program_is_served_or_does_not_start() {
-    const SOURCE: &str = r#"
-#include <stdio.h>
-int main(int count, char **words) {
-    char line[100];
-    FILE *file = fopen("file", "r");
-    if (!file || !fgets(line, sizeof line, file)) return perror("file"), 1;
-    return printf("%s %d %s\n", line, count, words[1]) < 0;
-}
-"#;
-    let what = "every_kind_of_program_is_served_or_does_not_start";
-    if missing(what) || cannot_hide(what) {
-        return;
-    }
-    let submit = Submit::new("remote-kinds");
-    fs::write(submit.home().join("kind.c"), SOURCE).expect("writes");
-    fs::write(submit.home().join("file"), "there").expect("writes");
-    let unknown = "ld-musl-x86_64.so.1: some of its system calls cannot be led to the shadow";
-    let kinds: [(&str, &[&str], &str); 6] = [
-        ("gcc", &["-pie"], ""),
-        ("gcc", &["-no-pie"], ""),
-        ("gcc", &["-static-pie"], ""),
-        ("musl-gcc", &[], unknown),
-        ("gcc", &["-static"], ""),
-        ("musl-gcc", &["-static"], "./kind: some of its system calls"),
-    ];
-    for (compiler, flags, refusal) in kinds {
-        let program = submit.home().join("kind");
-        let mut compile = Command::new(compiler);
-        compile.arg("kind.c").args(flags).args(["-o", "kind"]);
-        let compiled = compile.current_dir(submit.home()).status();
-        assert!(
-            compiled.expect("compiles").success(),
-            "{compiler} {flags:?}"
-        );
-        let job = submit.elsewhere(&words(&["./kind", "word"]));
-        let (out, error, status) = output("a kind of program", job);
-        let expected = match refusal {
-            "" => ("there 2 word\n", Some(0)),
-            _ => ("", Some(126)),
-        };
-        assert_eq!(
-            (out.as_str(), status),
-            expected,
-            "{compiler} {flags:?}: {error}"
-        );
-        assert!(error.contains(refusal), "{compiler} {flags:?}: {error}");
-        fs::remove_file(program).expect("removes");
-    }
-    for (name, status) in [("./file", 126), ("./absent", 127), ("absent", 127)] {
-        let (_, error, found) = output("no program", submit.elsewhere(&words(&[name])));
-        assert_eq!(found, Some(status), "{error}");
-        assert!(error.contains(name), "{error}");
-    }
 }

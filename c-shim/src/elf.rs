@@ -7,6 +7,7 @@ const PAGE: u64 = 4096;
 const PT_LOAD: u32 = 1;
 const PT_DYNAMIC: u32 = 2;
 const PT_INTERP: u32 = 3;
+const PT_NOTE: u32 = 4;
 const PT_PHDR: u32 = 6;
 const PT_GNU_EH_FRAME: u32 = 0x6474_e550;
 const PT_GNU_STACK: u32 = 0x6474_e551;
@@ -213,6 +214,23 @@ impl<'a> Elf<'a> {
     pub fn executes_stack(&self) -> bool {
         let asked = self.segments().find(|one| one.kind == PT_GNU_STACK);
         asked.is_some_and(|one| one.is_executable())
+    }
+
+    /// Go's linker has made it.
+    #[must_use]
+    pub fn is_go(&self) -> bool {
+        let notes = self.segments().filter(|one| one.kind == PT_NOTE);
+        notes
+            .filter_map(|one| self.bytes(one.offset, one.in_file))
+            .any(|notes| {
+                let names = core::iter::successors(Some(notes), |notes| {
+                    let len = |at| number::<4>(notes, at).map(|len| len.next_multiple_of(4));
+                    notes.get(usize::try_from(12 + len(0)? + len(4)?).ok()?..)
+                });
+                names.take_while(|note| !note.is_empty()).any(|note| {
+                    number::<4>(note, 0) == Some(4) && note.get(12..16) == Some(b"Go\0\0")
+                })
+            })
     }
 
     /// Where it says where its functions are.

@@ -89,19 +89,11 @@ impl Handles {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use alloc::boxed::Box;
-
-    fn handles() -> Box<Handles> {
-        // SAFETY: every field may be zero.
-        #[allow(unsafe_code)]
-        unsafe {
-            Box::new_zeroed().assume_init()
-        }
-    }
+    use crate::zeroed::zeroed;
 
     #[test]
     fn what_is_put_in_comes_out_once() {
-        let handles = handles();
+        let handles = zeroed::<Handles>();
         assert!((1..=MOST as u64).all(|handle| handles.put(handle)));
         assert!(!handles.put(1000), "full");
         handles.remove(7);
@@ -123,7 +115,7 @@ mod tests {
 
     #[test]
     fn they_are_read_from_bytes() {
-        let handles = handles();
+        let handles = zeroed::<Handles>();
         assert!(handles.put(5) && handles.put(9));
         let place = (&raw const *handles).cast::<u8>();
         // SAFETY: they are so many bytes.

@@ -17,7 +17,10 @@ extern crate alloc;
 
 pub mod behind;
 pub mod elf;
+pub mod folders;
 pub mod handles;
+pub mod hash;
+pub mod libraries;
 pub mod link;
 #[cfg(feature = "program")]
 mod program;
@@ -25,8 +28,11 @@ pub mod remembered;
 pub mod residents;
 pub mod rewrite;
 pub mod rules;
+pub mod sequenced;
 pub mod span;
 pub mod store;
 pub mod table;
 pub mod usage;
 pub mod versions;
+#[cfg(test)]
+mod zeroed;

@@ -3,6 +3,9 @@
 
 use core::mem::offset_of;
 
+/// What `/proc` calls the descriptor that says it.
+pub const LINK_NAME: &[u8] = b"/memfd:wf-link (deleted)";
+
 /// Begins it.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"wf-link\0");
 /// Of this layout.

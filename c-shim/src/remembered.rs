@@ -2,13 +2,13 @@
 //! attributes at most 1 s old").
 //!
 //! ```text
-//! (folder's handle, name) -> slot -> { name, when, counts of changes then, ENOENT or attributes }
+//! (folder's handle, name) -> one of two slots -> { name, when, counts of changes then, ENOENT or attributes }
 //! ```
-//! All processes of a job share one table. A slot is written by whoever has made its sequence odd, and believed if that has not
-//! changed while it was read; one whose writer was killed is not used again. What is in the way is forgotten.
+//! All processes of a job share one table ([`crate::sequenced`]). What is in the way is forgotten.
 
+use crate::hash::{fnv, places};
+use crate::sequenced::{Sequenced, bytes_of};
 use crate::versions::{Version, Versions};
-use core::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 use wire::{Attributes, Reply};
 
 /// Names that are remembered at once.
@@ -18,7 +18,7 @@ const LONGEST: usize = 168;
 /// How long what others may change is believed.
 pub const BELIEVED_MS: u64 = 1000;
 /// Bytes of a record.
-const ROOM: usize = 352;
+const ROOM: usize = 360;
 const WORDS: usize = ROOM / 8;
 /// Where in a record what is.
 const AT: usize = 0;
@@ -31,7 +31,7 @@ const MEANS: usize = 41;
 const BODY_LEN: usize = 42;
 const NAME: usize = 43;
 const BODY: usize = NAME + LONGEST;
-const _: () = assert!(BODY + 141 <= ROOM && LONGEST <= u8::MAX as usize);
+const _: () = assert!(BODY + 142 <= ROOM && LONGEST <= u8::MAX as usize);
 
 /// Of what the answer is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,13 +63,6 @@ pub struct Name<'a> {
     pub text: &'a [u8],
 }
 
-#[derive(Debug)]
-#[repr(C, align(64))]
-struct Slot {
-    sequence: AtomicU32,
-    words: [AtomicU64; WORDS],
-}
-
 impl<'a> Name<'a> {
     /// In the place of this name: that what it leads to may be executed, which is not told by attributes.
     #[must_use]
@@ -86,14 +79,14 @@ impl<'a> Name<'a> {
 #[derive(Debug)]
 #[repr(C)]
 pub struct Remembered {
-    slots: [Slot; SLOTS],
+    slots: [Sequenced<WORDS>; SLOTS],
 }
 
 /// When something was asked: what was learnt is believed as long as nothing that matters was changed since.
 #[derive(Clone, Copy, Debug)]
 pub struct Asked {
-    any: Version,
-    ms: u64,
+    pub(crate) any: Version,
+    pub(crate) ms: u64,
 }
 
 impl Asked {
@@ -108,13 +101,9 @@ impl Asked {
 }
 
 impl Name<'_> {
-    fn slot(&self) -> usize {
-        // FNV-1a
-        let begin = 0xcbf2_9ce4_8422_2325 ^ self.at.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        let hash = self.text.iter().fold(begin, |hash: u64, byte| {
-            (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
-        });
-        (hash ^ hash >> 32) as usize % SLOTS
+    /// Where it may be.
+    fn slots(&self) -> [usize; 2] {
+        places(fnv(self.at, self.text), SLOTS)
     }
 }
 
@@ -128,38 +117,13 @@ fn get(record: &[u8; ROOM], at: usize) -> u64 {
     u64::from_ne_bytes(word)
 }
 
-impl Slot {
-    fn read(&self) -> Option<[u8; ROOM]> {
-        let before = self.sequence.load(Ordering::Acquire);
-        if before == 0 || !before.is_multiple_of(2) {
-            return None;
-        }
+/// The bytes of a slot, if they were written at once.
+fn read(slot: &Sequenced<WORDS>) -> Option<[u8; ROOM]> {
+    slot.read(|words| {
         let mut record = [0; ROOM];
-        for (place, word) in record.chunks_exact_mut(8).zip(&self.words) {
-            place.copy_from_slice(&word.load(Ordering::Relaxed).to_ne_bytes());
-        }
-        fence(Ordering::Acquire);
-        (self.sequence.load(Ordering::Relaxed) == before).then_some(record)
-    }
-
-    fn write(&self, record: &[u8; ROOM]) {
-        let before = self.sequence.load(Ordering::Relaxed);
-        let ours = before.is_multiple_of(2)
-            && self
-                .sequence
-                .compare_exchange(before, before + 1, Ordering::Acquire, Ordering::Relaxed)
-                .is_ok();
-        if !ours {
-            return;
-        }
-        fence(Ordering::Release);
-        for (at, word) in self.words.iter().enumerate() {
-            word.store(get(record, at * 8), Ordering::Relaxed);
-        }
-        // Never 0 again.
-        let after = before.wrapping_add(2).max(2);
-        self.sequence.store(after, Ordering::Release);
-    }
+        bytes_of(words, &mut record);
+        Some(record)
+    })
 }
 
 impl Remembered {
@@ -172,32 +136,26 @@ impl Remembered {
         ms: u64,
         file: impl Fn(&Attributes) -> u64,
     ) -> Option<Known> {
-        let record = self.slots[name.slot()].read()?;
-        let len = usize::from(record[NAME_LEN]);
-        let wanted = if follow { Means::Target } else { Means::Itself };
-        let is_it = get(&record, AT) == name.at
-            && record.get(NAME..NAME + len) == Some(name.text)
-            && record[MEANS] & wanted as u8 != 0;
-        if !is_it || ms.wrapping_sub(get(&record, MS)) >= BELIEVED_MS {
-            return None;
-        }
-        let body = &record[BODY..][..usize::from(record[BODY_LEN]).min(ROOM - BODY)];
-        let known = match body {
-            [] => Known::Absent,
-            body => match Reply::decode(KIND, body) {
-                Ok(Reply::Attributes(attributes)) => Known::Present(attributes),
-                _ => return None,
-            },
+        let slots = name.slots().into_iter();
+        let mut records = slots.filter_map(|slot| read(&self.slots[slot]));
+        records.find_map(|record| believed(&record, name, follow, versions, ms, &file))
+    }
+
+    /// The place for what is learnt: where it is already, or nothing that is believed, or what is oldest.
+    fn place(&self, name: Name<'_>, asked: &Asked) -> usize {
+        let [first, other] = name.slots();
+        let age = |slot: usize| match read(&self.slots[slot]) {
+            Some(record) if is_of(&record, name) => u64::MAX,
+            Some(record) if get(&record, NAMES) == asked.any.names() => {
+                asked.ms.saturating_sub(get(&record, MS))
+            }
+            _ => u64::MAX - 1,
         };
-        let now = versions.now(match &known {
-            Known::Absent => 0,
-            Known::Present(attributes) => file(attributes),
-        });
-        let is_same = now.names() == get(&record, NAMES)
-            && (known == Known::Absent
-                || (now.contents(), now.of_file())
-                    == (get(&record, CONTENTS), get(&record, OF_FILE)));
-        is_same.then_some(known)
+        if age(other) > age(first) {
+            other
+        } else {
+            first
+        }
     }
 
     /// A question was answered. Nothing is remembered if the job has changed anything meanwhile.
@@ -241,8 +199,45 @@ impl Remembered {
         record[MEANS] = means as u8;
         record[BODY_LEN] = body_len as u8;
         record[NAME..NAME + name.text.len()].copy_from_slice(name.text);
-        self.slots[name.slot()].write(&record);
+        self.slots[self.place(name, asked)].write((0..WORDS).map(|at| get(&record, at * 8)));
     }
+}
+
+fn is_of(record: &[u8; ROOM], name: Name<'_>) -> bool {
+    let len = usize::from(record[NAME_LEN]);
+    get(record, AT) == name.at && record.get(NAME..NAME + len) == Some(name.text)
+}
+
+/// What a record says of a name, if it is about that and believed.
+fn believed(
+    record: &[u8; ROOM],
+    name: Name<'_>,
+    follow: bool,
+    versions: &Versions,
+    ms: u64,
+    file: impl Fn(&Attributes) -> u64,
+) -> Option<Known> {
+    let wanted = if follow { Means::Target } else { Means::Itself };
+    let is_it = is_of(record, name) && record[MEANS] & wanted as u8 != 0;
+    if !is_it || ms.wrapping_sub(get(record, MS)) >= BELIEVED_MS {
+        return None;
+    }
+    let body = &record[BODY..][..usize::from(record[BODY_LEN]).min(ROOM - BODY)];
+    let known = match body {
+        [] => Known::Absent,
+        body => match Reply::decode(KIND, body) {
+            Ok(Reply::Attributes(attributes)) => Known::Present(attributes),
+            _ => return None,
+        },
+    };
+    let now = versions.now(match &known {
+        Known::Absent => 0,
+        Known::Present(attributes) => file(attributes),
+    });
+    let is_same = now.names() == get(record, NAMES)
+        && (known == Known::Absent
+            || (now.contents(), now.of_file()) == (get(record, CONTENTS), get(record, OF_FILE)));
+    is_same.then_some(known)
 }
 
 /// Of [`Reply::Attributes`].
@@ -252,15 +247,7 @@ const KIND: u16 = 104;
 mod tests {
     use super::*;
     use crate::versions::Changes;
-    use alloc::boxed::Box;
-
-    fn zeroed<T>() -> Box<T> {
-        // SAFETY: every field of what is made here may be zero.
-        #[allow(unsafe_code)]
-        unsafe {
-            Box::new_zeroed().assume_init()
-        }
-    }
+    use crate::zeroed::zeroed;
 
     fn inode(attributes: &Attributes) -> u64 {
         attributes.inode
@@ -287,6 +274,7 @@ mod tests {
             changed: most,
             born: Some(most),
             flags: (u64::MAX, u64::MAX),
+            bare: true,
         })
     }
 
@@ -340,6 +328,34 @@ mod tests {
     }
 
     #[test]
+    fn most_names_of_a_large_folder_are_kept_and_what_was_learnt_last_counts() {
+        let (all, versions) = (zeroed::<Remembered>(), zeroed::<Versions>());
+        let texts: Vec<String> = (0..2000).map(|number| format!("file-{number}.h")).collect();
+        let name = |text: &'static str| NAME_OF(text.as_bytes());
+        let texts: Vec<&'static str> = texts.into_iter().map(|text| &*text.leak()).collect();
+        for (ms, size) in [(1, 7), (2, 8)] {
+            let asked = Asked::now(&versions, ms);
+            for text in &texts {
+                all.learn(
+                    name(text),
+                    Means::Both,
+                    &present(size),
+                    &asked,
+                    &versions,
+                    inode,
+                );
+            }
+        }
+        let found = |text: &&&'static str| {
+            let known = all.find(name(text), true, &versions, 2, inode);
+            assert!(known.is_none() || known == Some(present(8)));
+            known.is_some()
+        };
+        let kept = texts.iter().filter(found).count();
+        assert!(kept > 1800, "{kept} of 2000");
+    }
+
+    #[test]
     fn a_name_that_is_too_long_is_forgotten() {
         let (all, versions) = (zeroed::<Remembered>(), zeroed::<Versions>());
         for (len, is_kept) in [(LONGEST, true), (LONGEST + 1, false)] {
@@ -349,16 +365,5 @@ mod tests {
             let found = all.find(name, true, &versions, 1, inode);
             assert_eq!(found, is_kept.then(|| present(7)));
         }
-    }
-
-    #[test]
-    fn a_slot_whose_writer_was_killed_tells_nothing() {
-        let slot = zeroed::<Slot>();
-        slot.sequence.store(7, Ordering::Relaxed);
-        slot.write(&[1; ROOM]);
-        assert_eq!(
-            (slot.read(), slot.sequence.load(Ordering::Relaxed)),
-            (None, 7)
-        );
     }
 }

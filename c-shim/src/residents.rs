@@ -240,21 +240,13 @@ pub fn merge(here: &mut [u8], copy: &[u8], there: &[u8]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use alloc::boxed::Box;
+    use crate::zeroed::zeroed;
     use alloc::vec::Vec;
     use proptest::prelude::*;
 
-    fn residents() -> Box<Residents> {
-        // SAFETY: every field may be zero.
-        #[allow(unsafe_code)]
-        unsafe {
-            Box::new_zeroed().assume_init()
-        }
-    }
-
     #[test]
     fn a_file_is_resident_as_long_as_somebody_holds_it() {
-        let all = residents();
+        let all = zeroed::<Residents>();
         assert_eq!(all.find(1, 2), None);
         let index = all.find_or_take(1, 2).expect("there is room");
         assert_eq!(
@@ -274,7 +266,7 @@ mod tests {
 
     #[test]
     fn there_are_only_so_many() {
-        let all = residents();
+        let all = zeroed::<Residents>();
         for inode in 0..RESIDENTS as u64 {
             assert!(all.find_or_take(1, inode).is_some());
         }

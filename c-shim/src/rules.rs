@@ -319,8 +319,8 @@ mod tests {
     #[test]
     fn local_files_are_of_this_machine() {
         let rules = rules(&[
-            (Kind::Here, "/scratch", "/work"),
-            (Kind::Here, "tmp.dat", "/work"),
+            (Kind::Here, "/scratch", "/jobs"),
+            (Kind::Here, "tmp.dat", "/jobs"),
         ]);
         assert_eq!(
             meant(&rules, "/home/me", "/scratch/a/../b"),
@@ -329,11 +329,11 @@ mod tests {
         assert_eq!(meant(&rules, "/scratch", "b"), (true, "/scratch/b".into()));
         for (folder, given) in [("/home/me", "tmp.dat"), ("/home/me/a", "../tmp.dat")] {
             let meant = meant(&rules, folder, given);
-            assert_eq!(meant, (true, "/work/tmp.dat".into()));
+            assert_eq!(meant, (true, "/jobs/tmp.dat".into()));
         }
         assert_eq!(
             meant(&rules, "/home/me/a", "tmp.dat"),
-            (true, "/work/a/tmp.dat".into())
+            (true, "/jobs/a/tmp.dat".into())
         );
         assert_eq!(
             meant(&rules, "/home/me", "/scratchy"),

@@ -195,19 +195,11 @@ impl Object {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use alloc::boxed::Box;
-
-    fn store() -> Box<Store> {
-        // SAFETY: every field of a store may be zero.
-        #[allow(unsafe_code)]
-        unsafe {
-            Box::new_zeroed().assume_init()
-        }
-    }
+    use crate::zeroed::zeroed;
 
     #[test]
     fn an_object_is_fetched_once() {
-        let store = store();
+        let store = zeroed::<Store>();
         let stamp = |inode, size| [1, inode, size, 4, 5, 6];
         assert!(store.has_plenty());
         let Asked::Fetch(first, offset) = store.ask(&stamp(7, 5000)) else {
@@ -231,7 +223,7 @@ mod tests {
 
     #[test]
     fn a_full_store_keeps_what_it_has() {
-        let store = store();
+        let store = zeroed::<Store>();
         let whole = STORE_LEN - PAGE;
         assert_eq!(store.ask(&[1, 2, STORE_LEN, 4, 5, 6]), Asked::No);
         assert_eq!(store.ask(&[1, 2, u64::MAX, 4, 5, 6]), Asked::No);
@@ -244,7 +236,7 @@ mod tests {
 
     #[test]
     fn there_are_only_so_many() {
-        let store = store();
+        let store = zeroed::<Store>();
         for inode in 0..OBJECTS as u64 {
             let Asked::Fetch(index, _) = store.ask(&[1, inode, 1, 4, 5, 6]) else {
                 panic!("there is room");

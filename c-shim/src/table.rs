@@ -7,7 +7,9 @@
 //! description it stands for.
 
 use crate::behind::Behind;
+use crate::folders::Folders;
 use crate::handles::Handles;
+use crate::libraries::Libraries;
 use crate::remembered::Remembered;
 use crate::residents::Residents;
 use crate::rules::Rules;
@@ -20,7 +22,7 @@ use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
 /// Begins the mapping.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"wf-table");
 /// Of this layout.
-pub const VERSION: u32 = 7;
+pub const VERSION: u32 = 8;
 /// Files that a job may have open at once.
 pub const DESCRIPTIONS: usize = 4096;
 /// Descriptors of ours begin here; the job does not see them.
@@ -176,6 +178,10 @@ pub struct Table {
     pub residents: Residents,
     /// Which names were asked about.
     pub remembered: Remembered,
+    /// Which names folders do not have.
+    pub folders: Folders,
+    /// Which libraries were asked for.
+    pub libraries: Libraries,
     /// Which names mean something else; written once, like the header.
     pub rules: Rules,
     /// To be closed at the shadow.
@@ -250,14 +256,12 @@ impl Table {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use alloc::boxed::Box;
+    use crate::zeroed::zeroed;
     use alloc::vec::Vec;
 
     #[test]
     fn descriptions_are_taken_once_and_found_by_their_names() {
-        // SAFETY: every field of a table may be zero.
-        #[allow(unsafe_code)]
-        let table: Box<Table> = unsafe { Box::new_zeroed().assume_init() };
+        let table = zeroed::<Table>();
         assert!(!table.is_known());
         let mut taken: Vec<_> = (0..DESCRIPTIONS).filter_map(|_| table.take()).collect();
         assert_eq!(table.take(), None);

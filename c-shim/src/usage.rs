@@ -273,19 +273,11 @@ impl Used {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use alloc::boxed::Box;
-
-    fn usage() -> Box<Usage> {
-        // SAFETY: every field may be zero.
-        #[allow(unsafe_code)]
-        unsafe {
-            Box::new_zeroed().assume_init()
-        }
-    }
+    use crate::zeroed::zeroed;
 
     #[test]
     fn files_are_told_from_each_other_by_device_and_inode() {
-        let usage = usage();
+        let usage = zeroed::<Usage>();
         let first = usage.file(1, 5, b"data");
         let second = usage.file(2, 5, b"other");
         assert_ne!(first, second);
@@ -301,7 +293,7 @@ mod tests {
 
     #[test]
     fn a_handle_leads_to_its_file() {
-        let usage = usage();
+        let usage = zeroed::<Usage>();
         let file = usage.file(1, 1, b"a");
         usage.opened(77, file);
         usage.of_handle(77).add(Count::Trips, 1);
@@ -312,7 +304,7 @@ mod tests {
 
     #[test]
     fn what_is_read_is_what_was_counted() {
-        let usage = usage();
+        let usage = zeroed::<Usage>();
         let index = usage.file(3, 4, b"data.csv");
         usage.counters(index).add(Count::ReadBytes, 1 << 40);
         usage.names.add(Count::WaitedNs, 9);
@@ -330,7 +322,7 @@ mod tests {
 
     #[test]
     fn more_files_than_places_share_one() {
-        let usage = usage();
+        let usage = zeroed::<Usage>();
         let places: Vec<_> = (0..3000).map(|inode| usage.file(1, inode, b"x")).collect();
         assert!(places.iter().filter(|place| **place == FILES - 1).count() > 1900);
         assert!(usage.files().count() <= FILES);
@@ -341,7 +333,7 @@ mod tests {
 
     #[test]
     fn of_a_long_name_the_end_is_kept() {
-        let usage = usage();
+        let usage = zeroed::<Usage>();
         let long = [b"first/".repeat(100).as_slice(), b"last"].concat();
         let index = usage.file(1, 1, &long);
         let (name, len) = usage.files[index].name();

@@ -136,13 +136,11 @@ impl Versions {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use alloc::boxed::Box;
+    use crate::zeroed::zeroed;
 
     #[test]
     fn what_matters_is_noticed_and_nothing_else() {
-        // SAFETY: every field may be zero.
-        #[allow(unsafe_code)]
-        let versions: Box<Versions> = unsafe { Box::new_zeroed().assume_init() };
+        let versions = zeroed::<Versions>();
         let (mine, other) = (7, 8);
         let before = versions.now(mine);
         versions.count(Changes::File(other));

@@ -32,6 +32,7 @@ impl Filters {
             (1, _) => Err(
                 "it runs in strict seccomp mode, in which no call can be made for it".to_owned(),
             ),
+            (_, count) if count == self.count + 1 && self.asks_an_ancestor(pid) => Ok(()),
             (_, count) if found != *self => Err(format!(
                 "it has {} seccomp filters of its own, which may kill it for a call made for it",
                 count.saturating_sub(self.count)
@@ -44,6 +45,19 @@ impl Filters {
         }
     }
 
+    /// Whether one filter more is that of a job whose CPUID is answered (docs/adr/0007): it asks an ancestor of
+    /// `pid` that has the filters that we have and is pid 1 of its job (P1), and lets every call be made. A filter of the program's own would be
+    /// one more still.
+    fn asks_an_ancestor(&self, pid: i32) -> bool {
+        line_of(pid).into_iter().skip(1).any(|ancestor| {
+            let status = ProcDir::of(ancestor).parsed("status", parse_status);
+            let may_be_asked = |status: Status| {
+                Filters::of(&status).count == self.count && status.ns_pid.last() == Some(&1)
+            };
+            status.is_ok_and(may_be_asked) && has_listener(ancestor)
+        })
+    }
+
     /// Whether the nearest process that both we and `pid` descend from has these filters.
     fn shared_with(&self, pid: i32) -> bool {
         let ours = line_of(std::process::id().cast_signed());
@@ -51,6 +65,14 @@ impl Filters {
         let status = shared.map(|pid| ProcDir::of(pid).parsed("status", parse_status));
         status.is_some_and(|status| status.is_ok_and(|status| Filters::of(&status) == *self))
     }
+}
+
+/// Whether a process is asked about others' calls.
+fn has_listener(pid: i32) -> bool {
+    let entries = std::fs::read_dir(format!("/proc/{pid}/fd"));
+    let entries = entries.into_iter().flatten().flatten();
+    let mut targets = entries.filter_map(|entry| std::fs::read_link(entry.path()).ok());
+    targets.any(|target| target.as_os_str() == "anon_inode:seccomp notify")
 }
 
 /// A process and its ancestors, the nearest first.

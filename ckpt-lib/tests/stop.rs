@@ -117,7 +117,7 @@ fn stops_while_executing() -> usize {
 fn calls_in_progress_do_not_notice() {
     for who in [As::Self_, As::User] {
         // At most a second late: the machine may be busy.
-        let job = Job::start(who, &["calls", "4", "wwnnpPfeEsroctMu", "1"]);
+        let job = Job::start(who, &["calls", "4", "wwnnpPfeEsrochhtMu", "1"]);
         let until = Instant::now() + 3 * SECOND;
         while Instant::now() < until {
             stop(&job).resume().expect("resumes");
@@ -165,13 +165,16 @@ fn a_stopped_job_stays_stopped() {
 
 #[test]
 fn the_time_already_slept_is_known() {
-    let job = Job::start(As::Self_, &["sleep", "2000"]);
+    let (job, lines) = Job::start_with_lines(As::Self_, &["sleep", "2000"]);
+    let began_ns: u64 = lines[0].parse().expect("a moment");
     std::thread::sleep(Duration::from_millis(500));
     let quiesced = stop(&job);
     let process = &quiesced.processes()[0];
     let thread = &process.threads[0];
     let asleep = thread.before.asleep_ns.expect("known") / 1_000_000;
-    assert!((480..700).contains(&asleep), "{asleep} ms");
+    // Never more than it was. Less, where it was late to fall asleep or a hypervisor took its CPU away meanwhile.
+    let most = (thread.stopped_at_ns - began_ns) / 1_000_000;
+    assert!((250..=most).contains(&asleep), "{asleep} of {most} ms");
     let (registers, call) =
         reenter::translate(thread, process.memory(), thread.stopped_at_ns).expect("in a call");
     let call = call.expect("timed");

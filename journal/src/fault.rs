@@ -48,8 +48,7 @@ thread_local! {
     static SEEN: Cell<u64> = const { Cell::new(0) };
 }
 
-static WANTED: OnceLock<Option<(String, u64)>> = OnceLock::new();
-static STEPS: AtomicU64 = AtomicU64::new(0);
+static FATAL: Fatal = Fatal::of("journal");
 
 /// Lets this thread "die" at its `step`-th step from now on (1 is the next), of this name if one is given.
 pub fn arm(step: u64, name: Option<&'static str>) {
@@ -76,7 +75,7 @@ pub fn steps() -> u64 {
 /// A step that is about to change a disk.
 pub(crate) fn at(name: &'static str) -> Result<(), JournalError> {
     debug_assert!(POINTS.contains(&name), "{name} is in the list");
-    die_if_asked(name);
+    FATAL.step(name);
     SEEN.set(SEEN.get() + 1);
     match ARMED.get() {
         Armed::No => return Ok(()),
@@ -95,22 +94,46 @@ pub(crate) fn at(name: &'static str) -> Result<(), JournalError> {
     Err(JournalError::Killed { name })
 }
 
-fn die_if_asked(name: &str) {
-    let wanted = WANTED.get_or_init(|| {
-        let text = std::env::var("WAYFARER_FAULT").ok()?;
-        text.split(',').find_map(parse)
-    });
-    if let Some((wanted, step)) = wanted
-        && (wanted == name || wanted == "any")
-        && STEPS.fetch_add(1, Ordering::Relaxed) + 1 == *step
-    {
-        let own = rustix::process::getpid();
-        let _ = rustix::process::kill_process(own, rustix::process::Signal::KILL);
+/// Where `WAYFARER_FAULT` says that a part of the program dies: `PART:NAME:K`, one of several behind commas.
+#[derive(Debug)]
+pub struct Fatal {
+    part: &'static str,
+    wanted: OnceLock<Option<(String, u64)>>,
+    steps: AtomicU64,
+}
+
+impl Fatal {
+    /// For the steps of one part.
+    #[must_use]
+    pub const fn of(part: &'static str) -> Self {
+        Fatal {
+            part,
+            wanted: OnceLock::new(),
+            steps: AtomicU64::new(0),
+        }
+    }
+
+    /// A step of this name: the end of the process, if it is the one that was asked for.
+    pub fn step(&self, name: &str) {
+        let wanted = self.wanted.get_or_init(|| {
+            let text = std::env::var("WAYFARER_FAULT").ok()?;
+            text.split(',').find_map(|text| parse(text, self.part))
+        });
+        if let Some((wanted, step)) = wanted
+            && (wanted == name || wanted == "any")
+            && self.steps.fetch_add(1, Ordering::Relaxed) + 1 == *step
+        {
+            let own = rustix::process::getpid();
+            let _ = rustix::process::kill_process(own, rustix::process::Signal::KILL);
+        }
     }
 }
 
-fn parse(text: &str) -> Option<(String, u64)> {
-    let (name, step) = text.strip_prefix("journal:")?.split_once(':')?;
+fn parse(text: &str, part: &str) -> Option<(String, u64)> {
+    let (name, step) = text
+        .strip_prefix(part)?
+        .strip_prefix(':')?
+        .split_once(':')?;
     Some((name.to_owned(), step.parse().ok()?))
 }
 
@@ -120,8 +143,11 @@ mod tests {
 
     #[test]
     fn faults_are_read() {
+        let parse = |text| parse(text, "journal");
         assert_eq!(parse("journal:sync:3"), Some(("sync".to_owned(), 3)));
         assert_eq!(parse("ptrace:3"), None);
+        assert_eq!(parse("shadow:sync:3"), None);
+        assert_eq!(parse("journalsync:3"), None);
         assert_eq!(parse("journal:sync"), None);
     }
 

@@ -39,6 +39,8 @@ pub struct Line {
     pub output: Box<dyn Write + Send>,
     /// Descriptors to wait for: readable, writable.
     pub ends: (OwnedFd, OwnedFd),
+    /// Of a line that has ended: whether the other side has ended it, and not the connection between. None: that cannot be told.
+    pub is_left: Option<Box<dyn FnMut() -> bool + Send>>,
 }
 
 impl Line {
@@ -52,6 +54,7 @@ impl Line {
             input: Box::new(std::fs::File::from(input)),
             output: Box::new(std::fs::File::from(output)),
             ends,
+            is_left: None,
         })
     }
 

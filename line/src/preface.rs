@@ -2,17 +2,19 @@
 //!
 //! ```text
 //! shadow  -> starter   magic (8)  version (4)  token (32)  length (4)  environment
-//! starter -> shadow    magic (8)  version (4)
+//! starter -> shadow    magic (8)  version (4)  length (4)  place
 //! ```
-//! Both speak at once. The starter needs nothing else to know the job's token: whoever has the line is trusted with it.
+//! The place is where a starter that has begun the job itself is found again if the line breaks: a socket's name, or nothing. The starter needs nothing else to know the job's token: whoever has the line is trusted with it.
 
 use std::io::{self, Read, Write};
 use wire::Token;
 
 const MAGIC: [u8; 8] = *b"wf-line\0";
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 /// More than Linux gives to a program.
 const MOST_ENVIRONMENT: u32 = 8 << 20;
+/// More than a name may have.
+const MOST_PLACE: u32 = 4096;
 /// Instead of the length of an environment: there is none.
 const NO_ENVIRONMENT: u32 = u32::MAX;
 
@@ -41,6 +43,12 @@ pub enum PrefaceError {
         /// What came.
         found: u32,
     },
+    /// Too long a place.
+    #[error("a place of {found} bytes, expected at most {MOST_PLACE}")]
+    Place {
+        /// What came.
+        found: u32,
+    },
 }
 
 /// What a shadow says first.
@@ -60,7 +68,7 @@ impl std::fmt::Debug for Preface {
 }
 
 impl Preface {
-    /// The shadow's side: sends it, and reads what the starter says.
+    /// The shadow's side: sends it, and reads what the starter says: where it is found again, or nothing.
     ///
     /// # Errors
     /// [`PrefaceError`].
@@ -68,7 +76,7 @@ impl Preface {
         &self,
         input: &mut dyn Read,
         output: &mut dyn Write,
-    ) -> Result<(), PrefaceError> {
+    ) -> Result<Vec<u8>, PrefaceError> {
         let len = match &self.environment {
             None => NO_ENVIRONMENT,
             Some(block) => u32::try_from(block.len()).unwrap_or(NO_ENVIRONMENT - 1),
@@ -86,7 +94,15 @@ impl Preface {
         ];
         output.write_all(&head.concat())?;
         output.flush()?;
-        read_version(input)
+        read_version(input)?;
+        match read_number(input)? {
+            found if found > MOST_PLACE => Err(PrefaceError::Place { found }),
+            len => {
+                let mut place = vec![0; len as usize];
+                input.read_exact(&mut place)?;
+                Ok(place)
+            }
+        }
     }
 
     /// The starter's side, first half; the other is [`answer_preface`].
@@ -110,12 +126,13 @@ impl Preface {
     }
 }
 
-/// The starter's side, second half.
+/// The starter's side, second half; `place` as in the header.
 ///
 /// # Errors
 /// As write(2).
-pub fn answer_preface(output: &mut dyn Write) -> io::Result<()> {
-    output.write_all(&[&MAGIC[..], &VERSION.to_le_bytes()].concat())?;
+pub fn answer_preface(output: &mut dyn Write, place: &[u8]) -> io::Result<()> {
+    let len = (place.len() as u32).to_le_bytes();
+    output.write_all(&[&MAGIC[..], &VERSION.to_le_bytes(), &len, place].concat())?;
     output.flush()
 }
 
@@ -156,11 +173,10 @@ mod tests {
 
     fn said(preface: &Preface) -> Vec<u8> {
         let mut answer = vec![];
-        answer_preface(&mut answer).expect("is written");
+        answer_preface(&mut answer, b"/a place").expect("is written");
         let mut said = vec![];
-        preface
-            .exchange(&mut &answer[..], &mut said)
-            .expect("is understood");
+        let place = preface.exchange(&mut &answer[..], &mut said);
+        assert_eq!(place.expect("is understood"), b"/a place");
         said
     }
 
@@ -189,12 +205,22 @@ mod tests {
         });
         other[8] = 9;
         let error = Preface::read(&mut &other[..]).expect_err("is another");
-        assert_eq!(error.to_string(), "line version 9 is spoken there, 1 here");
-        other[8] = 1;
+        assert_eq!(error.to_string(), "line version 9 is spoken there, 2 here");
+        other[8] = 2;
         other[44..48].copy_from_slice(&(MOST_ENVIRONMENT + 1).to_le_bytes());
         assert!(matches!(
             Preface::read(&mut &other[..]),
             Err(PrefaceError::Long { .. })
+        ));
+        let mut answer = vec![];
+        answer_preface(&mut answer, &[b'x'; 5000]).expect("is written");
+        let preface = Preface {
+            token: [7; 32],
+            environment: None,
+        };
+        assert!(matches!(
+            preface.exchange(&mut &answer[..], &mut vec![]),
+            Err(PrefaceError::Place { found: 5000 })
         ));
         for len in 0..44 {
             assert!(Preface::read(&mut &other[..len]).is_err(), "{len}");

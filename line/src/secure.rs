@@ -168,6 +168,7 @@ fn begin(mut tls: Connection, socket: TcpStream) -> Result<Line, SecureError> {
             sent: 0,
         }),
         ends,
+        is_left: None,
     })
 }
 

@@ -22,6 +22,7 @@ pub enum Own {
     Folder = 6,
     Base = 7,
     Keeper = 8,
+    Listener = 9,
 }
 
 /// The context, once there is one: for a failure that comes from where it was not handed to.
@@ -51,7 +52,7 @@ pub struct Context {
     /// A terminal among the descriptors that the job may be given is ours, and we are in its foreground.
     pub in_foreground: bool,
     /// Descriptors of the loader's own, by [`Own`].
-    pub fds: [i32; 9],
+    pub fds: [i32; 10],
 }
 
 /// One entry of the shared table; entry 0 is about the whole restart, entry n+1 about stream n.

@@ -12,153 +12,14 @@
 
 use crate::abi::*;
 use crate::context::{Context, OWN_COUNT, Own};
+use crate::enforce;
 use crate::report::{Outcome, failure};
-use crate::sys::{self, Errno, SysResult, call};
+use crate::sys::{self, Errno, SysResult};
 use crate::threads::timeout_place;
+use crate::traced::{ARGUMENTS, ORIG_RAX, RAX, REGISTER_COUNT, RIP, RegisterWords, Thread, ptrace};
 use core::sync::atomic::Ordering;
 use loader::ops::{AnyOp, InProgress, Registers, StreamEntry, StreamKind, timeout};
-
-core::arch::global_asm!(
-    ".text",
-    ".globl wayfarer_call_here",
-    "wayfarer_call_here:",
-    "syscall",
-    "ud2",
-);
-
-unsafe extern "C" {
-    static wayfarer_call_here: u8;
-}
-
-/// Words of `struct user_regs_struct`.
-const REGISTER_COUNT: usize = 27;
-const RAX: usize = 10;
-const ORIG_RAX: usize = 15;
-const RIP: usize = 16;
-/// Where the call's arguments travel: rdi, rsi, rdx, r10, r8, r9.
-const ARGUMENTS: [usize; 6] = [14, 13, 12, 7, 9, 8];
-
-type RegisterWords = [u64; REGISTER_COUNT];
-
-/// A thread of the job that we trace; stopped between calls.
-struct Thread {
-    tid: i32,
-}
-
-fn ptrace(request: u64, tid: i32, address: u64, data: u64) -> SysResult<u64> {
-    // SAFETY: the requests used here read and write only what `data` points to, which is
-    // memory of the callers below.
-    unsafe { call(SYS_PTRACE, [request, tid as u64, address, data]) }
-}
-
-impl Thread {
-    /// Takes hold of a parked thread.
-    fn seize(tid: i32) -> SysResult<Thread> {
-        let options = PTRACE_O_TRACESYSGOOD | PTRACE_O_EXITKILL;
-        ptrace(PTRACE_SEIZE, tid, 0, options)?;
-        ptrace(PTRACE_INTERRUPT, tid, 0, 0)?;
-        let thread = Thread { tid };
-        thread.wait_event()?;
-        Ok(thread)
-    }
-
-    /// Waits for a stop: signal in the low byte, event above.
-    fn wait(&self) -> SysResult<u32> {
-        match sys::wait(self.tid, WALL) {
-            Ok((_, status)) if status & 0xff == 0x7f => Ok(status >> 8),
-            Ok(_) => Err(Errno(ESRCH)),
-            Err(error) => Err(error),
-        }
-    }
-
-    fn wait_event(&self) -> SysResult<()> {
-        loop {
-            let stop = self.wait()?;
-            if stop >> 8 == PTRACE_EVENT_STOP {
-                return Ok(());
-            }
-            ptrace(PTRACE_CONT, self.tid, 0, 0)?;
-        }
-    }
-
-    fn registers(&self) -> SysResult<RegisterWords> {
-        let mut words = [0; REGISTER_COUNT];
-        let part = IoVec {
-            base: words.as_mut_ptr() as u64,
-            len: 8 * REGISTER_COUNT as u64,
-        };
-        ptrace(
-            PTRACE_GETREGSET,
-            self.tid,
-            NT_PRSTATUS,
-            &raw const part as u64,
-        )?;
-        Ok(words)
-    }
-
-    fn set(&self, kind: u64, bytes: &[u8]) -> SysResult<()> {
-        let part = IoVec {
-            base: bytes.as_ptr() as u64,
-            len: bytes.len() as u64,
-        };
-        ptrace(PTRACE_SETREGSET, self.tid, kind, &raw const part as u64).map(|_| ())
-    }
-
-    fn set_registers(&self, words: &RegisterWords) -> SysResult<()> {
-        let mut bytes = [0; 8 * REGISTER_COUNT];
-        for (to, word) in bytes.chunks_exact_mut(8).zip(words) {
-            to.copy_from_slice(&word.to_le_bytes());
-        }
-        self.set(NT_PRSTATUS, &bytes)
-    }
-
-    /// A word of its memory.
-    fn word(&self, address: u64) -> SysResult<u64> {
-        let mut word = 0u64;
-        ptrace(PTRACE_PEEKDATA, self.tid, address, &raw mut word as u64)?;
-        Ok(word)
-    }
-
-    fn set_mask(&self, mask: u64) -> SysResult<()> {
-        ptrace(PTRACE_SETSIGMASK, self.tid, 8, &raw const mask as u64).map(|_| ())
-    }
-
-    /// Lets the thread enter a system call and stops it at the entry.
-    fn enter_call(&self, nr: u64, args: [u64; 6]) -> SysResult<()> {
-        let mut words = self.registers()?;
-        for (place, argument) in ARGUMENTS.into_iter().zip(args) {
-            words[place] = argument;
-        }
-        words[RAX] = nr;
-        words[ORIG_RAX] = u64::MAX;
-        words[RIP] = &raw const wayfarer_call_here as u64;
-        self.set_registers(&words)?;
-        self.to_call_stop()
-    }
-
-    fn to_call_stop(&self) -> SysResult<()> {
-        ptrace(PTRACE_SYSCALL, self.tid, 0, 0)?;
-        match self.wait()? & 0xffff {
-            stop if stop == SIGTRAP | 0x80 => Ok(()),
-            _ => Err(Errno(71)),
-        }
-    }
-
-    /// Goes on until the thread is about to return to its program; what the call returned.
-    fn leave_call(&self) -> SysResult<i64> {
-        ptrace(PTRACE_INTERRUPT, self.tid, 0, 0)?;
-        ptrace(PTRACE_CONT, self.tid, 0, 0)?;
-        self.wait_event()?;
-        Ok(self.registers()?[RAX] as i64)
-    }
-
-    /// Makes the thread carry out a call that does not sleep.
-    fn call(&self, nr: u64, args: [u64; 6]) -> SysResult<u64> {
-        self.enter_call(nr, args)?;
-        self.to_call_stop()?;
-        sys::checked(self.leave_call()?)
-    }
-}
+use loader::processor::{USUAL_PKRU, component};
 
 /// What a thread stream says about the end.
 #[derive(Default)]
@@ -442,7 +303,17 @@ fn set_xstate(context: &Context, thread: &Thread, id: u64, xstate: &'static [u8]
         raw.copy_from_slice(&bytes[at..at + 8]);
         u64::from_le_bytes(raw)
     };
-    let missing = word(xstate, IN_USE) & !word(machine, XCR0);
+    // A job that could not see protection keys has the value that every process begins with.
+    let usual = enforce::pkru_at(context)
+        .and_then(|at| xstate.get(at..at + 4))
+        .is_some_and(|pkru| pkru == USUAL_PKRU.to_le_bytes());
+    let needless = if usual {
+        component::PKRU & !word(machine, XCR0)
+    } else {
+        0
+    };
+    let in_use = word(xstate, IN_USE) & !needless;
+    let missing = in_use & !word(machine, XCR0);
     if missing != 0 {
         return Err(failure!(
             Host,
@@ -454,5 +325,6 @@ fn set_xstate(context: &Context, thread: &Thread, id: u64, xstate: &'static [u8]
     machine.fill(0);
     machine[..len].copy_from_slice(&xstate[..len]);
     machine[XCR0..XCR0 + 8].copy_from_slice(&own_xcr0.to_le_bytes());
+    machine[IN_USE..IN_USE + 8].copy_from_slice(&in_use.to_le_bytes());
     thread.set(NT_X86_XSTATE, machine).map_err(failed)
 }

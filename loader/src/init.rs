@@ -11,6 +11,7 @@
 
 use crate::abi::*;
 use crate::context::{CONTEXT, Context, Own};
+use crate::enforcer::Enforcer;
 use crate::family::Family;
 use crate::feed;
 use crate::finish;
@@ -20,6 +21,7 @@ use crate::message::{Message, receive, send};
 use crate::report::{self, Failure, Line, Outcome, failure};
 use crate::supervise::{self, Held};
 use crate::sys::{self, Errno};
+use crate::traced;
 use core::sync::atomic::{AtomicU32, Ordering};
 use loader::ops::StreamKind;
 
@@ -52,7 +54,16 @@ pub fn keep(context: &mut Context, superior: Superior) -> Outcome<u32> {
     let mut feeds = feed::Feeds::new();
     let mut held = Held::default();
     let mut family = Family::meet();
-    let root = match start(context, superior, &mut feeds, &mut held, &mut family) {
+    let mut enforcer = Enforcer::new(context);
+    let started = start(
+        context,
+        superior,
+        &mut feeds,
+        &mut held,
+        &mut family,
+        &mut enforcer,
+    );
+    let root = match started {
         Ok(Started::Running(root)) => root,
         // As pid 1 we take everything along.
         Ok(Started::Interrupted(signal)) => {
@@ -81,7 +92,9 @@ pub fn keep(context: &mut Context, superior: Superior) -> Outcome<u32> {
         root,
         family,
         stopped: false,
+        enforcer,
     };
+    keeper.enforcer.job_runs = true;
     let mut ended = None;
     while let (None, Some((signal, from_kernel))) = (ended, held.take()) {
         ended = keeper.pass_on(signal, from_kernel);
@@ -107,6 +120,7 @@ fn start(
     feeds: &mut feed::Feeds,
     held: &mut Held,
     family: &mut Family,
+    enforcer: &mut Enforcer,
 ) -> Outcome<Started> {
     let pipe_failed = |error: Errno| failure!(Host, "status pipe: {error}");
     let [report, reporter] = sys::pipe(O_CLOEXEC).map_err(pipe_failed)?;
@@ -139,7 +153,7 @@ fn start(
         family.add(job::create(context, stream, &entry)?);
     }
     context.forget(Own::ReportWrite);
-    if let Some(signal) = wait_for_parking(context, superior, root, held, family)? {
+    if let Some(signal) = wait_for_parking(context, superior, root, held, family, enforcer)? {
         return Ok(Started::Interrupted(signal));
     }
     feeds.start(context, family)?;
@@ -170,30 +184,36 @@ fn raise_limits() {
 /// Signals meant for the job are held until it is there: a program under `run` may be executed, and
 /// speak, before we know.
 fn wait_for_parking(
-    context: &Context,
+    context: &mut Context,
     superior: Superior,
     root: i32,
     held: &mut Held,
     family: &mut Family,
+    enforcer: &mut Enforcer,
 ) -> Outcome<Option<u32>> {
-    let ends_it = |signal| !context.is_run() && supervise::ends_a_start(signal);
+    let is_run = context.is_run();
+    let ends_it = |signal| !is_run && supervise::ends_a_start(signal);
     let streams = 1..context.ops.header().streams;
+    let ops = context.ops;
     let process = |index: &u64| {
-        let entry = context.ops.stream(*index);
+        let entry = ops.stream(*index);
         entry.is_some_and(|entry| entry.kind == StreamKind::Process as u64)
     };
     let mut left = streams.filter(process).count();
     let watched = [Own::ReportRead, Own::Signals, Own::Control].map(|own| context.fd(own));
     loop {
-        let mut fds = watched.map(|fd| PollFd {
+        let [report, signals, control] = watched.map(|fd| PollFd {
             fd,
             events: POLLIN,
             revents: 0,
         });
-        let _ = sys::poll(&mut fds, None);
+        let mut fds = [report, signals, control, enforcer.watched()];
+        let _ = sys::poll(&mut fds, enforcer.patience());
+        enforcer.serve(&fds[3]);
         if fds[0].revents != 0 {
             match receive(watched[0]) {
                 Some(Message::Parked(_)) => left = left.saturating_sub(1),
+                Some(Message::Listener(fd)) => enforcer.take(context, root, fd)?,
                 Some(Message::Failed(exit)) => {
                     let line = Line::new();
                     return Err(Failure { exit, line });
@@ -263,6 +283,7 @@ struct Keeper {
     root: i32,
     family: Family,
     stopped: bool,
+    enforcer: Enforcer,
 }
 
 impl Keeper {
@@ -271,12 +292,14 @@ impl Keeper {
         if let Some(status) = self.reap() {
             return Some(status);
         }
-        let mut fds = [self.signals, self.control].map(|fd| PollFd {
+        let [signals, control] = [self.signals, self.control].map(|fd| PollFd {
             fd,
             events: POLLIN,
             revents: 0,
         });
-        let _ = sys::poll(&mut fds, None);
+        let mut fds = [signals, control, self.enforcer.watched()];
+        let _ = sys::poll(&mut fds, self.enforcer.patience());
+        self.enforcer.serve(&fds[2]);
         while let Some(info) = sys::next_signal(self.signals) {
             let own = info.signal == SIGCHLD || info.pid as i32 == sys::pid();
             if self.superior == Superior::Nobody && !own {
@@ -303,11 +326,17 @@ impl Keeper {
     fn reap(&mut self) -> Option<u32> {
         loop {
             let options = WALL | WNOHANG | WUNTRACED | WCONTINUED;
-            let Ok((pid, status)) = sys::wait(-1, options) else {
+            let met = self.enforcer.ended.take();
+            let Some((pid, status)) = met.or_else(|| sys::wait(-1, options).ok()) else {
                 return None;
             };
             if pid == 0 {
                 return None;
+            }
+            if status >> 16 != 0 {
+                // It was to be held, and came too late.
+                traced::let_go(pid);
+                continue;
             }
             if status != 0xffff && status & 0xff != 0x7f {
                 self.family.reaped(pid);

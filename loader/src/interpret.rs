@@ -7,7 +7,8 @@
 use crate::abi::*;
 use crate::address_space;
 use crate::call_names::CallName;
-use crate::context::Context;
+use crate::context::{Context, Own};
+use crate::enforce;
 use crate::exec;
 use crate::feed::Feeds;
 use crate::fill;
@@ -112,7 +113,7 @@ fn step(runner: &mut Runner<'_>, record: &Record<'static>) -> Outcome<()> {
             Ok(())
         }
         // Done by whoever finishes the restart.
-        AnyOp::Stopped(_) | AnyOp::Terminal(_) => Ok(()),
+        AnyOp::Stopped(_) | AnyOp::Terminal(_) | AnyOp::Enforce(_) => Ok(()),
         AnyOp::CutBack(op) => roll_back::check_growth(context, op, tail),
     }
 }
@@ -169,6 +170,12 @@ fn call(context: &Context, op: &Call, tail: &'static [u8]) -> Outcome<()> {
         }
     }
     if is_left_to_the_finish(op.nr, op.a0) {
+        return Ok(());
+    }
+    // Without somebody to ask, CPUID must not fault; what that means was said.
+    let faults = op.nr == SYS_ARCH_PRCTL && op.a0 == ARCH_SET_CPUID;
+    if faults && enforce::is_wanted(context) && context.fd(Own::Listener) < 0 {
+        enforce::give_up();
         return Ok(());
     }
     translate_ids(context, op.nr, &mut args);

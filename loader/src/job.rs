@@ -6,6 +6,7 @@
 
 use crate::abi::*;
 use crate::context::Context;
+use crate::enforce;
 use crate::init::{Role, become_role, end_child, note_id};
 use crate::interpret::{self, Runner};
 use crate::report::{Outcome, failure};
@@ -40,6 +41,9 @@ pub fn create(context: &mut Context, stream: u64, entry: &StreamEntry) -> Outcom
             let _ = sys::prctl(PR_SET_PDEATHSIG, u64::from(SIGKILL));
             if sys::parent() != parent {
                 sys::exit_group(0);
+            }
+            if entry.parent == 0 {
+                enforce::begin(context);
             }
             run(context, stream, entry)
         }

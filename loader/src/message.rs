@@ -25,6 +25,8 @@ pub enum Message {
     Signal { signal: u32, from_kernel: bool },
     /// Job → P1: a thread of this process stream has parked, the last one.
     Parked(u32),
+    /// Job → P1: P1 is asked about its calls through this descriptor of the job's first process.
+    Listener(u32),
 }
 
 impl Message {
@@ -50,6 +52,7 @@ impl Message {
             Message::Parked(stream) => [8, stream, 0],
             Message::Continued => [9, 0, 0],
             Message::Prepared => [10, 0, 0],
+            Message::Listener(fd) => [11, fd, 0],
         }
     }
 
@@ -70,6 +73,7 @@ impl Message {
                 signal,
                 from_kernel: from_kernel != 0,
             },
+            [11, fd, _] => Message::Listener(fd),
             [8, stream, _] => Message::Parked(stream),
             _ => return None,
         })

@@ -330,7 +330,7 @@ fn check(
             vdso: started.vdso,
             namespaces: false,
             in_foreground: false,
-            fds: [-1; 9],
+            fds: [-1; 10],
             image,
         });
         CONTEXT.store(context, Ordering::Relaxed);

@@ -179,7 +179,8 @@ pub fn close_the_jobs(context: &Context) {
 
 /// Gives up every descriptor that is not needed while the job runs.
 pub fn let_go(context: &mut Context) {
-    let mut keep = [Own::Control, Own::Signals, Own::Keeper].map(|own| context.fd(own));
+    let kept = [Own::Control, Own::Signals, Own::Keeper, Own::Listener];
+    let mut keep = kept.map(|own| context.fd(own));
     keep.sort_unstable();
     let mut from = 0u64;
     for fd in keep {

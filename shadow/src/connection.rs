@@ -99,7 +99,7 @@ pub(crate) fn greet<S: Peer>(
     let welcome = Reply::Welcome(Welcome {
         version,
         session: membership.session.id(),
-        most_in_flight: 1,
+        most_in_flight: 16,
     });
     send(stream, head.number, &welcome, &[])?;
     Ok(Some(membership))
@@ -210,6 +210,10 @@ fn answer_all<'a, S: Peer>(
                 session.answer_once(lane, message.head.number, request, &mut out)
             }
         };
+        if let Some(why) = session.lost() {
+            let (reason, passing) = (format!("the session cannot go on: {why}"), false);
+            return or_tell(stream, Err(StreamError::Refused { reason, passing }));
+        }
         send(stream, message.head.number, &reply, &out)?;
         session.shorten_log();
         if out.capacity() > FIRST_ROOM && out.len() <= FIRST_ROOM / 2 {

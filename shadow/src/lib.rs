@@ -22,6 +22,7 @@ mod connection;
 mod kept;
 mod lanes;
 mod listen;
+mod living;
 mod locks;
 mod names;
 mod peer;
@@ -32,7 +33,7 @@ mod session;
 mod sessions;
 mod undo;
 
-pub use carried::{Carried, CarriedWriter, CarryError, Taker, carry};
+pub use carried::{Carried, CarriedWriter, CarryError, Taker, carry, introduce};
 pub use connection::{StreamError, serve_stream};
 pub use journal::{Difference, Durability, Epoch, Files, JournalError, Mark, Undone};
 pub use kept::{FAULT_POINTS, Presence, Probe, State, StateError};

@@ -33,11 +33,33 @@ pub struct ListenError {
 #[derive(Debug)]
 pub struct Server {
     listener: UnixListener,
-    path: PathBuf,
+    path: Option<PathBuf>,
     sessions: Arc<Sessions>,
 }
 
 impl Server {
+    /// On a socket that is somebody else's to remove.
+    #[must_use]
+    pub fn of(listener: UnixListener, sessions: Sessions) -> Self {
+        Self::new(listener, None, sessions)
+    }
+
+    fn new(listener: UnixListener, path: Option<PathBuf>, sessions: Sessions) -> Self {
+        let sessions = Arc::new(sessions);
+        sessions.watch();
+        Server {
+            listener,
+            path,
+            sessions,
+        }
+    }
+
+    /// Whom it serves.
+    #[must_use]
+    pub fn sessions(&self) -> &Arc<Sessions> {
+        &self.sessions
+    }
+
     /// Makes the socket, with mode 0600. One that nobody listens on any more is replaced.
     ///
     /// # Errors
@@ -48,15 +70,7 @@ impl Server {
             Ok(listener)
         });
         match bound {
-            Ok(listener) => {
-                let sessions = Arc::new(sessions);
-                sessions.watch();
-                Ok(Server {
-                    listener,
-                    path: path.to_owned(),
-                    sessions,
-                })
-            }
+            Ok(listener) => Ok(Self::new(listener, Some(path.to_owned()), sessions)),
             Err(source) => Err(ListenError {
                 path: path.to_owned(),
                 source,
@@ -66,7 +80,9 @@ impl Server {
 
     /// Removes the socket's name: nobody finds it any more.
     pub fn remove_socket(&self) {
-        let _ = std::fs::remove_file(&self.path);
+        if let Some(path) = &self.path {
+            let _ = std::fs::remove_file(path);
+        }
     }
 
     /// Serves every stream in a thread of its own, until the socket fails.

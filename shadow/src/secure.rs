@@ -1,6 +1,6 @@
 //! A TCP port on which lines come, through TLS whose other end has the one certificate that was made for it.
 
-use crate::carried::{CarryError, Taker, carry};
+use crate::carried::{CarryError, Taker, carry, introduce};
 use crate::listen::{Counted, MOST_STRANGERS, REST, passes};
 use crate::sessions::Sessions;
 use line::{Acceptor, Preface, SecureError};
@@ -104,7 +104,7 @@ fn serve(
     stranger: Counted,
     lines: &Arc<AtomicUsize>,
 ) -> Result<(), LineError> {
-    let line = acceptor.accept(socket)?;
+    let mut line = acceptor.accept(socket)?;
     drop(stranger);
     if lines.load(Ordering::Relaxed) >= MOST_LINES {
         tracing::warn!("a line is refused: one too many");
@@ -117,5 +117,6 @@ fn serve(
     };
     // A job that was started by hand has its input and output where it was started.
     let taker: Arc<Taker> = Arc::new(|_, _| {});
-    Ok(carry(line, &preface, sessions, &taker)?)
+    introduce(&mut line, &preface)?;
+    Ok(carry(line, sessions, &taker)?)
 }

@@ -3,14 +3,17 @@
 use crate::changes::Changes;
 use crate::kept::{self, Known, Log, Probe, Record, fault_point};
 use crate::lanes::{Lane, Lanes};
+use crate::living::Alive;
 use crate::locks::{FileId, Locks, SavedLocks};
 use crate::names::Allowed;
+use crate::saved::SavedFile;
+use crate::serve::{LocalDevices, Told};
 use crate::undo::{JobId, Journals};
 use rustix::fd::OwnedFd;
 use rustix::io::Errno;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, RwLockWriteGuard};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, RwLockWriteGuard};
 use std::time::{Duration, Instant};
 use wire::{Attributes, Reply, Request, Token};
 
@@ -91,6 +94,9 @@ pub struct Session {
     pub(crate) beginning: Mutex<()>,
     pub(crate) job: OnceLock<JobId>,
     pub(crate) lanes: Lanes,
+    /// Folders whose names were told.
+    pub(crate) told: Told,
+    pub(crate) local: LocalDevices,
     /// Held for reading while a request is answered, for writing while nothing may change.
     gate: RwLock<()>,
     pub(crate) streams: Mutex<usize>,
@@ -103,8 +109,15 @@ pub struct Session {
     pub(crate) began_ms: u64,
     /// To be had again before anything else is done.
     awaited_locks: Mutex<Option<SavedLocks>>,
+    /// Files that a shadow before us had open and that cannot be opened any more, and why: the job may still
+    /// close them.
+    gone: Mutex<HashMap<u64, (SavedFile, String)>>,
+    /// Why it is served no longer.
+    lost: OnceLock<String>,
     /// What survives this process; dropped behind the journal.
     pub(crate) log: Option<Log>,
+    /// Dropped last of all.
+    pub(crate) alive: Option<Alive>,
 }
 
 impl Session {
@@ -123,6 +136,8 @@ impl Session {
             beginning: Mutex::default(),
             job: OnceLock::new(),
             lanes: Lanes::default(),
+            told: Told::default(),
+            local: LocalDevices::default(),
             gate: RwLock::default(),
             streams: Mutex::default(),
             alone: Mutex::default(),
@@ -131,7 +146,10 @@ impl Session {
             is_here: AtomicBool::new(false),
             began_ms: kept::now_ms(),
             awaited_locks: Mutex::default(),
+            gone: Mutex::default(),
+            lost: OnceLock::new(),
             log: None,
+            alive: None,
         }
     }
 
@@ -297,6 +315,26 @@ impl Session {
         open.insert(handle, Arc::new(file));
     }
 
+    /// Of a session that goes on: a file that is not to be had. It ends the session when it is used.
+    pub(crate) fn insert_gone(&self, file: SavedFile, why: String) {
+        self.begin_handles_at(file.handle.saturating_add(1));
+        self.gone().insert(file.handle, (file, why));
+    }
+
+    fn gone(&self) -> MutexGuard<'_, HashMap<u64, (SavedFile, String)>> {
+        self.gone.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The files that the job still has open and that cannot be opened any more, and why.
+    pub(crate) fn all_gone(&self) -> Vec<(SavedFile, String)> {
+        self.gone().values().cloned().collect()
+    }
+
+    /// Why it is not to be served any longer.
+    pub(crate) fn lost(&self) -> Option<&str> {
+        self.lost.get().map(String::as_str)
+    }
+
     /// Its number, never 0.
     #[must_use]
     pub fn id(&self) -> u64 {
@@ -315,7 +353,14 @@ impl Session {
 
     pub(crate) fn get(&self, handle: u64) -> Result<Arc<OpenFile>, Errno> {
         let open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
-        let file = open.get(&handle).cloned().ok_or(Errno::BADF)?;
+        let Some(file) = open.get(&handle).cloned() else {
+            drop(open);
+            if let Some((_, why)) = self.gone().get(&handle) {
+                let why = self.lost.get_or_init(|| why.clone());
+                tracing::error!(id = self.id, why, "a session cannot go on");
+            }
+            return Err(Errno::BADF);
+        };
         file.offered.store(false, Ordering::Relaxed);
         Ok(file)
     }
@@ -343,9 +388,12 @@ impl Session {
     /// As the job asks for it.
     pub(crate) fn close(&self, handle: u64) -> Result<(), Errno> {
         fault_point("closing");
-        self.remove(handle)?;
-        self.note(|| Some(Record::Closed(handle)));
+        if self.gone().remove(&handle).is_none() {
+            self.remove(handle)?;
+        }
+        // A lock that is known is one on a file that is.
         self.note_locks_of_closed();
+        self.note(|| Some(Record::Closed(handle)));
         fault_point("closed");
         Ok(())
     }

@@ -7,6 +7,7 @@
 
 use crate::kept::{self, Probe, State, StateError, fault_point};
 use crate::lanes::Lane;
+use crate::living::Living;
 use crate::names::{AllowError, Allowed};
 use crate::saved::SavedSession;
 use crate::session::{Limits, Session};
@@ -126,6 +127,7 @@ pub struct Sessions {
     lines_come_again: bool,
     /// Rings when a session is without a stream.
     alone: Condvar,
+    living: Arc<Living>,
 }
 
 impl std::fmt::Debug for Sessions {
@@ -150,11 +152,18 @@ impl Sessions {
             lost: HashMap::new(),
             lines_come_again: false,
             alone: Condvar::new(),
+            living: Arc::default(),
         }
     }
 
-    /// Has sessions survive the end of a line.
-    pub(crate) fn of_lines(mut self) -> Self {
+    /// Waits until there has been a session, which is to begin within this time, and there is none any more, nor anything to be done for one.
+    pub fn wait_for_end(&self, begins_within: Duration) {
+        self.living.wait_for_end(begins_within);
+    }
+
+    /// Has sessions survive the end of a line that breaks, until its starter makes another or the job's lease is over.
+    #[must_use]
+    pub fn of_lines(mut self) -> Self {
         self.lines_come_again = true;
         self
     }
@@ -194,6 +203,7 @@ impl Sessions {
     fn empty(&self, id: u64) -> Session {
         let mut session = Session::new(id, self.allowed.clone(), self.limits);
         session.journals.clone_from(&self.journals);
+        session.alive = Some(self.living.begin());
         session
     }
 
@@ -230,7 +240,7 @@ impl Sessions {
     }
 
     /// Forgets sessions that have had no stream for too long, as long as there are sessions to be served.
-    pub(crate) fn watch(self: &Arc<Self>) {
+    pub fn watch(self: &Arc<Self>) {
         if self.state.is_none() && !self.lines_come_again {
             return;
         }
@@ -297,14 +307,19 @@ impl Sessions {
         }
         let mut all = self.all();
         let session = if id != 0 {
+            let cannot_go_on = |why: &str| NotServed {
+                reason: format!("the session cannot go on: {why}").into(),
+                passing: false,
+            };
             let found = all.get(&id).cloned();
-            found.ok_or_else(|| match self.lost.get(&id) {
-                Some(why) => NotServed {
-                    reason: format!("the session cannot go on: {why}").into(),
-                    passing: false,
-                },
+            let found = found.ok_or_else(|| match self.lost.get(&id) {
+                Some(why) => cannot_go_on(why),
                 None => NotServed::for_good("there is no such session"),
-            })?
+            })?;
+            if let Some(why) = found.lost() {
+                return Err(cannot_go_on(why));
+            }
+            found
         } else {
             if all.len() >= self.limits.sessions {
                 return Err(NotServed::now("too many sessions"));

@@ -9,7 +9,7 @@ use line::{
     WINDOW, answer_preface,
 };
 use peer::{DEADLINE, Peer, TOKEN};
-use shadow::{Allowed, CarryError, Limits, SecureServer, Sessions, Taker, carry};
+use shadow::{Allowed, CarryError, Limits, SecureServer, Sessions, Taker, carry, introduce};
 use starter::{CarrierError, Door, End};
 use std::fs;
 use std::io::{Read as _, Write as _};
@@ -35,6 +35,15 @@ fn sessions(directory: &tempfile::TempDir) -> Sessions {
     let root = directory.path().to_owned();
     allowed.allow(root, true).expect("allowed");
     Sessions::new(allowed, TOKEN, Limits::default())
+}
+
+fn introduced(
+    mut line: Line,
+    sessions: &Arc<Sessions>,
+    taker: &Arc<Taker>,
+) -> Result<(), CarryError> {
+    introduce(&mut line, &PREFACE)?;
+    carry(line, sessions, taker)
 }
 
 fn plain(stream: UnixStream) -> Line {
@@ -68,12 +77,12 @@ impl Home {
     fn line(&self) -> (Raw, Served) {
         let (ours, theirs) = UnixStream::pair().expect("a pair");
         let sessions = self.sessions.clone();
-        let served = spawn(move || carry(plain(theirs), &PREFACE, &sessions, &nobody()));
+        let served = spawn(move || introduced(plain(theirs), &sessions, &nobody()));
         ours.set_read_timeout(Some(DEADLINE)).expect("sets");
         ours.set_write_timeout(Some(DEADLINE)).expect("sets");
         let mut raw = Raw(ours);
         assert_eq!(Preface::read(&mut raw.0).expect("is said"), PREFACE);
-        answer_preface(&mut raw.0).expect("is said");
+        answer_preface(&mut raw.0, b"").expect("is said");
         (raw, served)
     }
 
@@ -81,21 +90,35 @@ impl Home {
     fn started(&self) -> (Door, Carries, Served) {
         let (ours, theirs) = UnixStream::pair().expect("a pair");
         let sessions = self.sessions.clone();
-        let served = spawn(move || carry(plain(theirs), &PREFACE, &sessions, &nobody()));
+        let served = spawn(move || told(introduced(plain(theirs), &sessions, &nobody())));
         let (door, carries) = self.starter(plain(ours));
         (door, carries, served)
     }
 
     fn starter(&self, mut line: Line) -> (Door, Carries) {
         Preface::read(&mut *line.input).expect("is said");
-        answer_preface(&mut *line.output).expect("is said");
+        answer_preface(&mut *line.output, b"").expect("is said");
         let places = [self.directory.path().to_owned()];
         let (door, listener) = Door::make(&places).expect("a door");
         (
             door,
-            spawn(move || starter::carry(listener, line, None, None)),
+            spawn(move || told(starter::carry(listener, line, None, None))),
         )
     }
+}
+
+/// The same; an error is said at once, since a test that fails because of it may never ask for it.
+fn told<T, E: std::error::Error>(result: Result<T, E>) -> Result<T, E> {
+    result.inspect_err(|error| {
+        let causes = std::iter::successors(Some(error as &dyn std::error::Error), |e| e.source());
+        eprintln!(
+            "a line has ended: {}",
+            causes
+                .map(ToString::to_string)
+                .collect::<Vec<_>>()
+                .join(": ")
+        );
+    })
 }
 
 /// One who makes frames as it likes.
@@ -143,6 +166,35 @@ fn streams_of_a_line_are_served_as_if_they_came_by_themselves() {
                     assert!(
                         matches!(reply, Reply::Written(written) if written.len == MOST_DATA as u64)
                     );
+                    assert!(peer.ask(&read_all(handle), &[]).1 == data);
+                }
+            });
+        }
+    });
+    drop(first);
+    assert_eq!(
+        carries.join().expect("no panic").expect("ends"),
+        End { status: None }
+    );
+    served.join().expect("no panic").expect("ends");
+}
+
+#[test]
+fn streams_that_end_as_soon_as_they_have_read_disturb_no_other() {
+    let home = Home::new();
+    let (door, carries, served) = home.started();
+    let (mut first, session) = Peer::greeted(knock(&door));
+    let handle = first.open(&home.at("file")).expect("opens");
+    let data = vec![7; MOST_DATA];
+    let (reply, _) = first.ask(&Request::Write(Write { handle, offset: 0 }), &data);
+    assert!(matches!(reply, Reply::Written(_)));
+    std::thread::scope(|scope| {
+        for _ in 0..8 {
+            scope.spawn(|| {
+                for _ in 0..40 {
+                    let mut peer = Peer::new(knock(&door));
+                    let hello = wire::Hello::new(wire::Role::Shim, TOKEN, session, 0);
+                    peer.hello(&hello).expect("joins");
                     assert!(peer.ask(&read_all(handle), &[]).1 == data);
                 }
             });
@@ -298,10 +350,10 @@ fn what_nobody_reads_at_the_shadow_is_bounded() {
         let _ = holds.lock().map(|holds| holds.recv());
         drop(stream);
     });
-    let served = spawn(move || carry(plain(theirs), &PREFACE, &sessions, &taker));
+    let served = spawn(move || introduced(plain(theirs), &sessions, &taker));
     let mut raw = Raw(ours);
     Preface::read(&mut raw.0).expect("is said");
-    answer_preface(&mut raw.0).expect("is said");
+    answer_preface(&mut raw.0, b"").expect("is said");
     raw.0
         .set_write_timeout(Some(Duration::from_secs(2)))
         .expect("sets");

@@ -1,6 +1,7 @@
 //! The command line. Nothing but clap is used here, so that man pages and
 //! completions can be made from it.
 
+mod examples;
 mod methods;
 mod values;
 
@@ -9,86 +10,14 @@ pub(crate) use values::{is_job_name, signal_name};
 
 use crate::address::Address;
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use examples::{
+    CHECKPOINT_EXAMPLES, EXIT_STATUS, RESTART_EXAMPLES, RUN_EXAMPLES, SHADOW_EXAMPLES,
+    SUBMIT_EXAMPLES,
+};
 use values::{
     parse_compression, parse_duration, parse_level, parse_mode, parse_name, parse_signal,
     parse_size,
 };
-
-const EXIT_STATUS: &str = "\
-Exit status:
-  0    done
-  1    failed
-  2    wrong arguments
-  3    this machine cannot do it (see `wayfarer doctor`)
-  4    the image is damaged or does not fit this machine
-  5    the other side of a remote job is lost, or cannot be reached
-  126  `run`: the command was found but cannot be executed
-  127  `run`: the command was not found
-`run`, `restart` and an executed image end as their job does: with its exit
-status, or by the signal that ended it (128 + N in a shell).
-
-Environment:
-  XDG_STATE_HOME  jobs live in $XDG_STATE_HOME/wayfarer (default ~/.local/state/wayfarer)
-  NO_COLOR        no colours, whatever the terminal can do";
-
-const RUN_EXAMPLES: &str = "\
-Examples:
-  wayfarer run -- ./simulate --steps 100000 input.dat
-  wayfarer run --name night -- python3 train.py > train.log
-  wayfarer checkpoint night
-
-The job lives in a user, pid and mount namespace of its own where the machine
-lets an ordinary user make one: its process ids can then be the same on every
-machine. What this costs: supplementary groups and files of other owners show
-as 65534, and setuid programs (sudo, ping) gain nothing. `--pids host` is for
-jobs that need those.
-
-A job ends with its first process, and so do the processes that it left in the
-background: `sh -c 'work & exit'` does not outlive the shell; `work & wait` does.";
-
-const CHECKPOINT_EXAMPLES: &str = "\
-Examples:
-  wayfarer checkpoint night                  the image goes to the job's own directory
-  wayfarer checkpoint night -o night.img     to a file, which must not exist yet
-  wayfarer checkpoint night --then kill      and the job is ended: it goes on elsewhere
-  wayfarer checkpoint 4711 -o it.img         a process that wayfarer did not start
-
-The image appears under its name only when it is whole. What cannot be carried
-is refused before anything is touched, and the job runs on.";
-
-const SHADOW_EXAMPLES: &str = "\
-Examples:
-  wayfarer shadow --listen unix:/tmp/home &
-  wayfarer run --shadow unix:/tmp/home -- sort data.txt
-
-  wayfarer shadow --listen unix:/tmp/home --allow /home/me/job --allow /usr:ro
-
-  wayfarer shadow --listen tls:0.0.0.0:4711 --identity-file night.id &
-  scp night.id there:; ssh there wayfarer run --shadow tls:here:4711 --identity-file night.id -- ./simulate
-
-Whoever owns the shadow owns the jobs that it serves: the socket is for processes
-of the same user, who also need the token that is written beside it. Who has the
-identity file has the files that are allowed: it is written anew by each shadow,
-with mode 600, and removed when the shadow ends. `wayfarer submit` does all this by ssh.";
-
-const SUBMIT_EXAMPLES: &str = "\
-Examples:
-  wayfarer submit --on big.example -- ./simulate --steps 100000 input.dat
-  tar cf - src | wayfarer submit --on me@big.example --ssh 'ssh -p 2222' -- sh -c 'tar xf - && make'
-
-The program, its libraries and its files are those of this machine, whatever is
-installed there; processors, memory and network are the other's. It needs ssh, and
-there nothing but /proc: wayfarer itself is copied when it is not there. The job
-has no terminal. Ctrl-C is passed on to it; if the other machine is lost, it is
-ended there, and submit ends with status 5.";
-
-const RESTART_EXAMPLES: &str = "\
-Examples:
-  wayfarer restart night.img     go on from this image
-  wayfarer restart night         go on from the latest image of the job `night`
-  ./night.img                    the same without wayfarer: the image is a program
-
-An image from a stranger is a program from a stranger.";
 
 /// Checkpoint any Linux program, carry it to another machine, go on there.
 #[derive(Debug, Parser)]
@@ -123,6 +52,10 @@ pub(crate) enum Verb {
     #[command(hide = true)]
     Starter(Starter),
     #[command(hide = true)]
+    Home(Home),
+    #[command(hide = true)]
+    Reattach(Reattach),
+    #[command(hide = true)]
     Keeper(Keeper),
     Completions(Completions),
     Man(Man),
@@ -145,13 +78,17 @@ pub(crate) struct Run {
     pub(crate) pids: Pids,
 
     /// Ask the job to be content with a lesser processor: x86-64-v2, x86-64-v3 or x86-64-v4
-    /// (glibc and the libraries that have a switch for it; nothing is enforced)
+    /// (enforced where CPUID can be made to fault; else for glibc and the libraries that have a switch for it)
     #[arg(long, value_name = "LEVEL", value_parser = parse_level)]
     pub(crate) baseline: Option<ckpt_lib::platform::Level>,
 
     /// Files are those of this shadow's machine, not of this one
     #[arg(long, value_name = "ADDRESS", value_parser = Address::parse)]
     pub(crate) shadow: Option<Address>,
+
+    /// Keep what the job changes in files, so that a restart undoes what came after its image
+    #[arg(long, conflicts_with = "shadow")]
+    pub(crate) journal: bool,
 
     /// The file that the shadow has written, for --shadow tls:HOST:PORT
     #[arg(long, value_name = "FILE", requires = "shadow")]
@@ -196,7 +133,11 @@ pub(crate) struct Submit {
     pub(crate) on: String,
 
     /// How it is reached: a command and its options, to which the machine and a command for it are added
-    #[arg(long, value_name = "COMMAND", default_value = "ssh")]
+    #[arg(
+        long,
+        value_name = "COMMAND",
+        default_value = "ssh -o ServerAliveInterval=20"
+    )]
     pub(crate) ssh: String,
 
     /// This program on the other machine [default: copied to ~/.cache/wayfarer there, if it is not yet]
@@ -214,6 +155,10 @@ pub(crate) struct Submit {
     /// A directory of this machine that the job may use, or only read [default: this one, and / for reading]
     #[arg(long, value_name = "PATH[:ro]")]
     pub(crate) allow: Vec<std::ffi::OsString>,
+
+    /// How long the other machine is tried to be reached again when the line breaks, and the job waits there, before both give up
+    #[arg(long, value_name = "TIME", default_value = "40m", value_parser = parse_duration)]
+    pub(crate) lease: std::time::Duration,
 
     #[command(flatten)]
     pub(crate) methods: Methods,
@@ -292,6 +237,18 @@ pub(crate) struct Starter {
     pub(crate) lease: std::time::Duration,
 }
 
+/// Serve one job's files from here, so that they go back with it; `run --journal` begins it
+#[derive(Debug, Args)]
+pub(crate) struct Home {}
+
+/// Hand our input and output over to a starter whose line broke; `submit` begins it
+#[derive(Debug, Args)]
+pub(crate) struct Reattach {
+    /// The starter's socket
+    #[arg(value_name = "SOCKET")]
+    pub(crate) place: std::path::PathBuf,
+}
+
 /// Write an image of a running job
 #[derive(Debug, Args)]
 #[command(after_long_help = CHECKPOINT_EXAMPLES)]
@@ -367,6 +324,10 @@ pub(crate) struct Restart {
     /// Process ids: the job's own, this machine's, or its own if that is possible
     #[arg(long, value_enum, default_value_t = Pids::Auto, value_name = "WHOSE")]
     pub(crate) pids: Pids,
+
+    /// The job was begun with `run --journal` on this machine [default: if its record says so]
+    #[arg(long, conflicts_with = "shadow")]
+    pub(crate) journal: bool,
 
     /// Go on even if process ids cannot be what they were
     #[arg(long)]

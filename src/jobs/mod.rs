@@ -128,6 +128,8 @@ pub(crate) struct NewJob {
     pub(crate) generation: u64,
     /// See [`JobRecord::root_pid`].
     pub(crate) root_pid: Option<u32>,
+    /// See [`JobRecord::journal`].
+    pub(crate) journal: bool,
     /// See [`JobRecord::restarted_from`].
     pub(crate) restarted_from: Option<PathBuf>,
 }
@@ -280,6 +282,7 @@ impl JobStore {
             root_pid: new.root_pid,
             started_at: unix_now(),
             generation: new.generation,
+            journal: new.journal,
             restarted_from: new.restarted_from,
             last_checkpoint: continued.and_then(|record| record.last_checkpoint.clone()),
         };

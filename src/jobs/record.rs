@@ -41,6 +41,9 @@ pub(crate) struct JobRecord {
     pub(crate) started_at: u64,
     /// Number of checkpoints it has behind it, over restarts.
     pub(crate) generation: u64,
+    /// What it changes in files of this machine is journalled, and goes back with it.
+    #[serde(default)]
+    pub(crate) journal: bool,
     /// The image it was restarted from.
     #[serde(with = "crate::raw::some_path")]
     pub(crate) restarted_from: Option<PathBuf>,
@@ -224,6 +227,7 @@ pub(super) fn example(name: &str) -> JobRecord {
         root_pid: None,
         started_at: 1,
         generation: 0,
+        journal: false,
         restarted_from: None,
         last_checkpoint: None,
     }

@@ -15,6 +15,7 @@ fn new_job(name: Option<&str>) -> NewJob {
         command: vec!["sleep".to_owned()],
         generation: 0,
         root_pid: None,
+        journal: false,
         restarted_from: None,
     }
 }

@@ -26,6 +26,30 @@ pub(crate) enum NotWritten {
     Broken,
 }
 
+/// Why a stream has not begun.
+#[derive(Debug)]
+pub(crate) enum NotBegun {
+    /// The shadow does not serve us, and never will: its words.
+    Refused(String),
+    /// Anything that may be otherwise another time.
+    Failed(Failure),
+}
+
+impl From<Failure> for NotBegun {
+    fn from(failure: Failure) -> Self {
+        NotBegun::Failed(failure)
+    }
+}
+
+impl From<NotBegun> for Failure {
+    fn from(why: NotBegun) -> Self {
+        match why {
+            NotBegun::Refused(reason) => Failure::new(Exit::Failed, format!("refused: {reason}")),
+            NotBegun::Failed(failure) => failure,
+        }
+    }
+}
+
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct Client {
@@ -37,11 +61,36 @@ pub(crate) struct Client {
 impl Client {
     /// A stream of a session; 0: of a new one.
     pub(crate) fn begin(socket: &Path, token: &Token, session: u64) -> Outcome<Self> {
-        Self::of_lane(socket, token, session, 0)
+        Ok(Self::of_lane(socket, token, session, 0)?)
     }
 
     /// As [`Client::begin`], known to the shadow by a number.
-    pub(crate) fn of_lane(socket: &Path, token: &Token, session: u64, lane: u64) -> Outcome<Self> {
+    pub(crate) fn of_lane(
+        socket: &Path,
+        token: &Token,
+        session: u64,
+        lane: u64,
+    ) -> Result<Self, NotBegun> {
+        let (client, answer) = Self::greet(socket, token, session, lane)?;
+        match Reply::decode(answer.0, &answer.1).map_err(Failure::from)? {
+            Reply::Welcome(welcome) => Ok(Client {
+                session: welcome.session,
+                ..client
+            }),
+            Reply::Refused(refusal) if !refusal.passing => {
+                Err(NotBegun::Refused(refusal.reason.to_owned()))
+            }
+            other => Err(unexpected(&other, "a welcome").into()),
+        }
+    }
+
+    /// Kind and body of what the shadow says to us.
+    fn greet(
+        socket: &Path,
+        token: &Token,
+        session: u64,
+        lane: u64,
+    ) -> Outcome<(Self, (u16, Vec<u8>))> {
         let stream = UnixStream::connect(socket)?;
         stream.set_read_timeout(Some(PATIENCE))?;
         stream.set_write_timeout(Some(PATIENCE))?;
@@ -56,11 +105,7 @@ impl Client {
             .message(&mut greeting)?;
         client.stream.write_all(&greeting[..len])?;
         let (kind, body, _) = client.answer()?;
-        match Reply::decode(kind, &body)? {
-            Reply::Welcome(welcome) => client.session = welcome.session,
-            other => return Err(unexpected(&other, "a welcome")),
-        }
-        Ok(client)
+        Ok((client, (kind, body)))
     }
 
     /// Which session it is.
@@ -159,20 +204,12 @@ impl Client {
     }
 }
 
-/// Begins what is said of a shadow that does not serve us, and never will.
-const REFUSED: &str = "refused: ";
-
-/// Whether a stream could not be begun because of that.
-pub(crate) fn is_refusal(failure: &Failure) -> bool {
-    failure.to_string().starts_with(REFUSED)
-}
-
 fn unexpected(reply: &Reply<'_>, expected: impl Display) -> Failure {
     let message = match reply {
         Reply::Refused(refusal) if refusal.passing => {
             format!("refused for now: {}", refusal.reason)
         }
-        Reply::Refused(refusal) => format!("{REFUSED}{}", refusal.reason),
+        Reply::Refused(refusal) => format!("refused: {}", refusal.reason),
         other => format!("it answered {other:?}, expected {expected}"),
     };
     Failure::new(Exit::Failed, message)

@@ -9,7 +9,7 @@
 //! What the job has written is at the shadow when the job's supervisor ends, or that says what is not.
 //! A checkpoint that has [`Gate`] finds nothing half sent by a keeper.
 
-use super::client::{Client, NotWritten, is_refusal};
+use super::client::{Client, NotBegun, NotWritten};
 use crate::report::{Exit, Explain, Failure, Outcome};
 use crate::sys;
 use c_shim::behind::{Behind, Landed, Line, Owner, Piece, Trouble};
@@ -117,21 +117,21 @@ fn own(reserved: Reserved) -> String {
     format!("/proc/self/fd/{}", reserved.number())
 }
 
-fn begin_stream(link: &Link, lane: u64) -> Outcome<Client> {
+fn begin_stream(link: &Link, lane: u64) -> Result<Client, NotBegun> {
     let socket = Path::new(OsStr::from_bytes(link.socket_name()));
     Client::of_lane(socket, &link.token, link.session, lane)
 }
 
 /// The session ends with its last stream: until all is sent, that is ours. A shadow that is started again gets another.
 fn hold_session(link: Link) -> Outcome<()> {
-    let mut stream = begin_stream(&link, 0)?.into_stream()?;
+    let begin = move || begin_stream(&link, 0)?.into_stream();
+    let mut stream = begin()?;
     std::thread::spawn(move || {
         let mut pause = AGAIN;
         loop {
             let mut nothing = [0];
             let _ = stream.read(&mut nothing);
-            let again = begin_stream(&link, 0).and_then(Client::into_stream);
-            match again {
+            match begin() {
                 Ok(again) => (stream, pause) = (again, AGAIN),
                 Err(_) => {
                     std::thread::sleep(pause);
@@ -338,8 +338,8 @@ impl Way {
     }
 
     fn begin(&mut self, lane: u64) -> Result<Client, Trouble> {
-        begin_stream(&self.link, lane).map_err(|failure| {
-            self.refused |= is_refusal(&failure);
+        begin_stream(&self.link, lane).map_err(|why| {
+            self.refused |= matches!(why, NotBegun::Refused(_));
             Trouble::Unreached
         })
     }

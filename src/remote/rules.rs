@@ -168,7 +168,7 @@ mod tests {
     fn made(methods: &Methods) -> Result<Vec<(u8, String, String)>, String> {
         let beginnings = Beginnings {
             there: Path::new("/home/me"),
-            here: Path::new("/work/"),
+            here: Path::new("/jobs/"),
         };
         let bytes = rules(methods, &beginnings).map_err(|failure| failure.to_string())?;
         let mut left =
@@ -205,9 +205,9 @@ mod tests {
             rule(Kind::Remap, "dataset.1", "/home/me/other.dataset"),
             rule(Kind::RemapHere, "very.big", "/bigdisk/x"),
             rule(Kind::Remap, "a;b", "/c=d"),
-            rule(Kind::Here, "/scratch", "/work"),
-            rule(Kind::Here, "tmp.dat", "/work"),
-            rule(Kind::Here, "x/y", "/work"),
+            rule(Kind::Here, "/scratch", "/jobs"),
+            rule(Kind::Here, "tmp.dat", "/jobs"),
+            rule(Kind::Here, "x/y", "/jobs"),
             rule(Kind::Append, "log", ""),
             rule(Kind::Append, "/home/me/log2", ""),
             rule(Kind::Fetch, "/home/z", ""),

@@ -17,6 +17,8 @@ pub(crate) fn used_by(pid: i32) -> Outcome<Option<Used>> {
     let table = match File::open(&name) {
         Ok(table) => table,
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+        // Not ours to look into (also our own process, when its first thread has ended): who stops it says why.
+        Err(error) if error.kind() == ErrorKind::PermissionDenied => return Ok(None),
         Err(error) => return Err(error).context(|| name.clone()),
     };
     let describe = || format!("the file table of process {pid}");

@@ -24,6 +24,9 @@ struct Report {
     format_version: u32,
     image_bytes: u64,
     platform: String,
+    /// Why a lesser processor that was asked for is not proven.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    not_enforced: Option<String>,
     taken: Taken,
     uid: u32,
     gid: u32,
@@ -83,6 +86,7 @@ fn report(image: &Image, snapshot: &SnapshotV1) -> Report {
         format_version: header.version,
         image_bytes: header.image_len,
         platform: image.platform().to_owned(),
+        not_enforced: Some(snapshot.enforcement.missing.clone()).filter(|why| !why.is_empty()),
         taken: snapshot.taken.clone(),
         uid: snapshot.identity.uid,
         gid: snapshot.identity.gid,
@@ -150,6 +154,9 @@ fn render(report: &Report) -> String {
         ),
     );
     line("needs", report.platform.clone());
+    if let Some(why) = &report.not_enforced {
+        line("baseline", format!("not enforced: {why}"));
+    }
     line("user", format!("{}, group {}", report.uid, report.gid));
     let memory = bytes(contents.memory_bytes);
     line(

@@ -78,7 +78,12 @@ fn resume_session(
     });
     let image = chosen.path.display();
     match (state, &arguments.shadow) {
-        (None, None) => Ok(false),
+        (None, None) if !arguments.journal => Ok(false),
+        (Some(state), None) if is_at_home(arguments, chosen) => {
+            let socket = reach::home(store)?;
+            remote::resume(&socket, reach::HOME_LEASE, state, arguments.files)?;
+            Ok(true)
+        }
         (Some(state), Some(address)) => {
             let identity = arguments.identity_file.as_deref();
             let socket = reach::socket(address, identity, store.dir(), arguments.lease)?;
@@ -88,13 +93,22 @@ fn resume_session(
         (Some(_), None) => {
             let message = format!("the job of {image} has its files at a shadow");
             let advice = format!("wayfarer restart --shadow unix:PATH {image}");
-            Err(Failure::new(Exit::Usage, message).advise(advice))
+            let home = format!("wayfarer restart --journal {image}, after run --journal");
+            Err(Failure::new(Exit::Usage, message)
+                .advise(advice)
+                .advise(home))
         }
-        (None, Some(_)) => {
+        (None, _) => {
             let message = format!("the job of {image} has its files here, not at a shadow");
             Err(Failure::new(Exit::Usage, message))
         }
     }
+}
+
+/// Whether the shadow is one of the job's own, on this machine.
+fn is_at_home(arguments: &Restart, chosen: &Chosen) -> bool {
+    let recorded = |job: &Job| job.record.journal;
+    arguments.journal || chosen.job.as_ref().is_some_and(recorded)
 }
 
 /// A file, if there is one of that name, else a job's latest good image.
@@ -253,6 +267,7 @@ fn register(
         command,
         generation: snapshot.taken.generation,
         root_pid: root.map(|process| process.pid),
+        journal: is_at_home(arguments, chosen),
         restarted_from: Some(chosen.path.clone()),
     };
     if let (None, Some(had)) = (&new.name, had) {

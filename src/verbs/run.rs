@@ -15,7 +15,7 @@ use ckpt_lib::loader_code;
 use ckpt_lib::plan::{Arg, OpsBuilder, StreamIndex, find_hole};
 use ckpt_lib::snapshot::SnapshotV1;
 use loader::hole::hole_needed;
-use loader::ops::{Exec, Expect, OpsHeader, StreamKind, flags};
+use loader::ops::{Enforce, Exec, Expect, OpsHeader, StreamKind, flags};
 use nix::sys::signal::Signal;
 use std::ffi::CString;
 use std::fs::File;
@@ -50,9 +50,9 @@ pub(crate) fn run(store: &JobStore, arguments: &Run) -> Outcome {
         let describe = || format!("cannot begin in {}", directory.display());
         std::env::set_current_dir(directory).context(describe)?;
     }
-    let program = match shadow {
-        Some(_) => remote::program(&arguments.command),
-        None => lookup::find(&arguments.command, std::env::var_os("PATH").as_deref())?,
+    let program = match shadow.is_some() || arguments.journal {
+        true => remote::program(&arguments.command),
+        false => lookup::find(&arguments.command, std::env::var_os("PATH").as_deref())?,
     };
     if !arguments.quiet && arguments.pids != Pids::Host {
         say_what_it_costs(&program.path);
@@ -68,34 +68,63 @@ pub(crate) fn run(store: &JobStore, arguments: &Run) -> Outcome {
             command: command.map(raw::encode).collect(),
             generation: 0,
             root_pid: None,
+            journal: arguments.journal,
             restarted_from: None,
         },
     )?;
     let environment = environment(arguments);
     let mut keeper = None;
-    if let Some(address) = shadow {
-        let identity = arguments.identity_file.as_deref();
-        let socket = reach::socket(address, identity, store.dir(), arguments.lease)?;
+    let reached = match shadow {
+        Some(address) => {
+            let identity = arguments.identity_file.as_deref();
+            let socket = reach::socket(address, identity, store.dir(), arguments.lease)?;
+            Some((socket, arguments.lease))
+        }
+        None if arguments.journal => Some((reach::home(store)?, reach::HOME_LEASE)),
+        None => None,
+    };
+    if let Some((socket, lease)) = reached {
         let directory = arguments.chdir.as_deref();
-        remote::prepare(&socket, arguments.lease, directory, &arguments.methods)?;
+        remote::prepare(&socket, lease, directory, &arguments.methods)?;
         keeper = Some(remote::keeper::begin(false)?);
     }
     let name = job.as_ref().map_or("a job", |job| &job.record.name);
-    let failure = start(name, &program, &environment, arguments.pids, keeper);
+    let pages = enforcement(arguments);
+    let start_of = Start {
+        program: &program,
+        environment: &environment,
+        pages: pages.as_deref(),
+    };
+    let failure = start(name, &start_of, arguments.pids, keeper);
     if let Some(job) = job {
         job.withdraw();
     }
     Err(failure)
 }
 
-fn start(
-    name: &str,
-    program: &Program,
-    environment: &[CString],
-    pids: Pids,
-    keeper: Option<OwnedFd>,
-) -> Failure {
-    let image = match small_image(program, environment) {
+/// What is started.
+struct Start<'a> {
+    program: &'a Program,
+    environment: &'a [CString],
+    /// The pages that answer CPUID.
+    pages: Option<&'a [u8]>,
+}
+
+/// The pages that answer CPUID, if that was asked for and can be. The shim of a job with remote files, or with a journal, makes
+/// too many of the calls that would have to be looked at.
+fn enforcement(arguments: &Run) -> Option<Vec<u8>> {
+    let level = arguments.baseline?;
+    let possible = can_be_enforced(arguments);
+    possible.then(|| baseline::pages(level))
+}
+
+fn can_be_enforced(arguments: &Run) -> bool {
+    let with_shim = arguments.shadow.is_some() || arguments.journal;
+    arguments.pids != Pids::Host && !with_shim && baseline::can_be_enforced()
+}
+
+fn start(name: &str, what: &Start<'_>, pids: Pids, keeper: Option<OwnedFd>) -> Failure {
+    let image = match small_image(what) {
         Ok(image) => image,
         Err(failure) => return failure,
     };
@@ -124,10 +153,17 @@ fn environment(arguments: &Run) -> Vec<CString> {
     let request = baseline::environment(level, |name| std::env::var_os(name));
     if !arguments.quiet {
         let level = level.name();
-        tell(&format!(
-            "--baseline {level} is a request: glibc and some libraries heed it, nothing enforces it; \
-             images keep the full requirement"
-        ));
+        if can_be_enforced(arguments) {
+            tell(&format!(
+                "--baseline {level}: programs that ask this processor (CPUID) see no more, until they handle or block \
+                 SIGSEGV themselves"
+            ));
+        } else {
+            tell(&format!(
+                "--baseline {level} is a request: glibc and some libraries heed it, nothing enforces it; \
+                 images keep the full requirement"
+            ));
+        }
         for name in &request.left_alone {
             let name = name.to_string_lossy();
             tell(&format!("{name} is set already and stays as it is"));
@@ -142,8 +178,8 @@ fn environment(arguments: &Run) -> Vec<CString> {
 }
 
 /// An image in memory that holds nothing but the command.
-fn small_image(program: &Program, environment: &[CString]) -> Outcome<File> {
-    let ops = operations(program, environment, free_fd());
+fn small_image(what: &Start<'_>) -> Outcome<File> {
+    let ops = operations(what, free_fd());
     let extents_len = loader::layout::EXTENTS_HEADER_BYTES as u64;
     let span = loader_code::span()?;
     let needed = hole_needed(span, ops.len() as u64, extents_len, STREAMS, 0);
@@ -163,7 +199,12 @@ fn small_image(program: &Program, environment: &[CString]) -> Outcome<File> {
 const STREAMS: u64 = 2;
 
 /// The operations of a job that has yet to begin.
-fn operations(program: &Program, environment: &[CString], free_fd: u64) -> Vec<u8> {
+fn operations(what: &Start<'_>, free_fd: u64) -> Vec<u8> {
+    let Start {
+        program,
+        environment,
+        pages,
+    } = what;
     let mut ops = OpsBuilder::new(OpsHeader {
         flags: flags::RUN,
         slot_base: free_fd,
@@ -171,6 +212,9 @@ fn operations(program: &Program, environment: &[CString], free_fd: u64) -> Vec<u
         gid: u64::from(nix::unistd::getgid().as_raw()),
         ..OpsHeader::default()
     });
+    if let Some(pages) = pages {
+        ops.push(StreamIndex(0), &Enforce { pkru_at: 0 }, pages);
+    }
     let process = ops.stream(StreamKind::Process, 0, StreamIndex(0));
     // Where only ancestors may trace (Yama), this process allows others of the same user.
     let allow = [libc::PR_SET_PTRACER as u64, libc::PR_SET_PTRACER_ANY].map(Arg::Value);
@@ -188,7 +232,7 @@ fn operations(program: &Program, environment: &[CString], free_fd: u64) -> Vec<u
         tail.extend(argument.as_bytes());
         tail.push(0);
     }
-    for entry in environment {
+    for entry in *environment {
         tail.extend(entry.as_bytes_with_nul());
     }
     let exec = Exec {
@@ -242,7 +286,12 @@ mod tests {
             arguments: vec!["echo".into(), "".into(), "a b".into()],
         };
         let environment = [c"A=1".to_owned(), c"odd".to_owned()];
-        let bytes = operations(&program, &environment, 20);
+        let what = Start {
+            program: &program,
+            environment: &environment,
+            pages: None,
+        };
+        let bytes = operations(&what, 20);
         let list = OpsList::read(&bytes).expect("sound");
         assert_eq!(
             (list.header().flags, list.header().slot_base),

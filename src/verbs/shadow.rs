@@ -5,14 +5,14 @@ use crate::args::{Shadow, Survives};
 use crate::identity::{IdentityFile, KeptKeys};
 use crate::jobs::JobStore;
 use crate::output;
-use crate::report::{Exit, Explain, Failure, Outcome, chain, tell};
+use crate::report::{self, Exit, Explain, Failure, Outcome, chain, tell};
 use crate::verbs::kept;
 use line::{Acceptor, Keys, Line, Preface, Purpose};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::signal::{SigSet, Signal};
 use shadow::{
     Allowed, Durability, Journals, Limits, Probe, SecureServer, Server, Sessions, State,
-    StateError, Taker, carry,
+    StateError, Taker, carry, introduce,
 };
 use std::ffi::OsString;
 use std::fs::{self, OpenOptions};
@@ -22,15 +22,12 @@ use std::os::fd::AsFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, mpsc};
+use tracing_subscriber::filter::LevelFilter;
 use wire::Token;
 
 /// Serves until it is ended by a signal; then its socket, token and identity file are removed. On stdio, until the job ends.
 pub(crate) fn shadow(store: Option<&JobStore>, arguments: &Shadow) -> Outcome {
-    tracing_subscriber::fmt()
-        .with_writer(io::stderr)
-        .with_ansi(false)
-        .with_target(false)
-        .init();
+    report::log(LevelFilter::INFO);
     let state = state(store, arguments)?;
     let mut token = new_token()?;
     if let Some(state) = &state {
@@ -183,7 +180,7 @@ fn listen_securely(
 
 /// The job's outputs have nowhere to go but to our standard error; its input is empty.
 fn serve_stdio(sessions: Sessions, token: Token, ended: Ended) -> Outcome<Left> {
-    let line = Line::plain(
+    let mut line = Line::plain(
         io::stdin().as_fd().try_clone_to_owned()?,
         io::stdout().as_fd().try_clone_to_owned()?,
     )?;
@@ -201,14 +198,15 @@ fn serve_stdio(sessions: Sessions, token: Token, ended: Ended) -> Outcome<Left> 
         }
     });
     std::thread::spawn(move || {
-        let carried = carry(line, &preface, &Arc::new(sessions), &taker);
+        let carried =
+            introduce(&mut line, &preface).and_then(|_| carry(line, &Arc::new(sessions), &taker));
         ended.send(carried.map_err(Failure::from).exit(Exit::Lost))
     });
     Ok(Left::Nothing)
 }
 
 /// Waits for the signals that end a service; no other thread is to get them.
-fn end_by_signal(sender: Ended) -> Outcome<()> {
+pub(crate) fn end_by_signal(sender: Ended) -> Outcome<()> {
     let ending = [Signal::SIGHUP, Signal::SIGINT, Signal::SIGTERM];
     let signals: SigSet = ending.into_iter().collect();
     signals.thread_block()?;

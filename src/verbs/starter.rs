@@ -9,7 +9,7 @@ use crate::report::{Exit, Explain, Failure, Outcome, chain};
 use crate::sys;
 use line::{Connector, HANDSHAKE_WITHIN, Line, Preface, PrefaceError, SecureError, answer_preface};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
-use starter::{Again, Door, Job, NoLine, Status};
+use starter::{Again, Door, Job, NoLine, Status, Within, take_over, told_by};
 use std::ffi::{OsStr, OsString};
 use std::fs::OpenOptions;
 use std::io::{self, Write};
@@ -57,6 +57,7 @@ pub(crate) fn starter(arguments: &Starter) -> Outcome {
         lease: arguments.lease,
         token,
         connect: Box::new(move || line_again(&address, &identity, &token)),
+        knock: None,
     };
     let carried = starter::carry(listener, line, None, Some(again));
     drop(door);
@@ -107,7 +108,7 @@ fn prefaces(line: &mut Line) -> Result<Preface, PrefaceError> {
     line.wait_at_most(Some(HANDSHAKE_WITHIN));
     let preface = Preface::read(&mut *line.input);
     line.wait_at_most(None);
-    answer_preface(&mut *line.output)?;
+    answer_preface(&mut *line.output, b"")?;
     preface
 }
 
@@ -153,16 +154,19 @@ pub(crate) fn host(store: &JobStore, arguments: &Run) -> Outcome {
         output.as_fd().try_clone_to_owned()?,
     );
     let mut line = line?;
+    line.is_left = Some(told_by(std::process::id() as i32));
     let describe = || "no line to a shadow on stdio".to_owned();
     let preface = Preface::read(&mut *line.input)
         .context(describe)
         .exit(Exit::Lost)?;
-    answer_preface(&mut *line.output)
+    let token = preface.token;
+    let (door, listener) = Door::make(&reach::places(Some(store.dir())))?;
+    door.admit(&token)?;
+    let (again, place) = door.listen_again()?;
+    answer_preface(&mut *line.output, reach::said(&place))
         .context(describe)
         .exit(Exit::Lost)?;
-    let (door, listener) = Door::make(&reach::places(Some(store.dir())))?;
-    door.admit(&preface.token)?;
-    let mut command = again(store, arguments, door.socket());
+    let mut command = same_job(store, arguments, door.socket());
     if let Some(block) = preface.environment {
         command.env_clear().envs(entries(&block));
     }
@@ -177,7 +181,15 @@ pub(crate) fn host(store: &JobStore, arguments: &Run) -> Outcome {
     // It has its own limit already.
     raise_limit();
     let job = Job::new(child).ok_or_else(|| io::Error::from(io::ErrorKind::BrokenPipe))?;
-    let carried = starter::carry(listener, line, Some(job), None);
+    let again = Again {
+        lease: arguments.lease,
+        token,
+        knock: Some(again.as_fd().try_clone_to_owned()?),
+        connect: Box::new(move || {
+            line_handed_over(&again, &token, &place).map_err(|error| NoLine::Now(chain(&error)))
+        }),
+    };
+    let carried = starter::carry(listener, line, Some(job), Some(again));
     drop(door);
     let end = carried
         .context(|| "the job has been ended".to_owned())
@@ -189,8 +201,24 @@ pub(crate) fn host(store: &JobStore, arguments: &Run) -> Outcome {
     }
 }
 
+/// A line that somebody has handed over, if he knows the job's token.
+fn line_handed_over(
+    listener: &UnixListener,
+    token: &Token,
+    place: &Path,
+) -> Result<Line, PrefaceError> {
+    let none = || io::Error::from(io::ErrorKind::WouldBlock);
+    let mut line = take_over(listener)?.ok_or_else(none)?;
+    let preface = Preface::read(&mut Within::new(&line, HANDSHAKE_WITHIN)?)?;
+    if preface.token != *token {
+        return Err(io::Error::from(io::ErrorKind::PermissionDenied).into());
+    }
+    answer_preface(&mut *line.output, reach::said(place))?;
+    Ok(line)
+}
+
 /// The same job, with a shadow on a socket.
-fn again(store: &JobStore, run: &Run, socket: &Path) -> Command {
+fn same_job(store: &JobStore, run: &Run, socket: &Path) -> Command {
     let mut command = Command::new("/proc/self/exe");
     let mut shadow = OsString::from("unix:");
     shadow.push(socket);
@@ -216,6 +244,8 @@ fn again(store: &JobStore, run: &Run, socket: &Path) -> Command {
     if let Some(directory) = &run.chdir {
         command.arg("--chdir").arg(directory);
     }
+    let lease = run.lease.as_secs().max(1);
+    command.args(["--lease", &format!("{lease}s")]);
     command.args(run.methods.words());
     command.arg("--").args(&run.command);
     command

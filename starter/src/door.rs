@@ -74,6 +74,22 @@ impl Door {
         options.open(self.token_path())?.write_all(token)
     }
 
+    /// Listens where another line may be handed over (`reattach`), and says where that is.
+    ///
+    /// # Errors
+    /// As bind(2).
+    pub fn listen_again(&self) -> io::Result<(UnixListener, PathBuf)> {
+        let place = self.again_path();
+        let listener = UnixListener::bind(&place)?;
+        fs::set_permissions(&place, fs::Permissions::from_mode(0o600))?;
+        listener.set_nonblocking(true)?;
+        Ok((listener, place))
+    }
+
+    fn again_path(&self) -> PathBuf {
+        self.folder.join("again")
+    }
+
     fn token_path(&self) -> PathBuf {
         self.folder.join("shadow.token")
     }
@@ -81,7 +97,7 @@ impl Door {
 
 impl Drop for Door {
     fn drop(&mut self) {
-        for file in [self.token_path(), self.socket.clone()] {
+        for file in [self.token_path(), self.again_path(), self.socket.clone()] {
             let _ = fs::remove_file(file);
         }
         let _ = fs::remove_dir(&self.folder);
@@ -98,6 +114,7 @@ mod tests {
         let places = ["/nonexistent".into(), place.path().to_owned()];
         let (door, _listener) = Door::make(&places).expect("is made");
         door.admit(&[3; 32]).expect("is written");
+        let (_again, there) = door.listen_again().expect("listens");
         let mode = |path: &Path| {
             let metadata = fs::metadata(path).expect("is there");
             metadata.permissions().mode() & 0o7777
@@ -105,6 +122,7 @@ mod tests {
         assert_eq!(mode(&door.folder), 0o700);
         assert_eq!(mode(door.socket()), 0o600);
         assert_eq!(mode(&door.token_path()), 0o600);
+        assert_eq!(mode(&there), 0o600);
         drop(door);
         assert_eq!(fs::read_dir(place.path()).expect("lists").count(), 0);
         let long = place.path().join("x".repeat(90));

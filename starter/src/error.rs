@@ -13,6 +13,12 @@ pub enum CarrierError {
     /// The other side is gone, or what is between.
     #[error("the line to the shadow is lost")]
     Lost(#[source] io::Error),
+    /// Somebody is there with another line; the one that there is goes on until that one is known to be good.
+    #[error("another line has come")]
+    Knocked,
+    /// It is not the line that is lost, but whoever has submitted the job.
+    #[error("whoever has submitted the job has left")]
+    Left,
     /// What came is no frame.
     #[error("the shadow sent what is no frame")]
     Garbage(#[from] FrameError),

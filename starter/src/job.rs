@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! starter -> shadow   1 exited, status     2 killed, signal        records of 5 bytes: kind, number
-//! shadow -> starter   3 signal
+//! shadow -> starter   3 signal             4 the job is left, 0: it is ended
 //! ```
 
 use nix::errno::Errno;
@@ -27,6 +27,8 @@ pub enum Notice {
     Ended(Status),
     /// A signal for the job.
     Signal(u32),
+    /// Nobody waits for the job any more.
+    Leave,
 }
 
 /// How a job has ended.
@@ -56,6 +58,7 @@ impl Notice {
             Notice::Ended(Status::Exited(status)) => (1, status),
             Notice::Ended(Status::Killed(signal)) => (2, signal),
             Notice::Signal(signal) => (3, signal),
+            Notice::Leave => (4, 0),
         };
         let number = number.to_le_bytes();
         [kind, number[0], number[1], number[2], number[3]]
@@ -72,6 +75,7 @@ impl Notice {
                 1 => return Some(Notice::Ended(Status::Exited(number))),
                 2 => return Some(Notice::Ended(Status::Killed(number))),
                 3 => return Some(Notice::Signal(number)),
+                4 => return Some(Notice::Leave),
                 _ => {}
             }
         }
@@ -155,6 +159,7 @@ mod tests {
         let all = [
             Notice::Ended(Status::Exited(3)),
             Notice::Signal(15),
+            Notice::Leave,
             Notice::Ended(Status::Killed(9)),
         ];
         let mut bytes = vec![77, 0, 0, 0, 0];

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! shims ==> socket ─┐
-//! job's stdin, -out ┴─ streams/ ── carrier/ (one thread) ── line ──> shadow
+//! job's stdin, -out ┴─ streams ── carrier/ (one thread) ── line ──> shadow
 //! ```
 //! # What callers may rely on
 //! One thread, memory within limits whatever the shadow sends: 1.5 MiB for each stream that is not read. What a process
@@ -15,9 +15,11 @@ mod carrier;
 mod door;
 mod error;
 mod job;
+mod reattach;
 mod streams;
 
 pub use carrier::{Again, End, NoLine, carry};
 pub use door::{Door, DoorError};
 pub use error::CarrierError;
 pub use job::{Job, Notice, Status};
+pub use reattach::{Within, hand_over, take_over, told_by};

@@ -183,6 +183,7 @@ pub(crate) fn on_a_terminal(mut words: Command) -> (File, Running) {
     size.args(["rows", "33", "cols", "77"]).stdin(end());
     assert_eq!(finish(Running::start(size)).status.code(), Some(0));
     words.stdin(end()).stdout(end()).stderr(end());
+    words.env("TERM", "xterm");
     let running = Running::start_as_is(words);
     (File::from(OwnedFd::from(master)), running)
 }

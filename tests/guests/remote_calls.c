@@ -1,6 +1,7 @@
 /* Makes calls on files in the current directory and says what came of each: result, errno, effect. Run once on files
  * of this machine and once on remote ones, it must say the same. */
 #define _GNU_SOURCE
+#include "lacking.h"
 #include "transcript.h"
 #include <dirent.h>
 #include <fcntl.h>

@@ -1,6 +1,7 @@
 /* Locks files in the current directory and says what came of it. Run once on files of this machine and once on remote
  * ones, it must say the same. */
 #define _GNU_SOURCE
+#include "lacking.h"
 #include "transcript.h"
 #include <fcntl.h>
 #include <pthread.h>

@@ -58,6 +58,52 @@ static void check_seqpacket(void) {
     char byte;
     expect("empty", recv(ends[1], &byte, 1, 0), -1);
 }
+static void set_unconnected(void) {
+    ends[0] = must("socket", socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+    ends[1] = must("socket", socket(AF_UNIX, SOCK_DGRAM, 0));
+    int size = 30000;
+    must("SO_SNDBUF", setsockopt(ends[0], SOL_SOCKET, SO_SNDBUF, &size, sizeof size));
+    ends2[0] = must("socket", socket(AF_UNIX, SOCK_SEQPACKET, 0));
+    must("dup", ends2[1] = dup(ends2[0]));
+}
+static void check_unconnected(void) {
+    int kinds[] = {SOCK_STREAM, SOCK_DGRAM};
+    for (int i = 0; i < 2; i++) {
+        int kind;
+        socklen_t len = sizeof kind;
+        must("SO_TYPE", getsockopt(ends[i], SOL_SOCKET, SO_TYPE, &kind, &len));
+        expect("type", kind, kinds[i]);
+        struct sockaddr_un peer;
+        len = sizeof peer;
+        expect("no peer", getpeername(ends[i], (void *)&peer, &len), -1);
+        expect("its errno", errno, ENOTCONN);
+    }
+    int size;
+    socklen_t len = sizeof size;
+    must("SO_SNDBUF", getsockopt(ends[0], SOL_SOCKET, SO_SNDBUF, &size, &len));
+    expect("send buffer", size, 60000);
+    expect("FD_CLOEXEC", fcntl(ends[0], F_GETFD), FD_CLOEXEC);
+    expect("O_NONBLOCK", fcntl(ends[0], F_GETFL) & O_NONBLOCK, O_NONBLOCK);
+    /* Each can still become whatever its program meant it to be. */
+    struct sockaddr_un name = {.sun_family = AF_UNIX};
+    socklen_t short_len = sizeof name.sun_family; /* the kernel finds a name */
+    int listener = must("socket", socket(AF_UNIX, SOCK_STREAM, 0));
+    must("bind", bind(listener, (void *)&name, short_len));
+    must("listen", listen(listener, 1));
+    len = sizeof name;
+    must("getsockname", getsockname(listener, (void *)&name, &len));
+    must("connect", connect(ends[0], (void *)&name, len));
+    int taken = must("accept", accept(listener, NULL, NULL));
+    send_text(ends[0], "hello");
+    expect_message("through the connection", taken, "hello");
+    must("bind", bind(ends[1], (void *)&(struct sockaddr_un){.sun_family = AF_UNIX}, short_len));
+    must("bind one description", bind(ends2[0], (void *)&(struct sockaddr_un){.sun_family = AF_UNIX}, short_len));
+    len = sizeof name;
+    must("getsockname", getsockname(ends2[1], (void *)&name, &len));
+    expect("one description", len > short_len, 1);
+    close(taken);
+    close(listener);
+}
 static void set_shutdown(void) {
     pair(SOCK_STREAM, ends);
     send_text(ends[0], "unread");
@@ -155,6 +201,7 @@ static const struct guest guests[] = {
     {"stream", set_stream, check_stream, NULL},
     {"datagram", set_datagram, check_datagram, NULL},
     {"seqpacket", set_seqpacket, check_seqpacket, NULL},
+    {"unconnected", set_unconnected, check_unconnected, NULL},
     {"shutdown", set_shutdown, check_shutdown, NULL},
     {"in_flight", set_in_flight, check_in_flight, NULL},
     {"options", set_options, check_options, NULL},

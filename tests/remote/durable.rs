@@ -5,6 +5,7 @@ use super::undone::{picture, undo};
 use super::*;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use std::io::Write;
 use std::process::Stdio;
 use std::time::Instant;
 use support::random::{Random, seed};
@@ -430,6 +431,42 @@ fn two_shadows_do_not_share_a_state() {
 }
 
 /// What cannot be had again ends the job, rather than to let it go on with something else.
+/// A close is not waited for, and while one is answered others are collected: a name that is removed then may not leave its file open at a
+/// shadow that is killed.
+/// The close of a file is not always told before its removal.
+#[test]
+fn a_file_that_is_gone_can_be_closed() {
+    let what = "a_file_that_is_gone_can_be_closed";
+    if missing(what) {
+        return;
+    }
+    let script = "
+import os, sys
+kept = open('kept', 'wb', 0); gone = open('gone', 'wb', 0); os.unlink('gone')
+for step in range(2):
+    print('ready', step, flush=True); sys.stdin.readline()
+    kept.write(bytes(10))
+gone.close()
+open('kept2', 'wb').close(); print('PASS', flush=True)
+";
+    let mut mortal = Mortal::new(&KEPT);
+    let mut command = mortal.submit.remote(&python(script));
+    command.stdin(Stdio::piped());
+    let mut job = Run::start_with_stdin("the job", command, User::Ordinary).expect("starts");
+    let mut input = job.stdin().expect("its input");
+    // A shadow that has taken over knows of it, too.
+    for step in 0..2 {
+        let ready = format!("ready {step}");
+        job.wait_line(&ready, SOON).expect("is ready");
+        mortal.kill_shadow();
+        mortal.start_shadow(None);
+        input.write_all(b"\n").expect("goes on");
+    }
+    mortal.ends_well(job, "ready 0\nready 1\nPASS\n");
+    let kept = mortal.submit.home().join("kept");
+    assert_eq!(fs::read(kept).expect("reads").len(), 20);
+}
+
 #[test]
 fn a_file_without_a_name_is_named() {
     let what = "a_file_without_a_name_is_named";

@@ -201,7 +201,7 @@ pub(super) fn stand_in(submit: &Submit) -> PathBuf {
     let (state, door) = (submit.dir.join("state"), submit.dir.join("door"));
     let script = format!(
         "#!/bin/sh\nexport XDG_STATE_HOME={} XDG_RUNTIME_DIR={}\n\
-         eval \"set -- $2\"; shift\nexec {tool} {} \"$@\"\n",
+         eval \"set -- $2\"; shift 2\nexec {tool} {} \"$@\"\n",
         state.display(),
         door.display(),
         options.join(" ")
@@ -209,7 +209,7 @@ pub(super) fn stand_in(submit: &Submit) -> PathBuf {
     executable(&submit.dir.join("stand-in"), &script)
 }
 
-fn executable(path: &Path, script: &str) -> PathBuf {
+pub(super) fn executable(path: &Path, script: &str) -> PathBuf {
     fs::write(path, script).expect("writes");
     fs::set_permissions(path, fs::Permissions::from_mode(0o755)).expect("sets");
     path.to_owned()
@@ -241,7 +241,7 @@ fn programs_work_on_files_that_come_by_two_pipes() {
 }
 
 /// What is executed in place of ssh: a shell of this machine, with folders of its own.
-fn shell(submit: &Submit, pipe: &str) -> PathBuf {
+pub(super) fn shell(submit: &Submit, pipe: &str) -> PathBuf {
     let at = |name: &str| submit.dir.join(name).display().to_string();
     let script = format!(
         "#!/bin/sh\nshift\nexport XDG_STATE_HOME={} XDG_RUNTIME_DIR={} XDG_CACHE_HOME={}\n\
@@ -255,7 +255,7 @@ fn shell(submit: &Submit, pipe: &str) -> PathBuf {
 }
 
 /// Nothing of a job is left where it ran.
-fn leaves_nothing(submit: &Submit) {
+pub(super) fn leaves_nothing(submit: &Submit) {
     let empty = || {
         let mut entries = fs::read_dir(submit.dir.join("door"))
             .expect("lists")
@@ -364,12 +364,20 @@ fn a_machine_that_is_lost_is_named_and_its_job_ended() {
     }
     let submit = Submit::new("submit-lost");
     let number = submit.dir.join("state/number");
-    let cut = format!("SH | sh -c 'echo $$ > {}; exec cat'", number.display());
+    let away = submit.dir.join("state/away");
+    let cut = format!(
+        "[ ! -e {} ] || exit 255; SH | sh -c 'echo $$ > {}; exec cat'",
+        away.display(),
+        number.display()
+    );
     let ssh = shell(&submit, &cut);
     let script = "echo started; trap '' HUP; while :; do date > file; done";
-    let command = submitted(&submit, ssh.as_os_str(), &[], &words(&["sh", "-c", script]));
+    let lease = ["--lease".into(), "2s".into()];
+    let all = words(&["sh", "-c", script]);
+    let command = submitted(&submit, ssh.as_os_str(), &lease, &all);
     let mut job = Run::start("the job", command, User::Ordinary).expect("starts");
     job.wait_line("started", SOON).expect("begins");
+    fs::write(&away, "").expect("writes");
     let number = fs::read_to_string(number).expect("is written");
     let number = number.trim().parse().expect("a number");
     kill(Pid::from_raw(number), Signal::SIGKILL).expect("is there");
@@ -399,10 +407,10 @@ fn a_machine_that_is_lost_is_named_and_its_job_ended() {
 }
 
 /// An ssh server of our own, and how it is reached.
-fn sshd(submit: &Submit) -> Option<(Run, String)> {
+pub(super) fn sshd(submit: &Submit, what: &str) -> Option<(Run, String)> {
     const SERVER: &str = "/usr/sbin/sshd";
     if !Path::new(SERVER).exists() {
-        skip::note("jobs_are_submitted_through_ssh", "no sshd (openssh-server)");
+        skip::note(what, "no sshd (openssh-server)");
         return None;
     }
     let dir = submit.dir.join("state");
@@ -452,7 +460,7 @@ fn jobs_are_submitted_through_ssh() {
         return;
     }
     let submit = Submit::new("ssh");
-    let Some((_server, ssh)) = sshd(&submit) else {
+    let Some((_server, ssh)) = sshd(&submit, "jobs_are_submitted_through_ssh") else {
         return;
     };
     let on = |all: &[&OsStr]| {

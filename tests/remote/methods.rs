@@ -291,6 +291,7 @@ fn wrong_lists_are_named() {
         assert!(errors.contains(expected) && status == Some(2), "{errors}");
     }
     let mut command = clean_command(stage::wayfarer());
+    command.arg("--dir").arg(submit.dir.join("state"));
     command.args(["run", "--local-files=x", "--", "true"]);
     let (_, errors, status) = output("without a shadow", command);
     let said = "--local-files is for jobs with --shadow";

@@ -195,7 +195,12 @@ fn poll_end(job: &mut Run) -> bool {
 
 /// Killed several times at random, each time after it has gone on for a while after a checkpoint.
 pub(super) fn ends_as_undisturbed(what: &str, program: &'static str, script: &str) {
-    ends_after(what, program, script, TIMES);
+    ends_after(what, &job_words(program, script), TIMES);
+}
+
+/// The same, of any program.
+pub(super) fn ends_as_undisturbed_by(what: &str, words: &[OsString]) {
+    ends_after(what, words, TIMES);
 }
 
 /// The same; with `WF_FULL` what stands first in `longer` is replaced by the second, and it is killed often.
@@ -210,14 +215,13 @@ fn ends_as_undisturbed_or_long(
     }
     assert!(script.contains(longer.0), "{longer:?}");
     let script = script.replace(longer.0, longer.1);
-    ends_after(what, program, &script, TIMES_FULL);
+    ends_after(what, &job_words(program, &script), TIMES_FULL);
 }
 
-fn ends_after(what: &str, program: &'static str, script: &str, times: usize) {
+fn ends_after(what: &str, words: &[OsString], times: usize) {
     if missing(what) {
         return;
     }
-    let words = job_words(program, script);
     let mut traveller = Traveller::new(what, &UNDER_JOURNAL);
     let mut here = clean_command(&words[0]);
     here.args(&words[1..]).current_dir(traveller.submit.local());
@@ -226,7 +230,7 @@ fn ends_after(what: &str, program: &'static str, script: &str, times: usize) {
         (said.as_str(), error.as_str(), status),
         ("the end\n", "", Some(0))
     );
-    let mut job = traveller.begin(&words);
+    let mut job = traveller.begin(words);
     let mut moved = 0;
     for _ in 0..times {
         traveller.pause(500);
@@ -270,6 +274,12 @@ fn a_job_of_several_threads_goes_on() {
         "/usr/bin/python3",
         THREADS,
     );
+}
+
+#[test]
+fn threads_that_lock_go_on() {
+    let guest = c_guest("remote_lockers", Linking::Dynamic).expect("the guest compiles");
+    ends_as_undisturbed_by("threads_that_lock_go_on", &[guest.into_os_string()]);
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! What a job does with its files, as `wayfarer io` tells it.
 
-use super::{DEADLINE, SOON, Submit, cannot_hide, missing, output};
+use super::{DEADLINE, SOON, Submit, cannot_hide, io_report, missing, output};
 use crate::support::run::{Run, clean_command};
 use crate::support::stage;
 use crate::support::user::User;
@@ -55,9 +55,7 @@ fn what_a_job_does_with_its_files_is_told() {
     let mut job = Run::start_with_stdin("the job", command, User::Ordinary).expect("starts");
     job.wait_line("counted", DEADLINE).expect("has counted");
 
-    let (text, errors, status) = output("io", wayfarer(&submit, &["io", "counted", "--json"]));
-    assert_eq!((errors.as_str(), status), ("", Some(0)));
-    let report: Value = serde_json::from_str(&text).expect("is JSON");
+    let report = io_report(&submit, "counted");
     let file = |name: &str| {
         let files = report["files"].as_array().expect("files");
         let found = files.iter().find(|file| file["name"] == name);
@@ -97,9 +95,7 @@ fn what_a_job_does_with_its_files_is_told() {
     let (_, errors, status) = output("a checkpoint", wayfarer(&submit, &words));
     assert_eq!(status, Some(0), "{errors}");
     job.wait(SOON).expect("ends");
-    let (text, errors, status) = output("io", wayfarer(&submit, &["io", "counted", "--json"]));
-    assert_eq!((errors.as_str(), status), ("", Some(0)));
-    let later: Value = serde_json::from_str(&text).expect("is JSON");
+    let later = io_report(&submit, "counted");
     assert!(number(&later, "as_of") > 0);
     let both = [&report, &later].map(|report| number(&report["all"], "FileReadBytes"));
     assert_eq!(both[0], both[1]);

@@ -1,10 +1,9 @@
 //! Programs that walk through folders: small files come along with what was asked (docs/CALLS.md), and nobody can tell but by the time.
 
-use super::{DEADLINE, Submit, cannot_hide, missing, output, words};
+use super::{DEADLINE, Submit, cannot_hide, io_report, missing, output, words};
 use crate::support::run::{Run, clean_command};
 use crate::support::stage;
 use crate::support::user::User;
-use serde_json::Value;
 use std::ffi::OsStr;
 use std::fs;
 use std::io::Write;
@@ -82,6 +81,22 @@ assert all(f.read() == str(i) for i, f in enumerate(held))
 print('open')
 "#;
 
+/// Runs a job until it says `line`; how often it has asked the shadow by then. It is told to go on, and ends well.
+pub(super) fn trips_of(submit: &Submit, name: &str, words: &[&OsStr], line: &str) -> (u64, Run) {
+    let mut command = clean_command(stage::wayfarer());
+    submit.run(&mut command, &["--name", name].map(OsStr::new), words);
+    command.current_dir(submit.home()).stdin(Stdio::piped());
+    let mut job = Run::start_with_stdin("the job", command, User::Ordinary).expect("starts");
+    job.wait_line(line, DEADLINE).expect("has come so far");
+    let report = io_report(submit, name);
+    let trips = report["all"]["RoundTrips"].as_u64().expect("a number");
+    let mut input = job.stdin().expect("an input");
+    input.write_all(b"\n").expect("goes on");
+    let status = job.wait(DEADLINE).expect("ends");
+    assert_eq!(status.code(), Some(0), "{}", job.describe());
+    (trips, job)
+}
+
 #[test]
 fn a_walk_needs_few_questions() {
     let what = "a_walk_needs_few_questions";
@@ -98,28 +113,10 @@ fn a_walk_needs_few_questions() {
         }
     }
     let words = ["/usr/bin/python3", "-c", WALK].map(OsStr::new);
-    let options = ["--name", "walk"].map(OsStr::new);
-    let mut command = clean_command(stage::wayfarer());
-    submit.run(&mut command, &options, &words);
-    command.current_dir(submit.home()).stdin(Stdio::piped());
-    let mut job = Run::start_with_stdin("the walk", command, User::Ordinary).expect("starts");
-    job.wait_line("600", DEADLINE).expect("has walked");
-    let mut io = clean_command(stage::wayfarer());
-    io.arg("--dir").arg(submit.dir.join("state"));
-    io.args(["io", "walk", "--json"]);
-    let (text, errors, status) = output("io", io);
-    assert_eq!((errors.as_str(), status), ("", Some(0)));
-    let report: Value = serde_json::from_str(&text).expect("is JSON");
+    let (trips, _job) = trips_of(&submit, "walk", &words, "600");
     // 1200 opens, as many reads and closes.
-    let trips = report["all"]["RoundTrips"].as_u64().expect("a number");
     println!("{trips} round trips");
     assert!(trips < 500, "{trips}");
-    job.stdin()
-        .expect("an input")
-        .write_all(b"\n")
-        .expect("goes on");
-    let status = job.wait(DEADLINE).expect("ends");
-    assert_eq!(status.code(), Some(0), "{}", job.describe());
 }
 
 #[test]

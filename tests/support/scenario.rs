@@ -140,7 +140,8 @@ impl Guest {
 
 /// A job in the hands of a test.
 pub struct Job<'a> {
-    guest: &'a Guest,
+    /// What it runs.
+    pub guest: &'a Guest,
     variant: Variant,
     /// Where all its files are.
     pub dir: PathBuf,

@@ -133,6 +133,8 @@ pub enum Linking {
     Static,
     /// musl inside.
     Musl,
+    /// Against the system's musl.
+    MuslDynamic,
 }
 
 /// The kernel's headers alone, for a compiler that must not see glibc's beside them.
@@ -165,17 +167,19 @@ pub fn c_guest(name: &str, linking: Linking) -> Result<PathBuf, String> {
         Linking::Dynamic => ("gcc", "", None),
         Linking::Static => ("gcc", "-static", Some("-static")),
         Linking::Musl => ("musl-gcc", "-musl", Some("-static")),
+        Linking::MuslDynamic => ("musl-gcc", "-musl-dynamic", None),
     };
     let kernel_headers = match linking {
-        Linking::Musl => Some(kernel_headers()?),
+        Linking::Musl | Linking::MuslDynamic => Some(kernel_headers()?),
         Linking::Dynamic | Linking::Static => None,
     };
     let folder = repository().join("tests/guests");
     let source = folder.join(format!("{name}.c"));
     let shared = folder.join("guest.c");
     let product = dir().join(format!("{name}{suffix}"));
-    let [guest, transcript] = ["guest.h", "transcript.h"].map(|name| folder.join(name));
-    let sources = [source.clone(), shared.clone(), guest, transcript];
+    let [guest, transcript, lacking] =
+        ["guest.h", "transcript.h", "lacking.h"].map(|name| folder.join(name));
+    let sources = [source.clone(), shared.clone(), guest, transcript, lacking];
     build_if_older(&product, &sources, |beside| {
         let mut command = Command::new(compiler);
         command
@@ -190,6 +194,31 @@ pub fn c_guest(name: &str, linking: Linking) -> Result<PathBuf, String> {
             .arg("-o")
             .arg(beside)
             .arg("-lrt");
+        command
+    })?;
+    Ok(product)
+}
+
+/// The Go guest `tests/guests/NAME.go`, built; with `cgo`, by a C linker and against the system's glibc.
+///
+/// # Errors
+/// Why it cannot be built here.
+pub fn go_guest(name: &str, cgo: bool) -> Result<PathBuf, String> {
+    let source = repository().join(format!("tests/guests/{name}.go"));
+    let suffix = if cgo { "-cgo" } else { "-go" };
+    let product = dir().join(format!("{name}{suffix}"));
+    build_if_older(&product, std::slice::from_ref(&source), |beside| {
+        let mut command = Command::new("go");
+        command.arg("build");
+        if cgo {
+            command.args(["-ldflags", "-linkmode=external"]);
+        }
+        command.arg("-o").arg(beside).arg(&source);
+        let enabled = if cgo { "1" } else { "0" };
+        command
+            .env("CGO_ENABLED", enabled)
+            .env("GO111MODULE", "off");
+        command.env("GOCACHE", dir().join("go-cache"));
         command
     })?;
     Ok(product)

@@ -44,6 +44,8 @@ pub struct Attributes {
     pub born: Option<Stamp>,
     /// `stx_attributes`, and which of them mean something.
     pub flags: (u64, u64),
+    /// It has no extended attributes, for certain.
+    pub bare: bool,
 }
 
 /// A file system (statfs(2)).

@@ -1,10 +1,7 @@
-//! Entries of a listing, packed into the data of an answer.
-//!
-//! ```text
-//! entry: [length of body u16][body: Entry, bincode]   one after another
-//! ```
+//! Entries of a listing, packed into the data of an answer ([`Packer`](crate::Packer)) with nothing behind them.
 
-use crate::{Attributes, WireError, decode, encode};
+use crate::packed::split_body;
+use crate::{Attributes, WireError, decode};
 use bincode::{BorrowDecode, Encode};
 
 /// A name in a directory.
@@ -22,47 +19,6 @@ pub struct Entry<'a> {
     pub attributes: Option<Attributes>,
 }
 
-/// Appends entries to a buffer.
-#[derive(Debug)]
-pub struct EntryWriter<'a> {
-    room: &'a mut [u8],
-    len: usize,
-}
-
-impl<'a> EntryWriter<'a> {
-    /// Into `room`.
-    pub fn new(room: &'a mut [u8]) -> Self {
-        EntryWriter { room, len: 0 }
-    }
-
-    /// Appends one.
-    ///
-    /// # Errors
-    /// [`WireError::NoRoom`]: nothing was appended.
-    pub fn push(&mut self, entry: &Entry<'_>) -> Result<(), WireError> {
-        let rest = &mut self.room[self.len..];
-        let (prefix, body) = rest.split_first_chunk_mut::<2>().ok_or(WireError::NoRoom)?;
-        let len = encode(entry, body)?;
-        *prefix = u16::try_from(len)
-            .map_err(|_| WireError::NoRoom)?
-            .to_le_bytes();
-        self.len += 2 + len;
-        Ok(())
-    }
-
-    /// Bytes written.
-    #[must_use]
-    pub fn len(&self) -> usize {
-        self.len
-    }
-
-    /// Nothing was written.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.len == 0
-    }
-}
-
 /// Reads entries; ends after an error.
 #[derive(Clone, Debug)]
 pub struct Entries<'a>(&'a [u8]);
@@ -75,8 +31,7 @@ impl<'a> Entries<'a> {
     }
 
     fn take(&mut self) -> Option<Entry<'a>> {
-        let (len, rest) = self.0.split_first_chunk::<2>()?;
-        let (body, rest) = rest.split_at_checked(u16::from_le_bytes(*len).into())?;
+        let (body, rest) = split_body(self.0)?;
         self.0 = rest;
         decode(0, body).ok()
     }
@@ -100,6 +55,7 @@ impl<'a> Iterator for Entries<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Packer;
     use proptest::prelude::*;
 
     proptest! {
@@ -108,14 +64,14 @@ mod tests {
             names in prop::collection::vec((prop::collection::vec(1u8..=255, 1..256), any::<u64>(), any::<bool>()), 0..20)
         ) {
             let mut room = vec![0; 20_000];
-            let mut writer = EntryWriter::new(&mut room);
+            let mut writer = Packer::new(&mut room);
             let mut entries = vec![];
             for (name, inode, with) in &names {
                 let attributes = with.then(|| Attributes { inode: *inode, size: u64::MAX, ..Attributes::default() });
                 entries.push(Entry { next: inode ^ 5, inode: *inode, kind: 8, name, attributes });
             }
             for entry in &entries {
-                writer.push(entry).expect("room");
+                writer.push(entry, &[]).expect("room");
             }
             let len = writer.len();
             let read: Result<Vec<_>, _> = Entries::new(&room[..len]).collect();
@@ -138,9 +94,9 @@ mod tests {
             attributes: None,
         };
         let mut room = [0; 12];
-        let mut writer = EntryWriter::new(&mut room);
-        assert_eq!(writer.push(&entry), Ok(()));
-        assert_eq!(writer.push(&entry), Err(WireError::NoRoom));
+        let mut writer = Packer::new(&mut room);
+        assert_eq!(writer.push(&entry, &[]), Ok(()));
+        assert_eq!(writer.push(&entry, &[]), Err(WireError::NoRoom));
         assert_eq!(writer.len(), 11);
     }
 }

@@ -5,9 +5,9 @@ use bincode::{BorrowDecode, Encode};
 use core::ops::RangeInclusive;
 
 /// The version that this code speaks best.
-pub const VERSION: u16 = 1;
+pub const VERSION: u16 = 2;
 /// All that it speaks.
-pub const VERSIONS: RangeInclusive<u16> = 1..=1;
+pub const VERSIONS: RangeInclusive<u16> = 2..=2;
 
 /// What proves that a peer belongs to the job; made at submit.
 pub type Token = [u8; 32];
@@ -136,9 +136,10 @@ mod tests {
 
     #[test]
     fn the_best_common_version_is_chosen() {
-        assert_eq!(choose_version((1, 9)), Some(1));
-        assert_eq!(choose_version((0, 1)), Some(1));
-        assert_eq!(choose_version((2, 9)), None);
+        assert_eq!(choose_version((1, 9)), Some(2));
+        assert_eq!(choose_version((0, 2)), Some(2));
+        assert_eq!(choose_version((3, 9)), None);
+        assert_eq!(choose_version((0, 1)), None);
         assert_eq!(choose_version((0, 0)), None);
         assert_eq!(choose_version((9, 1)), None, "a range turned round");
     }

@@ -26,21 +26,25 @@ mod error;
 mod head;
 mod hello;
 mod locks;
+mod missing;
 mod moves;
 mod offered;
+mod packed;
 mod reply;
 mod request;
 
 pub use attributes::{Attributes, FileSystem, Stamp};
-pub use entries::{Entries, Entry, EntryWriter};
+pub use entries::{Entries, Entry};
 pub use error::WireError;
 pub use head::{HEAD_LEN, Head, MOST_BODY, MOST_DATA};
 pub use hello::{Hello, Role, Token, VERSION, VERSIONS, Welcome, choose_version};
 pub use locks::{
     Attend, Held, Interrupt, Lock, LockMode, LockOwner, Release, Span, TestLock, WatchEnds,
 };
+pub use missing::{FILTER_WORDS, MISSING_LEN, MOST_NAMES, Missing, Names, bits, steps};
 pub use moves::{Lease, Mark, Others, Resume, Settle};
-pub use offered::{Offered, OfferedFiles, OfferedWriter};
+pub use offered::{Offered, OfferedFiles};
+pub use packed::Packer;
 pub use reply::{Opened, Refusal, Reply, Written};
 pub use request::{
     Access, Allocate, Attribute, Change, Close, CloseAll, Copy, FileSystemOf, GetXattr, Link, List,

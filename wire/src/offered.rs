@@ -1,10 +1,7 @@
-//! Files that the shadow has opened in advance, packed into the data of an answer.
-//!
-//! ```text
-//! file: [length of body u16][body: Offered, bincode][contents]   one after another
-//! ```
+//! Files that the shadow has opened in advance, packed into the data of an answer ([`Packer`](crate::Packer)) with their contents behind them.
 
-use crate::{Attributes, WireError, decode, encode};
+use crate::packed::split_body;
+use crate::{Attributes, decode};
 use bincode::{BorrowDecode, Encode};
 
 /// A file that is open for reading, with all of its contents behind it.
@@ -18,49 +15,6 @@ pub struct Offered<'a> {
     pub name: &'a [u8],
     /// Bytes of its contents.
     pub len: u32,
-}
-
-/// Appends files to a buffer.
-#[derive(Debug)]
-pub struct OfferedWriter<'a> {
-    room: &'a mut [u8],
-    len: usize,
-}
-
-impl<'a> OfferedWriter<'a> {
-    /// Into `room`.
-    pub fn new(room: &'a mut [u8]) -> Self {
-        OfferedWriter { room, len: 0 }
-    }
-
-    /// Appends one, with as many contents as it says.
-    ///
-    /// # Errors
-    /// [`WireError::NoRoom`]: nothing was appended.
-    pub fn push(&mut self, file: &Offered<'_>, contents: &[u8]) -> Result<(), WireError> {
-        let rest = &mut self.room[self.len..];
-        let (prefix, body) = rest.split_first_chunk_mut::<2>().ok_or(WireError::NoRoom)?;
-        let len = encode(file, body)?;
-        let place = body.get_mut(len..len + contents.len());
-        place.ok_or(WireError::NoRoom)?.copy_from_slice(contents);
-        *prefix = u16::try_from(len)
-            .map_err(|_| WireError::NoRoom)?
-            .to_le_bytes();
-        self.len += 2 + len + contents.len();
-        Ok(())
-    }
-
-    /// Bytes written.
-    #[must_use]
-    pub fn len(&self) -> usize {
-        self.len
-    }
-
-    /// Nothing was written.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.len == 0
-    }
 }
 
 /// Reads files and their contents; ends where the bytes are none.
@@ -79,8 +33,7 @@ impl<'a> Iterator for OfferedFiles<'a> {
     type Item = (Offered<'a>, &'a [u8]);
 
     fn next(&mut self) -> Option<Self::Item> {
-        let (len, rest) = self.0.split_first_chunk::<2>()?;
-        let (body, rest) = rest.split_at_checked(u16::from_le_bytes(*len).into())?;
+        let (body, rest) = split_body(self.0)?;
         let file: Offered<'a> = decode(0, body).ok()?;
         let (contents, rest) = rest.split_at_checked(file.len as usize)?;
         self.0 = rest;
@@ -91,6 +44,7 @@ impl<'a> Iterator for OfferedFiles<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Packer;
     use proptest::prelude::*;
 
     proptest! {
@@ -99,7 +53,7 @@ mod tests {
             files in prop::collection::vec((prop::collection::vec(1u8..=255, 1..256), any::<u64>(), prop::collection::vec(any::<u8>(), 0..500)), 0..20)
         ) {
             let mut room = vec![0; 30_000];
-            let mut writer = OfferedWriter::new(&mut room);
+            let mut writer = Packer::new(&mut room);
             let all: Vec<_> = files.iter().map(|(name, number, contents)| {
                 let attributes = Attributes { inode: *number, size: contents.len() as u64, ..Attributes::default() };
                 (Offered { handle: number ^ 1, attributes, name, len: contents.len() as u32 }, &contents[..])
@@ -126,7 +80,7 @@ mod tests {
             len: 5,
         };
         let mut room = [0; 100];
-        let mut writer = OfferedWriter::new(&mut room);
+        let mut writer = Packer::new(&mut room);
         assert_eq!(writer.push(&file, b"12345"), Ok(()));
         let len = writer.len();
         while writer.push(&file, b"12345").is_ok() {}

@@ -1,6 +1,7 @@
 //! Any writes, by owners that are killed at any step, over lines that break at any step: the file is what it would be at once.
 
 use super::*;
+use crate::zeroed::zeroed;
 use alloc::boxed::Box;
 use alloc::vec;
 use alloc::vec::Vec;
@@ -11,9 +12,7 @@ use proptest::prelude::*;
 const FILE: u64 = 7;
 
 fn table() -> Box<Table> {
-    // SAFETY: every field may be zero.
-    #[allow(unsafe_code)]
-    let table: Box<Table> = unsafe { Box::new_zeroed().assume_init() };
+    let table = zeroed::<Table>();
     for (index, description) in table.descriptions.iter().enumerate().take(4) {
         description.name[0].store(100 + index as u64, Relaxed);
     }

@@ -12,10 +12,11 @@
 
 use super::lanes::{Put, ask_again, ask_noting};
 use super::process;
+use super::record_lock::{self, F_SETLK, F_UNLCK, F_WRLCK};
 use super::resident;
 use super::sys::{self, Errno, Undisturbed, call};
 use crate::behind::{Held, IDS, Landed, Line, Owner, Piece, ROOM, Target, Trouble, place};
-use crate::table::{Description, Reserved, Table};
+use crate::table::{Description, Table};
 use core::sync::atomic::{AtomicU32, Ordering};
 use wire::{Reply, Request, Write};
 
@@ -66,36 +67,9 @@ impl Drop for Me {
     }
 }
 
-const F_WRLCK: i16 = 1;
-const F_UNLCK: i16 = 2;
-
-/// `struct flock`.
-#[repr(C)]
-struct Record {
-    kind: i16,
-    whence: i16,
-    start: i64,
-    len: i64,
-    pid: i32,
-}
-
-impl Record {
-    fn of(id: u32, kind: i16) -> Self {
-        Record {
-            kind,
-            whence: 0,
-            start: IDS + i64::from(id),
-            len: 1,
-            pid: 0,
-        }
-    }
-}
-
 /// Says that we live, or not any more.
 fn sign(id: u32, kind: i16) -> sys::SysResult<u64> {
-    const F_SETLK: u64 = 6;
-    let record = Record::of(id, kind);
-    sys::fcntl(Reserved::Shim.number(), F_SETLK, &raw const record as u64)
+    record_lock::set_own(F_SETLK, kind, IDS + i64::from(id), 1)
 }
 
 fn futex(word: &AtomicU32, operation: u64, value: u64, timeout: u64) {
@@ -110,11 +84,8 @@ impl Owner for Me {
     }
 
     fn is_alive(&self, id: u32) -> bool {
-        const F_GETLK: u64 = 5;
-        let mut record = Record::of(id, F_WRLCK);
-        let place = &raw mut record as u64;
         // What cannot be asked is taken for alive.
-        sys::fcntl(Reserved::Shim.number(), F_GETLK, place).is_err() || record.kind != F_UNLCK
+        record_lock::is_anothers(IDS + i64::from(id))
     }
 
     fn wait(&self, word: &AtomicU32, value: u32) {

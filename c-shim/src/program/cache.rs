@@ -324,6 +324,29 @@ pub(super) fn entries<T>(
     })?
 }
 
+/// Copies first bytes of a file that came with its open, if it has not been changed since: `same` says so of the attributes that came with
+/// them. How many.
+pub(super) fn first(
+    description: &Description,
+    same: impl FnOnce(&Attributes) -> bool,
+    to: *mut u8,
+    most: usize,
+) -> usize {
+    let Some(now) = Moment::now(description) else {
+        return 0;
+    };
+    let copied = with(description, |kept| {
+        let (attributes, then) = kept.attributes?;
+        let together = (then.ms, then.version) == (kept.read.ms, kept.read.version);
+        let believed = kept.read.is_young(&now) && kept.read.version.has_contents_of(&now.version);
+        if !together || !believed || kept.offset != 0 || !same(&attributes) {
+            return None;
+        }
+        kept.give(to, most, 0).map(|(count, _)| count)
+    });
+    copied.flatten().unwrap_or(0)
+}
+
 /// Attributes that are believed.
 pub(super) fn attributes(description: &Description) -> Option<Attributes> {
     let now = Moment::now(description)?;

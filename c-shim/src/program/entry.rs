@@ -9,6 +9,7 @@
 
 use super::calls;
 use super::fast;
+use super::vectors::{keep_vectors, take_vectors};
 use crate::table::RESERVED;
 use core::sync::atomic::{AtomicU8, AtomicU16, AtomicU32};
 
@@ -75,42 +76,11 @@ core::arch::global_asm!(
     "push rbp",
     "mov rbp, rsp",
     "and rsp, -16",
-    "sub rsp, 256",
-    "movaps [rsp], xmm0",
-    "movaps [rsp + 16], xmm1",
-    "movaps [rsp + 32], xmm2",
-    "movaps [rsp + 48], xmm3",
-    "movaps [rsp + 64], xmm4",
-    "movaps [rsp + 80], xmm5",
-    "movaps [rsp + 96], xmm6",
-    "movaps [rsp + 112], xmm7",
-    "movaps [rsp + 128], xmm8",
-    "movaps [rsp + 144], xmm9",
-    "movaps [rsp + 160], xmm10",
-    "movaps [rsp + 176], xmm11",
-    "movaps [rsp + 192], xmm12",
-    "movaps [rsp + 208], xmm13",
-    "movaps [rsp + 224], xmm14",
-    "movaps [rsp + 240], xmm15",
+    keep_vectors!(),
     "lea rdi, [rbp + 8]",
     "call {handle}",
     "mov ecx, eax",
-    "movaps xmm0, [rsp]",
-    "movaps xmm1, [rsp + 16]",
-    "movaps xmm2, [rsp + 32]",
-    "movaps xmm3, [rsp + 48]",
-    "movaps xmm4, [rsp + 64]",
-    "movaps xmm5, [rsp + 80]",
-    "movaps xmm6, [rsp + 96]",
-    "movaps xmm7, [rsp + 112]",
-    "movaps xmm8, [rsp + 128]",
-    "movaps xmm9, [rsp + 144]",
-    "movaps xmm10, [rsp + 160]",
-    "movaps xmm11, [rsp + 176]",
-    "movaps xmm12, [rsp + 192]",
-    "movaps xmm13, [rsp + 208]",
-    "movaps xmm14, [rsp + 224]",
-    "movaps xmm15, [rsp + 240]",
+    take_vectors!(),
     "mov rsp, rbp",
     "pop rbp",
     "pop rax",
@@ -142,7 +112,7 @@ unsafe extern "C" {
 }
 
 /// Serves a call, or leaves it to the kernel (0).
-extern "C" fn handle(frame: &mut Frame) -> u32 {
+pub(super) extern "C" fn handle(frame: &mut Frame) -> u32 {
     match fast::serve(frame).or_else(|| calls::serve(frame)) {
         Some(result) => {
             frame.number = result as u64;

@@ -13,11 +13,11 @@ use super::count::Waiting;
 use super::patience::Patience;
 use super::stream::{self, Broken, Received, receive, send};
 use super::sys::{self, Errno};
-use super::{behind, presence, process, waiting};
+use super::{behind, known, presence, process, waiting};
 use crate::table::{RESERVED, Reserved};
 use core::cell::UnsafeCell;
 use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
-use wire::{Close, CloseAll, Reply, Request};
+use wire::{Close, CloseAll, MOST_DATA, Read, Reply, Request};
 
 const MOST_LANES: usize = 16;
 /// Bytes of an answer that come without being copied to where they belong at once.
@@ -161,6 +161,64 @@ pub(super) fn ask_noting<T>(
     let result = exchange(lane, number, request, data, into, look);
     lane.taken.store(0, Ordering::Release);
     result
+}
+
+/// Parts of a file, asked for all at once.
+const PARTS: usize = 16;
+
+/// Reads a part of a file into the program's memory in one round trip; how many bytes have come. What is missing is to be asked for by
+/// [`ask`], which waits for the shadow where this does not, and says what is wrong.
+pub(super) fn read_through(handle: u64, offset: u64, place: *mut u8, len: usize) -> usize {
+    let _undisturbed = sys::Undisturbed::begin();
+    if !process::is_own() {
+        return 0;
+    }
+    let part_at = |begin: usize| Read {
+        handle,
+        offset: offset + begin as u64,
+        len: (len - begin).min(MOST_DATA) as u32,
+    };
+    let first = Request::Read(part_at(0));
+    behind::before(&first);
+    let _waiting = Waiting::begin(&first);
+    let lane = take();
+    // SAFETY: the lane is taken by us.
+    let scratch = unsafe { &mut *lane.scratch.0.get() };
+    let mut done = 0;
+    let tried = connected(lane, scratch).and_then(|fd| {
+        let mut asked = [(0, 0); PARTS];
+        let mut end = 0;
+        for part in &mut asked {
+            if end == len {
+                break;
+            }
+            let read = part_at(end);
+            *part = (next_number(), read.len as usize);
+            let size = Request::Read(read).message(part.0, 0, scratch);
+            let size = size.map_err(|_| Broken::Stream)?;
+            send(fd, &scratch[..size], (core::ptr::null(), 0))?;
+            end += part.1;
+        }
+        answer_owed(lane, fd)?;
+        for (number, wanted) in asked.into_iter().take_while(|part| part.1 > 0) {
+            let into = Put::Program(place.wrapping_add(done), wanted);
+            let got = receive(fd, scratch, number, into)?;
+            done += got.len;
+            // The rest would have a gap, or does not answer this.
+            if got.len < wanted || got.reply != Reply::Done {
+                return Err(Broken::Stream);
+            }
+        }
+        Ok(())
+    });
+    if tried.is_err() {
+        let fd = lane.fd.swap(-1, Ordering::Relaxed);
+        if fd >= 0 {
+            sys::close(fd);
+        }
+    }
+    lane.taken.store(0, Ordering::Release);
+    done
 }
 
 /// The same request as one that was noted by somebody who has ended since.
@@ -365,6 +423,7 @@ fn exchange<T>(
 ) -> Result<T, Errno> {
     // SAFETY: the lane is taken by us.
     let scratch = unsafe { &mut *lane.scratch.0.get() };
+    let asked = known::ask_missing(request);
     let mut patience = Patience::new();
     let Received { reply, from, len } = loop {
         let tried = connected(lane, scratch).and_then(|fd| {
@@ -382,14 +441,18 @@ fn exchange<T>(
             Err(broken) => hang_up(lane, broken, &mut patience)?,
         }
     };
-    if let Reply::Failed(errno) = reply {
-        return Err(Errno(errno.into()));
-    }
     let data = match into {
         Put::Lane => scratch.get(from..from + len).unwrap_or_default(),
         // SAFETY: so many bytes were put there.
         Put::Program(place, _) => unsafe { core::slice::from_raw_parts(place, len) },
     };
+    if let Reply::Failed(errno) = reply {
+        let error = Errno(errno.into());
+        if error == Errno(sys::ENOENT) {
+            known::learn_missing(request, data, asked);
+        }
+        return Err(error);
+    }
     look(Answer { reply, data })
 }
 

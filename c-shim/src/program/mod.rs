@@ -5,10 +5,12 @@ mod behind;
 mod cache;
 mod calls;
 mod count;
+mod dispatch;
 mod ends;
 mod entry;
 mod fast;
 mod heap;
+mod here;
 mod known;
 mod lanes;
 mod launch;
@@ -22,12 +24,15 @@ mod process;
 #[allow(unreachable_pub)]
 #[path = "../../../loader/src/raw_call.rs"]
 mod raw_call;
+mod record_lock;
 mod renewal;
 mod resident;
 mod start;
 mod stream;
 mod sys;
+mod vectors;
 mod waiting;
+mod xattrs;
 
 /// Our own bug, or no memory for the rewriting: the program ends where it stands, with SIGILL.
 #[panic_handler]

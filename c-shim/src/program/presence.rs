@@ -104,7 +104,8 @@ fn attend(fd: i32, was: u64, room: &mut [u8]) -> Result<u64, Broken> {
     }
 }
 
-/// After a restart: the shadow waits for us, and has our locks meanwhile.
+/// After a restart: the shadow waits for us, and has our locks meanwhile. Once: several threads may find the stream broken, and
+/// nobody waits for us a second time.
 pub(super) fn renew() {
     let Some(own) = process::own() else {
         return;
@@ -112,6 +113,11 @@ pub(super) fn renew() {
     let state = &own.attending;
     let ours = state.compare_exchange(ATTENDING, CHANGING, Ordering::Acquire, Ordering::Acquire);
     if ours.is_err() {
+        return;
+    }
+    if !has_ended() {
+        // Another thread has been here since we looked.
+        state.store(ATTENDING, Ordering::Release);
         return;
     }
     sys::close(Reserved::Presence.number());
@@ -122,20 +128,25 @@ pub(super) fn renew() {
 
 /// Whether the shadow that served us is gone: one that goes on in its place waits for us to say that we are there.
 pub(super) fn look() {
-    /// `POLLRDHUP`, and what is told besides.
-    const ENDED: u64 = 0x2000 | 0x10 | 0x08;
     let attending = |own: &Own| own.attending.load(Ordering::Acquire) == ATTENDING;
     if !process::own().is_some_and(attending) || !process::is_own() {
         return;
     }
+    if has_ended() {
+        renew();
+    }
+}
+
+/// Whether nobody is at the other end of the stream any more.
+fn has_ended() -> bool {
+    /// `POLLRDHUP`, and what is told besides.
+    const ENDED: u64 = 0x2000 | 0x10 | 0x08;
     let number = Reserved::Presence.number();
     // `struct pollfd`: POLLRDHUP is asked for.
     let mut watched = number as u64 | 0x2000 << 32;
     // SAFETY: the kernel reads and writes the one record.
     let found = unsafe { call(sys::POLL, [&raw mut watched as u64, 1, 0]) };
-    if found == Ok(1) && watched >> 48 & ENDED != 0 {
-        renew();
-    }
+    found == Ok(1) && watched >> 48 & ENDED != 0
 }
 
 /// A program begins: if the one before has left its stream, it is ours, and so are its locks.

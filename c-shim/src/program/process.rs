@@ -9,6 +9,7 @@
 
 use super::cache;
 use super::calls;
+use super::dispatch;
 use super::entry::{DOUBT, REMOTE};
 use super::lanes;
 use super::launch;
@@ -104,6 +105,7 @@ pub(super) fn is_own() -> bool {
         cache::forget();
         offered::forget();
         launch::forget();
+        dispatch::forget();
         presence::forget(own);
         resident::forget();
         calls::forget();
@@ -129,6 +131,17 @@ pub(super) fn is_own() -> bool {
         }
     }
     true
+}
+
+/// The process whose memory this is, if that is settled; changes nothing.
+pub(super) fn owner() -> Option<u32> {
+    let owner = own()?.pid.load(Ordering::Acquire);
+    (!matches!(owner, 0 | SETTLING)).then_some(owner)
+}
+
+/// Whether we are a child of vfork; changes nothing.
+pub(super) fn is_borrowing() -> bool {
+    DOUBT.load(Ordering::Relaxed) != 0 && owner().is_some_and(|owner| owner != sys::pid())
 }
 
 /// A child is made now that shares our memory but not our descriptors.

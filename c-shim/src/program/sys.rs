@@ -12,10 +12,10 @@ macro_rules! numbers {
 
 numbers! {
     READ = 0, WRITE = 1, OPEN = 2, CLOSE = 3, STAT = 4, FSTAT = 5, LSTAT = 6, LSEEK = 8, MMAP = 9,
-    MPROTECT = 10, MUNMAP = 11, MREMAP = 25, MSYNC = 26, POLL = 7, SELECT = 23, EPOLL_CTL = 233, PSELECT6 = 270, PPOLL = 271, SPLICE = 275, TEE = 276, RT_SIGACTION = 13, RT_SIGPROCMASK = 14, IOCTL = 16, PREAD64 = 17, PWRITE64 = 18, READV = 19,
+    MPROTECT = 10, MUNMAP = 11, MREMAP = 25, MSYNC = 26, POLL = 7, SELECT = 23, EPOLL_CTL = 233, PSELECT6 = 270, PPOLL = 271, SPLICE = 275, TEE = 276, RT_SIGACTION = 13, RT_SIGPROCMASK = 14, RT_SIGRETURN = 15, IOCTL = 16, PREAD64 = 17, PWRITE64 = 18, READV = 19,
     WRITEV = 20, ACCESS = 21, SCHED_YIELD = 24, MADVISE = 28, DUP = 32, DUP2 = 33, GETPID = 39, SENDFILE = 40,
     SOCKET = 41, CONNECT = 42, RECVFROM = 45, SENDMSG = 46, CLONE = 56, FORK = 57, VFORK = 58, EXECVE = 59, FLOCK = 73,
-    RT_SIGPENDING = 127, CLOCK_GETTIME = 228, PRCTL = 157, SETRLIMIT = 160, PRLIMIT64 = 302, SIGNALFD4 = 289, KILL = 62, EXECVEAT = 322, EXIT_GROUP = 231, FCNTL = 72, FSYNC = 74, FDATASYNC = 75, TRUNCATE = 76, FTRUNCATE = 77,
+    RT_SIGPENDING = 127, RT_SIGSUSPEND = 130, SIGALTSTACK = 131, TGKILL = 234, EPOLL_PWAIT = 281, EPOLL_PWAIT2 = 441, CLOCK_GETTIME = 228, PRCTL = 157, SETRLIMIT = 160, PRLIMIT64 = 302, SIGNALFD4 = 289, KILL = 62, EXECVEAT = 322, EXIT_GROUP = 231, FCNTL = 72, FSYNC = 74, FDATASYNC = 75, TRUNCATE = 76, FTRUNCATE = 77,
     GETCWD = 79, CHDIR = 80, FCHDIR = 81, RENAME = 82, MKDIR = 83, RMDIR = 84, CREAT = 85, LINK = 86,
     UNLINK = 87, SYMLINK = 88, READLINK = 89, CHMOD = 90, FCHMOD = 91, CHOWN = 92, FCHOWN = 93,
     LCHOWN = 94, UMASK = 95, UTIME = 132, MKNOD = 133, STATFS = 137, FSTATFS = 138, GETTID = 186,
@@ -52,9 +52,11 @@ pub(super) const EPIPE: i32 = 32;
 pub(super) const ERANGE: i32 = 34;
 pub(super) const ENAMETOOLONG: i32 = 36;
 pub(super) const ENOLCK: i32 = 37;
+pub(super) const ENOSYS: i32 = 38;
 pub(super) const ELOOP: i32 = 40;
 pub(super) const EOVERFLOW: i32 = 75;
 pub(super) const ENOTSOCK: i32 = 88;
+pub(super) const ENODATA: i32 = 61;
 pub(super) const EOPNOTSUPP: i32 = 95;
 pub(super) const ECONNABORTED: i32 = 103;
 pub(super) const ECONNRESET: i32 = 104;
@@ -220,12 +222,28 @@ pub(super) fn seek(fd: i32, offset: u64, whence: u64) -> SysResult<u64> {
     number(LSEEK, [fd as u64, offset, whence])
 }
 
-/// Type and permissions of what is open.
-pub(super) fn mode(fd: i32) -> SysResult<u32> {
-    // `struct stat`; the mode is the first half of its fourth word.
+/// `struct stat`.
+fn status(fd: i32) -> SysResult<[u64; 18]> {
     let mut status = [0u64; 18];
     // SAFETY: the kernel writes the structure.
-    unsafe { call(FSTAT, [fd as u64, status.as_mut_ptr() as u64]) }.map(|_| status[3] as u32)
+    unsafe { call(FSTAT, [fd as u64, status.as_mut_ptr() as u64]) }.map(|_| status)
+}
+
+/// Type and permissions of what is open.
+pub(super) fn mode(fd: i32) -> SysResult<u32> {
+    // The first half of the fourth word.
+    status(fd).map(|status| status[3] as u32)
+}
+
+/// Whether this process has no thread but ours.
+pub(super) fn has_one_thread() -> bool {
+    let Ok(folder) = open(c"/proc/self/task", O_DIRECTORY | O_CLOEXEC) else {
+        return false;
+    };
+    // Links: itself, its parent, and one for each thread.
+    let links = status(folder).map(|status| status[2]);
+    close(folder);
+    links == Ok(3)
 }
 
 pub(super) fn fchmod(fd: i32, mode: u64) -> SysResult<u64> {

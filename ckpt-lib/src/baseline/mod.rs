@@ -3,15 +3,21 @@
 //! ```text
 //! level + environment --environment--> GLIBC_TUNABLES and its like --> the job
 //! job's environment   --asked_for----> "baseline=v3,requested" in the platform string
+//! CPUID answered      --enforced-----> "baseline=v3,proven", and the requirement shrinks
 //! ```
 //! # What callers may rely on
 //! What [`environment`] sets, programs that choose code through glibc obey, and the libraries whose
-//! own switches are set here. Nothing else is forced: CPUID still tells the truth, so an image of
-//! such a job says `requested` and keeps the full requirement (ADR 7 says what `proven` takes).
+//! own switches are set here. Unless CPUID is answered too (`enforced`) an image of such a job says
+//! `requested` and keeps the full requirement (ADR 7).
 //!
 //! # What it does not do
 //! It does not overrule what the user has set: such a variable stays as it is, and
 //! [`Request::left_alone`] names it.
+
+mod enforced;
+
+pub use enforced::{can_be_enforced, pages};
+pub(crate) use enforced::{handler_action, note_enforcement, proven};
 
 use crate::platform::Level;
 use std::ffi::{OsStr, OsString};

@@ -4,7 +4,7 @@ use super::refusal::Refusals;
 use super::subject::Subject;
 use super::{CaptureError, CaptureOptions};
 use crate::filters::Filters;
-use crate::procfs::{ProcDir, parse_status};
+use crate::procfs::{ProcDir, parse_stat, parse_status};
 use crate::sys::foreign::{Compare, kcmp};
 
 /// Namespaces that must be wayfarer's own.
@@ -162,6 +162,8 @@ fn unshared(subject: &Subject, refusals: &mut Refusals) {
         ] {
             match kcmp((subject.pid, 0), (*tid, 0), what) {
                 Ok(0) => {}
+                // On its way out it shares nothing any more.
+                Ok(_) if is_ending(subject, *tid) => {}
                 Ok(_) => {
                     let reason = format!("it has a {name} of its own");
                     refusals.add(subject.who(), format!("thread {tid}"), reason);
@@ -178,4 +180,10 @@ fn unshared(subject: &Subject, refusals: &mut Refusals) {
             }
         }
     }
+}
+
+/// Whether a thread has ended or is about to.
+fn is_ending(subject: &Subject, tid: i32) -> bool {
+    let stat = subject.dir.thread(tid).parsed("stat", parse_stat);
+    stat.map_or_else(|error| error.is_gone(), |stat| stat.is_ending())
 }

@@ -5,6 +5,9 @@
 //! ```
 //! A signal that is there only the second time belongs to a timer that was read as armed yet: with both, it would come
 //! twice. Read the other way round, it would be lost.
+//!
+//! ITIMER_REAL goes on only when its signal is taken: until then it is read as not armed, but with its interval. A process that is
+//! made anew has nothing that would go on, so it is armed with that.
 
 use super::CaptureError;
 use crate::snapshot::Process;
@@ -56,6 +59,11 @@ pub(super) fn settle(process: &mut Process, before: &[Vec<u8>]) {
                 timer.value_us = again(timer.value_us, timer.interval_us);
             }
         }
+    }
+    // The others keep an interval without being armed, if the program says so.
+    let [real, ..] = &mut process.interval_timers;
+    if real.value_us == 0 {
+        real.value_us = real.interval_us;
     }
 }
 
@@ -148,5 +156,21 @@ mod tests {
         settle(&mut process, &before);
         assert_eq!(left(&process), [7, 7, 7]);
         assert_eq!(process.interval_timers[0].value_us, 3);
+    }
+
+    #[test]
+    fn a_timer_whose_signal_waits_goes_on() {
+        let mut process = process();
+        let never = IntervalTimer::default();
+        let waits = IntervalTimer {
+            value_us: 0,
+            ..process.interval_timers[0]
+        };
+        process.interval_timers = [waits, waits, never];
+        process.pending = vec![info(libc::SIGALRM, SI_KERNEL, 0, 0)];
+        let before = process.pending.clone();
+        settle(&mut process, &before);
+        let values = process.interval_timers.map(|timer| timer.value_us);
+        assert_eq!(values, [50, 0, 0], "ITIMER_VIRTUAL is not armed");
     }
 }

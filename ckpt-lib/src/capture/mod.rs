@@ -14,6 +14,7 @@
 //! # What it does not do
 //! It does not stop or resume (`tracee`), read memory (`pages`), or write an image (`image`).
 
+mod clocks;
 mod conditions;
 mod contents;
 mod descriptors;
@@ -45,9 +46,9 @@ pub use refusal::{CaptureError, Refusal};
 pub use subject::leaderless;
 
 use crate::inject::{CallList, Workshop};
-use crate::procfs::{ProcDir, SmapsEntry, parse_maps, parse_smaps, parse_time_offsets};
+use crate::procfs::{ProcDir, SmapsEntry, parse_maps, parse_smaps};
 use crate::snapshot::{
-    Clocks, InodeId, JobLabel, Mapping, MappingKind, Process, SnapshotV1, Taken, mapping_flags,
+    Enforcement, InodeId, JobLabel, Mapping, MappingKind, Process, SnapshotV1, Taken, mapping_flags,
 };
 use crate::tracee::{HostPid, HostTid, Memory, Quiesced};
 use inodes::{HashTask, Inodes, OpenedFiles};
@@ -303,7 +304,7 @@ pub fn capture(
     std::mem::take(&mut refusals)
         .into_result()
         .map_err(CaptureError::Refused)?;
-    let clocks = clocks(&subjects[0])?;
+    let clocks = clocks::of(&subjects[0])?;
     let mut memory_plan = vec![];
     let records = processes.iter_mut().zip(spaces);
     for (index, (record, (mappings, contents))) in records.enumerate() {
@@ -338,6 +339,7 @@ pub fn capture(
         sockets: descriptors.sockets,
         processes,
         job: JobLabel::default(),
+        enforcement: Enforcement::default(),
     };
     Ok(Captured {
         snapshot,
@@ -419,6 +421,10 @@ impl Inside<'_> {
             for (object, reason) in inside::answer_process(&questions, pid, results, record)? {
                 refusals.add(self.subject.who(), object, reason);
             }
+        }
+        // P1 has told the program's view of SIGSEGV.
+        if let Some(action) = crate::baseline::handler_action(record, stopped.memory()) {
+            record.actions[libc::SIGSEGV as usize - 1] = action;
         }
         // What has come since is not lost, and does not come twice.
         record.pending = expired::of_process(stopped)?;
@@ -546,39 +552,6 @@ impl Captured {
     pub fn skipped(&self, index: usize) -> &[Range<u64>] {
         self.skipped.get(index).map_or(&[], Vec::as_slice)
     }
-}
-
-/// Clocks as the job sees them.
-fn clocks(root: &Subject) -> Result<Clocks, CaptureError> {
-    use nix::time::{ClockId, clock_gettime};
-    let offsets = |dir: &ProcDir| match dir.parsed("timens_offsets", parse_time_offsets) {
-        Ok(offsets) => Ok(offsets),
-        // A kernel without time namespaces.
-        Err(error) if error.is_gone() => Ok(Default::default()),
-        Err(error) => Err(error),
-    };
-    let own = offsets(&ProcDir::of_self())?;
-    let theirs = offsets(&root.dir)?;
-    let now = |clock, what| {
-        let time = clock_gettime(clock).map_err(|errno| CaptureError::Kernel {
-            pid: root.pid,
-            what,
-            source: errno.into(),
-        })?;
-        Ok::<i128, CaptureError>(
-            i128::from(time.tv_sec()) * 1_000_000_000 + i128::from(time.tv_nsec()),
-        )
-    };
-    let shifted =
-        |time: i128, own: i128, theirs: i128| u64::try_from(time - own + theirs).unwrap_or(0);
-    let monotonic = now(ClockId::CLOCK_MONOTONIC, "its CLOCK_MONOTONIC")?;
-    let boottime = now(ClockId::CLOCK_BOOTTIME, "its CLOCK_BOOTTIME")?;
-    let realtime = now(ClockId::CLOCK_REALTIME, "its CLOCK_REALTIME")?;
-    Ok(Clocks {
-        monotonic_ns: shifted(monotonic, own.monotonic_ns, theirs.monotonic_ns),
-        boottime_ns: shifted(boottime, own.boottime_ns, theirs.boottime_ns),
-        realtime_ns: shifted(realtime, 0, 0),
-    })
 }
 
 fn taken() -> Taken {

@@ -29,13 +29,11 @@ pub fn others(pids: &[HostPid], reaper: Option<HostPid>) -> Result<Vec<HostPid>,
 
 /// Whether a process is dead, on its way out, or has been sent SIGKILL.
 fn is_dead(pid: i32) -> Result<bool, ProcfsError> {
-    const PF_EXITING: u64 = 4;
     const KILLED: u64 = 1 << (libc::SIGKILL - 1);
     let dir = ProcDir::of(pid);
     let dead = || {
-        let stat = dir.parsed("stat", parse_stat)?;
-        let exiting = matches!(stat.state, b'Z' | b'X') || stat.flags & PF_EXITING != 0;
-        Ok(exiting || dir.parsed("status", parse_status)?.pending & KILLED != 0)
+        let ending = dir.parsed("stat", parse_stat)?.is_ending();
+        Ok(ending || dir.parsed("status", parse_status)?.pending & KILLED != 0)
     };
     match dead() {
         Err(error) if ProcfsError::is_gone(&error) => Ok(true),

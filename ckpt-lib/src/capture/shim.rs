@@ -14,13 +14,12 @@
 use super::descriptors::external;
 use super::open_files::{OpenFile, OpenFiles};
 use crate::snapshot::DescriptionKind;
+use c_shim::link::LINK_NAME;
 use c_shim::table::Reserved;
 use loader::ops::OF_THE_SHADOW;
 use nix::sys::socket::{SockaddrStorage, getpeername};
 use std::os::fd::AsRawFd;
 
-/// What `/proc` calls the link.
-const LINK: &[u8] = b"/memfd:wf-link (deleted)";
 /// How it begins for a placeholder.
 const PLACEHOLDER: &[u8] = b"/memfd:wf-";
 /// Bytes of a placeholder's random name.
@@ -38,7 +37,7 @@ impl Shim {
     pub(super) fn find(open: &OpenFiles) -> Option<Self> {
         open.files
             .iter()
-            .find(|file| file.name == LINK && is(file, Reserved::Link))?;
+            .find(|file| file.name == LINK_NAME && is(file, Reserved::Link))?;
         let session = open.files.iter().find(|file| is(file, Reserved::Session))?;
         let shadow = getpeername(session.duplicate.as_raw_fd()).ok()?;
         Some(Shim { shadow })

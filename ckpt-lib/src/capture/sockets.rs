@@ -25,7 +25,7 @@ const FOREIGN_OPTIONS: [(i32, &str); 2] = [
 /// Most that one message can hold.
 const LONGEST_MESSAGE: usize = 1 << 20;
 
-/// A unix socket that may be one of a pair.
+/// A unix socket that may be one of a pair, or is not connected.
 #[derive(Debug)]
 struct End {
     file: usize,
@@ -63,7 +63,10 @@ impl Sockets {
                 // What lies unread in it is an answer that is asked for again.
                 sockets.ends.push(End {
                     file: index,
-                    diag: UnixSocket::default(),
+                    diag: UnixSocket {
+                        connected: true,
+                        ..UnixSocket::default()
+                    },
                     record: SocketRecord::closed_stream(),
                 });
                 continue;
@@ -103,6 +106,10 @@ impl Sockets {
                     continue;
                 }
             };
+            if !end.diag.connected && !inbox.messages.is_empty() {
+                let reason = "unix socket that is not connected, with messages unread in it, cannot be carried";
+                refusals.add(subject.who(), label.as_str(), reason);
+            }
             if let Some(fault) = inbox.fault {
                 refusals.add(subject.who(), label.as_str(), fault);
             }
@@ -134,12 +141,15 @@ impl Sockets {
         Ok(sockets)
     }
 
-    /// Finds the other end of each; ends whose other end is elsewhere lead out.
+    /// Finds the other end of each (one that is not connected is its own); ends whose other end is elsewhere lead out.
     fn pair_up(&mut self, open: &OpenFiles) {
         let inode = |end: &End| open.files[end.file].stat.st_ino;
         loop {
+            // A datagram socket may be connected to one that is not, or no longer, connected to it.
             let lost = self.ends.iter().position(|end| {
-                end.diag.peer != 0 && !self.ends.iter().any(|other| inode(other) == end.diag.peer)
+                let is_peer =
+                    |other: &End| inode(other) == end.diag.peer && other.diag.peer == inode(end);
+                end.diag.peer != 0 && !self.ends.iter().any(is_peer)
             });
             let Some(lost) = lost else { break };
             let end = self.ends.remove(lost);
@@ -147,12 +157,14 @@ impl Sockets {
             self.others.push((end.file, reason.into()));
         }
         for index in 0..self.ends.len() {
-            let peer = self.ends[index].diag.peer;
-            let found = self
-                .ends
-                .iter()
-                .position(|other| peer != 0 && inode(other) == peer);
-            self.ends[index].record.peer = found.map(|found| SocketId(found as u32));
+            let diag = &self.ends[index].diag;
+            let peer = if diag.connected {
+                let is_peer = |other: &End| diag.peer != 0 && inode(other) == diag.peer;
+                self.ends.iter().position(is_peer)
+            } else {
+                Some(index)
+            };
+            self.ends[index].record.peer = peer.map(|peer| SocketId(peer as u32));
         }
     }
 
@@ -189,7 +201,7 @@ impl Sockets {
     }
 }
 
-/// A socket that may be one of a pair within the job, or why it is none.
+/// A socket that may be one of a pair within the job or is not connected, or why it can be neither.
 fn examine(file: &OpenFile) -> Result<(UnixSocket, SocketRecord), String> {
     let fd = file.duplicate.as_fd();
     let said = |error: io::Error| format!("a socket whose state cannot be read ({error})");
@@ -227,9 +239,6 @@ fn examine(file: &OpenFile) -> Result<(UnixSocket, SocketRecord), String> {
     let diag = ask(file.stat.st_ino).map_err(|error| {
         format!("unix socket whose other end the kernel does not tell ({error})")
     })?;
-    if !diag.connected {
-        return Err("unix socket cannot be carried, though not connected".into());
-    }
     for (number, name) in FOREIGN_OPTIONS {
         if socket_option(fd, number).is_ok_and(|value| value != 0) {
             return Err(format!("unix socket with {name}, which cannot be carried"));

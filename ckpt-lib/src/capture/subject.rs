@@ -64,15 +64,12 @@ impl Subject {
 /// `None`: it is none of these.
 #[must_use]
 pub fn leaderless(pid: i32) -> Option<Refusal> {
-    // On its way out a thread is not yet a zombie, but has lost its memory (kernel/exit.c, `do_exit`).
-    const PF_EXITING: u64 = 4;
     let dir = ProcDir::of(pid);
     let stat = |tid| dir.thread(tid).parsed("stat", parse_stat).ok();
-    let ends = |stat: &Stat| matches!(stat.state, b'Z' | b'X') || stat.flags & PF_EXITING != 0;
-    let first = stat(pid).filter(&ends)?;
+    let first = stat(pid).filter(Stat::is_ending)?;
     let others = dir.numbers("task").ok()?;
     let mut others = others.into_iter().filter(|tid| *tid != pid);
-    if others.all(|tid| stat(tid).is_none_or(|stat| ends(&stat))) {
+    if others.all(|tid| stat(tid).is_none_or(|stat| stat.is_ending())) {
         return None;
     }
     Some(Refusal {

@@ -27,7 +27,7 @@ use crate::loader_code::{self, LoaderCodeError};
 use crate::pages::PagesError;
 use crate::picture::Picture;
 use crate::plan::{self, Contents, PlanError};
-use crate::platform::Platform;
+use crate::platform::{Level, Platform};
 use crate::procfs;
 use crate::progress::Progress;
 use crate::snapshot::SnapshotV1;
@@ -38,7 +38,6 @@ use session::Marked;
 pub use session::{JobSession, SessionError};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
-use store::{store_inodes, store_memory};
 
 /// How long stopping all threads of a job may take.
 const STOP_DEADLINE: Duration = Duration::from_secs(10);
@@ -277,7 +276,7 @@ fn take(
         writer,
         progress,
     };
-    let (mut captured, pictures) = match session.capture(with_picture, &early, &options) {
+    let (mut captured, pictures) = match session.capture(with_picture, &early, &options, baseline) {
         Ok(captured) => captured,
         Err(error) => return Err(error.and_then(session.quiesced.resume())),
     };
@@ -315,8 +314,7 @@ fn take(
             captured.verify_mappings(index, *pid)?;
         }
     }
-    store_memory(&mut writer, &captured, &from, false, progress)?;
-    store_inodes(&mut writer, &captured, &pids, &from, false, progress)?;
+    store::store(&mut writer, &captured, &pids, &from, false, progress)?;
     // Its page tables are freed beside what follows.
     pictures.iter().for_each(Picture::kill);
     if request.then == Then::GoOn
@@ -333,8 +331,12 @@ fn take(
     snapshot.taken.generation = request.generation + 1;
     snapshot.job = request.capture.job.clone();
     let mut platform = Platform::needed_by(&snapshot);
-    if let Some(level) = baseline {
+    let proven = baseline::proven(&snapshot);
+    if let Some(level) = proven.or(baseline) {
         platform.add_request(&snapshot, level);
+    }
+    if let Some(level) = proven {
+        platform.add_proof(&snapshot, level);
     }
     if baseline::binds_early(&environ) {
         platform.within = None;
@@ -414,12 +416,16 @@ impl Session<'_> {
         with_picture: bool,
         early: &EarlyView,
         options: &CaptureOptions,
+        baseline: Option<Level>,
     ) -> Result<(Captured, Vec<Picture>), CheckpointError> {
         let mut workshops = vec![];
         for process in self.quiesced.processes_mut() {
             workshops.push(Workshop::open(process)?);
         }
-        let captured = capture::capture(&mut self.quiesced, &mut workshops, early, options)?;
+        let mut captured = capture::capture(&mut self.quiesced, &mut workshops, early, options)?;
+        if let Some(process) = self.quiesced.processes().first() {
+            baseline::note_enforcement(&mut captured.snapshot, process.memory(), baseline);
+        }
         let pids: Vec<HostPid> = self
             .quiesced
             .processes()
@@ -432,15 +438,8 @@ impl Session<'_> {
                 .iter()
                 .map(|process| (process.pid, process.memory()))
                 .collect();
-            store_memory(&mut self.writer, &captured, &from, true, self.progress)?;
-            store_inodes(
-                &mut self.writer,
-                &captured,
-                &pids,
-                &from,
-                true,
-                self.progress,
-            )?;
+            let writer = &mut self.writer;
+            store::store(writer, &captured, &pids, &from, true, self.progress)?;
         }
         let mut pictures = vec![];
         let mut refused = false;

@@ -2,7 +2,7 @@
 
 use super::CheckpointError;
 use crate::capture::{Captured, InodeBytes, InodeSource, MemoryPiece, MemoryRange};
-use crate::image::{ByteSource, ImageWriter};
+use crate::image::{ByteSource, ImageWriter, Part, Zeros};
 use crate::pages::{self, PageKinds, PagesError};
 use crate::progress::Progress;
 use crate::snapshot::{InodeId, MappingKind};
@@ -24,43 +24,86 @@ impl ByteSource for MemoryBytes<'_> {
     }
 }
 
-/// Stores the ranges of each process that are (or are not) to be copied while frozen.
-pub(super) fn store_memory(
+/// Stores what is (or is not) to be copied while the job is frozen: ranges of its memory, and files that are carried.
+pub(super) fn store(
     writer: &mut ImageWriter,
     captured: &Captured,
+    pids: &[HostPid],
     from: &[(HostPid, &Memory)],
     frozen: bool,
     progress: &mut dyn Progress,
 ) -> Result<(), CheckpointError> {
-    for (index, (pid, memory)) in from.iter().enumerate() {
-        let mut ranges: Vec<Range<u64>> = vec![];
-        let mut changed: Vec<Range<u64>> = vec![];
-        let plan = captured
-            .memory_plan
-            .get(index)
-            .map_or(&[][..], Vec::as_slice);
-        for range in plan.iter().filter(|range| range.while_frozen == frozen) {
-            let kept = if range.only_changed {
-                &mut changed
-            } else {
-                &mut ranges
-            };
-            kept.extend(resident(*pid, range)?);
-        }
-        if !frozen {
-            // The vDSO's own text, for machines whose vDSO is another.
-            let mappings = captured.snapshot.processes[index].memory.mappings.iter();
-            let vdso = mappings.filter(|mapping| mapping.kind == MappingKind::Vdso);
-            ranges.extend(vdso.map(|mapping| mapping.start..mapping.end));
-        }
-        let space = Space::Process(index as u32);
-        let source = MemoryBytes(memory);
-        for (ranges, zeros) in [(ranges, Zeros::Dropped), (changed, Zeros::Kept)] {
-            let step = "writing memory";
-            store(writer, step, space, &ranges, &source, zeros, progress)?;
+    let memory: Vec<MemoryBytes<'_>> = from.iter().map(|(_, memory)| MemoryBytes(memory)).collect();
+    let mut parts = vec![];
+    for (index, ((pid, _), source)) in from.iter().zip(&memory).enumerate() {
+        let [whole, changed] = ranges(captured, index, *pid, frozen)?;
+        for (ranges, zeros) in [(whole, Zeros::Dropped), (changed, Zeros::Kept)] {
+            parts.push(Part {
+                space: Space::Process(index as u32),
+                ranges,
+                source,
+                zeros,
+            });
         }
     }
+    let wanted = |source: &InodeSource| source.while_frozen == frozen && source.len > 0;
+    let inodes = captured.inode_sources.iter();
+    let inodes: Vec<_> = inodes.filter(|(_, source)| wanted(source)).collect();
+    let mapped: Vec<PiecesOfMemory<'_>> = inodes
+        .iter()
+        .map(|(_, source)| match &source.bytes {
+            InodeBytes::File(_) => &[][..],
+            InodeBytes::Memory(pieces) => pieces,
+        })
+        .map(|pieces| PiecesOfMemory { pieces, pids, from })
+        .collect();
+    for ((InodeId(id), InodeSource { bytes, len, .. }), mapped) in inodes.into_iter().zip(&mapped) {
+        let (ranges, source): (_, &dyn ByteSource) = match bytes {
+            InodeBytes::File(file) => (data_of(file, *len), &**file),
+            InodeBytes::Memory(_) => (std::iter::once(0..*len).collect(), mapped),
+        };
+        parts.push(Part {
+            space: Space::Inode(*id),
+            ranges,
+            source,
+            zeros: Zeros::Dropped,
+        });
+    }
+    let all = parts.iter().flat_map(|part| &part.ranges);
+    let total: u64 = all.map(|range| range.end - range.start).sum();
+    if total > 0 {
+        progress.begin("writing memory", Some(total));
+        let progress = RefCell::new(progress);
+        writer.store_parts(&parts, &|bytes| progress.borrow_mut().advance(bytes))?;
+    }
     Ok(())
+}
+
+/// What of a process is to be stored: ranges of which zeros may be left out, and ranges of which they may not.
+fn ranges(
+    captured: &Captured,
+    index: usize,
+    pid: HostPid,
+    frozen: bool,
+) -> Result<[Vec<Range<u64>>; 2], PagesError> {
+    let [mut whole, mut changed] = [vec![], vec![]];
+    let plan = captured.memory_plan.get(index);
+    let plan = plan.map_or(&[][..], Vec::as_slice);
+    for range in plan.iter().filter(|range| range.while_frozen == frozen) {
+        let kept = if range.only_changed {
+            &mut changed
+        } else {
+            &mut whole
+        };
+        kept.extend(resident(pid, range)?);
+    }
+    if !frozen {
+        // The vDSO's own text, for machines whose vDSO is another.
+        let mappings = captured.snapshot.processes[index].memory.mappings.iter();
+        let vdso = mappings.filter(|mapping| mapping.kind == MappingKind::Vdso);
+        whole.extend(vdso.map(|mapping| mapping.start..mapping.end));
+    }
+    Ok([whole, changed])
 }
 
 fn resident(pid: HostPid, range: &MemoryRange) -> Result<Vec<Range<u64>>, PagesError> {
@@ -70,39 +113,6 @@ fn resident(pid: HostPid, range: &MemoryRange) -> Result<Vec<Range<u64>>, PagesE
         PageKinds::Anonymous
     };
     pages::resident(pid, range.addresses.clone(), kinds)
-}
-
-/// Stores the contents of inodes that are (or are not) to be copied while frozen.
-pub(super) fn store_inodes(
-    writer: &mut ImageWriter,
-    captured: &Captured,
-    pids: &[HostPid],
-    from: &[(HostPid, &Memory)],
-    frozen: bool,
-    progress: &mut dyn Progress,
-) -> Result<(), CheckpointError> {
-    let sources = captured.inode_sources.iter();
-    for (InodeId(id), source) in sources.filter(|(_, source)| source.while_frozen == frozen) {
-        let InodeSource { bytes, len, .. } = source;
-        if *len == 0 {
-            continue;
-        }
-        let whole = 0..*len;
-        let ranges = std::slice::from_ref(&whole);
-        let space = Space::Inode(*id);
-        let (what, zeros) = ("writing files", Zeros::Dropped);
-        match bytes {
-            InodeBytes::File(file) => {
-                let data = data_of(file, *len);
-                store(writer, what, space, &data, &**file, zeros, progress)?;
-            }
-            InodeBytes::Memory(pieces) => {
-                let source = PiecesOfMemory { pieces, pids, from };
-                store(writer, what, space, ranges, &source, zeros, progress)?;
-            }
-        }
-    }
-    Ok(())
 }
 
 /// Where a file has bytes: a sparse one may be larger than any disk.
@@ -158,39 +168,6 @@ impl ByteSource for PiecesOfMemory<'_> {
         }
         Ok(())
     }
-}
-
-/// What becomes of pages of zeros.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Zeros {
-    /// The restart finds zeros where nothing is stored.
-    Dropped,
-    /// It would find a file's bytes.
-    Kept,
-}
-
-/// Stores ranges and tells of the progress from this thread.
-fn store(
-    writer: &mut ImageWriter,
-    step: &str,
-    space: Space,
-    ranges: &[Range<u64>],
-    source: &dyn ByteSource,
-    zeros: Zeros,
-    progress: &mut dyn Progress,
-) -> Result<(), CheckpointError> {
-    let total: u64 = ranges.iter().map(|range| range.end - range.start).sum();
-    if total == 0 {
-        return Ok(());
-    }
-    progress.begin(step, Some(total));
-    let progress = RefCell::new(progress);
-    let tell = |bytes| progress.borrow_mut().advance(bytes);
-    match zeros {
-        Zeros::Dropped => writer.store(space, ranges, source, &tell)?,
-        Zeros::Kept => writer.store_with_zeros(space, ranges, source, &tell)?,
-    }
-    Ok(())
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@
 use super::error::{ImageError, in_full};
 use super::reader::Image;
 use super::{limits, meaning};
-use crate::snapshot::{JobLabel, SnapshotV1};
+use crate::snapshot::{Enforcement, JobLabel, SnapshotV1};
 use bincode::config::{Configuration, Limit, LittleEndian, Varint};
 use std::path::PathBuf;
 
@@ -50,6 +50,12 @@ pub fn decode_snapshot(bytes: &[u8]) -> Result<SnapshotV1, MetaError> {
         snapshot.job = label;
         used += more;
     }
+    if used < bytes.len() {
+        let decoded = bincode::serde::decode_from_slice(&bytes[used..], config());
+        let (enforcement, more): (Enforcement, usize) = decoded.map_err(MetaError::Decode)?;
+        snapshot.enforcement = enforcement;
+        used += more;
+    }
     if used != bytes.len() {
         return Err(MetaError::Trailing {
             found: bytes.len(),
@@ -77,12 +83,11 @@ impl Image {
     /// # Errors
     /// [`ImageError::Meta`].
     pub fn encode_snapshot(snapshot: &SnapshotV1) -> Result<Vec<u8>, ImageError> {
-        bincode::serde::encode_to_vec((snapshot, &snapshot.job), config()).map_err(|error| {
-            ImageError::Meta {
+        bincode::serde::encode_to_vec((snapshot, &snapshot.job, &snapshot.enforcement), config())
+            .map_err(|error| ImageError::Meta {
                 image: PathBuf::new(),
                 what: error.to_string(),
-            }
-        })
+            })
     }
 }
 

@@ -39,6 +39,7 @@ pub use error::{HexHash, ImageError, SpaceName};
 pub use flatten::flatten;
 pub use meta::{MetaError, decode_snapshot};
 pub use reader::Image;
+pub use store::{Part, Zeros};
 pub use verify::VerifyReport;
 pub use writer::{Committed, ImageParts, ImageWriter, WriteOptions};
 

@@ -28,16 +28,36 @@ const BATCH: u64 = 4 * CHUNK;
 const MANY_PIECES: usize = 200_000;
 const MOST_THREADS: usize = 16;
 
-/// What is to be stored.
+/// What becomes of pages of zeros.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Zeros {
+    /// They are left out: the restart finds zeros where nothing is stored.
+    Dropped,
+    /// They are stored like others: a process changed them in a private mapping of a file, whose bytes the restart would
+    /// find otherwise.
+    Kept,
+}
+
+/// Contents of one space that are to be stored.
+pub struct Part<'a> {
+    /// Where they belong.
+    pub space: Space,
+    /// Which addresses, or which bytes of the file. They begin at multiples of 4096, and end there but for the last of an inode, which
+    /// may end where the file does.
+    pub ranges: Vec<Range<u64>>,
+    /// Where they are read.
+    pub source: &'a dyn ByteSource,
+    /// Whether pages of zeros are left out.
+    pub zeros: Zeros,
+}
+
+/// What is to be stored, and how.
 pub(super) struct Job<'a> {
     pub(super) destination: &'a Destination,
-    pub(super) space: Space,
-    pub(super) source: &'a dyn ByteSource,
+    pub(super) parts: &'a [Part<'a>],
     pub(super) compression: Option<i32>,
     pub(super) threads: usize,
     pub(super) pieces_before: usize,
-    /// Pages of zeros are stored like others: behind them lies something else than zeros.
-    pub(super) keep_zeros: bool,
 }
 
 /// What came of it.
@@ -54,16 +74,21 @@ struct Done {
     filled: Range<u64>,
 }
 
-/// Stores all ranges, in the file from `start` on. `written` is told how far the file is filled
+/// Stores all parts, in the file from `start` on. `written` is told how far the file is filled
 /// without gaps.
 pub(super) fn run(
     job: &Job<'_>,
-    ranges: &[Range<u64>],
     start: u64,
     progress: &dyn Fn(u64),
     written: &mut dyn FnMut(u64),
 ) -> Result<Stored, ImageError> {
-    let batches = batches(ranges);
+    let parts = job.parts.iter();
+    let batches: Vec<Batch<'_>> = parts
+        .flat_map(|part| {
+            let batches = batches(&part.ranges).into_iter();
+            batches.map(move |ranges| Batch { part, ranges })
+        })
+        .collect();
     let shared = Shared {
         job,
         batches: &batches,
@@ -122,13 +147,16 @@ fn worker_count(asked: usize) -> usize {
     }
 }
 
-/// A batch: parts of ranges, one batch's length in all. Small ranges share one.
-type Batch = Vec<Range<u64>>;
+/// What one worker handles at a time: pieces of a part's ranges, one batch's length in all. Small ranges share one.
+struct Batch<'a> {
+    part: &'a Part<'a>,
+    ranges: Vec<Range<u64>>,
+}
 
 /// Cuts ranges only where addresses are multiples of a batch: then so are those of chunks, and the restart
 /// can fill whole huge pages.
-fn batches(ranges: &[Range<u64>]) -> Vec<Batch> {
-    let mut batches: Vec<Batch> = vec![];
+fn batches(ranges: &[Range<u64>]) -> Vec<Vec<Range<u64>>> {
+    let mut batches: Vec<Vec<Range<u64>>> = vec![];
     let mut room = 0;
     for range in ranges {
         let mut at = range.start;
@@ -175,7 +203,7 @@ impl Gaps {
 
 struct Shared<'a> {
     job: &'a Job<'a>,
-    batches: &'a [Batch],
+    batches: &'a [Batch<'a>],
     next: AtomicUsize,
     end: AtomicU64,
     stop: AtomicBool,
@@ -223,34 +251,31 @@ impl Shared<'_> {
 
     fn batch(
         &self,
-        batch: &Batch,
+        batch: &Batch<'_>,
         buffer: &mut [u8],
         packer: &mut Packer,
     ) -> Result<Done, ImageError> {
         let mut cuts = vec![];
         let mut from = 0;
         let mut source_len = 0;
-        for part in batch {
-            let len = (part.end - part.start) as usize;
+        let Batch { part, ranges } = batch;
+        for range in ranges {
+            let len = (range.end - range.start) as usize;
             let bytes = &mut buffer[from..from + len];
-            let read = self.job.source.read_at(part.start, bytes);
+            let read = part.source.read_at(range.start, bytes);
             read.map_err(|source| ImageError::Source {
-                space: SpaceName(self.job.space),
-                at: part.start,
+                space: SpaceName(part.space),
+                at: range.start,
                 len: len as u64,
                 source,
             })?;
-            if self.job.keep_zeros {
-                push_run(0..len, part.start, from, &mut cuts);
-            } else {
-                let many = self.pieces.load(Ordering::Relaxed) > MANY_PIECES;
-                cut(
-                    bytes,
-                    part.start,
-                    from,
-                    if many { 16 } else { 1 },
-                    &mut cuts,
-                );
+            match part.zeros {
+                Zeros::Kept => push_run(0..len, range.start, from, &mut cuts),
+                Zeros::Dropped => {
+                    let many = self.pieces.load(Ordering::Relaxed) > MANY_PIECES;
+                    let gap = if many { 16 } else { 1 };
+                    cut(bytes, range.start, from, gap, &mut cuts);
+                }
             }
             // The end of a file's last page is written, too.
             let next = from + len.next_multiple_of(PAGE as usize);
@@ -259,8 +284,8 @@ impl Shared<'_> {
             source_len += len as u64;
         }
         let written = match self.job.compression {
-            None => self.write_raw(&cuts, buffer),
-            Some(level) => self.write_packed(&cuts, buffer, packer, level),
+            None => self.write_raw(part.space, &cuts, buffer),
+            Some(level) => self.write_packed(part.space, &cuts, buffer, packer, level),
         };
         let (pieces, filled) = written.map_err(self.job.destination.failed("write pages"))?;
         self.pieces.fetch_add(pieces.len(), Ordering::Relaxed);
@@ -277,7 +302,12 @@ impl Shared<'_> {
         start..start + len
     }
 
-    fn write_raw(&self, cuts: &[Cut], buffer: &[u8]) -> io::Result<(Vec<Piece>, Range<u64>)> {
+    fn write_raw(
+        &self,
+        space: Space,
+        cuts: &[Cut],
+        buffer: &[u8],
+    ) -> io::Result<(Vec<Piece>, Range<u64>)> {
         let len = cuts
             .iter()
             .map(|cut| (cut.len as u64).next_multiple_of(PAGE))
@@ -295,7 +325,7 @@ impl Shared<'_> {
                 raw_len: cut.len as u32,
                 hash: blake3::hash(bytes).into(),
             };
-            pieces.push(Piece::new(self.job.space, cut.at, Encoding::Raw, chunk));
+            pieces.push(Piece::new(space, cut.at, Encoding::Raw, chunk));
             let whole = cut.from..cut.from + cut.len.next_multiple_of(PAGE as usize);
             at += whole.len() as u64;
             joined = match joined {
@@ -313,6 +343,7 @@ impl Shared<'_> {
 
     fn write_packed(
         &self,
+        space: Space,
         cuts: &[Cut],
         buffer: &[u8],
         packer: &mut Packer,
@@ -341,7 +372,7 @@ impl Shared<'_> {
                 raw_len: cut.len as u32,
                 hash: blake3::hash(stored).into(),
             };
-            pieces.push(Piece::new(self.job.space, cut.at, encoding, chunk));
+            pieces.push(Piece::new(space, cut.at, encoding, chunk));
             packed.extend_from_slice(stored);
         }
         packed.resize(packed.len().next_multiple_of(PAGE as usize), 0);

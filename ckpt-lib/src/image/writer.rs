@@ -14,7 +14,7 @@ use super::destination::{Destination, write_behind};
 use super::elf;
 use super::error::{ImageError, SpaceName};
 use super::extents::{self, Piece};
-use super::store::{self, Job};
+use super::store::{self, Job, Part, Zeros};
 use super::{ByteSource, Image};
 use crate::loader_code::{self, LinkedLoader};
 use loader::layout::{
@@ -133,14 +133,11 @@ impl ImageWriter {
         }
     }
 
-    /// Stores the contents of these ranges of a space; pages that are all zero are left out.
-    ///
-    /// Ranges begin at multiples of 4096. For memory they end there, too; the last of an inode may
-    /// end where the file does. `progress` is told the bytes of source gone through.
+    /// Stores the contents of these ranges of a space; pages that are all zero are left out. See
+    /// [`ImageWriter::store_parts`].
     ///
     /// # Errors
-    /// [`ImageError::Source`] if the source failed, [`ImageError::Io`] if the file did. Either way the
-    /// image cannot be committed any more.
+    /// As [`ImageWriter::store_parts`].
     pub fn store(
         &mut self,
         space: Space,
@@ -148,56 +145,40 @@ impl ImageWriter {
         source: &dyn ByteSource,
         progress: &dyn Fn(u64),
     ) -> Result<(), ImageError> {
-        self.store_pages(space, ranges, source, progress, false)
+        let part = Part {
+            space,
+            ranges: ranges.to_vec(),
+            source,
+            zeros: Zeros::Dropped,
+        };
+        self.store_parts(&[part], progress)
     }
 
-    /// As [`ImageWriter::store`], but pages of zeros are stored too: those that a process changed in
-    /// a private mapping of a file, where the restart finds the file's bytes otherwise.
+    /// Stores contents, of all parts side by side. `progress` is told the bytes of source gone through.
     ///
     /// # Errors
-    /// As [`ImageWriter::store`].
-    pub fn store_with_zeros(
+    /// [`ImageError::Source`] if a source failed, [`ImageError::Io`] if the file did,
+    /// [`ImageError::Unwritable`] if a range is not made of pages. Whichever: the image cannot be committed any more.
+    pub fn store_parts(
         &mut self,
-        space: Space,
-        ranges: &[Range<u64>],
-        source: &dyn ByteSource,
+        parts: &[Part<'_>],
         progress: &dyn Fn(u64),
-    ) -> Result<(), ImageError> {
-        self.store_pages(space, ranges, source, progress, true)
-    }
-
-    fn store_pages(
-        &mut self,
-        space: Space,
-        ranges: &[Range<u64>],
-        source: &dyn ByteSource,
-        progress: &dyn Fn(u64),
-        keep_zeros: bool,
     ) -> Result<(), ImageError> {
         self.spoilt = true;
-        for range in ranges {
-            let whole_pages = matches!(space, Space::Inode(_)) || range.end.is_multiple_of(PAGE);
-            if range.start > range.end || !range.start.is_multiple_of(PAGE) || !whole_pages {
-                let space = SpaceName(space);
-                return Err(self.unwritable(format!(
-                    "{space}: range {:#x}-{:#x} is not made of pages",
-                    range.start, range.end
-                )));
-            }
+        for part in parts {
+            self.check_pages(part)?;
         }
         let job = Job {
             destination: &self.destination,
-            space,
-            source,
+            parts,
             compression: self.options.compression,
             threads: self.options.threads,
             pieces_before: self.pieces.len(),
-            keep_zeros,
         };
         let mut behind = self.behind;
         let destination = &self.destination;
         let start = self.end.next_multiple_of(PAGE);
-        let stored = store::run(&job, ranges, start, progress, &mut |written_to| {
+        let stored = store::run(&job, start, progress, &mut |written_to| {
             if written_to >= behind + WRITE_BEHIND {
                 write_behind(destination, behind, written_to - behind);
                 behind = written_to;
@@ -207,6 +188,21 @@ impl ImageWriter {
         self.behind = behind;
         self.pieces.extend(stored.pieces);
         self.spoilt = false;
+        Ok(())
+    }
+
+    fn check_pages(&self, part: &Part<'_>) -> Result<(), ImageError> {
+        for range in &part.ranges {
+            let whole_pages =
+                matches!(part.space, Space::Inode(_)) || range.end.is_multiple_of(PAGE);
+            if range.start > range.end || !range.start.is_multiple_of(PAGE) || !whole_pages {
+                let space = SpaceName(part.space);
+                return Err(self.unwritable(format!(
+                    "{space}: range {:#x}-{:#x} is not made of pages",
+                    range.start, range.end
+                )));
+            }
+        }
         Ok(())
     }
 

@@ -3,6 +3,8 @@
 //! None of these instructions changes a flag or touches the stack: a stub leaves both as it found them,
 //! so it need not put them back. (`jrcxz` is the only conditional jump that reads no flag.)
 
+use super::gate::Gate;
+
 /// A general register, by its number in instructions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs)]
@@ -34,14 +36,16 @@ pub(super) struct Asm {
     base: u64,
     code: Vec<u8>,
     labels: Vec<Option<usize>>,
+    gate: Gate,
     /// Where a displacement goes, how many bytes it has, and to which label.
     jumps: Vec<(usize, usize, Label)>,
 }
 
 impl Asm {
-    pub(super) fn at(base: u64) -> Self {
+    pub(super) fn at(base: u64, gate: Gate) -> Self {
         Asm {
             base,
+            gate,
             code: vec![],
             labels: vec![],
             jumps: vec![],
@@ -132,8 +136,16 @@ impl Asm {
             .extend([0x48, 0x0f, 0xc8, 0x0f, 0xb7, 0xc8, 0x48, 0x0f, 0xc8]);
     }
 
+    /// `syscall`, or the detour to one; that changes `r14`.
     pub(super) fn syscall(&mut self) {
-        self.code.extend([0x0f, 0x05]);
+        let Some(gate) = self.gate.0 else {
+            self.code.extend([0x0f, 0x05]);
+            return;
+        };
+        let begin = self.here();
+        self.address(Reg::R14, begin + self.gate.call_len());
+        self.code.extend([0xff, 0x25, 0, 0, 0, 0]);
+        self.code.extend(gate.to_le_bytes());
     }
 
     /// An instruction that ends the process, where control can never come.
@@ -190,7 +202,7 @@ mod tests {
 
     #[test]
     fn bytes_mean_what_was_asked_for() {
-        let mut asm = Asm::at(0x10000);
+        let mut asm = Asm::at(0x10000, Gate::default());
         let end = asm.label();
         asm.set(Reg::Rdi, 7);
         asm.set(Reg::R10, 8);
@@ -290,7 +302,7 @@ mod tests {
 
     #[test]
     fn a_label_that_is_too_far_is_noticed() {
-        let mut asm = Asm::at(0);
+        let mut asm = Asm::at(0, Gate::default());
         let end = asm.label();
         asm.if_rcx_zero(end);
         for _ in 0..100 {

@@ -1,14 +1,15 @@
 //! What forbids injected calls, looked for before anything is touched.
 
+use super::gate::Gate;
 use super::{InjectError, stub};
 use crate::filters::Filters;
 use crate::procfs::{ProcDir, ProcfsError, parse_status};
 use crate::tracee::{Memory, StoppedProcess, StoppedThread};
 
-/// Refuses threads under syscall user dispatch, and a process with seccomp filters that wayfarer itself is
+/// What makes our calls. Refuses threads whose calls are dispatched by others than our shim, and a process with seccomp filters that wayfarer itself is
 /// not under. The first thread, which makes the first calls, is looked at now; of the others what
 /// was seen right before the stop counts.
-pub(super) fn check(process: &StoppedProcess) -> Result<(), InjectError> {
+pub(super) fn check(process: &StoppedProcess) -> Result<Gate, InjectError> {
     let pid = process.pid.0;
     let unknown = |source: ProcfsError| InjectError::Unknown {
         pid,
@@ -33,19 +34,9 @@ pub(super) fn check(process: &StoppedProcess) -> Result<(), InjectError> {
                 tid: thread.tid.0,
             });
         }
-        // The kernel would hand our calls to the program's SIGSYS handler.
-        let dispatch = thread.syscall_dispatch();
-        if dispatch
-            .map_err(|source| InjectError::Trace { pid, source })?
-            .is_some()
-        {
-            return Err(InjectError::Dispatched {
-                pid,
-                tid: thread.tid.0,
-            });
-        }
     }
-    Ok(())
+    // The kernel would hand our calls to the program's SIGSYS handler.
+    Gate::find(process)
 }
 
 /// Whether a thread is in a call made by `int 0x80` that must be entered again: its number is one of the

@@ -9,6 +9,7 @@
 
 mod asm;
 mod forbidden;
+mod gate;
 mod hands;
 mod list;
 mod pictures;
@@ -49,13 +50,21 @@ pub enum InjectError {
     },
     /// Syscall user dispatch is on: the program would be asked about our calls.
     #[error(
-        "thread {tid} of process {pid} has its system calls dispatched (PR_SET_SYSCALL_USER_DISPATCH)"
+        "thread {tid} of process {pid} has its system calls dispatched by the program (PR_SET_SYSCALL_USER_DISPATCH)"
     )]
     Dispatched {
         /// Which process.
         pid: i32,
         /// Which thread.
         tid: i32,
+    },
+    /// As our shim has them dispatched where it must, and the kernel does not tell whether it has.
+    #[error(
+        "process {pid} has remote files and handles SIGSYS: its system calls may be dispatched, which this kernel does not tell (Linux 6.4)"
+    )]
+    Untold {
+        /// Which process.
+        pid: i32,
     },
     /// A call of the 32-bit kind is in progress, which stubs cannot enter again.
     #[error("thread {tid} of process {pid} is in a 32-bit system call (int 0x80)")]
@@ -207,8 +216,8 @@ impl Workshop {
     /// # Errors
     /// [`InjectError`]; the process is as it was.
     pub fn open(process: &mut StoppedProcess) -> Result<Workshop, InjectError> {
-        forbidden::check(process)?;
-        let site = Rc::new(Site::set_up(process)?);
+        let gate = forbidden::check(process)?;
+        let site = Rc::new(Site::set_up(process, gate)?);
         process.set_resident(Some(site.clone()));
         Ok(Workshop { site })
     }

@@ -52,7 +52,9 @@ fn in_vdso(process: &StoppedProcess) -> Option<u64> {
 fn is_free(room: &[u8]) -> bool {
     // `syscall; lea rcx, [rax + 4]; jrcxz`
     const MARK: [u8; TAIL_MARK - 1] = [0x0f, 0x05, 0x48, 0x8d, 0x88, 4, 0, 0, 0, 0xe3];
-    room.iter().all(|byte| *byte == 0) || room.starts_with(&MARK)
+    // `lea r14, [rip + 14]; jmp [rip]`
+    const DETOUR: [u8; TAIL_MARK + 2] = [0x4c, 0x8d, 0x35, 14, 0, 0, 0, 0xff, 0x25, 0, 0, 0, 0];
+    room.iter().all(|byte| *byte == 0) || room.starts_with(&MARK) || room.starts_with(&DETOUR)
 }
 
 fn in_other(process: &StoppedProcess) -> Option<u64> {

@@ -18,6 +18,7 @@
 //! No instruction changes a flag, touches the stack, or an extended register.
 
 use super::asm::{Asm, Label, Reg};
+use super::gate::{Gate, SYSCALL_LEN};
 use crate::snapshot::Registers;
 
 /// What a thread goes home with.
@@ -29,8 +30,6 @@ pub(super) struct Home {
     pub(super) ending_mask: u64,
 }
 
-/// Length of `syscall`.
-pub(super) const SYSCALL_LEN: u64 = 2;
 const SIG_SETMASK: u32 = 2;
 const EINTR: i64 = -4;
 const ERESTARTSYS: i64 = -512;
@@ -202,12 +201,18 @@ fn emit_set_mask(asm: &mut Asm, mask: u64) {
     asm.syscall();
 }
 
-/// Registers with which a thread at a stop makes a call of ours at `address` (that of a `syscall`
-/// instruction) as its first: see the module's header.
-pub(super) fn first_call(home: &Registers, address: u64, nr: i64, args: [u64; 6]) -> Registers {
-    let mut registers = later_call(home, address, nr, args);
+/// Registers with which a thread at a stop makes a call of ours at `address` (that of a call in a stub) as its first: see the
+/// module's header.
+pub(super) fn first_call(
+    gate: Gate,
+    home: &Registers,
+    address: u64,
+    nr: i64,
+    args: [u64; 6],
+) -> Registers {
+    let mut registers = later_call(gate, home, address, nr, args);
     if let Some((code, _)) = interrupted_call(home) {
-        registers.rip = address + SYSCALL_LEN;
+        gate.set_behind(&mut registers, address);
         registers.orig_rax = nr as u64;
         // The restart block belongs to the job's own call; without a handler both mean "again".
         registers.rax = match code {
@@ -219,10 +224,15 @@ pub(super) fn first_call(home: &Registers, address: u64, nr: i64, args: [u64; 6]
 }
 
 /// The same for a thread that is in our hands already.
-pub(super) fn later_call(home: &Registers, address: u64, nr: i64, args: [u64; 6]) -> Registers {
+pub(super) fn later_call(
+    gate: Gate,
+    home: &Registers,
+    address: u64,
+    nr: i64,
+    args: [u64; 6],
+) -> Registers {
     let [rdi, rsi, rdx, r10, r8, r9] = args;
-    Registers {
-        rip: address,
+    let mut registers = Registers {
         rax: nr as u64,
         orig_rax: u64::MAX,
         rdi,
@@ -232,13 +242,25 @@ pub(super) fn later_call(home: &Registers, address: u64, nr: i64, args: [u64; 6]
         r8,
         r9,
         ..*home
+    };
+    gate.set_before(&mut registers, address);
+    registers
+}
+
+/// Registers of a thread at an instruction of ours that is no call.
+pub(super) fn at(home: &Registers, address: u64) -> Registers {
+    Registers {
+        rip: address,
+        rax: 0,
+        orig_rax: u64::MAX,
+        ..*home
     }
 }
 
-/// Registers of a thread behind the `syscall` at `address`, with a result that is no mapping.
-pub(super) fn after_call(home: &Registers, address: u64) -> Registers {
+/// Registers of a thread behind the call at `address`, with a result that is no mapping.
+pub(super) fn after_call(gate: Gate, home: &Registers, address: u64) -> Registers {
     Registers {
-        rip: address + SYSCALL_LEN,
+        rip: address + gate.call_len(),
         rax: -i64::from(libc::ENOSYS) as u64,
         orig_rax: u64::MAX,
         ..*home
@@ -259,15 +281,15 @@ pub(super) struct TailStub {
 
 /// Room for a tail stub.
 pub(super) const TAIL_LEN: u64 = TAIL_CODE + HOME_DATA + 16;
-const TAIL_CODE: u64 = 64 + HOME_CODE;
+const TAIL_CODE: u64 = 104 + HOME_CODE;
 /// Bytes at the beginning of every tail stub that depend on nothing.
 pub(super) const TAIL_MARK: usize = 11;
 
 /// The tail stub for address `at`.
-pub(super) fn tail_stub(home: &Home, at: u64) -> Option<TailStub> {
+pub(super) fn tail_stub(gate: Gate, home: &Home, at: u64) -> Option<TailStub> {
     let data = (at + TAIL_CODE).next_multiple_of(8);
     let undo = data + HOME_DATA;
-    let mut asm = Asm::at(at);
+    let mut asm = Asm::at(at, gate);
     let (handled, unmap, plain, interrupted) = (asm.label(), asm.label(), asm.label(), asm.label());
     asm.syscall();
     asm.add(Reg::Rcx, Reg::Rax, -(EINTR as i32));
@@ -336,7 +358,7 @@ pub(super) const PATIENCE_S: u64 = 5;
 #[derive(Debug)]
 pub(super) struct Runner {
     pub(super) bytes: Vec<u8>,
-    /// A `syscall`: the first call of a thread, `rt_sigprocmask`, then its list.
+    /// A call: the first of a thread, `rt_sigprocmask`, then its list.
     pub(super) enter: u64,
     /// The list, for a thread whose signals are blocked.
     pub(super) list: u64,
@@ -345,8 +367,8 @@ pub(super) struct Runner {
 }
 
 /// The runner for address `at`.
-pub(super) fn runner(at: u64) -> Option<Runner> {
-    let mut asm = Asm::at(at);
+pub(super) fn runner(gate: Gate, at: u64) -> Option<Runner> {
+    let mut asm = Asm::at(at, gate);
     let (list, next, done, interrupted) = (asm.label(), asm.label(), asm.label(), asm.label());
     asm.syscall();
     asm.add(Reg::Rcx, Reg::Rax, -(EINTR as i32));
@@ -487,12 +509,14 @@ mod tests {
             mask: 0,
             ending_mask: 0,
         };
-        let mut asm = Asm::at(0x1000);
+        let mut asm = Asm::at(0x1000, Gate::default());
         emit_home(&mut asm, 0x5000);
         let way_home = asm.finish().expect("bound");
         assert!(way_home.len() as u64 <= HOME_CODE, "{}", way_home.len());
-        let runner = runner(0x1000).expect("bound").bytes;
-        let tail = tail_stub(&home, 0x1000).expect("fits").bytes;
+        let runner = runner(Gate::default(), 0x1000).expect("bound").bytes;
+        let tail = tail_stub(Gate::default(), &home, 0x1000)
+            .expect("fits")
+            .bytes;
         assert!(tail.len() as u64 <= TAIL_LEN);
         // Behind the two jumps that leave a tail stub there is only padding and data.
         let mut jumps = 0;
@@ -547,7 +571,13 @@ mod tests {
         assert_eq!((data[0], data[1]), (5, 0x100 + ENDING_MASK));
         assert_eq!(data[(ENDING_MASK / 8) as usize..], [7]);
         assert_eq!(data.len() as u64 * 8, HOME_DATA);
-        let first = first_call(&in_call(-516), 0x9000, libc::SYS_mmap, [0; 6]);
+        let first = first_call(
+            Gate::default(),
+            &in_call(-516),
+            0x9000,
+            libc::SYS_mmap,
+            [0; 6],
+        );
         assert_eq!((first.rax as i64, first.rip), (-514, 0x9002));
         assert_eq!(first.orig_rax, libc::SYS_mmap as u64);
         let computing = Registers {
@@ -555,7 +585,7 @@ mod tests {
             rax: (-516i64) as u64,
             ..Registers::default()
         };
-        let first = first_call(&computing, 0x9000, libc::SYS_mmap, [0; 6]);
+        let first = first_call(Gate::default(), &computing, 0x9000, libc::SYS_mmap, [0; 6]);
         assert_eq!((first.rax, first.rip), (libc::SYS_mmap as u64, 0x9000));
     }
 }

@@ -30,7 +30,7 @@ pub use builder::{Arg, OpsBuilder, StreamIndex};
 pub use hole::{HoleError, find_hole};
 
 use crate::snapshot::{DescriptionKind, SnapshotV1};
-use loader::ops::{OpsHeader, StreamKind, flags};
+use loader::ops::{Enforce, OpsHeader, StreamKind, flags};
 use slots::Slots;
 use std::ops::Range;
 
@@ -102,6 +102,15 @@ pub fn operations(snapshot: &SnapshotV1, contents: &Contents) -> Result<Vec<u8>,
         ..OpsHeader::default()
     });
     let prepare = StreamIndex(0);
+    if !snapshot.enforcement.pages.is_empty() {
+        ops.push(
+            prepare,
+            &Enforce {
+                pkru_at: u64::from(snapshot.enforcement.pkru_at),
+            },
+            &snapshot.enforcement.pages,
+        );
+    }
     inodes::emit(&mut ops, prepare, snapshot, &slots);
     objects::emit(&mut ops, prepare, snapshot, &slots)?;
     let mut streams: Vec<StreamIndex> = vec![];

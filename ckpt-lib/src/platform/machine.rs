@@ -55,6 +55,11 @@ impl Platform {
     }
 }
 
+/// Where an XSAVE component is in a register set taken here: offset and bytes.
+pub(crate) fn component_place(bit: u32) -> Option<(usize, usize)> {
+    processor().component_place(bit)
+}
+
 /// The processor that runs this.
 fn processor() -> Processor {
     Processor::here(AuxiliaryVector {

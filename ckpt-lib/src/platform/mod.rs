@@ -21,6 +21,7 @@ mod needs;
 mod text;
 
 pub use loader::processor::Level;
+pub(crate) use machine::component_place;
 pub use text::ParsePlatformError;
 
 use loader::processor::{self, SAVED_BY_LINKER};
@@ -76,9 +77,11 @@ pub struct Platform {
     pub max_id: u64,
     /// Kernel features and rights, by name.
     pub kernel: BTreeSet<String>,
-    /// The lesser processor that the job was asked to be content with (`run --baseline`); nothing was
-    /// enforced, so the features are those of the whole processor.
+    /// The lesser processor that the job was asked to be content with (`run --baseline`). Unless that is
+    /// [proven](Platform::proven), the features are those of the whole processor.
     pub requested: Option<Level>,
+    /// It could see no other one from its first instruction on.
+    pub proven: bool,
 }
 
 /// Hard resource limits.
@@ -212,7 +215,8 @@ impl Platform {
     #[must_use]
     pub fn is_beyond_its_request(&self, what: &Missing, offered: &Platform) -> bool {
         let offers = |level: Level| level.features().all(|name| offered.features.contains(name));
-        self.requested.is_some_and(offers)
+        !self.proven
+            && self.requested.is_some_and(offers)
             && matches!(
                 what,
                 Missing::Features { .. } | Missing::RegisterState { .. }

@@ -4,7 +4,7 @@ use super::{LIMIT_NAMES, Level, Platform};
 use crate::snapshot::{
     InodeKind, Mapping, MappingKind, Process, SnapshotV1, Thread, mapping_flags,
 };
-use loader::processor::{SAVED_BY_LINKER, component};
+use loader::processor::{SAVED_BY_LINKER, USUAL_PKRU, component};
 use std::collections::BTreeSet;
 
 /// Where the kernel puts XCR0 into an NT_X86_XSTATE register set, and XSTATE_BV behind it.
@@ -12,6 +12,8 @@ const XCR0_AT: usize = 464;
 const XSTATE_BV_AT: usize = 512;
 /// Bit of AMX tile data, for which a process needs permission.
 const TILE_DATA: u64 = 1 << 18;
+/// What programs see without CPUID: the kernel tells of it in the auxiliary vector.
+const NOT_HIDDEN: [&str; 1] = ["fsgsbase"];
 const SS_DISABLE: u32 = 2;
 /// First address that needs more than 47 bits.
 const WIDE: u64 = 1 << 47;
@@ -79,6 +81,39 @@ impl Platform {
         if level != Level::V4 && dynamic && self.features.contains("osxsave") {
             self.within = Some(self.xsave & SAVED_BY_LINKER);
         }
+    }
+
+    /// The job could see no other processor than that: the requirement shrinks to it and to what registers
+    /// hold. To be called after [`Platform::add_request`].
+    pub fn add_proof(&mut self, snapshot: &SnapshotV1, level: Level) {
+        let of_level: BTreeSet<_> = level.features().collect();
+        let threads = || {
+            snapshot
+                .processes
+                .iter()
+                .flat_map(|process| &process.threads)
+        };
+        let dynamic = snapshot.processes.iter().any(is_dynamic);
+        self.proven = true;
+        // Without XSAVEC, which is hidden, it saves what there is.
+        self.within = (level >= Level::V3 && dynamic).then_some(self.xsave & SAVED_BY_LINKER);
+        self.features
+            .retain(|name| of_level.contains(name.as_str()) || NOT_HIDDEN.contains(&name.as_str()));
+        let mut used = threads().fold(0, |used, thread| used | live_components(thread));
+        let pkru_at = snapshot.enforcement.pkru_at as usize;
+        let usual = |thread: &Thread| {
+            let pkru = thread.xstate.get(pkru_at..pkru_at + 4);
+            pkru == Some(&USUAL_PKRU.to_le_bytes()[..])
+        };
+        if pkru_at != 0 && threads().all(usual) {
+            used &= !component::PKRU;
+        }
+        self.xsave = used | self.xsave & level.xsave();
+        // Where PKRU is must be true also where it is not needed.
+        let placed = self.xsave | component::PKRU;
+        self.layout.retain(|bit, _| placed >> bit & 1 != 0);
+        // Where CPUID does not fault the job goes on, and sees that processor.
+        self.kernel.remove("cpuid_faults");
     }
 
     fn add_limits(&mut self, process: &Process) {
@@ -317,6 +352,63 @@ mod tests {
         assert_eq!(needed.within, None);
         needed.add_request(&job, Level::V3);
         assert_eq!(needed.within, Some(6));
+    }
+
+    #[test]
+    fn a_proof_shrinks_the_requirement_to_the_level_and_what_registers_hold() {
+        let mut there = machine();
+        there.features = Level::V4.features().map(str::to_owned).collect();
+        there
+            .features
+            .extend(["aes", "fsgsbase", "xsavec"].map(str::to_owned));
+        there.xsave = 0x2e7;
+        there.layout = [(5, 1088), (6, 1152), (9, 2688)].into();
+        let with = |in_use: u64, pkru: u32| {
+            let mut thread = thread(10);
+            thread.cpuid_faults = true;
+            thread.xstate = vec![0; 2696];
+            thread.xstate[XCR0_AT..XCR0_AT + 8].copy_from_slice(&0x2e7u64.to_le_bytes());
+            thread.xstate[XSTATE_BV_AT..XSTATE_BV_AT + 8].copy_from_slice(&in_use.to_le_bytes());
+            thread.xstate[2688..2692].copy_from_slice(&pkru.to_le_bytes());
+            let mut snapshot = snapshot(vec![thread]);
+            snapshot.enforcement.pkru_at = 2688;
+            let mut needed = Platform::needed_on(&snapshot, &there);
+            needed.add_request(&snapshot, Level::V3);
+            needed.add_proof(&snapshot, Level::V3);
+            needed
+        };
+        let needed = with(0x203, USUAL_PKRU);
+        assert_eq!(needed.level(), Some(Level::V3));
+        assert!(!needed.features.contains("aes") && needed.features.contains("fsgsbase"));
+        assert_eq!(needed.xsave, 7);
+        // Where PKRU lies elsewhere it cannot be given back.
+        assert_eq!(needed.layout, [(9, 2688)].into());
+        assert!(!needed.kernel.contains("cpuid_faults"));
+        assert!(needed.to_string().ends_with("baseline=v3,proven"));
+        // Registers of AVX-512 hold something all the same, or a key was opened.
+        assert_eq!(with(0x243, USUAL_PKRU).xsave, 0x47);
+        assert_eq!(with(0x203, 0).xsave, 0x207);
+        let lesser = Platform {
+            features: Level::V3
+                .features()
+                .chain(["fsgsbase"])
+                .map(str::to_owned)
+                .collect(),
+            xsave: 7,
+            ..machine()
+        };
+        let missing = needed.missing(&lesser);
+        assert!(
+            !missing
+                .iter()
+                .any(|what| matches!(what, super::super::Missing::Features { .. })),
+            "{missing:?}"
+        );
+        assert!(
+            !missing
+                .iter()
+                .any(|what| needed.is_beyond_its_request(what, &lesser))
+        );
     }
 
     #[test]

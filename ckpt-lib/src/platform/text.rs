@@ -102,7 +102,8 @@ impl fmt::Display for Platform {
         }
         list(f, "kernel=", self.kernel.iter().cloned())?;
         if let Some(level) = self.requested {
-            write!(f, " baseline={},requested", level.name())?;
+            let degree = if self.proven { "proven" } else { "requested" };
+            write!(f, " baseline={},{degree}", level.name())?;
         }
         Ok(())
     }
@@ -256,10 +257,12 @@ impl Platform {
             }
             "maxid" => self.max_id = number(word, value)?,
             "baseline" => {
-                let level = value.strip_suffix(",requested");
-                let level = level.and_then(Level::from_name);
-                self.requested =
-                    Some(level.ok_or_else(|| wrong(word, "a level and \",requested\""))?);
+                let (level, degree) = value.split_once(',').unwrap_or((value, ""));
+                let level = Level::from_name(level).filter(|known| known.name() == level);
+                let known = level.filter(|_| matches!(degree, "requested" | "proven"));
+                let expected = "a level and \",requested\" or \",proven\"";
+                self.requested = Some(known.ok_or_else(|| wrong(word, expected))?);
+                self.proven = degree == "proven";
             }
             "kernel" => {
                 for part in value.split(',') {
@@ -324,11 +327,11 @@ mod tests {
             btree_map(any::<u32>(), any::<u64>(), 0..3),
             any::<u64>(),
             btree_set(name, 0..4),
-            prop_oneof![Just(None), Just(Some(Level::V2)), Just(Some(Level::V3))],
+            proptest::option::of((prop_oneof![Just(Level::V2), Just(Level::V3)], any::<bool>())),
         );
         (processor, grants).prop_map(|(processor, grants)| {
             let (level, mut features, (xsave, within), layout, page, va, sigframe) = processor;
-            let (cpus, unlimited, listed, huge, max_id, kernel, requested) = grants;
+            let (cpus, unlimited, listed, huge, max_id, kernel, baseline) = grants;
             let of_level = level.into_iter().flat_map(Level::features);
             features.extend(of_level.into_iter().map(str::to_owned));
             Platform {
@@ -344,7 +347,8 @@ mod tests {
                 huge,
                 max_id,
                 kernel,
-                requested,
+                requested: baseline.map(|(level, _)| level),
+                proven: baseline.is_some_and(|(_, proven)| proven),
             }
         })
     }

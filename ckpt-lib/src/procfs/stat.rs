@@ -47,6 +47,16 @@ pub struct Stat {
     pub env_end: u64,
 }
 
+impl Stat {
+    /// Whether it is dead or on its way out, where it has lost its memory and descriptors before it is a
+    /// zombie (kernel/exit.c, `do_exit`).
+    #[must_use]
+    pub fn is_ending(&self) -> bool {
+        const PF_EXITING: u64 = 4;
+        matches!(self.state, b'Z' | b'X') || self.flags & PF_EXITING != 0
+    }
+}
+
 /// Reads `stat`.
 ///
 /// # Errors

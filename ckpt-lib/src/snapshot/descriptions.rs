@@ -184,12 +184,12 @@ pub struct PipeRecord {
     pub packets: bool,
 }
 
-/// One end of a socket pair.
+/// One end of a socket pair, or a unix socket that is not connected.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SocketRecord {
     /// SOCK_STREAM, SOCK_DGRAM or SOCK_SEQPACKET.
     pub kind: i32,
-    /// The other end; none if it has been closed.
+    /// The other end; none if it has been closed; itself if it is not connected.
     pub peer: Option<SocketId>,
     /// Messages that lie unread in this end, oldest first.
     pub inbox: Vec<SocketMessage>,

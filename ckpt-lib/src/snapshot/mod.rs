@@ -75,6 +75,20 @@ pub struct SnapshotV1 {
     /// What the job was called. Behind all else in the image, where older ones have nothing.
     #[serde(skip)]
     pub job: JobLabel,
+    /// How CPUID was answered. Behind the label, where older images have nothing.
+    #[serde(skip)]
+    pub enforcement: Enforcement,
+}
+
+/// Whether the job could see more than a lesser processor (`run --baseline`).
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Enforcement {
+    /// The pages that answer CPUID in its processes, if they do; else empty.
+    pub pages: Vec<u8>,
+    /// Where PKRU is in the threads' register sets; 0 if it is not.
+    pub pkru_at: u32,
+    /// If it was asked for and is not so: why.
+    pub missing: String,
 }
 
 /// What a job was called, so that a restart from the image alone can call it so again.

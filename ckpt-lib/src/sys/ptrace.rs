@@ -339,6 +339,24 @@ struct DispatchConfiguration {
 
 /// Syscall user dispatch; `Ok(None)` if it is off, or the kernel (before 6.4) cannot tell.
 pub(crate) fn syscall_dispatch(tid: i32) -> io::Result<Option<SyscallDispatch>> {
+    let config = dispatch_configuration(tid)?;
+    Ok(config
+        .filter(|config| config.mode != 0)
+        .map(|config| SyscallDispatch {
+            mode: config.mode,
+            offset: config.offset,
+            len: config.len,
+            selector: config.selector,
+        }))
+}
+
+/// Whether the kernel can tell (Linux 6.4).
+pub(crate) fn tells_syscall_dispatch(tid: i32) -> bool {
+    !matches!(dispatch_configuration(tid), Ok(None))
+}
+
+/// None: the kernel cannot tell.
+fn dispatch_configuration(tid: i32) -> io::Result<Option<DispatchConfiguration>> {
     let mut config = DispatchConfiguration::default();
     let size = size_of::<DispatchConfiguration>();
     // SAFETY: the kernel writes `size` bytes.
@@ -351,13 +369,7 @@ pub(crate) fn syscall_dispatch(tid: i32) -> io::Result<Option<SyscallDispatch>> 
         )
     };
     match result {
-        Ok(_) if config.mode == 0 => Ok(None),
-        Ok(_) => Ok(Some(SyscallDispatch {
-            mode: config.mode,
-            offset: config.offset,
-            len: config.len,
-            selector: config.selector,
-        })),
+        Ok(_) => Ok(Some(config)),
         Err(error) if error.raw_os_error() == Some(libc::EIO) => Ok(None),
         Err(error) => Err(error),
     }

@@ -1,11 +1,13 @@
 //! What is seen of a thread before it is stopped, and how long it had been asleep (ADR 0004).
 //!
 //! A stop wakes a sleeping thread, so the moment it fell asleep must be read before: the scheduler's
-//! `se.exec_start` of `/proc/PID/task/TID/sched`. Its clock runs per CPU, so it is held against
-//! our own, taken on the same CPU if we may run there. It is read once more right before the thread
-//! is asked to stop, and then its state: one that is runnable has waited for a CPU since, or was at a stop
-//! of another tracer, and has not slept. The number of times it was switched is compared afterwards:
-//! so it is known to be the sleep that the stop has ended, not one before.
+//! `se.exec_start` of `/proc/PID/task/TID/sched`, right before the thread is asked to stop, and then its state: one that
+//! is runnable has waited for a CPU since, or was at a stop of another tracer, and has not slept. The number of times it
+//! was switched is compared afterwards: so it is known to be the sleep that the stop has ended, not one before.
+//!
+//! The scheduler has a clock for each CPU (`rq_clock_task`), which stands still while a hypervisor has taken the CPU away: they
+//! differ by all that was ever taken from each. So it is held against our own on the CPU where the thread sleeps,
+//! measured after it fell asleep: what is taken meanwhile can only make the sleep seem shorter, never longer.
 
 use super::HostTid;
 use crate::filters::Filters;
@@ -42,10 +44,19 @@ pub(super) struct Glimpse {
 struct Account {
     thread: (i32, HostTid),
     sched: File,
-    /// From the scheduler's clock to CLOCK_MONOTONIC.
-    offset: i128,
-    /// Scheduler's time at which it fell asleep, and how often it had been switched by then.
-    last: Option<(u64, u64)>,
+    /// The sleep that it was in when it was looked at last.
+    last: Option<Sleep>,
+}
+
+/// A sleep as the scheduler accounts for it.
+#[derive(Clone, Copy, Debug)]
+struct Sleep {
+    /// On which CPU.
+    cpu: usize,
+    /// When it began, by the clock of that CPU.
+    since_ns: u64,
+    /// How often the thread had been switched by then.
+    switches: u64,
 }
 
 impl Account {
@@ -55,10 +66,16 @@ impl Account {
         parse_sched(std::str::from_utf8(&bytes[..len]).ok()?)
     }
 
-    /// Whether it sleeps now (S, D), or is stopped in its sleep by job control (T).
-    fn is_asleep(&self) -> bool {
-        let state = parse_state(&read_task(self.thread.0, self.thread.1, "stat"));
-        matches!(state, Some(b'S' | b'D' | b'T'))
+    /// The sleep it is in now (S, D), also if it is stopped in it by job control (T).
+    fn sleep(&self) -> Option<Sleep> {
+        let (since_ns, switches) = self.read()?;
+        let stat = read_task(self.thread.0, self.thread.1, "stat");
+        let sleep = Sleep {
+            cpu: parse_cpu(&stat)?,
+            since_ns,
+            switches,
+        };
+        matches!(parse_state(&stat), Some(b'S' | b'D' | b'T')).then_some(sleep)
     }
 }
 
@@ -67,10 +84,25 @@ fn read_task(pid: i32, tid: HostTid, name: &str) -> String {
     text.unwrap_or_default().trim_end().to_owned()
 }
 
-/// Offsets from the clocks of the scheduler to CLOCK_MONOTONIC, per CPU.
+/// The clocks of the scheduler, as they were held against CLOCK_MONOTONIC.
 #[derive(Debug, Default)]
 pub(super) struct SchedulerClocks {
-    offsets: BTreeMap<usize, Option<i128>>,
+    measured: BTreeMap<usize, Option<Measured>>,
+}
+
+/// One clock of the scheduler held against CLOCK_MONOTONIC.
+#[derive(Clone, Copy, Debug)]
+struct Measured {
+    /// From the scheduler's time to CLOCK_MONOTONIC.
+    offset: i128,
+    /// When, by CLOCK_MONOTONIC.
+    at_ns: u64,
+}
+
+impl Measured {
+    fn moment(&self, since_ns: u64) -> u64 {
+        u64::try_from(i128::from(since_ns) + self.offset).unwrap_or(u64::MAX)
+    }
 }
 
 impl Glimpse {
@@ -87,12 +119,13 @@ impl Glimpse {
         if TIMED.contains(&nr) {
             let stat = file("stat");
             glimpse.before.started_ticks = parse_start(&stat);
-            let offset = parse_cpu(&stat).and_then(|cpu| clocks.offset(cpu));
+            if let Some(cpu) = parse_cpu(&stat) {
+                clocks.look_at(cpu);
+            }
             let sched = File::open(format!("/proc/{pid}/task/{}/sched", tid.0));
-            glimpse.account = offset.zip(sched.ok()).map(|(offset, sched)| Account {
+            glimpse.account = sched.ok().map(|sched| Account {
                 thread: (pid, tid),
                 sched,
-                offset,
                 last: None,
             });
         }
@@ -102,7 +135,7 @@ impl Glimpse {
     /// Looks again, right before the thread is asked to stop.
     pub(super) fn refresh(&mut self) {
         if let Some(account) = &mut self.account {
-            account.last = account.read().filter(|_| account.is_asleep());
+            account.last = account.sleep();
             // It was on its way into the call when it was looked at first.
             if matches!(self.before.wchan.as_str(), "" | "0") {
                 self.before.wchan = read_task(account.thread.0, account.thread.1, "wchan");
@@ -111,18 +144,23 @@ impl Glimpse {
     }
 
     /// Finishes the account now that the thread has stopped, at `stopped_at_ns`.
-    pub(super) fn finish(self, stopped_at_ns: u64) -> BeforeStop {
+    pub(super) fn finish(self, stopped_at_ns: u64, clocks: &mut SchedulerClocks) -> BeforeStop {
         let mut before = self.before;
-        let Some(account) = self.account else {
+        let Some((account, sleep)) = self.account.and_then(|account| {
+            let sleep = account.last?;
+            Some((account, sleep))
+        }) else {
             return before;
         };
-        if let Some((start_ns, switches)) = account.last {
-            // Woken by the stop, it ran and was switched away once. More: it was in another call by then.
-            let same_sleep = account.read().is_some_and(|(_, now)| now <= switches + 1);
-            let since = u64::try_from(i128::from(start_ns) + account.offset).unwrap_or(u64::MAX);
-            let asleep = stopped_at_ns.saturating_sub(since);
-            before.asleep_ns = Some(if same_sleep { asleep } else { 0 });
-        }
+        // Woken by the stop, it ran and was switched away once. More: it was in another call by then.
+        let same_sleep = account
+            .read()
+            .is_some_and(|(_, now)| now <= sleep.switches + 1);
+        let began = clocks.moment(sleep.cpu, sleep.since_ns);
+        before.asleep_ns = began.map(|began| match same_sleep {
+            true => stopped_at_ns.saturating_sub(began),
+            false => 0,
+        });
         before
     }
 }
@@ -145,16 +183,45 @@ const TIMED: [i64; 13] = [
 ];
 
 impl SchedulerClocks {
-    fn offset(&mut self, cpu: usize) -> Option<i128> {
-        *self.offsets.entry(cpu).or_insert_with(|| {
-            let measured = affinity::on_cpu(cpu, || {
-                let text = fs::read_to_string("/proc/thread-self/sched").ok()?;
-                let now = ptrace::monotonic_ns();
-                Some(i128::from(now) - i128::from(parse_sched(&text)?.0))
-            });
-            measured.flatten()
-        })
+    /// Measures the clock of a CPU, if it was not yet: before anything stands still, it costs nobody anything.
+    fn look_at(&mut self, cpu: usize) {
+        self.measured.entry(cpu).or_insert_with(|| measure(cpu));
     }
+
+    /// The CLOCK_MONOTONIC moment of a moment of the scheduler's clock of this CPU, or a later one; none if we may
+    /// not run there, or the kernel does not tell.
+    fn moment(&mut self, cpu: usize, since_ns: u64) -> Option<u64> {
+        self.moment_by(cpu, since_ns, measure)
+    }
+
+    fn moment_by(
+        &mut self,
+        cpu: usize,
+        since_ns: u64,
+        measure: impl FnOnce(usize) -> Option<Measured>,
+    ) -> Option<u64> {
+        match self.measured.get(&cpu) {
+            Some(Some(known)) if known.moment(since_ns) <= known.at_ns => {}
+            Some(None) => {}
+            // What was taken from the CPU since would be missing.
+            _ => {
+                self.measured.insert(cpu, measure(cpu));
+            }
+        }
+        let known = (*self.measured.get(&cpu)?)?;
+        Some(known.moment(since_ns))
+    }
+}
+
+/// Holds the scheduler's clock of a CPU against CLOCK_MONOTONIC, on that CPU.
+fn measure(cpu: usize) -> Option<Measured> {
+    let measured = affinity::on_cpu(cpu, || {
+        let text = fs::read_to_string("/proc/thread-self/sched").ok()?;
+        let at_ns = ptrace::monotonic_ns();
+        let offset = i128::from(at_ns) - i128::from(parse_sched(&text)?.0);
+        Some(Measured { offset, at_ns })
+    });
+    measured.flatten()
 }
 
 /// `se.exec_start` in nanoseconds and `nr_switches`.
@@ -246,7 +313,20 @@ mod tests {
         let cpu = parse_cpu(&fs::read_to_string("/proc/thread-self/stat").expect("stat"));
         // A kernel without CONFIG_SCHED_DEBUG has no such file.
         if fs::exists("/proc/thread-self/sched").expect("exists") {
-            assert!(clocks.offset(cpu.expect("cpu")).is_some());
+            assert!(clocks.moment(cpu.expect("cpu"), 0).is_some());
         }
+    }
+
+    #[test]
+    fn a_clock_is_measured_after_the_sleep_has_begun() {
+        let mut clocks = SchedulerClocks::default();
+        let measured = |offset, at_ns| move |_| Some(Measured { offset, at_ns });
+        assert_eq!(clocks.moment_by(1, 50, measured(100, 1000)), Some(150));
+        assert_eq!(clocks.moment_by(1, 900, |_| panic!("known")), Some(1000));
+        // The CPU was taken away for 30, and then the thread fell asleep.
+        assert_eq!(clocks.moment_by(1, 901, measured(130, 1050)), Some(1031));
+        assert_eq!(clocks.moment_by(2, 50, measured(7, 1050)), Some(57));
+        assert_eq!(clocks.moment_by(3, 50, |_| None), None);
+        assert_eq!(clocks.moment_by(3, 50, |_| panic!("not to be had")), None);
     }
 }

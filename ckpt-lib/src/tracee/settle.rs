@@ -183,7 +183,7 @@ pub(super) fn stop_all(
         process.vdso = vdsos.remove(&process.pid);
         for thread in &mut process.threads {
             if let Some(glimpse) = glimpses.remove(&thread.tid.0) {
-                thread.before = glimpse.finish(thread.stopped_at_ns);
+                thread.before = glimpse.finish(thread.stopped_at_ns, &mut clocks);
             }
         }
     }

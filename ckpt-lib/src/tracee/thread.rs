@@ -134,6 +134,12 @@ impl StoppedThread {
         ptrace::syscall_dispatch(self.tid.0).map_err(failed(self.tid, "read syscall dispatch"))
     }
 
+    /// Whether the kernel tells of syscall user dispatch.
+    #[must_use]
+    pub fn tells_syscall_dispatch(&self) -> bool {
+        ptrace::tells_syscall_dispatch(self.tid.0)
+    }
+
     /// Where it must go on if it was stopped inside a restartable sequence: the abort handler, as the
     /// kernel would have it do, since being stopped is being preempted.
     ///

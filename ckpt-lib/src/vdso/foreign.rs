@@ -15,7 +15,9 @@
 
 use super::{VdsoError, parse, record};
 use crate::checkpoint;
-use crate::image::{ByteSource, Committed, Image, ImageError, ImageWriter, WriteOptions};
+use crate::image::{
+    ByteSource, Committed, Image, ImageError, ImageWriter, Part, WriteOptions, Zeros,
+};
 use crate::snapshot::{MappingKind, SnapshotV1};
 use goblin::elf::dynamic::DT_SYMTAB;
 use iced_x86::{
@@ -251,7 +253,13 @@ pub fn rewrite(input: &Path, output: &Path) -> Result<Committed, ForeignError> {
             space,
             changes,
         };
-        writer.store_with_zeros(space, &ranges, &source, &|_| ())?;
+        let part = Part {
+            space,
+            ranges,
+            source: &source,
+            zeros: Zeros::Kept,
+        };
+        writer.store_parts(&[part], &|_| ())?;
     }
     Ok(checkpoint::commit(writer, &snapshot)?)
 }

@@ -87,13 +87,16 @@ static void *compute(void *arg) {
     return 0;
 }
 #define STEP 0.02
-static int check(const char *what, double began, int result, int want, double most) {
+static int check_for(double step, const char *what, double began, int result, int want, double most) {
     int error = errno;
     double took = now() - began;
     if (result != want) FAIL("%s: returned %d, errno %d after %f", what, result, error, took);
-    if (took < STEP - 0.0011) FAIL("%s: only %f s", what, took);
-    if (took > STEP + most) FAIL("%s: as long as %f s", what, took);
+    if (took < step - 0.0011) FAIL("%s: only %f s", what, took);
+    if (took > step + most) FAIL("%s: as long as %f s", what, took);
     return 1;
+}
+static int check(const char *what, double began, int result, int want, double most) {
+    return check_for(STEP, what, began, result, want, most);
 }
 static double most = 3.5;
 static void *sleeper(void *arg) {
@@ -130,6 +133,22 @@ static void *fixed_ppoller(void *arg) {
     while (!over) {
         double t = now();
         if (!check("ppoll", t, syscall(SYS_ppoll, NULL, 0, &fixed_time, NULL, 8), 0, most)) break;
+    }
+    return 0;
+}
+// Sleeps on another processor each time: the clocks of the scheduler differ by what was stolen from each.
+static void *hopper(void *arg) {
+    long hops = (long)arg;
+    // Longer than the clocks are apart.
+    const double step = 0.2;
+    static const struct timespec time = {0, 200000000};
+    while (!over) {
+        cpu_set_t one;
+        CPU_ZERO(&one);
+        CPU_SET(hops++ % sysconf(_SC_NPROCESSORS_ONLN), &one);
+        sched_setaffinity(0, sizeof one, &one);
+        double t = now();
+        if (!check_for(step, "ppoll after a hop", t, syscall(SYS_ppoll, NULL, 0, &time, NULL, 8), 0, most)) break;
     }
     return 0;
 }
@@ -276,7 +295,7 @@ static pthread_t start(void *(*what)(void *)) {
     return t;
 }
 // workload calls SECONDS WHICH: w compute, n p P f e E s r,
-// o ppoll and c select of read-only time-outs, t semtimedop, m ppoll, M epoll_pwait too, and u sigsuspend with masks
+// o ppoll and c select of read-only time-outs, h the same on another processor each time, t semtimedop, m ppoll, M epoll_pwait too, and u sigsuspend with masks
 static int calls(double seconds, const char *which) {
     pthread_t all[64];
     int n = 0;
@@ -289,7 +308,7 @@ static int calls(double seconds, const char *which) {
     for (; *which; which++) {
         void *(*f)(void *) = *which == 'w' ? compute : *which == 'n' ? sleeper : *which == 'p' ? poller
             : *which == 'P' ? ppoller : *which == 'f' ? waiter : *which == 'o' ? fixed_ppoller : *which == 'c' ? fixed_selecter : *which == 't' ? semaphorer
-            : *which == 'm' ? masked_ppoller : *which == 'M' ? masked_eventer : *which == 'u' ? suspender
+            : *which == 'h' ? hopper : *which == 'm' ? masked_ppoller : *which == 'M' ? masked_eventer : *which == 'u' ? suspender
             : *which == 'e' ? eventer
             : *which == 'E' ? eventer2 : *which == 's' ? signaler : reader;
         all[n++] = start(f);
@@ -392,10 +411,11 @@ static int filter(void) {
     idle(NULL);
     return 0;
 }
-// workload sleep MS: one long sleep; says how long it was
+// workload sleep MS: one long sleep; says when it went to sleep, in nanoseconds, and how long it was
 static int one_sleep(int ms) {
-    ready();
     double t = now();
+    dprintf(1, "%.0f\n", t * 1e9);
+    ready();
     struct timespec step = {ms / 1000, ms % 1000 * 1000000L};
     int r = nanosleep(&step, NULL);
     printf("%s %d after %.0f ms\n", r ? "EINTR" : "PASS", r, (now() - t) * 1000);

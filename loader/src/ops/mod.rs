@@ -445,6 +445,11 @@ operations! {
     23 Terminal { /// Slot of its descriptor.
         slot, /// Process group of the job that was in its foreground; 0 if that was not the job's own.
         group }
+    /// CPUID is answered by two pages in each of the job's processes, and P1 is asked what would be in their way
+    /// (docs/adr/0007). Tail: the pages, [`crate::processor::handler::HANDLER_LEN`] bytes, as they are for
+    /// a program that has yet to begin.
+    24 Enforce { /// Where PKRU is in the register sets, or 0: with the kernel's own value, a machine need not have it.
+        pkru_at }
 }
 
 words! {

@@ -10,8 +10,9 @@ pub(super) struct Leaf {
     pub(super) edx: u32,
 }
 
+/// What this processor answers.
 #[allow(unused_unsafe)] // safe since Rust 1.92, not before
-fn ask(leaf: u32, subleaf: u32) -> Leaf {
+pub(super) fn ask(leaf: u32, subleaf: u32) -> Leaf {
     // SAFETY: every x86-64 processor has CPUID; it reads and writes registers only.
     let found = unsafe { core::arch::x86_64::__cpuid_count(leaf, subleaf) };
     Leaf {
@@ -41,6 +42,12 @@ pub(super) fn leaves<const COUNT: usize>(asked: [(u32, u32); COUNT]) -> [Leaf; C
 /// Byte offset of an XSAVE component that is switched on, in the standard format.
 pub(super) fn xsave_offset(component: u32) -> u32 {
     ask(0xd, component).ebx
+}
+
+/// Byte offset and bytes of an XSAVE component that is switched on, in the standard format.
+pub(super) fn xsave_place(component: u32) -> (usize, usize) {
+    let found = ask(0xd, component);
+    (found.ebx as usize, found.eax as usize)
 }
 
 /// The features that the kernel has switched on for XSAVE (XCR0); 0 where XSAVE is off.

@@ -11,7 +11,10 @@
 //! CPUID is asked once for each leaf: in a virtual machine an answer takes microseconds. A string that cannot
 //! be read is an error, never "nothing is lacking".
 
+pub mod answers;
 pub mod features;
+pub mod filter;
+pub mod handler;
 
 mod cpuid;
 mod lacking;
@@ -22,6 +25,8 @@ pub use lacking::{Lacking, Unreadable, requested};
 use cpuid::Leaf;
 use features::Register;
 
+/// What PKRU is unless a program has changed it: the kernel's `init_pkru`, all keys but the first closed.
+pub const USUAL_PKRU: u32 = 0x5555_5554;
 /// XSAVE components that glibc's dynamic linker saves around lazy binding (`STATE_SAVE_MASK`,
 /// sysdeps/x86/sysdep.h): it measures the room for them once, when the program starts.
 pub const SAVED_BY_LINKER: u64 = 0b1110_1110;
@@ -111,6 +116,13 @@ impl Processor {
     pub fn layout(&self) -> impl Iterator<Item = (u32, u32)> {
         let components = (FIXED_COMPONENTS..63).filter(|bit| self.xcr0 >> bit & 1 != 0);
         components.map(|bit| (bit, cpuid::xsave_offset(bit)))
+    }
+
+    /// Where an XSAVE component that is switched on is in the standard format: offset and bytes.
+    #[must_use]
+    pub fn component_place(&self, bit: u32) -> Option<(usize, usize)> {
+        let on = (2..63).contains(&bit) && self.xcr0 >> bit & 1 != 0;
+        on.then(|| cpuid::xsave_place(bit))
     }
 
     /// Bytes of a signal frame, if the kernel says so.

@@ -58,19 +58,26 @@ pub enum CarryError {
 /// Takes streams that are not the job's requests; called for each in a thread of its own.
 pub type Taker = dyn Fn(Purpose, Carried) + Send + Sync;
 
-/// Serves a line until its end, which the starter makes when the last of the job's streams has ended.
+/// Says who we are, and hears whether a starter is there; where that is found again if the line breaks, or nothing.
+///
+/// # Errors
+/// [`CarryError::Preface`].
+pub fn introduce(line: &mut Line, preface: &Preface) -> Result<Vec<u8>, CarryError> {
+    line.wait_at_most(Some(HANDSHAKE_WITHIN));
+    let place = preface.exchange(&mut *line.input, &mut *line.output)?;
+    line.wait_at_most(None);
+    Ok(place)
+}
+
+/// Serves a line on which both have said who they are until its end, which the starter makes when the last of the job's streams has ended.
 ///
 /// # Errors
 /// [`CarryError`].
 pub fn carry(
     mut line: Line,
-    preface: &Preface,
     sessions: &Arc<Sessions>,
     taker: &Arc<Taker>,
 ) -> Result<(), CarryError> {
-    line.wait_at_most(Some(HANDSHAKE_WITHIN));
-    preface.exchange(&mut *line.input, &mut *line.output)?;
-    line.wait_at_most(None);
     let carrier = Arc::new(Carrier {
         output: Mutex::new(line.output),
         ends: line.ends,

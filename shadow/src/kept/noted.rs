@@ -381,6 +381,7 @@ impl Session {
             let attributes = self.look(&file.fd).ok()?;
             files.push(crate::saved::note(*handle, file, &attributes).ok()?);
         }
+        files.extend(self.all_gone().into_iter().map(|(file, _)| file));
         Some(Known {
             next_handle: self.next_handle(),
             journal: self.job().map(|job| job.0),

@@ -14,7 +14,7 @@ use crate::saved::{SavedAnswer, SavedFile};
 use bincode::{Decode, Encode};
 
 pub(super) const MAGIC: [u8; 8] = *b"WAYFSLOG";
-pub(super) const VERSION: u32 = 2;
+pub(super) const VERSION: u32 = 3;
 pub(super) const BEGINNING: usize = 12;
 const FRAME: usize = 12;
 /// Of one record.

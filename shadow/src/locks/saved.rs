@@ -27,6 +27,11 @@ pub(crate) struct SavedLocks {
 }
 
 impl SavedLocks {
+    /// Whether there is one on this file.
+    pub(crate) fn has(&self, handle: u64) -> bool {
+        self.locks.iter().any(|lock| lock.handle == handle)
+    }
+
     /// Without processes that have ended, and what they had.
     pub(crate) fn keep_living(&mut self, pids: &[u32]) {
         self.processes.retain(|(_, pid)| pids.contains(pid));

@@ -13,7 +13,7 @@ use bincode::{Decode, Encode};
 use wire::Reply;
 
 const MAGIC: [u8; 8] = *b"WAYFSESS";
-const VERSION: u32 = 2;
+const VERSION: u32 = 3;
 const BEGINNING: usize = 16;
 const MOST_BODY: usize = 1 << 20;
 

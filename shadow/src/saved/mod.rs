@@ -142,6 +142,12 @@ impl Session {
         let _still = self.stand_still();
         let mut open = self.all_open();
         open.retain(|(handle, file)| untold.has_open(*handle, file));
+        let gone = self.all_gone();
+        if let Some((_, why)) = gone.iter().find(|(file, _)| !untold.is_closed(file.handle)) {
+            let what =
+                format!("the job has a file open of which this shadow knows only that {why}");
+            return Err(MoveError::NotCarried { what });
+        }
         let locks = self.locks.saved(&open);
         let locks = locks.ok_or_else(|| MoveError::NotCarried {
             what: "the job has a lock on a file that it does not have open".to_owned(),
@@ -202,7 +208,11 @@ impl Untold {
 
     fn has_open(&self, handle: u64, file: &OpenFile) -> bool {
         let is_offered = file.offered.load(Ordering::Relaxed);
-        !self.closed.contains(&handle) && (!is_offered || self.taken.contains(&handle))
+        !self.is_closed(handle) && (!is_offered || self.taken.contains(&handle))
+    }
+
+    fn is_closed(&self, handle: u64) -> bool {
+        self.closed.contains(&handle)
     }
 }
 

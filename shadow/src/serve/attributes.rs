@@ -1,7 +1,7 @@
 //! Attributes of what is open or named.
 
 use super::refuse;
-use crate::names::Last;
+use crate::names::{Last, own_descriptor};
 use crate::session::Session;
 use rustix::fd::OwnedFd;
 use rustix::fs::{
@@ -9,7 +9,10 @@ use rustix::fs::{
     Timestamps, UTIME_NOW, UTIME_OMIT, Uid, XattrFlags,
 };
 use rustix::io::Errno;
+use std::collections::HashMap;
 use std::ffi::CStr;
+use std::os::fd::AsRawFd;
+use std::sync::{Mutex, PoisonError};
 use wire::{
     Access, Attribute, Attributes, Change, FileSystem, FileSystemOf, GetXattr, ListXattr,
     MOST_DATA, RemoveXattr, Reply, SetXattr, Stamp, What,
@@ -68,12 +71,24 @@ impl Session {
 
     /// All that statx(2) tells of what a descriptor leads to, but for names that are ours.
     pub(crate) fn look(&self, fd: &OwnedFd) -> Result<Attributes, Errno> {
-        Ok(self.seen(of(fd)?))
+        let mut attributes = told(fd, c"", AtFlags::EMPTY_PATH)?;
+        if self.local.has(&attributes, fd) {
+            let names = rustix::fs::listxattr(own_descriptor(fd.as_raw_fd()), &mut [0; 0][..]);
+            attributes.bare = names == Ok(0);
+        }
+        Ok(self.seen(attributes))
     }
 
     /// The same of what a folder has by this name, which is one part and no `..`.
     pub(super) fn look_at_entry(&self, folder: &OwnedFd, name: &CStr) -> Result<Attributes, Errno> {
-        Ok(self.seen(told(folder, name, AtFlags::SYMLINK_NOFOLLOW)?))
+        let mut attributes = told(folder, name, AtFlags::SYMLINK_NOFOLLOW)?;
+        if self.local.has_known(&attributes) {
+            let mut text = own_descriptor(folder.as_raw_fd()).into_bytes();
+            text.push(b'/');
+            text.extend_from_slice(name.to_bytes());
+            attributes.bare = rustix::fs::llistxattr(text, &mut [0; 0][..]) == Ok(0);
+        }
+        Ok(self.seen(attributes))
     }
 
     fn seen(&self, mut attributes: Attributes) -> Attributes {
@@ -208,8 +223,43 @@ fn time(stamp: Option<Option<Stamp>>) -> Timespec {
     }
 }
 
-fn of(fd: &OwnedFd) -> Result<Attributes, Errno> {
-    told(fd, c"", AtFlags::EMPTY_PATH)
+/// Devices that have been looked at: whether what has no extended attributes is known there without asking another machine.
+#[derive(Debug, Default)]
+pub(crate) struct LocalDevices(Mutex<HashMap<u64, bool>>);
+
+impl LocalDevices {
+    /// Such file systems (magic numbers of statfs(2)): ext4, XFS, Btrfs, tmpfs, overlayfs, ZFS, F2FS, bcachefs.
+    const LOCAL: [u32; 8] = [
+        0xef53,
+        0x5846_5342,
+        0x9123_683e,
+        0x0102_1994,
+        0x794c_7630,
+        0x2fc1_2fc1,
+        0xf2f5_2010,
+        0xca45_1a4e,
+    ];
+    const MOST: usize = 1024;
+
+    /// Whether what is open lies on one.
+    fn has(&self, of: &Attributes, fd: &OwnedFd) -> bool {
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(found) = known.get(&of.device) {
+            return *found;
+        }
+        let found = rustix::fs::fstatfs(fd)
+            .is_ok_and(|system| Self::LOCAL.contains(&(system.f_type as u32)));
+        if known.len() < Self::MOST {
+            known.insert(of.device, found);
+        }
+        found
+    }
+
+    /// The same, if it has been looked at.
+    fn has_known(&self, of: &Attributes) -> bool {
+        let known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        known.get(&of.device) == Some(&true)
+    }
 }
 
 fn told(fd: &OwnedFd, name: &CStr, flags: AtFlags) -> Result<Attributes, Errno> {
@@ -236,5 +286,6 @@ fn told(fd: &OwnedFd, name: &CStr, flags: AtFlags) -> Result<Attributes, Errno> 
         changed: stamp(&told.stx_ctime),
         born: born.then(|| stamp(&told.stx_btime)),
         flags: (told.stx_attributes.bits(), told.stx_attributes_mask.bits()),
+        bare: false,
     })
 }

@@ -6,7 +6,7 @@ use rustix::fs::{RawDir, SeekFrom};
 use rustix::io::Errno;
 use std::mem::MaybeUninit;
 use std::sync::PoisonError;
-use wire::{Entry, EntryWriter, List, MOST_DATA, Reply};
+use wire::{Entry, List, MOST_DATA, Packer, Reply};
 
 /// Bytes that the kernel is asked for at once.
 const AT_ONCE: usize = 32 << 10;
@@ -37,8 +37,8 @@ impl Session {
             attributes: None,
         };
         let mut end = [0; 32];
-        let mut writer = EntryWriter::new(&mut end);
-        let end_len = writer.push(&END).map_or(0, |()| writer.len());
+        let mut writer = Packer::new(&mut end);
+        let end_len = writer.push(&END, &[]).map_or(0, |()| writer.len());
         match self.entries(folder, len.saturating_sub(end_len), true, out) {
             Ok(true) => out.extend_from_slice(&end[..end_len]),
             Ok(false) => {}
@@ -55,7 +55,7 @@ impl Session {
         out: &mut Vec<u8>,
     ) -> Result<bool, Errno> {
         out.resize(len, 0);
-        let mut writer = EntryWriter::new(out);
+        let mut writer = Packer::new(out);
         let mut buffer = [const { MaybeUninit::uninit() }; AT_ONCE];
         let mut entries = RawDir::new(folder, &mut buffer);
         let is_whole = loop {
@@ -71,14 +71,14 @@ impl Session {
             let attributes = (with_attributes && name != c"..")
                 .then(|| self.look_at_entry(folder, name).ok())
                 .flatten();
-            let pushed = writer.push(&Entry {
+            let record = Entry {
                 next: entry.next_entry_cookie(),
                 inode: entry.ino(),
                 kind: kind(entry.file_type()),
                 name: name.to_bytes(),
                 attributes,
-            });
-            if pushed.is_err() {
+            };
+            if writer.push(&record, &[]).is_err() {
                 break false;
             }
         };

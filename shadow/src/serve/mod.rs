@@ -4,9 +4,13 @@ mod attributes;
 pub(crate) mod contents;
 mod listing;
 mod locking;
+mod missing;
 mod names;
 mod offering;
 mod opening;
+
+pub(crate) use attributes::LocalDevices;
+pub(crate) use missing::Told;
 
 use crate::names::{Last, own_descriptor};
 use crate::session::{OpenFile, Session};
@@ -61,6 +65,9 @@ impl Session {
         };
         answer.unwrap_or_else(|errno| {
             out.clear();
+            if errno == Errno::NOENT {
+                self.missing(request, out);
+            }
             failed(errno)
         })
     }

@@ -8,7 +8,7 @@ use rustix::fd::OwnedFd;
 use rustix::fs::{Dir, FileType, OFlags};
 use rustix::io::Errno;
 use std::sync::atomic::Ordering;
-use wire::{MOST_DATA, Offer, Offered, OfferedWriter, Reply};
+use wire::{MOST_DATA, Offer, Offered, Packer, Reply};
 
 /// Bytes of a file that is offered.
 const SMALL: u64 = 32 << 10;
@@ -51,7 +51,7 @@ impl Session {
         let names = next_names(self.names(&fd)?, offer.before, offer.after);
         let room = self.room_for_offers().min(offer.files as usize);
         let mut data = vec![0; (offer.bytes as usize).min(MOST_DATA)];
-        let mut writer = OfferedWriter::new(&mut data);
+        let mut writer = Packer::new(&mut data);
         let mut files = 0;
         for name in names {
             if files >= room {

@@ -8,7 +8,7 @@
 //! processes that have it. For a job that asks nothing the starter has a stream of its own in the session, the *anchor*, whose end says that the job has
 //! ended.
 
-use super::{Carrier, LISTENER, WITNESSES};
+use super::{Carrier, WITNESSES};
 use crate::error::CarrierError;
 use crate::streams::Stream;
 use line::{Frame, Line, Purpose};
@@ -17,7 +17,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{Shutdown, shutdown};
 use std::fmt;
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 use wire::{HEAD_LEN, Head, Hello, Reply, Role, Token};
 
@@ -43,6 +43,8 @@ pub struct Again {
     pub token: Token,
     /// Tries once; both have said what they say first.
     pub connect: Box<dyn FnMut() -> Result<Line, NoLine>>,
+    /// Readable when it is worth trying, which is at once; none: it is tried again and again.
+    pub knock: Option<OwnedFd>,
 }
 
 impl fmt::Debug for Again {
@@ -68,7 +70,8 @@ impl Carrier {
         let mut ended: Option<Instant> = None;
         let (mut pause, longest) = PAUSES;
         let line = loop {
-            if self.witnesses.is_empty() {
+            // A job of our own is told of, as long as there may be somebody to tell.
+            if self.job.is_none() && self.witnesses.is_empty() {
                 let ended = ended.get_or_insert_with(Instant::now);
                 if self.session.is_none() || ended.elapsed() >= FAREWELL {
                     return Ok(false);
@@ -83,33 +86,75 @@ impl Carrier {
                 }
                 Err(NoLine::Now(_)) => {}
             }
+            if self.knock.is_some() {
+                // Nothing changes before there is a knock.
+                pause = again.lease.saturating_sub(began.elapsed());
+            }
             self.look_at_witnesses(pause)?;
+            if self.heed_signals() {
+                return Err(CarrierError::Left);
+            }
             pause = longest.min(pause * 2);
         };
+        self.go_over(line, again)?;
+        Ok(true)
+    }
+
+    /// Somebody has come with another line. If it is good, the one that we have is broken, though neither we nor its server have noticed.
+    ///
+    /// # Errors
+    /// [`CarrierError::System`].
+    pub(super) fn answer(&mut self, again: &mut Again) -> Result<(), CarrierError> {
+        match (again.connect)() {
+            Ok(line) => {
+                self.break_streams();
+                self.go_over(line, again)
+            }
+            Err(_) => Ok(()),
+        }
+    }
+
+    /// Goes on over another line.
+    fn go_over(&mut self, line: Line, again: &Again) -> Result<(), CarrierError> {
         line.set_nonblocking()?;
+        self.line = line;
         self.epoll = epoll::create(CreateFlags::CLOEXEC)?;
-        let data = EventData::new_u64;
-        epoll::add(
-            &self.epoll,
-            &line.ends.0,
-            data(super::LINE_IN),
-            EventFlags::IN,
-        )?;
-        let nothing = EventFlags::empty();
-        epoll::add(&self.epoll, &line.ends.1, data(super::LINE_OUT), nothing)?;
-        epoll::add(&self.epoll, &self.listener, data(LISTENER), EventFlags::IN)?;
+        self.await_all()?;
         for (number, fd) in &self.witnesses {
-            let name = data(WITNESSES + u64::from(*number));
+            let name = EventData::new_u64(WITNESSES + u64::from(*number));
             epoll::add(&self.epoll, fd, name, EventFlags::IN | EventFlags::RDHUP)?;
         }
-        self.line = line;
         self.drop_anchor(&again.token)?;
-        Ok(true)
+        self.go_on_with_job()
+    }
+
+    /// The job's input and outputs go on where they were, and what is said of it is said again.
+    fn go_on_with_job(&mut self) -> Result<(), CarrierError> {
+        if self.job.is_none() {
+            return Ok(());
+        }
+        self.control = Some(self.open(None, Purpose::Control)?);
+        for mut stream in std::mem::take(&mut self.parked) {
+            let count = stream.go_on();
+            let number = self.begin_stream(stream)?;
+            if let Some(count) = count {
+                let frame = Frame::Data(number, count.len() as u32);
+                self.back.extend(frame.to_bytes());
+                self.back.extend(count);
+            }
+        }
+        Ok(())
     }
 
     /// Whoever waits for an answer finds its stream broken; the others are witnesses.
     fn break_streams(&mut self) {
         for (number, stream) in self.streams.drain() {
+            if stream.is_jobs() {
+                if stream.goes_on() {
+                    self.parked.push(stream);
+                }
+                continue;
+            }
             let Stream {
                 fd, purpose, told, ..
             } = stream;
@@ -126,6 +171,8 @@ impl Carrier {
         self.pieces = line::Pieces::default();
         self.greetings.clear();
         self.anchor = None;
+        self.control = None;
+        self.control_in.clear();
     }
 
     /// Until something has become of a witness, or so long: what has ended, or is used again and thereby found broken, is none any more.
@@ -136,6 +183,14 @@ impl Carrier {
             .iter()
             .map(|(_, fd)| PollFd::new(fd, wanted))
             .collect();
+        let signals = self.signals.as_ref().map(AsFd::as_fd);
+        let others = [signals, self.knock.as_ref().map(AsFd::as_fd)];
+        fds.extend(
+            others
+                .iter()
+                .flatten()
+                .map(|fd| PollFd::new(fd, PollFlags::IN)),
+        );
         let longest = Timespec {
             tv_sec: longest.as_secs() as i64,
             tv_nsec: longest.subsec_nanos().into(),

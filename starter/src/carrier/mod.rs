@@ -9,13 +9,14 @@
 //! before data, and once more after data were read: whatever was closed before they were sent is seen then.
 
 mod anew;
+mod traffic;
 
 pub use anew::{Again, NoLine};
 
 use crate::error::CarrierError;
 use crate::job::{Job, Notice, Status};
 use crate::streams::{Stream, Taken};
-use line::{Frame, Line, MOST_FRAME, MOST_STREAMS, Piece, Pieces, Purpose};
+use line::{Frame, Line, MOST_FRAME, MOST_STREAMS, Pieces, Purpose};
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use rustix::buffer::spare_capacity;
@@ -24,16 +25,10 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use std::collections::HashMap;
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixListener;
 use std::time::{Duration, Instant};
 
-/// Bytes that wait for the line before no more is read from processes.
-const MOST_OUT: usize = 256 << 10;
-/// Bytes read from the line at once.
-const PORTION: usize = 256 << 10;
-/// Portions read from the line before anybody else has a turn.
-const PORTIONS: usize = 8;
 /// Streams that are not processes': the job's input and outputs, control.
 const RESERVE: usize = 8;
 /// How long a starter waits for its first stream.
@@ -43,6 +38,7 @@ const LINE_IN: u64 = 0;
 const LINE_OUT: u64 = 1;
 const LISTENER: u64 = 2;
 const SIGNALS: u64 = 3;
+const KNOCK: u64 = 4;
 /// The number of a stream and this is what its events are called.
 const STREAMS: u64 = 16;
 /// The same for a stream of a line that has broken.
@@ -65,12 +61,18 @@ pub fn carry(
     job: Option<Job>,
     mut again: Option<Again>,
 ) -> Result<End, CarrierError> {
-    let mut carrier = Carrier::new(listener, line, job)?;
+    let knock = again.as_mut().and_then(|again| again.knock.take());
+    let mut carrier = Carrier::new(listener, line, job, knock)?;
     let result = loop {
         match carrier.run() {
             // There was nobody left to lose it.
             Err(CarrierError::Lost(_)) if carrier.is_idle() && again.is_none() => {
                 break Ok(End { status: None });
+            }
+            Err(CarrierError::Lost(_))
+                if carrier.line.is_left.as_mut().is_some_and(|left| left()) =>
+            {
+                break Err(CarrierError::Left);
             }
             Err(CarrierError::Lost(error)) => match &mut again {
                 Some(again) => match carrier.begin_anew(error, again) {
@@ -80,6 +82,11 @@ pub fn carry(
                 },
                 None => break Err(CarrierError::Lost(error)),
             },
+            Err(CarrierError::Knocked) => {
+                if let Some(Err(error)) = again.as_mut().map(|again| carrier.answer(again)) {
+                    break Err(error);
+                }
+            }
             result => break result,
         }
     };
@@ -95,9 +102,13 @@ struct Carrier {
     job: Option<Job>,
     epoll: OwnedFd,
     signals: Option<SignalFd>,
+    /// Readable when there is another line.
+    knock: Option<OwnedFd>,
     streams: HashMap<u32, Stream>,
     /// Streams of lines that have broken, whose processes have not noticed yet.
     witnesses: HashMap<u32, OwnedFd>,
+    /// The job's input and outputs, as long as there is no line.
+    parked: Vec<Stream>,
     /// Our own stream in the session, once a line has broken.
     anchor: Option<u32>,
     /// The shadow has greeted it.
@@ -126,14 +137,14 @@ struct Carrier {
 }
 
 impl Carrier {
-    fn new(listener: UnixListener, line: Line, job: Option<Job>) -> Result<Self, CarrierError> {
+    fn new(
+        listener: UnixListener,
+        line: Line,
+        job: Option<Job>,
+        knock: Option<OwnedFd>,
+    ) -> Result<Self, CarrierError> {
         listener.set_nonblocking(true)?;
         line.set_nonblocking()?;
-        let epoll = epoll::create(CreateFlags::CLOEXEC)?;
-        let data = EventData::new_u64;
-        epoll::add(&epoll, &line.ends.0, data(LINE_IN), EventFlags::IN)?;
-        epoll::add(&epoll, &line.ends.1, data(LINE_OUT), EventFlags::empty())?;
-        epoll::add(&epoll, &listener, data(LISTENER), EventFlags::IN)?;
         let mut signals = None;
         if job.is_some() {
             let all = [
@@ -145,17 +156,18 @@ impl Carrier {
             let all: SigSet = all.into_iter().collect();
             all.thread_block()?;
             let flags = SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC;
-            let fd = signals.insert(SignalFd::with_flags(&all, flags)?);
-            epoll::add(&epoll, &*fd, data(SIGNALS), EventFlags::IN)?;
+            signals = Some(SignalFd::with_flags(&all, flags)?);
         }
         let mut carrier = Carrier {
             listener,
             line,
             job,
-            epoll,
+            epoll: epoll::create(CreateFlags::CLOEXEC)?,
             signals,
+            knock,
             streams: HashMap::new(),
             witnesses: HashMap::new(),
+            parked: vec![],
             anchor: None,
             anchored: false,
             session: None,
@@ -170,11 +182,12 @@ impl Carrier {
             back: vec![],
             round: 0,
             pieces: Pieces::default(),
-            inbox: vec![0; PORTION],
+            inbox: vec![0; traffic::PORTION],
             scratch: vec![0; MOST_FRAME],
             begun: false,
             started: Instant::now(),
         };
+        carrier.await_all()?;
         if let Some(ends) = carrier.job.as_mut().and_then(|job| job.ends.take()) {
             carrier.control = Some(carrier.open(None, Purpose::Control)?);
             let purposes = [Purpose::Input, Purpose::Output, Purpose::Errors];
@@ -184,6 +197,23 @@ impl Carrier {
             }
         }
         Ok(carrier)
+    }
+
+    /// Tells the kernel of everything but streams that is waited for.
+    fn await_all(&self) -> Result<(), CarrierError> {
+        let await_one = |fd: BorrowedFd<'_>, name: u64, flags: EventFlags| {
+            epoll::add(&self.epoll, fd, EventData::new_u64(name), flags)
+        };
+        await_one(self.line.ends.0.as_fd(), LINE_IN, EventFlags::IN)?;
+        await_one(self.line.ends.1.as_fd(), LINE_OUT, EventFlags::empty())?;
+        await_one(self.listener.as_fd(), LISTENER, EventFlags::IN)?;
+        if let Some(signals) = &self.signals {
+            await_one(signals.as_fd(), SIGNALS, EventFlags::IN)?;
+        }
+        if let Some(knock) = &self.knock {
+            await_one(knock.as_fd(), KNOCK, EventFlags::IN)?;
+        }
+        Ok(())
     }
 
     fn run(&mut self) -> Result<End, CarrierError> {
@@ -260,7 +290,7 @@ impl Carrier {
     /// Waits until something is ready; false: only the line was looked at, and may have something.
     fn wait(&mut self, events: &mut Vec<Event>, now: bool) -> Result<bool, CarrierError> {
         events.clear();
-        if self.out.len() - self.sent > MOST_OUT {
+        if self.out.len() - self.sent > traffic::MOST_OUT {
             let mut fds = vec![
                 PollFd::new(&self.line.ends.0, PollFlags::IN),
                 PollFd::new(&self.line.ends.1, PollFlags::OUT),
@@ -270,10 +300,15 @@ impl Carrier {
                     .as_ref()
                     .map(|fd| PollFd::new(fd, PollFlags::IN)),
             );
+            let knock = fds.len();
+            fds.extend(self.knock.as_ref().map(|fd| PollFd::new(fd, PollFlags::IN)));
             let timeout = now.then(Timespec::default);
             match poll(&mut fds, timeout.as_ref()) {
                 Ok(_) | Err(Errno::INTR) => {}
                 Err(error) => return Err(error.into()),
+            }
+            if fds.get(knock).is_some_and(|fd| !fd.revents().is_empty()) {
+                return Err(CarrierError::Knocked);
             }
             self.heed_signals();
             return Ok(false);
@@ -314,7 +349,10 @@ impl Carrier {
                 LINE_IN => line_ready = true,
                 LINE_OUT => {}
                 LISTENER => knocked = true,
-                SIGNALS => self.heed_signals(),
+                SIGNALS => {
+                    self.heed_signals();
+                }
+                KNOCK => return Err(CarrierError::Knocked),
                 name @ WITNESSES.. => self.end_witness((name - WITNESSES) as u32)?,
                 name => {
                     let number = (name - STREAMS) as u32;
@@ -375,16 +413,6 @@ impl Carrier {
         Ok(())
     }
 
-    /// Puts the frames of this round behind those that wait for the line.
-    fn collect(&mut self) {
-        self.out.append(&mut self.front);
-        if self.out.is_empty() {
-            std::mem::swap(&mut self.out, &mut self.back);
-        } else {
-            self.out.append(&mut self.back);
-        }
-    }
-
     /// Reads once from a stream.
     fn read(&mut self, number: u32) -> Result<bool, CarrierError> {
         let Some(stream) = self.streams.get_mut(&number) else {
@@ -399,7 +427,7 @@ impl Carrier {
         }
         match rustix::io::read(fd, &mut self.scratch[..most]) {
             Ok(len @ 1..) => {
-                stream.credit -= len as u32;
+                stream.send(&self.scratch[..len]);
                 stream.round = self.round;
                 self.back.extend(Frame::Data(number, len as u32).to_bytes());
                 self.back.extend(&self.scratch[..len]);
@@ -439,7 +467,13 @@ impl Carrier {
     fn tell(&mut self, number: u32, taken: Taken) -> Result<(), CarrierError> {
         match taken {
             Taken::Quiet => {}
-            Taken::Credit(len) => self.back.extend(Frame::Credit(number, len).to_bytes()),
+            Taken::Credit(len) => {
+                self.back.extend(Frame::Credit(number, len).to_bytes());
+                // Its end may not overtake this.
+                if let Some(stream) = self.streams.get_mut(&number) {
+                    stream.round = self.round;
+                }
+            }
             Taken::Over => return self.close(number),
         }
         let done = self
@@ -494,12 +528,16 @@ impl Carrier {
     }
 
     fn open(&mut self, fd: Option<OwnedFd>, purpose: Purpose) -> Result<u32, CarrierError> {
+        self.begin_stream(Stream::new(fd, purpose))
+    }
+
+    fn begin_stream(&mut self, mut stream: Stream) -> Result<u32, CarrierError> {
         let mut number = self.last_number.wrapping_add(1);
         while self.streams.contains_key(&number) {
             number = number.wrapping_add(1);
         }
         self.last_number = number;
-        let mut stream = Stream::new(fd, purpose);
+        let purpose = stream.purpose;
         stream.round = self.round;
         self.streams.insert(number, stream);
         self.back.extend(Frame::Open(number, purpose).to_bytes());
@@ -523,131 +561,25 @@ impl Carrier {
         }
     }
 
-    fn heed_signals(&mut self) {
+    /// Signals that are for the job, and that of its end; whether one was for a job that has ended, and so for us.
+    fn heed_signals(&mut self) -> bool {
+        let mut ours = false;
         while let Some(Ok(Some(info))) = self.signals.as_ref().map(SignalFd::read_signal) {
             match &self.job {
-                Some(job) if info.ssi_signo != Signal::SIGCHLD as u32 => job.signal(info.ssi_signo),
+                Some(job) if info.ssi_signo != Signal::SIGCHLD as u32 => {
+                    job.signal(info.ssi_signo);
+                    ours |= job.status.is_some();
+                }
                 _ => self.look(),
             }
         }
+        ours
     }
 
     fn look(&mut self) {
         if let Some(job) = &mut self.job {
             job.look();
         }
-    }
-
-    /// Sends what the line has room for.
-    fn flush(&mut self) -> Result<(), CarrierError> {
-        let stalled = loop {
-            let rest = &self.out[self.sent..];
-            let result = if rest.is_empty() {
-                self.line.output.flush().map(|()| 0)
-            } else {
-                self.line.output.write(rest)
-            };
-            match result {
-                Ok(0) if rest.is_empty() => break false,
-                Ok(0) => return Err(CarrierError::Lost(io::ErrorKind::WriteZero.into())),
-                Ok(len) => self.sent += len,
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break true,
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(CarrierError::Lost(error)),
-            }
-        };
-        if self.sent == self.out.len() {
-            self.out.clear();
-            self.sent = 0;
-        } else if self.sent > MOST_OUT {
-            self.out.drain(..self.sent);
-            self.sent = 0;
-        }
-        if stalled != self.stalled {
-            let flags = if stalled {
-                EventFlags::OUT
-            } else {
-                EventFlags::empty()
-            };
-            let name = EventData::new_u64(LINE_OUT);
-            epoll::modify(&self.epoll, &self.line.ends.1, name, flags)?;
-            self.stalled = stalled;
-        }
-        Ok(())
-    }
-
-    /// Hands out what has come; whether there may be more.
-    fn read_line(&mut self) -> Result<bool, CarrierError> {
-        for _ in 0..PORTIONS {
-            let len = match self.line.input.read(&mut self.inbox) {
-                Ok(0) => {
-                    let error = io::Error::from(io::ErrorKind::UnexpectedEof);
-                    return Err(CarrierError::Lost(error));
-                }
-                Ok(len) => len,
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-                Err(error) => return Err(CarrierError::Lost(error)),
-            };
-            let inbox = std::mem::take(&mut self.inbox);
-            let result = self.hand_out(&inbox[..len]);
-            self.inbox = inbox;
-            result?;
-            self.collect();
-            if len < PORTION {
-                // The kernel tells if there is more.
-                return Ok(false);
-            }
-        }
-        Ok(true)
-    }
-
-    fn hand_out(&mut self, mut bytes: &[u8]) -> Result<(), CarrierError> {
-        while let Some(piece) = self.pieces.next(&mut bytes)? {
-            let stream = match piece {
-                Piece::Open(stream, _)
-                | Piece::Data(stream, _)
-                | Piece::Close(stream)
-                | Piece::Credit(stream, _) => stream,
-            };
-            let broken = |rule| CarrierError::Rule { stream, rule };
-            let found = self.streams.get_mut(&stream);
-            let found = found.ok_or("it is not open").map_err(broken)?;
-            match piece {
-                Piece::Open(..) => return Err(broken("only a starter opens streams")),
-                Piece::Data(_, bytes) if found.purpose == Purpose::Control => {
-                    self.control_in.extend(bytes);
-                    while let Some(notice) = Notice::take(&mut self.control_in) {
-                        if let (Notice::Signal(signal), Some(job)) = (notice, &self.job) {
-                            job.signal(signal);
-                        }
-                    }
-                }
-                Piece::Data(_, bytes) => {
-                    let taken = found.take(bytes).map_err(broken)?;
-                    if found.purpose == Purpose::Calls {
-                        self.overhear(stream, bytes);
-                    }
-                    self.tell(stream, taken)?;
-                }
-                Piece::Credit(_, len) => {
-                    let credit = found.credit.checked_add(len);
-                    found.credit = credit.ok_or("it has too much credit").map_err(broken)?;
-                    self.await_stream(stream)?;
-                }
-                Piece::Close(_) => {
-                    if std::mem::replace(&mut found.closed, true) {
-                        return Err(broken("it has been closed"));
-                    }
-                    if found.purpose == Purpose::Control {
-                        found.told = true;
-                        self.control = None;
-                    }
-                    self.tell(stream, Taken::Quiet)?;
-                }
-            }
-        }
-        Ok(())
     }
 
     /// The line is lost: the job cannot go on.

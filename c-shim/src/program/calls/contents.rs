@@ -361,8 +361,8 @@ impl File {
             from,
             // What fits there packed fits here, but for a little.
             len: room.len().clamp(4 << 10, 16 << 10) as u32,
-            // Who lists a folder often looks at what is in it. Of a large one that would be too much.
-            attributes: from == 0,
+            // Who lists a folder often looks at what is in it. Of a large one that would be too much, but for those who do.
+            attributes: from == 0 || known::entries_are_looked_at(),
         });
         let packed = ask(&request, NOTHING, Put::Lane, |answer| {
             known::learn_entries(handle, answer.data, asked);

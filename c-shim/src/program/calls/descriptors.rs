@@ -4,7 +4,7 @@ use super::{File, Served, locks, opening, records};
 use crate::program::entry::{NUMBERED, REMOTE};
 use crate::program::process::{self, remote, set_remote};
 use crate::program::sys::{self, Errno, call};
-use crate::program::{behind, ends, lanes, presence};
+use crate::program::{behind, ends, here, known, lanes, presence};
 use crate::table::{RESERVED, Reserved, Table};
 use core::sync::atomic::Ordering;
 use wire::{NameOf, Request, SetAppend};
@@ -267,10 +267,7 @@ fn leave_to_kernel(moved: sys::SysResult<u64>) -> sys::SysResult<u64> {
 
 fn current_directory(to: *mut u8, room: u64) -> Served {
     let handle = super::directory()?.handle();
-    let request = Request::NameOf(NameOf { handle });
-    let nothing = (core::ptr::null(), 0);
-    Some(lanes::ask(&request, nothing, lanes::Put::Lane, |answer| {
-        let name = answer.data;
+    let put = |name: &[u8]| {
         if name.len() as u64 + 1 > room {
             return Err(Errno(sys::ERANGE));
         }
@@ -278,6 +275,17 @@ fn current_directory(to: *mut u8, room: u64) -> Served {
         room.push(name);
         room.push(&[0]);
         Ok(name.len() as u64 + 1)
+    };
+    let mut known = [0; here::LONGEST];
+    if let Some(name) = here::name(handle, &mut known) {
+        return Some(put(name));
+    }
+    let asked = known::ask();
+    let request = Request::NameOf(NameOf { handle });
+    let nothing = (core::ptr::null(), 0);
+    Some(lanes::ask(&request, nothing, lanes::Put::Lane, |answer| {
+        here::learn(handle, answer.data, asked);
+        put(answer.data)
     }))
 }
 

@@ -3,6 +3,7 @@
 use super::File;
 use crate::program::cache::Changing;
 use crate::program::lanes::{Put, ask, tell};
+use crate::program::record_lock::{F_GETLK, F_RDLCK, F_SETLKW, F_UNLCK, F_WRLCK, RecordLock};
 use crate::program::sys::{self, Errno};
 use crate::program::waiting::{self, Waited};
 use crate::program::{ends, presence, process, resident};
@@ -11,25 +12,8 @@ use crate::versions::Changes;
 use core::sync::atomic::Ordering;
 use wire::{Held, Lock, LockMode, LockOwner, Reply, Request, Span, TestLock};
 
-const F_GETLK: u64 = 5;
-const F_SETLKW: u64 = 7;
 const F_OFD_GETLK: u64 = 36;
 const F_OFD_SETLKW: u64 = 38;
-
-const F_RDLCK: i16 = 0;
-const F_WRLCK: i16 = 1;
-const F_UNLCK: i16 = 2;
-
-/// `struct flock` of x86-64.
-#[derive(Clone, Copy)]
-#[repr(C)]
-struct Record {
-    kind: i16,
-    whence: i16,
-    start: i64,
-    len: i64,
-    pid: i32,
-}
 
 /// Whether a command of fcntl(2) is about locks.
 pub(super) fn is_about_locks(command: u64) -> bool {
@@ -42,7 +26,7 @@ pub(super) fn control(fd: i32, file: &File, command: u64, argument: u64) -> Resu
         return Err(Errno(sys::EBADF));
     }
     // SAFETY: the program says that there is a record, which nobody else changes meanwhile.
-    let place = unsafe { (argument as *mut Record).as_mut() };
+    let place = unsafe { (argument as *mut RecordLock).as_mut() };
     let place = place.ok_or(Errno(sys::EFAULT))?;
     let record = *place;
     let asks = matches!(command, F_GETLK | F_OFD_GETLK);
@@ -105,7 +89,7 @@ pub(super) fn flock(fd: i32, file: &File, operation: u64) -> Result<u64, Errno> 
     set(fd, file, LockOwner::Whole, mode, Span::ALL, waits)
 }
 
-fn span_of(file: &File, record: &Record) -> Result<Span, Errno> {
+fn span_of(file: &File, record: &RecordLock) -> Result<Span, Errno> {
     let base = match record.whence {
         0 => 0,
         1 => file.offset(),
@@ -203,12 +187,12 @@ fn test(file: &File, of_process: bool, mode: LockMode, span: Span) -> Result<Opt
     })
 }
 
-fn tell_found(place: &mut Record, found: Option<Held>) {
+fn tell_found(place: &mut RecordLock, found: Option<Held>) {
     let Some(held) = found else {
         place.kind = F_UNLCK;
         return;
     };
-    *place = Record {
+    *place = RecordLock {
         kind: match held.mode {
             LockMode::Shared => F_RDLCK,
             LockMode::Exclusive => F_WRLCK,

@@ -5,7 +5,8 @@
 
 use super::names::attributes_of;
 use super::{File, Served, mappings};
-use crate::program::lanes::{Put, ask};
+use crate::program::cache;
+use crate::program::lanes::{self, Put, ask};
 use crate::program::launch::{self, Copy as Contents};
 use crate::program::process;
 use crate::program::resident;
@@ -170,7 +171,7 @@ fn copy(file: &File, wanted: Wanted) -> Result<Contents, Errno> {
     let index = match asked {
         Asked::Ready(index) => index,
         Asked::Fetch(index, offset) => {
-            fill(file, Reserved::Store.number(), offset, found.size)?;
+            fill(file, Reserved::Store.number(), offset, &found)?;
             if count() != begun {
                 // Nobody is to find what the job has changed meanwhile under these attributes.
                 let copy = copy_of(file, &attributes_of(file)?)?;
@@ -212,7 +213,7 @@ fn stamp(found: &Attributes) -> Stamp {
 
 fn copy_of(file: &File, found: &Attributes) -> Result<i32, Errno> {
     let copy = sys::memfd(c"wf-mapped", 1)?;
-    let filled = sys::ftruncate(copy, found.size).and_then(|_| fill(file, copy, 0, found.size));
+    let filled = sys::ftruncate(copy, found.size).and_then(|_| fill(file, copy, 0, found));
     if filled.is_err() {
         sys::close(copy);
     }
@@ -220,13 +221,23 @@ fn copy_of(file: &File, found: &Attributes) -> Result<i32, Errno> {
 }
 
 /// Puts all of a remote file into one of the kernel's.
-fn fill(file: &File, copy: i32, begin: u64, size: u64) -> Result<(), Errno> {
+fn fill(file: &File, copy: i32, begin: u64, found: &Attributes) -> Result<(), Errno> {
+    let size = found.size;
     if size == 0 {
         return Ok(());
     }
     // SAFETY: without MAP_FIXED nothing that is there is touched; PROT_READ|WRITE, MAP_SHARED.
     let place = unsafe { call(sys::MMAP, [0, size, 3, MAP_SHARED, copy as u64, begin]) }?;
-    let mut at = 0;
+    let room = place as *mut u8;
+    let same = |first: &Attributes| stamp(first) == stamp(found);
+    let mut at = cache::first(file.description, same, room, size as usize) as u64;
+    while size - at > MOST_DATA as u64 {
+        let (place, len) = (room.wrapping_add(at as usize), (size - at) as usize);
+        match lanes::read_through(file.handle(), at, place, len) {
+            0 => break,
+            got => at += got as u64,
+        }
+    }
     let result = loop {
         if at >= size {
             break Ok(());

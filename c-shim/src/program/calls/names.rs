@@ -6,12 +6,12 @@ use super::{File, Served, records};
 use crate::program::lanes::{Answer, Put, ask, tell};
 use crate::program::resident;
 use crate::program::sys::{self, AT_FDCWD, Errno};
-use crate::program::{cache, known};
+use crate::program::{cache, known, xattrs};
 use crate::remembered::Known;
 use wire::{
-    Access, Attribute, Attributes, Change, FileSystemOf, GetXattr, Link, ListXattr, MakeDirectory,
-    MakeNode, NameOf, Place, ReadLink, RemoveName, RemoveXattr, Rename, Reply, Request, SetXattr,
-    Stamp, SymbolicLink, What,
+    Access, Attribute, Attributes, Change, FileSystemOf, GetXattr, Link, List, ListXattr,
+    MakeDirectory, MakeNode, NameOf, Place, ReadLink, RemoveName, RemoveXattr, Rename, Reply,
+    Request, SetXattr, Stamp, SymbolicLink, What,
 };
 
 const NOTHING: (*const u8, usize) = (core::ptr::null(), 0);
@@ -116,6 +116,12 @@ pub(super) fn attributes(place: Place<'_>, follow: bool) -> Result<Attributes, E
         Some(Known::Present(attributes)) => return Ok(attributes),
         Some(Known::Absent) => return Err(Errno(sys::ENOENT)),
         None => {}
+    }
+    if let Some((handle, from)) = known::look_ahead(&place) {
+        ask_ahead(handle, from);
+        if let Some(Known::Present(attributes)) = known::find(&place, follow) {
+            return Ok(attributes);
+        }
     }
     let asked = known::ask();
     let request = Request::Attribute(Attribute { place, follow });
@@ -398,6 +404,25 @@ fn file_system(place: Place<'_>, to: u64) -> Served {
     }))
 }
 
+/// Has the next entries of a folder come, with attributes.
+fn ask_ahead(handle: u64, from: u64) {
+    const AT_ONCE: u32 = 24 << 10;
+    let asked = known::ask();
+    let request = Request::List(List {
+        handle,
+        from,
+        len: AT_ONCE,
+        attributes: true,
+    });
+    let come = ask(&request, NOTHING, Put::Lane, |answer| {
+        known::learn_entries(handle, answer.data, asked);
+        Ok(!answer.data.is_empty())
+    });
+    if come != Ok(true) {
+        known::look_no_further(handle);
+    }
+}
+
 /// Extended attributes: the place, then a name, a value, its length, flags.
 fn extended(number: u64, place: Place<'_>, follow: bool, args: &[u64; 6]) -> Served {
     let [_, second, third, fourth, fifth, _] = *args;
@@ -414,17 +439,28 @@ fn extended(number: u64, place: Place<'_>, follow: bool, args: &[u64; 6]) -> Ser
     };
     Some(match number {
         sys::LISTXATTR | sys::LLISTXATTR | sys::FLISTXATTR => {
+            if xattrs::bare(&place, follow).is_some() {
+                return Some(Ok(0));
+            }
             let request = Request::ListXattr(ListXattr { place, follow });
             ask(&request, NOTHING, Put::Lane, given(second, third))
         }
         sys::GETXATTR | sys::LGETXATTR | sys::FGETXATTR => {
             let name = text(second)?;
+            let bare = xattrs::bare(&place, follow);
+            if let Some(error) = bare.and_then(|alike| xattrs::refusal(alike, name)) {
+                return Some(Err(error));
+            }
             let request = Request::GetXattr(GetXattr {
                 place,
                 follow,
                 name,
             });
-            ask(&request, NOTHING, Put::Lane, given(third, fourth))
+            let answer = ask(&request, NOTHING, Put::Lane, given(third, fourth));
+            if let (Some(alike), Err(error)) = (bare, answer) {
+                xattrs::learn(alike, name, error);
+            }
+            answer
         }
         sys::REMOVEXATTR | sys::LREMOVEXATTR | sys::FREMOVEXATTR => {
             let name = text(second)?;

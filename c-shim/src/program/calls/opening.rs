@@ -2,6 +2,7 @@
 
 use super::places::{checked, place};
 use super::{File, Served};
+use crate::libraries;
 use crate::program::cache::{self, Learning};
 use crate::program::count;
 use crate::program::ends;
@@ -14,7 +15,7 @@ use crate::program::sys::{self, AT_FDCWD, Errno};
 use crate::remembered::{Known, Means};
 use crate::table::Table;
 use core::sync::atomic::Ordering;
-use wire::{Access, Close, Open, Opened, Place, Reply, Request};
+use wire::{Access, Close, MOST_DATA, Open, Opened, Place, Reply, Request};
 
 const NOTHING: (*const u8, usize) = (core::ptr::null(), 0);
 
@@ -69,17 +70,23 @@ pub(super) fn open_first(
     }
     let asked = known::ask();
     let learning = Learning::begin();
+    let room = learning.as_ref().and_then(|_| {
+        let wanted = flags & sys::O_ACCMODE == 0 && libraries::is_new(&table.libraries, place.name);
+        wanted.then(Room::new).flatten()
+    });
     let request = Request::Open(Open {
         place,
         // The shadow's memory is not aligned for O_DIRECT.
         flags: flags & !(sys::O_CLOEXEC | sys::O_NOCTTY | sys::O_DIRECT),
         mode: without_umask(mode),
-        first: match &learning {
-            Some(_) => cache::FIRST,
-            None => bytes.len() as u32,
+        first: match (&learning, &room) {
+            (Some(_), Some(_)) => MOST_DATA as u32,
+            (Some(_), None) => cache::FIRST,
+            (None, _) => bytes.len() as u32,
         },
     });
-    let opened = ask(&request, NOTHING, Put::Lane, |answer| match answer.reply {
+    let into = room.as_ref().map_or(Put::Lane, Room::put);
+    let opened = ask(&request, NOTHING, into, |answer| match answer.reply {
         Reply::Opened(opened) => {
             let learnt = Known::Present(opened.attributes);
             known::learn(&place, known::means(follow, &learnt), &learnt, asked);
@@ -89,8 +96,7 @@ pub(super) fn open_first(
             };
             known::learn(&itself, Means::Both, &learnt, asked);
             if opened.attributes.mode & 0o170_000 == 0o040_000 {
-                known::learn_entries(opened.handle, answer.data, asked);
-                known::learn_entries_by_name(&place, answer.data, asked);
+                known::learn_folder(&place, opened.handle, answer.data, asked);
             }
             let len = answer.data.len().min(bytes.len());
             bytes[..len].copy_from_slice(&answer.data[..len]);
@@ -120,6 +126,27 @@ pub(super) fn open_first(
         resident::emptied(file.description);
     }
     Ok(fd)
+}
+
+/// Memory for all of a library, as long as its open is answered.
+struct Room(*mut u8);
+
+impl Room {
+    fn new() -> Option<Self> {
+        // PROT_READ|WRITE, MAP_PRIVATE|ANONYMOUS|NORESERVE
+        sys::map(MOST_DATA as u64, 3, 0x4022, -1).ok().map(Room)
+    }
+
+    fn put(&self) -> Put {
+        Put::Program(self.0, MOST_DATA)
+    }
+}
+
+impl Drop for Room {
+    fn drop(&mut self) {
+        // SAFETY: it was mapped by `new`, and nothing that is in it is used any more.
+        let _ = unsafe { sys::call(sys::MUNMAP, [self.0 as u64, MOST_DATA as u64]) };
+    }
 }
 
 /// A placeholder for what is open at the shadow; what came with that is learnt.

@@ -3,7 +3,7 @@
 use super::{File, Served};
 use crate::program::entry::REMOTE;
 use crate::program::sys::{self, call};
-use crate::program::{presence, process};
+use crate::program::{dispatch, presence, process};
 use core::sync::atomic::Ordering;
 
 const CLONE_VM: u64 = 0x100;
@@ -46,7 +46,11 @@ fn make(number: u64, args: &[u64; 6], flags: u64, stack: u64) -> Served {
 fn fork(number: u64, args: &[u64; 6]) -> sys::SysResult<u64> {
     let _undisturbed = sys::Undisturbed::begin();
     // SAFETY: it is what the program asked for; the child goes on with a copy of this stack.
-    presence::between(|| unsafe { call(number, *args) })
+    let forked = presence::between(|| unsafe { call(number, *args) });
+    if forked == Ok(0) {
+        dispatch::arm_child();
+    }
+    forked
 }
 
 /// Locks stay with a process that executes a program, but those of files of which a descriptor is closed by that.

@@ -129,17 +129,38 @@ fn load(fd: i32, name: &[u8], stack: u64) -> Loaded {
     if elf.executes_stack() && make_executable(stack).is_err() {
         give_up(name, "its stack cannot be made executable");
     }
+    if elf.is_go() {
+        // It makes calls itself, from stacks that have no room for others.
+        dispatch(name, "it is made by Go", true);
+    }
     let linker = elf.interpreter().map(load_linker);
-    if linker.is_none()
-        && let Err(why) = object::rewrite(&copy, &elf, base)
-    {
-        give_up(name, why);
+    if linker.is_none() {
+        lead(&copy, &elf, base, name);
     }
     Loaded {
         headers: elf.headers_address().map_or(0, |at| base + at),
         count: elf.count.into(),
         entry: base + elf.entry,
         linker,
+    }
+}
+
+/// Leads the calls of an object to us: those of its instructions, or, where these cannot be told, all of the process.
+fn lead(copy: &Copy, elf: &Elf<'_>, base: u64, name: &[u8]) {
+    if !super::dispatch::is_on()
+        && let Err(why) = object::rewrite(copy, elf, base)
+    {
+        dispatch(name, why, false);
+    }
+}
+
+fn dispatch(name: &[u8], why: &str, small_stacks: bool) {
+    if super::dispatch::begin(small_stacks).is_err() {
+        complain(name, why);
+        give_up(
+            name,
+            "the kernel does not dispatch its system calls, either (Linux 5.11)",
+        );
     }
 }
 
@@ -164,9 +185,7 @@ fn load_linker(name: &[u8]) -> (u64, u64) {
         give_up(name, "it is damaged");
     };
     let base = map(&copy, &elf, name);
-    if let Err(why) = object::rewrite(&copy, &elf, base) {
-        give_up(name, why);
-    }
+    lead(&copy, &elf, base, name);
     (base, base + elf.entry)
 }
 

@@ -2,7 +2,7 @@
 
 use crate::elf::{Elf, Segment};
 use crate::program::sys::{self, Errno, MMAP, MUNMAP, SysResult, call};
-use crate::program::{calls, heap, patch, process};
+use crate::program::{calls, dispatch, heap, patch, process};
 use crate::rewrite::{Number, Site, Table, find};
 use crate::store::KeptSite;
 use crate::table::Reserved;
@@ -303,6 +303,9 @@ fn is_libc(name: &[u8]) -> bool {
 
 /// The program has mapped executable pages of a remote file: of a C library, perhaps, which is then rewritten.
 pub(in crate::program) fn mapped(copy: &Copy, at: u64, offset: u64) -> Result<(), Errno> {
+    if dispatch::is_on() {
+        return Ok(());
+    }
     let view = copy.view()?;
     let Some(elf) = view.elf() else {
         return Ok(());
@@ -315,8 +318,12 @@ pub(in crate::program) fn mapped(copy: &Copy, at: u64, offset: u64) -> Result<()
         return Ok(());
     };
     let base = at.wrapping_sub(text.page().0);
-    rewrite(copy, &elf, base).map_err(|why| {
+    rewrite(copy, &elf, base).or_else(|why| {
+        // What is begun from now on is dispatched from its beginning.
+        if sys::has_one_thread() && dispatch::begin(false).is_ok() {
+            return Ok(());
+        }
         super::complain(elf.name().unwrap_or_default(), why);
-        Errno(sys::ENOEXEC)
+        Err(Errno(sys::ENOEXEC))
     })
 }

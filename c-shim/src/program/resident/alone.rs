@@ -2,9 +2,9 @@
 //! lock of the kernel's, which goes with whoever is killed.
 
 use super::super::process;
-use super::super::sys::{self, SysResult, Undisturbed, call};
+use super::super::record_lock::{F_SETLKW, F_UNLCK, F_WRLCK, set_own};
+use super::super::sys::{self, Undisturbed, call};
 use crate::residents::RESIDENTS;
-use crate::table::Reserved;
 use core::sync::atomic::{AtomicU32, Ordering};
 
 /// In the place of a file: the list of all.
@@ -21,32 +21,7 @@ pub(in crate::program) fn forget() {
 
 /// A program begins: what a thread of the one before had to itself is free.
 pub(in crate::program) fn begin() {
-    let _ = record_lock(F_UNLCK, 0, 0);
-}
-
-const F_WRLCK: i16 = 1;
-const F_UNLCK: i16 = 2;
-
-/// The shim's own file is opened by nobody who could close it again, which would end our locks.
-fn record_lock(kind: i16, start: i64, len: i64) -> SysResult<u64> {
-    const F_SETLKW: u64 = 7;
-    #[repr(C)]
-    struct Record {
-        kind: i16,
-        whence: i16,
-        start: i64,
-        len: i64,
-        pid: i32,
-    }
-    let record = Record {
-        kind,
-        whence: 0,
-        start,
-        len,
-        pid: 0,
-    };
-    let place = &raw const record as u64;
-    sys::fcntl(Reserved::Shim.number(), F_SETLKW, place)
+    let _ = set_own(F_SETLKW, F_UNLCK, 0, 0);
 }
 
 fn futex(mutex: &AtomicU32, operation: u64, value: u64) {
@@ -80,7 +55,7 @@ impl Alone {
             }
         }
         // The kernel may see a deadlock where two threads of two processes wait crosswise for what others have.
-        while record_lock(F_WRLCK, index as i64, 1).is_err() {
+        while set_own(F_SETLKW, F_WRLCK, index as i64, 1).is_err() {
             sys::give_way();
         }
         Alone {
@@ -93,7 +68,7 @@ impl Alone {
 
 impl Drop for Alone {
     fn drop(&mut self) {
-        let _ = record_lock(F_UNLCK, self.index as i64, 1);
+        let _ = set_own(F_SETLKW, F_UNLCK, self.index as i64, 1);
         let mutex = &MUTEXES[self.index];
         if self.by_mutex && mutex.swap(0, Ordering::Release) == 2 {
             futex(mutex, 1, 1);

@@ -148,7 +148,7 @@ fn a_capture_changes_nothing_that_the_next_one_sees() {
     let second = visit(&guest, &options).expect("captured").captured;
     let (mut one, mut two) = (first.snapshot, second.snapshot);
     for snapshot in [&mut one, &mut two] {
-        snapshot.clocks = Clocks::default();
+        snapshot.clocks = crate::snapshot::Clocks::default();
         snapshot.taken = Taken::default();
         // The interrupted read has written its registers into the extended state's header once.
         for thread in &mut snapshot.processes[0].threads {

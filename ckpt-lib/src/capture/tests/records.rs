@@ -454,7 +454,7 @@ fn ids_are_those_of_the_jobs_own_namespaces() {
         });
     assert_eq!(pidfd, Some(2));
     let own = nix::time::clock_gettime(nix::time::ClockId::CLOCK_MONOTONIC).expect("clock");
-    let theirs = clocks(&seen.subjects[0]).expect("clocks").monotonic_ns / 1_000_000_000;
+    let theirs = clocks::of(&seen.subjects[0]).expect("clocks").monotonic_ns / 1_000_000_000;
     let ahead = theirs.cast_signed() - own.tv_sec();
     assert!((999..=1001).contains(&ahead), "{ahead} s ahead");
     // Not arranged by wayfarer: refused.

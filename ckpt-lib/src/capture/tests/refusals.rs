@@ -36,6 +36,18 @@ fn a_plain_program_is_not_refused() {
     assert_eq!(said(&guest), [] as [&str; 0]);
 }
 
+/// What they shared they let go of before they are gone.
+#[test]
+fn threads_that_come_and_go_are_not_refused() {
+    let body = "import threading\n\
+        def churn():\n    while True:\n        t = threading.Thread(target=int); t.start(); t.join()\n\
+        for _ in range(2): threading.Thread(target=churn, daemon=True).start()\n";
+    let guest = Guest::start(body);
+    for look in 0..2000 {
+        assert_eq!(said(&guest), [] as [&str; 0], "look {look}");
+    }
+}
+
 #[test]
 fn all_refusals_are_named_at_once() {
     let guest = Guest::start(
@@ -104,9 +116,16 @@ fn listening_udp_unix_and_netlink_sockets_are_refused() {
         "unix socket listening at @wf-test",
     );
     refused(
-        "a = socket.socket(socket.AF_UNIX)",
+        "a = socket.socket(socket.AF_UNIX); a.bind('\\0wf-bound-%d' % os.getpid())",
         "descriptor ",
-        "unix socket cannot be carried",
+        "unix socket bound to @wf-bound",
+    );
+    // Connected to one that is not connected to it any more.
+    refused(
+        "import ctypes; a, b = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)\n\
+         ctypes.CDLL(None).connect(b.fileno(), bytes(16), 16)",
+        "descriptor ",
+        "unix socket whose other end is not in the job",
     );
     refused(
         "a = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW)",

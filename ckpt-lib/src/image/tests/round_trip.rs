@@ -1,7 +1,7 @@
 //! What was written is read back, in every shape.
 
 use super::*;
-use crate::image::flatten;
+use crate::image::{Part, Zeros, flatten};
 use crate::progress::Silent;
 use loader::layout::{CHUNK, SectionKind};
 use std::cell::Cell;
@@ -105,11 +105,14 @@ fn zeros_over_a_file_are_kept() {
     writer
         .store(space, &[0..PAGE], &zeros, &|_| ())
         .expect("stores");
-    let kept = [second.clone()];
-    writer
-        .store_with_zeros(space, &kept, &zeros, &|_| ())
-        .expect("stores");
-    assert_eq!(writer.stored(space), kept);
+    let kept = Part {
+        space,
+        ranges: vec![second.clone()],
+        source: &zeros,
+        zeros: Zeros::Kept,
+    };
+    writer.store_parts(&[kept], &|_| ()).expect("stores");
+    assert_eq!(writer.stored(space), std::slice::from_ref(&second));
     commit(writer).expect("commits");
     let image = Image::open(&path).expect("opens");
     let bytes: u64 = image

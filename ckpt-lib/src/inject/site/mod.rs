@@ -12,6 +12,7 @@
 mod roundup;
 
 use super::asm::Asm;
+use super::gate::Gate;
 use super::hands::{self, ALL_SIGNALS};
 use super::list::{CallList, CallResults, Layout};
 use super::place::{self, Placed, write};
@@ -55,6 +56,7 @@ pub(super) struct Site {
     pid: i32,
     threads: Vec<HostTid>,
     whereabouts: RefCell<Vec<Whereabouts>>,
+    gate: Gate,
     placed: Placed,
     pub(super) runner: Runner,
     base: u64,
@@ -68,7 +70,7 @@ pub(super) struct Site {
 
 impl Site {
     /// Sets a workshop up. On an error the process is as it was.
-    pub(super) fn set_up(process: &mut StoppedProcess) -> Result<Site, InjectError> {
+    pub(super) fn set_up(process: &mut StoppedProcess, gate: Gate) -> Result<Site, InjectError> {
         let pid = process.pid.0;
         let at = place::find(process)?;
         let (threads, memory) = process.parts();
@@ -85,13 +87,14 @@ impl Site {
             why: "a stub is longer than its room",
         };
         let host = home_of(&process.threads[0], process);
-        let tail = stub::tail_stub(&host, at).ok_or_else(too_long)?;
+        let tail = stub::tail_stub(gate, &host, at).ok_or_else(too_long)?;
         let mut site = Site {
             pid,
             threads: process.threads.iter().map(|thread| thread.tid).collect(),
             whereabouts: RefCell::new(vec![Whereabouts::Home; process.threads.len()]),
+            gate,
             placed: Placed::put(process.memory(), at, tail)?,
-            runner: stub::runner(0).ok_or_else(too_long)?,
+            runner: stub::runner(gate, 0).ok_or_else(too_long)?,
             base: 0,
             len: code_len + data_len,
             code_len,
@@ -112,7 +115,7 @@ impl Site {
         let len = self.len;
         let args = [0, len, PROT_RW, MAP_OURS, u64::MAX, 0];
         self.base = self.mapping(process, libc::SYS_mmap, args, len)?;
-        self.runner = stub::runner(self.base).ok_or(InjectError::NoPlace {
+        self.runner = stub::runner(self.gate, self.base).ok_or(InjectError::NoPlace {
             pid: self.pid,
             why: "the runner is longer than its room",
         })?;
@@ -154,7 +157,7 @@ impl Site {
         let home = home_of(&process.threads[0], process).registers;
         if self.at_call.replace(false) {
             // The result of the last call must not be taken for a mapping to be undone by the new length.
-            let registers = stub::after_call(&home, self.placed.stub.call);
+            let registers = stub::after_call(self.gate, &home, self.placed.stub.call);
             let tid = self.threads[0];
             ptrace::set_registers(tid.0, &registers).map_err(trace(
                 self.pid,
@@ -166,9 +169,9 @@ impl Site {
         let first = self.whereabouts.borrow()[0] == Whereabouts::Home;
         let call = self.placed.stub.call;
         let registers = if first {
-            stub::first_call(&home, call, nr, args)
+            stub::first_call(self.gate, &home, call, nr, args)
         } else {
-            stub::later_call(&home, call, nr, args)
+            stub::later_call(self.gate, &home, call, nr, args)
         };
         // Until it is known to be at the stop behind the call.
         self.goes(process, 0, Whereabouts::Running);
@@ -219,7 +222,7 @@ impl Site {
         let mut code = self.runner.bytes.clone();
         code.resize(RUNNER_LEN as usize, 0);
         // Ways home and slots are equally far apart, so the code is the same for all.
-        let mut asm = Asm::at(self.way_home(0));
+        let mut asm = Asm::at(self.way_home(0), self.gate);
         stub::emit_home(&mut asm, self.slot(0) + slot::HOME as u64);
         let mut way_home = asm.finish().ok_or(wrong)?;
         way_home.resize(HOME_CODE as usize, 0);
@@ -232,7 +235,7 @@ impl Site {
     /// Mask, done words and slots, no list in any.
     fn fresh_data(&self, process: &StoppedProcess) -> Vec<u8> {
         let mut data = ALL_SIGNALS.to_le_bytes().to_vec();
-        let mut asm = Asm::at(self.way_home(0));
+        let mut asm = Asm::at(self.way_home(0), self.gate);
         let entries = stub::emit_home(&mut asm, self.slot(0) + slot::HOME as u64);
         for (index, thread) in process.threads.iter().enumerate() {
             let at = self.slot(index);
@@ -360,14 +363,14 @@ impl Site {
         let mut registers = if first {
             let args = [libc::SIG_SETMASK as u64, self.data(), 0, 8, 0, 0];
             let nr = libc::SYS_rt_sigprocmask;
-            stub::first_call(&home, self.runner.enter, nr, args)
+            stub::first_call(self.gate, &home, self.runner.enter, nr, args)
         } else {
             let at = if picture {
                 self.runner.picture
             } else {
                 self.runner.list
             };
-            stub::later_call(&home, at, 0, [0; 6])
+            stub::at(&home, at)
         };
         registers.rbx = self.slot(index);
         self.goes(process, index, Whereabouts::Held);
@@ -487,7 +490,7 @@ impl Site {
             return Ok(());
         };
         let tid = self.threads[index];
-        let start = stub::later_call(&registers, self.way_home(index), 0, [0; 6]);
+        let start = stub::at(&registers, self.way_home(index));
         ptrace::set_registers(tid.0, &start).map_err(trace(self.pid, tid, "set registers"))
     }
 

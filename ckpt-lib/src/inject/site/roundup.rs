@@ -3,7 +3,7 @@
 use super::{RUNNER_LEN, Site, Whereabouts};
 use crate::inject::InjectError;
 use crate::inject::hands::{self, trace};
-use crate::inject::stub::{self, PARK_S};
+use crate::inject::stub::PARK_S;
 use crate::sys::ptrace::{self, Waited};
 use crate::tracee::{Deadline, StoppedProcess, is_at_known_stop};
 use std::collections::VecDeque;
@@ -174,7 +174,7 @@ impl Site {
                 return Ok(true);
             }
             Ok(Some(Waited::Signal(signal))) => {
-                let rip = ptrace::registers(tid.0).map_or(0, |registers| registers.rip);
+                let rip = ptrace::registers(tid.0).map_or(0, |found| self.gate.place(&found));
                 // In our code only SIGSTOP cannot be blocked; at home by itself, it gets what is for it.
                 if signal != libc::SIGSTOP && self.is_ours(rip) {
                     roundup.failed.get_or_insert(InjectError::Escaped {
@@ -197,9 +197,10 @@ impl Site {
         let tid = self.threads[index];
         let registers = ptrace::registers(tid.0);
         let registers = registers.map_err(trace(self.pid, tid, "read registers"))?;
-        let runner = self.base != 0 && (self.base..self.base + RUNNER_LEN).contains(&registers.rip);
+        let place = self.gate.place(&registers);
+        let runner = self.base != 0 && (self.base..self.base + RUNNER_LEN).contains(&place);
         let call = self.placed.stub.call;
-        let at_tail = index == 0 && (call..=call + stub::SYSCALL_LEN).contains(&registers.rip);
+        let at_tail = index == 0 && (call..=call + self.gate.call_len()).contains(&place);
         if runner || at_tail {
             self.goes(process, index, Whereabouts::Held);
         } else {

@@ -131,7 +131,7 @@ impl Emitter<'_> {
             .collect()
     }
 
-    /// Makes every pair; returns the slot of each end.
+    /// Makes every pair, and every socket that is not connected; returns the slot of each end.
     pub(super) fn socket_pairs(&mut self) -> Result<EndSlots, PlanError> {
         let count = self.snapshot.sockets.len();
         let spare_from = 2 * self.snapshot.pipes.len();
@@ -145,6 +145,11 @@ impl Emitter<'_> {
             let spare = self.slots.spare_end(self.snapshot, spare_from + 2 * index);
             let first = own.first().map_or(spare, |id| self.slot(*id));
             let peer = record.peer.map(|peer| peer.0 as usize);
+            if peer == Some(index) {
+                self.lone_socket(index, first);
+                ends[index] = first;
+                continue;
+            }
             if let Some(peer) = peer
                 && peer >= count
             {
@@ -177,6 +182,19 @@ impl Emitter<'_> {
             }
         }
         Ok(ends)
+    }
+
+    /// A socket that is not connected.
+    fn lone_socket(&mut self, index: usize, slot: u64) {
+        let kind = self.snapshot.sockets[index].kind | libc::SOCK_CLOEXEC;
+        let args = [
+            Arg::Value(libc::AF_UNIX as u64),
+            Arg::Value(kind as u64),
+            Arg::Value(0),
+        ];
+        let label = format!("socket {index}");
+        self.call(&label, libc::SYS_socket, &args, Expect::Slot, slot);
+        self.socket_options(index, slot);
     }
 
     fn socket_options(&mut self, index: usize, slot: u64) {

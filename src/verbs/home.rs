@@ -1,0 +1,76 @@
+//! `wayfarer home`: a shadow for one job on the very machine that has its files, so that they go back with it. `run --journal` and `restart`
+//! begin it; it is not for people.
+
+use crate::args::Home;
+use crate::jobs::JobStore;
+use crate::reach::{self, ERROR_MARK};
+use crate::report::{self, Exit, Explain, Failure, Outcome};
+use crate::sys;
+use crate::verbs::shadow::{end_by_signal, new_token, sessions};
+use shadow::{Durability, Journals, Server};
+use starter::Door;
+use std::ffi::OsString;
+use std::fs::{self, OpenOptions};
+use std::io::{self, Write};
+use std::os::fd::AsFd;
+use std::os::unix::fs::DirBuilderExt;
+use std::sync::mpsc;
+use std::time::Duration;
+use tracing_subscriber::filter::LevelFilter;
+
+/// How long it waits for its job.
+const BEGINS_WITHIN: Duration = Duration::from_secs(60);
+
+/// Becomes nobody's child, says where it is, and serves until the job has ended.
+pub(crate) fn home(store: &JobStore, _: &Home) -> Outcome {
+    report::log(LevelFilter::WARN);
+    // Not the job's: neither its descriptors nor its terminal.
+    sys::close_from(3);
+    nix::unistd::daemon(false, true).context(|| "no process for the shadow".to_owned())?;
+    let (ended, end) = mpsc::channel();
+    let begun = begin(store).and_then(|begun| {
+        end_by_signal(ended.clone())?;
+        Ok(begun)
+    });
+    let mut out = io::stdout();
+    let (door, server) = match begun {
+        Ok(begun) => begun,
+        Err(failure) => {
+            out.write_all(&[ERROR_MARK])?;
+            out.write_all(failure.to_string().as_bytes())?;
+            out.flush()?;
+            // It has been said.
+            return Err(Failure::reader_gone());
+        }
+    };
+    out.write_all(reach::said(door.socket()))?;
+    out.flush()?;
+    let nothing = OpenOptions::new().write(true).open("/dev/null")?;
+    nix::unistd::dup2_stdout(nothing.as_fd())?;
+    let sessions = server.sessions().clone();
+    let failed = ended.clone();
+    std::thread::spawn(move || failed.send(server.run().map_err(Failure::from)));
+    std::thread::spawn(move || {
+        sessions.wait_for_end(BEGINS_WITHIN);
+        ended.send(Ok(()))
+    });
+    let ended = end.recv();
+    drop(door);
+    ended.unwrap_or(Ok(()))?;
+    Ok(Exit::Done)
+}
+
+fn begin(store: &JobStore) -> Outcome<(Door, Server)> {
+    let journals = store.dir().join("journals");
+    let made = fs::DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(&journals);
+    made.context(|| format!("no folder for journals ({})", journals.display()))?;
+    let token = new_token()?;
+    let journals = Journals::new(&journals, Durability::PowerLoss)?;
+    let sessions = sessions(&[OsString::from("/")], token, Some(journals))?;
+    let (door, listener) = Door::make(&reach::places(Some(store.dir())))?;
+    door.admit(&token)?;
+    Ok((door, Server::of(listener, sessions)))
+}

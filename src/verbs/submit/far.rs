@@ -1,0 +1,366 @@
+//! The other machine: how it is reached, and what is done there.
+//!
+//! ```text
+//! spawn ssh --the program is copied, if it is not there--> "ready" --what both sides say first--> a line
+//! ```
+
+use crate::args::Submit;
+use crate::report::{Exit, Explain, Failure, Outcome};
+use crate::sys;
+use line::{Line, Preface};
+use nix::sys::signal::{Signal, kill};
+use nix::sys::stat::Mode;
+use nix::unistd::Pid;
+use shadow::introduce;
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::Path;
+use std::process::{Child, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
+use std::time::Duration;
+
+/// Begins what the other machine says before the line begins.
+const MARK: &str = "wayfarer-submit: ";
+/// What a login may print before that.
+const MOST_GREETING: usize = 64 << 10;
+/// How long ssh may stay when nothing goes through it any more: as long as a job is given to end, and something.
+const SSH_ENDS_WITHIN: Duration = Duration::from_secs(10);
+
+/// What is to be done there.
+#[derive(Clone, Copy)]
+pub(super) enum Errand<'a> {
+    /// The job is begun.
+    Run,
+    /// The starter at this place gets another line.
+    Reattach(&'a [u8]),
+}
+
+/// See the module.
+pub(super) struct Far<'a> {
+    pub(super) mode: Mode,
+    pub(super) directory: &'a Path,
+    pub(super) arguments: &'a Submit,
+}
+
+/// The other machine is there.
+pub(super) struct Reached {
+    pub(super) ssh: Ssh,
+    pub(super) line: Line,
+    /// Where the starter is found again; empty: nowhere.
+    pub(super) place: Vec<u8>,
+}
+
+/// It is not, or not any more.
+pub(super) struct Unreached {
+    pub(super) failure: Failure,
+    /// How ssh has ended.
+    status: Option<ExitStatus>,
+}
+
+impl Unreached {
+    /// Whether there is nothing left to reach: `reattach` has said so, or there is no ssh.
+    pub(super) fn is_for_ever(&self) -> bool {
+        let gone = Some(Exit::Lost as i32);
+        self.status.is_none_or(|status| status.code() == gone)
+    }
+}
+
+impl From<Unreached> for Failure {
+    fn from(unreached: Unreached) -> Self {
+        unreached.failure
+    }
+}
+
+/// A running ssh. It is waited for before its number may be another's.
+pub(super) struct Ssh(Child);
+
+impl Ssh {
+    pub(super) fn pid(&self) -> Pid {
+        Pid::from_raw(self.0.id() as i32)
+    }
+
+    /// Waits for its end, which is made if it does not come.
+    fn end(mut self) -> Option<ExitStatus> {
+        let pid = self.pid();
+        let (ended, ends) = std::sync::mpsc::channel::<()>();
+        let watch = std::thread::spawn(move || {
+            use std::sync::mpsc::RecvTimeoutError::Timeout;
+            if ends.recv_timeout(SSH_ENDS_WITHIN) == Err(Timeout) {
+                let _ = kill(pid, Signal::SIGTERM);
+            }
+        });
+        // It is not reaped before the watch has looked away.
+        let waited = nix::sys::wait::waitid(
+            nix::sys::wait::Id::Pid(pid),
+            nix::sys::wait::WaitPidFlag::WEXITED | nix::sys::wait::WaitPidFlag::WNOWAIT,
+        );
+        drop(ended);
+        let _ = watch.join();
+        waited.ok()?;
+        self.0.wait().ok()
+    }
+}
+
+impl Far<'_> {
+    /// A line to the other machine.
+    pub(super) fn reach(
+        &self,
+        errand: Errand<'_>,
+        preface: &Preface,
+    ) -> Result<Reached, Unreached> {
+        let spawned = self.spawn(errand);
+        let mut ssh = spawned.map_err(|failure| Unreached {
+            failure,
+            status: None,
+        })?;
+        let (input, output) = (ssh.0.stdout.take(), ssh.0.stdin.take());
+        match self.begin(input, output, preface) {
+            Ok((line, place)) => Ok(Reached { ssh, line, place }),
+            Err(failure) => Err(self.lost(ssh, Some(failure))),
+        }
+    }
+
+    fn begin(
+        &self,
+        input: Option<ChildStdout>,
+        output: Option<ChildStdin>,
+        preface: &Preface,
+    ) -> Outcome<(Line, Vec<u8>)> {
+        let (Some(mut input), Some(mut output)) = (input, output) else {
+            return Err(io::Error::from(io::ErrorKind::BrokenPipe).into());
+        };
+        if self.arguments.wayfarer.is_none() {
+            install(&mut input, &mut output)?;
+        }
+        let mut line = Line::plain(input.into(), output.into())?;
+        let place = introduce(&mut line, preface)?;
+        Ok((line, place))
+    }
+
+    /// What is said of a machine that was there.
+    pub(super) fn lost(&self, ssh: Ssh, failure: Option<Failure>) -> Unreached {
+        let status = ssh.end();
+        let how = match status {
+            Some(status) => shown(status),
+            None => "is nobody's child any more".to_owned(),
+        };
+        let host = &self.arguments.on;
+        let message = format!("{host} is lost: {} {how}", self.program());
+        let outcome: Outcome<()> = Err(failure.unwrap_or_else(|| {
+            let message = "the job has not said how it ended";
+            Failure::new(Exit::Lost, message)
+        }));
+        let advice = || format!("ssh {host} true: whether it can be reached");
+        let outcome = outcome.context(|| message).exit(Exit::Lost).advise(advice);
+        Unreached {
+            failure: outcome.err().unwrap_or_else(Failure::reader_gone),
+            status,
+        }
+    }
+
+    fn program(&self) -> &str {
+        let mut words = self.arguments.ssh.split_whitespace();
+        words.next().unwrap_or("ssh")
+    }
+
+    fn spawn(&self, errand: Errand<'_>) -> Outcome<Ssh> {
+        let words = self.arguments.ssh.split_whitespace();
+        let command = match &self.arguments.wayfarer {
+            Some(path) => {
+                // No shell is to stand between the program and the server of the connection.
+                let mut command = OsString::from("exec ");
+                command.push(self.command(&quoted(path.as_os_str()), errand));
+                command
+            }
+            None => self.installing(errand)?,
+        };
+        let mut ssh = Command::new(self.program());
+        ssh.args(words.skip(1)).arg(&self.arguments.on).arg(command);
+        ssh.stdin(Stdio::piped()).stdout(Stdio::piped());
+        // What is blocked here would be blocked there.
+        sys::unblock_signals_of(&mut ssh);
+        // A key that is pressed at the terminal is for the job.
+        let started = sys::ignoring_keys(|| ssh.spawn())?;
+        let started = started
+            .context(|| format!("cannot start {}", self.program()))
+            .exit(Exit::Lost)?;
+        Ok(Ssh(started))
+    }
+}
+
+fn shown(status: ExitStatus) -> String {
+    match status.code() {
+        Some(code) => format!("has ended with status {code}"),
+        None => format!("was ended ({status})"),
+    }
+}
+
+impl Far<'_> {
+    /// In the words of its shell, which `wayfarer` is one of.
+    fn command(&self, wayfarer: &OsStr, errand: Errand<'_>) -> OsString {
+        let mut command = wayfarer.to_owned();
+        if let Errand::Reattach(place) = errand {
+            command.push(" reattach -- ");
+            command.push(quoted(OsStr::from_bytes(place)));
+            return command;
+        }
+        command.push(" run --quiet --shadow stdio --umask ");
+        command.push(format!("{:03o}", self.mode.bits()));
+        let lease = self.arguments.lease.as_secs().max(1);
+        command.push(format!(" --lease {lease}s"));
+        if let Some(name) = &self.arguments.name {
+            command.push(" --name ");
+            command.push(quoted(OsStr::new(name)));
+        }
+        command.push(" --chdir ");
+        command.push(quoted(self.directory.as_os_str()));
+        for word in self.arguments.methods.words() {
+            command.push(" ");
+            command.push(quoted(&word));
+        }
+        command.push(" --");
+        for word in &self.arguments.command {
+            command.push(" ");
+            command.push(quoted(word));
+        }
+        command
+    }
+
+    /// The same with this program, which is taken from our standard output if it is not there.
+    fn installing(&self, errand: Errand<'_>) -> Outcome<OsString> {
+        let (name, len) = own_name()?;
+        let mut script = OsString::from(format!(
+            r#"d="${{XDG_CACHE_HOME:-$HOME/.cache}}/wayfarer"; f="$d/{name}"
+if test ! -x "$f"; then
+  t="$d/.new.$$"; (umask 077; mkdir -p "$d" && : > "$t") || exit 1
+  echo "{MARK}want"; head -c {len} > "$t"
+  if test "$(wc -c < "$t")" -eq {len} && chmod 700 "$t" && mv -f "$t" "$f"; then :; else
+    rm -f "$t"; echo "{MARK}failed"; exit 1; fi
+fi
+echo "{MARK}ready"
+exec "#
+        ));
+        script.push(self.command(OsStr::new("\"$f\""), errand));
+        let mut command = OsString::from("exec sh -c ");
+        command.push(quoted(&script));
+        Ok(command)
+    }
+}
+
+/// What this program is called there, so that another version is another file; and its length.
+fn own_name() -> Outcome<(String, u64)> {
+    let describe = || "cannot read this program".to_owned();
+    let mut file = File::open("/proc/self/exe").context(describe)?;
+    let mut hasher = blake3::Hasher::new();
+    let mut portion = vec![0; 256 << 10];
+    let mut whole = 0;
+    loop {
+        let len = file.read(&mut portion).context(describe)?;
+        if len == 0 {
+            break;
+        }
+        whole += len as u64;
+        hasher.update(&portion[..len]);
+    }
+    let hash = hasher.finalize().to_hex();
+    Ok((format!("wayfarer-{}", &hash[..32]), whole))
+}
+
+/// Until the program is there.
+fn install(input: &mut ChildStdout, output: &mut ChildStdin) -> Outcome<()> {
+    let mut left = MOST_GREETING;
+    loop {
+        let said = next_line(input, &mut left)?;
+        match said.strip_prefix(MARK) {
+            Some("ready") => return Ok(()),
+            Some("want") => {
+                copy_self(output).context(|| "it cannot be copied there".to_owned())?;
+            }
+            Some(other) => {
+                let message = format!("it cannot be copied to ~/.cache/wayfarer there ({other})");
+                return Err(Failure::new(Exit::Lost, message));
+            }
+            // What a login says.
+            None => {}
+        }
+    }
+}
+
+fn copy_self(output: &mut dyn Write) -> io::Result<()> {
+    let mut own = File::open("/proc/self/exe")?;
+    let mut portion = vec![0; 256 << 10];
+    loop {
+        match own.read(&mut portion)? {
+            0 => return output.flush(),
+            len => output.write_all(&portion[..len])?,
+        }
+    }
+}
+
+/// Byte by byte, since what comes behind is not ours.
+fn next_line(input: &mut dyn Read, left: &mut usize) -> Outcome<String> {
+    let mut line = vec![];
+    let mut byte = [0];
+    while *left > 0 {
+        *left -= 1;
+        if input.read(&mut byte)? == 0 {
+            let message = "it ended before wayfarer ran there";
+            return Err(Failure::new(Exit::Lost, message));
+        }
+        if byte == *b"\n" {
+            return Ok(String::from_utf8_lossy(&line).trim_end().to_owned());
+        }
+        line.extend(byte);
+    }
+    let message = format!("it said {MOST_GREETING} bytes, and nothing of wayfarer's");
+    Err(Failure::new(Exit::Lost, message))
+}
+
+/// As one word of any shell.
+fn quoted(word: &OsStr) -> OsString {
+    let mut quoted = vec![b'\''];
+    for byte in word.as_bytes() {
+        match byte {
+            b'\'' => quoted.extend(br"'\''"),
+            byte => quoted.push(*byte),
+        }
+    }
+    quoted.push(b'\'');
+    OsString::from_vec(quoted)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_word_comes_through_a_shell_as_it_is() {
+        let words = ["a b", "", "it's", "$HOME `x` \\ \"", "new\nline", "*"];
+        let quoted: Vec<_> = words.iter().map(|word| quoted(OsStr::new(word))).collect();
+        let mut script = OsString::from("printf '%s\\0' ");
+        script.push(quoted.join(OsStr::new(" ")));
+        let output = Command::new("sh")
+            .arg("-c")
+            .arg(script)
+            .output()
+            .expect("runs");
+        let expected: Vec<u8> = words
+            .iter()
+            .flat_map(|word| [word.as_bytes(), b"\0"].concat())
+            .collect();
+        assert_eq!(output.stdout, expected);
+    }
+
+    #[test]
+    fn what_a_login_says_is_skipped_but_not_for_ever() {
+        let mut said = &b"Welcome\nto this machine\nwayfarer-submit: ready\nrest"[..];
+        let mut left = 100;
+        let lines = std::iter::from_fn(|| next_line(&mut said, &mut left).ok());
+        let lines: Vec<_> = lines.take(3).collect();
+        assert_eq!(lines[2], "wayfarer-submit: ready");
+        assert_eq!(said, b"rest");
+        let endless = [b'x'; 200];
+        assert!(next_line(&mut &endless[..], &mut 100).is_err());
+    }
+}

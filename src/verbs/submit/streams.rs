@@ -1,0 +1,186 @@
+//! The job's input, outputs and end, as they come over lines that may break.
+//!
+//! ```text
+//! first line:  Output ──────── bytes ───────> ours        Input <──────── bytes ──────── ours
+//! later lines: Output <─ how much has come ──             Input ── how much has come ──>
+//!              Output ──── what has not ────>             Input <───── what has not ─────
+//! ```
+//! # What callers may rely on
+//! Each byte goes once, in its order, whatever lines break between.
+
+use line::{Purpose, WINDOW};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use shadow::{Carried, CarriedWriter, Taker};
+use starter::{Notice, Status};
+use std::collections::VecDeque;
+use std::io::{self, Read, Write};
+use std::os::fd::AsFd;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// What is known of the job.
+#[derive(Default)]
+pub(super) struct JobState {
+    control: Mutex<Option<CarriedWriter>>,
+    status: Mutex<Option<Status>>,
+    input: Mutex<Fed>,
+    output: Mutex<Poured>,
+    errors: Mutex<Poured>,
+}
+
+impl JobState {
+    /// How the job has ended, if it has said so.
+    pub(super) fn status(&self) -> Option<Status> {
+        *lock(&self.status)
+    }
+
+    /// Says something to the starter; whether there is a line.
+    pub(super) fn tell(&self, notice: Notice) -> bool {
+        let control = lock(&self.control).clone();
+        control.is_some_and(|mut control| control.write_all(&notice.to_bytes()).is_ok())
+    }
+
+    /// For the first line, or for one in the place of one that broke.
+    pub(super) fn taker(self: &Arc<Self>, again: bool) -> Arc<Taker> {
+        let job = self.clone();
+        // One line's threads wait here for those of the line before, which end with it.
+        Arc::new(move |purpose, stream| match purpose {
+            Purpose::Input => lock(&job.input).feed(stream, again),
+            Purpose::Output => lock(&job.output).pour(stream, again, &mut io::stdout()),
+            Purpose::Errors => lock(&job.errors).pour(stream, again, &mut io::stderr()),
+            _ => job.listen(stream),
+        })
+    }
+
+    /// What is said of the job, until its end.
+    fn listen(&self, mut stream: Carried) {
+        *lock(&self.control) = Some(stream.writer());
+        let mut said = vec![];
+        let mut portion = [0; 64];
+        while let Ok(len @ 1..) = stream.read(&mut portion) {
+            said.extend(&portion[..len]);
+            while let Some(notice) = Notice::take(&mut said) {
+                if let Notice::Ended(status) = notice {
+                    *lock(&self.status) = Some(status);
+                }
+            }
+        }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// What has gone of our input.
+#[derive(Default)]
+struct Fed {
+    len: u64,
+    /// The last of it, as much as can be on its way.
+    kept: VecDeque<u8>,
+    ended: bool,
+}
+
+impl Fed {
+    /// Our input, until its end or the job's disinterest.
+    fn feed(&mut self, mut stream: Carried, again: bool) {
+        let mut writer = stream.writer();
+        if again {
+            let mut count = [0; 8];
+            let told = stream.read_exact(&mut count);
+            let missing = told
+                .ok()
+                .and_then(|()| self.behind(u64::from_le_bytes(count)));
+            let Some(missing) = missing else { return };
+            if writer.write_all(&missing).is_err() {
+                return;
+            }
+        }
+        let mut input = io::stdin();
+        let mut portion = [0; 32 << 10];
+        while !self.ended && either(&input, &stream) {
+            match input.read(&mut portion) {
+                Ok(len @ 1..) => {
+                    self.keep(&portion[..len]);
+                    if writer.write_all(&portion[..len]).is_err() {
+                        return;
+                    }
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                _ => self.ended = true,
+            }
+        }
+    }
+
+    fn keep(&mut self, bytes: &[u8]) {
+        self.len += bytes.len() as u64;
+        self.kept.extend(bytes);
+        let known = self.kept.len().saturating_sub(WINDOW as usize);
+        self.kept.drain(..known);
+    }
+
+    /// What has gone behind the first so many bytes; none if that is not known any more.
+    fn behind(&self, count: u64) -> Option<Vec<u8>> {
+        let missing = usize::try_from(self.len.checked_sub(count)?).ok()?;
+        let from = self.kept.len().checked_sub(missing)?;
+        Some(self.kept.range(from..).copied().collect())
+    }
+}
+
+/// What has come of one of the job's outputs.
+#[derive(Default)]
+struct Poured {
+    len: u64,
+    /// Nobody reads it here any more.
+    unread: bool,
+}
+
+impl Poured {
+    /// One of the job's outputs, until its end or our reader's.
+    fn pour(&mut self, mut stream: Carried, again: bool, output: &mut dyn Write) {
+        if self.unread || again && stream.write_all(&self.len.to_le_bytes()).is_err() {
+            return;
+        }
+        let mut portion = [0; 32 << 10];
+        while let Ok(len @ 1..) = stream.read(&mut portion) {
+            self.len += len as u64;
+            if output.write_all(&portion[..len]).is_err() || output.flush().is_err() {
+                self.unread = true;
+                return;
+            }
+        }
+    }
+}
+
+/// Waits until the first can be read (true), or the second has come to its end.
+fn either(first: &impl AsFd, second: &impl AsFd) -> bool {
+    loop {
+        let mut both = [
+            PollFd::new(first.as_fd(), PollFlags::POLLIN),
+            PollFd::new(second.as_fd(), PollFlags::POLLIN),
+        ];
+        match poll(&mut both, PollTimeout::NONE) {
+            Ok(_) => return both[1].any() != Some(true),
+            Err(nix::errno::Errno::EINTR) => {}
+            Err(_) => return false,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_has_gone_is_known_as_far_back_as_it_may_be_missing() {
+        let mut fed = Fed::default();
+        fed.keep(b"0123456789");
+        assert_eq!(fed.behind(7), Some(b"789".to_vec()));
+        assert_eq!((fed.behind(10), fed.behind(11)), (Some(vec![]), None));
+        for _ in 0..WINDOW / 1024 {
+            fed.keep(&[7; 1024]);
+        }
+        assert_eq!(fed.behind(9), None);
+        let all = fed.behind(10).map(|missing| missing.len());
+        assert_eq!(all, Some(WINDOW as usize));
+    }
+}

@@ -1,0 +1,187 @@
+//! Jobs on the machine that has their files, under a journal: what came after an image is undone before a restart from it.
+
+use super::restart::{PYTHON, SQLITE, job_words};
+use super::*;
+use std::ffi::OsString;
+use std::io::Write;
+use std::process::Stdio;
+use support::random::{Random, seed};
+
+/// Killed so often.
+const TIMES: usize = 3;
+
+/// A folder for the job and its twin, and wayfarer's.
+struct AtHome {
+    submit: Submit,
+    random: Random,
+}
+
+impl AtHome {
+    fn new(label: &str) -> Self {
+        let seed = seed();
+        println!("WF_SEED={seed}");
+        AtHome {
+            submit: Submit::allowing(label, &[]),
+            random: Random::new(seed, label),
+        }
+    }
+
+    fn wayfarer(&self, all: &[&str]) -> Command {
+        let mut command = clean_command(stage::wayfarer());
+        command.env("XDG_RUNTIME_DIR", self.submit.dir.join("door"));
+        command.arg("--dir").arg(self.submit.dir.join("state"));
+        command.args(all).current_dir(self.submit.home());
+        command
+    }
+
+    fn begin(&self, job: &[OsString]) -> Run {
+        let mut command = self.wayfarer(&["run", "-q", "--journal", "--name", "job", "--"]);
+        command.args(job);
+        Run::start("the job", command, User::Ordinary).expect("starts")
+    }
+
+    fn checkpoint(&self, job: &mut Run) -> bool {
+        let end = std::time::Instant::now() + SOON;
+        loop {
+            let (_, said, status) = output("the checkpoint", self.wayfarer(&["checkpoint", "job"]));
+            if status == Some(0) {
+                return true;
+            }
+            if let Some(status) = job.ended() {
+                assert!(status.success(), "{}", job.describe());
+                return false;
+            }
+            // It is just being begun or brought back, or just ending.
+            let passes = said.contains("has ended") || said.contains("no job job");
+            assert!(
+                passes && std::time::Instant::now() < end,
+                "{said}\n{}",
+                job.describe()
+            );
+        }
+    }
+
+    fn kill(&self, job: &mut Run) {
+        let _ = output("the kill", self.wayfarer(&["kill", "job", "-s", "KILL"]));
+        job.wait(SOON).expect("is dead");
+    }
+
+    fn restart(&self) -> Run {
+        let command = self.wayfarer(&["restart", "job"]);
+        Run::start("the restarted job", command, User::Ordinary).expect("starts")
+    }
+
+    fn leaves_no_shadow(&self) {
+        let empty = || {
+            let mut entries = fs::read_dir(self.submit.dir.join("door")).ok()?.flatten();
+            let left =
+                entries.any(|one| one.file_name().to_string_lossy().starts_with("wayfarer-"));
+            (!left).then_some(())
+        };
+        support::run::poll(SOON, empty).expect("the shadow at home ends");
+    }
+}
+
+fn goes_on_at_home(what: &str, program: &str, script: &str) {
+    if missing(what) {
+        return;
+    }
+    let words = job_words(program, script);
+    let mut at_home = AtHome::new(what);
+    let mut here = clean_command(&words[0]);
+    here.args(&words[1..]).current_dir(at_home.submit.local());
+    let (said, error, status) = output("the job here", here);
+    assert_eq!((said.as_str(), status), ("the end\n", Some(0)), "{error}");
+    let mut job = at_home.begin(&words);
+    let mut moved = 0;
+    for _ in 0..TIMES {
+        std::thread::sleep(at_home.random.millis(50, 500));
+        if !at_home.checkpoint(&mut job) {
+            break;
+        }
+        std::thread::sleep(at_home.random.millis(0, 300));
+        at_home.kill(&mut job);
+        at_home.leaves_no_shadow();
+        job = at_home.restart();
+        moved += 1;
+    }
+    let status = job.wait(DEADLINE).expect("ends");
+    assert!(status.success(), "{}", job.describe());
+    assert!(moved > 0, "it ended before it was moved");
+    let (home, local) = (at_home.submit.home(), at_home.submit.local());
+    assert_eq!(tree(&home), tree(&local));
+    at_home.leaves_no_shadow();
+}
+
+#[test]
+fn a_local_job_goes_back_with_its_files() {
+    let what = "a_local_job_goes_back_with_its_files";
+    goes_on_at_home(what, "/usr/bin/python3", PYTHON);
+}
+
+#[test]
+fn a_local_data_base_goes_back_with_its_job() {
+    let what = "a_local_data_base_goes_back_with_its_job";
+    goes_on_at_home(what, "/usr/bin/python3", SQLITE);
+}
+
+#[test]
+fn what_others_have_changed_is_named_and_kept() {
+    let what = "what_others_have_changed_is_named_and_kept";
+    if missing(what) {
+        return;
+    }
+    let at_home = AtHome::new(what);
+    let file = at_home.submit.home().join("file");
+    let script = "echo one > file; echo ready; read word; echo two > file; echo done; read word";
+    let mut command = at_home.wayfarer(&["run", "-q", "--journal", "--name", "job", "--"]);
+    command.args(["sh", "-c", script]).stdin(Stdio::piped());
+    let mut job = Run::start_with_stdin("the job", command, User::Ordinary).expect("starts");
+    let mut stdin = job.stdin().expect("a pipe");
+    job.wait_line("ready", SOON).expect("begins");
+    assert!(at_home.checkpoint(&mut job), "{}", job.describe());
+    stdin.write_all(b"go\n").expect("is taken");
+    job.wait_line("done", SOON).expect("goes on");
+    assert_eq!(fs::read_to_string(&file).expect("is there"), "two\n");
+    at_home.kill(&mut job);
+    at_home.leaves_no_shadow();
+    fs::write(&file, "somebody else's\n").expect("writes");
+    let (_, said, status) = output("the restart", at_home.wayfarer(&["restart", "job"]));
+    assert_eq!(status, Some(1), "{said}");
+    assert!(said.contains("home/file"), "{said}");
+    let now = fs::read_to_string(&file).expect("is there");
+    assert_eq!(now, "somebody else's\n");
+    let mut command = at_home.wayfarer(&["restart", "--files", "roll-back", "job"]);
+    command.stdin(Stdio::piped());
+    let mut job = Run::start_with_stdin("again", command, User::Ordinary).expect("starts");
+    let mut stdin = job.stdin().expect("a pipe");
+    support::run::poll(SOON, || {
+        (fs::read_to_string(&file).ok()? == "one\n").then_some(())
+    })
+    .unwrap_or_else(|| panic!("{}", job.describe()));
+    stdin.write_all(b"go\n").expect("is taken");
+    job.wait_line("done", SOON).expect("goes on");
+    drop(stdin);
+    job.wait(SOON).expect("ends");
+    assert_eq!(fs::read_to_string(&file).expect("is there"), "two\n");
+}
+
+#[test]
+fn a_job_that_was_not_journalled_says_so() {
+    let what = "a_job_that_was_not_journalled_says_so";
+    if missing(what) {
+        return;
+    }
+    let at_home = AtHome::new(what);
+    let command = at_home.wayfarer(&["run", "-q", "--name", "job", "--", "sleep", "60"]);
+    let mut job = Run::start("the job", command, User::Ordinary).expect("starts");
+    assert!(at_home.checkpoint(&mut job));
+    at_home.kill(&mut job);
+    let command = at_home.wayfarer(&["restart", "--journal", "job"]);
+    let (_, said, status) = output("the restart", command);
+    assert_eq!(status, Some(2), "{said}");
+    assert!(
+        said.contains("has its files here, not at a shadow"),
+        "{said}"
+    );
+}
