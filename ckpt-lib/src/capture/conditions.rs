@@ -187,3 +187,34 @@ fn is_ending(subject: &Subject, tid: i32) -> bool {
     let stat = subject.dir.thread(tid).parsed("stat", parse_stat);
     stat.map_or_else(|error| error.is_gone(), |stat| stat.is_ending())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    /// What they shared they let go of before they are gone.
+    #[test]
+    fn threads_that_come_and_go_share_all() {
+        let pid = std::process::id() as i32;
+        let is_over = AtomicBool::new(false);
+        let churn = || {
+            while !is_over.load(Ordering::Relaxed) {
+                let some = [(); 8].map(|()| std::thread::spawn(|| ()));
+                some.map(|one| one.join().expect("ends"));
+            }
+        };
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(churn);
+            }
+            let mut refusals = Refusals::default();
+            for _ in 0..3000 {
+                let subject = Subject::read(pid).expect("reads").expect("alive");
+                unshared(&subject, &mut refusals);
+            }
+            is_over.store(true, Ordering::Relaxed);
+            assert_eq!(refusals.into_result(), Ok(()));
+        });
+    }
+}

@@ -36,18 +36,6 @@ fn a_plain_program_is_not_refused() {
     assert_eq!(said(&guest), [] as [&str; 0]);
 }
 
-/// What they shared they let go of before they are gone.
-#[test]
-fn threads_that_come_and_go_are_not_refused() {
-    let body = "import threading\n\
-        def churn():\n    while True:\n        t = threading.Thread(target=int); t.start(); t.join()\n\
-        for _ in range(2): threading.Thread(target=churn, daemon=True).start()\n";
-    let guest = Guest::start(body);
-    for look in 0..2000 {
-        assert_eq!(said(&guest), [] as [&str; 0], "look {look}");
-    }
-}
-
 #[test]
 fn all_refusals_are_named_at_once() {
     let guest = Guest::start(
