@@ -173,11 +173,17 @@ try:
     import numpy
 except ImportError:
     print('no numpy'); sys.exit()
-from numpy._core._multiarray_umath import __cpu_features__ as seen
+try:
+    from numpy._core._multiarray_umath import __cpu_features__ as seen
+except ImportError:
+    # Before numpy 2.
+    from numpy.core._multiarray_umath import __cpu_features__ as seen
 print('seen', *(name for name in seen if seen[name]))
 import ctypes, glob, os
-for path in glob.glob(os.path.dirname(numpy.__file__) + '.libs/*openblas*'):
-    core = ctypes.CDLL(path).scipy_openblas_get_corename64_
+own = os.path.dirname(numpy.__file__) + '.libs/*openblas*'
+for path in glob.glob(own) + glob.glob('/usr/lib/*/openblas-pthread/libopenblas.so.0'):
+    library = ctypes.CDLL(path)
+    core = getattr(library, 'scipy_openblas_get_corename64_', None) or library.openblas_get_corename
     core.restype = ctypes.c_char_p
     print('core', core().decode())
 a = numpy.arange(10000.).reshape(100, 100)

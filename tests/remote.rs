@@ -14,6 +14,8 @@ mod dispatched;
 mod durable;
 #[path = "remote/home.rs"]
 mod home;
+#[path = "remote/identity.rs"]
+mod identity;
 #[path = "remote/lines.rs"]
 mod lines;
 #[path = "remote/locks.rs"]

@@ -22,7 +22,7 @@ use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
 /// Begins the mapping.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"wf-table");
 /// Of this layout.
-pub const VERSION: u32 = 8;
+pub const VERSION: u32 = 9;
 /// Files that a job may have open at once.
 pub const DESCRIPTIONS: usize = 4096;
 /// Descriptors of ours begin here; the job does not see them.
@@ -78,23 +78,32 @@ pub struct Header {
     pub directory_len: u32,
     /// Where the job begins.
     pub directory: [u8; 2048],
+    /// What uname(2) calls the machine, and its domain; empty: as it is called where the job runs.
+    pub machine: [[u8; MACHINE_NAME]; 2],
 }
 
+/// Bytes of such a name with the NUL behind it (`__NEW_UTS_LEN`, include/uapi/linux/utsname.h).
+pub const MACHINE_NAME: usize = 65;
+
 impl Header {
-    /// The first bytes of a new mapping; the rest is zero. None if the name is too long.
+    /// The first bytes of a new mapping; the rest is zero. None if a name is too long.
     #[must_use]
-    pub fn bytes(directory: &[u8]) -> Option<[u8; size_of::<Header>()]> {
+    pub fn bytes(directory: &[u8], machine: [&[u8]; 2]) -> Option<[u8; size_of::<Header>()]> {
         let mut bytes = [0; size_of::<Header>()];
         // A name ends with a NUL.
-        if directory.len() >= 2048 {
+        let is_long = |name: &&[u8]| name.len() >= MACHINE_NAME;
+        if directory.len() >= 2048 || machine.iter().any(is_long) {
             return None;
         }
+        let machine_at = offset_of!(Header, machine);
         let directory_len = (directory.len() as u32).to_le_bytes();
-        let fields: [(usize, &[u8]); 4] = [
+        let fields: [(usize, &[u8]); 6] = [
             (offset_of!(Header, magic), &MAGIC.to_le_bytes()),
             (offset_of!(Header, version), &VERSION.to_le_bytes()),
             (offset_of!(Header, directory_len), &directory_len),
             (offset_of!(Header, directory), directory),
+            (machine_at, machine[0]),
+            (machine_at + MACHINE_NAME, machine[1]),
         ];
         for (at, field) in fields {
             bytes[at..at + field.len()].copy_from_slice(field);
@@ -168,6 +177,10 @@ pub struct Table {
     pub generation: AtomicU64,
     /// Not zero: there are descriptions with the watch [`LOST`].
     pub lost: AtomicU32,
+    /// Not zero: there was a checkpoint, so there may be an image.
+    pub marked: AtomicU32,
+    /// Not zero: wayfarer was asked to send it a signal that ends programs.
+    pub told_to_end: AtomicU32,
     /// Where they are.
     pub descriptions: [Description; DESCRIPTIONS],
     /// Where programs and libraries are.

@@ -16,6 +16,9 @@ use std::sync::{Mutex, MutexGuard, PoisonError, RwLock};
 /// The side folder in the journal's own folder.
 const OWN_RESERVE: &str = "kept";
 
+/// How the name of a journal ends that is being removed.
+pub const GONE: &str = ".gone";
+
 /// A journal. Any number of threads may make changes through it.
 #[derive(Debug)]
 pub struct Journal {
@@ -40,14 +43,42 @@ impl Journal {
     /// [`JournalError::Damaged`], [`JournalError::Version`]: then nothing has been changed. [`JournalError::InUse`],
     /// [`JournalError::Io`].
     pub fn open(dir: &Path, settings: &Settings) -> Result<Self, JournalError> {
+        let made = DirBuilder::new().recursive(true).mode(0o700).create(dir);
+        made.map_err(|error| JournalError::io("make", dir, error))?;
         let dir = std::path::absolute(dir).map_err(|error| JournalError::io("find", dir, error))?;
-        let made = DirBuilder::new().recursive(true).mode(0o700).create(&dir);
-        made.map_err(|error| JournalError::io("make", &dir, error))?;
         let lock = lock(&dir)?;
         let manifest = match Manifest::read(&dir)? {
             Some(manifest) => manifest,
             None => begin(&dir, settings)?,
         };
+        Self::go_on(dir, settings, lock, manifest)
+    }
+
+    /// As [`Journal::open`], of one that is there; none if it is not, or has just been removed.
+    ///
+    /// # Errors
+    /// As [`Journal::open`].
+    pub fn open_existing(dir: &Path, settings: &Settings) -> Result<Option<Self>, JournalError> {
+        let dir = std::path::absolute(dir).map_err(|error| JournalError::io("find", dir, error))?;
+        if !dir.join(crate::format::manifest::NAME).exists() {
+            return Ok(None);
+        }
+        let lock = match lock(&dir) {
+            Err(_) if !dir.exists() => return Ok(None),
+            lock => lock?,
+        };
+        match Manifest::read(&dir)? {
+            Some(manifest) => Self::go_on(dir, settings, lock, manifest).map(Some),
+            None => Ok(None),
+        }
+    }
+
+    fn go_on(
+        dir: PathBuf,
+        settings: &Settings,
+        lock: File,
+        manifest: Manifest,
+    ) -> Result<Self, JournalError> {
         let table = LeftTable::open(&dir)?;
         let head = table.head()?;
         let mut state = State::load(&dir, settings, manifest, table, head)?;
@@ -90,7 +121,8 @@ impl Journal {
         state.write_head(true)
     }
 
-    /// Removes the journal and all that it has kept: the job is complete.
+    /// Removes the journal and all that it has kept: the job is complete. From the first moment on it is not found any more; what
+    /// somebody who is killed here leaves of it is called [`GONE`].
     ///
     /// # Errors
     /// [`JournalError::Io`]; then it may be tried again with [`Journal::open`].
@@ -101,7 +133,11 @@ impl Journal {
             let removed = fs::remove_dir(&reserve.path);
             removed.map_err(|error| JournalError::io("remove", &reserve.path, error))?;
         }
-        fs::remove_dir_all(&self.dir).map_err(|error| JournalError::io("remove", &self.dir, error))
+        let mut gone = self.dir.clone().into_os_string();
+        gone.push(GONE);
+        let gone = PathBuf::from(gone);
+        let removed = fs::rename(&self.dir, &gone).and_then(|()| fs::remove_dir_all(&gone));
+        removed.map_err(|error| JournalError::io("remove", &self.dir, error))
     }
 
     pub(crate) fn lock_state(&self) -> MutexGuard<'_, State> {

@@ -378,6 +378,7 @@ impl Keeper {
                 return None;
             }
         }
+        supervise::note_signal(signal);
         let _ = sys::kill(self.root, signal);
         None
     }

@@ -23,6 +23,7 @@ use crate::namespaces::{self, NoNamespaces};
 use crate::options::Pids;
 use crate::report::{self, Failure, Outcome, failure};
 use crate::sys;
+use core::sync::atomic::{AtomicBool, Ordering};
 use loader::ops::flags;
 
 /// Everything that can be blocked, and so read from a descriptor.
@@ -93,6 +94,7 @@ fn watch(context: &mut Context, init: i32) -> Outcome<u32> {
             if info.signal == SIGCHLD || info.pid as i32 == sys::pid() || by_message {
                 continue;
             }
+            note_signal(info.signal);
             // Only P1 knows whether the job runs already, and so what the signal means.
             let from_kernel = info.code == SI_KERNEL;
             send(control, Message::signal(info.signal, from_kernel));
@@ -207,10 +209,22 @@ pub fn let_go(context: &mut Context) {
 pub const RUNS: u8 = b'r';
 /// Nothing of the job is left.
 const ENDED: u8 = b'e';
+/// The same, and that its first process has exited with 0 without having been told to end.
+const COMPLETE: u8 = b'c';
 /// What it says if something is lost.
 const LOST: u8 = b'l';
 /// Something of the job's is lost, though it has ended well: a peer was lost.
 const LOST_STATUS: u32 = 5 << 8;
+
+/// A signal has come for the job by which batch systems and people end programs, or warn them.
+static TOLD_TO_END: AtomicBool = AtomicBool::new(false);
+
+/// Remembers a signal that is passed on to the job.
+pub fn note_signal(signal: u32) {
+    if ends_a_start(signal) || matches!(signal, SIGUSR1 | SIGUSR2 | SIGXCPU) {
+        TOLD_TO_END.store(true, Ordering::Relaxed);
+    }
+}
 
 /// Tells the keeper, if there is one.
 pub fn tell_keeper(context: &Context, what: u8) {
@@ -221,7 +235,8 @@ pub fn tell_keeper(context: &Context, what: u8) {
 fn await_keeper(context: &Context, status: u32) -> u32 {
     let (keeper, signals) = (context.fd(Own::Keeper), context.fd(Own::Signals));
     let mut lost = false;
-    tell_keeper(context, ENDED);
+    let is_complete = status == 0 && !TOLD_TO_END.load(Ordering::Relaxed);
+    tell_keeper(context, if is_complete { COMPLETE } else { ENDED });
     while keeper >= 0 {
         let mut fds = [keeper, signals].map(|fd| PollFd {
             fd,

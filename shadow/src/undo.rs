@@ -3,7 +3,7 @@
 //! ```text
 //! session begins ── journal of its own, DIR/<job> ── mark ── mark ── ...
 //!                                                     `── abort: as if it had not been     undo_to: files as they were there
-//! ends: the journal is closed and stays, until somebody says `complete`, or opens it again for this job
+//! ends: the journal is closed and stays, until the job is complete, or somebody opens it again for it
 //! ```
 //! # What callers may rely on
 //! Between [`Session::mark`] and [`Session::undo_to`] whatever else the session is asked is served; a mark waits for changes that are being
@@ -12,11 +12,12 @@
 use crate::changes::Changes;
 use crate::kept::Record;
 use crate::session::Session;
-use journal::{Durability, Epoch, Files, Journal, JournalError, Mark, Settings, Undone};
+use journal::{Durability, Epoch, Files, GONE, Journal, JournalError, Mark, Settings, Undone};
 use rustix::io::Errno;
 use std::fmt;
 use std::fs::{DirBuilder, File};
 use std::io::{self, Read};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError};
@@ -74,8 +75,15 @@ impl Journals {
     pub fn new(dir: &Path, durability: Durability) -> io::Result<Self> {
         let mut builder = DirBuilder::new();
         builder.recursive(true).mode(0o700).create(dir)?;
+        let dir = dir.canonicalize()?;
+        for entry in dir.read_dir()?.flatten() {
+            if entry.file_name().as_bytes().ends_with(GONE.as_bytes()) {
+                // Somebody was killed as he removed it; or is about to.
+                let _ = std::fs::remove_dir_all(entry.path());
+            }
+        }
         Ok(Journals {
-            dir: dir.canonicalize()?,
+            dir,
             settings: Settings {
                 durability,
                 ..Settings::default()
@@ -84,7 +92,7 @@ impl Journals {
         })
     }
 
-    /// Also the journals of jobs that were never checkpointed stay.
+    /// Also the journals of jobs that were never checkpointed, or have ended well, stay.
     #[must_use]
     pub fn kept(mut self) -> Self {
         self.keep = true;
@@ -108,6 +116,11 @@ impl Journals {
     pub(crate) fn with_roots<'a>(mut self, roots: impl Iterator<Item = &'a Path>) -> Self {
         self.settings.side_folders = roots.map(Path::to_owned).collect();
         self
+    }
+
+    /// Opens a job's journal, if it has one.
+    fn open_existing(&self, job: JobId) -> Result<Option<Journal>, JournalError> {
+        Journal::open_existing(&self.dir.join(job.to_string()), &self.settings)
     }
 
     /// Opens a job's journal, or begins it.
@@ -172,7 +185,27 @@ impl Session {
     /// [`UndoError`]
     pub(crate) fn open_journal(&self, journals: &Journals, job: JobId) -> Result<(), UndoError> {
         self.note(|| Some(Record::Journal(job.0)));
-        let journal = Arc::new(journals.open(job)?);
+        self.have_journal(job, journals.open(job)?)
+    }
+
+    /// The same; false if there is none any more.
+    ///
+    /// # Errors
+    /// [`UndoError`]
+    pub(crate) fn open_old_journal(
+        &self,
+        journals: &Journals,
+        job: JobId,
+    ) -> Result<bool, UndoError> {
+        let Some(journal) = journals.open_existing(job)? else {
+            return Ok(false);
+        };
+        self.note(|| Some(Record::Journal(job.0)));
+        self.have_journal(job, journal).map(|()| true)
+    }
+
+    fn have_journal(&self, job: JobId, journal: Journal) -> Result<(), UndoError> {
+        let journal = Arc::new(journal);
         if self.job.set(job).is_err() || !self.changes.go_through(journal) {
             return Err(UndoError::InUse);
         }
@@ -182,9 +215,27 @@ impl Session {
     /// The journal is needed when the session has ended.
     pub(crate) fn journal_stays(&self) {
         if self.job().is_some() && self.changes.is_done() {
-            self.note(|| Some(Record::JournalStays));
+            self.note(|| Some(Record::JournalStays(true)));
         }
-        self.changes.stay();
+        self.changes.stay(true);
+    }
+
+    /// The job is complete: its journal goes with the session, when a power loss cannot take what the job has made instead.
+    pub(crate) fn journal_goes(&self) {
+        let journals = self.journals.as_ref().filter(|journals| !journals.keep);
+        let (Some(journals), Some(job)) = (journals, self.job()) else {
+            return;
+        };
+        if self.changes.is_done() {
+            return;
+        }
+        if journals.settings.durability == Durability::PowerLoss {
+            // Nobody knows all file systems on which it has made something.
+            rustix::fs::sync();
+        }
+        tracing::info!(%job, "a job is complete, and its journal goes");
+        self.note(|| Some(Record::JournalStays(false)));
+        self.changes.stay(false);
     }
 
     /// Which journal it is.

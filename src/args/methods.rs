@@ -1,7 +1,7 @@
 //! Where a remote job's files are: Condor's submit commands `file_remaps`, `local_files`, `append_files`, `fetch_files` and
-//! `want_remote_io` (condor_submit(1), "standard universe").
+//! `want_remote_io` (condor_submit(1), "standard universe"), and who it is.
 
-use clap::{ArgAction, Args, builder::BoolishValueParser};
+use clap::{ArgAction, Args, ValueEnum, builder::BoolishValueParser};
 use std::ffi::OsString;
 
 /// Which names of a job with a shadow lead elsewhere.
@@ -28,6 +28,19 @@ pub(crate) struct Methods {
     #[arg(long, value_name = "yes|no", default_value = "yes")]
     #[arg(action = ArgAction::Set, value_parser = BoolishValueParser::new())]
     pub(crate) want_remote_io: bool,
+
+    /// Whose user and group ids, and which host name, the job has
+    #[arg(long, value_name = "MACHINE", default_value = "submit")]
+    pub(crate) identity: Whose,
+}
+
+/// One of the two machines of a remote job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Whose {
+    /// Those of the shadow's machine, where its files are
+    Submit,
+    /// Those of the machine where it runs
+    Execute,
 }
 
 impl Methods {
@@ -51,6 +64,9 @@ impl Methods {
         }
         if !self.want_remote_io {
             words.push("--want-remote-io=no".into());
+        }
+        if self.identity == Whose::Execute {
+            words.push("--identity=execute".into());
         }
         words
     }

@@ -5,7 +5,7 @@ mod examples;
 mod methods;
 mod values;
 
-pub(crate) use methods::Methods;
+pub(crate) use methods::{Methods, Whose};
 pub(crate) use values::{is_job_name, signal_name};
 
 use crate::address::Address;
@@ -194,7 +194,7 @@ pub(crate) struct Shadow {
     #[arg(long, value_name = "DIR")]
     pub(crate) state: Option<std::path::PathBuf>,
 
-    /// Keep also the journals of jobs that were never checkpointed
+    /// Keep also the journals of jobs that were never checkpointed, or have ended well
     #[arg(long, requires = "journal")]
     pub(crate) keep_journals: bool,
 

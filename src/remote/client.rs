@@ -1,6 +1,8 @@
 //! A stream to a shadow, as the command has it: greeted, one request at a time.
 
+use super::Identity;
 use crate::report::{Exit, Failure, Outcome};
+use c_shim::table::MACHINE_NAME;
 use nix::sys::socket::{ControlMessage, MsgFlags, sendmsg};
 use std::fmt::Display;
 use std::io::{IoSlice, Read, Write as _};
@@ -121,6 +123,36 @@ impl Client {
         self.done()
     }
 
+    /// Whose files the shadow serves, and where.
+    pub(crate) fn identify(&mut self) -> Outcome<Identity> {
+        let message = self.message(&Request::Identify(wire::Identify {}), 0)?;
+        self.stream.write_all(&message)?;
+        let (kind, body, data) = self.answer()?;
+        match Reply::decode(kind, &body)? {
+            Reply::Owner(owner) => {
+                let mut names = data.split(|byte| *byte == 0).map(<[u8]>::to_vec);
+                let mut name = || names.next().unwrap_or_default();
+                let (uid, gid, machine) = (owner.uid, owner.gid, [name(), name()]);
+                if uid == u32::MAX || gid == u32::MAX {
+                    let message = format!(
+                        "user {uid} and group {gid} are nobody's (--identity execute does without)"
+                    );
+                    return Err(Failure::new(Exit::Failed, message));
+                }
+                if let Some(long) = machine.iter().find(|name| name.len() >= MACHINE_NAME) {
+                    let message = format!(
+                        "a machine's name of {} bytes, expected at most {} (--identity execute does without)",
+                        long.len(),
+                        MACHINE_NAME - 1
+                    );
+                    return Err(Failure::new(Exit::Failed, message));
+                }
+                Ok(Identity { uid, gid, machine })
+            }
+            other => Err(unexpected(&other, "who it is")),
+        }
+    }
+
     /// Writes to what is open, by a request of this number; where it begins, and how much.
     pub(crate) fn write(
         &mut self,
@@ -166,6 +198,11 @@ impl Client {
             Reply::Done | Reply::Failed(_) => Ok(()),
             other => Err(unexpected(&other, "that it is done")),
         }
+    }
+
+    /// Nobody waits longer for the next answer.
+    pub(crate) fn is_patient_for(&self, most: Duration) -> Outcome<()> {
+        Ok(self.stream.set_read_timeout(Some(most))?)
     }
 
     /// The stream, for whoever keeps it.

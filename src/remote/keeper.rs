@@ -14,7 +14,7 @@ use crate::report::{Exit, Explain, Failure, Outcome};
 use crate::sys;
 use c_shim::behind::{Behind, Landed, Line, Owner, Piece, Trouble};
 use c_shim::link::{LINK_LEN, Link};
-use c_shim::table::{Reserved, Table};
+use c_shim::table::{MAGIC, Reserved, Table};
 use nix::fcntl::{FcntlArg, fcntl};
 use std::ffi::OsStr;
 use std::fs::{File, OpenOptions};
@@ -30,6 +30,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, TryRecvError};
 use std::time::{Duration, Instant};
+use wire::Request;
 
 /// How long what is written may wait.
 const DELAY: Duration = Duration::from_millis(250);
@@ -41,6 +42,9 @@ const LOOK_AFTER: Duration = Duration::from_millis(10);
 const AGAIN: Duration = Duration::from_millis(20);
 /// The same for a shadow that has been gone for long.
 const SELDOM: Duration = Duration::from_secs(2);
+/// How long a shadow is looked for that is to be told of the job's end, and as long again for its answer: what the job has
+/// written may have to reach the disk first.
+const COMPLETE_WITHIN: Duration = Duration::from_secs(10);
 /// Whoever is killed in the moment in which he would wake us does not.
 const LOOK_ANYWAY: Duration = Duration::from_millis(500);
 
@@ -49,6 +53,7 @@ const READY: u8 = b'k';
 const LOST: u8 = b'l';
 const RUNS: u8 = b'r';
 const ENDED: u8 = b'e';
+const COMPLETE: u8 = b'c';
 
 /// Begins a keeper for the job whose descriptors have been made; what its supervisor speaks to it by. `restarted`: the table is
 /// not there yet.
@@ -93,7 +98,7 @@ pub(crate) fn keep(restarted: bool) -> Outcome {
     sys::close_all_but(3, kept);
     nix::unistd::daemon(false, true).context(|| "no process for the keeper".to_owned())?;
     let link = Link::read(&bytes).ok_or_else(|| io::Error::from(io::ErrorKind::InvalidData))?;
-    let way = Way::new(link);
+    let mut way = Way::new(link);
     hold_session(link)?;
     let speaks = UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
     (&speaks).write_all(&[READY])?;
@@ -101,9 +106,14 @@ pub(crate) fn keep(restarted: bool) -> Outcome {
     let nothing = OpenOptions::new().write(true).open("/dev/null")?;
     nix::unistd::dup2_stderr(nothing)?;
     let told = listen(speaks.try_clone()?);
-    let lost = match files.map_or_else(|| find(&bytes, &told), |files| Ok(Some(files))) {
-        Ok(Some(files)) => Keeper::new(files, way, told)?.keep(),
-        Ok(None) => false,
+    let lost = match files.map_or_else(|| find(&bytes, &told), |files| Ok(Ok(files))) {
+        Ok(Ok(files)) => Keeper::new(files, way, told)?.keep(),
+        Ok(Err(how)) => {
+            if how == Told::Complete {
+                way.complete();
+            }
+            false
+        }
         Err(_) => true,
     };
     if lost {
@@ -166,11 +176,12 @@ impl JobFiles {
     }
 }
 
-/// What the supervisor says: that the job runs, has ended, or (by its end) that it is gone.
+/// What the supervisor says: that the job runs, has ended (well: it is complete), or (by its end) that it is gone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Told {
     Runs,
     Ended,
+    Complete,
     Gone,
 }
 
@@ -185,6 +196,7 @@ fn listen(mut from: UnixStream) -> Receiver<Told> {
             let what = match from.read_exact(&mut said) {
                 Ok(()) if said == [RUNS] => Told::Runs,
                 Ok(()) if said == [ENDED] => Told::Ended,
+                Ok(()) if said == [COMPLETE] => Told::Complete,
                 Ok(()) => continue,
                 Err(_) => Told::Gone,
             };
@@ -205,11 +217,11 @@ fn listen(mut from: UnixStream) -> Receiver<Told> {
     told
 }
 
-/// Files of the restarted job, when it runs; none if it has ended before.
-fn find(link: &[u8; LINK_LEN], told: &Receiver<Told>) -> Outcome<Option<JobFiles>> {
+/// Files of the restarted job, when it runs; or how it has ended before.
+fn find(link: &[u8; LINK_LEN], told: &Receiver<Told>) -> Outcome<Result<JobFiles, Told>> {
     match told.recv() {
         Ok(Told::Runs) => {}
-        _ => return Ok(None),
+        how => return Ok(Err(how.unwrap_or(Told::Gone))),
     }
     let end = Instant::now() + FOUND_WITHIN;
     loop {
@@ -222,7 +234,7 @@ fn find(link: &[u8; LINK_LEN], told: &Receiver<Told>) -> Outcome<Option<JobFiles
                 && bytes == *link
                 && let Ok(files) = JobFiles::open(&folder)
             {
-                return Ok(Some(files));
+                return Ok(Ok(files));
             }
         }
         match told.recv_timeout(AGAIN) {
@@ -231,8 +243,29 @@ fn find(link: &[u8; LINK_LEN], told: &Receiver<Told>) -> Outcome<Option<JobFiles
                 let message = "the keeper does not find the restarted job";
                 return Err(Failure::new(Exit::Failed, message));
             }
-            _ => return Ok(None),
+            how => return Ok(Err(how.unwrap_or(Told::Gone))),
         }
+    }
+}
+
+/// Of the job of this process, if it has one: a signal that ends programs is about to be sent to it.
+pub(crate) fn is_told_to_end(pid: i32) {
+    // One without remote files has none.
+    if let Ok(table) = table_of(pid) {
+        let at = offset_of!(Table, told_to_end);
+        let _ = table.write_all_at(&1u32.to_ne_bytes(), at as u64);
+    }
+}
+
+fn table_of(pid: i32) -> io::Result<File> {
+    let name = format!("/proc/{pid}/fd/{}", Reserved::Table.number());
+    let table = OpenOptions::new().read(true).write(true).open(name)?;
+    let mut magic = [0; 8];
+    table.read_exact_at(&mut magic, 0)?;
+    if u64::from_ne_bytes(magic) == MAGIC {
+        Ok(table)
+    } else {
+        Err(io::ErrorKind::InvalidData.into())
     }
 }
 
@@ -246,9 +279,7 @@ impl Gate {
     /// Of the job of this process.
     pub(crate) fn close(pid: i32) -> Outcome<Self> {
         const WITHIN: Duration = Duration::from_secs(10);
-        let name = format!("/proc/{pid}/fd/{}", Reserved::Table.number());
-        let table = OpenOptions::new().read(true).write(true).open(&name);
-        let table = table.context(|| format!("no file table of process {pid}"))?;
+        let table = table_of(pid).context(|| format!("no file table of process {pid}"))?;
         let end = Instant::now() + WITHIN;
         while fcntl(&table, FcntlArg::F_OFD_SETLK(&whole(libc::F_WRLCK))).is_err() {
             if Instant::now() > end {
@@ -259,6 +290,7 @@ impl Gate {
             }
             std::thread::sleep(AGAIN / 20);
         }
+        table.write_all_at(&1u32.to_ne_bytes(), offset_of!(Table, marked) as u64)?;
         Ok(Gate { table })
     }
 
@@ -362,6 +394,25 @@ impl Way {
     }
 }
 
+impl Way {
+    /// Nobody will go back to an image of the job. If that cannot be told, the shadow keeps what it has for one.
+    fn complete(&mut self) {
+        let end = Instant::now() + COMPLETE_WITHIN;
+        loop {
+            let told = self.begin(0).and_then(|mut client| {
+                let told = client
+                    .is_patient_for(COMPLETE_WITHIN)
+                    .and_then(|()| client.ask(&Request::Complete(wire::Complete {}), &[]));
+                told.map_err(|_| Trouble::Unreached)
+            });
+            if told.is_ok() || self.refused || Instant::now() > end {
+                return;
+            }
+            std::thread::sleep(DELAY);
+        }
+    }
+}
+
 impl Line for Way {
     fn write(&mut self, piece: &Piece<'_>, sends: &dyn Fn(u64, u64)) -> Result<Landed, Trouble> {
         let client = match self.client.take() {
@@ -429,14 +480,15 @@ impl Keeper {
                 Err(RecvTimeoutError::Timeout) => {
                     self.send();
                 }
-                Ok(Told::Ended) => return self.finish(),
+                Ok(Told::Ended) => return self.finish(false),
+                Ok(Told::Complete) => return self.finish(true),
                 // Its supervisor was killed, but it may live.
                 Ok(Told::Gone) | Err(RecvTimeoutError::Disconnected) => {
                     while self.us.is_locked(0, 0) {
                         std::thread::sleep(DELAY);
                         self.send();
                     }
-                    return self.finish();
+                    return self.finish(false);
                 }
             }
         }
@@ -483,8 +535,8 @@ impl Keeper {
         (all, refused)
     }
 
-    /// The job is not there any more; whether something of it is lost.
-    fn finish(mut self) -> bool {
+    /// The job is not there any more; whether something of it is lost. What is complete is told so when all is sent.
+    fn finish(mut self, is_complete: bool) -> bool {
         let end = Instant::now() + Duration::from_millis(self.way.link.lease_ms);
         loop {
             let (all, refused) = self.send();
@@ -496,7 +548,13 @@ impl Keeper {
                 all.any(|one| one.error.load(Ordering::Relaxed) != 0)
             };
             if all {
-                return refused || untold();
+                let lost = refused || untold();
+                let was_marked = self.table.marked.load(Ordering::Relaxed) != 0;
+                let was_told = self.table.told_to_end.load(Ordering::Relaxed) != 0;
+                if is_complete && !lost && was_marked && !was_told {
+                    self.way.complete();
+                }
+                return lost;
             }
             if self.way.refused || Instant::now() > end {
                 return true;

@@ -17,7 +17,7 @@ mod usage;
 pub(crate) use session::RunningSession;
 pub(crate) use usage::used_by;
 
-use crate::args::{Files, Methods};
+use crate::args::{Files, Methods, Whose};
 use crate::lookup::Program;
 use crate::report::{Explain, Failure, Outcome};
 use crate::verbs::shadow::read_token;
@@ -54,13 +54,14 @@ pub(crate) fn program(command: &[OsString]) -> Program {
     }
 }
 
-/// Makes what the job inherits, with a shadow behind `socket`. It begins in `directory`, by default where we are.
+/// Makes what the job inherits, with a shadow behind `socket`; who it is. It begins in `directory`, by default where we are.
 pub(crate) fn prepare(
     socket: &Path,
     lease: Duration,
     directory: Option<&Path>,
     methods: &Methods,
-) -> Outcome<()> {
+    whose: Whose,
+) -> Outcome<Identity> {
     let here = std::env::current_dir()?;
     let directory = directory.unwrap_or(&here);
     let rules = rules::rules(
@@ -70,8 +71,16 @@ pub(crate) fn prepare(
             here: &here,
         },
     )?;
-    let (client, token) = connect(socket)?;
-    let header = Header::bytes(directory.as_os_str().as_bytes());
+    let (mut client, token) = connect(socket)?;
+    let identity = match whose {
+        Whose::Submit => client.identify().context(|| {
+            let shown = socket.display();
+            format!("the shadow on {shown} does not say whose files it has")
+        })?,
+        Whose::Execute => Identity::own(),
+    };
+    let machine = identity.machine.each_ref().map(Vec::as_slice);
+    let header = Header::bytes(directory.as_os_str().as_bytes(), machine);
     let header = header.ok_or_else(|| io::Error::from(io::ErrorKind::InvalidFilename))?;
     let table = memory_file(c"wf-table", &header, size_of::<Table>() as u64)?;
     File::from(table.try_clone()?).write_all_at(&rules[..], offset_of!(Table, rules) as u64)?;
@@ -85,7 +94,29 @@ pub(crate) fn prepare(
     hand_down_session(client, &token, socket, lease)?;
     // Its own directory is at the shadow; this one must be there wherever it goes on.
     std::env::set_current_dir("/")?;
-    Ok(())
+    Ok(identity)
+}
+
+/// Who a job is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Identity {
+    /// Its user, where it has a namespace of its own.
+    pub(crate) uid: u32,
+    /// Its group, there.
+    pub(crate) gid: u32,
+    /// What it calls the machine, and the machine's domain; empty: what that is called.
+    machine: [Vec<u8>; 2],
+}
+
+impl Identity {
+    /// We, on this machine.
+    pub(crate) fn own() -> Self {
+        Identity {
+            uid: nix::unistd::geteuid().as_raw(),
+            gid: nix::unistd::getegid().as_raw(),
+            machine: Default::default(),
+        }
+    }
 }
 
 /// Descriptors that [`resume`] makes.

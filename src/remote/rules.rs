@@ -154,6 +154,7 @@ fn wrong(option: &str, text: &[u8], why: &str) -> Failure {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::args::Whose;
 
     fn methods() -> Methods {
         Methods {
@@ -162,6 +163,7 @@ mod tests {
             append_files: vec![],
             fetch_files: vec![],
             want_remote_io: true,
+            identity: Whose::Submit,
         }
     }
 
@@ -200,6 +202,7 @@ mod tests {
             append_files: vec!["log".into(), "/home/me/log2".into()],
             fetch_files: vec!["../z/".into()],
             want_remote_io: true,
+            identity: Whose::Submit,
         };
         let expected = vec![
             rule(Kind::Remap, "dataset.1", "/home/me/other.dataset"),

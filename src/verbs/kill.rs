@@ -2,6 +2,7 @@
 
 use crate::args::{Kill, signal_name};
 use crate::jobs::JobStore;
+use crate::remote::keeper;
 use crate::report::{Exit, Failure, Outcome};
 use crate::target::{self, Purpose};
 use nix::errno::Errno;
@@ -10,6 +11,18 @@ use nix::errno::Errno;
 pub(crate) fn kill(store: &JobStore, arguments: &Kill) -> Outcome {
     let target = target::find(store, &arguments.target, Purpose::Signal)?;
     let pid = nix::unistd::Pid::from_raw(target.pid);
+    if matches!(
+        arguments.signal,
+        libc::SIGHUP
+            | libc::SIGINT
+            | libc::SIGQUIT
+            | libc::SIGTERM
+            | libc::SIGUSR1
+            | libc::SIGUSR2
+            | libc::SIGXCPU
+    ) {
+        keeper::is_told_to_end(target.pid);
+    }
     let sent = match arguments.signal {
         0 => nix::sys::signal::kill(pid, None),
         number => crate::sys::send_signal(pid, number),

@@ -1,7 +1,7 @@
 //! `wayfarer run`: a restart of nothing (docs/adr/0006).
 
 use crate::address::Address;
-use crate::args::{Files, Pids, Run};
+use crate::args::{Files, Pids, Run, Whose};
 use crate::jobs::{JobStore, NewJob};
 use crate::launch::{self, Launch, Options};
 use crate::lookup::{self, Program};
@@ -74,18 +74,19 @@ pub(crate) fn run(store: &JobStore, arguments: &Run) -> Outcome {
     )?;
     let environment = environment(arguments);
     let mut keeper = None;
+    let mut identity = remote::Identity::own();
     let reached = match shadow {
         Some(address) => {
             let identity = arguments.identity_file.as_deref();
             let socket = reach::socket(address, identity, store.dir(), arguments.lease)?;
-            Some((socket, arguments.lease))
+            Some((socket, arguments.lease, arguments.methods.identity))
         }
-        None if arguments.journal => Some((reach::home(store)?, reach::HOME_LEASE)),
+        None if arguments.journal => Some((reach::home(store)?, reach::HOME_LEASE, Whose::Execute)),
         None => None,
     };
-    if let Some((socket, lease)) = reached {
+    if let Some((socket, lease, whose)) = reached {
         let directory = arguments.chdir.as_deref();
-        remote::prepare(&socket, lease, directory, &arguments.methods)?;
+        identity = remote::prepare(&socket, lease, directory, &arguments.methods, whose)?;
         keeper = Some(remote::keeper::begin(false)?);
     }
     let name = job.as_ref().map_or("a job", |job| &job.record.name);
@@ -93,6 +94,7 @@ pub(crate) fn run(store: &JobStore, arguments: &Run) -> Outcome {
     let start_of = Start {
         program: &program,
         environment: &environment,
+        identity: (identity.uid, identity.gid),
         pages: pages.as_deref(),
     };
     let failure = start(name, &start_of, arguments.pids, keeper);
@@ -106,6 +108,8 @@ pub(crate) fn run(store: &JobStore, arguments: &Run) -> Outcome {
 struct Start<'a> {
     program: &'a Program,
     environment: &'a [CString],
+    /// User and group, in its namespace.
+    identity: (u32, u32),
     /// The pages that answer CPUID.
     pages: Option<&'a [u8]>,
 }
@@ -203,13 +207,14 @@ fn operations(what: &Start<'_>, free_fd: u64) -> Vec<u8> {
     let Start {
         program,
         environment,
+        identity: (uid, gid),
         pages,
     } = what;
     let mut ops = OpsBuilder::new(OpsHeader {
         flags: flags::RUN,
         slot_base: free_fd,
-        uid: u64::from(nix::unistd::getuid().as_raw()),
-        gid: u64::from(nix::unistd::getgid().as_raw()),
+        uid: u64::from(*uid),
+        gid: u64::from(*gid),
         ..OpsHeader::default()
     });
     if let Some(pages) = pages {
@@ -289,14 +294,14 @@ mod tests {
         let what = Start {
             program: &program,
             environment: &environment,
+            identity: (7, 8),
             pages: None,
         };
         let bytes = operations(&what, 20);
         let list = OpsList::read(&bytes).expect("sound");
-        assert_eq!(
-            (list.header().flags, list.header().slot_base),
-            (flags::RUN, 20)
-        );
+        let header = list.header();
+        assert_eq!((header.flags, header.slot_base), (flags::RUN, 20));
+        assert_eq!((header.uid, header.gid), (7, 8));
         let process = list.stream(1).expect("process");
         let last = list
             .records(&process)

@@ -431,8 +431,6 @@ fn two_shadows_do_not_share_a_state() {
 }
 
 /// What cannot be had again ends the job, rather than to let it go on with something else.
-/// A close is not waited for, and while one is answered others are collected: a name that is removed then may not leave its file open at a
-/// shadow that is killed.
 /// The close of a file is not always told before its removal.
 #[test]
 fn a_file_that_is_gone_can_be_closed() {

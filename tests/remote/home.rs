@@ -61,9 +61,14 @@ impl AtHome {
         }
     }
 
-    fn kill(&self, job: &mut Run) {
-        let _ = output("the kill", self.wayfarer(&["kill", "job", "-s", "KILL"]));
-        job.wait(SOON).expect("is dead");
+    /// Whether it had ended well before.
+    fn kill(&self, job: &mut Run) -> bool {
+        // It may be just being brought back.
+        let killed = support::run::poll(SOON, || {
+            let _ = output("the kill", self.wayfarer(&["kill", "job", "-s", "KILL"]));
+            job.wait(Duration::from_secs(1)).ok()
+        });
+        killed.expect("is dead").success()
     }
 
     fn restart(&self) -> Run {
@@ -100,7 +105,9 @@ fn goes_on_at_home(what: &str, program: &str, script: &str) {
             break;
         }
         std::thread::sleep(at_home.random.millis(0, 300));
-        at_home.kill(&mut job);
+        if at_home.kill(&mut job) {
+            break;
+        }
         at_home.leaves_no_shadow();
         job = at_home.restart();
         moved += 1;
@@ -164,6 +171,98 @@ fn what_others_have_changed_is_named_and_kept() {
     drop(stdin);
     job.wait(SOON).expect("ends");
     assert_eq!(fs::read_to_string(&file).expect("is there"), "two\n");
+}
+
+/// One that ends otherwise may be wanted back, with its files.
+#[test]
+fn the_journal_of_a_job_that_has_ended_well_goes() {
+    let what = "the_journal_of_a_job_that_has_ended_well_goes";
+    if missing(what) {
+        return;
+    }
+    let at_home = AtHome::new(what);
+    let file = at_home.submit.home().join("file");
+    let journals = || {
+        let journals = fs::read_dir(at_home.submit.dir.join("state/journals"));
+        journals.expect("lists").count()
+    };
+    let ends = |label: &str, words: &[&str], status: &str| {
+        let mut command = at_home.wayfarer(words);
+        command.stdin(Stdio::piped());
+        let mut job = Run::start_with_stdin(label, command, User::Ordinary).expect("starts");
+        let mut stdin = job.stdin().expect("a pipe");
+        if label == "the job" {
+            job.wait_line("ready", SOON).expect("begins");
+            assert!(at_home.checkpoint(&mut job), "{}", job.describe());
+        }
+        stdin.write_all(status.as_bytes()).expect("is taken");
+        let ended = job.wait(SOON).expect("ends");
+        at_home.leaves_no_shadow();
+        (ended.code(), fs::read_to_string(&file).expect("is there"))
+    };
+    let script = "echo one > file; echo ready; read status; echo two >> file; exit $status";
+    let run = ["run", "-q", "--journal", "--name", "job", "--", "sh", "-c"];
+    let begin = [&run[..], &[script]].concat();
+    let changed = "one\ntwo\n".to_owned();
+    assert_eq!(ends("the job", &begin, "3\n"), (Some(3), changed.clone()));
+    assert_eq!(journals(), 1);
+    let restart = ["restart", "job"];
+    assert_eq!(ends("restarted", &restart, "0\n"), (Some(0), changed));
+    assert_eq!(journals(), 0);
+    let (_, said, status) = output("too late", at_home.wayfarer(&restart));
+    assert_eq!(status, Some(1), "{said}");
+    assert!(
+        said.contains("is not there: the job has ended well"),
+        "{said}"
+    );
+    let keep = ["restart", "--files", "keep", "job"];
+    let mut command = at_home.wayfarer(&keep);
+    command.stdin(Stdio::piped());
+    let mut killed = Run::start_with_stdin("killed", command, User::Ordinary).expect("starts");
+    let runs = || (journals() == 1).then_some(());
+    support::run::poll(SOON, runs).expect("goes on with a journal of its own");
+    at_home.kill(&mut killed);
+    at_home.leaves_no_shadow();
+    let more = "one\ntwo\ntwo\n".to_owned();
+    assert_eq!(ends("kept", &keep, "0\n"), (Some(0), more));
+    assert_eq!(journals(), 0);
+}
+
+/// It was taken off its machine, and could tidy up.
+#[test]
+fn the_journal_of_a_job_that_was_told_to_end_stays() {
+    let what = "the_journal_of_a_job_that_was_told_to_end_stays";
+    if missing(what) {
+        return;
+    }
+    for by_supervisor in [false, true] {
+        let at_home = AtHome::new(what);
+        let file = at_home.submit.home().join("file");
+        let script = "
+import signal, sys
+def tidy(*_): open('file', 'w').write('tidy\\n'); sys.exit(0)
+signal.signal(signal.SIGTERM, tidy)
+open('file', 'w').write('one\\n'); print('ready', flush=True)
+while True: signal.pause()
+";
+        let mut job = at_home.begin(&job_words("/usr/bin/python3", script));
+        job.wait_line("ready", SOON).expect("begins");
+        assert!(at_home.checkpoint(&mut job), "{}", job.describe());
+        if by_supervisor {
+            let pid = nix::unistd::Pid::from_raw(job.pid() as i32);
+            nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGTERM).expect("is sent");
+        } else {
+            let (_, said, status) = output("the kill", at_home.wayfarer(&["kill", "job"]));
+            assert_eq!((said.as_str(), status), ("", Some(0)));
+        }
+        assert_eq!(job.wait(SOON).expect("ends").code(), Some(0));
+        at_home.leaves_no_shadow();
+        assert_eq!(fs::read_to_string(&file).expect("is there"), "tidy\n");
+        let mut job = at_home.restart();
+        let is_back = || (fs::read_to_string(&file).ok()? == "one\n").then_some(());
+        support::run::poll(SOON, is_back).unwrap_or_else(|| panic!("{}", job.describe()));
+        at_home.kill(&mut job);
+    }
 }
 
 #[test]

@@ -115,10 +115,14 @@ pub(super) struct Traveller {
 
 impl Traveller {
     pub(super) fn new(label: &str, options: &[&str]) -> Self {
+        Self::of(Submit::allowing(label, options), label)
+    }
+
+    pub(super) fn of(submit: Submit, label: &str) -> Self {
         let seed = seed();
         println!("WF_SEED={seed}");
         Traveller {
-            submit: Submit::allowing(label, options),
+            submit,
             random: Random::new(seed, label),
             image: 0,
         }
@@ -168,10 +172,11 @@ impl Traveller {
         Some(image)
     }
 
-    pub(super) fn kill(&self, job: &mut Run) {
+    /// Whether it had ended well before.
+    pub(super) fn kill(&self, job: &mut Run) -> bool {
         let command = self.wayfarer(&words(&["kill", "job", "-s", "KILL"]));
         let _ = output("the kill", command);
-        job.wait(SOON).expect("is dead");
+        job.wait(SOON).expect("is dead").success()
     }
 
     pub(super) fn restart(&self, image: &Path, files: &'static str) -> Run {
@@ -238,7 +243,9 @@ fn ends_after(what: &str, words: &[OsString], times: usize) {
             break;
         };
         traveller.pause(300);
-        traveller.kill(&mut job);
+        if traveller.kill(&mut job) {
+            break;
+        }
         job = traveller.restart(&image, "roll-back");
         moved += 1;
         // They would fill the disk.

@@ -23,6 +23,15 @@ pub struct Written {
     pub size: u64,
 }
 
+/// As whom the shadow acts: the files that the job makes are theirs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, BorrowDecode)]
+pub struct Owner {
+    /// As `st_uid` of such a file.
+    pub uid: u32,
+    /// As `st_gid`.
+    pub gid: u32,
+}
+
 /// The stream is not served; it ends behind this.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, BorrowDecode)]
 pub struct Refusal<'a> {
@@ -56,6 +65,8 @@ pub enum Reply<'a> {
     FileSystem(FileSystem),
     /// A lock that is in the way.
     Held(Held),
+    /// To a [`crate::Identify`].
+    Owner(Owner),
 }
 
 impl<'a> Reply<'a> {
@@ -73,6 +84,7 @@ impl<'a> Reply<'a> {
             Reply::Number(_) => 105,
             Reply::FileSystem(_) => 106,
             Reply::Held(_) => 107,
+            Reply::Owner(_) => 108,
         }
     }
 
@@ -92,6 +104,7 @@ impl<'a> Reply<'a> {
             Reply::Number(number) => encode(number, room),
             Reply::FileSystem(body) => encode(body, room),
             Reply::Held(body) => encode(body, room),
+            Reply::Owner(body) => encode(body, room),
         }
     }
 
@@ -130,6 +143,7 @@ impl<'a> Reply<'a> {
             105 => decode(kind, body).map(Reply::Number),
             106 => decode(kind, body).map(Reply::FileSystem),
             107 => decode(kind, body).map(Reply::Held),
+            108 => decode(kind, body).map(Reply::Owner),
             found => Err(WireError::Kind { found }),
         }
     }
@@ -165,6 +179,7 @@ mod tests {
                     span: Span { first: number, last: Span::END },
                     pid: -1,
                 }),
+                Reply::Owner(Owner { uid: number as u32, gid: 0 }),
             ];
             let mut room = [0; 1024];
             for reply in all {

@@ -163,6 +163,11 @@ requests! {
     /// Opens small files of a folder that a program is walking through, in advance; the answer is [`crate::Reply::Done`] with
     /// [`crate::Offered`], perhaps none.
     62 Offer(Offer<'a>),
+    /// Whose files these are; the answer is [`crate::Reply::Owner`] with the machine's name and its domain's (uname(2)) as data,
+    /// each with a NUL behind it.
+    63 Identify(Identify),
+    /// The job has ended well, and all that it has written was told: no image of it is needed, nor what is kept for one.
+    64 Complete(Complete),
 }
 
 impl Request<'_> {
@@ -175,6 +180,8 @@ impl Request<'_> {
                 | Request::Close(_)
                 | Request::CloseAll(_)
                 | Request::Offer(_)
+                | Request::Identify(_)
+                | Request::Complete(_)
                 | Request::Attribute(_)
                 | Request::Sync(_)
                 | Request::List(_)
@@ -189,6 +196,14 @@ impl Request<'_> {
         )
     }
 }
+
+/// A job's end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, BorrowDecode)]
+pub struct Complete {}
+
+/// Who serves, and where.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, BorrowDecode)]
+pub struct Identify {}
 
 /// close(2) of many.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, BorrowDecode)]
@@ -538,6 +553,8 @@ mod tests {
                 Request::Mark(Mark {}),
                 Request::Settle(Settle { committed: flag }),
                 Request::Lease(Lease { ms: at }),
+                Request::Identify(Identify {}),
+                Request::Complete(Complete {}),
                 Request::Resume(Resume { others: crate::Others::RollBack }),
             ];
             let mut room = [0; crate::MOST_BODY];

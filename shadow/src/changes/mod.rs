@@ -69,9 +69,9 @@ impl Changes {
         }
     }
 
-    /// Somebody may want to go back by the journal when the session has ended.
-    pub(crate) fn stay(&self) {
-        self.stays.store(true, Ordering::Relaxed);
+    /// Whether somebody may want to go back by the journal when the session has ended.
+    pub(crate) fn stay(&self, stays: bool) {
+        self.stays.store(stays, Ordering::Relaxed);
     }
 
     /// Nobody will.

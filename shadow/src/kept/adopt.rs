@@ -79,7 +79,7 @@ pub(crate) fn adopt(
         if let Err(why) = &taken {
             tracing::error!(id, why, "a session cannot go on");
             // An image may need it.
-            session.changes.stay();
+            session.changes.stay(true);
             forget(&dir);
         }
         let session = taken.map(|()| session);
@@ -95,7 +95,7 @@ fn open_journal(session: &Session, known: &Known) -> Result<(), String> {
     let opened = session.open_journal(journals, JobId(job));
     opened.map_err(|error| chain(&error))?;
     if known.journal_stays {
-        session.changes.stay();
+        session.changes.stay(true);
     }
     Ok(())
 }
@@ -128,12 +128,6 @@ fn take_over(
                 let open = OpenFile::new(found.fd, found.writable, found.id);
                 open.offered.store(file.offered, Ordering::Relaxed);
                 session.insert_as(file.handle, open);
-            }
-            Err(why) if file.offered => {
-                tracing::info!(
-                    why,
-                    "a file that was opened in advance is not open any more"
-                );
             }
             // It may have been closed before it was removed: the close is not always told first.
             Err(why) => {

@@ -14,7 +14,7 @@ use crate::saved::{SavedAnswer, SavedFile};
 use bincode::{Decode, Encode};
 
 pub(super) const MAGIC: [u8; 8] = *b"WAYFSLOG";
-pub(super) const VERSION: u32 = 3;
+pub(super) const VERSION: u32 = 4;
 pub(super) const BEGINNING: usize = 12;
 const FRAME: usize = 12;
 /// Of one record.
@@ -86,7 +86,8 @@ pub(crate) enum Record {
     Done(SavedAnswer),
     Locks(SavedLocks),
     Journal([u8; 16]),
-    JournalStays,
+    /// Whether the journal stays when the session has ended.
+    JournalStays(bool),
     /// Milliseconds, and whether its processes can be seen.
     Lease(u64, bool),
 }
@@ -189,7 +190,7 @@ impl Known {
             Record::Done(answer) => self.answered(answer),
             Record::Locks(locks) => self.locks = locks,
             Record::Journal(job) => self.journal = Some(job),
-            Record::JournalStays => self.journal_stays = true,
+            Record::JournalStays(stays) => self.journal_stays = stays,
             Record::Lease(ms, is_here) => (self.lease_ms, self.is_here) = (ms, is_here),
         }
     }
@@ -250,7 +251,8 @@ mod tests {
             Record::Done(done),
             Record::Closed(2),
             Record::Journal([4; 16]),
-            Record::JournalStays,
+            Record::JournalStays(false),
+            Record::JournalStays(true),
             Record::Lease(1000, true),
         ]
     }

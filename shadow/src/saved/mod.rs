@@ -18,8 +18,8 @@ mod resume;
 pub(crate) use file::note;
 pub(crate) use format::{SavedAnswer, SavedFile, SavedSession};
 
-use crate::session::{OpenFile, Session};
-use crate::undo::UndoError;
+use crate::session::Session;
+use crate::undo::{JobId, UndoError};
 use journal::Epoch;
 use std::collections::HashSet;
 use std::sync::atomic::Ordering;
@@ -68,6 +68,15 @@ pub enum MoveError {
         "the job began with an undo journal, and this shadow keeps none (wayfarer shadow --journal DIR)"
     )]
     NoJournal,
+    /// There is none any more.
+    #[error(
+        "the undo journal of job {job} is not there: the job has ended well since then, or this shadow keeps its journals \
+         elsewhere (--files keep goes on with the files as they are)"
+    )]
+    JournalGone {
+        /// Whose.
+        job: JobId,
+    },
     /// Files are not as they were.
     #[error("{}", list(.0))]
     Changed(Vec<String>),
@@ -141,9 +150,13 @@ impl Session {
     pub fn freeze(&self, untold: &Untold) -> Result<(Vec<u8>, Option<Epoch>), MoveError> {
         let _still = self.stand_still();
         let mut open = self.all_open();
-        open.retain(|(handle, file)| untold.has_open(*handle, file));
+        open.retain(|(handle, file)| {
+            let is_offered = file.offered.load(Ordering::Relaxed);
+            untold.has_open(*handle, is_offered)
+        });
         let gone = self.all_gone();
-        if let Some((_, why)) = gone.iter().find(|(file, _)| !untold.is_closed(file.handle)) {
+        let is_open = |file: &SavedFile| untold.has_open(file.handle, file.offered);
+        if let Some((_, why)) = gone.iter().find(|(file, _)| is_open(file)) {
             let what =
                 format!("the job has a file open of which this shadow knows only that {why}");
             return Err(MoveError::NotCarried { what });
@@ -206,13 +219,8 @@ impl Untold {
         }
     }
 
-    fn has_open(&self, handle: u64, file: &OpenFile) -> bool {
-        let is_offered = file.offered.load(Ordering::Relaxed);
-        !self.is_closed(handle) && (!is_offered || self.taken.contains(&handle))
-    }
-
-    fn is_closed(&self, handle: u64) -> bool {
-        self.closed.contains(&handle)
+    fn has_open(&self, handle: u64, is_offered: bool) -> bool {
+        !self.closed.contains(&handle) && (!is_offered || self.taken.contains(&handle))
     }
 }
 

@@ -87,8 +87,11 @@ impl Session {
         let job = JobId(job);
         let began = Instant::now();
         loop {
-            match self.open_journal(journals, job) {
-                Ok(()) => break,
+            match self.open_old_journal(journals, job) {
+                Ok(true) => break,
+                // It goes on with another, and nobody goes back behind that.
+                Ok(false) if others == Others::Keep => return Ok(others),
+                Ok(false) => return Err(MoveError::JournalGone { job }),
                 // The copy that has just been killed: its session is ending.
                 Err(UndoError::Journal(JournalError::InUse { .. }))
                     if began.elapsed() < ENDS_WITHIN =>

@@ -8,6 +8,7 @@ mod missing;
 mod names;
 mod offering;
 mod opening;
+mod owner;
 
 pub(crate) use attributes::LocalDevices;
 pub(crate) use missing::Told;
@@ -61,6 +62,11 @@ impl Session {
             Request::TestLock(test) => self.test_lock(test),
             Request::Release(release) => self.release(release),
             Request::Lease(lease) => self.set_lease(lease),
+            Request::Identify(_) => Ok(owner::identify(out)),
+            Request::Complete(_) => {
+                self.journal_goes();
+                Ok(Reply::Done)
+            }
             _ => Err(Errno::NOSYS),
         };
         answer.unwrap_or_else(|errno| {

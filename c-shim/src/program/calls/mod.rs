@@ -114,6 +114,7 @@ const ALWAYS: &[u64] = &[
     sys::CHOWN,
     sys::LCHOWN,
     sys::UMASK,
+    sys::UNAME,
     sys::UTIME,
     sys::MKNOD,
     sys::STATFS,

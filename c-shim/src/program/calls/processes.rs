@@ -4,6 +4,7 @@ use super::{File, Served};
 use crate::program::entry::REMOTE;
 use crate::program::sys::{self, call};
 use crate::program::{dispatch, presence, process};
+use crate::table::MACHINE_NAME;
 use core::sync::atomic::Ordering;
 
 const CLONE_VM: u64 = 0x100;
@@ -24,6 +25,7 @@ pub(super) fn serve(number: u64, args: &[u64; 6]) -> Served {
             // Flags, and the lowest address of a stack.
             words.and_then(|words| make(number, args, words[0], words[5]))
         }
+        sys::UNAME => Some(name_machine(args)),
         // A local program.
         sys::EXECVE | sys::EXECVEAT if presence::is_there() => Some(with_locks(|| {
             // SAFETY: it is what the program asked for.
@@ -31,6 +33,20 @@ pub(super) fn serve(number: u64, args: &[u64; 6]) -> Served {
         })),
         _ => None,
     }
+}
+
+/// uname(2), which gethostname(3) and getdomainname(2) of a C library call, too.
+fn name_machine(args: &[u64; 6]) -> sys::SysResult<u64> {
+    // SAFETY: it is what the program asked for.
+    let result = unsafe { call(sys::UNAME, [args[0]]) }?;
+    let names = process::table().map(|table| &table.header.machine);
+    for (name, at) in names.into_iter().flatten().zip([1, 5]) {
+        if name[0] != 0 {
+            // SAFETY: the kernel has just filled such a structure there, of six names (`struct new_utsname`).
+            unsafe { (args[0] as *mut [u8; MACHINE_NAME]).add(at).write(*name) };
+        }
+    }
+    Ok(result)
 }
 
 fn make(number: u64, args: &[u64; 6], flags: u64, stack: u64) -> Served {
