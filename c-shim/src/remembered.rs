@@ -63,18 +63,6 @@ pub struct Name<'a> {
     pub text: &'a [u8],
 }
 
-impl<'a> Name<'a> {
-    /// In the place of this name: that what it leads to may be executed, which is not told by attributes.
-    #[must_use]
-    pub fn executed(self) -> Name<'a> {
-        const NO_HANDLE: u64 = 1 << 63;
-        Name {
-            at: self.at | NO_HANDLE,
-            ..self
-        }
-    }
-}
-
 /// All of them.
 #[derive(Debug)]
 #[repr(C)]
@@ -302,7 +290,6 @@ mod tests {
         assert_eq!(find(name, true, 5000), None);
         learn(name, Means::Target, &present(7));
         assert_eq!(find(name, false, 5000), None, "it may be a link");
-        assert_eq!(find(name.executed(), true, 5000), None);
         let open = NAME_OF(b"");
         learn(open, Means::Both, &present(9));
         assert_eq!(find(open, true, 5000), Some(present(9)));

@@ -9,6 +9,7 @@ use crate::{Durability, JournalError, Settings, fault};
 use rustix::fs::FlockOperation;
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::Read;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError, RwLock};
@@ -17,7 +18,21 @@ use std::sync::{Mutex, MutexGuard, PoisonError, RwLock};
 const OWN_RESERVE: &str = "kept";
 
 /// How the name of a journal ends that is being removed.
-pub const GONE: &str = ".gone";
+const GONE: &str = ".gone";
+
+/// Removes what is left in `dir` of journals whose removal somebody was killed at; or finishes it for them.
+///
+/// # Errors
+/// When the folder cannot be listed.
+pub fn sweep(dir: &Path) -> std::io::Result<()> {
+    for entry in dir.read_dir()?.flatten() {
+        if entry.file_name().as_bytes().ends_with(GONE.as_bytes()) {
+            // What cannot be removed now is tried again another time.
+            let _ = fs::remove_dir_all(entry.path());
+        }
+    }
+    Ok(())
+}
 
 /// A journal. Any number of threads may make changes through it.
 #[derive(Debug)]
@@ -122,7 +137,7 @@ impl Journal {
     }
 
     /// Removes the journal and all that it has kept: the job is complete. From the first moment on it is not found any more; what
-    /// somebody who is killed here leaves of it is called [`GONE`].
+    /// somebody who is killed here leaves of it goes with [`sweep`].
     ///
     /// # Errors
     /// [`JournalError::Io`]; then it may be tried again with [`Journal::open`].

@@ -42,7 +42,7 @@ pub use epochs::{Epoch, Mark};
 pub use error::JournalError;
 pub use format::frame::{Frame, FrameError, Key};
 pub use inode::Stamp;
-pub use journal::{GONE, Journal};
+pub use journal::{Journal, sweep};
 pub use reserve::OWN_PREFIX;
 pub use settings::{Durability, Settings};
 pub use undo::{Files, Undone};

@@ -12,12 +12,11 @@
 use crate::changes::Changes;
 use crate::kept::Record;
 use crate::session::Session;
-use journal::{Durability, Epoch, Files, GONE, Journal, JournalError, Mark, Settings, Undone};
+use journal::{Durability, Epoch, Files, Journal, JournalError, Mark, Settings, Undone};
 use rustix::io::Errno;
 use std::fmt;
 use std::fs::{DirBuilder, File};
 use std::io::{self, Read};
-use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError};
@@ -76,12 +75,7 @@ impl Journals {
         let mut builder = DirBuilder::new();
         builder.recursive(true).mode(0o700).create(dir)?;
         let dir = dir.canonicalize()?;
-        for entry in dir.read_dir()?.flatten() {
-            if entry.file_name().as_bytes().ends_with(GONE.as_bytes()) {
-                // Somebody was killed as he removed it; or is about to.
-                let _ = std::fs::remove_dir_all(entry.path());
-            }
-        }
+        journal::sweep(&dir)?;
         Ok(Journals {
             dir,
             settings: Settings {

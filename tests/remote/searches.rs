@@ -213,3 +213,24 @@ fn a_program_begins_with_few_questions() {
     let words = ["/usr/bin/python3", "-I", "-S", "-c", wait].map(OsStr::new);
     let _job = asks_less_than(50, &submit, "begins", &words, "here");
 }
+
+/// The C library opens its parts one after another, in an order of its own.
+#[test]
+fn a_locale_is_set_with_few_questions() {
+    let what = "a_locale_is_set_with_few_questions";
+    if missing(what) || cannot_hide(what) {
+        return;
+    }
+    if !std::path::Path::new("/usr/lib/locale/C.utf8").is_dir() {
+        return crate::skip::note(what, "no /usr/lib/locale/C.utf8 here");
+    }
+    let submit = Submit::new("locale");
+    let trips = |locale: &str| {
+        let script = "$| = 1; print \"here\\n\"; <STDIN>";
+        let words = ["/usr/bin/env", locale, "/usr/bin/perl", "-e", script].map(OsStr::new);
+        trips_of(&submit, "locale", &words, "here").0
+    };
+    let (without, with) = (trips("LC_ALL=C"), trips("LC_ALL=C.UTF-8"));
+    println!("{} round trips", with - without);
+    assert!(with > without && with - without < 16, "{without}, {with}");
+}

@@ -229,12 +229,17 @@ pub struct Offer<'a> {
 pub struct Open<'a> {
     /// What.
     pub place: Place<'a>,
-    /// `O_…`.
+    /// `O_…`, and perhaps [`Open::EXECUTE`].
     pub flags: u32,
     /// Permissions of a new file, without the umask's.
     pub mode: u32,
     /// Most first bytes that are wanted.
     pub first: u32,
+}
+
+impl Open<'_> {
+    /// EACCES, unless it may be executed (faccessat2(2) with `AT_EACCESS`). No flag of Linux's.
+    pub const EXECUTE: u32 = 1 << 31;
 }
 
 /// close(2) of the last descriptor.

@@ -51,16 +51,6 @@ fn find_name(name: Name<'_>, follow: bool) -> Option<Known> {
     all.find(name, follow, &table.versions, now, file)
 }
 
-/// What a name leads to may be executed, as was asked before.
-pub(super) fn may_be_executed(place: &Place<'_>) -> bool {
-    find_name(name(place).executed(), true).is_some()
-}
-
-/// It may.
-pub(super) fn learn_executed(place: &Place<'_>, asked: Option<Asked>) {
-    learn_name(name(place).executed(), Means::Target, &Known::Absent, asked);
-}
-
 /// Nothing has this name.
 pub(super) fn is_absent(place: &Place<'_>, follow: bool) -> bool {
     find(place, follow) == Some(Known::Absent)

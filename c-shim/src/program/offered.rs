@@ -84,6 +84,8 @@ struct State {
     /// Offers that were hardly used, in a row.
     unused: u32,
     taken: usize,
+    /// What was opened last is in another folder.
+    strayed: bool,
     asked_ms: u64,
     generation: u64,
     count: usize,
@@ -112,6 +114,7 @@ static KEPT: Kept = Kept {
         streak: 0,
         unused: 0,
         taken: 0,
+        strayed: false,
         asked_ms: 0,
         generation: 0,
         count: 0,
@@ -214,6 +217,7 @@ pub(super) fn take<T>(
         let opened = Opened { handle, attributes };
         let contents = bytes(memory, found.contents);
         state.taken += 1;
+        state.strayed = false;
         let result = look(&opened, contents, learning);
         state.step(name);
         Some(result)
@@ -240,8 +244,13 @@ pub(super) fn opened(place: &Place<'_>, flags: u32, attributes: &Attributes) {
     let (folder, name) = split(place.name);
     with(|state| {
         if !state.is_in(place, folder) {
+            // A single file from elsewhere (glibc reads one of a locale in a folder below) is no end of the walk.
+            if state.is_any_left() && !core::mem::replace(&mut state.strayed, true) {
+                return;
+            }
             state.walk_to(place, folder);
         }
+        state.strayed = false;
         let was_walking = state.taken > 0 && state.unused == 0;
         state.step(name);
         let enough = if was_walking { 1 } else { 2 };
@@ -260,6 +269,10 @@ impl State {
             place.at
         };
         self.at == at && self.folder.get() == folder && self.streak > 0
+    }
+
+    fn is_any_left(&self) -> bool {
+        self.files[..self.count].iter().any(|file| file.handle != 0)
     }
 
     fn walk_to(&mut self, place: &Place<'_>, folder: &[u8]) {

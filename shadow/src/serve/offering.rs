@@ -20,6 +20,9 @@ const MOST_FILES: usize = 128;
 const MOST_OFFERED: usize = 512;
 /// How far from one file to the next a program may step and still be walking: folders and other things lie between.
 const LONGEST_STEP: usize = 16;
+/// A folder of so few files is offered whole: a program that opens two of them may want others in an order of its own (glibc does with
+/// those of a locale).
+const FEW: usize = 32;
 
 impl Session {
     /// close(2) of many.
@@ -144,8 +147,22 @@ impl Session {
     }
 }
 
-/// The names behind `after`, in the order in which `before` and `after` stand next to each other: as listed, or sorted.
+/// The names behind `after`, in the order in which `before` and `after` stand next to each other: as listed, or sorted. If they are few,
+/// the others are behind those.
 fn next_names(listed: Vec<Vec<u8>>, before: &[u8], after: &[u8]) -> Vec<Vec<u8>> {
+    if listed.len() > FEW || !listed.iter().any(|name| name == after) {
+        return names_behind(listed, before, after);
+    }
+    let mut names = names_behind(listed.clone(), before, after);
+    for name in listed {
+        if name != before && name != after && !names.contains(&name) {
+            names.push(name);
+        }
+    }
+    names
+}
+
+fn names_behind(listed: Vec<Vec<u8>>, before: &[u8], after: &[u8]) -> Vec<Vec<u8>> {
     let mut sorted = listed.clone();
     sorted.sort_unstable();
     let step = |names: &[Vec<u8>]| {
@@ -172,7 +189,7 @@ mod tests {
 
     fn after(listed: &[&str], before: &str, after: &str) -> Vec<String> {
         let listed = listed.iter().map(|name| name.as_bytes().to_vec()).collect();
-        let names = next_names(listed, before.as_bytes(), after.as_bytes());
+        let names = names_behind(listed, before.as_bytes(), after.as_bytes());
         let text = |name| String::from_utf8(name).expect("text");
         names.into_iter().map(text).collect()
     }
@@ -186,5 +203,19 @@ mod tests {
         assert_eq!(after(&listed, "e", "d"), [""; 0], "backwards");
         assert_eq!(after(&listed, "a", "none"), [""; 0]);
         assert_eq!(after(&listed, "b", "e"), [""; 0], "the last");
+    }
+
+    #[test]
+    fn of_few_names_all_come() {
+        let names = |many: usize| -> Vec<Vec<u8>> {
+            let names = (0..many).map(|number| format!("{number:02}").into_bytes());
+            names.collect()
+        };
+        let all = next_names(names(5), b"02", b"03");
+        assert_eq!(all, [b"04", b"00", b"01"]);
+        assert_eq!(next_names(names(5), b"04", b"01").len(), 3, "backwards");
+        assert_eq!(next_names(names(5), b"01", b"none").len(), 0);
+        assert_eq!(next_names(names(FEW + 1), b"04", b"01").len(), 0);
+        assert_eq!(next_names(names(FEW + 1), b"01", b"04").len(), FEW - 4);
     }
 }

@@ -2,18 +2,20 @@
 
 use super::refuse;
 use crate::locks::FileId;
-use crate::names::{Last, NAMELESS, Spot, reopen};
+use crate::names::{Last, NAMELESS, Spot, own_descriptor, reopen};
 use crate::session::{OpenFile, Session};
 use rustix::fd::OwnedFd;
-use rustix::fs::{FileType, Mode, OFlags, SeekFrom};
+use rustix::fs::{Access as Permission, AtFlags, CWD, FileType, Mode, OFlags, SeekFrom};
 use rustix::io::Errno;
+use std::os::fd::AsRawFd;
 use std::sync::PoisonError;
 use wire::{Attributes, MOST_DATA, Open, Opened, Reply, Request};
 
 impl Session {
     /// openat(2).
     pub(super) fn open(&self, open: &Open<'_>, out: &mut Vec<u8>) -> Result<Reply<'static>, Errno> {
-        let flags = OFlags::from_bits_retain(open.flags).difference(OFlags::CLOEXEC);
+        let flags = OFlags::from_bits_retain(open.flags & !Open::EXECUTE);
+        let flags = flags.difference(OFlags::CLOEXEC);
         let mode = Mode::from_raw_mode(open.mode & 0o7777);
         let must_be_new = flags.contains(OFlags::CREATE | OFlags::EXCL);
         let last = Last::from_follow(!flags.contains(OFlags::NOFOLLOW) && !must_be_new);
@@ -69,6 +71,10 @@ impl Session {
         out: &mut Vec<u8>,
     ) -> Result<Reply<'static>, Errno> {
         let attributes = self.look(&fd)?;
+        if open.flags & Open::EXECUTE != 0 {
+            let name = own_descriptor(fd.as_raw_fd());
+            rustix::fs::accessat(CWD, name, Permission::EXEC_OK, AtFlags::EACCESS)?;
+        }
         let kind = FileType::from_raw_mode(attributes.mode);
         if !flags.contains(OFlags::PATH)
             && !matches!(kind, FileType::RegularFile | FileType::Directory)

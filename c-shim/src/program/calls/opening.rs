@@ -55,7 +55,7 @@ pub(super) fn open_first(
     if flags & sys::O_CREAT == 0 && known::is_absent(&place, follow) {
         return Err(Errno(sys::ENOENT));
     }
-    let kept = flags & !(sys::O_CREAT | sys::O_EXCL | sys::O_NOCTTY | sys::O_TRUNC);
+    let kept = flags & !(sys::O_CREAT | sys::O_EXCL | sys::O_NOCTTY | sys::O_TRUNC | Open::EXECUTE);
     if bytes.is_empty()
         && let Some(made) = offered::take(&place, flags, |opened, contents, learning| {
             let made = make(table, opened, kept, place.name, Some(learning), contents);
@@ -71,7 +71,10 @@ pub(super) fn open_first(
     let asked = known::ask();
     let learning = Learning::begin();
     let room = learning.as_ref().and_then(|_| {
-        let wanted = flags & sys::O_ACCMODE == 0 && libraries::is_new(&table.libraries, place.name);
+        let is_program = flags & Open::EXECUTE != 0;
+        let wanted = flags & sys::O_ACCMODE == 0
+            && (is_program || libraries::is_library(place.name))
+            && libraries::is_new(&table.libraries, place.name);
         wanted.then(Room::new).flatten()
     });
     let request = Request::Open(Open {

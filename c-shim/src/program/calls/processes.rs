@@ -42,8 +42,9 @@ fn name_machine(args: &[u64; 6]) -> sys::SysResult<u64> {
     let names = process::table().map(|table| &table.header.machine);
     for (name, at) in names.into_iter().flatten().zip([1, 5]) {
         if name[0] != 0 {
+            let place = (args[0] as usize + at * MACHINE_NAME) as *mut [u8; MACHINE_NAME];
             // SAFETY: the kernel has just filled such a structure there, of six names (`struct new_utsname`).
-            unsafe { (args[0] as *mut [u8; MACHINE_NAME]).add(at).write(*name) };
+            unsafe { place.write(*name) };
         }
     }
     Ok(result)

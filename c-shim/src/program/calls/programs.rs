@@ -11,14 +11,12 @@ use super::opening::open_first;
 use super::places::{self, AT_EMPTY_PATH, text};
 use super::{File, Served, processes};
 use crate::elf::is_program;
-use crate::program::known;
-use crate::program::lanes::tell;
 use crate::program::offered;
 use crate::program::process;
 use crate::program::sys::{self, Errno, SysResult, call};
 use crate::table::Reserved;
 use core::ffi::CStr;
-use wire::{Access, Place, Request};
+use wire::{Open, Place};
 
 /// Bytes that the kernel looks at (`BINPRM_BUF_SIZE`).
 const HEAD_LEN: usize = 256;
@@ -254,19 +252,8 @@ fn trimmed(line: &[u8]) -> &[u8] {
 /// Opens what may be executed, and reads its first bytes.
 fn open(place: Place<'_>, head: &mut [u8; HEAD_LEN]) -> Result<Opened, Errno> {
     const FILE: u32 = 0o100_000;
-    if !known::may_be_executed(&place) {
-        let asked = known::ask();
-        let may = Request::Access(Access {
-            place,
-            mode: 1,
-            follow: true,
-            effective: true,
-        });
-        tell(&may)?;
-        known::learn_executed(&place, asked);
-    }
     head.fill(0);
-    let program = Opened(open_first(place, 0, 0, head)?);
+    let program = Opened(open_first(place, Open::EXECUTE, 0, head)?);
     let file = File::of(program.0 as u64).ok_or(Errno(sys::EIO))?;
     if file.kind() != FILE {
         return Err(Errno(sys::EACCES));
