@@ -4,16 +4,18 @@
 #[path = "support/peer.rs"]
 mod peer;
 
+use journal::{Durability, Journal, Settings};
 use peer::{Peer, TOKEN};
-use shadow::{Allowed, Limits, Sessions, serve_stream};
+use shadow::{Allowed, Journals, Limits, Sessions, serve_stream};
 use std::fs;
 use std::os::unix::net::UnixStream;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 use wire::{
-    Attend, Close, CloseAll, Hello, Lock, LockMode, LockOwner, MakeDirectory, Mark, Offer,
-    OfferedFiles, Open, Others, Place, Read, Reply, Request, Resume, Role, SetAppend, Settle, Span,
-    TestLock, Write,
+    Attend, Close, CloseAll, Complete, Hello, Lock, LockMode, LockOwner, MakeDirectory, Mark,
+    Offer, OfferedFiles, Open, Others, Place, Read, Reply, Request, Resume, Role, SetAppend,
+    Settle, Span, TestLock, Write,
 };
 
 const EEXIST: u16 = 17;
@@ -26,12 +28,17 @@ struct Home {
 
 impl Home {
     fn new() -> Self {
+        Self::with(|allowed, _| Sessions::new(allowed, TOKEN, Limits::default()))
+    }
+
+    /// Its sessions are made of what is allowed, and the folder.
+    fn with(sessions: impl FnOnce(Allowed, &Path) -> Sessions) -> Self {
         let directory = tempfile::tempdir().expect("a directory");
         let mut allowed = Allowed::none();
         let path = directory.path().to_owned();
         allowed.allow(path, true).expect("allowed");
         Home {
-            sessions: Arc::new(Sessions::new(allowed, TOKEN, Limits::default())),
+            sessions: Arc::new(sessions(allowed, directory.path())),
             directory,
         }
     }
@@ -502,4 +509,49 @@ fn an_open_that_comes_again_brings_the_first_bytes_again() {
     let (mut again, _) = home.peer(session, 7);
     again.number = 40;
     assert_eq!(again.ask(&open, &[]), answer);
+}
+
+/// How many journals are left when a session has ended that was marked and then asked for this.
+fn journals_left(keep: bool, requests: &[Request<'_>]) -> usize {
+    let home = Home::with(|allowed, folder| {
+        let journals = Journals::new(&folder.join("journals"), Durability::Kill).expect("a folder");
+        let journals = if keep { journals.kept() } else { journals };
+        Sessions::journalled(allowed, TOKEN, Limits::default(), journals).expect("allowed")
+    });
+    let (mut peer, _) = home.peer(0, 0);
+    let folder = home.at("folder");
+    let make = make(folder.as_os_str().as_encoded_bytes());
+    for request in [make, Request::Mark(Mark {})].iter().chain(requests) {
+        assert_eq!(peer.ask(request, &[]).0, Reply::Done, "{request:?}");
+    }
+    drop(peer);
+    let end = Instant::now() + Duration::from_secs(10);
+    loop {
+        let journals = fs::read_dir(home.at("journals")).expect("lists");
+        let all: Vec<PathBuf> = journals.map(|one| one.expect("an entry").path()).collect();
+        // Nobody has it open any more.
+        let is_closed = |path: &PathBuf| {
+            let opened = Journal::open_existing(path, &Settings::default());
+            matches!(opened, Ok(Some(_)))
+        };
+        if all.iter().all(is_closed) {
+            return all.len();
+        }
+        assert!(Instant::now() < end, "the session does not end");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+#[test]
+fn the_journal_of_a_complete_job_goes_unless_it_is_wanted() {
+    let complete = Request::Complete(Complete {});
+    assert_eq!(journals_left(false, &[]), 1, "there is an image");
+    assert_eq!(journals_left(false, &[complete]), 0);
+    assert_eq!(journals_left(false, &[complete, complete]), 0);
+    assert_eq!(
+        journals_left(false, &[complete, Request::Mark(Mark {})]),
+        1,
+        "there is another image"
+    );
+    assert_eq!(journals_left(true, &[complete]), 1, "--keep-journals");
 }

@@ -129,26 +129,7 @@ impl Client {
         self.stream.write_all(&message)?;
         let (kind, body, data) = self.answer()?;
         match Reply::decode(kind, &body)? {
-            Reply::Owner(owner) => {
-                let mut names = data.split(|byte| *byte == 0).map(<[u8]>::to_vec);
-                let mut name = || names.next().unwrap_or_default();
-                let (uid, gid, machine) = (owner.uid, owner.gid, [name(), name()]);
-                if uid == u32::MAX || gid == u32::MAX {
-                    let message = format!(
-                        "user {uid} and group {gid} are nobody's (--identity execute does without)"
-                    );
-                    return Err(Failure::new(Exit::Failed, message));
-                }
-                if let Some(long) = machine.iter().find(|name| name.len() >= MACHINE_NAME) {
-                    let message = format!(
-                        "a machine's name of {} bytes, expected at most {} (--identity execute does without)",
-                        long.len(),
-                        MACHINE_NAME - 1
-                    );
-                    return Err(Failure::new(Exit::Failed, message));
-                }
-                Ok(Identity { uid, gid, machine })
-            }
+            Reply::Owner(owner) => identity_of(owner, &data),
             other => Err(unexpected(&other, "who it is")),
         }
     }
@@ -200,11 +181,6 @@ impl Client {
         }
     }
 
-    /// Nobody waits longer for the next answer.
-    pub(crate) fn is_patient_for(&self, most: Duration) -> Outcome<()> {
-        Ok(self.stream.set_read_timeout(Some(most))?)
-    }
-
     /// The stream, for whoever keeps it.
     pub(crate) fn into_stream(self) -> Outcome<UnixStream> {
         self.stream.set_read_timeout(None)?;
@@ -241,6 +217,26 @@ impl Client {
     }
 }
 
+/// What a shadow says of itself, if a job can be that.
+fn identity_of(owner: wire::Owner, names: &[u8]) -> Outcome<Identity> {
+    let way_out = "(--identity execute does without)";
+    let (uid, gid) = (owner.uid, owner.gid);
+    if uid == u32::MAX || gid == u32::MAX {
+        let message = format!("it is user {uid} of group {gid}, which nobody can be {way_out}");
+        return Err(Failure::new(Exit::Failed, message));
+    }
+    let mut names = names.split(|byte| *byte == 0).map(<[u8]>::to_vec);
+    let mut name = || names.next().unwrap_or_default();
+    let machine = [name(), name()];
+    if let Some(long) = machine.iter().find(|name| name.len() >= MACHINE_NAME) {
+        let (found, most) = (long.len(), MACHINE_NAME - 1);
+        let message =
+            format!("its machine's name has {found} bytes, expected at most {most} {way_out}");
+        return Err(Failure::new(Exit::Failed, message));
+    }
+    Ok(Identity { uid, gid, machine })
+}
+
 fn unexpected(reply: &Reply<'_>, expected: impl Display) -> Failure {
     let message = match reply {
         Reply::Refused(refusal) if refusal.passing => {
@@ -250,4 +246,37 @@ fn unexpected(reply: &Reply<'_>, expected: impl Display) -> Failure {
         other => format!("it answered {other:?}, expected {expected}"),
     };
     Failure::new(Exit::Failed, message)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use wire::Owner;
+
+    #[test]
+    fn a_job_is_nobody_who_cannot_be() {
+        let me = Owner { uid: 7, gid: 8 };
+        let identity = identity_of(me, b"home\0example\0").expect("can be");
+        assert_eq!((identity.uid, identity.gid), (7, 8));
+        assert_eq!(identity.machine, [b"home".to_vec(), b"example".to_vec()]);
+        let identity = identity_of(me, b"").expect("can be");
+        assert!(identity.machine.iter().all(Vec::is_empty));
+        let nobody = Owner {
+            uid: 7,
+            gid: u32::MAX,
+        };
+        let refused = identity_of(nobody, b"home\0\0").expect_err("cannot be");
+        assert!(
+            refused.to_string().contains("--identity execute"),
+            "{refused}"
+        );
+        let long = [&[b'a'; MACHINE_NAME][..], b"\0"].concat();
+        let refused = identity_of(me, &long).expect_err("cannot be");
+        assert!(
+            refused
+                .to_string()
+                .contains("65 bytes, expected at most 64"),
+            "{refused}"
+        );
+    }
 }

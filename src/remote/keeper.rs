@@ -42,8 +42,8 @@ const LOOK_AFTER: Duration = Duration::from_millis(10);
 const AGAIN: Duration = Duration::from_millis(20);
 /// The same for a shadow that has been gone for long.
 const SELDOM: Duration = Duration::from_secs(2);
-/// How long a shadow is looked for that is to be told of the job's end, and as long again for its answer: what the job has
-/// written may have to reach the disk first.
+/// How long a shadow has that is to be told of the job's end. What the job has written may have to reach the disk first; the shadow goes on
+/// with that when nobody waits any more.
 const COMPLETE_WITHIN: Duration = Duration::from_secs(10);
 /// Whoever is killed in the moment in which he would wake us does not.
 const LOOK_ANYWAY: Duration = Duration::from_millis(500);
@@ -98,7 +98,7 @@ pub(crate) fn keep(restarted: bool) -> Outcome {
     sys::close_all_but(3, kept);
     nix::unistd::daemon(false, true).context(|| "no process for the keeper".to_owned())?;
     let link = Link::read(&bytes).ok_or_else(|| io::Error::from(io::ErrorKind::InvalidData))?;
-    let mut way = Way::new(link);
+    let way = Way::new(link);
     hold_session(link)?;
     let speaks = UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
     (&speaks).write_all(&[READY])?;
@@ -110,7 +110,7 @@ pub(crate) fn keep(restarted: bool) -> Outcome {
         Ok(Ok(files)) => Keeper::new(files, way, told)?.keep(),
         Ok(Err(how)) => {
             if how == Told::Complete {
-                way.complete();
+                complete(link);
             }
             false
         }
@@ -394,23 +394,29 @@ impl Way {
     }
 }
 
-impl Way {
-    /// Nobody will go back to an image of the job. If that cannot be told, the shadow keeps what it has for one.
-    fn complete(&mut self) {
-        let end = Instant::now() + COMPLETE_WITHIN;
+/// Nobody will go back to an image of the job. If that cannot be told, the shadow keeps what it has for one.
+fn complete(link: Link) {
+    let (sender, told) = mpsc::channel();
+    // A shadow that is there and says nothing keeps nobody waiting.
+    std::thread::spawn(move || {
         loop {
-            let told = self.begin(0).and_then(|mut client| {
-                let told = client
-                    .is_patient_for(COMPLETE_WITHIN)
-                    .and_then(|()| client.ask(&Request::Complete(wire::Complete {}), &[]));
-                told.map_err(|_| Trouble::Unreached)
-            });
-            if told.is_ok() || self.refused || Instant::now() > end {
-                return;
+            match begin_stream(&link, 0) {
+                Ok(mut client) => {
+                    if client
+                        .ask(&Request::Complete(wire::Complete {}), &[])
+                        .is_ok()
+                    {
+                        break;
+                    }
+                }
+                Err(NotBegun::Refused(_)) => break,
+                Err(NotBegun::Failed(_)) => {}
             }
             std::thread::sleep(DELAY);
         }
-    }
+        let _ = sender.send(());
+    });
+    let _ = told.recv_timeout(COMPLETE_WITHIN);
 }
 
 impl Line for Way {
@@ -552,7 +558,7 @@ impl Keeper {
                 let was_marked = self.table.marked.load(Ordering::Relaxed) != 0;
                 let was_told = self.table.told_to_end.load(Ordering::Relaxed) != 0;
                 if is_complete && !lost && was_marked && !was_told {
-                    self.way.complete();
+                    complete(self.way.link);
                 }
                 return lost;
             }
