@@ -1,4 +1,4 @@
-//! Programs, libraries, and other files that a C library maps whole, that a job has asked for: whoever opens one for the first time wants all of it at
+//! Libraries, and other files that a C library maps whole, that a job has asked for: whoever opens one for the first time wants all of it at
 //! once, and so it comes with the answer. Later it is in the job's store ([`crate::store`]).
 
 use crate::hash::fnv;

@@ -20,13 +20,16 @@ const OWN_RESERVE: &str = "kept";
 /// How the name of a journal ends that is being removed.
 const GONE: &str = ".gone";
 
-/// Removes what is left in `dir` of journals whose removal somebody was killed at; or finishes it for them.
+/// Removes what is left in `dir` of journals with names of 32 hexadecimal digits, whose removal somebody was killed at; or finishes it for
+/// them. Anything else there stays.
 ///
 /// # Errors
 /// When the folder cannot be listed.
 pub fn sweep(dir: &Path) -> std::io::Result<()> {
     for entry in dir.read_dir()?.flatten() {
-        if entry.file_name().as_bytes().ends_with(GONE.as_bytes()) {
+        let name = entry.file_name();
+        let stem = name.as_bytes().strip_suffix(GONE.as_bytes());
+        if stem.is_some_and(|stem| stem.len() == 32 && stem.iter().all(u8::is_ascii_hexdigit)) {
             // What cannot be removed now is tried again another time.
             let _ = fs::remove_dir_all(entry.path());
         }
@@ -136,11 +139,11 @@ impl Journal {
         state.write_head(true)
     }
 
-    /// Removes the journal and all that it has kept: the job is complete. From the first moment on it is not found any more; what
-    /// somebody who is killed here leaves of it goes with [`sweep`].
+    /// Removes the journal and all that it has kept: the job is complete. First what it has kept goes, then it is not found any more, then it
+    /// goes; what somebody who is killed behind that leaves goes with [`sweep`].
     ///
     /// # Errors
-    /// [`JournalError::Io`]; then it may be tried again with [`Journal::open`].
+    /// [`JournalError::Io`]
     pub fn remove(self) -> Result<(), JournalError> {
         let state = self.lock_state();
         for reserve in &state.reserves {
@@ -329,4 +332,59 @@ pub(crate) fn remove_old_segments(dir: &Path, manifest: &Manifest) -> Result<(),
         fs::remove_file(&path).map_err(|error| JournalError::io("remove", &path, error))?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_is_left_of_journals_is_swept() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let hex = "0123456789abcdef0123456789abcdef";
+        let swept = format!("{hex}.gone/kept");
+        let stays = [hex, "results.gone", &format!("{}x.gone", &hex[1..]), "a"];
+        for name in stays.into_iter().chain([&swept[..]]) {
+            fs::create_dir_all(dir.path().join(name)).expect("makes it");
+        }
+        sweep(dir.path()).expect("lists");
+        let mut left: Vec<_> = fs::read_dir(dir.path())
+            .expect("lists")
+            .map(|entry| entry.expect("an entry").file_name())
+            .collect();
+        left.sort();
+        let mut expected = stays.map(std::ffi::OsString::from);
+        expected.sort();
+        assert_eq!(left, expected);
+    }
+
+    #[test]
+    fn a_journal_that_is_removed_is_not_there() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let path = dir.path().join("job");
+        let settings = Settings {
+            durability: Durability::Kill,
+            ..Settings::default()
+        };
+        assert!(
+            Journal::open_existing(&path, &settings)
+                .expect("looks")
+                .is_none()
+        );
+        let journal = Journal::open(&path, &settings).expect("begins");
+        let again = Journal::open_existing(&path, &settings);
+        assert!(
+            matches!(again, Err(JournalError::InUse { .. })),
+            "{again:?}"
+        );
+        journal.close().expect("closes");
+        let journal = Journal::open_existing(&path, &settings).expect("opens");
+        journal.expect("is there").remove().expect("removes");
+        assert!(
+            Journal::open_existing(&path, &settings)
+                .expect("looks")
+                .is_none()
+        );
+        assert_eq!(fs::read_dir(dir.path()).expect("lists").count(), 0);
+    }
 }

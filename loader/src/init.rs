@@ -364,6 +364,7 @@ impl Keeper {
 
     /// Sends a signal that we were sent to the job's root.
     fn pass_on(&mut self, signal: u32, from_kernel: bool) -> Option<u32> {
+        supervise::note_signal(signal);
         if signal == SIGCONT {
             // A shell continues the whole group at once: the job may run already.
             if let Some(status) = self.reap() {
@@ -378,7 +379,6 @@ impl Keeper {
                 return None;
             }
         }
-        supervise::note_signal(signal);
         let _ = sys::kill(self.root, signal);
         None
     }

@@ -531,6 +531,10 @@ fn journals_left(keep: bool, requests: &[Request<'_>]) -> usize {
         let all: Vec<PathBuf> = journals.map(|one| one.expect("an entry").path()).collect();
         // Nobody has it open any more.
         let is_closed = |path: &PathBuf| {
+            // One that is being removed is nobody's to open.
+            if path.extension().is_some() {
+                return false;
+            }
             let opened = Journal::open_existing(path, &Settings::default());
             matches!(opened, Ok(Some(_)))
         };

@@ -123,6 +123,15 @@ impl Client {
         self.done()
     }
 
+    /// Asks for what is done; whether there was an answer, whatever it was.
+    pub(crate) fn tell(&mut self, request: &Request<'_>) -> bool {
+        let exchanged = self.message(request, 0).map(|message| {
+            self.stream.write_all(&message)?;
+            self.answer()
+        });
+        matches!(exchanged, Ok(Ok(_)))
+    }
+
     /// Whose files the shadow serves, and where.
     pub(crate) fn identify(&mut self) -> Outcome<Identity> {
         let message = self.message(&Request::Identify(wire::Identify {}), 0)?;

@@ -14,7 +14,7 @@ use crate::report::{Exit, Explain, Failure, Outcome};
 use crate::sys;
 use c_shim::behind::{Behind, Landed, Line, Owner, Piece, Trouble};
 use c_shim::link::{LINK_LEN, Link};
-use c_shim::table::{MAGIC, Reserved, Table};
+use c_shim::table::{Header, MAGIC, Reserved, Table, VERSION};
 use nix::fcntl::{FcntlArg, fcntl};
 use std::ffi::OsStr;
 use std::fs::{File, OpenOptions};
@@ -260,9 +260,11 @@ pub(crate) fn is_told_to_end(pid: i32) {
 fn table_of(pid: i32) -> io::Result<File> {
     let name = format!("/proc/{pid}/fd/{}", Reserved::Table.number());
     let table = OpenOptions::new().read(true).write(true).open(name)?;
-    let mut magic = [0; 8];
-    table.read_exact_at(&mut magic, 0)?;
-    if u64::from_ne_bytes(magic) == MAGIC {
+    let (mut magic, mut version) = ([0; 8], [0; 4]);
+    table.read_exact_at(&mut magic, offset_of!(Header, magic) as u64)?;
+    table.read_exact_at(&mut version, offset_of!(Header, version) as u64)?;
+    let found = (u64::from_le_bytes(magic), u32::from_le_bytes(version));
+    if found == (MAGIC, VERSION) {
         Ok(table)
     } else {
         Err(io::ErrorKind::InvalidData.into())
@@ -400,17 +402,13 @@ fn complete(link: Link) {
     // A shadow that is there and says nothing keeps nobody waiting.
     std::thread::spawn(move || {
         loop {
-            match begin_stream(&link, 0) {
-                Ok(mut client) => {
-                    if client
-                        .ask(&Request::Complete(wire::Complete {}), &[])
-                        .is_ok()
-                    {
-                        break;
-                    }
-                }
-                Err(NotBegun::Refused(_)) => break,
-                Err(NotBegun::Failed(_)) => {}
+            let is_over = match begin_stream(&link, 0) {
+                Ok(mut client) => client.tell(&Request::Complete(wire::Complete {})),
+                Err(NotBegun::Refused(_)) => true,
+                Err(NotBegun::Failed(_)) => false,
+            };
+            if is_over {
+                break;
             }
             std::thread::sleep(DELAY);
         }

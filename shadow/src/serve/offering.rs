@@ -150,7 +150,8 @@ impl Session {
 /// The names behind `after`, in the order in which `before` and `after` stand next to each other: as listed, or sorted. If they are few,
 /// the others are behind those.
 fn next_names(listed: Vec<Vec<u8>>, before: &[u8], after: &[u8]) -> Vec<Vec<u8>> {
-    if listed.len() > FEW || !listed.iter().any(|name| name == after) {
+    let is_there = |name: &[u8]| listed.iter().any(|one| one == name);
+    if listed.len() > FEW || before == after || !is_there(before) || !is_there(after) {
         return names_behind(listed, before, after);
     }
     let mut names = names_behind(listed.clone(), before, after);
@@ -215,6 +216,7 @@ mod tests {
         assert_eq!(all, [b"04", b"00", b"01"]);
         assert_eq!(next_names(names(5), b"04", b"01").len(), 3, "backwards");
         assert_eq!(next_names(names(5), b"01", b"none").len(), 0);
+        assert_eq!(next_names(names(5), b"01", b"01").len(), 0, "one file");
         assert_eq!(next_names(names(FEW + 1), b"04", b"01").len(), 0);
         assert_eq!(next_names(names(FEW + 1), b"01", b"04").len(), FEW - 4);
     }

@@ -4,6 +4,7 @@ use super::opening::{open, without_umask};
 use super::places::{AT_EMPTY_PATH, both, checked, descriptor, place, text};
 use super::{File, Served, records};
 use crate::program::lanes::{Answer, Put, ask, tell};
+use crate::program::offered;
 use crate::program::resident;
 use crate::program::sys::{self, AT_FDCWD, Errno};
 use crate::program::{cache, known, xattrs};
@@ -23,8 +24,22 @@ const KNOWN_ACCESS: u64 = AT_SYMLINK_NOFOLLOW | AT_EACCESS_OR_REMOVEDIR | AT_EMP
 const UTIME_NOW: u64 = 0x3fff_ffff;
 const UTIME_OMIT: u64 = 0x3fff_fffe;
 
+/// Calls by which a file loses its name.
+const TAKE_NAMES: [u64; 6] = [
+    sys::UNLINK,
+    sys::RMDIR,
+    sys::UNLINKAT,
+    sys::RENAME,
+    sys::RENAMEAT,
+    sys::RENAMEAT2,
+];
+
 pub(super) fn serve(number: u64, args: &[u64; 6]) -> Served {
     let [a, b, c, d, e, _] = *args;
+    if TAKE_NAMES.contains(&number) {
+        // Files that came in advance are not believed any more behind it, and on NFS a folder with one that is open cannot be removed.
+        offered::end();
+    }
     let here = AT_FDCWD as u64;
     match number {
         sys::OPEN => open(here, a, b as u32, c as u32),

@@ -25,6 +25,8 @@ pub(super) fn without_umask(mode: u32) -> u32 {
 
 pub(super) fn open(folder: u64, name: u64, flags: u32, mode: u32) -> Served {
     let place = place(folder, name, 0)?;
+    // No flag of the program's.
+    let flags = flags & !Open::EXECUTE;
     Some(open_place(place, flags, mode).map(|fd| fd as u64))
 }
 
@@ -71,9 +73,8 @@ pub(super) fn open_first(
     let asked = known::ask();
     let learning = Learning::begin();
     let room = learning.as_ref().and_then(|_| {
-        let is_program = flags & Open::EXECUTE != 0;
         let wanted = flags & sys::O_ACCMODE == 0
-            && (is_program || libraries::is_library(place.name))
+            && libraries::is_library(place.name)
             && libraries::is_new(&table.libraries, place.name);
         wanted.then(Room::new).flatten()
     });
