@@ -48,6 +48,8 @@ pub(crate) struct Options {
     pub(crate) inherit_fds: Vec<u32>,
     /// Who keeps what the job writes ([`crate::remote`]).
     pub(crate) keeper: Option<OwnedFd>,
+    /// Who is told how the job fares ([`crate::life`]).
+    pub(crate) starter: Option<OwnedFd>,
 }
 
 impl Options {
@@ -75,6 +77,9 @@ impl Options {
         }
         if let Some(keeper) = &self.keeper {
             words.extend(["--keeper-fd".to_owned(), keeper.as_raw_fd().to_string()]);
+        }
+        if let Some(starter) = &self.starter {
+            words.extend(["--starter-fd".to_owned(), starter.as_raw_fd().to_string()]);
         }
         words
     }
@@ -244,6 +249,7 @@ mod tests {
             degraded: false,
             inherit_fds: vec![7],
             keeper: None,
+            starter: None,
         };
         let failure = execute(&Launch {
             title: "test".to_owned(),

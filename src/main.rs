@@ -3,10 +3,12 @@
 
 mod address;
 mod args;
+mod fault;
 mod identity;
 mod jobs;
 mod launch;
 mod leftovers;
+mod life;
 mod lookup;
 mod output;
 mod permission;
@@ -28,7 +30,7 @@ use std::process::ExitCode;
 
 fn main() -> ExitCode {
     sys::ignore_sigxfsz();
-    report::conclude(perform(&Arguments::parse()))
+    ExitCode::from(report::conclude(perform(&Arguments::parse())) as u8)
 }
 
 fn perform(arguments: &Arguments) -> Outcome {
@@ -45,6 +47,14 @@ fn perform(arguments: &Arguments) -> Outcome {
         Verb::Platform(platform) => verbs::platform::platform(platform),
         Verb::Ps(ps) => verbs::ps::ps(&store()?, ps),
         Verb::Kill(kill) => verbs::kill::kill(&store()?, kill),
+        Verb::Suspend(suspend) => verbs::life::suspend(&store()?, suspend),
+        Verb::Continue(go_on) => verbs::life::go_on(&store()?, go_on),
+        Verb::Vacate(vacate) => verbs::life::vacate(&store()?, vacate),
+        Verb::Hold(hold) => verbs::life::hold(&store()?, hold),
+        Verb::Release(release) => verbs::life::release(&store()?, release),
+        Verb::Remove(remove) => verbs::life::remove(&store()?, remove),
+        Verb::Log(log) => verbs::life::log(&store()?, log),
+        Verb::Status(status) => verbs::status::status(&store()?, status),
         Verb::Doctor(doctor) => verbs::doctor::doctor(&store()?, doctor),
         Verb::Shadow(shadow) => verbs::shadow::shadow(store().ok().as_ref(), shadow),
         Verb::Home(home) => verbs::home::home(&store()?, home),

@@ -41,6 +41,8 @@ pub(crate) fn check_traceable(pid: i32) -> Outcome<()> {
     }
     match fs::File::open(format!("/proc/{pid}/mem")) {
         Ok(_) => Ok(()),
+        // Its files are root's as soon as it is on its way out.
+        Err(_) if ckpt_lib::capture::has_ended(pid) => Err(refuse(format!("({comm}) has ended"))),
         Err(error) if error.kind() == ErrorKind::PermissionDenied => Err(explain(pid, comm)),
         Err(error) if error.kind() == ErrorKind::NotFound => {
             Err(refuse("does not exist any more".to_owned()))

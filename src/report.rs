@@ -11,7 +11,6 @@
 
 use std::error::Error;
 use std::io::Write;
-use std::process::ExitCode;
 
 /// Has what a shadow says of its work go to standard error, from this level on.
 pub(crate) fn log(least: tracing_subscriber::filter::LevelFilter) {
@@ -160,8 +159,8 @@ pub(crate) fn tell(message: &str) {
 }
 
 /// Prints what went wrong, if something did, and gives the exit status.
-pub(crate) fn conclude(outcome: Outcome) -> ExitCode {
-    let exit = match outcome {
+pub(crate) fn conclude(outcome: Outcome) -> Exit {
+    match outcome {
         Ok(exit) => exit,
         Err(failure) => {
             if let Some(message) = failure.message() {
@@ -173,8 +172,7 @@ pub(crate) fn conclude(outcome: Outcome) -> ExitCode {
             }
             failure.exit
         }
-    };
-    ExitCode::from(exit as u8)
+    }
 }
 
 #[cfg(test)]

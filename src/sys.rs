@@ -79,7 +79,7 @@ pub(crate) fn close_all_but(first: u32, mut kept: Vec<u32>) {
 
 /// The file table of a job, for as long as we live.
 pub(crate) fn map_table(file: &std::fs::File) -> std::io::Result<&'static c_shim::table::Table> {
-    use c_shim::table::Table;
+    use c_shim::table::{Table, VERSION};
     use std::io::{Error, ErrorKind};
     if file.metadata()?.len() < size_of::<Table>() as u64 {
         return Err(Error::from(ErrorKind::UnexpectedEof));
@@ -93,7 +93,11 @@ pub(crate) fn map_table(file: &std::fs::File) -> std::io::Result<&'static c_shim
     if table.is_known() {
         Ok(table)
     } else {
-        Err(Error::from(ErrorKind::InvalidData))
+        let found = table.header.version;
+        let message = format!(
+            "the job's file table: found version {found}, expected {VERSION}; it was begun by another wayfarer"
+        );
+        Err(Error::new(ErrorKind::InvalidData, message))
     }
 }
 
@@ -159,8 +163,157 @@ pub(crate) fn heed_keys() -> nix::Result<()> {
     nix::sys::signal::SigSet::all().thread_unblock()
 }
 
-/// Ends this process as this signal would.
+/// A process of our own like this one, with one thread: nothing for the parent (in it), the child's id for us.
+pub(crate) fn fork() -> nix::Result<Option<nix::unistd::Pid>> {
+    // SAFETY: the callers have one thread, so that nobody holds a lock that the child will miss.
+    match unsafe { nix::unistd::fork() }? {
+        nix::unistd::ForkResult::Parent { child } => Ok(Some(child)),
+        nix::unistd::ForkResult::Child => Ok(None),
+    }
+}
+
+/// What has become of a child.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Change {
+    /// It has ended with this status.
+    Exited(i32),
+    /// It was killed by this signal.
+    Signalled(i32),
+    /// It was stopped by this one.
+    Stopped(i32),
+    /// It goes on.
+    Continued,
+}
+
+/// Processor time of a process that has ended, and of all it has waited for.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Usage {
+    pub(crate) user: std::time::Duration,
+    pub(crate) system: std::time::Duration,
+}
+
+impl Usage {
+    /// How much more this is than it was.
+    pub(crate) fn since(self, before: Usage) -> Usage {
+        Usage {
+            user: self.user.saturating_sub(before.user),
+            system: self.system.saturating_sub(before.system),
+        }
+    }
+}
+
+/// A child of ours that has changed, if there is one (wait4(2)).
+pub(crate) fn wait_any() -> Option<(nix::unistd::Pid, Change, Usage)> {
+    let mut status = 0;
+    let mut usage = std::mem::MaybeUninit::<libc::rusage>::zeroed();
+    let options = libc::WNOHANG | libc::WUNTRACED | libc::WCONTINUED;
+    // SAFETY: the kernel writes a status and a usage into what is ours.
+    let pid = unsafe { libc::wait4(-1, &raw mut status, options, usage.as_mut_ptr()) };
+    if pid <= 0 {
+        return None;
+    }
+    // SAFETY: zeroed is a valid rusage, and the kernel has filled it in.
+    let usage = unsafe { usage.assume_init() };
+    let time = |time: libc::timeval| {
+        let whole = std::time::Duration::from_secs(time.tv_sec.unsigned_abs());
+        whole + std::time::Duration::from_micros(time.tv_usec.unsigned_abs())
+    };
+    let change = if libc::WIFSTOPPED(status) {
+        Change::Stopped(libc::WSTOPSIG(status))
+    } else if libc::WIFCONTINUED(status) {
+        Change::Continued
+    } else if libc::WIFSIGNALED(status) {
+        Change::Signalled(libc::WTERMSIG(status))
+    } else {
+        Change::Exited(libc::WEXITSTATUS(status))
+    };
+    let used = Usage {
+        user: time(usage.ru_utime),
+        system: time(usage.ru_stime),
+    };
+    Some((nix::unistd::Pid::from_raw(pid), change, used))
+}
+
+/// A read that has nothing yet is an error, not a wait.
+pub(crate) fn set_nonblocking(fd: impl std::os::fd::AsFd) -> nix::Result<()> {
+    use nix::fcntl::{FcntlArg, OFlag, fcntl};
+    fcntl(fd, FcntlArg::F_SETFL(OFlag::O_NONBLOCK)).map(drop)
+}
+
+/// Has this process be sent a signal when something can be read, or none any more.
+pub(crate) fn wake_by(fd: impl std::os::fd::AsFd, signal: Option<i32>) -> nix::Result<()> {
+    use nix::fcntl::{FcntlArg, OFlag, fcntl};
+    use std::os::fd::AsRawFd;
+    let raw = fd.as_fd().as_raw_fd();
+    // SAFETY: F_SETOWN reads and writes no memory.
+    let owned = unsafe { libc::fcntl(raw, libc::F_SETOWN, nix::unistd::getpid().as_raw()) };
+    nix::errno::Errno::result(owned)?;
+    // SAFETY: neither does F_SETSIG.
+    let set = unsafe { libc::fcntl(raw, F_SETSIG, signal.unwrap_or(0)) };
+    nix::errno::Errno::result(set)?;
+    let flags = match signal {
+        Some(_) => OFlag::O_NONBLOCK | OFlag::O_ASYNC,
+        None => OFlag::O_NONBLOCK,
+    };
+    fcntl(fd, FcntlArg::F_SETFL(flags)).map(drop)
+}
+
+/// Not in the libc crate for every C library.
+const F_SETSIG: i32 = 10;
+
+/// Whether a terminal sends it to stop a job.
+pub(crate) fn is_of_terminal(signal: i32) -> bool {
+    matches!(signal, libc::SIGTSTP | libc::SIGTTIN | libc::SIGTTOU)
+}
+
+/// Whether there is a terminal that this process belongs to.
+pub(crate) fn has_terminal() -> bool {
+    std::fs::File::open("/dev/tty").is_ok()
+}
+
+/// Lets the kernel forget children that end, or keep them for wait(2); whether it forgot them before.
+pub(crate) fn ignore_children(ignore: bool) -> nix::Result<bool> {
+    let handler = match ignore {
+        true => SigHandler::SigIgn,
+        false => SigHandler::SigDfl,
+    };
+    // SAFETY: neither ignoring nor the default action runs code of ours.
+    let before = unsafe { nix::sys::signal::signal(Signal::SIGCHLD, handler) }?;
+    Ok(matches!(before, SigHandler::SigIgn))
+}
+
+/// Whether our process group is in the foreground of our terminal, if we have one.
+pub(crate) fn is_in_foreground() -> bool {
+    let terminal = std::fs::File::open("/dev/tty");
+    let group = terminal.map(nix::unistd::tcgetpgrp);
+    matches!(group, Ok(Ok(group)) if group == nix::unistd::getpgrp())
+}
+
+/// Stops this process as a key of the terminal does, until somebody lets it go on. Its signals are blocked. Whether it was stopped:
+/// nobody is who has no shell to be continued by (setpgid(2), orphaned process groups).
+pub(crate) fn stop_as_by(signal: i32) -> bool {
+    let signal = match Signal::try_from(signal) {
+        Ok(signal @ (Signal::SIGTSTP | Signal::SIGTTIN | Signal::SIGTTOU)) => signal,
+        _ => Signal::SIGSTOP,
+    };
+    let mut set = nix::sys::signal::SigSet::empty();
+    set.add(signal);
+    let _ = nix::sys::signal::raise(signal);
+    let _ = set.thread_unblock();
+    let _ = set.thread_block();
+    let mut pending = std::mem::MaybeUninit::<libc::sigset_t>::zeroed();
+    // SAFETY: the kernel writes a set into what is ours.
+    let looked = unsafe { libc::sigpending(pending.as_mut_ptr()) };
+    // SAFETY: zeroed is a valid set, and the call has filled it in.
+    let pending = unsafe { pending.assume_init() };
+    // SAFETY: it reads the set.
+    looked == 0 && unsafe { libc::sigismember(&raw const pending, libc::SIGCONT) } == 1
+}
+
+/// Ends this process as this signal would, without a core.
 pub(crate) fn end_by_signal(signal: i32) -> ! {
+    let _ = nix::sys::resource::setrlimit(nix::sys::resource::Resource::RLIMIT_CORE, 0, 0);
+    let _ = nix::sys::prctl::set_dumpable(false);
     if let Ok(signal) = Signal::try_from(signal) {
         // SAFETY: the default action runs no code of ours.
         let _ = unsafe { nix::sys::signal::signal(signal, SigHandler::SigDfl) };
@@ -168,4 +321,22 @@ pub(crate) fn end_by_signal(signal: i32) -> ! {
         let _ = nix::sys::signal::raise(signal).and_then(|()| all.thread_unblock());
     }
     std::process::exit(128 + signal)
+}
+
+#[cfg(test)]
+mod tests {
+    use c_shim::table::{Header, Table, VERSION};
+    use std::os::unix::fs::FileExt;
+
+    #[test]
+    fn a_file_table_of_another_version_is_named() {
+        let file = tempfile::tempfile().expect("a file");
+        let at = std::mem::offset_of!(Header, version) as u64;
+        file.write_all_at(&9u32.to_le_bytes(), at).expect("writes");
+        assert!(super::map_table(&file).is_err(), "too short");
+        file.set_len(size_of::<Table>() as u64).expect("grows");
+        let error = super::map_table(&file).expect_err("another version");
+        let expected = format!("found version 9, expected {VERSION}");
+        assert!(error.to_string().contains(&expected), "{error}");
+    }
 }

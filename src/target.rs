@@ -36,8 +36,13 @@ const PATIENCE: Duration = Duration::from_secs(10);
 pub(crate) fn find(store: &JobStore, text: &str, purpose: Purpose) -> Outcome<Target> {
     match text.parse::<i32>() {
         Ok(pid) => find_process(store, pid, purpose),
-        Err(_) => find_job(store.find(text).map_err(missing)?, purpose),
+        Err(_) => find_job(store, text, purpose),
     }
+}
+
+/// The job of this name, whether it lives or not.
+pub(crate) fn named(store: &JobStore, name: &str) -> Outcome<Job> {
+    store.find(name).map_err(missing)
 }
 
 /// An absent job is a usage error, anything else is not.
@@ -52,35 +57,40 @@ pub(crate) fn missing(error: JobError) -> Failure {
     }
 }
 
-fn find_job(job: Job, purpose: Purpose) -> Outcome<Target> {
-    let name = format!("job {}", job.record.name);
-    let supervisor = job.record.supervisor.pid;
-    let (pid, processes) = wait_for_root(&name, supervisor, purpose, || check_living(&job))?;
+fn find_job(store: &JobStore, name: &str, purpose: Purpose) -> Outcome<Target> {
+    let mut job = None;
+    let (pid, processes) = wait_for_root(&format!("job {name}"), purpose, || {
+        let found = named(store, name)?;
+        check_living(&found)?;
+        let supervisor = found.supervisor();
+        job = Some(found);
+        Ok(supervisor)
+    })?;
     Ok(Target {
         pid,
-        job: Some(job),
+        job,
         processes,
     })
 }
 
-/// Waits until the job under this supervisor is there.
+/// Waits until the job is there under its supervisor, which may be another after a while.
 fn wait_for_root(
     name: &str,
-    supervisor: i32,
     purpose: Purpose,
-    check: impl Fn() -> Outcome<()>,
+    mut supervisor: impl FnMut() -> Outcome<Option<i32>>,
 ) -> Outcome<(i32, JobProcesses)> {
     let end = Instant::now() + PATIENCE;
     loop {
-        check()?;
-        let processes = process::find_job(supervisor);
-        if let Some(pid) = processes.root
+        let supervisor = supervisor()?;
+        let processes = supervisor.map(process::find_job).unwrap_or_default();
+        let root = supervisor.zip(processes.root);
+        if let Some((supervisor, pid)) = root
             && (purpose == Purpose::Signal || has_settled(supervisor, pid))
         {
             return Ok((pid, processes));
         }
         if Instant::now() > end {
-            if let Some(pid) = processes.root.filter(|_| has_let_go(supervisor)) {
+            if let Some((_, pid)) = root.filter(|(supervisor, _)| has_let_go(*supervisor)) {
                 // It runs, but somebody traces it all the time.
                 crate::permission::check_traceable(pid)?;
             }
@@ -91,7 +101,31 @@ fn wait_for_root(
     }
 }
 
-fn check_living(job: &Job) -> Outcome<()> {
+/// Refuses a job that lives, here or elsewhere.
+pub(crate) fn check_ended(job: &Job) -> Outcome<()> {
+    let name = &job.record.name;
+    match job.life() {
+        Life::Ended => Ok(()),
+        Life::Living => Err(Failure::new(
+            Exit::Failed,
+            format!("job {name} is there already"),
+        )),
+        Life::Elsewhere { host } => {
+            let message = format!("job {name} is on host {host}, not on this one");
+            let failure = Failure::new(Exit::Failed, message);
+            let left = job.life.as_ref().and_then(|life| life.lease_left(&job.dir));
+            Err(match left {
+                Some(left) => failure.advise(format!(
+                    "again in {} s, if that machine is gone",
+                    left.as_secs() + 1
+                )),
+                None => failure,
+            })
+        }
+    }
+}
+
+pub(crate) fn check_living(job: &Job) -> Outcome<()> {
     let name = &job.record.name;
     match job.life() {
         Life::Living => Ok(()),
@@ -136,17 +170,17 @@ fn find_process(store: &JobStore, pid: i32, purpose: Purpose) -> Outcome<Target>
         let processes = job.processes();
         let is_supervisor = job.record.supervisor == stat.name || processes.init == Some(pid);
         if is_supervisor || processes.root == Some(pid) {
-            return find_job(job, purpose);
+            return find_job(store, &job.record.name, purpose);
         }
     }
     // A job that nobody has written down: an image that was executed.
     if let Some(supervisor) = process::supervisor_of(pid) {
         let name = format!("the job of process {pid}");
         let living = || match process::read_stat(supervisor) {
-            Ok(stat) if !"ZX".contains(stat.state) => Ok(()),
+            Ok(stat) if !"ZX".contains(stat.state) => Ok(Some(supervisor)),
             _ => Err(Failure::new(Exit::Failed, format!("{name} has ended"))),
         };
-        let (root, processes) = wait_for_root(&name, supervisor, purpose, living)?;
+        let (root, processes) = wait_for_root(&name, purpose, living)?;
         if [Some(supervisor), processes.init, processes.root].contains(&Some(pid)) {
             return Ok(Target {
                 pid: root,

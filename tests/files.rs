@@ -9,24 +9,11 @@ use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use support::promise::{passed, with_job};
+use support::python::python;
 use support::run;
 use support::scenario::{Guest, Job, Restart, check};
 use support::stage::{Linking, c_guest};
 use support::user::User;
-
-/// What every script begins with: `ready()` says so and waits until the test lets it go.
-const PRELUDE: &str = r#"
-import mmap, os, sys, time
-def ready():
-    print("READY", flush=True)
-    while not os.path.exists(os.environ["WF_GO"]):
-        time.sleep(0.01)
-"#;
-
-fn python(label: &str, script: &str) -> Guest {
-    let script = format!("{PRELUDE}{script}");
-    Guest::new(label, "/usr/bin/python3", &["-c", &script])
-}
 
 fn text<T>(result: std::io::Result<T>) -> Result<T, String> {
     result.map_err(|error| error.to_string())

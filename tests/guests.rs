@@ -5,6 +5,7 @@
 
 mod support;
 
+use std::fs;
 use support::scenario::{Guest, check};
 use support::stage::{Linking, c_guest};
 
@@ -53,6 +54,9 @@ guests! {
     registers_avx: "registers" "avx";
     registers_avx512: "registers" "avx512";
     registers_amx: "registers" "amx";
+    tiles_permission: "tiles" "permission";
+    tiles_threads: "tiles" "threads";
+    tiles_handler: "tiles" "handler";
     registers_bases: "registers" "bases";
     registers_pkru: "registers" "pkru";
 }
@@ -129,8 +133,33 @@ guests! {
     memory_flag_mlock: "memory_flags" "mlock";
     memory_flag_mlock_onfault: "memory_flags" "mlock_onfault";
     memory_flag_mlockall: "memory_flags" "mlockall";
-    memory_flag_hugetlb: "memory_flags" "hugetlb";
     memory_flag_transparent_huge: "memory_flags" "transparent_huge";
+}
+
+/// Huge pages that the machine sets aside while this lives, if it had none and we may.
+struct HugePages;
+
+impl HugePages {
+    const COUNT: &str = "/proc/sys/vm/nr_hugepages";
+
+    fn set_aside(count: u32) -> Option<Self> {
+        let none = fs::read_to_string(Self::COUNT).is_ok_and(|found| found.trim() == "0");
+        let done = none && fs::write(Self::COUNT, count.to_string()).is_ok();
+        done.then_some(HugePages)
+    }
+}
+
+impl Drop for HugePages {
+    fn drop(&mut self) {
+        let _ = fs::write(Self::COUNT, "0");
+    }
+}
+
+#[test]
+fn memory_flag_hugetlb() {
+    let _while_it_lasts = HugePages::set_aside(8);
+    let program = c_guest("memory_flags", Linking::Dynamic).expect("the guest compiles");
+    check(&Guest::new("memory_flag_hugetlb", program, &["hugetlb"]));
 }
 
 guests! {
@@ -163,6 +192,8 @@ guests! {
     socket_shutdown: "sockets" "shutdown";
     socket_unconnected: "sockets" "unconnected";
     socket_in_flight: "sockets" "in_flight";
+    socket_in_flight_packets: "sockets" "in_flight_packets";
+    socket_in_flight_stream: "sockets" "in_flight_stream";
     socket_options: "sockets" "options";
 }
 

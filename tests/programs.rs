@@ -10,9 +10,16 @@ use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Duration;
 use support::program::{Program, missing};
-use support::run::clean_command;
+use support::promise::with_job;
+use support::run::{self, Run, clean_command};
+use support::scenario::{Guest, Restart};
+use support::skip;
 use support::stage;
+use support::user::User;
+
+const DEADLINE: Duration = Duration::from_secs(30);
 
 fn full() -> bool {
     std::env::var_os("WF_FULL").is_some()
@@ -167,13 +174,62 @@ fn java() {
         },
         command: |_| {
             let mut command = clean_command("/usr/bin/java");
-            // hsperfdata is a file in /tmp that other processes map.
+            // An empty host has no file for its performance data.
             command.args(["-XX:-UsePerfData", "-Xmx256m", "-cp", ".", "Words"]);
             command
         },
         moves: 2,
     }
     .check();
+}
+
+/// By default a JVM maps a file in /tmp for writing, where others look at it: data, which is carried only if asked for.
+#[test]
+fn a_default_java_needs_its_performance_data_or_carries_it() {
+    let words = ["-Xmx64m", "-cp", ".", "Words"];
+    let guest = Guest::new("default_java", "/usr/bin/java", &words);
+    with_job(&guest, |job| {
+        let mut command = Command::new("javac");
+        command.arg("-d").arg(job.dir.join("data"));
+        command.arg(source("Words.java"));
+        if let Err(what) = build(command) {
+            skip::note("default_java", &what);
+            return Ok(());
+        }
+        let mut command = job.wayfarer(&["run", "--quiet", "--name", "job", "--"]);
+        command.arg(&guest.program).args(&guest.arguments);
+        let run = Run::start("the guest", command, User::Ordinary)?;
+        job.runs.push(run);
+        let line = || job.guest_output().contains('\n').then_some(());
+        run::poll(DEADLINE, line).ok_or("it does not begin")?;
+        let image = job.checkpoint("kill")?;
+        job.wait_killed()?;
+        job.restart(&image, Restart::Command)?;
+        job.wait_up()?;
+        let with = job.dir.join("with.img").to_string_lossy().into_owned();
+        let options = ["-o", &with, "--carry-files", "--then", "kill"];
+        let (code, said) = job.tell(&[&["checkpoint", "job"], &options[..]].concat())?;
+        if code != Some(0) {
+            return Err(format!("checkpoint: exit {code:?}: {said}"));
+        }
+        job.wait_killed()?;
+        let (_, report) = job.tell(&["inspect", "--json", &with])?;
+        let report: serde_json::Value =
+            serde_json::from_str(&report).map_err(|error| error.to_string())?;
+        let mut files = report["files"].as_array().into_iter().flatten();
+        let data = files.find_map(|file| file["path"].as_str().filter(|p| p.contains("hsperf")));
+        let data = data.ok_or("no performance data")?;
+        fs::remove_file(data).map_err(|error| format!("{data}: {error}"))?;
+        let (code, said) = job.tell(&["restart", &image.to_string_lossy()])?;
+        if code == Some(0) || !said.contains(&format!("{data} is missing")) {
+            return Err(format!("found exit {code:?}, expected a refusal\n{said}"));
+        }
+        job.restart(Path::new(&with), Restart::Command)?;
+        match job.wait_end(DEADLINE)?.success() && job.guest_output().contains("\nend ") {
+            true => Ok(()),
+            false => Err(format!("found {:?}", job.guest_output())),
+        }
+    });
 }
 
 #[test]

@@ -3,12 +3,17 @@
 
 mod support;
 
+use std::fs;
+use std::io::Write;
+use std::process::Stdio;
+use std::time::Duration;
+use support::promise::with_job;
 use support::random::seed;
-use support::run::{self, Run};
+use support::run::{self, Run, clean_command};
 use support::scenario::{Guest, Job, Mode, Variant, Verdict};
 use support::skip;
 use support::stage::{self, Linking, c_guest};
-use support::user::User;
+use support::user::{User, is_root};
 
 fn refuse(name: &str, phrase: &str) -> Result<Verdict, String> {
     let program = c_guest("refused", Linking::Dynamic)?;
@@ -89,11 +94,62 @@ refusals! {
     bpf_objects_are_refused: "bpf", "a BPF object cannot be carried";
     devices_are_refused: "device", ": device /dev/";
     a_foreign_seccomp_filter_is_refused: "seccomp", "seccomp filters of its own";
+    a_landlock_domain_is_refused: "confined", ": Landlock: it has a domain of its own";
+    a_landlock_domain_of_one_thread_is_refused: "confined_thread", ": Landlock: it has a domain of its own";
     unread_inotify_events_are_refused: "unread_inotify", "inotify events wait unread in it";
     a_traced_process_is_refused: "traced", "is traced already, by process";
     light_guards_are_refused: "light_guard", "it has the unknown flag \"gu\"";
     a_process_that_hides_its_memory_is_refused: "undumpable", "it does not let itself be looked at (PR_SET_DUMPABLE";
     a_process_whose_first_thread_has_ended_is_refused: "headless", "its first thread has ended while others run";
     a_child_process_is_refused_yet: "child", "only jobs of one process can be carried yet";
+    a_descriptor_behind_bytes_of_a_stream_is_refused: "in_flight", "does not show which bytes they came with";
     a_userfaultfd_of_the_job_is_refused: "userfaultfd", "a userfaultfd cannot be carried";
+}
+
+#[test]
+fn the_process_of_another_user_is_refused_and_not_touched() {
+    if !is_root() {
+        return skip::note("the_process_of_another_user", "not started by root");
+    }
+    with_job(&Guest::new("foreign_process", "/bin/cat", &[]), |job| {
+        let mut command = job.in_data(clean_command("/bin/cat"));
+        command.stdin(Stdio::piped());
+        let mut run = Run::start_with_stdin("root's", command, User::Root)?;
+        let pid = run.pid();
+        let mut input = run.stdin().ok_or("no standard input")?;
+        let read = |file: &str| fs::read_to_string(format!("/proc/{pid}/{file}"));
+        run::poll(Duration::from_secs(20), || {
+            let call = read("syscall").unwrap_or_default();
+            call.starts_with("0 ").then_some(())
+        })
+        .ok_or("cat does not read")?;
+        // How often it has run is in it, too. Memory may be taken from it by others.
+        let status = || {
+            let text = read("status").map_err(|error| error.to_string())?;
+            let lines = text
+                .lines()
+                .filter(|line| !line.starts_with("Vm") && !line.starts_with("Rss"));
+            Ok::<_, String>(lines.collect::<Vec<_>>().join("\n"))
+        };
+        let before = status()?;
+        let image = job.dir.join("foreign.img");
+        let path = image.to_string_lossy().into_owned();
+        let (code, said) = job.tell(&["checkpoint", &pid.to_string(), "-o", &path])?;
+        let expected =
+            format!("process {pid} (cat) cannot be traced: it belongs to user 0, not to");
+        if code != Some(1) || !said.contains(&expected) || image.exists() {
+            return Err(format!(
+                "found exit {code:?} and {said:?}, expected {expected:?}"
+            ));
+        }
+        let after = status()?;
+        if after != before {
+            return Err(format!("touched: found {after}, expected {before}"));
+        }
+        let written = input.write_all(b"hello\n");
+        written.map_err(|error| error.to_string())?;
+        let echo = run.wait_line("hello", Duration::from_secs(20));
+        job.runs.push(run);
+        echo
+    });
 }

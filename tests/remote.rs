@@ -8,10 +8,18 @@ mod behind;
 mod coherence;
 #[path = "remote/cut.rs"]
 mod cut;
+#[path = "remote/deaths.rs"]
+mod deaths;
+#[path = "remote/direct.rs"]
+mod direct;
 #[path = "remote/dispatched.rs"]
 mod dispatched;
 #[path = "remote/durable.rs"]
 mod durable;
+#[path = "remote/full.rs"]
+mod full;
+#[path = "remote/habits.rs"]
+mod habits;
 #[path = "remote/home.rs"]
 mod home;
 #[path = "remote/identity.rs"]
@@ -28,6 +36,8 @@ mod methods;
 mod restart;
 #[path = "remote/searches.rs"]
 mod searches;
+#[path = "remote/stops.rs"]
+mod stops;
 #[path = "remote/submit.rs"]
 mod submit;
 mod support;

@@ -22,6 +22,11 @@ fn a_job_that_leads_its_own_process_group_in_the_foreground() {
     on_terminal("leader");
 }
 
+#[test]
+fn a_job_on_a_terminal_with_a_starter() {
+    on_terminal("starter");
+}
+
 fn on_terminal(argument: &str) {
     if let Some(reason) = User::Ordinary.missing() {
         return skip::note(argument, &reason);

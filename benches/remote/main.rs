@@ -3,7 +3,7 @@
 //! ```text
 //! cargo bench --bench remote
 //! WF_BENCH_REPEAT=9 WF_BENCH_DIR=/var/tmp cargo bench --bench remote
-//! WF_BENCH_ONLY=calls cargo bench --bench remote         or `journal`: what it costs that changes can be undone; or `peers`: beside sshfs
+//! WF_BENCH_ONLY=calls cargo bench --bench remote         or `programs`: a sort; or `journal`: what it costs that changes can be undone; or `peers`: beside sshfs
 //! ```
 //! Shadow and job are on one machine. A line that breaks its limit (docs/PERFORMANCE.md) ends in OVER, and the bench with status 1.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
@@ -12,6 +12,7 @@ mod calls;
 mod delay;
 mod journal;
 mod peers;
+mod programs;
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader};
@@ -89,6 +90,9 @@ fn main() -> ExitCode {
     let mut over = 0;
     if wanted("calls") {
         over += calls::compare(dir, repeat);
+    }
+    if wanted("programs") {
+        over += programs::compare(dir, repeat);
     }
     if wanted("journal") {
         journal::compare(dir, repeat);

@@ -145,6 +145,8 @@ pub struct Target {
     pub name: u64,
     /// None: at the end.
     pub offset: Option<u64>,
+    /// Bytes that its buffer may hold, at most [`ROOM`].
+    pub most: usize,
 }
 
 /// What [`Held::put`] has come to.
@@ -239,8 +241,9 @@ impl Behind {
         let buffer = &self.buffers[index];
         let there = buffer.len.load(Ordering::Relaxed) as usize;
         let word = |word: &AtomicU64| word.load(Ordering::Relaxed);
+        let most = target.most.min(ROOM);
         if there == 0 {
-            return (len <= ROOM).then_some(0);
+            return (len <= most).then_some(0);
         }
         // What somebody was about to send may be there already, so nothing is changed of it.
         if word(&buffer.lane) != 0
@@ -256,7 +259,7 @@ impl Behind {
             None => there,
             Some(offset) => usize::try_from(offset.checked_sub(word(&buffer.offset))?).ok()?,
         };
-        (at <= there && at + len <= ROOM).then_some(at)
+        (at <= there && at + len <= most).then_some(at)
     }
 
     /// Takes a buffer, waiting for whoever has it, unless that one is dead.

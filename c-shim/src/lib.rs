@@ -17,7 +17,9 @@ extern crate alloc;
 
 pub mod behind;
 pub mod elf;
+pub mod faults;
 pub mod folders;
+pub mod habits;
 pub mod handles;
 pub mod hash;
 pub mod libraries;

@@ -33,8 +33,12 @@ pub struct Link {
     pub lease_ms: u64,
     /// Name of the shadow's socket, zeros behind it.
     pub socket: [u8; SOCKET_LEN],
-    padding: [u8; 4],
+    /// Not zero: what this machine sees, too, is read here; what the shadow's folders are called here stands at [`MOUNTS_AT`].
+    pub reads_here: u32,
 }
+
+/// Where in the same file what the shadow's folders are called is ([`crate::rules::Rules`]).
+pub const MOUNTS_AT: u64 = 4096;
 
 impl Link {
     /// None if the name is too long.
@@ -60,7 +64,7 @@ impl Link {
             generation,
             lease_ms,
             socket: name,
-            padding: [0; 4],
+            reads_here: 0,
         })
     }
 
@@ -68,7 +72,7 @@ impl Link {
     #[must_use]
     pub fn bytes(&self) -> [u8; LINK_LEN] {
         let mut bytes = [0; LINK_LEN];
-        let fields: [(usize, &[u8]); 8] = [
+        let fields: [(usize, &[u8]); 9] = [
             (offset_of!(Link, magic), &self.magic.to_le_bytes()),
             (offset_of!(Link, version), &self.version.to_le_bytes()),
             (offset_of!(Link, socket_len), &self.socket_len.to_le_bytes()),
@@ -77,6 +81,7 @@ impl Link {
             (offset_of!(Link, generation), &self.generation.to_le_bytes()),
             (offset_of!(Link, lease_ms), &self.lease_ms.to_le_bytes()),
             (offset_of!(Link, socket), &self.socket),
+            (offset_of!(Link, reads_here), &self.reads_here.to_le_bytes()),
         ];
         for (at, field) in fields {
             bytes[at..at + field.len()].copy_from_slice(field);
@@ -100,7 +105,7 @@ impl Link {
             generation: long(offset_of!(Link, generation))?,
             lease_ms: long(offset_of!(Link, lease_ms))?,
             socket: *socket,
-            padding: [0; 4],
+            reads_here: word(offset_of!(Link, reads_here))?,
         };
         let known = link.magic == MAGIC && link.version == VERSION;
         (known && (link.socket_len as usize) < SOCKET_LEN).then_some(link)

@@ -5,7 +5,8 @@
 //! length, then for each rule:  kind 1, length of from 2, length of to 2, from, to      little endian
 //! ```
 //! A rule is about a file that the program calls so, about one that is called so in whatever folder if it has no slash, about
-//! one with that absolute name (a relative one begins where the job does), and about all below a folder that it names.
+//! one with that absolute name (a relative one begins where the job does), and about all below a folder that it names. A zero in `from`
+//! stands for any bytes, or none: Condor's `*`.
 //!
 //! # What callers may rely on
 //! They are made before the job's first process and never change. Text is compared, not files: links are not followed.
@@ -85,7 +86,8 @@ impl Rule<'_> {
     fn rest<'n>(&self, name: &Name<'n>) -> Option<&'n [u8]> {
         let is_simple = !self.from.contains(&b'/');
         let simple = name.given.rsplit(|byte| *byte == b'/').next();
-        let in_any_folder = || (is_simple && simple == Some(self.from)).then_some(&b""[..]);
+        let is_called_so = |simple| matches(simple, self.from);
+        let in_any_folder = || (is_simple && simple.is_some_and(is_called_so)).then_some(&b""[..]);
         let absolute = || {
             let whole = name.whole?;
             let from_start = match self.from.first() {
@@ -101,12 +103,42 @@ impl Rule<'_> {
     }
 }
 
+/// Stands for any bytes in [`Rule::from`].
+pub const ANY: u8 = 0;
+
 /// What follows `folder`, if `name` is that or below it.
 fn below<'n>(name: &'n [u8], folder: &[u8]) -> Option<&'n [u8]> {
+    if folder.contains(&ANY) {
+        let slashes = (0..name.len()).filter(|at| name[*at] == b'/');
+        let ends = slashes
+            .map(|at| (at, at + 1))
+            .chain([(name.len(), name.len())]);
+        let mut found = ends.filter(|(end, _)| matches(&name[..*end], folder));
+        return found.next().map(|(_, rest)| &name[rest..]);
+    }
     match name.strip_prefix(folder)? {
         b"" => Some(b""),
         rest => rest.strip_prefix(b"/"),
     }
+}
+
+/// Whether a name is one that `pattern` means.
+fn matches(name: &[u8], pattern: &[u8]) -> bool {
+    let mut parts = pattern.split(|byte| *byte == ANY);
+    let first = parts.next().unwrap_or_default();
+    let Some(mut left) = name.strip_prefix(first) else {
+        return false;
+    };
+    let Some(last) = parts.next_back() else {
+        return left.is_empty();
+    };
+    for part in parts.filter(|part| !part.is_empty()) {
+        match left.windows(part.len()).position(|found| found == part) {
+            Some(at) => left = &left[at + part.len()..],
+            None => return false,
+        }
+    }
+    left.ends_with(last)
 }
 
 /// A name as a program uses it.
@@ -138,6 +170,17 @@ pub struct Meaning<'r, 'n> {
 #[repr(C)]
 pub struct Rules {
     bytes: [u8; RULES_LEN],
+}
+
+impl Rules {
+    /// What these bytes say.
+    #[must_use]
+    #[allow(unsafe_code)] // 16 KiB are too much for a stack
+    pub fn of(bytes: &[u8; RULES_LEN]) -> &Self {
+        let rules = core::ptr::from_ref(bytes).cast::<Rules>();
+        // SAFETY: it is nothing but such bytes, which may be any.
+        unsafe { &*rules }
+    }
 }
 
 fn length(bytes: &[u8; RULES_LEN]) -> usize {
@@ -342,6 +385,54 @@ mod tests {
     }
 
     #[test]
+    fn a_star_is_for_any_bytes() {
+        let rules = rules(
+            &[
+                (Kind::Append, "*.log", ""),
+                (Kind::Fetch, "/data/*/set*x", ""),
+            ]
+            .map(|(kind, from, to)| (kind, from.replace('*', "\0"), to))
+            .each_ref()
+            .map(|(kind, from, to)| (*kind, from.as_str(), *to)),
+        );
+        for (given, appends, fetches) in [
+            ("a.log", true, false),
+            ("/x/.log", true, false),
+            ("a.log/b", true, false),
+            ("a.logs", false, false),
+            ("/data/1/setx", false, true),
+            ("/data/1/2/set-3x/y", false, true),
+            ("/data/1/set", false, false),
+            ("/data/setx", false, false),
+            ("/data/1/set.log", true, false),
+        ] {
+            let absolute = absolute("/home/me", given);
+            let name = Name {
+                given: given.as_bytes(),
+                whole: absolute.as_deref(),
+                start: b"/home/me",
+            };
+            let meaning = rules.meaning(&name);
+            assert_eq!(
+                (meaning.append, meaning.fetch),
+                (appends, fetches),
+                "{given}"
+            );
+        }
+    }
+
+    /// The same by trying all.
+    fn matches_somehow(name: &[u8], pattern: &[u8]) -> bool {
+        match pattern.split_first() {
+            None => name.is_empty(),
+            Some((0, rest)) => (0..=name.len()).any(|at| matches_somehow(&name[at..], rest)),
+            Some((byte, rest)) => name
+                .split_first()
+                .is_some_and(|(first, name)| first == byte && matches_somehow(name, rest)),
+        }
+    }
+
+    #[test]
     fn what_is_said_of_a_file_adds_up() {
         let rules = rules(&[(Kind::Append, "log", ""), (Kind::Fetch, "/home/me", "")]);
         let name = Name {
@@ -375,6 +466,13 @@ mod tests {
             let rules = Rules { bytes };
             let name = Name { given: b"a/b", whole: Some(b"/a/b"), start: b"/" };
             let _ = rules.meaning(&name);
+        }
+
+        #[test]
+        fn stars_are_found_wherever_they_may_be(name in "[ab/]{0,8}", pattern in "[ab/*]{0,6}") {
+            let pattern = pattern.replace('*', "\0");
+            let (name, pattern) = (name.as_bytes(), pattern.as_bytes());
+            prop_assert_eq!(matches(name, pattern), matches_somehow(name, pattern));
         }
 
         #[test]

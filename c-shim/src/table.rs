@@ -8,6 +8,7 @@
 
 use crate::behind::Behind;
 use crate::folders::Folders;
+use crate::habits::Habits;
 use crate::handles::Handles;
 use crate::libraries::Libraries;
 use crate::remembered::Remembered;
@@ -22,7 +23,7 @@ use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
 /// Begins the mapping.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"wf-table");
 /// Of this layout.
-pub const VERSION: u32 = 9;
+pub const VERSION: u32 = 10;
 /// Files that a job may have open at once.
 pub const DESCRIPTIONS: usize = 4096;
 /// Descriptors of ours begin here; the job does not see them.
@@ -80,6 +81,8 @@ pub struct Header {
     pub directory: [u8; 2048],
     /// What uname(2) calls the machine, and its domain; empty: as it is called where the job runs.
     pub machine: [[u8; MACHINE_NAME]; 2],
+    /// How its calls are served.
+    pub habits: Habits,
 }
 
 /// Bytes of such a name with the NUL behind it (`__NEW_UTS_LEN`, include/uapi/linux/utsname.h).
@@ -88,7 +91,11 @@ pub const MACHINE_NAME: usize = 65;
 impl Header {
     /// The first bytes of a new mapping; the rest is zero. None if a name is too long.
     #[must_use]
-    pub fn bytes(directory: &[u8], machine: [&[u8]; 2]) -> Option<[u8; size_of::<Header>()]> {
+    pub fn bytes(
+        directory: &[u8],
+        machine: [&[u8]; 2],
+        habits: &Habits,
+    ) -> Option<[u8; size_of::<Header>()]> {
         let mut bytes = [0; size_of::<Header>()];
         // A name ends with a NUL.
         let is_long = |name: &&[u8]| name.len() >= MACHINE_NAME;
@@ -97,13 +104,14 @@ impl Header {
         }
         let machine_at = offset_of!(Header, machine);
         let directory_len = (directory.len() as u32).to_le_bytes();
-        let fields: [(usize, &[u8]); 6] = [
+        let fields: [(usize, &[u8]); 7] = [
             (offset_of!(Header, magic), &MAGIC.to_le_bytes()),
             (offset_of!(Header, version), &VERSION.to_le_bytes()),
             (offset_of!(Header, directory_len), &directory_len),
             (offset_of!(Header, directory), directory),
             (machine_at, machine[0]),
             (machine_at + MACHINE_NAME, machine[1]),
+            (offset_of!(Header, habits), &habits.bytes()),
         ];
         for (at, field) in fields {
             bytes[at..at + field.len()].copy_from_slice(field);

@@ -210,6 +210,9 @@ fn the_tracer_that_dies() {
         .map(|thread| (thread.tid, list().0))
         .collect();
     workshop.run(process, lists).expect("runs");
+    let aside = vec![(process.threads[0].tid, list().0)];
+    let made = workshop.run_aside(process, aside).expect("runs aside");
+    assert!(made[0].is_ok(), "{made:?}");
     let picture = workshop.take_picture(process).expect("picture");
     workshop.close(process).expect("closes");
     quiesced.resume().expect("resumes");

@@ -139,23 +139,27 @@ impl Journal {
         state.write_head(true)
     }
 
-    /// Removes the journal and all that it has kept: the job is complete. First what it has kept goes, then it is not found any more, then it
-    /// goes; what somebody who is killed behind that leaves goes with [`sweep`].
+    /// Removes the journal and all that it has kept: the job is complete. From the first moment on it is not found any more; what somebody who
+    /// is killed behind that leaves goes with [`sweep`], but for what is kept on other mounts.
     ///
     /// # Errors
     /// [`JournalError::Io`]
     pub fn remove(self) -> Result<(), JournalError> {
         let state = self.lock_state();
-        for reserve in &state.reserves {
-            reserve.clean(|_| false)?;
-            let removed = fs::remove_dir(&reserve.path);
-            removed.map_err(|error| JournalError::io("remove", &reserve.path, error))?;
-        }
         let mut gone = self.dir.clone().into_os_string();
         gone.push(GONE);
         let gone = PathBuf::from(gone);
-        let removed = fs::rename(&self.dir, &gone).and_then(|()| fs::remove_dir_all(&gone));
-        removed.map_err(|error| JournalError::io("remove", &self.dir, error))
+        let failed = |error| JournalError::io("remove", &self.dir, error);
+        fs::rename(&self.dir, &gone).map_err(failed)?;
+        for reserve in &state.reserves {
+            reserve.clean(|_| false)?;
+            // The one in its own folder goes with that.
+            if !reserve.path.starts_with(&self.dir) {
+                let removed = fs::remove_dir(&reserve.path);
+                removed.map_err(|error| JournalError::io("remove", &reserve.path, error))?;
+            }
+        }
+        fs::remove_dir_all(&gone).map_err(failed)
     }
 
     pub(crate) fn lock_state(&self) -> MutexGuard<'_, State> {

@@ -7,7 +7,7 @@ use crate::format::record::ObjectId;
 use crate::inode::{Seen, look, look_at};
 use crate::{JournalError, fault};
 use rustix::fd::{AsFd, OwnedFd};
-use rustix::fs::{Access, AtFlags, CWD, Mode, OFlags, RenameFlags};
+use rustix::fs::{Access, AtFlags, CWD, Dir, Mode, OFlags, RenameFlags};
 use rustix::io::Errno;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -127,15 +127,17 @@ impl Reserve {
 
     /// Removes everything here that is not to be kept.
     pub(crate) fn clean(&self, keep: impl Fn(ObjectId) -> bool) -> Result<(), JournalError> {
-        let failed = |error: std::io::Error| JournalError::io("empty", &self.path, error);
-        for entry in std::fs::read_dir(&self.path).map_err(failed)? {
-            let name = entry.map_err(failed)?.file_name();
-            if entry_object(&name).is_some_and(&keep) {
+        let failed = |errno: Errno| JournalError::io("empty", &self.path, errno);
+        // By its descriptor: the journal may be called otherwise by now.
+        for entry in Dir::read_from(&self.fd).map_err(failed)? {
+            let entry = entry.map_err(failed)?;
+            let name = OsStr::from_bytes(entry.file_name().to_bytes());
+            if name == "." || name == ".." || entry_object(name).is_some_and(&keep) {
                 continue;
             }
             fault::at("trash")?;
             remove_all(&self.fd, name.as_bytes())
-                .map_err(|errno| JournalError::io("remove", self.path.join(&name), errno))?;
+                .map_err(|errno| JournalError::io("remove", self.path.join(name), errno))?;
         }
         Ok(())
     }

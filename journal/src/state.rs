@@ -173,7 +173,8 @@ impl State {
 
     /// Writes the records that wait, if there is room for them; else forgets them, and all that was noted for them.
     pub(crate) fn write_records(&mut self) -> Result<(), JournalError> {
-        let written = self.room().and_then(|()| self.log.flush());
+        let room = self.room().and_then(|()| self.keep_room());
+        let written = room.and_then(|()| self.log.flush());
         match written {
             Ok(()) => {
                 self.noted.clear();
@@ -190,6 +191,15 @@ impl State {
     pub(crate) fn write_some_records(&mut self) -> Result<(), JournalError> {
         self.room()?;
         self.log.flush()
+    }
+
+    /// Has the disk keep room for what is to be noted when the change has been made, which nothing may prevent.
+    fn keep_room(&mut self) -> Result<(), JournalError> {
+        /// Records of some changes that are being made, with names as long as they may be, and their slots.
+        const RECORDS: u64 = 32 << 10;
+        const OBJECTS: u64 = 64;
+        self.log.keep_room(RECORDS)?;
+        self.table.keep_room(self.next_object + OBJECTS)
     }
 
     /// Whether what waits may be written.

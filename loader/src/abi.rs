@@ -141,6 +141,7 @@ pub const SIG_SETMASK: u64 = 2;
 pub const ENDING_SIGNALS: u64 =
     1 << (SIGHUP - 1) | 1 << (SIGINT - 1) | 1 << (SIGQUIT - 1) | 1 << (SIGTERM - 1);
 pub const SIG_DFL: u64 = 0;
+pub const SIG_IGN: u64 = 1;
 pub const SIGHUP: u32 = 1;
 pub const SIGINT: u32 = 2;
 pub const SIGQUIT: u32 = 3;

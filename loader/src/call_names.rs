@@ -1,7 +1,7 @@
 //! Names of system calls that operation lists use, for messages.
 
 /// Number and name (x86-64).
-const NAMES: [(u64, &str); 56] = [
+const NAMES: [(u64, &str); 58] = [
     (1, "write"),
     (3, "close"),
     (7, "poll"),
@@ -55,6 +55,8 @@ const NAMES: [(u64, &str); 56] = [
     (324, "membarrier"),
     (325, "mlock2"),
     (329, "pkey_mprotect"),
+    (330, "pkey_alloc"),
+    (331, "pkey_free"),
     (334, "rseq"),
     (434, "pidfd_open"),
     (436, "close_range"),

@@ -23,6 +23,7 @@ pub enum Own {
     Base = 7,
     Keeper = 8,
     Listener = 9,
+    Starter = 10,
 }
 
 /// The context, once there is one: for a failure that comes from where it was not handed to.
@@ -52,7 +53,7 @@ pub struct Context {
     /// A terminal among the descriptors that the job may be given is ours, and we are in its foreground.
     pub in_foreground: bool,
     /// Descriptors of the loader's own, by [`Own`].
-    pub fds: [i32; 10],
+    pub fds: [i32; 11],
 }
 
 /// One entry of the shared table; entry 0 is about the whole restart, entry n+1 about stream n.

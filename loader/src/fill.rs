@@ -469,10 +469,7 @@ pub fn fill(context: &Context, process: u64, old_vdso: &OldVdso) -> Outcome<()> 
     let tasks = Tasks {
         context,
         space,
-        skip: match old_vdso {
-            OldVdso::Same { start, end } => *start..*end,
-            _ => 0..0,
-        },
+        skip: old_vdso.kept(),
         checks: process == 0,
     };
     // Files come behind the memory of all processes.

@@ -81,7 +81,11 @@ pub fn keep(context: &mut Context, superior: Superior) -> Outcome<u32> {
     };
     feeds.go(context);
     supervise::let_go(context);
-    supervise::tell_keeper(context, supervise::RUNS);
+    supervise::tell_it_runs(context);
+    if superior == Superior::Nobody && context.fd(Own::Starter) >= 0 {
+        // From here on its death is noticed below, where we can take the job along.
+        let _ = sys::prctl(PR_SET_PDEATHSIG, 0);
+    }
     if superior == Superior::Control {
         send(context.fd(Own::Control), Message::Running);
     }
@@ -89,15 +93,17 @@ pub fn keep(context: &mut Context, superior: Superior) -> Outcome<u32> {
         superior,
         control: context.fd(Own::Control),
         signals: context.fd(Own::Signals),
+        starter: context.fd(Own::Starter),
         root,
         family,
         stopped: false,
+        stops: 0,
         enforcer,
     };
     keeper.enforcer.job_runs = true;
     let mut ended = None;
     while let (None, Some((signal, from_kernel))) = (ended, held.take()) {
-        ended = keeper.pass_on(signal, from_kernel);
+        ended = keeper.pass_on(signal, from_kernel, None);
     }
     loop {
         if let Some(status) = ended.or_else(|| keeper.step()) {
@@ -260,6 +266,7 @@ fn wait_for_parking(
                 Some(Message::Signal {
                     signal,
                     from_kernel,
+                    ..
                 }) => held.put(signal, from_kernel),
                 Some(_) => {}
             }
@@ -280,9 +287,12 @@ struct Keeper {
     superior: Superior,
     control: i32,
     signals: i32,
+    starter: i32,
     root: i32,
     family: Family,
     stopped: bool,
+    /// How often our superior was told that the root was stopped.
+    stops: u32,
     enforcer: Enforcer,
 }
 
@@ -297,13 +307,24 @@ impl Keeper {
             events: POLLIN,
             revents: 0,
         });
-        let mut fds = [signals, control, self.enforcer.watched()];
+        // Its reader is gone: the pipe tells that by an error.
+        let starter = PollFd {
+            fd: self.starter,
+            events: 0,
+            revents: 0,
+        };
+        let mut fds = [signals, control, self.enforcer.watched(), starter];
         let _ = sys::poll(&mut fds, self.enforcer.patience());
         self.enforcer.serve(&fds[2]);
+        if fds[3].revents != 0 && self.superior == Superior::Nobody {
+            self.family.end();
+            sys::exit_group(0);
+        }
         while let Some(info) = sys::next_signal(self.signals) {
             let own = info.signal == SIGCHLD || info.pid as i32 == sys::pid();
             if self.superior == Superior::Nobody && !own {
-                if let Some(status) = self.pass_on(info.signal, info.code == SI_KERNEL) {
+                let from_kernel = info.code == SI_KERNEL;
+                if let Some(status) = self.pass_on(info.signal, from_kernel, None) {
                     return Some(status);
                 }
             }
@@ -313,7 +334,8 @@ impl Keeper {
                 Some(Message::Signal {
                     signal,
                     from_kernel,
-                }) => return self.pass_on(signal, from_kernel),
+                    stops,
+                }) => return self.pass_on(signal, from_kernel, Some(stops)),
                 Some(_) => {}
                 // P0 is gone, and with us goes the namespace.
                 None => sys::exit_group(0),
@@ -353,7 +375,10 @@ impl Keeper {
                 self.stopped = true;
                 let signal = status >> 8 & 0xff;
                 match self.superior {
-                    Superior::Control => send(self.control, Message::Stopped(signal)),
+                    Superior::Control => {
+                        self.stops = (self.stops + 1) & supervise::MOST_STOPS;
+                        send(self.control, Message::Stopped(signal));
+                    }
                     Superior::Nobody => supervise::stop_too(signal, None),
                 }
             } else {
@@ -362,15 +387,17 @@ impl Keeper {
         }
     }
 
-    /// Sends a signal that we were sent to the job's root.
-    fn pass_on(&mut self, signal: u32, from_kernel: bool) -> Option<u32> {
+    /// Sends a signal that we were sent to the job's root; our superior had heard of so many `stops` then.
+    fn pass_on(&mut self, signal: u32, from_kernel: bool, stops: Option<u32>) -> Option<u32> {
         supervise::note_signal(signal);
         if signal == SIGCONT {
             // A shell continues the whole group at once: the job may run already.
             if let Some(status) = self.reap() {
                 return Some(status);
             }
-            if !self.stopped {
+            // Or it has been stopped again since.
+            let is_late = stops.is_some_and(|stops| stops != self.stops);
+            if !self.stopped || is_late {
                 return None;
             }
         } else if from_kernel && supervise::is_of_terminal(signal) {

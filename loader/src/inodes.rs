@@ -85,7 +85,8 @@ pub fn find(context: &Context, op: &ops::Inode, tail: &'static [u8]) -> Outcome<
             O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC,
             op.mode,
         );
-        let fd = created.map_err(|error| failure!(Failed, "file {}: {error}", name(path)))?;
+        let fd = created
+            .map_err(|error| failure!(Failed, "file {}: cannot be made ({error})", name(path)))?;
         fill(context, fd, op.inode, op.size)?;
         return keep_found(context, op, path, fd);
     }

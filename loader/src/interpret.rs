@@ -12,6 +12,7 @@ use crate::enforce;
 use crate::exec;
 use crate::feed::Feeds;
 use crate::fill;
+use crate::held;
 use crate::inodes;
 use crate::objects;
 use crate::options::Files;
@@ -80,6 +81,7 @@ fn step(runner: &mut Runner<'_>, record: &Record<'static>) -> Outcome<()> {
         AnyOp::UnmapAll(_) => address_space::unmap_all(context),
         AnyOp::Fill(op) => {
             fill::fill(context, op.process, &runner.old_vdso)?;
+            held::check(context, op.process, &runner.old_vdso.kept())?;
             vdso::redirect(context, op.process, &runner.old_vdso)
         }
         AnyOp::Vdso(op) => {

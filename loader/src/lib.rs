@@ -16,6 +16,7 @@
 
 pub mod hole;
 pub mod layout;
+pub mod locks;
 pub mod meaning;
 pub mod ops;
 pub mod processor;

@@ -32,6 +32,7 @@ mod family;
 mod feed;
 mod fill;
 mod finish;
+mod held;
 mod image;
 mod init;
 mod inodes;

@@ -21,8 +21,12 @@ pub enum Message {
     Continued,
     /// P1 → P0: wait status of the job's root.
     Ended(u32),
-    /// P0 → P1: pass this signal on, unless the terminal has already done so.
-    Signal { signal: u32, from_kernel: bool },
+    /// P0 → P1: pass this signal on, unless the terminal has already done so. It came behind so many [`Message::Stopped`].
+    Signal {
+        signal: u32,
+        from_kernel: bool,
+        stops: u32,
+    },
     /// Job → P1: a thread of this process stream has parked, the last one.
     Parked(u32),
     /// Job → P1: P1 is asked about its calls through this descriptor of the job's first process.
@@ -30,13 +34,6 @@ pub enum Message {
 }
 
 impl Message {
-    pub fn signal(signal: u32, from_kernel: bool) -> Self {
-        Message::Signal {
-            signal,
-            from_kernel,
-        }
-    }
-
     fn encode(self) -> [u32; 3] {
         match self {
             Message::Ready => [1, 0, 0],
@@ -48,7 +45,8 @@ impl Message {
             Message::Signal {
                 signal,
                 from_kernel,
-            } => [7, signal, u32::from(from_kernel)],
+                stops,
+            } => [7, signal, u32::from(from_kernel) | stops << 1],
             Message::Parked(stream) => [8, stream, 0],
             Message::Continued => [9, 0, 0],
             Message::Prepared => [10, 0, 0],
@@ -69,9 +67,10 @@ impl Message {
             [6, status, _] => Message::Ended(status),
             [9, ..] => Message::Continued,
             [10, ..] => Message::Prepared,
-            [7, signal, from_kernel] => Message::Signal {
+            [7, signal, word] => Message::Signal {
                 signal,
-                from_kernel: from_kernel != 0,
+                from_kernel: word & 1 != 0,
+                stops: word >> 1,
             },
             [11, fd, _] => Message::Listener(fd),
             [8, stream, _] => Message::Parked(stream),

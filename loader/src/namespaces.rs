@@ -57,6 +57,7 @@ pub fn enter(context: &mut Context) -> Result<i32, NoNamespaces> {
             sys::close(ours);
             context.place(Own::Control, theirs);
             context.forget(Own::Keeper);
+            context.forget(Own::Starter);
             let _ = sys::prctl(PR_SET_PDEATHSIG, u64::from(SIGKILL));
             // From in here a parent that is gone already looks like any other.
             if sys::is_hung_up(context.fd(Own::Control)) {

@@ -41,6 +41,8 @@ pub struct Options {
     pub help: bool,
     /// Who is told when the job runs and when it has ended, and whose end is waited for then.
     pub keeper_fd: Option<i32>,
+    /// Who is told when the job runs and how it has ended, and needs no answer.
+    pub starter_fd: Option<i32>,
     inherit: [i32; MOST_INHERITED],
     inherit_count: usize,
 }
@@ -74,6 +76,7 @@ impl Options {
             verify: false,
             help: false,
             keeper_fd: None,
+            starter_fd: None,
             inherit: [0; MOST_INHERITED],
             inherit_count: 0,
         };
@@ -92,6 +95,7 @@ impl Options {
             match name {
                 b"--image-fd" => options.image_fd = Some(number(name, value()?)?),
                 b"--keeper-fd" => options.keeper_fd = Some(number(name, value()?)?),
+                b"--starter-fd" => options.starter_fd = Some(number(name, value()?)?),
                 b"--inherit-fd" => options.inherit(number(name, value()?)?)?,
                 b"--accept-new-ids" => options.accept_new_ids = true,
                 b"--degraded" => options.degraded = true,

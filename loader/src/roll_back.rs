@@ -13,7 +13,7 @@ use crate::context::Context;
 use crate::inodes::name;
 use crate::interpret::text;
 use crate::options::Files;
-use crate::report::{self, Outcome, Raw, failure};
+use crate::report::{self, Outcome, failure};
 use crate::sys::{self, Errno};
 use core::ffi::CStr;
 use loader::layout::CHUNK;

@@ -330,7 +330,7 @@ fn check(
             vdso: started.vdso,
             namespaces: false,
             in_foreground: false,
-            fds: [-1; 10],
+            fds: [-1; 11],
             image,
         });
         CONTEXT.store(context, Ordering::Relaxed);
@@ -476,9 +476,15 @@ fn open_own(context: &mut Context) -> Outcome<()> {
     let fd = context.image.fd;
     context.place(Own::Image, fd);
     context.image.fd = context.fd(Own::Image);
-    if let Some(keeper) = context.options.keeper_fd {
-        let _ = sys::fcntl(keeper, F_SETFD, FD_CLOEXEC);
-        context.place(Own::Keeper, keeper);
+    let told = [
+        (Own::Keeper, context.options.keeper_fd),
+        (Own::Starter, context.options.starter_fd),
+    ];
+    for (own, fd) in told {
+        if let Some(fd) = fd {
+            let _ = sys::fcntl(fd, F_SETFD, FD_CLOEXEC);
+            context.place(own, fd);
+        }
     }
     if let Ok(copy) = sys::fcntl(2, 1030, 3) {
         // F_DUPFD_CLOEXEC: failures are reported when the job's own descriptor 2 is in place.

@@ -32,7 +32,12 @@ pub const ALL_SIGNALS: u64 = !0;
 /// Entry on the loader's own stack.
 pub extern "C" fn main(context: &'static mut Context) -> ! {
     match supervise(context) {
-        Ok(status) => end_like(await_keeper(context, status)),
+        Ok(status) => {
+            let status = await_keeper(context, status);
+            let [a, b, c, d] = status.to_le_bytes();
+            let _ = sys::write(context.fd(Own::Starter), &[ENDED, a, b, c, d]);
+            end_like(status)
+        }
         Err(failure) => {
             report::say_failure(context.name(), &failure);
             sys::exit_group(failure.exit)
@@ -82,6 +87,7 @@ fn watch(context: &mut Context, init: i32) -> Outcome<u32> {
     let control = context.fd(Own::Control);
     let signals = context.fd(Own::Signals);
     let mut running = false;
+    let mut stops = 0;
     loop {
         let mut fds = [control, signals].map(|fd| PollFd {
             fd,
@@ -97,7 +103,12 @@ fn watch(context: &mut Context, init: i32) -> Outcome<u32> {
             note_signal(info.signal);
             // Only P1 knows whether the job runs already, and so what the signal means.
             let from_kernel = info.code == SI_KERNEL;
-            send(control, Message::signal(info.signal, from_kernel));
+            let message = Message::Signal {
+                signal: info.signal,
+                from_kernel,
+                stops,
+            };
+            send(control, message);
         }
         if fds[0].revents == 0 {
             continue;
@@ -109,9 +120,12 @@ fn watch(context: &mut Context, init: i32) -> Outcome<u32> {
             Some(Message::Running) => {
                 running = true;
                 let_go(context);
-                tell_keeper(context, RUNS);
+                tell_it_runs(context);
             }
-            Some(Message::Stopped(signal)) => stop_too(signal, Some(control)),
+            Some(Message::Stopped(signal)) => {
+                stops = (stops + 1) & MOST_STOPS;
+                stop_too(signal, Some(control));
+            }
             Some(Message::Ended(status)) => {
                 let _ = sys::wait(init, WALL);
                 return Ok(status);
@@ -136,6 +150,9 @@ fn watch(context: &mut Context, init: i32) -> Outcome<u32> {
         }
     }
 }
+
+/// How far stops are counted before that begins anew: as much as a message holds.
+pub const MOST_STOPS: u32 = u32::MAX >> 1;
 
 /// Signals that came while the job was not yet there.
 #[derive(Debug, Default)]
@@ -181,7 +198,13 @@ pub fn close_the_jobs(context: &Context) {
 
 /// Gives up every descriptor that is not needed while the job runs.
 pub fn let_go(context: &mut Context) {
-    let kept = [Own::Control, Own::Signals, Own::Keeper, Own::Listener];
+    let kept = [
+        Own::Control,
+        Own::Signals,
+        Own::Keeper,
+        Own::Listener,
+        Own::Starter,
+    ];
     let mut keep = kept.map(|own| context.fd(own));
     keep.sort_unstable();
     let mut from = 0u64;
@@ -205,14 +228,14 @@ pub fn let_go(context: &mut Context) {
     }
 }
 
-/// The job runs. What a keeper is told (`--keeper-fd`).
-pub const RUNS: u8 = b'r';
-/// Nothing of the job is left.
+/// The job runs. What a keeper is told (`--keeper-fd`), and a starter (`--starter-fd`).
+const RUNS: u8 = b'r';
+/// Nothing of the job is left. For a starter the job's wait status comes behind it, in four bytes.
 const ENDED: u8 = b'e';
 /// The same, and that its first process has exited with 0 without having been told to end.
 const COMPLETE: u8 = b'c';
-/// What it says if something is lost.
-const LOST: u8 = b'l';
+/// What it says last, if nothing is lost. One that was killed says nothing.
+const DONE: u8 = b'd';
 /// Something of the job's is lost, though it has ended well: a peer was lost.
 const LOST_STATUS: u32 = 5 << 8;
 
@@ -226,15 +249,20 @@ pub fn note_signal(signal: u32) {
     }
 }
 
-/// Tells the keeper, if there is one.
-pub fn tell_keeper(context: &Context, what: u8) {
+/// Tells keeper and starter, if there are such, that the job runs.
+pub fn tell_it_runs(context: &Context) {
+    tell_keeper(context, RUNS);
+    let _ = sys::write(context.fd(Own::Starter), &[RUNS]);
+}
+
+fn tell_keeper(context: &Context, what: u8) {
     let _ = sys::write(context.fd(Own::Keeper), &[what]);
 }
 
 /// Waits until the keeper has brought away what the job has left, or somebody wants us to end; how we end then.
 fn await_keeper(context: &Context, status: u32) -> u32 {
     let (keeper, signals) = (context.fd(Own::Keeper), context.fd(Own::Signals));
-    let mut lost = false;
+    let mut lost = keeper >= 0;
     let is_complete = status == 0 && !TOLD_TO_END.load(Ordering::Relaxed);
     tell_keeper(context, if is_complete { COMPLETE } else { ENDED });
     while keeper >= 0 {
@@ -252,7 +280,7 @@ fn await_keeper(context: &Context, status: u32) -> u32 {
         if fds[0].revents != 0 {
             let mut said = [0];
             match sys::read(keeper, &mut said) {
-                Ok(1..) => lost |= said[0] == LOST,
+                Ok(1..) => lost &= said[0] != DONE,
                 Err(sys::Errno(EINTR)) => {}
                 _ => break,
             }
@@ -277,6 +305,10 @@ pub fn stop_too(signal: u32, control: Option<i32>) {
     };
     let action = sys::default_action(signal);
     let mut said_more = false;
+    // Raised first: while it is blocked, the SIGCONT of a message that comes now takes it back (signal(7)).
+    if signal != SIGSTOP {
+        let _ = sys::kill(sys::pid(), signal);
+    }
     if let Some(control) = control {
         let _ = sys::fcntl(control, F_SETOWN, sys::pid() as u64);
         let _ = sys::fcntl(control, F_SETSIG, u64::from(SIGCONT));
@@ -290,8 +322,11 @@ pub fn stop_too(signal: u32, control: Option<i32>) {
         let _ = sys::poll(&mut fds, Some(Timespec::default()));
         said_more = fds[0].revents != 0;
     }
-    if !said_more {
+    if said_more {
+        sys::discard(signal);
+    } else if signal == SIGSTOP {
         let _ = sys::kill(sys::pid(), signal);
+    } else {
         sys::set_mask(ALL_SIGNALS & !bit(signal));
         sys::set_mask(ALL_SIGNALS);
     }

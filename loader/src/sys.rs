@@ -275,6 +275,11 @@ pub fn default_action(signal: u32) -> [u64; 4] {
     old
 }
 
+/// Takes back a signal that is pending (sigaction(2): what is ignored is discarded); its disposition is to be set anew.
+pub fn discard(signal: u32) {
+    set_action(signal, &[SIG_IGN, 0, 0, 0]);
+}
+
 /// Sets a disposition read by [`default_action`] again.
 pub fn set_action(signal: u32, action: &[u64; 4]) {
     let args = [u64::from(signal), pointer(action), 0, 8];

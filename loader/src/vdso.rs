@@ -33,6 +33,16 @@ pub enum OldVdso {
     Other { new_text: u64, copy: TextCopy },
 }
 
+impl OldVdso {
+    /// Memory that is not filled.
+    pub fn kept(&self) -> core::ops::Range<u64> {
+        match self {
+            OldVdso::Same { start, end } => *start..*end,
+            _ => 0..0,
+        }
+    }
+}
+
 /// The machine's vDSO while it lies in the hole: pieces (address, length) from the top down, the
 /// first one is the text.
 struct Staged {

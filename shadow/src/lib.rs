@@ -35,6 +35,8 @@ mod undo;
 
 pub use carried::{Carried, CarriedWriter, CarryError, Taker, carry, introduce};
 pub use connection::{StreamError, serve_stream};
+#[doc(hidden)]
+pub use journal::fault::Fatal;
 pub use journal::{Difference, Durability, Epoch, Files, JournalError, Mark, Undone};
 pub use kept::{FAULT_POINTS, Presence, Probe, State, StateError};
 pub use listen::{ListenError, Server};
@@ -42,6 +44,14 @@ pub use names::{AllowError, Allowed};
 pub use peer::Peer;
 pub use saved::MoveError;
 pub use secure::SecureServer;
+pub use serve::Domains;
 pub use session::{Limits, Session};
 pub use sessions::Sessions;
 pub use undo::{JobId, Journals, UndoError};
+
+/// Parsers of bytes that come from elsewhere, for `fuzz/`.
+#[doc(hidden)]
+pub mod fuzzed {
+    pub use crate::kept::fuzzed_log as log;
+    pub use crate::saved::fuzzed as saved;
+}

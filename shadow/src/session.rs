@@ -7,7 +7,7 @@ use crate::living::Alive;
 use crate::locks::{FileId, Locks, SavedLocks};
 use crate::names::Allowed;
 use crate::saved::SavedFile;
-use crate::serve::{LocalDevices, Told};
+use crate::serve::{Domains, LocalDevices, Told};
 use crate::undo::{JobId, Journals};
 use rustix::fd::OwnedFd;
 use rustix::io::Errno;
@@ -83,6 +83,7 @@ impl OpenFile {
 pub struct Session {
     id: u64,
     pub(crate) allowed: Arc<Allowed>,
+    pub(crate) domains: Arc<Domains>,
     limits: Limits,
     next: AtomicU64,
     open: Mutex<HashMap<u64, Arc<OpenFile>>>,
@@ -127,6 +128,7 @@ impl Session {
         Session {
             id,
             allowed,
+            domains: Arc::default(),
             limits,
             next: AtomicU64::new(1),
             open: Mutex::default(),

@@ -10,6 +10,7 @@ use crate::lanes::Lane;
 use crate::living::Living;
 use crate::names::{AllowError, Allowed};
 use crate::saved::SavedSession;
+use crate::serve::Domains;
 use crate::session::{Limits, Session};
 use crate::undo::{JobId, Journals};
 use std::borrow::Cow;
@@ -113,6 +114,7 @@ impl Drop for Membership {
 /// All sessions of one shadow.
 pub struct Sessions {
     allowed: Arc<Allowed>,
+    domains: Arc<Domains>,
     token: Token,
     limits: Limits,
     journals: Option<Journals>,
@@ -142,6 +144,7 @@ impl Sessions {
     pub fn new(allowed: Allowed, token: Token, limits: Limits) -> Self {
         Sessions {
             allowed: Arc::new(allowed),
+            domains: Arc::default(),
             token,
             limits,
             journals: None,
@@ -165,6 +168,13 @@ impl Sessions {
     #[must_use]
     pub fn of_lines(mut self) -> Self {
         self.lines_come_again = true;
+        self
+    }
+
+    /// Tells jobs in which domains it is; for sessions that begin after it.
+    #[must_use]
+    pub fn in_domains(mut self, domains: Domains) -> Self {
+        self.domains = Arc::new(domains);
         self
     }
 
@@ -203,6 +213,7 @@ impl Sessions {
     fn empty(&self, id: u64) -> Session {
         let mut session = Session::new(id, self.allowed.clone(), self.limits);
         session.journals.clone_from(&self.journals);
+        session.domains = self.domains.clone();
         session.alive = Some(self.living.begin());
         session
     }

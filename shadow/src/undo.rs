@@ -137,7 +137,7 @@ impl Session {
     /// Has a journal begun before the first request is served: a new job's, unless [`Session::open_journal`] was before.
     ///
     /// # Errors
-    /// EIO; the log says why.
+    /// ENOSPC if there is no room for it, else EIO; the log says why.
     pub(crate) fn begin_journal(&self) -> Result<(), Errno> {
         let Some(journals) = &self.journals else {
             return Ok(());
@@ -153,11 +153,14 @@ impl Session {
             return Ok(());
         }
         let begun = JobId::random()
-            .map_err(|error| error.to_string())
-            .and_then(|job| match self.open_journal(journals, job) {
-                Ok(()) => Ok(job),
-                Err(error) => Err(error.to_string()),
-            });
+            .map_err(|error| {
+                UndoError::Journal(JournalError::Io {
+                    what: "read",
+                    path: "/dev/urandom".into(),
+                    source: error,
+                })
+            })
+            .and_then(|job| self.open_journal(journals, job).map(|()| job));
         match begun {
             Ok(job) => {
                 tracing::info!(%job, "a journal begins");
@@ -167,8 +170,16 @@ impl Session {
                 Ok(())
             }
             Err(error) => {
+                let errno = match &error {
+                    UndoError::Journal(error) => error.errno(),
+                    UndoError::NoJournal | UndoError::InUse => Errno::IO,
+                };
+                let error: &dyn std::error::Error = &error;
                 tracing::error!(error, "a journal cannot be begun");
-                Err(Errno::IO)
+                Err(match errno {
+                    Errno::NOSPC | Errno::DQUOT => errno,
+                    _ => Errno::IO,
+                })
             }
         }
     }

@@ -30,6 +30,12 @@ struct Home {
 type Served = JoinHandle<Result<(), CarryError>>;
 type Carries = JoinHandle<Result<End, CarrierError>>;
 
+fn both_end_well(carries: Carries, served: Served) {
+    let end = carries.join().expect("no panic").expect("ends");
+    assert_eq!(end, End { status: None });
+    served.join().expect("no panic").expect("ends");
+}
+
 fn sessions(directory: &tempfile::TempDir) -> Sessions {
     let mut allowed = Allowed::none();
     let root = directory.path().to_owned();
@@ -172,11 +178,7 @@ fn streams_of_a_line_are_served_as_if_they_came_by_themselves() {
         }
     });
     drop(first);
-    assert_eq!(
-        carries.join().expect("no panic").expect("ends"),
-        End { status: None }
-    );
-    served.join().expect("no panic").expect("ends");
+    both_end_well(carries, served);
 }
 
 #[test]
@@ -201,11 +203,7 @@ fn streams_that_end_as_soon_as_they_have_read_disturb_no_other() {
         }
     });
     drop(first);
-    assert_eq!(
-        carries.join().expect("no panic").expect("ends"),
-        End { status: None }
-    );
-    served.join().expect("no panic").expect("ends");
+    both_end_well(carries, served);
 }
 
 #[test]

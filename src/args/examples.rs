@@ -8,6 +8,7 @@ Exit status:
   3    this machine cannot do it (see `wayfarer doctor`)
   4    the image is damaged or does not fit this machine
   5    the other side of a remote job is lost, or cannot be reached
+  85   `run`, `restart` with `--every` and the like: the job has left; started again, it goes on
   126  `run`: the command was found but cannot be executed
   127  `run`: the command was not found
 `run`, `restart` and an executed image end as their job does: with its exit
@@ -24,6 +25,8 @@ Examples:
   wayfarer checkpoint night
   wayfarer run --journal --name solver -- ./solve in.dat
                           and `wayfarer restart solver` undoes what came after its image
+  wayfarer run --name sim --resume --every 30m --vacate-within 25s -- ./simulate
+                          looks after itself (docs/STARTER.md): the same command goes on
 
 The job lives in a user, pid and mount namespace of its own where the machine
 lets an ordinary user make one: its process ids can then be the same on every

@@ -1,6 +1,7 @@
-//! Where a remote job's files are: Condor's submit commands `file_remaps`, `local_files`, `append_files`, `fetch_files` and
-//! `want_remote_io` (condor_submit(1), "standard universe"), and who it is.
+//! Where a remote job's files are: Condor's submit commands `file_remaps`, `local_files`, `append_files`, `fetch_files`, `buffer_size`,
+//! `buffer_block_size` and `want_remote_io` (condor_submit(1), "standard universe"), and who it is.
 
+use super::values::parse_size;
 use clap::{ArgAction, Args, ValueEnum, builder::BoolishValueParser};
 use std::ffi::OsString;
 
@@ -24,6 +25,21 @@ pub(crate) struct Methods {
     #[arg(long, value_name = "NAME;...")]
     pub(crate) fetch_files: Vec<OsString>,
 
+    /// Bytes of a file that are kept, at most: read ahead of the program, or written and not yet sent; 0: none, at most 1M
+    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    pub(crate) buffer_size: Option<u64>,
+
+    /// Bytes that are asked for at once, at least, of a file that is read from beginning to end [default: 32K]
+    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    pub(crate) buffer_block_size: Option<u64>,
+
+    #[command(flatten)]
+    pub(crate) sight: Sight,
+
+    /// Descriptors 3 to 31 are never those of remote files: what relies on low numbers is found so
+    #[arg(long)]
+    pub(crate) aggravate: bool,
+
     /// no: all files are of the machine where the job runs
     #[arg(long, value_name = "yes|no", default_value = "yes")]
     #[arg(action = ArgAction::Set, value_parser = BoolishValueParser::new())]
@@ -32,6 +48,50 @@ pub(crate) struct Methods {
     /// Whose user and group ids, and which host name, the job has
     #[arg(long, value_name = "MACHINE", default_value = "submit")]
     pub(crate) identity: Whose,
+}
+
+/// Which of the shadow's files the machine where a job runs sees, too: Condor's FILESYSTEM_DOMAIN and UID_DOMAIN.
+#[derive(Clone, Debug, Default, Args)]
+pub(crate) struct Sight {
+    /// The file system that machines of this name share: files are read directly where the shadow has been given the same
+    #[arg(long, value_name = "NAME")]
+    pub(crate) filesystem_domain: Option<String>,
+
+    /// Whose users are the same everywhere; files are read directly only where the shadow has been given the same
+    #[arg(long, value_name = "NAME", requires = "filesystem_domain")]
+    pub(crate) uid_domain: Option<String>,
+
+    /// What folders of the shadow's are called on the machine where the job runs, besides what the mount tables of both say
+    #[arg(long, value_name = "THERE=HERE;...", requires = "filesystem_domain")]
+    pub(crate) mounts: Vec<OsString>,
+}
+
+impl Sight {
+    /// Machines that share files and users with the one where the job runs.
+    pub(crate) fn domains(&self) -> shadow::Domains {
+        shadow::Domains {
+            file_system: self.filesystem_domain.clone().unwrap_or_default(),
+            uid: self.uid_domain.clone().unwrap_or_default(),
+        }
+    }
+
+    fn words(&self) -> Vec<OsString> {
+        let mut words = vec![];
+        for (option, domain) in [
+            ("--filesystem-domain", &self.filesystem_domain),
+            ("--uid-domain", &self.uid_domain),
+        ] {
+            words.extend(
+                domain
+                    .iter()
+                    .map(|domain| format!("{option}={domain}").into()),
+            );
+        }
+        for mounts in &self.mounts {
+            words.extend([OsString::from("--mounts"), mounts.clone()]);
+        }
+        words
+    }
 }
 
 /// One of the two machines of a remote job.
@@ -61,6 +121,16 @@ impl Methods {
             for value in list {
                 words.extend([OsString::from(option), value.clone()]);
             }
+        }
+        for (option, size) in [
+            ("--buffer-size", self.buffer_size),
+            ("--buffer-block-size", self.buffer_block_size),
+        ] {
+            words.extend(size.map(|size| format!("{option}={size}").into()));
+        }
+        words.extend(self.sight.words());
+        if self.aggravate {
+            words.push("--aggravate".into());
         }
         if !self.want_remote_io {
             words.push("--want-remote-io=no".into());

@@ -2,10 +2,12 @@
 //! completions can be made from it.
 
 mod examples;
+mod life;
 mod methods;
 mod values;
 
-pub(crate) use methods::{Methods, Whose};
+pub(crate) use life::{Continue, Hold, Life, Log, Release, Remove, Status, Suspend, Vacate};
+pub(crate) use methods::{Methods, Sight, Whose};
 pub(crate) use values::{is_job_name, signal_name};
 
 use crate::address::Address;
@@ -41,6 +43,14 @@ pub(crate) enum Verb {
     Restart(Restart),
     Ps(Ps),
     Kill(Kill),
+    Status(Status),
+    Log(Log),
+    Suspend(Suspend),
+    Continue(Continue),
+    Vacate(Vacate),
+    Hold(Hold),
+    Release(Release),
+    Remove(Remove),
     Inspect(Inspect),
     Io(Io),
     Verify(Verify),
@@ -113,6 +123,14 @@ pub(crate) struct Run {
 
     #[command(flatten)]
     pub(crate) methods: Methods,
+
+    #[command(flatten)]
+    pub(crate) life: Life,
+
+    /// If the job of this name has begun already: go on from its newest image
+    #[arg(long, requires = "name", conflicts_with = "replace")]
+    #[arg(help_heading = "A life of its own")]
+    pub(crate) resume: bool,
 
     /// Say nothing about what the job will miss
     #[arg(long, short)]
@@ -194,6 +212,14 @@ pub(crate) struct Shadow {
     #[arg(long, value_name = "DIR")]
     pub(crate) state: Option<std::path::PathBuf>,
 
+    /// The file system that machines of this name share: jobs that were given the same read files where they run
+    #[arg(long, value_name = "NAME")]
+    pub(crate) filesystem_domain: Option<String>,
+
+    /// Whose users are the same everywhere
+    #[arg(long, value_name = "NAME", requires = "filesystem_domain")]
+    pub(crate) uid_domain: Option<String>,
+
     /// Keep also the journals of jobs that were never checkpointed, or have ended well
     #[arg(long, requires = "journal")]
     pub(crate) keep_journals: bool,
@@ -270,7 +296,7 @@ pub(crate) struct Checkpoint {
     pub(crate) compress: Option<i32>,
 
     /// Carry files of the program's system (executable, libraries) up to this size each
-    #[arg(long, value_name = "SIZE", default_value = "256M", value_parser = parse_size)]
+    #[arg(long, value_name = "SIZE", default_value_t = CARRY_MAX, value_parser = parse_size)]
     pub(crate) carry_max: u64,
 
     /// Carry every regular file that the job has open, data too
@@ -289,10 +315,17 @@ pub(crate) struct Checkpoint {
     /// Report as JSON
     #[arg(long)]
     pub(crate) json: bool,
+
+    /// The job's starter makes it
+    #[arg(skip)]
+    pub(crate) of_starter: bool,
 }
 
+/// Bytes of a file of the program's system that an image carries, at most.
+pub(crate) const CARRY_MAX: u64 = 256 << 20;
+
 /// Go on from an image
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 #[command(after_long_help = RESTART_EXAMPLES)]
 pub(crate) struct Restart {
     /// An image file, or the name of a job whose latest image is meant
@@ -316,10 +349,13 @@ pub(crate) struct Restart {
     #[arg(default_value = "40m")]
     pub(crate) lease: std::time::Duration,
 
+    #[command(flatten)]
+    pub(crate) sight: Sight,
+
     /// A file that the job was writing has changed since: refuse, keep it as it is,
-    /// or cut it back (saving what is cut off beside it)
-    #[arg(long, value_enum, default_value_t = Files::Fail, value_name = "WHAT")]
-    pub(crate) files: Files,
+    /// or cut it back (saving what is cut off beside it) [default: fail; with a starter: roll-back]
+    #[arg(long, value_enum, value_name = "WHAT")]
+    pub(crate) files: Option<Files>,
 
     /// Process ids: the job's own, this machine's, or its own if that is possible
     #[arg(long, value_enum, default_value_t = Pids::Auto, value_name = "WHOSE")]
@@ -340,6 +376,9 @@ pub(crate) struct Restart {
     /// Descriptor of the caller that is given to the job (may be repeated)
     #[arg(long, value_name = "N")]
     pub(crate) inherit_fd: Vec<u32>,
+
+    #[command(flatten)]
+    pub(crate) life: Life,
 }
 
 /// List jobs

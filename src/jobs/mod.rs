@@ -9,23 +9,26 @@
 //! name is only given to another when there are none, or when asked to.
 //! Jobs of another machine that shares the directory are left alone.
 
+mod images;
+mod life;
 pub(crate) mod process;
+pub(crate) mod pulse;
 mod record;
 
+pub(crate) use images::image_before;
+pub(crate) use life::{Counted, IMAGES_KEPT, LifeRecord};
 pub(crate) use process::{JobProcesses, ProcessName};
 pub(crate) use record::{
     CheckpointNote, FileNumbers, JobRecord, Place, RecordError, SCHEMA_VERSION,
 };
 
+use crate::report::chain;
 use nix::fcntl::{Flock, FlockArg};
 use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
-
-/// How many images a job's directory keeps.
-const IMAGES_KEPT: usize = 2;
 
 /// Why a job cannot be found, registered or removed.
 #[derive(Debug, thiserror::Error)]
@@ -67,6 +70,9 @@ pub(crate) enum JobError {
     /// A newer wayfarer knows the job.
     #[error("job {name} in {dir} was written by a newer wayfarer")]
     Newer { name: String, dir: PathBuf },
+    /// Its newest image is not what was written.
+    #[error("its newest image is damaged, so none is removed")]
+    Damaged(#[source] ckpt_lib::image::ImageError),
     /// Somebody makes a checkpoint of it.
     #[error("another checkpoint of job {name} is being made")]
     Busy { name: String },
@@ -93,8 +99,12 @@ pub(crate) struct JobStore {
 pub(crate) struct Job {
     pub(crate) dir: PathBuf,
     pub(crate) record: JobRecord,
+    /// How it fares, if it has or had a starter.
+    pub(crate) life: Option<LifeRecord>,
     /// What stood in its place before it was registered.
     before: Option<JobRecord>,
+    /// The same of its life.
+    pub(crate) life_before: Option<LifeRecord>,
 }
 
 /// Whether a job lives.
@@ -132,6 +142,8 @@ pub(crate) struct NewJob {
     pub(crate) journal: bool,
     /// See [`JobRecord::restarted_from`].
     pub(crate) restarted_from: Option<PathBuf>,
+    /// It is a copy that the job's starter, our parent, has begun: the name is ours.
+    pub(crate) is_copy: bool,
 }
 
 /// Seconds since 1970.
@@ -271,10 +283,16 @@ impl JobStore {
         make_private_dir(&dir)?;
         let name = name_of(&dir);
         let before = JobRecord::load(&dir).ok();
-        let continued = before.as_ref().filter(|_| new.continues);
+        let mut life = LifeRecord::load(&dir).ok().flatten();
+        let continued = before.as_ref().filter(|_| new.continues || new.is_copy);
+        let number = match &before {
+            Some(before) if new.continues || new.is_copy => before.number,
+            _ => next_number(&jobs_dir),
+        };
         let record = JobRecord {
             schema_version: SCHEMA_VERSION,
             name,
+            number,
             command: new.command,
             cwd: std::env::current_dir().unwrap_or_default(),
             supervisor: ProcessName::of_self().map_err(JobError::Proc)?,
@@ -292,10 +310,18 @@ impl JobStore {
             }
             return Err(error.into());
         }
+        let mut life_before = None;
+        if !new.is_copy {
+            // Its starter, if it is to have one, writes another.
+            life_before = life.take();
+            LifeRecord::withdraw(&dir);
+        }
         Ok(Job {
+            life,
             dir,
             record,
             before,
+            life_before,
         })
     }
 
@@ -346,6 +372,15 @@ impl JobStore {
     }
 }
 
+/// The number of a new job. One that cannot be remembered is given again.
+fn next_number(jobs_dir: &Path) -> u32 {
+    let path = jobs_dir.join(".number");
+    let last = fs::read_to_string(&path).unwrap_or_default();
+    let number = last.trim().parse().unwrap_or(0u32).saturating_add(1);
+    let _ = fs::write(&path, format!("{number}\n"));
+    number
+}
+
 fn taken(job: &Job) -> JobError {
     let state = match job.life() {
         Life::Elsewhere { host } => format!("on host {host}"),
@@ -377,6 +412,7 @@ fn free_name(dir: &Path, new: &NewJob) -> Result<(), JobError> {
     }
     // A directory without a readable record is what a crash left behind; its images still count.
     match Job::load(dir.to_owned()) {
+        Ok(job) if new.is_copy && job.is_our_parents() => return Ok(()),
         Ok(job) if job.life() != Life::Ended => return Err(taken(&job)),
         Err(error) if error.is_newer() => return Err(newer(dir)),
         _ => {}
@@ -427,51 +463,21 @@ fn name_base(text: &str) -> String {
     }
 }
 
-/// An image in a job's directory.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct StoredImage {
-    pub(crate) path: PathBuf,
-    pub(crate) generation: u64,
-}
-
-/// The images of a job's directory, oldest first.
-fn images_in(dir: &Path) -> Result<Vec<StoredImage>, JobError> {
-    let images = dir.join("images");
-    let entries = match fs::read_dir(&images) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(vec![]),
-        entries => at("cannot read", &images, entries)?,
-    };
-    let mut found: Vec<StoredImage> = entries
-        .flatten()
-        .filter_map(|entry| {
-            let name = entry.file_name();
-            let (_, number) = name.to_str()?.strip_suffix(".img")?.rsplit_once('-')?;
-            Some(StoredImage {
-                path: entry.path(),
-                generation: number.parse().ok()?,
-            })
-        })
-        .collect();
-    found.sort_by_key(|image| image.generation);
-    Ok(found)
-}
-
-/// If this image lies in the directory of a job, the one before it there.
-pub(crate) fn image_before(image: &Path) -> Option<PathBuf> {
-    let image = image.canonicalize().ok()?;
-    let dir = image.parent()?.parent()?;
-    let images = images_in(dir).ok()?;
-    let place = images.iter().position(|stored| stored.path == image)?;
-    dir.join("job.json").exists().then_some(())?;
-    Some(images[place.checked_sub(1)?].path.clone())
-}
-
 impl Job {
     fn load(dir: PathBuf) -> Result<Self, RecordError> {
         Ok(Job {
             record: JobRecord::load(&dir)?,
+            life: match LifeRecord::load(&dir) {
+                Err(error) if !error.is_newer() => {
+                    // What it says is of less worth than the job's images.
+                    crate::report::tell(&format!("{}, and is left out", chain(&error)));
+                    None
+                }
+                life => life?,
+            },
             dir,
             before: None,
+            life_before: None,
         })
     }
 
@@ -480,10 +486,10 @@ impl Job {
         let here = Place::here();
         let there = &self.record.place;
         if here.same_pids(there) {
-            let alive = self.record.supervisor.is_alive();
+            let alive = self.has_starter() || self.record.supervisor.is_alive();
             return if alive { Life::Living } else { Life::Ended };
         }
-        if here.rebooted_since(there) {
+        if here.rebooted_since(there) || self.starter_is_lost() {
             return Life::Ended;
         }
         Life::Elsewhere {
@@ -491,14 +497,35 @@ impl Job {
         }
     }
 
-    /// Its processes.
-    pub(crate) fn processes(&self) -> JobProcesses {
-        process::find_job(self.record.supervisor.pid)
+    /// Whether the starter on another machine has left it, or has given no sign for too long.
+    fn starter_is_lost(&self) -> bool {
+        let life = self.life.as_ref();
+        life.is_some_and(|life| life.lease_left(&self.dir).is_none())
     }
 
-    /// Its images, oldest first.
-    pub(crate) fn images(&self) -> Result<Vec<StoredImage>, JobError> {
-        images_in(&self.dir)
+    /// Whether there is a starter above it.
+    pub(crate) fn has_starter(&self) -> bool {
+        self.life.as_ref().is_some_and(LifeRecord::has_starter)
+    }
+
+    /// Whether our parent is its starter.
+    fn is_our_parents(&self) -> bool {
+        let parent = nix::unistd::getppid().as_raw();
+        let life = self.life.as_ref();
+        life.is_some_and(|life| life.has_starter() && life.starter.pid == parent)
+    }
+
+    /// The process that supervises its copy; none if its starter has not begun one.
+    pub(crate) fn supervisor(&self) -> Option<i32> {
+        let supervisor = self.record.supervisor;
+        let is_starter = |life: &LifeRecord| life.starter == supervisor;
+        let is_there = !self.life.as_ref().is_some_and(is_starter);
+        is_there.then_some(supervisor.pid)
+    }
+
+    /// Its processes.
+    pub(crate) fn processes(&self) -> JobProcesses {
+        self.supervisor().map(process::find_job).unwrap_or_default()
     }
 
     /// Keeps other checkpoints of this job away while the lock is held.
@@ -510,39 +537,9 @@ impl Job {
         })
     }
 
-    /// Where the image of this generation goes.
-    pub(crate) fn image_path(&self, generation: u64) -> Result<PathBuf, JobError> {
-        let images = self.dir.join("images");
-        make_private_dir(&images)?;
-        Ok(images.join(format!("{}-{generation}.img", self.record.name)))
-    }
-
     /// Where it is remembered when its calls in progress time out.
     pub(crate) fn calls_in_progress(&self) -> PathBuf {
         self.dir.join("calls-in-progress")
-    }
-
-    /// The number of its next checkpoint.
-    pub(crate) fn next_generation(&self) -> u64 {
-        let images = self.images().unwrap_or_default();
-        let stored = images.last().map_or(0, |image| image.generation);
-        self.record.generation.max(stored) + 1
-    }
-
-    /// Its images, oldest first: those in its directory and, if that is elsewhere, the one of its last checkpoint.
-    pub(crate) fn known_images(&self) -> Result<Vec<StoredImage>, JobError> {
-        let mut images = self.images()?;
-        if let Some(last) = &self.record.last_checkpoint
-            && images.iter().all(|image| image.path != last.image)
-        {
-            let place = images.partition_point(|image| image.generation <= last.generation);
-            let last = StoredImage {
-                path: last.image.clone(),
-                generation: last.generation,
-            };
-            images.insert(place, last);
-        }
-        Ok(images)
     }
 
     /// Writes down a checkpoint.
@@ -552,18 +549,11 @@ impl Job {
         Ok(self.record.save(&self.dir)?)
     }
 
-    /// Removes all images but the last few. They are whole: none needs another.
-    pub(crate) fn trim(&self) -> Result<(), JobError> {
-        let images = self.images()?;
-        let surplus = images.len().saturating_sub(IMAGES_KEPT);
-        for image in images.iter().take(surplus) {
-            at("cannot remove", &image.path, fs::remove_file(&image.path))?;
-        }
-        Ok(())
-    }
-
     /// Forgets a job whose start failed; what stood in its place stands there again.
     pub(crate) fn withdraw(&self) {
+        if let Some(before) = &self.life_before {
+            let _ = before.save(&self.dir);
+        }
         match &self.before {
             Some(before) => drop(before.save(&self.dir)),
             None => {
@@ -573,6 +563,8 @@ impl Job {
         }
     }
 }
+
+use images::images_in;
 
 #[cfg(test)]
 mod tests;

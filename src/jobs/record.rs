@@ -2,13 +2,20 @@
 //!
 //! ```text
 //! jobs/NAME/job.json   this record, written beside and renamed
+//! jobs/NAME/life.json  of a job with a starter: how it fares (super::life)
+//! jobs/NAME/events.log  what happened to the job, for HTCondor's tools (crate::life::chronicle)
+//! jobs/NAME/starter.log what that did
+//! jobs/NAME/pulse      touched by its starter every minute (super::pulse)
+//! jobs/NAME/control    where its starter listens (crate::life)
 //! jobs/NAME/images/    NAME-1.img, NAME-2.img ...: the images, the last two of them
 //! jobs/NAME/lock       held while a checkpoint is made
 //! ```
+//! jobs/.number         the number of the last job
 //! The record is a note for people and for finding the job, not part of any
 //! promise: losing it loses no image.
 
 use super::process::ProcessName;
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::fs;
 use std::io;
@@ -25,6 +32,9 @@ pub(crate) struct JobRecord {
     pub(crate) schema_version: u32,
     /// Its name, which is also its directory's.
     pub(crate) name: String,
+    /// Its number among the jobs of its directory, from 1, for who knows jobs by numbers (`ClusterId`).
+    #[serde(default)]
+    pub(crate) number: u32,
     /// Program and arguments
     /// (as [`crate::raw::encode`] has it).
     pub(crate) command: Vec<String>,
@@ -149,14 +159,18 @@ pub(crate) enum RecordError {
         source: serde_json::Error,
     },
     /// Its version.
-    #[error("job record {path} has version {found}, expected {SCHEMA_VERSION}")]
-    Version { path: PathBuf, found: u32 },
+    #[error("job record {path} has version {found}, expected {expected}")]
+    Version {
+        path: PathBuf,
+        found: u32,
+        expected: u32,
+    },
 }
 
 impl RecordError {
     /// Whether a newer wayfarer has written it, so that this one must not touch it.
     pub(crate) fn is_newer(&self) -> bool {
-        matches!(self, RecordError::Version { found, .. } if *found > SCHEMA_VERSION)
+        matches!(self, RecordError::Version { found, expected, .. } if found > expected)
     }
 
     /// Whether the record is there, but no record.
@@ -173,43 +187,69 @@ struct VersionOnly {
 impl JobRecord {
     /// Reads the record of a job's directory.
     pub(crate) fn load(dir: &Path) -> Result<Self, RecordError> {
-        let path = dir.join("job.json");
-        let text = match fs::read(&path) {
-            Ok(text) => text,
-            Err(source) => return Err(RecordError::File { path, source }),
-        };
-        match serde_json::from_slice::<VersionOnly>(&text) {
-            Ok(VersionOnly { schema_version }) if schema_version != SCHEMA_VERSION => {
-                let found = schema_version;
-                return Err(RecordError::Version { path, found });
-            }
-            Ok(_) => {}
-            Err(source) => return Err(RecordError::Text { path, source }),
-        }
-        serde_json::from_slice(&text).map_err(|source| RecordError::Text { path, source })
+        read_record(dir.join("job.json"), SCHEMA_VERSION)
     }
 
     /// Writes the record into a job's directory, beside the old one, and renames it.
     pub(crate) fn save(&self, dir: &Path) -> Result<(), RecordError> {
-        let path = dir.join("job.json");
-        let beside = dir.join(format!(".job.json.{}", std::process::id()));
-        let text = serde_json::to_vec_pretty(self).map_err(|source| RecordError::Text {
-            path: path.clone(),
-            source,
-        })?;
-        let written = fs::OpenOptions::new()
-            .write(true)
-            .create(true)
-            .truncate(true)
-            .mode(0o600)
-            .open(&beside)
-            .and_then(|mut file| io::Write::write_all(&mut file, &text))
-            .and_then(|()| fs::rename(&beside, &path));
-        written.map_err(|source| {
-            let _ = fs::remove_file(&beside);
-            RecordError::File { path, source }
-        })
+        replace_record(dir.join("job.json"), self, false)
     }
+}
+
+/// Reads a record of this version.
+pub(super) fn read_record<T: DeserializeOwned>(
+    path: PathBuf,
+    expected: u32,
+) -> Result<T, RecordError> {
+    let text = match fs::read(&path) {
+        Ok(text) => text,
+        Err(source) => return Err(RecordError::File { path, source }),
+    };
+    match serde_json::from_slice::<VersionOnly>(&text) {
+        Ok(VersionOnly { schema_version }) if schema_version != expected => {
+            return Err(RecordError::Version {
+                path,
+                found: schema_version,
+                expected,
+            });
+        }
+        Ok(_) => {}
+        Err(source) => return Err(RecordError::Text { path, source }),
+    }
+    serde_json::from_slice(&text).map_err(|source| RecordError::Text { path, source })
+}
+
+/// Writes a record beside the old one, and renames it. One that is durable outlives a power failure.
+pub(super) fn replace_record<T: Serialize>(
+    path: PathBuf,
+    record: &T,
+    durable: bool,
+) -> Result<(), RecordError> {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let beside = path.with_file_name(format!(".{name}.{}", std::process::id()));
+    let text = serde_json::to_vec_pretty(record).map_err(|source| RecordError::Text {
+        path: path.clone(),
+        source,
+    })?;
+    let written = fs::OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .mode(0o600)
+        .open(&beside)
+        .and_then(|mut file| {
+            io::Write::write_all(&mut file, &text)?;
+            if durable { file.sync_all() } else { Ok(()) }
+        })
+        .and_then(|()| fs::rename(&beside, &path))
+        .and_then(|()| match path.parent().filter(|_| durable) {
+            Some(dir) => fs::File::open(dir)?.sync_all(),
+            None => Ok(()),
+        });
+    written.map_err(|source| {
+        let _ = fs::remove_file(&beside);
+        RecordError::File { path, source }
+    })
 }
 
 #[cfg(test)]
@@ -217,6 +257,7 @@ pub(super) fn example(name: &str) -> JobRecord {
     JobRecord {
         schema_version: SCHEMA_VERSION,
         name: name.to_owned(),
+        number: 1,
         command: vec!["sleep".to_owned(), "1".to_owned()],
         cwd: PathBuf::from("/"),
         supervisor: ProcessName {

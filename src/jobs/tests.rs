@@ -17,6 +17,7 @@ fn new_job(name: Option<&str>) -> NewJob {
         root_pid: None,
         journal: false,
         restarted_from: None,
+        is_copy: false,
     }
 }
 
@@ -121,7 +122,11 @@ fn the_last_two_images_are_kept() {
     for generation in [1, 2, 9, 10] {
         put_image(&job, generation);
     }
-    job.trim().expect("trims");
+    let damaged = || ckpt_lib::image::Image::open(Path::new("/dev/null")).map(drop);
+    let refused = job.trim(|_| damaged().map_err(JobError::Damaged));
+    assert!(matches!(refused, Err(JobError::Damaged(_))), "{refused:?}");
+    assert_eq!(job.images().expect("images").len(), 4, "none is removed");
+    job.trim(|_| Ok(())).expect("trims");
     let left: Vec<_> = job
         .images()
         .expect("list")

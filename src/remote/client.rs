@@ -1,6 +1,7 @@
 //! A stream to a shadow, as the command has it: greeted, one request at a time.
 
 use super::Identity;
+use super::sees::Sees;
 use crate::report::{Exit, Failure, Outcome};
 use c_shim::table::MACHINE_NAME;
 use nix::sys::socket::{ControlMessage, MsgFlags, sendmsg};
@@ -132,13 +133,16 @@ impl Client {
         matches!(exchanged, Ok(Ok(_)))
     }
 
-    /// Whose files the shadow serves, and where.
-    pub(crate) fn identify(&mut self) -> Outcome<Identity> {
+    /// Whose files the shadow serves, and where; what it says of itself besides is put into `sees`.
+    pub(crate) fn identify(&mut self, sees: &mut Sees) -> Outcome<Identity> {
         let message = self.message(&Request::Identify(wire::Identify {}), 0)?;
         self.stream.write_all(&message)?;
         let (kind, body, data) = self.answer()?;
         match Reply::decode(kind, &body)? {
-            Reply::Owner(owner) => identity_of(owner, &data),
+            Reply::Owner(owner) => {
+                *sees = Sees::of(&data);
+                identity_of(owner, &data)
+            }
             other => Err(unexpected(&other, "who it is")),
         }
     }
@@ -252,6 +256,7 @@ fn unexpected(reply: &Reply<'_>, expected: impl Display) -> Failure {
             format!("refused for now: {}", refusal.reason)
         }
         Reply::Refused(refusal) => format!("refused: {}", refusal.reason),
+        Reply::Failed(errno) => std::io::Error::from_raw_os_error((*errno).into()).to_string(),
         other => format!("it answered {other:?}, expected {expected}"),
     };
     Failure::new(Exit::Failed, message)

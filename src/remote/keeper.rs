@@ -10,6 +10,7 @@
 //! A checkpoint that has [`Gate`] finds nothing half sent by a keeper.
 
 use super::client::{Client, NotBegun, NotWritten};
+use crate::fault;
 use crate::report::{Exit, Explain, Failure, Outcome};
 use crate::sys;
 use c_shim::behind::{Behind, Landed, Line, Owner, Piece, Trouble};
@@ -48,9 +49,10 @@ const COMPLETE_WITHIN: Duration = Duration::from_secs(10);
 /// Whoever is killed in the moment in which he would wake us does not.
 const LOOK_ANYWAY: Duration = Duration::from_millis(500);
 
-/// What is said: by us, that we are there, and that something is lost; to us, as by the loader's `supervise`.
+/// What is said: by us, that we are there, and at last that something is lost, or nothing; to us, as by the loader's `supervise`.
 const READY: u8 = b'k';
 const LOST: u8 = b'l';
+const DONE: u8 = b'd';
 const RUNS: u8 = b'r';
 const ENDED: u8 = b'e';
 const COMPLETE: u8 = b'c';
@@ -116,10 +118,8 @@ pub(crate) fn keep(restarted: bool) -> Outcome {
         }
         Err(_) => true,
     };
-    if lost {
-        // Its supervisor may be gone.
-        let _ = (&speaks).write_all(&[LOST]);
-    }
+    // Its supervisor may be gone.
+    let _ = (&speaks).write_all(&[if lost { LOST } else { DONE }]);
     Ok(Exit::Done)
 }
 
@@ -431,7 +431,9 @@ impl Line for Way {
         self.number += 1;
         let number = self.number;
         sends(self.lane, number);
+        fault::keeper("noted");
         let landed = self.ask(&mut client, number, piece);
+        fault::keeper("answered");
         if landed != Err(Trouble::Unreached) {
             self.client = Some(client);
         }
@@ -529,11 +531,13 @@ impl Keeper {
         let left = behind.left.load(Ordering::Acquire) != 0;
         for index in behind.all_dirty().filter(|_| !left) {
             let mut held = behind.hold(index, &self.us);
+            fault::keeper("held");
             match held.send(self.table, &mut self.way) {
                 Ok(()) => {}
                 Err(Trouble::Refused(_)) => refused = true,
                 Err(Trouble::Unreached) => all = false,
             }
+            fault::keeper("sent");
         }
         let _ = fcntl(&self.gate, FcntlArg::F_OFD_SETLK(&whole(libc::F_UNLCK)));
         (all, refused)
@@ -542,6 +546,7 @@ impl Keeper {
     /// The job is not there any more; whether something of it is lost. What is complete is told so when all is sent.
     fn finish(mut self, is_complete: bool) -> bool {
         let end = Instant::now() + Duration::from_millis(self.way.link.lease_ms);
+        fault::keeper("ended");
         loop {
             let (all, refused) = self.send();
             if self.table.behind.left.load(Ordering::Acquire) != 0 {
@@ -552,6 +557,7 @@ impl Keeper {
                 all.any(|one| one.error.load(Ordering::Relaxed) != 0)
             };
             if all {
+                fault::keeper("complete");
                 let lost = refused || untold();
                 let was_marked = self.table.marked.load(Ordering::Relaxed) != 0;
                 let was_told = self.table.told_to_end.load(Ordering::Relaxed) != 0;

@@ -11,17 +11,18 @@
 mod client;
 pub(crate) mod keeper;
 mod rules;
+mod sees;
 mod session;
 mod usage;
 
 pub(crate) use session::RunningSession;
 pub(crate) use usage::used_by;
 
-use crate::args::{Files, Methods, Whose};
+use crate::args::{Files, Methods, Sight, Whose};
 use crate::lookup::Program;
 use crate::report::{Explain, Failure, Outcome};
 use crate::verbs::shadow::read_token;
-use c_shim::link::Link;
+use c_shim::link::{Link, MOUNTS_AT};
 use c_shim::residents;
 use c_shim::table::{Header, RESERVED, Reserved, Table};
 use client::Client;
@@ -30,6 +31,7 @@ use nix::sys::inotify::{InitFlags, Inotify};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use rules::Beginnings;
+use sees::{Seen, Sees};
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, Read};
@@ -54,14 +56,31 @@ pub(crate) fn program(command: &[OsString]) -> Program {
     }
 }
 
-/// Makes what the job inherits, with a shadow behind `socket`; who it is. It begins in `directory`, by default where we are.
-pub(crate) fn prepare(
-    socket: &Path,
-    lease: Duration,
-    directory: Option<&Path>,
-    methods: &Methods,
-    whose: Whose,
-) -> Outcome<Identity> {
+/// How a job with a shadow begins.
+#[derive(Debug)]
+pub(crate) struct Beginning<'a> {
+    /// Where the shadow is.
+    pub(crate) socket: &'a Path,
+    /// How long calls wait for one that is gone.
+    pub(crate) lease: Duration,
+    /// In which folder of the shadow's; by default one that is called as that where we are.
+    pub(crate) directory: Option<&'a Path>,
+    pub(crate) methods: &'a Methods,
+    pub(crate) whose: Whose,
+    /// The shadow is of this machine and this user.
+    pub(crate) at_home: bool,
+}
+
+/// Makes what the job inherits; who it is.
+pub(crate) fn prepare(beginning: &Beginning<'_>) -> Outcome<Identity> {
+    let Beginning {
+        socket,
+        lease,
+        directory,
+        methods,
+        whose,
+        at_home,
+    } = beginning;
     let here = std::env::current_dir()?;
     let directory = directory.unwrap_or(&here);
     let rules = rules::rules(
@@ -71,19 +90,27 @@ pub(crate) fn prepare(
             here: &here,
         },
     )?;
+    let habits = rules::habits(methods)?;
     let (mut client, token) = connect(socket)?;
-    let identity = match whose {
-        Whose::Submit => client.identify().context(|| {
+    let mut sees = Sees::default();
+    let mut identity = Identity::own();
+    if *whose == Whose::Submit || methods.sight.filesystem_domain.is_some() {
+        let owner = client.identify(&mut sees).context(|| {
             let shown = socket.display();
             format!("the shadow on {shown} does not say whose files it has")
-        })?,
-        Whose::Execute => Identity::own(),
-    };
+        })?;
+        if *whose == Whose::Submit {
+            identity = owner;
+        }
+    }
+    let seen = sees.here(&methods.sight, *at_home)?;
     let machine = identity.machine.each_ref().map(Vec::as_slice);
-    let header = Header::bytes(directory.as_os_str().as_bytes(), machine);
+    let directory = directory.as_os_str().as_bytes();
+    let header = Header::bytes(directory, machine, &habits);
     let header = header.ok_or_else(|| io::Error::from(io::ErrorKind::InvalidFilename))?;
     let table = memory_file(c"wf-table", &header, size_of::<Table>() as u64)?;
-    File::from(table.try_clone()?).write_all_at(&rules[..], offset_of!(Table, rules) as u64)?;
+    let written = File::from(table.try_clone()?);
+    written.write_all_at(&rules[..], offset_of!(Table, rules) as u64)?;
     let shim = crate::launch::executable_memory_file(c"wayfarer-shim")?;
     shim.write_all_at(SHIM, 0)?;
     let store = memory_file(c"wf-store", &[], residents::FILE_LEN)?;
@@ -91,7 +118,7 @@ pub(crate) fn prepare(
     hand_down(&inotify()?, Reserved::Ends)?;
     hand_down(&shim, Reserved::Shim)?;
     hand_down(&store, Reserved::Store)?;
-    hand_down_session(client, &token, socket, lease)?;
+    hand_down_session(client, &token, (socket, *lease), &seen)?;
     // Its own directory is at the shadow; this one must be there wherever it goes on.
     std::env::set_current_dir("/")?;
     Ok(identity)
@@ -125,9 +152,32 @@ pub(crate) fn of_a_restart() -> impl Iterator<Item = u32> {
     made.into_iter().map(|one| one.number().cast_unsigned())
 }
 
+/// How a job with a shadow is taken up again.
+#[derive(Debug)]
+pub(crate) struct Resumption<'a> {
+    /// Where the shadow is.
+    pub(crate) socket: &'a Path,
+    /// How long calls wait for one that is gone.
+    pub(crate) lease: Duration,
+    pub(crate) sight: &'a Sight,
+    /// The shadow is of this machine and this user.
+    pub(crate) at_home: bool,
+}
+
 /// Has the shadow go on from a state, and makes what the restarted job takes over.
-pub(crate) fn resume(socket: &Path, lease: Duration, state: &[u8], files: Files) -> Outcome<()> {
+pub(crate) fn resume(begin: &Resumption<'_>, state: &[u8], files: Files) -> Outcome<()> {
+    let Resumption {
+        socket,
+        lease,
+        sight,
+        at_home,
+    } = begin;
     let (mut client, token) = connect(socket)?;
+    let mut sees = Sees::default();
+    if sight.filesystem_domain.is_some() {
+        client.identify(&mut sees)?;
+    }
+    let seen = sees.here(sight, *at_home)?;
     let others = match files {
         Files::Fail => Others::Fail,
         Files::Keep => Others::Keep,
@@ -139,7 +189,7 @@ pub(crate) fn resume(socket: &Path, lease: Duration, state: &[u8], files: Files)
             let shown = socket.display();
             format!("the shadow on {shown} does not go on with the job's files")
         })?;
-    hand_down_session(client, &token, socket, lease)
+    hand_down_session(client, &token, (socket, *lease), &seen)
 }
 
 fn connect(socket: &Path) -> Outcome<(Client, Token)> {
@@ -154,8 +204,8 @@ fn connect(socket: &Path) -> Outcome<(Client, Token)> {
 fn hand_down_session(
     mut client: Client,
     token: &Token,
-    socket: &Path,
-    lease: Duration,
+    (socket, lease): (&Path, Duration),
+    seen: &Seen,
 ) -> Outcome<()> {
     let lock_ends = inotify()?;
     // A shadow on another machine cannot have it: what a process that is killed has locked is free when the job notices.
@@ -166,9 +216,11 @@ fn hand_down_session(
         .context(|| "the shadow is not told of the lease".to_owned())?;
     let name = socket.as_os_str().as_bytes();
     let link = Link::new(token, client.session(), generation()?, lease_ms, name);
-    let link = link.ok_or_else(|| io::Error::from(io::ErrorKind::InvalidFilename))?;
-    let bytes = link.bytes();
-    let link = memory_file(c"wf-link", &bytes, bytes.len() as u64)?;
+    let mut link = link.ok_or_else(|| io::Error::from(io::ErrorKind::InvalidFilename))?;
+    link.reads_here = seen.reads_here.into();
+    let len = MOUNTS_AT + seen.mounts.len() as u64;
+    let link = memory_file(c"wf-link", &link.bytes(), len)?;
+    File::from(link.try_clone()?).write_all_at(&seen.mounts[..], MOUNTS_AT)?;
     hand_down(&client.into_stream()?, Reserved::Session)?;
     hand_down(&lock_ends, Reserved::LockEnds)?;
     hand_down(&link, Reserved::Link)

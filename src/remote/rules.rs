@@ -1,10 +1,13 @@
-//! What `--remap`, `--local-files`, `--append-files` and `--fetch-files` say, as the job has it ([`c_shim::rules`]).
+//! What `--remap`, `--local-files`, `--append-files` and `--fetch-files` say, as the job has it ([`c_shim::rules`]), and the other options of
+//! [`Methods`] ([`c_shim::habits`]).
 //!
-//! Lists are separated by `;` or `,` (a remap's by `;`); a backslash before such a character, or `=`, takes its meaning away.
+//! Lists are separated by `;` or `,` (a remap's by `;`), and `*` in them stands for any characters; a backslash before such a character, or
+//! `=`, takes its meaning away.
 
 use crate::args::Methods;
 use crate::report::{Exit, Failure, Outcome};
-use c_shim::rules::{Kind, RULES_LEN, Rule, whole};
+use c_shim::habits::{Habits, MOST_AHEAD, Wrong};
+use c_shim::rules::{ANY, Kind, RULES_LEN, Rule, whole};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -42,6 +45,24 @@ pub(super) fn rules(
     Ok(bytes)
 }
 
+/// How a job's calls are served.
+pub(super) fn habits(methods: &Methods) -> Outcome<Habits> {
+    let (size, block) = (methods.buffer_size, methods.buffer_block_size);
+    Habits::new(size, block, methods.aggravate).map_err(|wrong| {
+        let (option, found, most) = match wrong {
+            Wrong::Size => ("--buffer-size", size, MOST_AHEAD.into()),
+            Wrong::Block => (
+                "--buffer-block-size",
+                block,
+                size.unwrap_or(MOST_AHEAD.into()),
+            ),
+        };
+        let found = found.unwrap_or_default();
+        let message = format!("{option}: found {found} bytes, expected at most {most}");
+        Failure::new(Exit::Usage, message)
+    })
+}
+
 type Added = Result<(), &'static str>;
 
 const TOO_MUCH: &str = "expected fewer or shorter names";
@@ -73,7 +94,7 @@ fn about(
     beginnings: &Beginnings<'_>,
     bytes: &mut [u8; RULES_LEN],
 ) -> Added {
-    let from = name(&unescaped(text), beginnings)?;
+    let from = name(&pattern(text), beginnings)?;
     let here = match kind {
         Kind::Here => absolute(beginnings.here, b".")?,
         _ => vec![],
@@ -146,6 +167,17 @@ fn unescaped(text: &[u8]) -> Vec<u8> {
     kept
 }
 
+/// As [`unescaped`], with stars that stand for any characters.
+fn pattern(text: &[u8]) -> Vec<u8> {
+    let mut is_escaped = false;
+    let stars = text.iter().map(|byte| {
+        let is_star = *byte == b'*' && !is_escaped;
+        is_escaped = *byte == b'\\' && !is_escaped;
+        if is_star { ANY } else { *byte }
+    });
+    unescaped(&stars.collect::<Vec<u8>>())
+}
+
 fn wrong(option: &str, text: &[u8], why: &str) -> Failure {
     let shown = OsStr::from_bytes(text).display().to_string();
     Failure::new(Exit::Usage, format!("{option}: found `{shown}`, {why}"))
@@ -154,7 +186,7 @@ fn wrong(option: &str, text: &[u8], why: &str) -> Failure {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::args::Whose;
+    use crate::args::{Sight, Whose};
 
     fn methods() -> Methods {
         Methods {
@@ -162,6 +194,10 @@ mod tests {
             local_files: vec![],
             append_files: vec![],
             fetch_files: vec![],
+            buffer_size: None,
+            buffer_block_size: None,
+            aggravate: false,
+            sight: Sight::default(),
             want_remote_io: true,
             identity: Whose::Submit,
         }
@@ -199,10 +235,9 @@ mod tests {
                 r"dataset.1=other.dataset; very.big = local:/bigdisk/x;a\;b=remote:/c\=d".into(),
             ],
             local_files: vec!["/scratch/, tmp.dat;./sub/../x/y".into()],
-            append_files: vec!["log".into(), "/home/me/log2".into()],
+            append_files: vec!["log".into(), r"/home/me/log2;*.out;./\*/\\*".into()],
             fetch_files: vec!["../z/".into()],
-            want_remote_io: true,
-            identity: Whose::Submit,
+            ..methods()
         };
         let expected = vec![
             rule(Kind::Remap, "dataset.1", "/home/me/other.dataset"),
@@ -213,6 +248,8 @@ mod tests {
             rule(Kind::Here, "x/y", "/jobs"),
             rule(Kind::Append, "log", ""),
             rule(Kind::Append, "/home/me/log2", ""),
+            rule(Kind::Append, "\0.out", ""),
+            rule(Kind::Append, "*/\\\0", ""),
             rule(Kind::Fetch, "/home/z", ""),
         ];
         assert_eq!(made(&methods), Ok(expected));

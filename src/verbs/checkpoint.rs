@@ -11,12 +11,13 @@ use crate::report::{Exit, Explain, Failure, Outcome, chain};
 use crate::target::{self, Purpose, Target};
 use crate::verbs::output_failure;
 use ckpt_lib::capture::{CaptureError, CaptureOptions, Refusal};
+use ckpt_lib::image::Image;
 use ckpt_lib::snapshot::{JobLabel, KernelPath};
 use ckpt_lib::tracee::{HostPid, StopError};
 use ckpt_lib::{CheckpointError, CheckpointReport, CheckpointRequest, JobSession, Then};
 use serde::Serialize;
 use std::os::unix::ffi::OsStringExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 const SCHEMA_VERSION: u32 = 1;
 
@@ -40,6 +41,16 @@ struct Report {
 /// Writes an image of a job or process.
 pub(crate) fn checkpoint(store: &JobStore, arguments: &Checkpoint) -> Outcome {
     let target = target::find(store, &arguments.target, Purpose::Copy)?;
+    if let Some(job) = &target.job
+        && arguments.then == args::Then::Kill
+        && !arguments.of_starter
+        && job.has_starter()
+    {
+        // It would take that for an accident.
+        let name = &job.record.name;
+        let message = format!("job {name} has a starter, with which it leaves");
+        return Err(Failure::new(Exit::Usage, message).advise(format!("wayfarer vacate {name}")));
+    }
     permission::check_traceable(target.pid)?;
     // Held until the checkpoint is noted: a second one would meet the first one's tracing.
     let _lock = target.job.as_ref().map(locked).transpose()?;
@@ -75,16 +86,21 @@ pub(crate) fn checkpoint(store: &JobStore, arguments: &Checkpoint) -> Outcome {
         .map(|session| session as &mut dyn JobSession);
     let made = ckpt_lib::checkpoint(&request, session, display.as_mut());
     drop(display);
-    let made = made
-        .map_err(|error| explain(error, arguments))
-        .context(|| {
+    let made = made.or_else(|error| {
+        let ended = matches!(
+            error,
+            CheckpointError::Stop(StopError::Gone { .. }) | CheckpointError::Ended { .. }
+        );
+        Err(explain(error, arguments)).context(|| {
             let what = target
                 .job
                 .as_ref()
                 .map(|job| format!("job {}", job.record.name));
             let what = what.unwrap_or_else(|| format!("process {}", target.pid));
-            format!("no image of {what} was made, and it runs on")
-        })?;
+            let fate = if ended { "" } else { ", and it runs on" };
+            format!("no image of {what} was made{fate}")
+        })
+    })?;
     let (pid, mut job) = (target.pid, target.job);
     if let Some(job) = &mut job {
         note(job, &made, files);
@@ -156,7 +172,15 @@ fn note(job: &mut Job, made: &CheckpointReport, files: Option<FileNumbers>) {
     if let Err(error) = noted {
         warn("the image is good, but not written down", &error);
     }
-    if let Err(error) = job.trim() {
+    // A starter goes on from what it has without being asked: it keeps one at least of which it has read every byte.
+    let has_life = job.life.is_some();
+    let is_good = |newest: &Path| match has_life {
+        true => Image::open(newest)
+            .and_then(|image| image.verify(&mut |_| {}).map(drop))
+            .map_err(JobError::Damaged),
+        false => Ok(()),
+    };
+    if let Err(error) = job.trim(is_good) {
         warn("the image is good, but an older one stays", &error);
     }
 }

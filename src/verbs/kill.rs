@@ -11,6 +11,13 @@ use nix::errno::Errno;
 pub(crate) fn kill(store: &JobStore, arguments: &Kill) -> Outcome {
     let target = target::find(store, &arguments.target, Purpose::Signal)?;
     let pid = nix::unistd::Pid::from_raw(target.pid);
+    if let (libc::SIGKILL, Some(job)) = (arguments.signal, &target.job)
+        && job.has_starter()
+    {
+        // Or it would go on from its last image.
+        super::life::kill(job)?;
+        return Ok(Exit::Done);
+    }
     if matches!(
         arguments.signal,
         libc::SIGHUP

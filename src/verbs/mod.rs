@@ -11,6 +11,7 @@ pub(crate) mod io;
 pub(crate) mod keeper;
 pub(crate) mod kept;
 pub(crate) mod kill;
+pub(crate) mod life;
 pub(crate) mod man;
 pub(crate) mod platform;
 pub(crate) mod ps;
@@ -19,6 +20,7 @@ pub(crate) mod restart;
 pub(crate) mod run;
 pub(crate) mod shadow;
 pub(crate) mod starter;
+pub(crate) mod status;
 pub(crate) mod submit;
 pub(crate) mod verify;
 
@@ -99,7 +101,7 @@ fn output_failure(error: ImageError) -> Failure {
 
 /// Registers a job. Only a name that is not free is a failure; any other trouble with the record is told,
 /// and the job goes without one.
-fn register(store: &JobStore, new: NewJob) -> Outcome<Option<Job>> {
+pub(crate) fn register(store: &JobStore, new: NewJob) -> Outcome<Option<Job>> {
     let error = match store.register(new) {
         Ok(job) => return Ok(Some(job)),
         Err(error) => error,

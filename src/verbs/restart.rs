@@ -1,12 +1,13 @@
 //! `wayfarer restart IMAGE|JOB`.
 
-use crate::args::{Restart, is_job_name};
+use crate::args::{Files, Restart, is_job_name};
 use crate::jobs::{Job, JobError, JobStore, Life, NewJob};
 use crate::launch::{self, Launch, Options};
+use crate::life::{self, Tied};
 use crate::progress;
 use crate::raw;
 use crate::reach;
-use crate::remote;
+use crate::remote::{self, Resumption};
 use crate::report::{Exit, Failure, Outcome, tell};
 use crate::target;
 use crate::verbs::{image_failure, needed_by, open_image};
@@ -21,18 +22,32 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 /// What is restarted.
-struct Chosen {
-    path: PathBuf,
+pub(crate) struct Chosen {
+    pub(crate) path: PathBuf,
     image: Image,
     /// The job it was made of, if it lies in that job's directory.
-    job: Option<Job>,
+    pub(crate) job: Option<Job>,
 }
 
-/// Goes on from the image; returns only if that failed.
+/// Goes on from the image, under a starter if that was asked for.
 pub(crate) fn restart(store: &JobStore, arguments: &Restart) -> Outcome {
     let chosen = choose(store, &arguments.image)?;
-    let snapshot = chosen.image.snapshot();
-    let snapshot = snapshot.map_err(|error| image_failure(&chosen.path, error))?;
+    // A job that had a starter has one again.
+    let had_starter = |job: &Job| job.life.is_some();
+    if arguments.life.is_wanted() || chosen.job.as_ref().is_some_and(had_starter) {
+        return life::restart(store, arguments, chosen);
+    }
+    begin(store, arguments, chosen, None)
+}
+
+/// Becomes the supervisor of a copy that goes on from the image; returns only if that failed.
+pub(crate) fn begin(
+    store: &JobStore,
+    arguments: &Restart,
+    chosen: Chosen,
+    tied: Option<Tied>,
+) -> Outcome {
+    let snapshot = chosen.snapshot()?;
     check_platform(&chosen, arguments.degraded)?;
     let mut inherit_fds = arguments.inherit_fd.clone();
     let mut keeper = None;
@@ -40,7 +55,8 @@ pub(crate) fn restart(store: &JobStore, arguments: &Restart) -> Outcome {
         inherit_fds.extend(remote::of_a_restart());
         keeper = Some(remote::keeper::begin(true)?);
     }
-    let job = register(store, arguments, &chosen, &snapshot)?;
+    let name = tied.as_ref().map(|tied| tied.name.as_str());
+    let job = register(store, arguments, &chosen, &snapshot, name)?;
     let failure = launch::execute(&Launch {
         title: format!(
             "wayfarer: {}",
@@ -51,17 +67,25 @@ pub(crate) fn restart(store: &JobStore, arguments: &Restart) -> Outcome {
         fallback_dirs: launch::fallback_dirs(),
         options: Options {
             pids: arguments.pids,
-            files: arguments.files,
+            files: files_of(arguments),
             accept_new_ids: arguments.accept_new_ids,
             degraded: arguments.degraded,
             inherit_fds,
             keeper,
+            starter: tied.map(|tied| tied.tells),
         },
     });
     if let Some(job) = job {
         job.withdraw();
     }
     Err(failure)
+}
+
+impl Chosen {
+    pub(crate) fn snapshot(&self) -> Outcome<SnapshotV1> {
+        let snapshot = self.image.snapshot();
+        snapshot.map_err(|error| image_failure(&self.path, error))
+    }
 }
 
 /// Has the shadow go on with the job's files, if they are at one.
@@ -81,13 +105,25 @@ fn resume_session(
         (None, None) if !arguments.journal => Ok(false),
         (Some(state), None) if is_at_home(arguments, chosen) => {
             let socket = reach::home(store)?;
-            remote::resume(&socket, reach::HOME_LEASE, state, arguments.files)?;
+            let begin = Resumption {
+                socket: &socket,
+                lease: reach::HOME_LEASE,
+                sight: &arguments.sight,
+                at_home: true,
+            };
+            remote::resume(&begin, state, files_of(arguments))?;
             Ok(true)
         }
         (Some(state), Some(address)) => {
             let identity = arguments.identity_file.as_deref();
             let socket = reach::socket(address, identity, store.dir(), arguments.lease)?;
-            remote::resume(&socket, arguments.lease, state, arguments.files)?;
+            let begin = Resumption {
+                socket: &socket,
+                lease: arguments.lease,
+                sight: &arguments.sight,
+                at_home: false,
+            };
+            remote::resume(&begin, state, files_of(arguments))?;
             Ok(true)
         }
         (Some(_), None) => {
@@ -105,6 +141,10 @@ fn resume_session(
     }
 }
 
+fn files_of(arguments: &Restart) -> Files {
+    arguments.files.unwrap_or(Files::Fail)
+}
+
 /// Whether the shadow is one of the job's own, on this machine.
 fn is_at_home(arguments: &Restart, chosen: &Chosen) -> bool {
     let recorded = |job: &Job| job.record.journal;
@@ -116,8 +156,17 @@ fn choose(store: &JobStore, asked: &Path) -> Outcome<Chosen> {
     let name = asked.to_str().filter(|name| is_job_name(name));
     if let Some(name) = name.filter(|_| !asked.is_file()) {
         let job = store.find(name).map_err(|error| missing(asked, error))?;
+        if job.life() == Life::Living {
+            let failure = Failure::new(Exit::Failed, format!("job {name} is running"));
+            return Err(failure.advise(format!("wayfarer kill {name}, or restart an image file")));
+        }
         return latest_good(job);
     }
+    image_file(store, asked)
+}
+
+/// An image file, and the job in whose directory it lies.
+pub(crate) fn image_file(store: &JobStore, asked: &Path) -> Outcome<Chosen> {
     let image = open_image(asked)?;
     let path = std::path::absolute(asked)?;
     Ok(Chosen {
@@ -138,12 +187,8 @@ fn missing(asked: &Path, error: JobError) -> Failure {
 }
 
 /// The newest image of a job of which every byte is right; damaged ones are named.
-fn latest_good(job: Job) -> Outcome<Chosen> {
+pub(crate) fn latest_good(job: Job) -> Outcome<Chosen> {
     let name = &job.record.name;
-    if job.life() == Life::Living {
-        let failure = Failure::new(Exit::Failed, format!("job {name} is running"));
-        return Err(failure.advise(format!("wayfarer kill {name}, or restart an image file")));
-    }
     let mut failure = None;
     let mut display = progress::display();
     for stored in job.known_images()?.iter().rev() {
@@ -227,11 +272,13 @@ fn may_be_waived(what: &Missing) -> bool {
     matches!(what, Missing::Cpus { .. } | Missing::HardLimit { .. }) || is_kernel(what, &kernel)
 }
 
-fn register(
+/// Writes the job down; as a copy of the one of this name, if there is one whose starter has begun it.
+pub(crate) fn register(
     store: &JobStore,
     arguments: &Restart,
     chosen: &Chosen,
     snapshot: &SnapshotV1,
+    copy_of: Option<&str>,
 ) -> Outcome<Option<Job>> {
     let root = snapshot.processes.first();
     let program = root.and_then(|process| {
@@ -243,9 +290,9 @@ fn register(
     let had = Some(label.name.as_str()).filter(|name| is_job_name(name));
     let old = chosen.job.as_ref();
     let ended = old.filter(|job| job.life() == Life::Ended);
-    let name = arguments
-        .name
-        .clone()
+    let name = copy_of
+        .map(str::to_owned)
+        .or_else(|| arguments.name.clone())
         .or_else(|| Some(ended?.record.name.clone()));
     let continues = name.is_some() && name.as_deref() == ended.map(|job| job.record.name.as_str());
     let words = label.command.iter();
@@ -269,6 +316,7 @@ fn register(
         root_pid: root.map(|process| process.pid),
         journal: is_at_home(arguments, chosen),
         restarted_from: Some(chosen.path.clone()),
+        is_copy: copy_of.is_some(),
     };
     if let (None, Some(had)) = (&new.name, had) {
         let named = NewJob {

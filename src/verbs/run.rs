@@ -4,10 +4,11 @@ use crate::address::Address;
 use crate::args::{Files, Pids, Run, Whose};
 use crate::jobs::{JobStore, NewJob};
 use crate::launch::{self, Launch, Options};
+use crate::life::{self, Tied};
 use crate::lookup::{self, Program};
 use crate::raw;
 use crate::reach;
-use crate::remote;
+use crate::remote::{self, Beginning};
 use crate::report::{Exit, Explain, Failure, Outcome, tell};
 use ckpt_lib::baseline;
 use ckpt_lib::image::{ImageParts, ImageWriter};
@@ -20,15 +21,27 @@ use nix::sys::signal::Signal;
 use std::ffi::CString;
 use std::fs::File;
 use std::io::IsTerminal;
-use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-/// Starts the command; returns only if that failed.
+/// Starts the command, under a starter if that was asked for.
 pub(crate) fn run(store: &JobStore, arguments: &Run) -> Outcome {
+    let has_starter = arguments.life.is_wanted() || arguments.resume;
     if arguments.shadow == Some(Address::Stdio) {
+        if has_starter {
+            let message = "a job whose shadow is on stdio cannot have a starter of its own yet";
+            return Err(Failure::new(Exit::Usage, message));
+        }
         return super::starter::host(store, arguments);
     }
+    if has_starter {
+        return life::run(store, arguments);
+    }
+    begin(store, arguments, None)
+}
+
+/// Becomes the supervisor of the command; returns only if that failed.
+pub(crate) fn begin(store: &JobStore, arguments: &Run, tied: Option<Tied>) -> Outcome {
     if arguments.with_parent {
         // Our supervisor ends with us, and the job with that.
         nix::sys::prctl::set_pdeathsig(Signal::SIGKILL)?;
@@ -61,7 +74,11 @@ pub(crate) fn run(store: &JobStore, arguments: &Run) -> Outcome {
     let job = super::register(
         store,
         NewJob {
-            name: arguments.name.clone(),
+            is_copy: tied.is_some(),
+            name: match &tied {
+                Some(tied) => Some(tied.name.clone()),
+                None => arguments.name.clone(),
+            },
             base: arguments.command[0].to_string_lossy().into_owned(),
             replace: arguments.replace,
             continues: false,
@@ -85,8 +102,14 @@ pub(crate) fn run(store: &JobStore, arguments: &Run) -> Outcome {
         None => None,
     };
     if let Some((socket, lease, whose)) = reached {
-        let directory = arguments.chdir.as_deref();
-        identity = remote::prepare(&socket, lease, directory, &arguments.methods, whose)?;
+        identity = remote::prepare(&Beginning {
+            socket: &socket,
+            lease,
+            directory: arguments.chdir.as_deref(),
+            methods: &arguments.methods,
+            whose,
+            at_home: shadow.is_none(),
+        })?;
         keeper = Some(remote::keeper::begin(false)?);
     }
     let name = job.as_ref().map_or("a job", |job| &job.record.name);
@@ -97,7 +120,16 @@ pub(crate) fn run(store: &JobStore, arguments: &Run) -> Outcome {
         identity: (identity.uid, identity.gid),
         pages: pages.as_deref(),
     };
-    let failure = start(name, &start_of, arguments.pids, keeper);
+    let options = Options {
+        pids: arguments.pids,
+        files: Files::Fail,
+        accept_new_ids: false,
+        degraded: false,
+        inherit_fds: vec![],
+        keeper,
+        starter: tied.map(|tied| tied.tells),
+    };
+    let failure = start(name, &start_of, options);
     if let Some(job) = job {
         job.withdraw();
     }
@@ -127,7 +159,7 @@ fn can_be_enforced(arguments: &Run) -> bool {
     arguments.pids != Pids::Host && !with_shim && baseline::can_be_enforced()
 }
 
-fn start(name: &str, what: &Start<'_>, pids: Pids, keeper: Option<OwnedFd>) -> Failure {
+fn start(name: &str, what: &Start<'_>, options: Options) -> Failure {
     let image = match small_image(what) {
         Ok(image) => image,
         Err(failure) => return failure,
@@ -137,14 +169,7 @@ fn start(name: &str, what: &Start<'_>, pids: Pids, keeper: Option<OwnedFd>) -> F
         image: &image,
         prefix_len: None,
         fallback_dirs: launch::fallback_dirs(),
-        options: Options {
-            pids,
-            files: Files::Fail,
-            accept_new_ids: false,
-            degraded: false,
-            inherit_fds: vec![],
-            keeper,
-        },
+        options,
     })
 }
 

@@ -11,7 +11,7 @@ use line::{Acceptor, Keys, Line, Preface, Purpose};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::signal::{SigSet, Signal};
 use shadow::{
-    Allowed, Durability, Journals, Limits, Probe, SecureServer, Server, Sessions, State,
+    Allowed, Domains, Durability, Journals, Limits, Probe, SecureServer, Server, Sessions, State,
     StateError, Taker, carry, introduce,
 };
 use std::ffi::OsString;
@@ -35,6 +35,10 @@ pub(crate) fn shadow(store: Option<&JobStore>, arguments: &Shadow) -> Outcome {
     }
     let state_dir = state.as_ref().map(|state| state.dir().to_owned());
     let mut sessions = sessions(&arguments.allow, token, journals(arguments)?)?;
+    sessions = sessions.in_domains(Domains {
+        file_system: arguments.filesystem_domain.clone().unwrap_or_default(),
+        uid: arguments.uid_domain.clone().unwrap_or_default(),
+    });
     if let Some(state) = state {
         // Of processes on another machine nothing is seen.
         let probe: Option<Box<Probe>> = match arguments.listen {

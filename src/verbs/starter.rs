@@ -2,6 +2,7 @@
 
 use crate::address::Address;
 use crate::args::{Run, Starter};
+use crate::fault;
 use crate::identity::Identity;
 use crate::jobs::JobStore;
 use crate::reach::{self, ERROR_MARK};
@@ -87,7 +88,7 @@ fn connect(address: &Address, identity: &Identity) -> Outcome<(Line, Preface)> {
         return Err(Failure::new(Exit::Usage, message));
     };
     let connector = Connector::new(&identity.keys, &identity.shadow)?;
-    let mut line = connector.connect(reached((host, *port))?)?;
+    let mut line = fault::of_starter(connector.connect(reached((host, *port))?)?);
     let preface = prefaces(&mut line)?;
     Ok((line, preface))
 }
@@ -121,10 +122,11 @@ fn line_again(address: &Address, identity: &Identity, token: &Token) -> Result<L
     let connector = Connector::new(&identity.keys, &identity.shadow);
     let connector = connector.map_err(|error| NoLine::Ever(chain(&error)))?;
     let socket = reached((host, *port)).map_err(|error| now(&error))?;
-    let mut line = connector.connect(socket).map_err(|error| match &error {
+    let line = connector.connect(socket).map_err(|error| match &error {
         SecureError::Stranger(_) => NoLine::Ever(chain(&error)),
         _ => now(&error),
     })?;
+    let mut line = fault::of_starter(line);
     match prefaces(&mut line) {
         Ok(preface) if preface.token == *token => Ok(line),
         Ok(_) => {

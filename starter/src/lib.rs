@@ -1,4 +1,4 @@
-//! The starter: what stands for the shadow on the execute machine.
+//! The starter: what stands for the shadow on the execute machine, and what a job's life is like there (`life`, `events`).
 //!
 //! ```text
 //! shims ==> socket ─┐
@@ -14,7 +14,9 @@
 mod carrier;
 mod door;
 mod error;
+pub mod events;
 mod job;
+pub mod life;
 mod reattach;
 mod streams;
 

@@ -53,10 +53,31 @@ fn memory() -> Vec<u8> {
 /// An image that needs `platform`.
 fn image(path: &Path, platform: &str) -> PathBuf {
     let mut writer = ImageWriter::create(path, WriteOptions::default()).expect("created");
-    let ranges = std::slice::from_ref(&(MEMORY..MEMORY + MEMORY_LEN)).to_vec();
+    let ranges = [MEMORY..MEMORY + MEMORY_LEN];
     writer
         .store(Space::Process(0), &ranges, &memory(), &|_| ())
         .expect("stored");
+    commit(writer, platform);
+    path.to_owned()
+}
+
+/// An image whose memory is ones up to the middle, and from there on what it is in `earlier`.
+fn image_on(earlier: &Path, path: &Path) -> PathBuf {
+    let earlier = Image::open(earlier).expect("opens");
+    let mut writer = ImageWriter::create(path, WriteOptions::default()).expect("created");
+    let (start, middle, end) = (MEMORY, MEMORY + MEMORY_LEN / 2, MEMORY + MEMORY_LEN);
+    let rest = writer.refer(Space::Process(0), middle..end, &earlier);
+    assert!(rest.expect("refers").is_empty());
+    let ones = vec![1; end as usize];
+    writer
+        .store(Space::Process(0), &[start..middle], &ones, &|_| ())
+        .expect("stored");
+    commit(writer, earlier.platform());
+    path.to_owned()
+}
+
+/// Ends an image of one process that maps this memory.
+fn commit(writer: ImageWriter, platform: &str) {
     let mut ops = OpsBuilder::new(OpsHeader::default());
     let process = ops.stream(StreamKind::Process, 0, StreamIndex(0));
     let flags = (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED) as u64;
@@ -78,7 +99,6 @@ fn image(path: &Path, platform: &str) -> PathBuf {
         hole: HOLE..HOLE + (64 << 20),
     };
     writer.commit(&parts).expect("committed");
-    path.to_owned()
 }
 
 fn words(path: &Path) -> String {
@@ -187,6 +207,39 @@ fn flatten_writes_a_whole_image_and_overwrites_nothing() {
     let output = station.output(&["flatten", &image, "-o", &flat]);
     assert_eq!(output.status.code(), Some(1));
     assert!(text(&output.stderr).contains("exists already"));
+}
+
+#[test]
+fn flatten_makes_one_image_of_a_chain() {
+    let station = Station::new();
+    let place = |name: &str| station.state.path().join(name);
+    let first = good_image(&station);
+    let second = words(&image_on(Path::new(&first), &place("second.img")));
+    let bases = |image: &str| {
+        let contents = &station.json(&["inspect", "--json", image])["contents"];
+        contents["bases"].clone()
+    };
+    assert_eq!(bases(&second), serde_json::json!([first]));
+    assert_eq!(station.json(&["verify", "--json", &second])["good"], true);
+    let flat = place("flat.img");
+    let output = station.output(&["flatten", &second, "-o", &words(&flat)]);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+
+    std::fs::remove_file(&first).expect("remove");
+    let output = station.output(&["verify", &second]);
+    let said = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(4), "{said}");
+    assert!(said.contains(&first), "{said}");
+    let report = station.json(&["verify", "--json", &words(&flat)]);
+    assert_eq!(report["contents_bytes"], MEMORY_LEN);
+    assert_eq!(bases(&words(&flat)), serde_json::json!([]));
+    let mut found = vec![0; MEMORY_LEN as usize];
+    Image::open(&flat)
+        .and_then(|flat| flat.read_space(Space::Process(0), MEMORY, &mut found))
+        .expect("reads");
+    let middle = found.len() / 2;
+    assert!(found[..middle].iter().all(|byte| *byte == 1));
+    assert!(found[middle..] == memory()[MEMORY as usize + middle..]);
 }
 
 #[test]

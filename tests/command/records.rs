@@ -133,8 +133,6 @@ fn a_record_that_cannot_be_written_is_only_a_warning() {
     let station = Station::new();
     let file = station.state.path().join("file");
     fs::write(&file, "").expect("write");
-    let mut command = station.wayfarer(&["run", "--", "echo", "hi"]);
-    command.env("XDG_STATE_HOME", "/nonexistent");
     let nowhere = file.join("state").display().to_string();
     let words = ["--dir", &nowhere, "run", "--name", "x", "--", "echo", "hi"];
     let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_wayfarer"));
@@ -157,6 +155,31 @@ fn a_record_that_cannot_be_written_is_only_a_warning() {
     assert!(said.contains("not kept away") && image.exists(), "{said}");
     station.output(&["kill", "k", "-s", "KILL"]);
     drop(running);
+}
+
+#[test]
+fn jobs_live_in_the_users_own_directory_of_states() {
+    let home = tempfile::tempdir().expect("temporary directory");
+    let state = home.path().join("states");
+    let command = |words: &[&str], state: &Path| {
+        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_wayfarer"));
+        command.args(words).stdin(std::process::Stdio::null());
+        command
+            .env("HOME", home.path())
+            .env("XDG_STATE_HOME", state);
+        finish(Running::start(command))
+    };
+    // Unset, as not absolute: as if it were not there.
+    for (state, expected) in [
+        (state.as_path(), "states/wayfarer/jobs/night/job.json"),
+        (Path::new(""), ".local/state/wayfarer/jobs/night/job.json"),
+    ] {
+        let output = command(&["run", "--name", "night", "--", "true"], state);
+        assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+        assert!(home.path().join(expected).is_file(), "no {expected}");
+        let output = command(&["ps", "--prune"], state);
+        assert_eq!(text(&output.stdout), "removed night (0 images)\n");
+    }
 }
 
 #[test]

@@ -7,15 +7,18 @@
 #include <poll.h>
 #include <sys/epoll.h>
 #include <sys/personality.h>
+#include <sys/resource.h>
 #include <sys/select.h>
 #include <sys/timerfd.h>
 
-#define ASKED (1500 * MS)
 #define EARLY ((int64_t)(50 * MS))
 
 static int ends[2];
-static uint64_t began;
-static const struct timespec asked = {1, 500000000};
+static __thread uint64_t began;
+static struct timespec asked = {1, 500000000};
+static const struct timespec asked_read_only = {1, 500000000};
+static int64_t late; /* how late a call may return, if not 0 */
+static uint64_t asked_ns(void) { return asked.tv_sec * SECOND + asked.tv_nsec; }
 
 static void open_pipe(void) { must("pipe", pipe(ends)); }
 
@@ -27,7 +30,7 @@ static void came_back(const char *what, long result, long expected) {
     if (result != expected)
         fail(what, "found %ld (%s), expected %ld", result, result < 0 ? strerror(error) : "no error",
              expected);
-    expect_near(what, took, ASKED, EARLY, late_ns());
+    expect_near(what, took, asked_ns(), EARLY, late ? late : late_ns());
 }
 
 /* --- with a time-out --- */
@@ -46,14 +49,14 @@ static void in_clock_nanosleep_boottime(void) {
 }
 static void in_clock_nanosleep_absolute(void) {
     start_clock();
-    uint64_t end = began + ASKED;
+    uint64_t end = began + asked_ns();
     struct timespec at = {end / SECOND, end % SECOND};
     came_back("clock_nanosleep", clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &at, NULL), 0);
 }
 static void in_poll(void) {
     struct pollfd set = {.fd = ends[0], .events = POLLIN};
     start_clock();
-    came_back("poll", poll(&set, 1, ASKED / MS), 0);
+    came_back("poll", poll(&set, 1, asked_ns() / MS), 0);
 }
 static void in_ppoll(void) {
     struct pollfd set = {.fd = ends[0], .events = POLLIN};
@@ -66,7 +69,7 @@ static void in_select(void) {
     fd_set set;
     FD_ZERO(&set);
     FD_SET(ends[0], &set);
-    struct timeval limit = {1, 500000};
+    struct timeval limit = {asked.tv_sec, asked.tv_nsec / 1000};
     start_clock();
     came_back("select", select(ends[0] + 1, &set, NULL, NULL, &limit), 0);
     expect("select: time that is left", limit.tv_sec * 1000000 + limit.tv_usec, 0);
@@ -95,7 +98,7 @@ static void in_cond_timedwait(void) {
     pthread_cond_init(&cond, &attributes);
     pthread_mutex_lock(&mutex);
     start_clock();
-    uint64_t end = began + ASKED;
+    uint64_t end = began + asked_ns();
     struct timespec at = {end / SECOND, end % SECOND};
     int result = pthread_cond_timedwait(&cond, &mutex, &at);
     came_back("pthread_cond_timedwait", result, ETIMEDOUT);
@@ -110,7 +113,7 @@ static void in_epoll_wait(void) {
     struct epoll_event event;
     int epoll = watch_pipe();
     start_clock();
-    came_back("epoll_wait", epoll_wait(epoll, &event, 1, ASKED / MS), 0);
+    came_back("epoll_wait", epoll_wait(epoll, &event, 1, asked_ns() / MS), 0);
 }
 static void in_epoll_pwait(void) {
     struct epoll_event event;
@@ -118,7 +121,7 @@ static void in_epoll_pwait(void) {
     sigset_t mask;
     sigfillset(&mask);
     start_clock();
-    came_back("epoll_pwait", epoll_pwait(epoll, &event, 1, ASKED / MS, &mask), 0);
+    came_back("epoll_pwait", epoll_pwait(epoll, &event, 1, asked_ns() / MS, &mask), 0);
 }
 static void in_epoll_pwait2(void) {
     struct epoll_event event;
@@ -313,7 +316,7 @@ static void in_masked_epoll_pwait(void) {
     sigfillset(&every);
     soon = 1;
     start_clock();
-    came_back("epoll_pwait", epoll_pwait(masked_epoll, &event, 1, ASKED / MS, &every), 0);
+    came_back("epoll_pwait", epoll_pwait(masked_epoll, &event, 1, asked_ns() / MS, &every), 0);
     expect("the signal that does not end it", handled_other, 1);
 }
 
@@ -323,7 +326,7 @@ static const struct timeval asked_micros = {1, 500000};
 static void in_ppoll_read_only(void) {
     struct pollfd set = {.fd = ends[0], .events = POLLIN};
     start_clock();
-    came_back("ppoll", syscall(SYS_ppoll, &set, 1, &asked, NULL, 8), 0);
+    came_back("ppoll", syscall(SYS_ppoll, &set, 1, &asked_read_only, NULL, 8), 0);
 }
 static void in_select_read_only(void) {
     fd_set set;
@@ -338,7 +341,7 @@ static void in_pselect_read_only(void) {
     FD_ZERO(&set);
     FD_SET(ends[0], &set);
     start_clock();
-    came_back("pselect", syscall(SYS_pselect6, ends[0] + 1, &set, NULL, NULL, &asked, NULL), 0);
+    came_back("pselect", syscall(SYS_pselect6, ends[0] + 1, &set, NULL, NULL, &asked_read_only, NULL), 0);
 }
 static void sticky(void) {
     must("personality", personality(STICKY_TIMEOUTS));
@@ -404,6 +407,78 @@ static void in_timerfd_read(void) {
     expect("ticks", ticks, 1);
 }
 
+/* --- all of them at once, four seconds each: three have gone when it says so. One that were begun
+ * anew after a stop would end three seconds late. --- */
+
+static void (*const timed[])(void) = {
+    in_nanosleep, in_clock_nanosleep, in_clock_nanosleep_boottime, in_poll,        in_ppoll,
+    in_select,    in_pselect,         in_futex,                    in_epoll_wait,  in_epoll_pwait,
+    in_epoll_pwait2, in_sigtimedwait, in_cond_timedwait,           in_timerfd_read,
+};
+static pthread_t timed_threads[ARRAY_LEN(timed)];
+static void *in_timed(void *call) {
+    (*(void (*const *)(void))call)();
+    return NULL;
+}
+static void begin_timed(void) {
+    open_pipe();
+    asked = (struct timespec){4, 0};
+    late = 1500 * MS;
+    start_clock();
+    for (size_t i = 0; i < ARRAY_LEN(timed); i++) {
+        void *call = (void *)&timed[i];
+        expect("pthread_create", pthread_create(&timed_threads[i], NULL, in_timed, call), 0);
+    }
+}
+static void end_timed(void) {
+    while (now_ns(CLOCK_MONOTONIC) < began + 3 * SECOND)
+        sleep_ms(5);
+    puts("three seconds");
+    fflush(stdout);
+    for (size_t i = 0; i < ARRAY_LEN(timed); i++)
+        expect("pthread_join", pthread_join(timed_threads[i], NULL), 0);
+}
+
+/* --- the same calls again and again, a tenth of a second each. Whoever stops the job may die and leave
+ * threads that wait for two seconds before they go on by themselves. --- */
+
+static void (*const repeated[])(void) = {
+    in_nanosleep, in_clock_nanosleep, in_poll, in_ppoll, in_select, in_futex, in_cond_timedwait,
+};
+static pthread_t repeating[ARRAY_LEN(repeated)];
+static void *repeat(void *call) {
+    do
+        in_timed(call);
+    while (!go());
+    return NULL;
+}
+static void begin_repeated(void) {
+    open_pipe();
+    asked = (struct timespec){0, 100 * MS};
+    late = 3500 * MS;
+    for (size_t i = 0; i < ARRAY_LEN(repeated); i++) {
+        void *call = (void *)&repeated[i];
+        expect("pthread_create", pthread_create(&repeating[i], NULL, repeat, call), 0);
+    }
+}
+static void while_repeated(void) {
+    do {
+        sleep_ms(2);
+        expect("children", waitpid(-1, NULL, __WALL | WNOHANG), -1);
+        expect("waitpid: errno", errno, ECHILD);
+    } while (!go());
+}
+/* Without room for one more process there is no copy of the job to write the image from. */
+static void while_repeated_alone(void) {
+    struct rlimit one = {1, 1};
+    must("RLIMIT_NPROC", setrlimit(RLIMIT_NPROC, &one));
+    while_repeated();
+}
+static void end_repeated(void) {
+    for (size_t i = 0; i < ARRAY_LEN(repeated); i++)
+        expect("pthread_join", pthread_join(repeating[i], NULL), 0);
+}
+
 static const struct guest guests[] = {
     {"nanosleep", NULL, NULL, in_nanosleep},
     {"clock_nanosleep", NULL, NULL, in_clock_nanosleep},
@@ -438,5 +513,8 @@ static const struct guest guests[] = {
     {"interrupted_sleep", unblocked_usr1, NULL, in_interrupted_sleep},
     {"join", thread_until_go, NULL, in_join},
     {"timerfd_read", NULL, NULL, in_timerfd_read},
+    {"timed", begin_timed, NULL, end_timed},
+    {"repeated", begin_repeated, end_repeated, while_repeated},
+    {"repeated_alone", begin_repeated, end_repeated, while_repeated_alone},
 };
 GUEST_MAIN(guests)

@@ -149,8 +149,56 @@ static void set_big(void) {
 }
 static void check_big(void) { expect_pattern("big memory", big, BIG / 8, 3); }
 
+/* Locks that are held and name their holder. Where ids are new nobody can unlock them. */
+static pthread_mutex_t held;
+static void hold(int type, int protocol) {
+    pthread_mutexattr_t attributes;
+    must("pthread_mutexattr_init", -pthread_mutexattr_init(&attributes));
+    must("pthread_mutexattr_settype", -pthread_mutexattr_settype(&attributes, type));
+    must("pthread_mutexattr_setprotocol", -pthread_mutexattr_setprotocol(&attributes, protocol));
+    must("pthread_mutex_init", -pthread_mutex_init(&held, &attributes));
+    must("pthread_mutex_lock", -pthread_mutex_lock(&held));
+}
+static void set_normal(void) { hold(PTHREAD_MUTEX_NORMAL, PTHREAD_PRIO_NONE); }
+static void set_recursive(void) { hold(PTHREAD_MUTEX_RECURSIVE, PTHREAD_PRIO_NONE); }
+static void set_checking(void) { hold(PTHREAD_MUTEX_ERRORCHECK, PTHREAD_PRIO_NONE); }
+static void set_inheriting(void) { hold(PTHREAD_MUTEX_NORMAL, PTHREAD_PRIO_INHERIT); }
+static pthread_rwlock_t written = PTHREAD_RWLOCK_INITIALIZER;
+static void set_writing(void) { must("pthread_rwlock_wrlock", -pthread_rwlock_wrlock(&written)); }
+static void check_writing(void) {
+    if (!getenv("WF_NEW_IDS"))
+        expect("pthread_rwlock_unlock", pthread_rwlock_unlock(&written), 0);
+}
+static void check_held(void) {
+    if (!getenv("WF_NEW_IDS"))
+        expect("pthread_mutex_unlock", pthread_mutex_unlock(&held), 0);
+}
+static void check_normal(void) { expect("pthread_mutex_unlock", pthread_mutex_unlock(&held), 0); }
+/* The same, of which every page is written to all the while, one after the other. */
+static void while_written(void) {
+    uint64_t round = 0;
+    do {
+        round++;
+        for (size_t at = 0; at < BIG; at += PAGE) {
+            uint64_t *page = (uint64_t *)(big + at), before = round == 1 ? page[0] : round - 1;
+            expect("a page, since it was written last", page[0], before);
+            page[0] = round;
+        }
+    } while (!go());
+    for (size_t at = 0; at < BIG; at += PAGE) {
+        expect_bytes("rest of a page", big + at + 8, big + at % (BIG / 8) + 8, PAGE - 8);
+        expect("page", *(uint64_t *)(big + at), round);
+    }
+}
+
 static const struct guest guests[] = {
+    {"normal", set_normal, check_normal, NULL},
+    {"writing", set_writing, check_writing, NULL},
+    {"recursive", set_recursive, check_held, NULL},
+    {"checking", set_checking, check_held, NULL},
+    {"inheriting", set_inheriting, check_held, NULL},
     {"all", set_all, check_all, NULL},
     {"big", set_big, check_big, NULL},
+    {"written", set_big, NULL, while_written},
 };
 GUEST_MAIN(guests)

@@ -72,6 +72,33 @@ static void set_seccomp(void) {
     if (prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) != 0)
         skip("no seccomp: %s", strerror(errno));
 }
+/* A Landlock domain that allows what it says nothing of, which is all but programs made elsewhere. */
+static void confine(void) {
+    uint64_t handled = 1; /* LANDLOCK_ACCESS_FS_EXECUTE */
+    int rules = syscall(SYS_landlock_create_ruleset, &handled, sizeof handled, 0);
+    if (rules < 0)
+        skip("no Landlock: %s", strerror(errno));
+    must("no_new_privs", prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0));
+    must("landlock_restrict_self", syscall(SYS_landlock_restrict_self, rules, 0));
+    close(rules);
+}
+static void *confined(void *ready) {
+    confine();
+    pthread_barrier_wait(ready);
+    wait_for_go();
+    return NULL;
+}
+static void set_confined_thread(void) {
+    static pthread_barrier_t ready;
+    pthread_t thread;
+    pthread_barrier_init(&ready, NULL, 2);
+    must("pthread_create", -pthread_create(&thread, NULL, confined, &ready));
+    pthread_barrier_wait(&ready);
+}
+static void check_confined(void) {
+    expect("execve", execl("/bin/true", "true", NULL), -1);
+    expect("errno", errno, EACCES);
+}
 static void set_unread_inotify(void) {
     fd = must("inotify_init", inotify_init1(IN_NONBLOCK));
     must("watch", inotify_add_watch(fd, scratch(""), IN_CREATE));
@@ -145,6 +172,26 @@ static void set_headless(void) {
     pthread_exit(NULL);
 }
 
+/* A descriptor that lies in a stream behind other bytes: the kernel shows both together. */
+static int stream[2];
+static void set_in_flight(void) {
+    char space[CMSG_SPACE(sizeof(int))] = {0};
+    struct iovec bytes = {"behind", 6};
+    struct msghdr message = {
+        .msg_iov = &bytes, .msg_iovlen = 1, .msg_control = space, .msg_controllen = sizeof space};
+    struct cmsghdr *control = CMSG_FIRSTHDR(&message);
+    must("socketpair", socketpair(AF_UNIX, SOCK_STREAM, 0, stream));
+    expect("send", send(stream[0], "before", 6, 0), 6);
+    *control = (struct cmsghdr){.cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS, .cmsg_len = CMSG_LEN(sizeof(int))};
+    memcpy(CMSG_DATA(control), &stream[0], sizeof(int));
+    must("sendmsg", sendmsg(stream[0], &message, 0));
+}
+static void check_in_flight(void) {
+    char found[16] = {0};
+    expect("recv", must("recv", recv(stream[1], found, sizeof found, 0)), 12);
+    expect_text("what came", found, "beforebehind");
+}
+
 static pid_t child;
 static void set_child(void) {
     child = must("fork", fork());
@@ -167,12 +214,15 @@ static const struct guest guests[] = {
     {"bpf", set_bpf, NULL, NULL},
     {"device", set_device, NULL, NULL},
     {"seccomp", set_seccomp, NULL, NULL},
+    {"confined", confine, check_confined, NULL},
+    {"confined_thread", set_confined_thread, NULL, NULL},
     {"unread_inotify", set_unread_inotify, check_unread_inotify, NULL},
     {"traced", set_traced, check_traced, NULL},
     {"light_guard", set_light_guard, check_light_guard, NULL},
     {"undumpable", set_undumpable, check_undumpable, NULL},
     {"headless", set_headless, NULL, NULL},
     {"child", set_child, check_child, NULL},
+    {"in_flight", set_in_flight, check_in_flight, NULL},
     {"userfaultfd", set_userfaultfd, NULL, NULL},
 };
 GUEST_MAIN(guests)

@@ -194,12 +194,19 @@ static void check_amx(void) {
 
 /* --- protection keys --- */
 
-static int key;
-static char *keyed_page;
+static int key, given_back, without_page;
+static char *keyed_page, *run_only, *run_only_file;
 static void use_key(void) {
+    given_back = pkey_alloc(0, 0);
     key = pkey_alloc(0, PKEY_DISABLE_WRITE);
-    if (key < 0)
+    without_page = pkey_alloc(0, PKEY_DISABLE_ACCESS);
+    if (key < 0 || without_page < 0)
         skip("no protection keys on this CPU or kernel: %s", strerror(errno));
+    must("pkey_free", pkey_free(given_back));
+    run_only = must_map("mmap", mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+    memcpy(run_only, "\xb8\x2a\0\0\0\xc3", 6); /* mov $42, %eax; ret */
+    must("mprotect", mprotect(run_only, 4096, PROT_EXEC)); /* the kernel takes a key for it */
+    run_only_file = must_map("mmap", mmap(NULL, 4096, PROT_EXEC, MAP_PRIVATE, open("/proc/self/exe", O_RDONLY), 0));
     keyed_page = must_map("mmap", mmap(NULL, 4096, PROT_READ | PROT_WRITE,
                                        MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
     must("pkey_mprotect", pkey_mprotect(keyed_page, 4096, PROT_READ | PROT_WRITE, key));
@@ -210,6 +217,13 @@ static void check_key(void) {
     expect("its errno", errno, EFAULT);
     pkey_set(key, 0);
     keyed_page[0] = 1;
+    expect("what may only be executed", ((int (*)(void))run_only)(), 42);
+    expect("rights of the key without a page", pkey_get(without_page), PKEY_DISABLE_ACCESS);
+    must("pkey_free", pkey_free(without_page));
+    must("pkey_free", pkey_free(key));
+    expect("a key freed twice", pkey_free(key), -1);
+    int next = pkey_alloc(0, 0);
+    expect_true("the next key is one that was freed", next == key || next == given_back);
 }
 
 static const struct guest guests[] = {

@@ -152,11 +152,11 @@ static int receive_fd(int from, const char *text) {
     memcpy(&received, CMSG_DATA(control), sizeof received);
     return received;
 }
-static void set_in_flight(void) {
+static void set_in_flight_by(int kind) {
     int pipe_ends[2];
     char *path = scratch("sent");
     write_text(path, "0123456789");
-    pair(SOCK_DGRAM, ends);
+    pair(kind, ends);
     fd = must("open", open(path, O_RDONLY));
     send_fd(ends[0], "a file", fd); /* shares its offset with fd */
     lseek(fd, 4, SEEK_SET);
@@ -166,6 +166,8 @@ static void set_in_flight(void) {
     expect("write", write(pipe_ends[1], "in the pipe", 11), 11);
     close(pipe_ends[1]);
 }
+static void set_in_flight(void) { set_in_flight_by(SOCK_DGRAM); }
+static void set_in_flight_packets(void) { set_in_flight_by(SOCK_SEQPACKET); }
 static void check_in_flight(void) {
     char found[32] = {0};
     int file = receive_fd(ends[1], "a file");
@@ -176,6 +178,40 @@ static void check_in_flight(void) {
     int end = receive_fd(ends[1], "a pipe");
     must("read", read(end, found, sizeof found));
     expect_text("contents of the pipe", found, "in the pipe");
+}
+
+/* A stream has no messages, but what is received ends where other descriptors begin. Of one byte each it
+ * is seen which descriptor came with which; of more, if they are all there is. */
+static int lone[2], empty[2];
+static void set_in_flight_stream(void) {
+    int pipe_ends[2];
+    pair(SOCK_STREAM, ends);
+    pair(SOCK_STREAM, lone);
+    must("pipe", pipe(pipe_ends));
+    must("pipe", pipe(empty));
+    expect("write", write(pipe_ends[1], "in the pipe", 11), 11);
+    send_fd(ends[0], "1", pipe_ends[0]);
+    send_fd(ends[0], "2", empty[1]);
+    expect("write", write(ends[0], "behind them", 11), 11);
+    send_fd(lone[0], "more than a byte", pipe_ends[0]);
+    close(pipe_ends[0]); /* now only in flight */
+    close(pipe_ends[1]);
+}
+static void check_in_flight_stream(void) {
+    char found[32] = {0};
+    int first = receive_fd(ends[1], "1"), second = receive_fd(ends[1], "2");
+    expect("recv", must("recv", recv(ends[1], found, sizeof found, MSG_DONTWAIT)), 11);
+    expect_text("bytes behind the descriptors", found, "behind them");
+    int again = receive_fd(lone[1], "more than a byte");
+    memset(found, 0, sizeof found);
+    must("read", read(first, found, 6));
+    expect_text("contents of the pipe", found, "in the");
+    memset(found, 0, sizeof found);
+    must("read", read(again, found, sizeof found));
+    expect_text("the rest, by the other descriptor", found, " pipe");
+    expect("write", write(second, "through the other", 17), 17);
+    must("read", read(empty[0], found, sizeof found));
+    expect_text("through the second descriptor", found, "through the other");
 }
 
 static void set_options(void) {
@@ -204,6 +240,8 @@ static const struct guest guests[] = {
     {"unconnected", set_unconnected, check_unconnected, NULL},
     {"shutdown", set_shutdown, check_shutdown, NULL},
     {"in_flight", set_in_flight, check_in_flight, NULL},
+    {"in_flight_packets", set_in_flight_packets, check_in_flight, NULL},
+    {"in_flight_stream", set_in_flight_stream, check_in_flight_stream, NULL},
     {"options", set_options, check_options, NULL},
 };
 GUEST_MAIN(guests)

@@ -8,6 +8,9 @@
 #include <linux/rseq.h>
 #define RSEQ_SIG 0x53053053
 #endif
+#ifndef SCHED_DEADLINE
+#define SCHED_DEADLINE 6
+#endif
 
 static pthread_t other;
 static volatile pid_t other_tid;
@@ -178,36 +181,62 @@ static void check_rseq(void) {
     must("sched_setaffinity", sched_setaffinity(0, sizeof all, &all));
 }
 
-/* Stopped inside a critical section, it must continue at the abort handler:
- * a section either runs from its beginning to its end, or aborts. */
+/* Stopped inside a critical section, it must continue at the abort handler. The section lasts until
+ * `leave`, so every stop falls into it; one that a stop has not aborted has lost its descriptor, so that
+ * a signal does not abort it either, and it commits although it was begun before the signal. */
 static struct {
     uint32_t version, flags;
     uint64_t start, post_commit_offset, abort_ip;
 } __attribute__((aligned(32))) section;
-static volatile uint64_t commits, aborts, begun;
+static volatile uint64_t commits, aborts, begun, signals;
+static volatile uint32_t leave;
+static pthread_t in_section;
+static void count_signal(int signal) { signals += signal == SIGUSR1; }
+static void *interrupt_on_go(void *unused) {
+    wait_for_go();
+    expect("pthread_kill", pthread_kill(in_section, SIGUSR1), 0);
+    while (signals == 0)
+        sleep_ms(1);
+    leave = 1;
+    return unused;
+}
+static void set_rseq_section(void) {
+    struct sigaction action = {.sa_handler = count_signal};
+    sigset_t every, old;
+    set_rseq();
+    sigaction(SIGUSR1, &action, NULL);
+    in_section = pthread_self();
+    sigfillset(&every);
+    pthread_sigmask(SIG_SETMASK, &every, &old);
+    expect("pthread_create", pthread_create(&other, NULL, interrupt_on_go, NULL), 0);
+    pthread_sigmask(SIG_SETMASK, &old, NULL);
+}
 static void during_section(void) {
     struct rseq *area = own_rseq();
-    while (!go() || commits < 3) {
-        uint64_t spins = 3000000, aborted = 0;
+    while (commits < 3) {
+        uint64_t signals_at_begin, aborted = 0;
         begun++;
         asm volatile(
             "lea 1f(%%rip), %%rax\n mov %%rax, 8(%[section])\n"
             "lea 2f(%%rip), %%rcx\n sub %%rax, %%rcx\n mov %%rcx, 16(%[section])\n"
             "lea 4f(%%rip), %%rax\n mov %%rax, 24(%[section])\n"
             "mov %[section], %[cs]\n"
-            "1:\n" /* the section: count down, then commit with one store */
-            "dec %[spins]\n jnz 1b\n"
+            "1:\n mov %[signals], %[at_begin]\n" /* the section: wait, then commit with one store */
+            "3:\n pause\n cmpl $0, %[leave]\n je 3b\n"
             "incq %[commits]\n"
             "2:\n jmp 5f\n"
             ".long 0x53053053\n" /* RSEQ_SIG in front of the abort handler */
             "4:\n mov $1, %[aborted]\n"
             "5:\n"
-            : [spins] "+r"(spins), [aborted] "+r"(aborted), [cs] "=m"(area->rseq_cs),
+            : [at_begin] "=&r"(signals_at_begin), [aborted] "+&r"(aborted), [cs] "=m"(area->rseq_cs),
               [commits] "+m"(commits)
-            : [section] "r"(&section)
+            : [section] "r"(&section), [signals] "m"(signals), [leave] "m"(leave)
             : "rax", "rcx", "memory", "cc");
         aborts += aborted;
+        if (!aborted)
+            expect("signals when a section that commits began", signals_at_begin, 1);
     }
+    expect("pthread_join", pthread_join(other, NULL), 0);
     expect("commits and aborts together", commits + aborts, begun);
 }
 
@@ -266,21 +295,61 @@ struct sched_attributes {
     uint32_t priority;
     uint64_t runtime, deadline, period;
 };
-static void expect_policy(pid_t tid, int policy) {
+#define RESET_ON_FORK 1 /* SCHED_FLAG_RESET_ON_FORK */
+static void expect_attributes(pid_t tid, const struct sched_attributes *expected) {
     struct sched_attributes found = {0};
     must("sched_getattr", syscall(SYS_sched_getattr, tid, &found, sizeof found, 0));
-    expect("policy", found.policy, policy);
+    expect("policy", found.policy, expected->policy);
+    expect("reset on fork", found.flags & RESET_ON_FORK, expected->flags);
+    expect("priority", found.priority, expected->priority);
+    if (expected->policy == SCHED_DEADLINE) {
+        expect("runtime", found.runtime, expected->runtime);
+        expect("deadline", found.deadline, expected->deadline);
+        expect("period", found.period, expected->period);
+    }
 }
+static const struct sched_attributes of_first = {.policy = SCHED_BATCH};
+static const struct sched_attributes of_other = {.policy = SCHED_IDLE, .flags = RESET_ON_FORK};
 static void set_policy(void) {
     struct sched_param none = {0};
     start_other(until_told);
     must("SCHED_BATCH", sched_setscheduler(0, SCHED_BATCH, &none));
-    must("SCHED_IDLE", sched_setscheduler(other_tid, SCHED_IDLE, &none));
+    must("SCHED_IDLE", sched_setscheduler(other_tid, SCHED_IDLE | SCHED_RESET_ON_FORK, &none));
 }
 static void check_policy(void) {
-    expect_policy(0, SCHED_BATCH);
-    expect_policy(other_tid, SCHED_IDLE);
+    expect_attributes(0, &of_first);
+    expect_attributes(other_tid, &of_other);
     end_other();
+}
+/* Those that only root may have. Without namespaces thread ids may be others after a restart: each looks
+ * after itself. */
+static const struct sched_attributes urgent[] = {
+    {.size = sizeof urgent[0], .policy = SCHED_FIFO, .priority = 10, .flags = RESET_ON_FORK},
+    {.size = sizeof urgent[0], .policy = SCHED_RR, .priority = 5},
+    {.size = sizeof urgent[0], .policy = SCHED_DEADLINE, .runtime = 2 * MS, .deadline = 20 * MS, .period = 50 * MS},
+};
+static pthread_t urgent_threads[ARRAY_LEN(urgent)];
+static volatile uint32_t urgent_ready;
+static void *wait_urgently(void *argument) {
+    const struct sched_attributes *attributes = argument;
+    if (syscall(SYS_sched_setattr, 0, attributes, 0) != 0)
+        skip("policy %u: %s", attributes->policy, strerror(errno));
+    __atomic_add_fetch(&urgent_ready, 1, __ATOMIC_SEQ_CST);
+    while (!other_go)
+        sleep_ms(5);
+    expect_attributes(0, attributes);
+    return NULL;
+}
+static void set_urgent(void) {
+    for (size_t i = 0; i < ARRAY_LEN(urgent); i++)
+        expect("pthread_create", pthread_create(&urgent_threads[i], NULL, wait_urgently, (void *)&urgent[i]), 0);
+    while (urgent_ready < ARRAY_LEN(urgent))
+        sleep_ms(1);
+}
+static void check_urgent(void) {
+    other_go = true;
+    for (size_t i = 0; i < ARRAY_LEN(urgent); i++)
+        expect("pthread_join", pthread_join(urgent_threads[i], NULL), 0);
 }
 static void set_nice(void) {
     start_other(until_told);
@@ -351,11 +420,12 @@ static const struct guest guests[] = {
     {"robust", set_robust, check_robust, NULL},
     {"pi_mutex", set_pi, check_pi, NULL},
     {"rseq", set_rseq, check_rseq, NULL},
-    {"rseq_section", set_rseq, NULL, during_section},
+    {"rseq_section", set_rseq_section, NULL, during_section},
     {"clear_tid", set_clear_tid, check_clear_tid, NULL},
     {"churn", NULL, NULL, during_churn},
     {"crowd", set_crowd, check_crowd, NULL},
     {"policy", set_policy, check_policy, NULL},
+    {"urgent", set_urgent, check_urgent, NULL},
     {"nice", set_nice, check_nice, NULL},
     {"affinity", set_affinity, check_affinity, NULL},
     {"timer_slack", set_slack, check_slack, NULL},

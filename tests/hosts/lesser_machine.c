@@ -12,6 +12,7 @@
  *   no-userfaultfd  EPERM
  *   picture-kills   the clone(2) that begins a copy-on-write picture (docs/adr/0002): SIGSYS
  *   tracer-kills    prctl(PR_SET_PTRACER), with which Yama is told who may trace: SIGSYS
+ *   landlock        a Landlock domain that denies nothing that matters here
  *   noexec=DIR      DIR is as it is, but nothing in it can be executed
  *   bind=FROM:TO    FROM in the place of TO
  *   memfd-noexec    vm.memfd_noexec = 2 in a pid namespace of its own (root only)
@@ -221,6 +222,15 @@ static const char *value_of(const char *word, const char *name) {
     return strncmp(word, name, size) == 0 && word[size] == '=' ? word + size + 1 : NULL;
 }
 
+static void confine(void) {
+    unsigned long handled[] = {0, 1}; /* LANDLOCK_ACCESS_NET_BIND_TCP */
+    int rules = syscall(SYS_landlock_create_ruleset, handled, sizeof handled, 0);
+    check("landlock_create_ruleset", rules);
+    check("no_new_privs", prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0));
+    check("landlock_restrict_self", syscall(SYS_landlock_restrict_self, rules, 0));
+    close(rules);
+}
+
 int main(int argc, char **argv) {
     int at = 1, spaces = 0, memfd_noexec = 0;
     const char *user = NULL, *value;
@@ -259,6 +269,8 @@ int main(int argc, char **argv) {
             kill_at(SYS_prctl, PR_SET_PTRACER);
         else if (strcmp(lack, "no-userfaultfd") == 0)
             deny(SYS_userfaultfd, EPERM);
+        else if (strcmp(lack, "landlock") == 0)
+            confine();
         else if (strcmp(lack, "no-attach") == 0) {
             deny_value(SYS_ptrace, 0, 16, EPERM);     /* PTRACE_ATTACH */
             deny_value(SYS_ptrace, 0, 0x4206, EPERM); /* PTRACE_SEIZE */

@@ -1,9 +1,10 @@
-/* on-terminal WAYFARER DIR GUEST terminal|leader
+/* on-terminal WAYFARER DIR GUEST terminal|leader|starter
  *
  * A person at a terminal and a shell with job control, as one program: starts
  * the guest under `wayfarer run` in the foreground, presses keys, stops it with
  * ^Z and continues it, checkpoints it, starts its image in a new foreground
- * job. Says each step, and PASS. A guest that leads a process group of its own is not
+ * job. Says each step, and PASS. With `starter` the job has one, and leaves by
+ * `vacate`. A guest that leads a process group of its own is not
  * stopped: its shell would not be told.
  */
 #define _GNU_SOURCE
@@ -27,6 +28,7 @@ static size_t heard_len;
 static pid_t job;
 static struct termios usual;
 static const char *wayfarer, *dir;
+static int has_starter;
 
 static _Noreturn void fail(const char *format, ...) {
     va_list arguments;
@@ -34,6 +36,12 @@ static _Noreturn void fail(const char *format, ...) {
     printf("FAIL: ");
     vprintf(format, arguments);
     printf("\n--- the terminal showed:\n%.*s\n", (int)heard_len, heard);
+    fflush(stdout);
+    char line[256];
+    snprintf(line, sizeof line, "ps -s %d -o pid,ppid,pgid,tpgid,stat,pending,blocked,ignored,wchan:20,args", getsid(0));
+    FILE *ps = popen(line, "r");
+    while (ps && fgets(line, sizeof line, ps))
+        printf("%s", line);
     fflush(stdout);
     if (job > 0)
         kill(-job, SIGKILL);
@@ -149,6 +157,11 @@ static int tell(char *output, size_t len, const char *arguments) {
 }
 static void checkpoint(const char *image, const char *then) {
     char arguments[2048];
+    if (has_starter && strcmp(then, "kill") == 0) {
+        if (tell(NULL, 0, "vacate job") != 0)
+            fail("vacate");
+        return;
+    }
     snprintf(arguments, sizeof arguments, "checkpoint job -o '%s/%s' --then %s", dir, image, then);
     if (tell(NULL, 0, arguments) != 0)
         fail("checkpoint");
@@ -164,7 +177,8 @@ static void restart(const char *image) {
     snprintf(path, sizeof path, "%s/%s", dir, image);
     snprintf(state, sizeof state, "%s/state", dir);
     char *command[] = {(char *)wayfarer, "--dir", state, "restart", "--name", "job", path, NULL};
-    start(command);
+    char *kept[] = {(char *)wayfarer, "--dir", state, "restart", "--keep", "2", "job", NULL};
+    start(has_starter ? kept : command);
 }
 static void expect_state(const char *state) {
     char output[8192] = "";
@@ -204,8 +218,10 @@ int main(int argc, char **argv) {
         must("dup2", dup2(terminal, fd));
     stdout = fdopen(report, "w");
 
-    char *command[] = {(char *)wayfarer, "--dir", state, "run", "--quiet", "--name", "job", "--",
-                       argv[3], argv[4], NULL};
+    has_starter = strcmp(argv[4], "starter") == 0;
+    char *keep = has_starter ? "--keep=2" : "--pids=auto", *how = has_starter ? "terminal" : argv[4];
+    char *command[] = {(char *)wayfarer, "--dir", state, "run",   "--quiet", keep,
+                       "--name",         "job",   "--",  argv[3], how,       NULL};
     start(command);
     wait_for("READY");
     expect_answer();

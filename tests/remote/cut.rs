@@ -72,7 +72,7 @@ fn pass(mut from: TcpStream, mut to: TcpStream, delay: Duration) {
 const OF_LINES: [&str; 2] = ["--state", "keep-tls"];
 
 /// A shadow on TLS, started again with the same words.
-fn start_secure(mortal: &Mortal, port: u16, options: &[&str]) -> (Run, String) {
+pub(super) fn start_secure(mortal: &Mortal, port: u16, options: &[&str]) -> (Run, String) {
     let mut command = clean_command(stage::wayfarer());
     command.args(["shadow", "--allow", "/:ro"]).args(options);
     command.args(["--identity-file", "door/identity", "--listen"]);

@@ -18,6 +18,7 @@ cat dataset.1 sub/dataset.1 ./dataset.1
 cat data/x "$PWD/data/x"; (cd data && cat x && /bin/pwd); ls data
 stat -c %s dataset.1; test -e data/none || echo none
 echo kept > log; echo more > log; echo last >> sub/log
+echo 1 > sub/a.out; echo 2 > ./sub/a.out; cat sub/a.out; rm sub/a.out
 echo gone > null; test -e null && echo there
 data/run && dataset.1 2>/dev/null || echo no
 /usr/bin/python3 -c '
@@ -119,14 +120,14 @@ fn remapped_names_lead_to_other_files() {
             "remap",
             "dataset.1=other.dataset; data = remote:big/data;null=/dev/null",
         ),
-        option("append-files", "log"),
+        option("append-files", "log,*.out"),
     ];
     let job = submit.with_methods(&methods, &words(&["/bin/sh", "-c", REMAPS]));
     let (found, errors, status) = output("remaps", job);
     let home = submit.home();
     let home = home.display();
     let expected = format!(
-        "other\nother\nother\nx of data\nx of data\nx of data\n{home}/big/data\nrun\nx\n6\nnone\nthere\nran {home}/big/data/run\nno\n\
+        "other\nother\nother\nx of data\nx of data\nx of data\n{home}/big/data\nrun\nx\n6\nnone\n1\n2\nthere\nran {home}/big/data/run\nno\n\
          x of data ['run', 'x'] 6\nx\nx of data other\nTrue\nb'pytho'\n"
     );
     assert_eq!(

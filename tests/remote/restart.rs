@@ -194,7 +194,7 @@ impl Traveller {
 }
 
 fn poll_end(job: &mut Run) -> bool {
-    let ended = support::run::poll(Duration::from_secs(1), || job.ended());
+    let ended = support::run::poll(SOON, || job.ended());
     ended.is_some_and(|status| status.success())
 }
 
@@ -265,6 +265,22 @@ fn ends_after(what: &str, words: &[OsString], times: usize) {
         tree(&traveller.submit.home()),
         tree(&traveller.submit.local())
     );
+}
+
+/// What a change of attributes was answered is remembered like any other answer.
+#[test]
+fn a_job_goes_on_whose_last_change_was_of_attributes() {
+    const SCRIPT: &str = "import os, time
+fd = os.open('file', os.O_RDWR | os.O_CREAT, 0o644)
+for i in range(120):
+    os.ftruncate(fd, i)
+    os.chmod('file', 0o600 + i % 2)
+    time.sleep(0.02)
+assert os.fstat(fd).st_size == 119 and os.stat('file').st_mode & 0o777 == 0o601
+print('the end')
+";
+    let what = "a_job_goes_on_whose_last_change_was_of_attributes";
+    ends_as_undisturbed(what, "/usr/bin/python3", SCRIPT);
 }
 
 #[test]

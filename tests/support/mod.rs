@@ -7,6 +7,7 @@
 //! scenario   checkpoint and go on; checkpoint, kill, restart; ten times in a row
 //! promise    one test of its own with one job: set up, tried, cleared up
 //! program    real programs, compared with an undisturbed run
+//! python     guests that are scripts of a few lines
 //! skip       what was not tested here, and why
 //! host       a second, empty machine: a root of its own, with nothing but /proc
 //! random     the moments at which it happens, from a printed seed
@@ -19,6 +20,7 @@
 pub mod host;
 pub mod program;
 pub mod promise;
+pub mod python;
 pub mod random;
 pub mod run;
 pub mod scenario;

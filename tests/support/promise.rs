@@ -8,14 +8,20 @@ use super::stage;
 use super::user::User;
 use std::fs;
 
-/// Carries out `body` with a job of this guest, as an ordinary user, and clears up whatever happens.
+/// Carries out `body` with a job of this guest, as an ordinary user (as root, if it is only for root),
+/// and clears up whatever happens.
 pub fn with_job(guest: &Guest, body: impl FnOnce(&mut Job) -> Result<(), String>) {
-    if let Some(reason) = User::Ordinary.missing() {
+    let user = if guest.only_root {
+        User::Root
+    } else {
+        User::Ordinary
+    };
+    if let Some(reason) = user.missing() {
         return skip::note(&guest.label, &reason);
     }
     let variant = Variant {
         mode: Mode::KillRestart,
-        user: User::Ordinary,
+        user,
         threads: 0,
     };
     let mut job = Job::new(guest, variant, seed());

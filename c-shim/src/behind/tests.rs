@@ -140,6 +140,7 @@ fn target(description: usize, offset: Option<u64>) -> Target {
         description,
         name: 100 + description as u64,
         offset,
+        most: ROOM,
     }
 }
 

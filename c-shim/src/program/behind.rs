@@ -10,6 +10,7 @@
 //! # What it does not do
 //! What is open with O_SYNC, O_DSYNC or O_DIRECT, written to descriptor 2, or mapped shared, is not delayed.
 
+use super::fault;
 use super::lanes::{Put, ask_again, ask_noting};
 use super::process;
 use super::record_lock::{self, F_SETLK, F_UNLCK, F_WRLCK};
@@ -110,6 +111,7 @@ fn parts<'a>(piece: &Piece<'a>) -> (Request<'a>, (*const u8, usize)) {
 }
 
 fn landed(answer: super::lanes::Answer<'_>) -> Result<Landed, Errno> {
+    fault::at("landed");
     match answer.reply {
         Reply::Written(written) => Ok(Landed {
             offset: written.offset,
@@ -122,7 +124,11 @@ fn landed(answer: super::lanes::Answer<'_>) -> Result<Landed, Errno> {
 impl Line for Lanes {
     fn write(&mut self, piece: &Piece<'_>, sends: &dyn Fn(u64, u64)) -> Result<Landed, Trouble> {
         let (request, data) = parts(piece);
-        let asked = ask_noting(&request, data, Put::Lane, sends, landed);
+        let notes = |lane, number| {
+            sends(lane, number);
+            fault::at("noted");
+        };
+        let asked = ask_noting(&request, data, Put::Lane, &notes, landed);
         asked.map_err(|Errno(errno)| Trouble::Refused(errno))
     }
 
@@ -134,8 +140,10 @@ impl Line for Lanes {
 }
 
 fn send(held: &mut Held<'_, Me>, table: &Table) {
+    fault::at("held");
     // The error is noted.
     let _ = held.send(table, &mut Lanes);
+    fault::at("sent");
 }
 
 /// Sends what one buffer has, if `wanted`.
@@ -216,6 +224,11 @@ pub(super) struct Bytes<F: FnOnce(*mut u8)> {
     pub(super) copy: F,
 }
 
+/// Bytes of a file that may be kept back.
+fn most(table: &Table) -> usize {
+    table.header.habits.behind as usize
+}
+
 /// Whether what is written to this may be delayed.
 fn may_delay(description: &Description) -> bool {
     description.mode.load(Ordering::Relaxed) & TYPE == REGULAR
@@ -236,6 +249,7 @@ pub(super) fn write(
     let end = at.unwrap_or_else(|| description.offset.load(Ordering::Relaxed)) as i64;
     let delays = may_delay(description)
         && bytes.len < LARGE
+        && bytes.len <= most(table)
         && !(appends && at.is_some())
         && end.checked_add(ROOM as i64).is_some();
     if !delays && !table.behind.is_dirty(place(file)) {
@@ -281,6 +295,7 @@ pub(super) fn write_fast(
     let flags = word(&description.flags);
     if len == 0
         || len >= LARGE
+        || len > most(table)
         || flags & (DELAYS_NOT | sys::O_PATH) != 0
         || flags & sys::O_ACCMODE == 0
         || description.error.load(Ordering::Relaxed) != 0
@@ -297,6 +312,7 @@ pub(super) fn write_fast(
         description: index,
         name: description.name[0].load(Ordering::Relaxed),
         offset: (!appends).then_some(begin),
+        most: most(table),
     };
     // The place is ours before the bytes are there.
     let claim = || {
@@ -328,6 +344,7 @@ fn put(
         description: index,
         name: description.name[0].load(Ordering::Relaxed),
         offset: at.or_else(|| (!appends).then(|| own.load(Ordering::Relaxed))),
+        most: most(table),
     };
     if !held.fits(&target, bytes.len) {
         send(held, table);
@@ -346,6 +363,7 @@ fn put(
     }
     match held.put(&target, bytes.len, bytes.copy) {
         Done { first } => {
+            fault::at("put");
             if first {
                 // What was learnt before is not believed any more.
                 let changes = crate::versions::Changes::File(target.file);

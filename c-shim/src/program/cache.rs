@@ -3,11 +3,13 @@
 //!
 //! ```text
 //! open  -> attributes and first bytes come with the answer
-//! read  -> from the buffer | where it ends: 32 KiB, then twice as much each time, up to 1 MiB | elsewhere: just that
+//! read  -> from the buffer | where it ends: so much at first, then twice as much each time ([`crate::habits`]) | elsewhere: just that
+//! what this machine sees, too, is read here ([`super::direct`])
 //! fstat -> the attributes
 //! ```
 //! A child of vfork and whoever finds a buffer in use do without.
 
+use super::direct::{self, Way};
 use super::lanes::{Put, ask};
 use super::process;
 use super::sys::{self, Errno, Undisturbed};
@@ -15,14 +17,12 @@ use crate::table::Description;
 use crate::versions::{Changes, Version};
 use core::cell::UnsafeCell;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use wire::{Attributes, Change, Entries, Open, Read, Request, What};
+use wire::{Attribute, Attributes, Change, Entries, Open, Place, Read, Reply, Request, What};
 
 /// Files that are remembered at once.
 const SLOTS: usize = 16;
 /// Bytes of each, of which only those that are used cost anything.
 const ROOM: usize = 1 << 20;
-/// The first reading ahead.
-const LEAST_AHEAD: usize = 32 << 10;
 /// Reads of so many bytes go where they are wanted, without a copy.
 const LARGE: usize = 128 << 10;
 /// First bytes that come with the answer to an open.
@@ -54,6 +54,8 @@ struct Kept {
     /// The processor's own clock when it was last looked whether this is young; far away from any time otherwise.
     looked: u64,
     attributes: Option<(Attributes, Moment)>,
+    /// How it may be read here.
+    way: Way,
 }
 
 /// When something was learnt.
@@ -76,6 +78,7 @@ const NOTHING: Kept = Kept {
     ahead: 0,
     looked: 0,
     attributes: None,
+    way: Way::UNKNOWN,
 };
 
 static CACHE: [Slot; SLOTS] = [const {
@@ -199,30 +202,24 @@ impl Kept {
         }
         self.looked = 0;
         self.ahead = if offset == self.next {
-            (self.ahead * 2).clamp(LEAST_AHEAD, ROOM)
+            process::habits().map_or(0, |habits| habits.next_ahead(self.ahead).min(ROOM))
         } else {
             0
         };
-        let handle = description.handle.load(Ordering::Relaxed);
-        let direct = len >= LARGE || self.ahead <= len;
-        let (place, wanted) = if direct {
+        let unkept = len >= LARGE || self.ahead <= len;
+        let (place, wanted) = if unkept {
             (to, len)
         } else {
             (self.room()?, self.ahead)
         };
-        let request = Request::Read(Read {
-            handle,
-            offset,
-            len: wanted as u32,
-        });
-        let nothing = (core::ptr::null(), 0);
         (self.len, self.is_end) = (0, false);
-        let got = ask(&request, nothing, Put::Program(place, wanted), |answer| {
-            Ok(answer.data.len())
-        })?;
+        let got = match self.read_here(description, &now, place, wanted, offset) {
+            Some(got) => got,
+            None => read_there(description, place, wanted, offset)?,
+        };
         self.read = now;
         self.is_end = got < wanted;
-        if direct {
+        if unkept {
             self.offset = offset + got as u64;
             self.next = self.offset;
             return Ok((got, self.is_end));
@@ -232,6 +229,65 @@ impl Kept {
         self.next = offset + count as u64;
         Ok((count, is_end))
     }
+}
+
+impl Kept {
+    /// As [`read_there`], on this machine, if it has the file as the shadow has told of it, within the last second and since the job has changed it.
+    fn read_here(
+        &mut self,
+        description: &Description,
+        now: &Moment,
+        to: *mut u8,
+        len: usize,
+        offset: u64,
+    ) -> Option<usize> {
+        let machine = direct::machine().filter(|machine| self.way.is_open(*machine))?;
+        let is_believed = |(_, then): &(Attributes, Moment)| {
+            then.is_young(now) && then.version.has_contents_of(&now.version)
+        };
+        if !self.attributes.as_ref().is_some_and(is_believed) {
+            if !self.way.is_worth(len) {
+                return None;
+            }
+            self.attributes = Some((attributes_there(description)?, *now));
+        }
+        let (attributes, _) = self.attributes.as_ref()?;
+        let file = (description, attributes);
+        direct::read(&mut self.way, machine, file, (to, len), offset)
+    }
+}
+
+/// Reads at the shadow; how much, which is less than `len` at the end of the file only.
+fn read_there(
+    description: &Description,
+    to: *mut u8,
+    len: usize,
+    offset: u64,
+) -> Result<usize, Errno> {
+    let request = Request::Read(Read {
+        handle: description.handle.load(Ordering::Relaxed),
+        offset,
+        len: len as u32,
+    });
+    let nothing = (core::ptr::null(), 0);
+    ask(&request, nothing, Put::Program(to, len), |answer| {
+        Ok(answer.data.len())
+    })
+}
+
+fn attributes_there(description: &Description) -> Option<Attributes> {
+    let place = Place {
+        at: description.handle.load(Ordering::Relaxed),
+        name: b"",
+    };
+    let follow = true;
+    let request = Request::Attribute(Attribute { place, follow });
+    let nothing = (core::ptr::null(), 0);
+    let told = ask(&request, nothing, Put::Lane, |answer| match answer.reply {
+        Reply::Attributes(attributes) => Ok(attributes),
+        _ => Err(Errno(sys::EIO)),
+    });
+    told.ok()
 }
 
 /// Reads a part of a regular file into the program's memory, at most 1 MiB; how much that was, and whether the file ends

@@ -6,7 +6,9 @@
 //! ```
 
 use super::behind;
+use super::fault;
 use super::process;
+use super::renewal;
 use super::resident;
 use super::sys::{self, DescriptorName, Errno};
 use super::{lanes, sys::SysResult};
@@ -55,6 +57,7 @@ pub(super) fn make(table: &Table, opened: &Opened, flags: u32) -> SysResult<(i32
     let description = &table.descriptions[index];
     match place(table, index, flags) {
         Ok(fd) => {
+            fault::at("placed");
             let Opened { handle, attributes } = opened;
             let file = resident::number(attributes.device, attributes.inode);
             description.handle.store(*handle, Ordering::Relaxed);
@@ -93,10 +96,8 @@ fn place(table: &Table, index: usize, flags: u32) -> SysResult<i32> {
     };
     let name = [half(first), half(second)];
     let text = name_text(name);
-    let fd = sys::memfd(
-        CStr::from_bytes_until_nul(&text).unwrap_or_default(),
-        MFD_CLOEXEC,
-    )?;
+    let text = CStr::from_bytes_until_nul(&text).unwrap_or_default();
+    let fd = not_withheld(sys::memfd(text, MFD_CLOEXEC)?, sys::F_DUPFD_CLOEXEC)?;
     let made = (|| {
         let path = DescriptorName::of(fd);
         let watch = watch_end(fd)?;
@@ -121,9 +122,22 @@ fn place(table: &Table, index: usize, flags: u32) -> SysResult<i32> {
     made
 }
 
+/// A new descriptor, or another one instead that a remote file may have: made by `F_DUPFD` or `F_DUPFD_CLOEXEC`.
+pub(super) fn not_withheld(fd: i32, command: u64) -> SysResult<i32> {
+    let Some(least) = process::habits().and_then(|habits| habits.moves(fd)) else {
+        return Ok(fd);
+    };
+    let moved = sys::fcntl(fd, command, least as u64);
+    sys::close(fd);
+    moved.map(|fd| fd as i32)
+}
+
 /// Has the shadow told of the end of a description that is to have locks: it may come when nobody of the job is there to see it.
 /// What it is called.
 pub(super) fn tell_shadow_of_end(fd: i32, description: &Description) -> i32 {
+    if let Some(table) = process::table() {
+        renewal::check(table);
+    }
     let known = description.lock_watch.load(Ordering::Relaxed);
     if known != 0 {
         return known;
@@ -185,6 +199,7 @@ pub(super) fn close_ended() {
     }
     let mut events = [0; 64 * EVENT_LEN];
     while let Ok(len @ 1..) = sys::read(Reserved::Ends.number(), &mut events) {
+        renewal::check(table);
         for event in events[..len].chunks_exact(EVENT_LEN) {
             let word = |at: usize| {
                 let mut bytes = [0; 4];
@@ -224,6 +239,7 @@ fn end(table: &Table, index: usize, generation: u64) {
         description.state.store(OPEN, Ordering::Release);
         return;
     }
+    fault::at("ending");
     behind::send_last(table, index);
     let handle = description.handle.load(Ordering::Relaxed);
     table.taken.remove(handle);
@@ -233,5 +249,6 @@ fn end(table: &Table, index: usize, generation: u64) {
     } else {
         lanes::close(handle);
     }
+    fault::at("given-back");
     table.give_back(index);
 }

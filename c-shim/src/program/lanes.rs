@@ -10,10 +10,11 @@
 
 use super::cache::{self, Changing};
 use super::count::Waiting;
+use super::fault;
 use super::patience::Patience;
 use super::stream::{self, Broken, Received, receive, send};
 use super::sys::{self, Errno};
-use super::{behind, known, presence, process, waiting};
+use super::{behind, direct, known, presence, process, waiting};
 use crate::table::{RESERVED, Reserved};
 use core::cell::UnsafeCell;
 use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
@@ -431,12 +432,17 @@ fn exchange<T>(
             let Ok(len) = request.message(number, data.1, scratch) else {
                 return Ok(None);
             };
+            fault::at("asking");
             send(fd, &scratch[..len], data)?;
+            fault::at("asked");
             answer_owed(lane, fd)?;
             receive(fd, scratch, number, into).map(Some)
         });
         match tried {
-            Ok(Some(received)) => break received,
+            Ok(Some(received)) => {
+                fault::at("answered");
+                break received;
+            }
             Ok(None) => return Err(Errno(sys::ENAMETOOLONG)),
             Err(broken) => hang_up(lane, broken, &mut patience)?,
         }
@@ -463,4 +469,5 @@ pub(super) fn is_ours(fd: i32) -> bool {
             .iter()
             .any(|lane| lane.fd.load(Ordering::Relaxed) == fd)
         || waiting::is_ours(fd)
+        || direct::is_ours(fd)
 }

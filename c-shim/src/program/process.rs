@@ -9,6 +9,7 @@
 
 use super::cache;
 use super::calls;
+use super::direct;
 use super::dispatch;
 use super::entry::{DOUBT, REMOTE};
 use super::lanes;
@@ -17,6 +18,7 @@ use super::offered;
 use super::presence;
 use super::resident;
 use super::sys::{self, MADVISE, call};
+use crate::habits::Habits;
 use crate::table::Table;
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
@@ -76,6 +78,11 @@ pub(super) fn table() -> Option<&'static Table> {
     unsafe { TABLE.load(Ordering::Acquire).as_ref() }
 }
 
+/// How the job's calls are served.
+pub(super) fn habits() -> Option<&'static Habits> {
+    table().map(|table| &table.header.habits)
+}
+
 /// What is ours alone, if memory is.
 pub(super) fn own() -> Option<&'static Own> {
     // SAFETY: as in `begin`.
@@ -103,6 +110,7 @@ pub(super) fn is_own() -> bool {
         // We have been forked.
         lanes::forget();
         cache::forget();
+        direct::forget();
         offered::forget();
         launch::forget();
         dispatch::forget();

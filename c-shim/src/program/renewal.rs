@@ -3,13 +3,21 @@
 //! ```text
 //! another generation in the link --one thread--> a watch for each placeholder that is open --> the table's generation
 //! ```
-//! All streams of a restarted job are broken, so each process comes by here before its first question.
+//! All streams of a restarted job are broken, so each process comes by here before its first question; and before it makes
+//! anything of what a watch tells, or has one told.
 
 use super::sys::{self, DescriptorName};
-use super::{ends, presence, resident};
+use super::{ends, presence, resident, stream};
 use crate::link::Link;
 use crate::table::{FREE, LOST, OPEN, Table, UNWATCHED};
 use core::sync::atomic::Ordering;
+
+/// The same, if a restart may have been that nobody has noticed, because nobody has asked anything since.
+pub(super) fn check(table: &Table) {
+    if let Some(link) = stream::link() {
+        look(table, &link);
+    }
+}
 
 /// Renews what must be, if the job is another copy than the table knows.
 pub(super) fn look(table: &Table, link: &Link) {

@@ -46,6 +46,7 @@ pub(super) const ENODEV: i32 = 19;
 pub(super) const ENOTDIR: i32 = 20;
 pub(super) const EINVAL: i32 = 22;
 pub(super) const ENFILE: i32 = 23;
+pub(super) const EMFILE: i32 = 24;
 pub(super) const ENOTTY: i32 = 25;
 pub(super) const ESPIPE: i32 = 29;
 pub(super) const EPIPE: i32 = 32;
@@ -80,6 +81,8 @@ pub(super) const O_NOCTTY: u32 = 0o400;
 pub(super) const O_APPEND: u32 = 0o2000;
 pub(super) const O_DIRECT: u32 = 0o40_000;
 pub(super) const O_NONBLOCK: u32 = 0o4000;
+/// To read a file of this machine: O_CLOEXEC, O_NOCTTY, and what a checkpoint knows it by.
+pub(super) const OPENED_TO_READ_HERE: u32 = 0o2_000_400 | crate::habits::READS_HERE;
 pub(super) const O_DIRECTORY: u32 = 0o200_000;
 pub(super) const O_CLOEXEC: u32 = 0o2_000_000;
 pub(super) const O_PATH: u32 = 0o10_000_000;
@@ -223,10 +226,18 @@ pub(super) fn seek(fd: i32, offset: u64, whence: u64) -> SysResult<u64> {
 }
 
 /// `struct stat`.
-fn status(fd: i32) -> SysResult<[u64; 18]> {
+pub(super) fn status(fd: i32) -> SysResult<[u64; 18]> {
     let mut status = [0u64; 18];
     // SAFETY: the kernel writes the structure.
     unsafe { call(FSTAT, [fd as u64, status.as_mut_ptr() as u64]) }.map(|_| status)
+}
+
+/// The same of a name; of a link, not of what it leads to.
+pub(super) fn status_of(name: &CStr) -> SysResult<[u64; 18]> {
+    let mut status = [0u64; 18];
+    let args = [name.as_ptr() as u64, status.as_mut_ptr() as u64];
+    // SAFETY: the kernel reads the string and writes the structure.
+    unsafe { call(LSTAT, args) }.map(|_| status)
 }
 
 /// Type and permissions of what is open.

@@ -5,6 +5,7 @@
 use super::CaptureError;
 use crate::inject::{CallList, CallRef, CallResults, DataRef, InsideArg};
 use crate::snapshot::{AlternateStack, IntervalTimer, Process, SignalAction, Thread};
+use loader::layout::PAGE;
 use std::io;
 
 const PR_GET_MDWE: u64 = 66;
@@ -43,6 +44,7 @@ pub(super) struct ProcessQuestions {
     brk: CallRef,
     xcomp: (CallRef, DataRef),
     write_execute: CallRef,
+    protection_keys: Vec<(CallRef, u32)>,
 }
 
 fn prctl(list: &mut CallList, option: i32) -> CallRef {
@@ -119,7 +121,13 @@ pub(super) fn ask_process(list: &mut CallList, process: &Process) -> ProcessQues
         InsideArg::Data(xcomp),
     ];
     let xcomp = (list.call(libc::SYS_arch_prctl, &args), xcomp);
+    let protection_keys = if crate::sys::cpu::has_protection_keys() {
+        ask_keys(list)
+    } else {
+        vec![]
+    };
     ProcessQuestions {
+        protection_keys,
         actions,
         interval_timers,
         timers,
@@ -132,6 +140,22 @@ pub(super) fn ask_process(list: &mut CallList, process: &Process) -> ProcessQues
         xcomp,
         write_execute: list.call(libc::SYS_prctl, &[InsideArg::Value(PR_GET_MDWE)]),
     }
+}
+
+/// A page that nobody needs takes on each key in turn, as far as it has been allocated.
+fn ask_keys(list: &mut CallList) -> Vec<(CallRef, u32)> {
+    const PROT: u64 = (libc::PROT_READ | libc::PROT_WRITE) as u64;
+    const KEYS: u32 = 16;
+    let room = list.space(2 * PAGE as usize);
+    let mut put_on = |key: u32| {
+        let numbers = [PAGE, PROT, u64::from(key)].map(InsideArg::Value);
+        let [len, prot, key] = numbers;
+        let args = [InsideArg::PageIn(room), len, prot, key];
+        list.call(libc::SYS_pkey_mprotect, &args)
+    };
+    let asked = (1..KEYS).map(|key| (put_on(key), key)).collect();
+    put_on(0);
+    asked
 }
 
 /// Reads answers.
@@ -271,6 +295,12 @@ pub(super) fn answer_process(
             .filter(|(call, _)| results.result(*call) == 0)
             .fold(0, |bits, (_, bit)| bits | bit)
     };
+    // Whether it is allocated is looked at first; what fails behind that (ENOMEM) does not matter.
+    let not_allocated = [libc::EINVAL, libc::ENOSYS, libc::EPERM].map(|errno| -i64::from(errno));
+    let asked = questions.protection_keys.iter();
+    process.memory.protection_keys = asked
+        .filter(|(call, _)| !not_allocated.contains(&results.result(*call)))
+        .fold(0, |keys, (_, key)| keys | 1 << key);
     process.memory.layout.brk = answers.value(questions.brk, "brk")? as u64;
     if answers.value_if_known(questions.xcomp.0, "arch_prctl(ARCH_GET_XCOMP_PERM)")? == 0 {
         [process.xcomp_permitted] = words(results.bytes(questions.xcomp.1));

@@ -22,6 +22,7 @@ mod expired;
 mod file_systems;
 mod inodes;
 mod inside;
+mod landlock;
 mod mappings;
 mod open_files;
 mod others;
@@ -43,7 +44,7 @@ pub use inodes::{InodeBytes, InodeSource, MemoryPiece};
 pub use mappings::MemoryRange;
 pub use others::others;
 pub use refusal::{CaptureError, Refusal};
-pub use subject::leaderless;
+pub use subject::{has_ended, leaderless};
 
 use crate::inject::{CallList, Workshop};
 use crate::procfs::{ProcDir, SmapsEntry, parse_maps, parse_smaps};
@@ -214,6 +215,7 @@ fn look(
         spaces.push(space);
     }
     if skip.is_none() {
+        landlock::warm(&subjects);
         inodes.warm();
         early.opened = inodes.opened();
     }
@@ -411,11 +413,13 @@ impl Inside<'_> {
         let results = workshop
             .run(stopped, lists)
             .map_err(|error| tracee(Box::new(error)))?;
+        landlock::examine(self.subject, &record.threads, stopped, workshop, refusals)?;
+        let alone = self.subject.threads.len() == 1;
         let answered = self.subject.threads.iter().zip(&questions).zip(&results);
         for (index, (((tid, _), questions), results)) in answered.enumerate() {
             let thread = &mut record.threads[index];
             inside::answer_thread(questions, *tid, results, thread)?;
-            threads::find_own_id(thread, stopped.memory());
+            threads::find_own_id(thread, alone, stopped.memory());
         }
         if let (Some(questions), Some(results)) = (about_process, results.first()) {
             for (object, reason) in inside::answer_process(&questions, pid, results, record)? {

@@ -5,6 +5,7 @@
 //! | link, session, ends for the shadow | what leads outside | the restarter's take their places |
 //! | ends of descriptions | an inotify instance | the shim makes its watches anew |
 //! | streams to the shadow | sockets whose other end is closed | the shim makes them anew |
+//! | a file that is just being read here, not at the shadow | an inotify instance | the shim finds that it is none, and asks the shadow |
 //! | placeholders | empty memory files, by their names | made anew, with the same names |
 //! | table, store, shim | memory files with their contents | as any |
 //!
@@ -14,6 +15,7 @@
 use super::descriptors::external;
 use super::open_files::{OpenFile, OpenFiles};
 use crate::snapshot::DescriptionKind;
+use c_shim::habits::READS_HERE;
 use c_shim::link::LINK_NAME;
 use c_shim::table::Reserved;
 use loader::ops::OF_THE_SHADOW;
@@ -48,7 +50,7 @@ impl Shim {
         if is(file, Reserved::Session) {
             return Some(DescriptionKind::Session { state: vec![] });
         }
-        if is(file, Reserved::Ends) {
+        if is(file, Reserved::Ends) || is_read_here(file) {
             return Some(DescriptionKind::Inotify { watches: vec![] });
         }
         let outside = [Reserved::Link, Reserved::LockEnds];
@@ -65,6 +67,13 @@ impl Shim {
         let peer = getpeername::<SockaddrStorage>(file.duplicate.as_raw_fd());
         peer.is_ok_and(|peer| peer == self.shadow)
     }
+}
+
+/// Whether the shim has it open to read it here, for a moment (docs/adr/0022-files-seen-twice.md).
+fn is_read_here(file: &OpenFile) -> bool {
+    const O_LARGEFILE: u32 = 0o100_000;
+    let is_regular = file.stat.st_mode & libc::S_IFMT == libc::S_IFREG;
+    is_regular && file.flags() & !O_LARGEFILE == READS_HERE
 }
 
 /// Whether it is a placeholder of a remote file.

@@ -60,16 +60,34 @@ impl Subject {
     }
 }
 
+/// Whether a process has ended, or is about to: no thread of it will execute anything any more.
+#[must_use]
+pub fn has_ended(pid: i32) -> bool {
+    let dir = ProcDir::of(pid);
+    match dir.numbers("task") {
+        Ok(threads) => threads.into_iter().all(|tid| is_ending(&dir.thread(tid))),
+        // That it cannot be looked at says nothing.
+        Err(error) => error.is_gone(),
+    }
+}
+
+/// A thread that is gone, is going, or has been killed and only has to notice.
+fn is_ending(thread: &ProcDir) -> bool {
+    const KILLED: u64 = 1 << (libc::SIGKILL - 1);
+    // In this order: it goes from the one to the other.
+    let status = thread.parsed("status", parse_status);
+    let stat = thread.parsed("stat", parse_stat);
+    status.is_ok_and(|status| status.pending & KILLED != 0)
+        || stat.map_or_else(|error| error.is_gone(), |stat| stat.is_ending())
+}
+
 /// Why a process whose first thread has ended (`pthread_exit` in `main`) while others live is not carried.
 /// `None`: it is none of these.
 #[must_use]
 pub fn leaderless(pid: i32) -> Option<Refusal> {
-    let dir = ProcDir::of(pid);
-    let stat = |tid| dir.thread(tid).parsed("stat", parse_stat).ok();
-    let first = stat(pid).filter(Stat::is_ending)?;
-    let others = dir.numbers("task").ok()?;
-    let mut others = others.into_iter().filter(|tid| *tid != pid);
-    if others.all(|tid| stat(tid).is_none_or(|stat| stat.is_ending())) {
+    let first = ProcDir::of(pid).thread(pid).parsed("stat", parse_stat);
+    let first = first.ok().filter(Stat::is_ending)?;
+    if has_ended(pid) {
         return None;
     }
     Some(Refusal {

@@ -78,11 +78,16 @@ pub(super) fn pending(stopped: &StoppedThread) -> Result<Vec<Vec<u8>>, CaptureEr
     Ok(pending.iter().map(|info| info.to_vec()).collect())
 }
 
-/// Finds where the C library keeps the thread's id, and whether the id is in a robust lock.
-pub(super) fn find_own_id(thread: &mut Thread, memory: &Memory) {
-    let mut word = [0; 4];
-    let at = thread.clear_child_tid;
-    if at != 0 && memory.read(at, &mut word).is_ok() && u32::from_le_bytes(word) == thread.tid {
+/// Finds where the C library keeps the thread's id, and whether the id is in a robust lock. `alone`: it is the only
+/// thread.
+pub(super) fn find_own_id(thread: &mut Thread, alone: bool, memory: &Memory) {
+    let holds_id = |at: u64| {
+        let mut word = [0; 4];
+        at != 0 && memory.read(at, &mut word).is_ok() && u32::from_le_bytes(word) == thread.tid
+    };
+    let of_musl = alone.then(|| id_of_musl(thread.registers.fs_base, memory));
+    let places = [Some(thread.clear_child_tid), of_musl.flatten()];
+    if let Some(at) = places.into_iter().flatten().find(|at| holds_id(*at)) {
         thread.own_id_at = at;
     }
     // struct robust_list_head: the list (empty if it points to itself), an offset, a pending lock.
@@ -92,4 +97,16 @@ pub(super) fn find_own_id(thread: &mut Thread, memory: &Memory) {
         let pending = memory.read_u64(head.wrapping_add(16)).unwrap_or(1);
         thread.holds_robust_lock = first != head || pending != 0;
     }
+}
+
+/// Where the only thread of a program with musl keeps its id, if this is one: its descriptor begins with a pointer to
+/// itself and links of a ring of which it is all (src/internal/pthread_impl.h, `struct pthread`). With more threads
+/// ids are in locks, too.
+fn id_of_musl(descriptor: u64, memory: &Memory) -> Option<u64> {
+    const PREVIOUS: u64 = 16;
+    const NEXT: u64 = 24;
+    const ID: u64 = 48;
+    let own = |offset: u64| memory.read_u64(descriptor.checked_add(offset)?).ok();
+    let ring = [0, PREVIOUS, NEXT].map(own);
+    (descriptor != 0 && ring == [Some(descriptor); 3]).then(|| descriptor + ID)
 }

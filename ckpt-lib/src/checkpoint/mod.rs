@@ -13,8 +13,9 @@
 //! kill                       only after the commit
 //! ```
 //! # What callers may rely on
-//! An error means: the job runs on as if nothing had been asked, and nothing stands under the
-//! final name. The partial file is removed. If wayfarer is killed, the job runs on too.
+//! An error means: the job runs on as if nothing had been asked (or has ended, which [`StopError::Gone`] and
+//! [`CheckpointError::Ended`] say), and nothing stands under the final name. The partial file is removed. If wayfarer is
+//! killed, the job runs on too.
 
 mod session;
 mod store;
@@ -139,6 +140,15 @@ pub enum CheckpointError {
     /// The carried loader is broken.
     #[error(transparent)]
     Loader(#[from] LoaderCodeError),
+    /// The process has ended, and something failed: because of that, or not.
+    #[error("process {pid} has ended")]
+    Ended {
+        /// Which.
+        pid: i32,
+        /// What failed.
+        #[source]
+        first: Box<CheckpointError>,
+    },
     /// Something failed, and then something else while the job was being let go.
     #[error("the job was not let go as it should be ({})", chain(.cleanup))]
     Unclean {
@@ -217,18 +227,31 @@ pub fn checkpoint(
         ),
         result => result,
     };
-    taken.map_err(|error| name_leaderless(request.target, error))
+    taken.map_err(|error| name_end(request.target, error))
 }
 
-/// A process whose first thread ends has hardly any files in `/proc` from then on: whichever step missed one,
-/// this is why.
-fn name_leaderless(target: HostPid, error: CheckpointError) -> CheckpointError {
-    match error {
-        CheckpointError::Capture(CaptureError::Refused(_)) | CheckpointError::Image(_) => error,
-        _ => match capture::leaderless(target.0) {
-            Some(refusal) => CaptureError::Refused(vec![refusal]).into(),
-            None => error,
-        },
+/// A process that ends, or whose first thread does, has hardly any files in `/proc` from then on: whichever
+/// step missed one, this is why.
+fn name_end(target: HostPid, error: CheckpointError) -> CheckpointError {
+    match &error {
+        // Whatever else is wrong with the image has nothing to do with the process.
+        CheckpointError::Image(ImageError::Source { .. }) => {}
+        CheckpointError::Image(_) => return error,
+        _ => {}
+    }
+    if capture::has_ended(target.0) {
+        return match error {
+            CheckpointError::Stop(StopError::Gone { .. }) => error,
+            error => CheckpointError::Ended {
+                pid: target.0,
+                first: Box::new(error),
+            },
+        };
+    }
+    match (error, capture::leaderless(target.0)) {
+        (error @ CheckpointError::Capture(CaptureError::Refused(_)), _) => error,
+        (_, Some(refusal)) => CaptureError::Refused(vec![refusal]).into(),
+        (error, None) => error,
     }
 }
 

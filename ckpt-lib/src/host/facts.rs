@@ -113,14 +113,14 @@ const ROWS: &[Row] = rows! {
         "/proc/PID/exe of a restarted job shows the loader";
     process_vm_readv, Slower, "reading a child's memory (process_vm_readv)",
         "memory is read through /proc/PID/mem";
-    userfaultfd, Slower, "userfaultfd for user-mode faults",
-        "every checkpoint writes all memory instead of what changed";
-    write_protect_async, Slower, "asynchronous write protection (Linux 6.7)",
-        "every checkpoint writes all memory instead of what changed";
+    userfaultfd, Note, "userfaultfd for user-mode faults",
+        "nothing yet: every checkpoint writes all memory, and nothing uses it";
+    write_protect_async, Note, "asynchronous write protection (Linux 6.7)",
+        "nothing yet: every checkpoint writes all memory, and nothing uses it";
     pagemap_scan, Slower, "PAGEMAP_SCAN (Linux 6.7)",
         "pages are looked up one by one in /proc/PID/pagemap: longer freezes with much memory";
     soft_dirty, Note, "soft-dirty page tracking",
-        "nothing: it is not used where write protection works";
+        "nothing yet: every checkpoint writes all memory, and nothing uses it";
     pidfd_getfd, Fatal, "taking a descriptor from a child (pidfd_getfd)",
         "no job can be checkpointed (restarts work); Docker allows it with --cap-add SYS_PTRACE";
     kcmp, Lossy, "comparing descriptors (kcmp)",

@@ -163,7 +163,7 @@ impl Host {
             .map(|names| names.release().to_string_lossy().into_owned())
             .unwrap_or_default();
         let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
-        let group = cgroup_memory();
+        let group = crate::procfs::memory_room(std::process::id().cast_signed());
         Host {
             kernel_version: version_numbers(&release),
             kernel_release: release,
@@ -203,8 +203,8 @@ impl Host {
             ptrace_scope: read_number("/proc/sys/kernel/yama/ptrace_scope"),
             memfd_noexec: read_number("/proc/sys/vm/memfd_noexec"),
             transparent_huge_pages: chosen("/sys/kernel/mm/transparent_hugepage/enabled"),
-            memory_limit: group.map(|(limit, _)| limit),
-            memory_used: group.map(|(_, used)| used),
+            memory_limit: group.map(|room| room.limit),
+            memory_used: group.map(|room| room.used),
             seccomp_mode: status_field(&status, "Seccomp:", 10).unwrap_or(0) as u32,
             state_dir_noexec: noexec(state_dir),
             capabilities: status_field(&status, "CapEff:", 16).unwrap_or(0),
@@ -240,46 +240,6 @@ fn status_field(status: &str, name: &str, radix: u32) -> Option<u64> {
 fn noexec(path: &Path) -> Option<bool> {
     let found = path.ancestors().find_map(|place| statvfs(place).ok())?;
     Some(found.flags().contains(FsFlags::ST_NOEXEC))
-}
-
-/// The tightest limit and what is used under it, from our control group up to the root.
-fn cgroup_memory() -> Option<(u64, u64)> {
-    let text = fs::read_to_string("/proc/self/cgroup").ok()?;
-    let groups = text.lines().filter_map(|line| {
-        let mut parts = line.splitn(3, ':');
-        let (_, controllers, path) = (parts.next()?, parts.next()?, parts.next()?);
-        match controllers {
-            "" => Some(("/sys/fs/cgroup", path, "memory.max", "memory.current")),
-            _ if controllers.split(',').any(|name| name == "memory") => Some((
-                "/sys/fs/cgroup/memory",
-                path,
-                "memory.limit_in_bytes",
-                "memory.usage_in_bytes",
-            )),
-            _ => None,
-        }
-    });
-    let mut tightest: Option<(u64, u64)> = None;
-    for (root, path, limit_name, used_name) in groups {
-        for place in Path::new(path).ancestors() {
-            let inside = place.strip_prefix("/").unwrap_or(place);
-            let directory = Path::new(root).join(inside);
-            let read = |name: &str| -> Option<u64> {
-                let text = fs::read_to_string(directory.join(name)).ok()?;
-                text.trim().parse().ok()
-            };
-            // Version 1 says "no limit" with a number near 2^63.
-            let Some(limit) = read(limit_name).filter(|limit| *limit < 1 << 62) else {
-                continue;
-            };
-            let used = read(used_name).unwrap_or(0);
-            let room = limit.saturating_sub(used);
-            if tightest.is_none_or(|(limit, used)| room < limit.saturating_sub(used)) {
-                tightest = Some((limit, used));
-            }
-        }
-    }
-    tightest
 }
 
 #[cfg(test)]

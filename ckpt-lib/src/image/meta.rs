@@ -7,8 +7,9 @@
 use super::error::{ImageError, in_full};
 use super::reader::Image;
 use super::{limits, meaning};
-use crate::snapshot::{Enforcement, JobLabel, SnapshotV1};
+use crate::snapshot::SnapshotV1;
 use bincode::config::{Configuration, Limit, LittleEndian, Varint};
+use serde::de::DeserializeOwned;
 use std::path::PathBuf;
 
 /// Why bytes are no snapshot.
@@ -44,17 +45,11 @@ fn config() -> Configuration<LittleEndian, Varint, Limit<LIMIT>> {
 pub fn decode_snapshot(bytes: &[u8]) -> Result<SnapshotV1, MetaError> {
     let decoded = bincode::serde::decode_from_slice(bytes, config());
     let (mut snapshot, mut used): (SnapshotV1, usize) = decoded.map_err(MetaError::Decode)?;
-    if used < bytes.len() {
-        let decoded = bincode::serde::decode_from_slice(&bytes[used..], config());
-        let (label, more): (JobLabel, usize) = decoded.map_err(MetaError::Decode)?;
-        snapshot.job = label;
-        used += more;
-    }
-    if used < bytes.len() {
-        let decoded = bincode::serde::decode_from_slice(&bytes[used..], config());
-        let (enforcement, more): (Enforcement, usize) = decoded.map_err(MetaError::Decode)?;
-        snapshot.enforcement = enforcement;
-        used += more;
+    snapshot.job = next(bytes, &mut used)?;
+    snapshot.enforcement = next(bytes, &mut used)?;
+    let keys: Vec<u16> = next(bytes, &mut used)?;
+    for (process, keys) in snapshot.processes.iter_mut().zip(keys) {
+        process.memory.protection_keys = keys;
     }
     if used != bytes.len() {
         return Err(MetaError::Trailing {
@@ -64,6 +59,17 @@ pub fn decode_snapshot(bytes: &[u8]) -> Result<SnapshotV1, MetaError> {
     }
     meaning::check(&snapshot).map_err(MetaError::Meaning)?;
     Ok(snapshot)
+}
+
+/// What follows the snapshot, and nothing of it in images that are older.
+fn next<T: Default + DeserializeOwned>(bytes: &[u8], used: &mut usize) -> Result<T, MetaError> {
+    if *used >= bytes.len() {
+        return Ok(T::default());
+    }
+    let decoded = bincode::serde::decode_from_slice(&bytes[*used..], config());
+    let (value, more) = decoded.map_err(MetaError::Decode)?;
+    *used += more;
+    Ok(value)
 }
 
 impl Image {
@@ -83,18 +89,22 @@ impl Image {
     /// # Errors
     /// [`ImageError::Meta`].
     pub fn encode_snapshot(snapshot: &SnapshotV1) -> Result<Vec<u8>, ImageError> {
-        bincode::serde::encode_to_vec((snapshot, &snapshot.job, &snapshot.enforcement), config())
-            .map_err(|error| ImageError::Meta {
-                image: PathBuf::new(),
-                what: error.to_string(),
-            })
+        let processes = snapshot.processes.iter();
+        let keys: Vec<u16> = processes
+            .map(|process| process.memory.protection_keys)
+            .collect();
+        let all = (snapshot, &snapshot.job, &snapshot.enforcement, keys);
+        bincode::serde::encode_to_vec(all, config()).map_err(|error| ImageError::Meta {
+            image: PathBuf::new(),
+            what: error.to_string(),
+        })
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::snapshot::KernelPath;
+    use crate::snapshot::{JobLabel, KernelPath, Process, Thread};
 
     #[test]
     fn what_the_job_was_called_reads_back_and_may_be_absent() {
@@ -102,12 +112,18 @@ mod tests {
             name: "night".to_owned(),
             command: vec![KernelPath(b"perl".to_vec()), KernelPath(vec![0xff, 1])],
         };
+        let mut process = Process::default();
+        process.memory.protection_keys = 6;
+        process.threads.push(Thread::default());
         let snapshot = SnapshotV1 {
             job: job.clone(),
+            processes: vec![process],
             ..SnapshotV1::default()
         };
         let bytes = Image::encode_snapshot(&snapshot).expect("encodes");
-        assert_eq!(decode_snapshot(&bytes).expect("decodes").job, job);
+        let found = decode_snapshot(&bytes).expect("decodes");
+        let keys = found.processes[0].memory.protection_keys;
+        assert_eq!((found.job, keys), (job, 6));
         // As images were before there was such a label.
         let old = bincode::serde::encode_to_vec(&snapshot, config()).expect("encodes");
         let found = decode_snapshot(&old).expect("decodes");

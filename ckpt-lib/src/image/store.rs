@@ -5,6 +5,7 @@
 //! ranges -> batches of 1 MiB -> worker: read | leave out zero pages | hash | reserve room | pwritev
 //!                                 `----------- pieces ----> caller: progress, write-behind
 //! ```
+//! What a worker may not read (EIO), the caller reads itself when the workers are done.
 //! # What callers may rely on
 //! One buffer per worker (two with compression); bytes are copied by the kernel only. After an error
 //! all workers have stopped.
@@ -19,7 +20,7 @@ use nix::sys::uio::pwritev;
 use std::io::{self, IoSlice};
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::mpsc;
+use std::sync::{Mutex, PoisonError, mpsc};
 
 /// Bytes of source that one worker handles at a time.
 const BATCH: u64 = 4 * CHUNK;
@@ -96,6 +97,7 @@ pub(super) fn run(
         end: AtomicU64::new(start),
         stop: AtomicBool::new(false),
         pieces: AtomicUsize::new(job.pieces_before),
+        unreadable: Mutex::default(),
     };
     let mut pieces = vec![];
     let mut gaps = Gaps::new(start);
@@ -106,7 +108,7 @@ pub(super) fn run(
     };
     let workers = worker_count(job.threads).min(batches.len());
     if workers <= 1 {
-        shared.work(&mut |done| {
+        shared.work(false, &mut |done| {
             take(done);
             true
         })?;
@@ -116,7 +118,7 @@ pub(super) fn run(
             let handles: Vec<_> = (0..workers)
                 .map(|_| {
                     let (sender, shared) = (sender.clone(), &shared);
-                    scope.spawn(move || shared.work(&mut |done| sender.send(done).is_ok()))
+                    scope.spawn(move || shared.work(true, &mut |done| sender.send(done).is_ok()))
                 })
                 .collect();
             drop(sender);
@@ -133,6 +135,7 @@ pub(super) fn run(
             }
             result
         })?;
+        shared.work_on_the_rest(&mut take)?;
     }
     Ok(Stored {
         pieces,
@@ -208,6 +211,8 @@ struct Shared<'a> {
     end: AtomicU64,
     stop: AtomicBool,
     pieces: AtomicUsize,
+    /// Batches that no worker may read.
+    unreadable: Mutex<Vec<usize>>,
 }
 
 /// What a worker needs to compress.
@@ -226,11 +231,13 @@ struct Cut {
 }
 
 impl Shared<'_> {
-    fn work(&self, done: &mut dyn FnMut(Done) -> bool) -> Result<(), ImageError> {
+    /// `helps`: it is not the thread that was asked to store, which may read more.
+    fn work(&self, helps: bool, done: &mut dyn FnMut(Done) -> bool) -> Result<(), ImageError> {
         let mut buffer = vec![0; BATCH as usize];
         let mut packer = Packer::default();
         while !self.stop.load(Ordering::Relaxed) {
-            let Some(batch) = self.batches.get(self.next.fetch_add(1, Ordering::Relaxed)) else {
+            let index = self.next.fetch_add(1, Ordering::Relaxed);
+            let Some(batch) = self.batches.get(index) else {
                 break;
             };
             let result = self.batch(batch, &mut buffer, &mut packer);
@@ -240,11 +247,31 @@ impl Shared<'_> {
                         break;
                     }
                 }
+                Err(ImageError::Source { source, .. })
+                    if helps && source.raw_os_error() == Some(libc::EIO) =>
+                {
+                    let unreadable = self.unreadable.lock();
+                    unreadable
+                        .unwrap_or_else(PoisonError::into_inner)
+                        .push(index);
+                }
                 Err(error) => {
                     self.stop.store(true, Ordering::Relaxed);
                     return Err(error);
                 }
             }
+        }
+        Ok(())
+    }
+
+    /// What workers might not read: memory that is protected can be read by the thread that traces only, on some kernels.
+    fn work_on_the_rest(&self, done: &mut dyn FnMut(Done)) -> Result<(), ImageError> {
+        let rest = self.unreadable.lock();
+        let rest = rest.unwrap_or_else(PoisonError::into_inner);
+        let mut buffer = vec![0; if rest.is_empty() { 0 } else { BATCH as usize }];
+        let mut packer = Packer::default();
+        for batch in rest.iter().filter_map(|index| self.batches.get(*index)) {
+            done(self.batch(batch, &mut buffer, &mut packer)?);
         }
         Ok(())
     }

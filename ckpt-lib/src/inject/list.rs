@@ -1,7 +1,8 @@
 //! Lists of system calls to be made by a thread of the job, and how they lie in its memory.
 
-use super::stub::CALL_LEN;
+use super::runner::CALL_LEN;
 use crate::tracee::HostTid;
+use loader::layout::PAGE;
 
 /// A piece of data that travels with a list: bytes that calls read, or space that they fill.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -18,6 +19,8 @@ pub enum InsideArg {
     Value(u64),
     /// The address of this data inside the job.
     Data(DataRef),
+    /// The first page that begins in this data.
+    PageIn(DataRef),
 }
 
 /// System calls to be made one after another by one thread of the job.
@@ -140,19 +143,22 @@ impl Layout {
             let data = start + list.calls.len() as u64 * CALL_LEN;
             let mut at = *start as usize;
             for call in &list.calls {
+                let address = |DataRef(index)| {
+                    let piece = list.data.get(index);
+                    piece.map_or(0, |piece: &Data| pool + data + piece.offset as u64)
+                };
                 let args = call.args.map(|arg| match arg {
                     InsideArg::Value(value) => value,
-                    InsideArg::Data(DataRef(index)) => list
-                        .data
-                        .get(index)
-                        .map_or(0, |piece| pool + data + piece.offset as u64),
+                    InsideArg::Data(data) => address(data),
+                    InsideArg::PageIn(data) => address(data).next_multiple_of(PAGE),
                 });
+                // A call that is not made has not succeeded.
+                let result = -i64::from(libc::ENOSYS);
                 let words = std::iter::once(call.nr as u64).chain(args);
-                for word in words {
+                for word in words.chain([result.cast_unsigned()]) {
                     bytes[at..at + 8].copy_from_slice(&word.to_le_bytes());
                     at += 8;
                 }
-                at += CALL_LEN as usize - 56;
             }
             for piece in &list.data {
                 let at = data as usize + piece.offset;
@@ -209,7 +215,7 @@ mod tests {
         assert_eq!(word(8), 0x1040u64.to_le_bytes());
         assert_eq!(word(16), 7u64.to_le_bytes());
         assert_eq!(word(136), 0x10c0u64.to_le_bytes());
-        bytes[56] = 9;
+        bytes[56..64].copy_from_slice(&9u64.to_le_bytes());
         bytes[64..74].copy_from_slice(b"0123456789");
         let results = layout.results(&bytes, &lists);
         assert_eq!(results[0].result(CallRef(0)), 9);

@@ -14,6 +14,7 @@ mod hands;
 mod list;
 mod pictures;
 mod place;
+mod runner;
 mod site;
 mod stub;
 
@@ -233,6 +234,21 @@ impl Workshop {
         lists: Vec<(HostTid, CallList)>,
     ) -> Result<Vec<CallResults>, InjectError> {
         self.site.run(process, &lists)
+    }
+
+    /// As [`Workshop::run`], but each thread makes a child that makes the calls: what these change of a
+    /// thread, they change of nobody who lives on. The child shares memory with it, and has its descriptors in a table of
+    /// its own. Who may have no child (clone(2)) makes no
+    /// call.
+    ///
+    /// # Errors
+    /// As [`Workshop::run`].
+    pub fn run_aside(
+        &mut self,
+        process: &mut StoppedProcess,
+        lists: Vec<(HostTid, CallList)>,
+    ) -> Result<Vec<io::Result<CallResults>>, InjectError> {
+        self.site.run_aside(process, &lists)
     }
 
     /// Makes a copy-on-write picture of the memory (ADR 0002). [`Workshop::ranges`] are in it, too.

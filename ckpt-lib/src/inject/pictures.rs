@@ -10,8 +10,8 @@
 //! ends itself after some seconds (or at once, as soon as it is said to end with us).
 
 use super::hands::{self, trace};
-use super::site::Site;
-use super::stub::slot;
+use super::runner::slot;
+use super::site::{Entry, Site};
 use super::{CallList, InjectError, InsideArg};
 use crate::picture::Picture;
 use crate::procfs::{ProcDir, memory_room, parse_status};
@@ -96,7 +96,7 @@ fn check_reaper(site: &Site, process: &mut StoppedProcess) -> Result<(), InjectE
 /// Follows the clones until the picture has dropped its descriptors and the intermediate is gone.
 fn follow(site: &Site, process: &mut StoppedProcess, tid: HostTid) -> Result<Picture, InjectError> {
     let pid = process.pid.0;
-    site.launch(process, HOST, true)?;
+    site.launch(process, HOST, Entry::Picture)?;
     let Some(intermediate) = next_child(site, process, tid, slot::INTERMEDIATE)? else {
         return Err(refused(site, process, slot::INTERMEDIATE));
     };

@@ -1,9 +1,8 @@
-//! The stubs: what the job's threads execute for us, and how each finds its way back alone.
+//! The tail stub, and how each thread that executes something for us finds its way back alone.
 //!
 //! ```text
 //! tail stub (zero tail of [vdso], one thread):  call: syscall -> [undo a mapping] -> home
-//! workshop:  enter: block signals -> list: the calls -> done=1 -> park 2 s ---------> home
-//!            picture: clone -> intermediate -> clone -> picture   -> done=1 -> park -> home
+//! workshop:  `runner` -----------------------------------------------------> home
 //! home (one per thread):  let pending signals be handled -> mask -> registers -> where it was
 //! ```
 //! A thread that was in a call is brought in with that call's restart code in `rax` and the number
@@ -31,12 +30,10 @@ pub(super) struct Home {
 }
 
 const SIG_SETMASK: u32 = 2;
-const EINTR: i64 = -4;
+pub(super) const EINTR: i64 = -4;
 const ERESTARTSYS: i64 = -512;
 const ERESTARTNOHAND: i64 = -514;
 const ERESTART_RESTARTBLOCK: i64 = -516;
-const CLOSE_RANGE_UNSHARE: u32 = 2;
-const WALL: u32 = 0x4000_0000;
 
 /// Room for the code and the data of one way home.
 pub(super) const HOME_CODE: u64 = 384;
@@ -322,177 +319,9 @@ pub(super) fn tail_stub(gate: Gate, home: &Home, at: u64) -> Option<TailStub> {
     })
 }
 
-/// A thread's place in the workshop's data. Words of 8 bytes.
-pub(super) mod slot {
-    /// Address of the first call of the list.
-    pub(crate) const CALLS: i32 = 0;
-    /// How many.
-    pub(crate) const COUNT: i32 = 8;
-    /// Address of the thread's `done` word.
-    pub(crate) const DONE: i32 = 16;
-    /// Entries of its way home.
-    pub(crate) const PLAIN: i32 = 24;
-    pub(crate) const INTERRUPTED: i32 = 32;
-    /// Time to park, seconds and nanoseconds.
-    pub(crate) const PARK: i32 = 40;
-    /// Result of the first `clone` of a picture.
-    pub(crate) const INTERMEDIATE: i32 = 56;
-    /// Result of the second.
-    pub(crate) const PICTURE: i32 = 64;
-    /// How long a picture waits for us.
-    pub(crate) const PATIENCE: i32 = 72;
-    /// Data of the way home.
-    pub(crate) const HOME: i32 = 96;
-    /// All; as long as a way home, so that every way home is equally far from its data.
-    pub(crate) const LEN: u64 = super::HOME_CODE;
-}
-
-/// One call of a list: number, six arguments, result.
-pub(super) const CALL_LEN: u64 = 64;
-/// Seconds that a thread waits for us before it goes home.
-pub(super) const PARK_S: u64 = 2;
-/// Seconds that a picture waits for us before it ends.
-pub(super) const PATIENCE_S: u64 = 5;
-
-/// Code shared by all threads, `rbx` pointing to the slot.
-#[derive(Debug)]
-pub(super) struct Runner {
-    pub(super) bytes: Vec<u8>,
-    /// A call: the first of a thread, `rt_sigprocmask`, then its list.
-    pub(super) enter: u64,
-    /// The list, for a thread whose signals are blocked.
-    pub(super) list: u64,
-    /// The picture, likewise.
-    pub(super) picture: u64,
-}
-
-/// The runner for address `at`.
-pub(super) fn runner(gate: Gate, at: u64) -> Option<Runner> {
-    let mut asm = Asm::at(at, gate);
-    let (list, next, done, interrupted) = (asm.label(), asm.label(), asm.label(), asm.label());
-    asm.syscall();
-    asm.add(Reg::Rcx, Reg::Rax, -(EINTR as i32));
-    asm.if_rcx_zero(interrupted);
-    asm.jump(list);
-    asm.bind(interrupted);
-    asm.jump_through_at(Reg::Rbx, slot::INTERRUPTED);
-
-    let list_at = asm.here();
-    asm.bind(list);
-    asm.load_at(Reg::R12, Reg::Rbx, slot::CALLS);
-    asm.load_at(Reg::R13, Reg::Rbx, slot::COUNT);
-    asm.bind(next);
-    asm.copy(Reg::Rcx, Reg::R13);
-    asm.if_rcx_zero(done);
-    let args = [
-        Reg::Rax,
-        Reg::Rdi,
-        Reg::Rsi,
-        Reg::Rdx,
-        Reg::R10,
-        Reg::R8,
-        Reg::R9,
-    ];
-    for (index, reg) in args.into_iter().enumerate() {
-        asm.load_at(reg, Reg::R12, 8 * index as i32);
-    }
-    asm.syscall();
-    asm.store_at(Reg::R12, 56, Reg::Rax);
-    asm.add(Reg::R12, Reg::R12, CALL_LEN as i32);
-    asm.add(Reg::R13, Reg::R13, -1);
-    asm.jump(next);
-
-    asm.bind(done);
-    asm.load_at(Reg::Rax, Reg::Rbx, slot::DONE);
-    asm.set(Reg::Rcx, 1);
-    asm.store_at(Reg::Rax, 0, Reg::Rcx);
-    // No restart block: pselect6 has none, futex and nanosleep would overwrite the job's.
-    emit_wait(&mut asm, slot::PARK);
-    asm.add(Reg::Rcx, Reg::Rax, -(EINTR as i32));
-    let woken = asm.label();
-    asm.if_rcx_zero(woken);
-    asm.jump_through_at(Reg::Rbx, slot::PLAIN);
-    asm.bind(woken);
-    asm.jump_through_at(Reg::Rbx, slot::INTERRUPTED);
-
-    let picture_at = asm.here();
-    emit_picture(&mut asm, done);
-    Some(Runner {
-        bytes: asm.finish()?,
-        enter: at,
-        list: list_at,
-        picture: picture_at,
-    })
-}
-
-fn emit_wait(asm: &mut Asm, time: i32) {
-    asm.set(Reg::Rax, libc::SYS_pselect6 as u32);
-    for reg in [Reg::Rdi, Reg::Rsi, Reg::Rdx, Reg::R10, Reg::R9] {
-        asm.set(reg, 0);
-    }
-    asm.add(Reg::R8, Reg::Rbx, time);
-    asm.syscall();
-}
-
-fn emit_clone(asm: &mut Asm, flags: i32) {
-    asm.set(Reg::Rax, libc::SYS_clone as u32);
-    asm.set(Reg::Rdi, flags as u32);
-    for reg in [Reg::Rsi, Reg::Rdx, Reg::R10, Reg::R8] {
-        asm.set(reg, 0);
-    }
-    asm.syscall();
-}
-
-/// ADR 0002: a child that shares everything makes the picture and is gone before anybody looks.
-fn emit_picture(asm: &mut Asm, done: Label) {
-    let (intermediate, picture, born, leave) = (asm.label(), asm.label(), asm.label(), asm.label());
-    emit_clone(asm, libc::CLONE_VM | libc::CLONE_VFORK | libc::CLONE_FILES);
-    asm.copy(Reg::Rcx, Reg::Rax);
-    asm.if_rcx_zero(intermediate);
-    asm.store_at(Reg::Rbx, slot::INTERMEDIATE, Reg::Rax);
-    asm.copy(Reg::Rdi, Reg::Rax);
-    asm.error_to_rcx();
-    asm.if_rcx_zero(born);
-    asm.jump(done);
-    asm.bind(born);
-    // It has no exit signal, so only __WALL sees it.
-    asm.set(Reg::Rax, libc::SYS_wait4 as u32);
-    asm.set(Reg::Rsi, 0);
-    asm.set(Reg::Rdx, WALL);
-    asm.set(Reg::R10, 0);
-    asm.syscall();
-    asm.jump(done);
-
-    asm.bind(intermediate);
-    emit_clone(asm, libc::CLONE_FILES);
-    asm.copy(Reg::Rcx, Reg::Rax);
-    asm.if_rcx_zero(picture);
-    asm.store_at(Reg::Rbx, slot::PICTURE, Reg::Rax);
-    asm.bind(leave);
-    asm.set(Reg::Rax, libc::SYS_exit_group as u32);
-    asm.set(Reg::Rdi, 0);
-    asm.syscall();
-    asm.never();
-
-    // An empty table of its own. (Newer kernels copy none of the descriptors; older ones copy the table
-    // and close the copies at once: before the job goes on in either case.)
-    asm.bind(picture);
-    asm.set(Reg::Rax, libc::SYS_close_range as u32);
-    asm.set(Reg::Rdi, 0);
-    asm.set(Reg::Rsi, u32::MAX);
-    asm.set(Reg::Rdx, CLOSE_RANGE_UNSHARE);
-    asm.syscall();
-    asm.copy(Reg::Rcx, Reg::Rax);
-    let closed = asm.label();
-    asm.if_rcx_zero(closed);
-    asm.jump(leave);
-    asm.bind(closed);
-    emit_wait(asm, slot::PATIENCE);
-    asm.jump(leave);
-}
-
 #[cfg(test)]
 mod tests {
+    use super::super::runner::runner;
     use super::*;
     use iced_x86::{Code, Decoder, DecoderOptions, RflagsBits};
 

@@ -1,6 +1,7 @@
 //! Process stream: the address space.
 
 use super::hole::find_refuge;
+use super::keys::{Keys, is_kernels};
 use super::slots::Slots;
 use super::{Arg, OpsBuilder, PlanError, StreamIndex};
 use crate::snapshot::{Mapping, MappingKind, SnapshotV1, VdsoRecord, mapping_flags};
@@ -76,6 +77,9 @@ pub(super) fn emit(
         &memory.mappings,
         memory.vdso.as_ref(),
     )?;
+    // Before the kernel takes one for what may only be executed.
+    let keys = Keys::of(memory);
+    keys.emit_allocation(ops, stream);
     for mapping in &memory.mappings {
         emit_map(ops, stream, snapshot, mapping, contents, slots)?;
     }
@@ -87,7 +91,7 @@ pub(super) fn emit(
         &[],
     );
     for mapping in &memory.mappings {
-        emit_protection(ops, stream, mapping, contents);
+        emit_protection(ops, stream, mapping, contents, keys);
         emit_advice(
             ops,
             stream,
@@ -96,6 +100,7 @@ pub(super) fn emit(
         );
         emit_lock(ops, stream, mapping);
     }
+    keys.emit_freeing(ops, stream);
     let layout = &memory.layout;
     let exe_slot = memory.exe.map_or(u64::MAX, |exe| slots.inode(exe));
     let op = MmMap {
@@ -300,6 +305,7 @@ fn emit_protection(
     stream: StreamIndex,
     mapping: &Mapping,
     contents: &[Range<u64>],
+    keys: Keys,
 ) {
     let special = matches!(
         mapping.kind,
@@ -310,7 +316,12 @@ fn emit_protection(
     );
     let changed =
         !special && has_contents(mapping, contents) && mapping.prot & READ_WRITE != READ_WRITE;
-    if !changed && mapping.pkey == 0 {
+    let key = if is_kernels(mapping, keys.allocated) {
+        0
+    } else {
+        mapping.pkey
+    };
+    if !changed && key == 0 {
         return;
     }
     let label = format!("protection of {:x}-{:x}", mapping.start, mapping.end);
@@ -320,8 +331,8 @@ fn emit_protection(
         Arg::Value(u64::from(mapping.prot)),
     ];
     let mut nr = libc::SYS_mprotect;
-    if mapping.pkey != 0 {
-        args.push(Arg::Value(u64::from(mapping.pkey)));
+    if key != 0 {
+        args.push(Arg::Value(u64::from(key)));
         nr = libc::SYS_pkey_mprotect;
     }
     ops.call(stream, &label, nr, &args, Expect::Success, 0);

@@ -18,6 +18,7 @@
 mod builder;
 mod hole;
 mod inodes;
+mod keys;
 mod memory;
 mod objects;
 mod process;

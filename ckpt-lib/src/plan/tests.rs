@@ -176,6 +176,62 @@ proptest! {
     }
 }
 
+/// Keys have the numbers they had; what may only be executed gets the kernel's own.
+#[test]
+fn protection_keys_are_allocated_by_number() {
+    let mut snapshot = job(vec![]);
+    let mapping = |index: u64, pkey, prot: i32| Mapping {
+        start: 0x10_0000 * index,
+        end: 0x10_0000 * index + 0x1000,
+        prot: prot.cast_unsigned(),
+        kind: MappingKind::Anonymous { huge_shift: 0 },
+        flags: 0,
+        pkey,
+        name: KernelPath::default(),
+    };
+    let memory = &mut snapshot.processes[0].memory;
+    memory.mappings = vec![
+        mapping(1, 1, libc::PROT_EXEC),
+        mapping(2, 2, libc::PROT_READ),
+        mapping(3, 3, libc::PROT_READ),
+    ];
+    // 3 has been freed though a mapping has it.
+    memory.protection_keys = 1 << 2;
+    let bytes = operations(&snapshot, &vec![vec![]]).expect("planned");
+    let keys = [
+        libc::SYS_pkey_alloc,
+        libc::SYS_pkey_free,
+        libc::SYS_pkey_mprotect,
+        libc::SYS_mmap,
+    ];
+    let calls: Vec<(i64, u64)> = every_record(&bytes)
+        .into_iter()
+        .filter_map(|(_, op, _)| match op {
+            AnyOp::Call(call) if keys.contains(&(call.nr as i64)) => Some(match call.nr as i64 {
+                libc::SYS_pkey_alloc => (libc::SYS_pkey_alloc, call.value),
+                libc::SYS_pkey_free => (libc::SYS_pkey_free, call.a0),
+                libc::SYS_mmap => (libc::SYS_mmap, call.a0),
+                number => (number, call.a3),
+            }),
+            _ => None,
+        })
+        .collect();
+    let [alloc, free, protect, map] = keys;
+    let expected = [
+        (alloc, 1),
+        (alloc, 2),
+        (alloc, 3),
+        (free, 1),
+        (map, 0x10_0000),
+        (map, 0x20_0000),
+        (map, 0x30_0000),
+        (protect, 2),
+        (protect, 3),
+        (free, 3),
+    ];
+    assert_eq!(calls, expected);
+}
+
 #[test]
 fn only_memory_with_contents_is_made_writable() {
     let mut snapshot = job(vec![]);

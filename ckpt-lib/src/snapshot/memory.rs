@@ -93,6 +93,10 @@ pub struct AddressSpace {
     pub coredump_filter: u32,
     /// `mlockall(MCL_FUTURE [| MCL_ONFAULT])` flags, 0 if not asked for.
     pub lock_future: u32,
+    /// Protection keys that the process has allocated (pkey_alloc(2)): bit k for key k. In the image behind all else, where older ones
+    /// have nothing.
+    #[serde(skip)]
+    pub protection_keys: u16,
 }
 
 /// Fields of `struct prctl_mm_map` (prctl(2), PR_SET_MM_MAP).

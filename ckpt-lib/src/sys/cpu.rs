@@ -8,6 +8,17 @@ pub(crate) fn execute_cpuid() {
     std::hint::black_box(unsafe { core::arch::x86_64::__cpuid(0) });
 }
 
+/// Whether there are protection keys, and the kernel has switched them on (pkeys(7)): OSPKE.
+#[allow(unused_unsafe)] // safe since Rust 1.92, not before
+pub(crate) fn has_protection_keys() -> bool {
+    // SAFETY: as above.
+    let [highest, features] = unsafe {
+        use core::arch::x86_64::{__cpuid, __cpuid_count};
+        [__cpuid(0).eax, __cpuid_count(7, 0).ecx]
+    };
+    highest >= 7 && features >> 4 & 1 == 1
+}
+
 /// An entry of this process's auxiliary vector, 0 if there is none.
 pub(crate) fn auxv(kind: u64) -> u64 {
     // SAFETY: getauxval reads the process's own vector and returns a number.

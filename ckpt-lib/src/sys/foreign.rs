@@ -49,6 +49,14 @@ pub(crate) fn pidfd_open(pid: i32) -> io::Result<OwnedFd> {
     owned(unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) })
 }
 
+/// SIGKILL by `pidfd_send_signal(2)`.
+pub(crate) fn pidfd_kill(process: BorrowedFd<'_>) -> io::Result<()> {
+    let (fd, signal) = (process.as_raw_fd(), libc::SIGKILL);
+    // SAFETY: takes numbers, and no siginfo.
+    let sent = unsafe { libc::syscall(libc::SYS_pidfd_send_signal, fd, signal, 0, 0) };
+    check(sent).map(|_| ())
+}
+
 /// `pidfd_getfd(2)`: a duplicate of descriptor `fd` of that process.
 pub(crate) fn pidfd_getfd(process: BorrowedFd<'_>, fd: i32) -> io::Result<OwnedFd> {
     // SAFETY: takes three numbers; a wrong descriptor is an error.

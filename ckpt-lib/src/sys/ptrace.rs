@@ -89,6 +89,25 @@ pub(crate) fn poke(tid: i32, address: u64, word: u64) -> io::Result<()> {
     number(libc::PTRACE_POKEDATA, tid, address as usize, word as usize)
 }
 
+/// Reads one word, whatever the protection of the page. Only for the thread that traces it.
+pub(crate) fn peek_word(tid: i32, address: u64) -> io::Result<u64> {
+    let mut word = 0u64;
+    // SAFETY: the kernel writes one word to `word`; unlike the C library's, the call itself returns no data.
+    let result = unsafe {
+        libc::syscall(
+            libc::SYS_ptrace,
+            libc::PTRACE_PEEKDATA,
+            tid,
+            address,
+            from_mut(&mut word),
+        )
+    };
+    if result == -1 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(word)
+}
+
 /// What the event the thread is stopped at came with: the id of a new child.
 pub(crate) fn event_message(tid: i32) -> io::Result<u64> {
     let mut message = 0u64;

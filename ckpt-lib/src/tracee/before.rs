@@ -3,11 +3,13 @@
 //! A stop wakes a sleeping thread, so the moment it fell asleep must be read before: the scheduler's
 //! `se.exec_start` of `/proc/PID/task/TID/sched`, right before the thread is asked to stop, and then its state: one that
 //! is runnable has waited for a CPU since, or was at a stop of another tracer, and has not slept. The number of times it
-//! was switched is compared afterwards: so it is known to be the sleep that the stop has ended, not one before.
+//! gave its CPU up is compared afterwards: so it is known to be the sleep that the stop has ended, not one before. That
+//! the CPU was taken from it, on its way from the sleep to the stop, does not count.
 //!
 //! The scheduler has a clock for each CPU (`rq_clock_task`), which stands still while a hypervisor has taken the CPU away: they
 //! differ by all that was ever taken from each. So it is held against our own on the CPU where the thread sleeps,
-//! measured after it fell asleep: what is taken meanwhile can only make the sleep seem shorter, never longer.
+//! measured after it fell asleep: what is taken meanwhile can only make the sleep seem shorter, never longer. All threads are looked at, then
+//! the clocks are measured, then the threads are stopped; that of one that has fallen asleep in between is measured again when all stand still.
 
 use super::HostTid;
 use crate::filters::Filters;
@@ -44,19 +46,21 @@ pub(super) struct Glimpse {
 struct Account {
     thread: (i32, HostTid),
     sched: File,
+    /// The sleep that it was in before the clocks were measured.
+    first: Option<Sleep>,
     /// The sleep that it was in when it was looked at last.
     last: Option<Sleep>,
 }
 
 /// A sleep as the scheduler accounts for it.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Sleep {
     /// On which CPU.
     cpu: usize,
     /// When it began, by the clock of that CPU.
     since_ns: u64,
-    /// How often the thread had been switched by then.
-    switches: u64,
+    /// How often the thread had given its CPU up by then.
+    yields: u64,
 }
 
 impl Account {
@@ -68,12 +72,12 @@ impl Account {
 
     /// The sleep it is in now (S, D), also if it is stopped in it by job control (T).
     fn sleep(&self) -> Option<Sleep> {
-        let (since_ns, switches) = self.read()?;
+        let (since_ns, yields) = self.read()?;
         let stat = read_task(self.thread.0, self.thread.1, "stat");
         let sleep = Sleep {
             cpu: parse_cpu(&stat)?,
             since_ns,
-            switches,
+            yields,
         };
         matches!(parse_state(&stat), Some(b'S' | b'D' | b'T')).then_some(sleep)
     }
@@ -95,8 +99,8 @@ pub(super) struct SchedulerClocks {
 struct Measured {
     /// From the scheduler's time to CLOCK_MONOTONIC.
     offset: i128,
-    /// When, by CLOCK_MONOTONIC.
-    at_ns: u64,
+    /// All threads stood still.
+    all_stopped: bool,
 }
 
 impl Measured {
@@ -107,7 +111,7 @@ impl Measured {
 
 impl Glimpse {
     /// Looks at a running thread.
-    pub(super) fn of(pid: i32, tid: HostTid, clocks: &mut SchedulerClocks) -> Self {
+    pub(super) fn of(pid: i32, tid: HostTid) -> Self {
         let file = |name: &str| read_task(pid, tid, name);
         let mut glimpse = Glimpse::default();
         glimpse.before.filters = parse_filters(&file("status"));
@@ -119,17 +123,24 @@ impl Glimpse {
         if TIMED.contains(&nr) {
             let stat = file("stat");
             glimpse.before.started_ticks = parse_start(&stat);
-            if let Some(cpu) = parse_cpu(&stat) {
-                clocks.look_at(cpu);
-            }
             let sched = File::open(format!("/proc/{pid}/task/{}/sched", tid.0));
-            glimpse.account = sched.ok().map(|sched| Account {
-                thread: (pid, tid),
-                sched,
-                last: None,
+            glimpse.account = sched.ok().map(|sched| {
+                let mut account = Account {
+                    thread: (pid, tid),
+                    sched,
+                    first: None,
+                    last: None,
+                };
+                account.first = account.sleep();
+                account
             });
         }
         glimpse
+    }
+
+    /// The CPU where it sleeps.
+    fn cpu(&self) -> Option<usize> {
+        Some(self.account.as_ref()?.first?.cpu)
     }
 
     /// Looks again, right before the thread is asked to stop.
@@ -152,11 +163,12 @@ impl Glimpse {
         }) else {
             return before;
         };
-        // Woken by the stop, it ran and was switched away once. More: it was in another call by then.
+        // Woken by the stop, it gave its CPU up once. More: it was in another call by then.
         let same_sleep = account
             .read()
-            .is_some_and(|(_, now)| now <= sleep.switches + 1);
-        let began = clocks.moment(sleep.cpu, sleep.since_ns);
+            .is_some_and(|(_, now)| now <= sleep.yields + 1);
+        let was_asleep = account.first == Some(sleep);
+        let began = clocks.moment(sleep.cpu, sleep.since_ns, was_asleep);
         before.asleep_ns = began.map(|began| match same_sleep {
             true => stopped_at_ns.saturating_sub(began),
             false => 0,
@@ -183,25 +195,30 @@ const TIMED: [i64; 13] = [
 ];
 
 impl SchedulerClocks {
-    /// Measures the clock of a CPU, if it was not yet: before anything stands still, it costs nobody anything.
-    fn look_at(&mut self, cpu: usize) {
-        self.measured.entry(cpu).or_insert_with(|| measure(cpu));
+    /// Measures the clocks of the CPUs where threads sleep: before anything stands still, it costs nobody anything.
+    pub(super) fn look_at<'a>(&mut self, threads: impl Iterator<Item = &'a Glimpse>) {
+        for cpu in threads.filter_map(Glimpse::cpu) {
+            self.measured
+                .entry(cpu)
+                .or_insert_with(|| measure(cpu, false));
+        }
     }
 
-    /// The CLOCK_MONOTONIC moment of a moment of the scheduler's clock of this CPU, or a later one; none if we may
-    /// not run there, or the kernel does not tell.
-    fn moment(&mut self, cpu: usize, since_ns: u64) -> Option<u64> {
-        self.moment_by(cpu, since_ns, measure)
+    /// When all stand still: the CLOCK_MONOTONIC moment of the one when a thread fell asleep, by the scheduler's clock of this CPU, or a later one;
+    /// none if we may not run there, or the kernel does not tell. `was_asleep`: before [`SchedulerClocks::look_at`].
+    fn moment(&mut self, cpu: usize, since_ns: u64, was_asleep: bool) -> Option<u64> {
+        self.moment_by(cpu, since_ns, was_asleep, |cpu| measure(cpu, true))
     }
 
     fn moment_by(
         &mut self,
         cpu: usize,
         since_ns: u64,
+        was_asleep: bool,
         measure: impl FnOnce(usize) -> Option<Measured>,
     ) -> Option<u64> {
         match self.measured.get(&cpu) {
-            Some(Some(known)) if known.moment(since_ns) <= known.at_ns => {}
+            Some(Some(known)) if was_asleep || known.all_stopped => {}
             Some(None) => {}
             // What was taken from the CPU since would be missing.
             _ => {
@@ -214,17 +231,20 @@ impl SchedulerClocks {
 }
 
 /// Holds the scheduler's clock of a CPU against CLOCK_MONOTONIC, on that CPU.
-fn measure(cpu: usize) -> Option<Measured> {
+fn measure(cpu: usize, all_stopped: bool) -> Option<Measured> {
     let measured = affinity::on_cpu(cpu, || {
         let text = fs::read_to_string("/proc/thread-self/sched").ok()?;
-        let at_ns = ptrace::monotonic_ns();
-        let offset = i128::from(at_ns) - i128::from(parse_sched(&text)?.0);
-        Some(Measured { offset, at_ns })
+        let now = ptrace::monotonic_ns();
+        let offset = i128::from(now) - i128::from(parse_sched(&text)?.0);
+        Some(Measured {
+            offset,
+            all_stopped,
+        })
     });
     measured.flatten()
 }
 
-/// `se.exec_start` in nanoseconds and `nr_switches`.
+/// `se.exec_start` in nanoseconds and `nr_voluntary_switches`.
 fn parse_sched(text: &str) -> Option<(u64, u64)> {
     let field = |name: &str| {
         let line = text.lines().find(|line| line.starts_with(name))?;
@@ -235,7 +255,7 @@ fn parse_sched(text: &str) -> Option<(u64, u64)> {
     let start: u64 = whole.parse().ok()?;
     let nanos: u64 = part.get(..6)?.parse().ok()?;
     let start_ns = start.checked_mul(1_000_000)?.checked_add(nanos)?;
-    Some((start_ns, field("nr_switches")?.parse().ok()?))
+    Some((start_ns, field("nr_voluntary_switches")?.parse().ok()?))
 }
 
 /// Its state: field 3 of `stat`.
@@ -286,7 +306,9 @@ mod tests {
         let text = "sleep (5, #threads: 1)\n---\n\
             se.exec_start                                :       4183.015462\n\
             se.vruntime                                  :          0.1\n\
-            nr_switches                                  :                    7\n";
+            nr_switches                                  :                    9\n\
+            nr_voluntary_switches                        :                    7\n\
+            nr_involuntary_switches                      :                    2\n";
         assert_eq!(parse_sched(text), Some((4_183_015_462, 7)));
         assert_eq!(parse_sched("se.exec_start : x"), None);
         let own = fs::read_to_string("/proc/thread-self/stat").expect("stat");
@@ -313,20 +335,36 @@ mod tests {
         let cpu = parse_cpu(&fs::read_to_string("/proc/thread-self/stat").expect("stat"));
         // A kernel without CONFIG_SCHED_DEBUG has no such file.
         if fs::exists("/proc/thread-self/sched").expect("exists") {
-            assert!(clocks.moment(cpu.expect("cpu"), 0).is_some());
+            assert!(clocks.moment(cpu.expect("cpu"), 0, false).is_some());
         }
     }
 
     #[test]
     fn a_clock_is_measured_after_the_sleep_has_begun() {
         let mut clocks = SchedulerClocks::default();
-        let measured = |offset, at_ns| move |_| Some(Measured { offset, at_ns });
-        assert_eq!(clocks.moment_by(1, 50, measured(100, 1000)), Some(150));
-        assert_eq!(clocks.moment_by(1, 900, |_| panic!("known")), Some(1000));
-        // The CPU was taken away for 30, and then the thread fell asleep.
-        assert_eq!(clocks.moment_by(1, 901, measured(130, 1050)), Some(1031));
-        assert_eq!(clocks.moment_by(2, 50, measured(7, 1050)), Some(57));
-        assert_eq!(clocks.moment_by(3, 50, |_| None), None);
-        assert_eq!(clocks.moment_by(3, 50, |_| panic!("not to be had")), None);
+        let measured = |offset, all_stopped| {
+            move |_| {
+                Some(Measured {
+                    offset,
+                    all_stopped,
+                })
+            }
+        };
+        let unknown = |_| None;
+        // As `look_at` does.
+        clocks.measured.insert(1, measured(100, false)(1));
+        let known = |_| panic!("known");
+        assert_eq!(clocks.moment_by(1, 50, true, known), Some(150));
+        // The CPU was taken away for 30, and then the thread fell asleep, however soon.
+        let after = measured(130, true);
+        assert_eq!(clocks.moment_by(1, 51, false, after), Some(181));
+        // All others of that CPU slept before that.
+        for was_asleep in [false, true] {
+            assert_eq!(clocks.moment_by(1, 52, was_asleep, known), Some(182));
+        }
+        assert_eq!(clocks.moment_by(2, 50, true, measured(7, true)), Some(57));
+        assert_eq!(clocks.moment_by(3, 50, false, unknown), None);
+        let had = |_| panic!("not to be had");
+        assert_eq!(clocks.moment_by(3, 50, false, had), None);
     }
 }

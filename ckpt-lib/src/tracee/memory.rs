@@ -47,10 +47,11 @@ impl Memory {
         self.pid
     }
 
-    /// Fills `buf` from `address` on, whatever the protection of the pages.
+    /// Fills `buf` from `address` on, whatever the protection of the pages. (Newer kernels can be told to let only the
+    /// thread that traces the process read what is protected: proc_mem.force_override=ptrace, or never.)
     ///
     /// # Errors
-    /// EIO where nothing is mapped.
+    /// EIO where nothing is mapped, or for another than that thread.
     pub fn read(&self, address: u64, buf: &mut [u8]) -> io::Result<()> {
         // One copy instead of the two of `/proc/PID/mem`, which in turn reads what PROT_NONE hides.
         let done = match self.shared {
@@ -60,8 +61,29 @@ impl Memory {
         if done == buf.len() {
             return Ok(());
         }
-        self.file
-            .read_exact_at(&mut buf[done..], address + done as u64)
+        let (at, rest) = (address + done as u64, &mut buf[done..]);
+        match self.file.read_exact_at(rest, at) {
+            // A kernel that lets only ptrace read what is not readable (proc_mem.force_override=never).
+            Err(error) if error.raw_os_error() == Some(libc::EIO) => {
+                self.peek(at, rest).map_err(|_| error)
+            }
+            result => result,
+        }
+    }
+
+    fn peek(&self, address: u64, buf: &mut [u8]) -> io::Result<()> {
+        let mut at = address & !7;
+        let end = address + buf.len() as u64;
+        while at < end {
+            let word = ptrace::peek_word(self.pid.0, at)?.to_le_bytes();
+            for (place, byte) in (at..at + 8).zip(word) {
+                if (address..end).contains(&place) {
+                    buf[(place - address) as usize] = byte;
+                }
+            }
+            at += 8;
+        }
+        Ok(())
     }
 
     /// Reads a little-endian word.

@@ -24,13 +24,15 @@ mod vdso_exit;
 pub use before::BeforeStop;
 pub use expiry::{CallNotes, ExpiryNote, SharedNotes};
 pub use memory::Memory;
+use reaper::Reaper;
 pub(crate) use settle::{Deadline, is_at_known_stop, wait_stopped};
 pub use thread::StoppedThread;
 
-use crate::sys::ptrace;
+use crate::sys::{foreign, ptrace};
 use std::io;
 use std::marker::PhantomData;
 use std::ops::Range;
+use std::os::fd::{AsFd, OwnedFd};
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -116,6 +118,11 @@ pub struct Quiesced {
     processes: Vec<StoppedProcess>,
     /// Where it is remembered when calls in progress time out.
     notes: Option<SharedNotes>,
+    /// The processes once more, as nobody else can be: after the reaper has taken notice of the end of one, its id may be another's.
+    handles: Vec<io::Result<OwnedFd>>,
+    /// The end of a killed process's first thread is told when notice has been taken of all others: until then
+    /// a wait for the first one would be in vain.
+    _reaper: Reaper,
     one_thread_only: PhantomData<*const ()>,
 }
 
@@ -149,10 +156,14 @@ impl Quiesced {
     /// # Errors
     /// [`StopError`]; everything that had been stopped runs again.
     pub fn stop(roots: &[HostPid], deadline: Duration) -> Result<Quiesced, StopError> {
-        let processes = settle::stop_all(roots, deadline)?;
+        let (processes, reaper) = settle::stop_all(roots, deadline)?;
+        let handles = processes.iter();
+        let handles = handles.map(|process| foreign::pidfd_open(process.pid.0));
         Ok(Quiesced {
+            handles: handles.collect(),
             processes,
             notes: None,
+            _reaper: reaper,
             one_thread_only: PhantomData,
         })
     }
@@ -183,9 +194,17 @@ impl Quiesced {
     /// The first that could not be killed, after all have been tried.
     pub fn kill(mut self) -> Result<(), StopError> {
         let mut result = Ok(());
-        for process in std::mem::take(&mut self.processes) {
-            let killed = ptrace::kill(process.pid.0, libc::SIGKILL);
-            if let Err(source) = killed {
+        let handles = std::mem::take(&mut self.handles);
+        for (process, handle) in std::mem::take(&mut self.processes).into_iter().zip(handles) {
+            let killed = match handle {
+                Ok(handle) => foreign::pidfd_kill(handle.as_fd()),
+                Err(error) if error.raw_os_error() == Some(libc::ESRCH) => Ok(()),
+                // A filter that knows no pidfds.
+                Err(_) => ptrace::kill(process.pid.0, libc::SIGKILL),
+            };
+            // Who has ended meanwhile is as dead as was asked for.
+            let alive = |error: &io::Error| error.raw_os_error() != Some(libc::ESRCH);
+            if let Some(source) = killed.err().filter(alive) {
                 result = result.and(Err(StopError::Request {
                     tid: process.pid.0,
                     what: "kill the process",

@@ -3,7 +3,8 @@
 //! A thread that executes a program kills the others of its process and goes on when their tracer has
 //! taken notice of it. Until then it holds the lock that `PTRACE_SEIZE` of it needs (`cred_guard_mutex`,
 //! fs/exec.c, kernel/ptrace.c): who traces some threads of a process and seizes another may wait for
-//! himself. A second thread of ours may reap what the first one traces.
+//! himself. Nor is the end of a killed process's first thread told before that of all others, which nobody may
+//! be waiting for. A second thread of ours may reap what the first one traces.
 
 use crate::sys::ptrace;
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
@@ -11,7 +12,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// How long seizing may take before somebody looks after the dead.
+/// How long seizing, or a stop, may take before somebody looks after the dead.
 const PATIENCE: Duration = Duration::from_millis(20);
 
 /// Reaps, until it is dropped, those of some threads that have ended.

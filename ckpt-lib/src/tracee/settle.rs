@@ -66,7 +66,6 @@ enum State {
 #[derive(Debug)]
 struct Seized {
     threads: BTreeMap<i32, (HostPid, State)>,
-    reaper: Reaper,
 }
 
 impl Seized {
@@ -153,26 +152,27 @@ fn ask(tid: i32) -> Answer {
     }
 }
 
-/// Stops all threads of these processes.
+/// Stops all threads of these processes; with them, who looks after those that die all the same.
 pub(super) fn stop_all(
     roots: &[HostPid],
     limit: Duration,
-) -> Result<Vec<StoppedProcess>, StopError> {
+) -> Result<(Vec<StoppedProcess>, Reaper), StopError> {
     let deadline = Deadline::after(limit);
     let mut clocks = SchedulerClocks::default();
     let mut glimpses = BTreeMap::new();
     let mut vdsos = BTreeMap::new();
     for pid in roots {
         for tid in tasks(*pid)? {
-            glimpses.insert(tid, Glimpse::of(pid.0, HostTid(tid), &mut clocks));
+            glimpses.insert(tid, Glimpse::of(pid.0, HostTid(tid)));
         }
         if let Some(range) = vdso_exit::range(*pid) {
             vdsos.insert(*pid, range);
         }
     }
-    let mut processes = loop {
-        if let Some(processes) = attempt(roots, &vdsos, &mut glimpses, &deadline)? {
-            break processes;
+    clocks.look_at(glimpses.values());
+    let (mut processes, reaper) = loop {
+        if let Some(stopped) = attempt(roots, &vdsos, &mut glimpses, &deadline)? {
+            break stopped;
         }
         if deadline.is_over() {
             let pid = roots.first().copied().unwrap_or(HostPid(0));
@@ -187,7 +187,7 @@ pub(super) fn stop_all(
             }
         }
     }
-    Ok(processes)
+    Ok((processes, reaper))
 }
 
 /// Stops everything once. `Ok(None)`: something moved on in a way that asks for starting over.
@@ -196,14 +196,14 @@ fn attempt(
     vdsos: &BTreeMap<HostPid, Range<u64>>,
     glimpses: &mut BTreeMap<i32, Glimpse>,
     deadline: &Deadline,
-) -> Result<Option<Vec<StoppedProcess>>, StopError> {
+) -> Result<Option<(Vec<StoppedProcess>, Reaper)>, StopError> {
+    let reaper = Reaper::start();
     let mut seized = Seized {
         threads: BTreeMap::new(),
-        reaper: Reaper::start(),
     };
     let mut may_leave = true;
     loop {
-        while seize_new(roots, &mut seized, glimpses)? {
+        while seize_new(roots, &mut seized, &reaper, glimpses)? {
             // It may start threads as fast as they are seized.
             if deadline.is_over() {
                 let pid = roots.first().copied().unwrap_or(HostPid(0));
@@ -228,9 +228,9 @@ fn attempt(
             processes.push(process);
         }
         // Whoever ran may have started threads.
-        if !moved || !seize_new(roots, &mut seized, glimpses)? {
+        if !moved || !seize_new(roots, &mut seized, &reaper, glimpses)? {
             seized.threads.clear();
-            return Ok(Some(processes));
+            return Ok(Some((processes, reaper)));
         }
         settle(&mut seized, deadline)?;
         may_leave = false;
@@ -247,6 +247,7 @@ fn tasks(pid: HostPid) -> Result<Vec<i32>, StopError> {
 fn seize_new(
     roots: &[HostPid],
     seized: &mut Seized,
+    reaper: &Reaper,
     glimpses: &mut BTreeMap<i32, Glimpse>,
 ) -> Result<bool, StopError> {
     let mut found = false;
@@ -262,7 +263,7 @@ fn seize_new(
             }
             if seize(*pid, tid, glimpses.get_mut(&tid))? {
                 seized.threads.insert(tid, (*pid, State::Asked));
-                seized.reaper.look_after(tid);
+                reaper.look_after(tid);
                 found = true;
             }
         }

@@ -397,6 +397,11 @@ static int reserve(void) {
     if (p == MAP_FAILED) { dprintf(1, "no reserve\n"); return 1; }
     p[1ull << 40] = 1;
     p[9ull << 40] = 1;
+    // Where there is no room above it, what is mapped next comes below it, and tables stay there if a mapping in
+    // their range has no page (mm/memory.c, free_pgd_range): this one has.
+    char *below = mmap(p - 4096, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
+    if (below == MAP_FAILED) { dprintf(1, "no page\n"); return 1; }
+    below[0] = 1;
     dprintf(1, "%p\n", p);
     ready();
     idle(NULL);

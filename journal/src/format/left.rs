@@ -18,6 +18,7 @@ use crate::{JournalError, fault};
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 const NAME: &str = "left";
 const MAGIC: [u8; 8] = *b"WAYFJLFT";
@@ -62,6 +63,8 @@ pub(crate) struct LeftHead {
 pub(crate) struct LeftTable {
     file: File,
     path: PathBuf,
+    /// Up to here there is room on the disk.
+    room_to: AtomicU64,
 }
 
 impl LeftTable {
@@ -70,7 +73,11 @@ impl LeftTable {
         let mut options = OpenOptions::new();
         options.read(true).write(true).create(true).mode(0o600);
         match options.open(&path) {
-            Ok(file) => Ok(LeftTable { file, path }),
+            Ok(file) => Ok(LeftTable {
+                file,
+                path,
+                room_to: AtomicU64::new(0),
+            }),
             Err(error) => Err(JournalError::io("open", path, error)),
         }
     }
@@ -157,6 +164,17 @@ impl LeftTable {
         }
         put(56, &left.conflict.to_le_bytes());
         self.write(object.0, slot)
+    }
+
+    /// Has the disk keep room for the slots of all objects below this one.
+    pub(crate) fn keep_room(&self, objects: u64) -> Result<(), JournalError> {
+        let (from, to) = (self.room_to.load(Ordering::Relaxed), objects * SLOT as u64);
+        if to > from {
+            let kept = super::keep_room(&self.file, from, to);
+            let kept = kept.map_err(|error| JournalError::io("write", &self.path, error))?;
+            self.room_to.store(kept, Ordering::Relaxed);
+        }
+        Ok(())
     }
 
     /// So many slots there are at most.

@@ -40,6 +40,8 @@ pub(crate) struct Segment {
     pub(crate) durable: u64,
     /// Records that are not written yet.
     pending: Vec<u8>,
+    /// Up to here there is room on the disk.
+    room_to: u64,
 }
 
 impl Segment {
@@ -76,6 +78,7 @@ impl Segment {
             end: BEGIN,
             durable: 0,
             pending: vec![],
+            room_to: BEGIN,
         })
     }
 
@@ -102,6 +105,7 @@ impl Segment {
             end,
             durable: 0,
             pending: vec![],
+            room_to: end,
         })
     }
 
@@ -129,6 +133,16 @@ impl Segment {
         self.end + self.pending.len() as u64
     }
 
+    /// Has the disk keep room for what waits and for so many bytes behind it.
+    pub(crate) fn keep_room(&mut self, more: u64) -> Result<(), JournalError> {
+        let to = self.len_to_be() + more;
+        if to > self.room_to {
+            let kept = super::keep_room(&self.file, self.room_to, to);
+            self.room_to = kept.map_err(|error| JournalError::io("write", &self.path, error))?;
+        }
+        Ok(())
+    }
+
     /// Writes what waits. If it cannot be, it is forgotten, and the segment is as before.
     pub(crate) fn flush(&mut self) -> Result<(), JournalError> {
         if self.pending.is_empty() {
@@ -145,6 +159,7 @@ impl Segment {
             self.pending.clear();
             // What stays would be found torn.
             let _ = self.file.set_len(self.end);
+            self.room_to = self.end;
             return Err(JournalError::io("write", &self.path, error));
         }
         self.end += self.pending.len() as u64;

@@ -65,10 +65,10 @@ fn missing_short_and_foreign_files_are_named() {
         (
             SEGMENT,
             "record: found a wrong checksum at byte 64",
-            |path| put(path, 140, 9),
+            |path| flip(path, 140),
         ),
         ("manifest", "version 7, expected 1", |path| put(path, 8, 7)),
-        ("manifest", "checksum: found", |path| put(path, 70, 99)),
+        ("manifest", "checksum: found", |path| flip(path, 70)),
         ("manifest", "found none, beside", |path| {
             fs::remove_file(path).expect("removes")
         }),
@@ -84,8 +84,19 @@ fn missing_short_and_foreign_files_are_named() {
 }
 
 fn put(path: &Path, at: usize, byte: u8) {
+    change(path, at, |_| byte);
+}
+
+/// Another byte than there was: what is made of times and checksums can be any.
+fn flip(path: &Path, at: usize) {
+    change(path, at, |byte| byte ^ 0xee);
+}
+
+fn change(path: &Path, at: usize, to: impl Fn(u8) -> u8) {
     let mut bytes = fs::read(path).expect("reads");
-    bytes[at] = byte;
+    let (old, new) = (bytes[at], to(bytes[at]));
+    assert_ne!(old, new, "byte {at} of {} is damaged", path.display());
+    bytes[at] = new;
     fs::write(path, bytes).expect("writes");
 }
 
@@ -94,7 +105,7 @@ fn damage_before_what_was_durable_is_not_taken_for_a_torn_end() {
     let mut job = closed();
     let path = job.dir.join("segment-0000000000000003");
     let len = fs::metadata(&path).expect("is there").len() as usize;
-    put(&path, len - 20, 0xee);
+    flip(&path, len - 20);
     refused(
         &mut job,
         "segment-0000000000000003",

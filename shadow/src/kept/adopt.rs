@@ -68,13 +68,18 @@ pub(crate) fn adopt(
         }
         fault::at("adopting");
         let taken = journal.and_then(|()| take_over(&mut session, known));
-        let taken = taken.and_then(|known| {
-            let (known, doubtful) = known;
-            let log = Log::begin(dir.clone(), known).map_err(|error| error.to_string())?;
-            log.doubt(doubtful);
-            session.log = Some(log);
-            Ok(())
-        });
+        let taken = match taken {
+            Ok((known, doubtful)) => {
+                let log = Log::begin(dir.clone(), known);
+                // What there was is whole yet, and goes on when there is room.
+                let path = dir.join("log.new");
+                let log = log.map_err(|source| StateError::Unusable { path, source })?;
+                log.doubt(doubtful);
+                session.log = Some(log);
+                Ok(())
+            }
+            Err(why) => Err(why),
+        };
         fault::at("adopted");
         if let Err(why) = &taken {
             tracing::error!(id, why, "a session cannot go on");

@@ -13,16 +13,21 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError, RwLock};
+use std::time::{Duration, Instant};
 
 /// A log of so many bytes is begun anew, if that makes it much shorter.
 const LONG: u64 = 1 << 20;
+/// So often it is tried to begin one that could not be written.
+const AGAIN: Duration = Duration::from_secs(1);
 
 /// See the module. Dropped, its folder is removed if the session is over.
 #[derive(Debug)]
 pub(crate) struct Log {
     dir: PathBuf,
-    /// None: it could not be written, and the session ends with this process.
+    /// None: it could not be written, and the session ends with this process, unless it can be begun anew.
     file: RwLock<Option<File>>,
+    /// When that is tried.
+    again: Mutex<Option<Instant>>,
     len: AtomicU64,
     /// When it was begun.
     first_len: AtomicU64,
@@ -48,27 +53,44 @@ pub(super) struct Doubtful {
 impl Log {
     /// Begins a log in a folder, which is made if it is not there.
     pub(super) fn begin(dir: PathBuf, known: Known) -> io::Result<Self> {
-        match fs::DirBuilder::new().mode(0o700).create(&dir) {
-            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
-            _ => {}
+        let log = Self::empty(dir, &known);
+        let file = log.write_whole(known)?;
+        *log.file.write().unwrap_or_else(PoisonError::into_inner) = Some(file);
+        Ok(log)
+    }
+
+    /// The same of a session that is new: it is served, whatever becomes of its log.
+    pub(super) fn begin_if_possible(dir: PathBuf, known: Known) -> Self {
+        let log = Self::empty(dir, &known);
+        let written = log.write_whole(known);
+        let mut file = log.file.write().unwrap_or_else(PoisonError::into_inner);
+        match written {
+            Ok(new) => *file = Some(new),
+            Err(error) => log.complain(&error),
         }
-        let log = Log {
+        drop(file);
+        log
+    }
+
+    fn empty(dir: PathBuf, known: &Known) -> Self {
+        Log {
             dir,
             file: RwLock::default(),
+            again: Mutex::default(),
             len: AtomicU64::new(0),
             first_len: AtomicU64::new(0),
             over: AtomicBool::new(false),
             locks: Mutex::new(known.locks.clone()),
             has_locks: AtomicBool::new(known.locks != SavedLocks::default()),
             doubtful: Mutex::default(),
-        };
-        let mut file = log.file.write().unwrap_or_else(PoisonError::into_inner);
-        *file = Some(log.write_whole(known)?);
-        drop(file);
-        Ok(log)
+        }
     }
 
     fn write_whole(&self, known: Known) -> io::Result<File> {
+        match fs::DirBuilder::new().mode(0o700).create(&self.dir) {
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+            _ => {}
+        }
         let new = self.dir.join("log.new");
         let mut options = OpenOptions::new();
         options.create(true).write(true).truncate(true).mode(0o600);
@@ -113,16 +135,32 @@ impl Log {
     /// A log that lacks something is worse than none.
     fn give_up(&self, error: &io::Error) {
         let mut file = self.file.write().unwrap_or_else(PoisonError::into_inner);
-        if file.take().is_none() {
-            return;
+        if file.take().is_some() {
+            self.complain(error);
         }
+    }
+
+    /// There is no log.
+    fn complain(&self, error: &io::Error) {
         let shown = self.dir.display();
-        tracing::error!(%error, "{shown} cannot be written: this session will end with the shadow");
-        let _ = fs::remove_file(self.dir.join("log"));
+        tracing::error!(%error, "{shown} cannot be written: this session will end with the shadow, as long as that is so");
+        for name in ["log", "log.new"] {
+            let _ = fs::remove_file(self.dir.join(name));
+        }
+        self.try_again_in(Some(AGAIN));
+    }
+
+    fn try_again_in(&self, time: Option<Duration>) {
+        let when = time.map(|time| Instant::now() + time);
+        *self.again.lock().unwrap_or_else(PoisonError::into_inner) = when;
     }
 
     /// Whether it is time to begin it anew.
     pub(crate) fn is_long(&self) -> bool {
+        let again = *self.again.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(when) = again {
+            return Instant::now() >= when;
+        }
         let len = self.len.load(Ordering::Relaxed);
         len > LONG && len > 4 * self.first_len.load(Ordering::Relaxed)
     }
@@ -132,15 +170,22 @@ impl Log {
         // In the order of `note_locks`.
         let mut locks = self.locks.lock().unwrap_or_else(PoisonError::into_inner);
         let mut file = self.file.write().unwrap_or_else(PoisonError::into_inner);
-        if file.is_none() {
-            return;
-        }
         let Some(mut known) = known() else { return };
         known.locks.clone_into(&mut locks);
         // What is in doubt stays so until it is asked for again.
         known.begun.extend(self.still_doubtful());
-        match self.write_whole(known) {
-            Ok(new) => *file = Some(new),
+        let written = self.write_whole(known);
+        if file.is_none() {
+            // Of a failure it has been told.
+            self.try_again_in(written.is_err().then_some(AGAIN));
+        }
+        match written {
+            Ok(new) => {
+                if file.replace(new).is_none() {
+                    let shown = self.dir.display();
+                    tracing::info!("{shown} is written again: this session outlives the shadow");
+                }
+            }
             Err(error) => {
                 drop((file, locks));
                 self.give_up(&error);
@@ -240,6 +285,45 @@ impl Drop for Serving {
 mod tests {
     use super::*;
     use crate::kept::record;
+
+    /// As where there is no room.
+    #[test]
+    fn a_log_that_could_not_be_written_is_begun_again() {
+        let place = tempfile::tempdir().expect("a folder");
+        let dir = place.path().join("7");
+        let in_the_way = dir.join("log.new");
+        fs::create_dir_all(&in_the_way).expect("makes it");
+        let known = |next_handle| Known {
+            next_handle,
+            ..Known::default()
+        };
+        assert!(Log::begin(dir.clone(), known(1)).is_err());
+        let log = Log::begin_if_possible(dir.clone(), known(1));
+        log.note(&Record::Lease(5, false));
+        assert!(!log.is_long() && !dir.join("log").exists());
+        log.try_again_in(Some(Duration::ZERO));
+        assert!(log.is_long());
+        log.begin_anew(|| Some(known(2)));
+        assert!(!log.is_long() && !dir.join("log").exists(), "not yet");
+        fs::remove_dir(&in_the_way).expect("removes");
+        log.try_again_in(Some(Duration::ZERO));
+        log.begin_anew(|| Some(known(3)));
+        assert!(!log.is_long());
+        log.note(&Record::Lease(6, false));
+        let read = || record::read(&fs::read(dir.join("log")).expect("is there")).expect("is one");
+        assert_eq!((read().next_handle, read().lease_ms), (3, 6));
+        // The same of one that was good.
+        fs::create_dir(&in_the_way).expect("makes it");
+        log.begin_anew(|| Some(known(4)));
+        assert!(!dir.join("log").exists());
+        fs::remove_dir(&in_the_way).expect("removes");
+        log.try_again_in(Some(Duration::ZERO));
+        log.begin_anew(|| Some(known(5)));
+        assert_eq!(read().next_handle, 5);
+        log.is_over();
+        drop(log);
+        assert!(!dir.exists());
+    }
 
     #[test]
     fn a_log_is_begun_anew_and_goes_when_its_session_is_over() {

@@ -40,3 +40,9 @@ pub(crate) fn begin(state: &State) -> std::io::Result<(u64, Log)> {
 /// Named in `WAYFARER_FAULT` by tests.
 #[doc(hidden)]
 pub use fault::POINTS as FAULT_POINTS;
+
+/// As [`crate::fuzzed`] says: a log whose frames are as they come, and one of the same records with checksums that are right.
+#[doc(hidden)]
+pub fn fuzzed_log(bytes: &[u8]) {
+    record::fuzzed(bytes);
+}

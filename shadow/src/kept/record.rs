@@ -148,6 +148,27 @@ pub(super) fn read(bytes: &[u8]) -> Result<Known, String> {
     known.ok_or_else(|| "its first record is not whole".to_owned())
 }
 
+/// Any bytes, as they are and as bodies of records: a length that is there, and two bytes for that of each body.
+pub(super) fn fuzzed(bytes: &[u8]) {
+    let _ = read(bytes);
+    let mut log = [&MAGIC[..], &VERSION.to_le_bytes()].concat();
+    // Nothing is heeded before it.
+    log.extend(Record::Whole(Known::default()).to_bytes());
+    let mut rest = bytes;
+    while let [low, high, behind @ ..] = rest {
+        let len = usize::from(u16::from_le_bytes([*low, *high])).min(behind.len());
+        let (body, more) = behind.split_at(len);
+        log.extend((body.len() as u32).to_le_bytes());
+        log.extend(check(body));
+        log.extend(body);
+        rest = more;
+    }
+    let known = read(&log).unwrap_or_default();
+    // What was read is written as it was.
+    let again = [&log[..BEGINNING], &Record::Whole(known.clone()).to_bytes()].concat();
+    assert_eq!(read(&again), Ok(known));
+}
+
 impl Known {
     /// Something has happened.
     fn heed(&mut self, record: Record) {

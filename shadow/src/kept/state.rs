@@ -139,7 +139,7 @@ impl State {
             let id = u64::from_ne_bytes(random);
             let dir = self.session_dir(id);
             if id != 0 && !dir.exists() {
-                return Ok((id, Log::begin(dir, known)?));
+                return Ok((id, Log::begin_if_possible(dir, known)));
             }
         }
     }

@@ -85,6 +85,7 @@ impl SavedAnswer {
             Ok(Reply::Failed(errno)) => Ok(Reply::Failed(errno)),
             Ok(Reply::Opened(opened)) => Ok(Reply::Opened(opened)),
             Ok(Reply::Written(written)) => Ok(Reply::Written(written)),
+            Ok(Reply::Attributes(attributes)) => Ok(Reply::Attributes(attributes)),
             Ok(Reply::Number(number)) => Ok(Reply::Number(number)),
             Ok(other) => Err(damaged(format!("an answer {other:?}"))),
             Err(error) => Err(damaged(format!("an answer: {error}"))),
@@ -136,6 +137,31 @@ impl SavedSession {
     }
 }
 
+/// Any bytes, as they are and as the body of a state.
+pub fn fuzzed(bytes: &[u8]) {
+    let _ = SavedSession::from_bytes(bytes);
+    let len = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
+    let whole = [
+        &MAGIC[..],
+        &VERSION.to_le_bytes(),
+        &len.to_le_bytes(),
+        bytes,
+    ]
+    .concat();
+    let Ok(saved) = SavedSession::from_bytes(&whole) else {
+        return;
+    };
+    for answer in &saved.answers {
+        let _ = answer.reply();
+    }
+    let again = SavedSession::from_bytes(&saved.to_bytes());
+    assert_eq!(
+        again.ok(),
+        Some(saved),
+        "what was read is written as it was"
+    );
+}
+
 fn damaged(why: String) -> MoveError {
     MoveError::Damaged { why }
 }
@@ -144,6 +170,7 @@ fn damaged(why: String) -> MoveError {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+    use wire::{Attributes, Opened, Written};
 
     fn sample(name: Vec<u8>, handle: u64) -> SavedSession {
         let done = SavedAnswer::new(7, handle, &Reply::Done).expect("fits");
@@ -158,6 +185,32 @@ mod tests {
             }],
             locks: SavedLocks::default(),
             answers: vec![done],
+        }
+    }
+
+    /// Whatever a request that is made once only is answered.
+    #[test]
+    fn every_answer_is_given_again() {
+        let attributes = Attributes::default();
+        let written = Written {
+            len: 1,
+            offset: 2,
+            size: 3,
+        };
+        let replies = [
+            Reply::Done,
+            Reply::Failed(2),
+            Reply::Opened(Opened {
+                handle: 1,
+                attributes,
+            }),
+            Reply::Written(written),
+            Reply::Attributes(attributes),
+            Reply::Number(7),
+        ];
+        for reply in replies {
+            let saved = SavedAnswer::new(1, 2, &reply).expect("fits");
+            assert_eq!(saved.reply().expect("is one"), reply);
         }
     }
 

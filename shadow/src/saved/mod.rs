@@ -18,6 +18,10 @@ mod resume;
 pub(crate) use file::note;
 pub(crate) use format::{SavedAnswer, SavedFile, SavedSession};
 
+/// As [`crate::fuzzed`] says.
+#[doc(hidden)]
+pub use format::fuzzed;
+
 use crate::session::Session;
 use crate::undo::{JobId, UndoError};
 use journal::Epoch;

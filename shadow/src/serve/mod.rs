@@ -12,6 +12,7 @@ mod owner;
 
 pub(crate) use attributes::LocalDevices;
 pub(crate) use missing::Told;
+pub use owner::Domains;
 
 use crate::names::{Last, own_descriptor};
 use crate::session::{OpenFile, Session};
@@ -62,7 +63,7 @@ impl Session {
             Request::TestLock(test) => self.test_lock(test),
             Request::Release(release) => self.release(release),
             Request::Lease(lease) => self.set_lease(lease),
-            Request::Identify(_) => Ok(owner::identify(out)),
+            Request::Identify(_) => Ok(owner::identify(&self.domains, out)),
             Request::Complete(_) => {
                 self.journal_goes();
                 Ok(Reply::Done)

@@ -55,7 +55,8 @@ pub(crate) fn submit(arguments: &Submit) -> Outcome {
     passed.thread_block()?;
     let mode = umask(Mode::empty());
     let token = new_token()?;
-    let sessions = Arc::new(sessions(&arguments.allow, token, None)?.of_lines());
+    let sessions = sessions(&arguments.allow, token, None)?.of_lines();
+    let sessions = Arc::new(sessions.in_domains(arguments.methods.sight.domains()));
     sessions.watch();
     let directory = match &arguments.chdir {
         Some(directory) => std::path::absolute(directory)?,

@@ -16,11 +16,7 @@ pub(super) fn serve(number: u64, args: &[u64; 6]) -> Served {
     }
     match number {
         sys::CLOSE => close(first as i32),
-        sys::DUP => {
-            let file = File::of(first)?;
-            // SAFETY: dup(2) takes a number.
-            Some(unsafe { call(sys::DUP, [first]) }.inspect(|fd| note(*fd, Some(file.index))))
-        }
+        sys::DUP => File::of(first).map(|file| duplicate(&file, first, sys::F_DUPFD, 0)),
         sys::DUP2 => replace(first, second, || {
             // SAFETY: dup2(2) takes numbers.
             unsafe { call(sys::DUP2, [first, second]) }
@@ -115,6 +111,14 @@ fn close(fd: i32) -> Served {
     Some(sent.map(|()| 0))
 }
 
+/// dup(2) and what fcntl(2) has of it.
+fn duplicate(file: &File, fd: u64, command: u64, least: u64) -> Result<u64, Errno> {
+    let new = sys::fcntl(fd as i32, command, least)? as i32;
+    let new = ends::not_withheld(new, command)? as u64;
+    note(new, Some(file.index));
+    Ok(new)
+}
+
 /// dup2(2) and dup3(2): a descriptor that is replaced never leads to nothing in between.
 fn replace(from: u64, to: u64, kernel: impl FnOnce() -> sys::SysResult<u64>) -> Served {
     if hidden(to as i32) || hidden(from as i32) {
@@ -152,9 +156,7 @@ fn control(fd: u64, command: u64, argument: u64) -> Served {
     let file = File::of(fd)?;
     let changeable = sys::O_APPEND | sys::O_NONBLOCK | 0o1_050_000; // O_DIRECT, O_NOATIME, O_ASYNC
     match command {
-        sys::F_DUPFD | sys::F_DUPFD_CLOEXEC => {
-            Some(sys::fcntl(fd as i32, command, argument).inspect(|fd| note(*fd, Some(file.index))))
-        }
+        sys::F_DUPFD | sys::F_DUPFD_CLOEXEC => Some(duplicate(&file, fd, command, argument)),
         sys::F_GETFD | sys::F_SETFD => None,
         // O_LARGEFILE shows, as on every descriptor of a 64-bit program.
         sys::F_GETFL => Some(Ok(u64::from(file.flags() & !sys::O_CLOEXEC | 0o100_000))),

@@ -15,6 +15,7 @@ mod vector;
 pub(super) use object::{Copy, forget, mapped};
 
 use super::calls::{self, Resolved};
+use super::fault;
 use super::process;
 use super::sys::{self, Errno, SysResult, call};
 use crate::elf::Elf;
@@ -65,6 +66,7 @@ fn give_up(name: &[u8], why: &str) -> ! {
 pub(super) unsafe fn begin(stack: *mut u64) -> Jump {
     // SAFETY: the caller's promise.
     let mut vector = unsafe { Vector::new(stack) };
+    fault::begin(vector.variable(b"WAYFARER_FAULT"));
     let resolved = Resolved::inherited().unwrap_or_else(|| find_first(&vector));
     let Some(start) = resolved.take() else {
         give_up(b"a program", "it was not said which is to be started");

@@ -254,3 +254,50 @@ fn a_flattened_image_has_the_same_contents() {
         );
     }
 }
+
+/// Memory of which every second MiB can be read by one thread only, as protected memory by its tracer.
+struct Protected {
+    memory: Memory,
+    reader: std::thread::ThreadId,
+}
+
+impl ByteSource for Protected {
+    fn read_at(&self, at: u64, buf: &mut [u8]) -> io::Result<()> {
+        let protected = at >> 20 & 1 == 1;
+        if protected && std::thread::current().id() != self.reader {
+            return Err(io::Error::from_raw_os_error(libc::EIO));
+        }
+        self.memory.read_at(at, buf)
+    }
+}
+
+#[test]
+fn what_workers_may_not_read_is_read_by_who_stores() {
+    let dir = directory();
+    let source = Protected {
+        memory: Memory::new(5 * 256 + 3, 31, |_| false),
+        reader: std::thread::current().id(),
+    };
+    for (name, compression) in [("raw", None), ("packed", Some(1))] {
+        let path = dir.path().join(name);
+        let options = WriteOptions {
+            compression,
+            threads: 3,
+            ..WriteOptions::default()
+        };
+        let mut writer = ImageWriter::create(&path, options).expect("creates");
+        let ranges = [source.memory.range()];
+        let through = std::cell::Cell::new(0);
+        let count = |bytes| through.set(through.get() + bytes);
+        writer
+            .store(Space::Process(0), &ranges, &source, &count)
+            .expect("stores");
+        commit(writer).expect("commits");
+        let image = Image::open(&path).expect("opens");
+        assert!(
+            read_all(&image, &source.memory) == source.memory.bytes,
+            "{name}"
+        );
+        assert_eq!(through.get(), source.memory.bytes.len() as u64);
+    }
+}

@@ -16,7 +16,8 @@ use super::gate::Gate;
 use super::hands::{self, ALL_SIGNALS};
 use super::list::{CallList, CallResults, Layout};
 use super::place::{self, Placed, write};
-use super::stub::{self, HOME_CODE, Home, PARK_S, PATIENCE_S, Runner, slot};
+use super::runner::{self, PARK_S, PATIENCE_S, Runner, slot};
+use super::stub::{self, HOME_CODE, Home};
 use super::{InjectError, hands::trace};
 use crate::snapshot::Registers;
 use crate::sys::ptrace;
@@ -48,6 +49,14 @@ pub(super) enum Whereabouts {
     Running,
     /// Home by itself or on its way there, or ended: nothing is written to it any more.
     Astray,
+}
+
+/// What a thread runs that is let run; when it comes in, its list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Entry {
+    List,
+    Picture,
+    Aside,
 }
 
 /// See the module's header.
@@ -94,7 +103,7 @@ impl Site {
             whereabouts: RefCell::new(vec![Whereabouts::Home; process.threads.len()]),
             gate,
             placed: Placed::put(process.memory(), at, tail)?,
-            runner: stub::runner(gate, 0).ok_or_else(too_long)?,
+            runner: runner::runner(gate, 0).ok_or_else(too_long)?,
             base: 0,
             len: code_len + data_len,
             code_len,
@@ -115,7 +124,7 @@ impl Site {
         let len = self.len;
         let args = [0, len, PROT_RW, MAP_OURS, u64::MAX, 0];
         self.base = self.mapping(process, libc::SYS_mmap, args, len)?;
-        self.runner = stub::runner(self.gate, self.base).ok_or(InjectError::NoPlace {
+        self.runner = runner::runner(self.gate, self.base).ok_or(InjectError::NoPlace {
             pid: self.pid,
             why: "the runner is longer than its room",
         })?;
@@ -220,6 +229,9 @@ impl Site {
             why: "a stub is longer than its room",
         };
         let mut code = self.runner.bytes.clone();
+        if code.len() as u64 > RUNNER_LEN {
+            return Err(wrong);
+        }
         code.resize(RUNNER_LEN as usize, 0);
         // Ways home and slots are equally far apart, so the code is the same for all.
         let mut asm = Asm::at(self.way_home(0), self.gate);
@@ -268,13 +280,55 @@ impl Site {
         process: &mut StoppedProcess,
         lists: &[(HostTid, CallList)],
     ) -> Result<Vec<CallResults>, InjectError> {
-        let pid = process.pid.0;
+        let indices = self.indices_of(lists)?;
+        self.run_at(process, &indices, lists, Entry::List)
+    }
+
+    /// See [`super::Workshop::run_aside`].
+    pub(super) fn run_aside(
+        &self,
+        process: &mut StoppedProcess,
+        lists: &[(HostTid, CallList)],
+    ) -> Result<Vec<io::Result<CallResults>>, InjectError> {
+        let indices = self.indices_of(lists)?;
+        // A thread's first entry leads to its list.
+        let at_home = |index: &usize| self.whereabouts.borrow()[*index] == Whereabouts::Home;
+        let first: Vec<usize> = indices.iter().copied().filter(at_home).collect();
+        let nothing = vec![CallList::new(); first.len()];
+        let entered: Vec<_> = first.iter().map(|index| self.threads[*index]).collect();
+        let entered: Vec<_> = entered.into_iter().zip(nothing).collect();
+        self.run_at(process, &first, &entered, Entry::List)?;
+        let results = self.run_at(process, &indices, lists, Entry::Aside)?;
+        let made = indices.into_iter().zip(results).map(|(index, results)| {
+            let child = self.slot_word(process, index, slot::INTERMEDIATE)?;
+            let error = i32::try_from(-child).ok().filter(|error| *error >= 0);
+            Ok(match error {
+                Some(error) => Err(io::Error::from_raw_os_error(error)),
+                None => Ok(results),
+            })
+        });
+        made.collect()
+    }
+
+    fn indices_of(&self, lists: &[(HostTid, CallList)]) -> Result<Vec<usize>, InjectError> {
+        let pid = self.pid;
         let mut indices = vec![];
         for (tid, _) in lists {
             let index = self.threads.iter().position(|known| known == tid);
             let index = index.filter(|index| !indices.contains(index));
             indices.push(index.ok_or(InjectError::Stranger { pid, tid: tid.0 })?);
         }
+        Ok(indices)
+    }
+
+    fn run_at(
+        &self,
+        process: &mut StoppedProcess,
+        indices: &[usize],
+        lists: &[(HostTid, CallList)],
+        entry: Entry,
+    ) -> Result<Vec<CallResults>, InjectError> {
+        let pid = process.pid.0;
         let layout = Layout::of(lists.iter().map(|(_, list)| list));
         let pool = self.pool(process, layout.len.max(1))?;
         write(process.memory(), pool, &layout.bytes(pool, lists))?;
@@ -289,7 +343,7 @@ impl Site {
         let mut roundup = Roundup::default();
         for some in indices.chunks(LAUNCHED_AT_ONCE) {
             for index in some {
-                self.launch(process, *index, false)?;
+                self.launch(process, *index, entry)?;
             }
             roundup.running.extend(some);
             self.pass(process, &mut roundup)?;
@@ -346,12 +400,12 @@ impl Site {
         write(process.memory(), self.data(), &data)
     }
 
-    /// Lets a thread run our code: its list, or the picture.
+    /// Lets a thread run our code.
     pub(super) fn launch(
         &self,
         process: &mut StoppedProcess,
         index: usize,
-        picture: bool,
+        entry: Entry,
     ) -> Result<(), InjectError> {
         let tid = self.threads[index];
         let pid = self.pid;
@@ -365,10 +419,10 @@ impl Site {
             let nr = libc::SYS_rt_sigprocmask;
             stub::first_call(self.gate, &home, self.runner.enter, nr, args)
         } else {
-            let at = if picture {
-                self.runner.picture
-            } else {
-                self.runner.list
+            let at = match entry {
+                Entry::List => self.runner.list,
+                Entry::Picture => self.runner.picture,
+                Entry::Aside => self.runner.aside,
             };
             stub::at(&home, at)
         };

@@ -3,7 +3,7 @@
 use super::{RUNNER_LEN, Site, Whereabouts};
 use crate::inject::InjectError;
 use crate::inject::hands::{self, trace};
-use crate::inject::stub::PARK_S;
+use crate::inject::runner::PARK_S;
 use crate::sys::ptrace::{self, Waited};
 use crate::tracee::{Deadline, StoppedProcess, is_at_known_stop};
 use std::collections::VecDeque;

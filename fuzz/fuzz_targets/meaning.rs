@@ -1,0 +1,44 @@
+//! Whether the parts of an image fit together: operations and tables that are right by themselves.
+//!
+//! Bytes: base and length of the hole, length of the loader, length of the operations (8 each), then
+//! the operations, then the tables.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use loader::layout::{ExtentTables, FORMAT_VERSION, Header, SECTION_COUNT, Section, SectionKind};
+use loader::meaning;
+use loader::ops::OpsList;
+
+fuzz_target!(|bytes: &[u8]| {
+    let Some((numbers, rest)) = bytes.split_first_chunk::<32>() else {
+        return;
+    };
+    let number =
+        |at: usize| u64::from_le_bytes(numbers[at * 8..][..8].try_into().expect("8 bytes"));
+    let (ops, extents) = rest.split_at(rest.len().min(number(3) as usize));
+    let (Ok(list), Ok(tables)) = (OpsList::read(ops), ExtentTables::read(extents)) else {
+        return;
+    };
+    let mut header = Header {
+        version: FORMAT_VERSION,
+        image_len: 0,
+        id: [0; 32],
+        hole_base: number(0),
+        hole_len: number(1),
+        sections: [Section::default(); SECTION_COUNT],
+    };
+    for (section, kind) in header.sections.iter_mut().zip(SectionKind::ALL) {
+        section.kind = kind as u32;
+        section.len = match kind {
+            SectionKind::Ops => ops.len() as u64,
+            SectionKind::Extents => extents.len() as u64,
+            _ => 0,
+        };
+    }
+    if let Ok(layout) = meaning::check(&header, number(2), &list, &tables) {
+        assert!(
+            layout.needed <= header.hole_len,
+            "the loader fits into its hole"
+        );
+    }
+});

@@ -1,0 +1,72 @@
+//! Looks for locks that name threads of the job by ids that they do not have any more.
+
+use crate::context::Context;
+use crate::job::wants_ids;
+use crate::report::{Outcome, failure};
+use core::ops::Range;
+use loader::layout::Space;
+use loader::locks::{self, WORDS};
+use loader::ops::StreamKind;
+
+/// Ends a restart whose ids are new if a lock in the process's memory, which has been filled but for `except`, names an old one.
+pub fn check(context: &Context, process: u64, except: &Range<u64>) -> Outcome<()> {
+    if context.is_run() || wants_ids(context) || context.options.accept_new_ids {
+        return Ok(());
+    }
+    let ids = || {
+        let streams = (1..context.ops.header().streams).filter_map(|at| context.ops.stream(at));
+        let threads = streams.filter(|entry| entry.kind == StreamKind::Thread as u64);
+        threads.map(|entry| entry.id as u32)
+    };
+    let (Some(least), Some(most)) = (ids().min(), ids().max()) else {
+        return Ok(());
+    };
+    let near = |word: u32| (least..=most).contains(&(word & 0x3fff_ffff));
+    let space = Space::Process(process as u32).number();
+    let (mut index, mut end) = (0, 0);
+    while let Some(extent) = context.extents.extent(index) {
+        index += 1;
+        let skipped = except.start < extent.at + extent.len && extent.at < except.end;
+        if extent.space != space || skipped {
+            continue;
+        }
+        // A lock may begin in one extent and end in the next.
+        if extent.at >= end {
+            end = end_of_run(context, index - 1);
+        }
+        let word_at = |address: u64| match address < end {
+            // SAFETY: it came from the image a moment ago, to memory that can be read until the protections are set.
+            true => unsafe { (address as *const u32).read() },
+            false => 0,
+        };
+        for address in (extent.at..extent.at + extent.len).step_by(8) {
+            for (names, owner) in locks::KINDS {
+                if !near(word_at(address + 4 * owner as u64)) {
+                    continue;
+                }
+                let words: [u32; WORDS] =
+                    core::array::from_fn(|word| word_at(address + 4 * word as u64));
+                let named = names(&words).filter(|id| ids().any(|own| own == *id));
+                if let Some(id) = named {
+                    return Err(failure!(
+                        Host,
+                        "thread {id} holds a lock that names it by its id (at {address:#x}), and its id cannot be given back \
+                         without namespaces; --accept-new-ids goes on all the same"
+                    ));
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Where the memory ends that extent `index` and those directly behind it fill.
+fn end_of_run(context: &Context, index: u64) -> u64 {
+    let extents = (index..).map_while(|index| context.extents.extent(index));
+    let mut run = extents.scan(None, |end, extent| {
+        let follows = end.is_none_or(|end| end == (extent.space, extent.at));
+        *end = follows.then_some((extent.space, extent.at + extent.len));
+        *end
+    });
+    run.by_ref().last().map_or(0, |(_, end)| end)
+}

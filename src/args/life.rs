@@ -1,0 +1,160 @@
+//! How a starter keeps a job alive, and what can be asked of one.
+
+use super::values::{parse_compression, parse_duration, parse_name, parse_size};
+use clap::Args;
+use std::time::Duration;
+
+/// What a starter does by itself. With any of these, the job has one.
+#[derive(Clone, Debug, Default, Args)]
+#[command(next_help_heading = "A life of its own")]
+pub(crate) struct Life {
+    /// Make an image after every so much work
+    #[arg(long, value_name = "TIME", value_parser = parse_period)]
+    pub(crate) every: Option<Duration>,
+
+    /// How many images are kept [default: 2]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub(crate) keep: Option<u32>,
+
+    /// Told to leave by a signal (TERM, TSTP), leave without a new image after so long [default: try until there is one]
+    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    pub(crate) vacate_within: Option<Duration>,
+
+    /// Make no image that would leave less room than this on its disk
+    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    pub(crate) min_free: Option<u64>,
+
+    /// Compress images
+    #[arg(long, value_name = "zstd[:LEVEL]", value_parser = parse_compression)]
+    pub(crate) compress: Option<i32>,
+
+    /// Images carry every regular file that the job has open, data too
+    #[arg(long)]
+    pub(crate) carry_files: bool,
+
+    /// Images wait this long for connections to the outside to end
+    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    pub(crate) wait_for_sockets: Option<Duration>,
+
+    /// How often other machines are given a sign of life
+    #[arg(long, hide = true, value_name = "TIME", value_parser = parse_period, default_value = "60s")]
+    pub(crate) pulse: Duration,
+
+    /// The status that says: the job has left, start it again and it goes on [default: 85]
+    #[arg(long, value_name = "STATUS", value_parser = clap::value_parser!(u8).range(1..))]
+    pub(crate) vacated_status: Option<u8>,
+}
+
+impl Life {
+    /// Whether anything of it was asked for.
+    pub(crate) fn is_wanted(&self) -> bool {
+        let Life {
+            every,
+            keep,
+            vacate_within,
+            min_free,
+            compress,
+            carry_files,
+            wait_for_sockets,
+            vacated_status,
+            pulse: _,
+        } = self;
+        every.is_some()
+            || keep.is_some()
+            || vacate_within.is_some()
+            || min_free.is_some()
+            || compress.is_some()
+            || *carry_files
+            || wait_for_sockets.is_some()
+            || vacated_status.is_some()
+    }
+}
+
+/// A time that lets some work be done.
+fn parse_period(text: &str) -> Result<Duration, String> {
+    let period = parse_duration(text)?;
+    match period >= Duration::from_millis(50) {
+        true => Ok(period),
+        false => Err("expected at least 50ms".to_owned()),
+    }
+}
+
+/// Let a job stand still
+#[derive(Debug, Args)]
+pub(crate) struct Suspend {
+    /// Name of the job
+    #[arg(value_name = "JOB", value_parser = parse_name)]
+    pub(crate) job: String,
+}
+
+/// Let a job that stands still go on
+#[derive(Debug, Args)]
+pub(crate) struct Continue {
+    /// Name of the job
+    #[arg(value_name = "JOB", value_parser = parse_name)]
+    pub(crate) job: String,
+}
+
+/// Make an image of a job, with which it leaves this machine
+#[derive(Debug, Args)]
+pub(crate) struct Vacate {
+    /// Name of the job
+    #[arg(value_name = "JOB", value_parser = parse_name)]
+    pub(crate) job: String,
+
+    /// Leave with the last image, without a new one
+    #[arg(long, conflicts_with = "within")]
+    pub(crate) latest: bool,
+
+    /// Try again while no image can be made; after so long, leave without
+    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    pub(crate) within: Option<Duration>,
+}
+
+/// Have a job leave, and not go on before it is released
+#[derive(Debug, Args)]
+pub(crate) struct Hold {
+    /// Name of the job
+    #[arg(value_name = "JOB", value_parser = parse_name)]
+    pub(crate) job: String,
+
+    /// Why, for whoever looks at it
+    #[arg(long, value_name = "TEXT", default_value = "by its owner")]
+    pub(crate) reason: String,
+}
+
+/// Let a held job go on when it is started again
+#[derive(Debug, Args)]
+pub(crate) struct Release {
+    /// Name of the job
+    #[arg(value_name = "JOB", value_parser = parse_name)]
+    pub(crate) job: String,
+}
+
+/// Kill a job, and remove its images and all that is known of it
+#[derive(Debug, Args)]
+pub(crate) struct Remove {
+    /// Name of the job
+    #[arg(value_name = "JOB", value_parser = parse_name)]
+    pub(crate) job: String,
+}
+
+/// Show how a job fares
+#[derive(Debug, Args)]
+pub(crate) struct Status {
+    /// Name of the job
+    #[arg(value_name = "JOB", value_parser = parse_name)]
+    pub(crate) job: String,
+
+    /// Report as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Show what has happened to a job: an event log as HTCondor writes one
+#[derive(Debug, Args)]
+pub(crate) struct Log {
+    /// Name of the job
+    #[arg(value_name = "JOB", value_parser = parse_name)]
+    pub(crate) job: String,
+}

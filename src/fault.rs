@@ -1,0 +1,55 @@
+//! Fault points: what runs beside a job dies on purpose at a named step, so that tests can show that it harms no file.
+//!
+//! `WAYFARER_FAULT=keeper:NAME:K` kills the keeper at its K-th step of that name, `starter:NAME:K` the starter (`any`: of all names).
+//!
+//! | part | step |
+//! |---|---|
+//! | keeper | `held`: it has a buffer; `noted`: which request has it; `answered`: the shadow has it; `sent`: the buffer is clean; `ended`: the job is over; `complete`: all is at the shadow |
+//! | starter | `goes`: before something goes along the line; `gone`: behind that; `comes`: before what has come is looked at |
+
+use line::Line;
+use shadow::Fatal;
+use std::io::{self, Read, Write};
+
+static KEEPER: Fatal = Fatal::of("keeper");
+static STARTER: Fatal = Fatal::of("starter");
+
+/// A step of the keeper's.
+pub(crate) fn keeper(name: &str) {
+    KEEPER.step(name);
+}
+
+/// The same line, of a starter.
+pub(crate) fn of_starter(line: Line) -> Line {
+    let (input, output) = (line.input, line.output);
+    Line {
+        input: Box::new(Input(input)),
+        output: Box::new(Output(output)),
+        ..line
+    }
+}
+
+struct Input(Box<dyn Read + Send>);
+
+impl Read for Input {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let len = self.0.read(buffer)?;
+        STARTER.step("comes");
+        Ok(len)
+    }
+}
+
+struct Output(Box<dyn Write + Send>);
+
+impl Write for Output {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        STARTER.step("goes");
+        let len = self.0.write(bytes)?;
+        STARTER.step("gone");
+        Ok(len)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush()
+    }
+}

@@ -1,0 +1,216 @@
+//! `life.json`: what a starter writes down about its job.
+//!
+//! ```text
+//! jobs/NAME/job.json    by whoever starts a copy or makes an image (crate::jobs)
+//! jobs/NAME/life.json   by the starter alone, at each change of state; written beside and renamed
+//! ```
+//! Attributes are called as in Condor's job ad (condor manual, "Job ClassAd Attributes"); times are seconds since 1970, durations
+//! seconds. How often it was checkpointed is the number of its last image, in `job.json`.
+
+use super::process::ProcessName;
+use super::pulse;
+use super::record::{Place, RecordError, read_record, replace_record};
+use serde::{Deserialize, Serialize};
+use starter::life::{End, State};
+use std::fs;
+use std::io;
+use std::path::Path;
+use std::time::Duration;
+
+/// Version of [`LifeRecord`].
+const SCHEMA_VERSION: u32 = 1;
+
+/// How many images a job's directory keeps if nobody says otherwise.
+pub(crate) const IMAGES_KEPT: u32 = 2;
+
+/// A job's life, as written down.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct LifeRecord {
+    /// [`SCHEMA_VERSION`].
+    pub(crate) schema_version: u32,
+    /// [`State::name`].
+    pub(crate) state: String,
+    /// The starter; it may have ended.
+    pub(crate) starter: ProcessName,
+    /// Where it runs, or ran.
+    pub(crate) place: Place,
+    /// So many images are kept.
+    pub(crate) keep: u32,
+    /// A starter that has given no sign for so long has lost the job (super::pulse), in milliseconds.
+    pub(crate) lease_ms: u64,
+    /// The newest image is of a job that had been suspended by command.
+    #[serde(default)]
+    pub(crate) image_is_suspended: bool,
+    /// What the last checkpoint was refused for, if it was.
+    #[serde(default)]
+    pub(crate) refused: Option<String>,
+    /// What is counted.
+    #[serde(flatten)]
+    pub(crate) counted: Counted,
+}
+
+/// What is kept over all copies of a job, under Condor's names.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "PascalCase", default)]
+pub(crate) struct Counted {
+    /// When it was begun first.
+    pub(crate) job_start_date: u64,
+    /// When its last copy was begun.
+    pub(crate) job_current_start_date: u64,
+    /// When it came into its present state.
+    pub(crate) entered_current_status: u64,
+    /// Copies that ran.
+    pub(crate) num_job_starts: u64,
+    /// Those of them that came from an image.
+    pub(crate) num_restarts: u64,
+    /// How often it was suspended by command.
+    pub(crate) total_suspensions: u64,
+    /// How long it stood still.
+    pub(crate) cumulative_suspension_time: f64,
+    /// When it was suspended last.
+    pub(crate) last_suspension_time: Option<u64>,
+    /// When it left a machine last.
+    pub(crate) last_vacate_time: Option<u64>,
+    /// Processor time of the copies that have ended, in the program.
+    pub(crate) remote_user_cpu: f64,
+    /// The same in the kernel.
+    pub(crate) remote_sys_cpu: f64,
+    /// How long copies have been there that have ended.
+    pub(crate) remote_wall_clock_time: f64,
+    /// How often it was held because it could not go on.
+    pub(crate) num_system_holds: u64,
+    /// Why it is held.
+    pub(crate) hold_reason: Option<String>,
+    /// Which of Condor's reasons that is: 1 by a user, 6 it could not be started.
+    pub(crate) hold_reason_code: Option<u32>,
+    /// Why it was released last.
+    pub(crate) release_reason: Option<String>,
+    /// It has ended by a signal.
+    pub(crate) exit_by_signal: Option<bool>,
+    /// Its exit status.
+    pub(crate) exit_code: Option<i32>,
+    /// The signal by which it ended.
+    pub(crate) exit_signal: Option<i32>,
+}
+
+impl LifeRecord {
+    /// That of a job whose starter this process is; an earlier one's numbers go on.
+    pub(crate) fn begin(
+        before: Option<LifeRecord>,
+        keep: Option<u32>,
+        pulse: Duration,
+    ) -> io::Result<Self> {
+        let (kept, is_suspended, counted) = match before {
+            Some(before) => (before.keep, before.image_is_suspended, before.counted),
+            None => (IMAGES_KEPT, false, Counted::default()),
+        };
+        Ok(LifeRecord {
+            schema_version: SCHEMA_VERSION,
+            state: State::Starting.name().to_owned(),
+            starter: ProcessName::of_self()?,
+            place: Place::here(),
+            keep: keep.unwrap_or(kept),
+            lease_ms: u64::try_from(pulse.saturating_mul(pulse::LEASE).as_millis())
+                .unwrap_or(u64::MAX),
+            image_is_suspended: is_suspended,
+            refused: None,
+            counted,
+        })
+    }
+
+    /// The state it was in when it was written.
+    pub(crate) fn state(&self) -> Option<State> {
+        State::from_name(&self.state)
+    }
+
+    /// The end of a job that is completed.
+    pub(crate) fn end(&self) -> Option<End> {
+        match (
+            self.state()?,
+            self.counted.exit_code,
+            self.counted.exit_signal,
+        ) {
+            (State::Completed, Some(code), _) => Some(End::Exited(code)),
+            (State::Completed, _, Some(signal)) => Some(End::Signalled(signal)),
+            _ => None,
+        }
+    }
+
+    /// Refuses one whose end is final.
+    pub(crate) fn check_not_over(&self, name: &str) -> crate::report::Outcome<()> {
+        match self.state() {
+            Some(State::Completed | State::Removed) => {
+                let message = format!("job {name} is {}", self.state);
+                Err(crate::report::Failure::new(
+                    crate::report::Exit::Failed,
+                    message,
+                ))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// It does not go on until it is released.
+    pub(crate) fn hold(&mut self, reason: String) {
+        self.state = State::Held.name().to_owned();
+        self.counted.hold_reason = Some(reason);
+        self.counted.hold_reason_code = Some(1);
+        self.counted.entered_current_status = super::unix_now();
+    }
+
+    /// It may go on.
+    pub(crate) fn release(&mut self) {
+        self.state = State::Idle.name().to_owned();
+        (self.counted.hold_reason, self.counted.hold_reason_code) = (None, None);
+        self.counted.release_reason = Some("by its owner".to_owned());
+        self.counted.entered_current_status = super::unix_now();
+    }
+
+    /// How long until its starter, on another machine, has lost it; none if it has.
+    pub(crate) fn lease_left(&self, dir: &Path) -> Option<Duration> {
+        if self.state().is_some_and(State::is_last) {
+            return None;
+        }
+        pulse::left(dir, Duration::from_millis(self.lease_ms))
+    }
+
+    /// Whether the starter is there.
+    pub(crate) fn has_starter(&self) -> bool {
+        !self.state().is_some_and(State::is_last)
+            && Place::here().same_pids(&self.place)
+            && self.starter.is_alive()
+    }
+
+    /// That of a job's directory, if it has one.
+    pub(crate) fn load(dir: &Path) -> Result<Option<Self>, RecordError> {
+        match read_record(dir.join(NAME), SCHEMA_VERSION) {
+            Err(RecordError::File { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
+                Ok(None)
+            }
+            read => read.map(|record: LifeRecord| Some(record.checked())),
+        }
+    }
+
+    /// Without numbers that make no sense: it is a file that anybody may have edited.
+    fn checked(mut self) -> Self {
+        self.keep = self.keep.max(1);
+        let counted = &mut self.counted;
+        counted.exit_signal = counted
+            .exit_signal
+            .filter(|signal| (1..=64).contains(signal));
+        counted.exit_code = counted.exit_code.filter(|code| (0..=255).contains(code));
+        self
+    }
+
+    /// Writes it into a job's directory, beside the old one, and renames it; it outlives a power failure.
+    pub(crate) fn save(&self, dir: &Path) -> Result<(), RecordError> {
+        replace_record(dir.join(NAME), self, true)
+    }
+
+    /// Removes that of a job that has not begun.
+    pub(crate) fn withdraw(dir: &Path) {
+        let _ = fs::remove_file(dir.join(NAME));
+    }
+}
+
+const NAME: &str = "life.json";

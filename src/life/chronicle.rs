@@ -1,0 +1,164 @@
+//! What happens to a job, in its event log: `jobs/NAME/events.log`, as HTCondor writes one (starter::events).
+
+use crate::jobs::{Counted, Job};
+use crate::report::{chain, tell};
+use crate::sys::Usage;
+use starter::events::{Event, EventLog, JobNumber, Outcome, ReasonCode, Traffic, Usages};
+use starter::life::{End, Leave};
+use std::path::Path;
+use std::time::SystemTime;
+
+/// The log's name in a job's directory.
+pub(crate) const NAME: &str = "events.log";
+
+/// The log of one job.
+#[derive(Debug)]
+pub(crate) struct Chronicle {
+    log: Option<EventLog>,
+    number: JobNumber,
+    host: String,
+}
+
+impl Chronicle {
+    /// Opens it. What cannot be written is told once, and not missed by the job.
+    pub(crate) fn open(job: &Job) -> Self {
+        let log = match EventLog::open(&job.dir.join(NAME)) {
+            Ok(log) => Some(log),
+            Err(error) => {
+                tell(&format!("no event log: {}", chain(&error)));
+                None
+            }
+        };
+        Chronicle {
+            log,
+            number: JobNumber {
+                cluster: job.record.number,
+                process: 0,
+                subprocess: 0,
+            },
+            host: job.record.place.host.clone(),
+        }
+    }
+
+    fn write(&self, event: &Event) {
+        let Some(log) = &self.log else {
+            return;
+        };
+        if let Err(error) = log.append(self.number, SystemTime::now(), event) {
+            tracing::error!("{}", chain(&error));
+        }
+    }
+
+    pub(crate) fn submitted(&self) {
+        self.write(&Event::Submitted {
+            host: self.host.clone(),
+            notes: None,
+        });
+    }
+
+    pub(crate) fn executing(&self) {
+        self.write(&Event::Executing {
+            host: self.host.clone(),
+        });
+    }
+
+    /// An image was made, and the job goes on.
+    pub(crate) fn checkpointed(&self, used: Usage, image_bytes: u64) {
+        self.write(&Event::ImageSize {
+            size_kib: image_bytes >> 10,
+            memory_mib: None,
+            resident_kib: None,
+        });
+        self.write(&Event::Checkpointed {
+            run: usages(used),
+            sent_bytes: image_bytes,
+        });
+    }
+
+    pub(crate) fn suspended(&self, processes: usize) {
+        let processes = u32::try_from(processes).unwrap_or(u32::MAX);
+        self.write(&Event::Suspended { processes });
+    }
+
+    pub(crate) fn unsuspended(&self) {
+        self.write(&Event::Unsuspended);
+    }
+
+    /// A copy is gone, and the job is not over.
+    pub(crate) fn evicted(&self, used: Usage, image_bytes: Option<u64>, reason: &str) {
+        self.write(&Event::Evicted {
+            checkpointed: image_bytes.is_some(),
+            run: usages(used),
+            traffic: Traffic {
+                sent_bytes: image_bytes.unwrap_or(0),
+                received_bytes: 0,
+            },
+            reason: Some(reason.to_owned()),
+            code: None,
+        });
+    }
+
+    pub(crate) fn held(&self, reason: &str, code: u32) {
+        self.write(&Event::Held {
+            reason: Some(reason.to_owned()),
+            code: ReasonCode {
+                code: code.cast_signed(),
+                subcode: 0,
+            },
+        });
+    }
+
+    pub(crate) fn released(&self, reason: &str) {
+        self.write(&Event::Released {
+            reason: Some(reason.to_owned()),
+        });
+    }
+
+    /// The starter leaves the job so. `used`: by the last copy; `image_bytes`: of the image with which that left.
+    pub(crate) fn left(
+        &self,
+        leave: &Leave,
+        counted: &Counted,
+        used: Usage,
+        image_bytes: Option<u64>,
+    ) {
+        match leave {
+            Leave::Completed(end) => self.write(&Event::Terminated {
+                outcome: match end {
+                    End::Exited(status) | End::NotBegun(status) => Outcome::Exited(*status),
+                    End::Signalled(signal) | End::Interrupted(signal) => Outcome::Signaled(*signal),
+                    End::Gone => Outcome::Signaled(libc::SIGKILL),
+                },
+                run: usages(used),
+                total: usages(counted.used()),
+                run_traffic: Traffic::default(),
+                total_traffic: Traffic::default(),
+            }),
+            Leave::Vacated => self.evicted(used, image_bytes, "vacated"),
+            Leave::Held { .. } => {
+                self.evicted(used, image_bytes, "held");
+                let reason = counted.hold_reason.as_deref().unwrap_or_default();
+                self.held(reason, counted.hold_reason_code.unwrap_or(0));
+            }
+            Leave::Killed => self.write(&Event::Aborted {
+                reason: Some("killed by its owner".to_owned()),
+            }),
+            Leave::NotBegun(_) => {}
+        }
+    }
+
+    /// Removes that of a job that has not begun.
+    pub(crate) fn withdraw(dir: &Path) {
+        let _ = std::fs::remove_file(dir.join(NAME));
+    }
+}
+
+fn usages(used: Usage) -> Usages {
+    Usages {
+        remote: starter::events::Usage {
+            user: used.user,
+            system: used.system,
+        },
+        ..Usages::default()
+    }
+}

@@ -1,0 +1,392 @@
+//! The socket at which a starter is asked for something: `jobs/NAME/control`.
+//!
+//! ```text
+//! {"version":1,"ask":"vacate","within_ms":5000}\n  ──>  starter
+//!                                                  <──  {"version":1,"done":true,"state":"Idle"}\n   when it has been done
+//! ```
+//! # What callers may rely on
+//! Only processes of the same user, and of root, are heard (`SO_PEERCRED`, unix(7)). Whoever stalls, says too much or nonsense is cut
+//! off, and holds up nobody.
+
+use crate::report::{Exit, Explain, Failure, Outcome};
+use nix::sys::socket::{getsockopt, sockopt};
+use serde::{Deserialize, Serialize};
+use starter::life::{Answer, Command, Who};
+use std::fs::File;
+use std::io::{self, ErrorKind, Read, Write};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// Version of what is said here.
+const VERSION: u32 = 1;
+const NAME: &str = "control";
+/// The longest question.
+const LONGEST: usize = 4096;
+/// So many may ask at once.
+const MOST: usize = 16;
+/// Between two looks whether the starter stands still.
+const LOOK_AGAIN: Duration = Duration::from_millis(100);
+/// How long somebody may take to say what he wants.
+const SAID_WITHIN: Duration = Duration::from_secs(5);
+
+/// What is asked.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "ask", rename_all = "kebab-case")]
+pub(crate) enum Ask {
+    Suspend {},
+    Continue {},
+    Vacate { within_ms: Option<u64> },
+    VacateLatest {},
+    Hold { reason: String },
+    Kill {},
+}
+
+impl Ask {
+    fn command(self) -> Command {
+        match self {
+            Ask::Suspend {} => Command::Suspend,
+            Ask::Continue {} => Command::Continue,
+            Ask::Vacate { within_ms } => Command::Vacate {
+                within: within_ms.map(Duration::from_millis),
+                insists: false,
+            },
+            Ask::VacateLatest {} => Command::VacateLatest {
+                at_any_price: false,
+            },
+            Ask::Hold { reason } => Command::Hold(reason),
+            Ask::Kill {} => Command::Kill,
+        }
+    }
+}
+
+#[derive(Serialize, Deserialize)]
+struct Question {
+    version: u32,
+    #[serde(flatten)]
+    ask: Ask,
+}
+
+/// What is answered.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Reply {
+    version: u32,
+    /// It has been done.
+    pub(crate) done: bool,
+    /// The job's state behind that.
+    pub(crate) state: String,
+    /// Why it has not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) reason: Option<String>,
+}
+
+/// The starter's side.
+#[derive(Debug)]
+pub(super) struct Control {
+    listener: UnixListener,
+    path: PathBuf,
+    clients: Vec<Client>,
+    next: u64,
+}
+
+#[derive(Debug)]
+struct Client {
+    who: Who,
+    stream: UnixStream,
+    said: Vec<u8>,
+    since: Instant,
+    has_asked: bool,
+}
+
+impl Control {
+    /// Listens in a job's directory, which nobody else may enter.
+    pub(super) fn open(dir: &Path) -> Outcome<Self> {
+        let path = dir.join(NAME);
+        let _ = std::fs::remove_file(&path);
+        let describe = || format!("cannot listen at {}", path.display());
+        let listener = by_short_name(dir, |short| UnixListener::bind(short)).context(describe)?;
+        listener.set_nonblocking(true)?;
+        Ok(Control {
+            listener,
+            path,
+            clients: vec![],
+            next: 1,
+        })
+    }
+
+    /// What has to be looked at when it becomes readable.
+    pub(super) fn watched(&self) -> Vec<BorrowedFd<'_>> {
+        let clients = self.clients.iter().map(|client| client.stream.as_fd());
+        std::iter::once(self.listener.as_fd())
+            .chain(clients)
+            .collect()
+    }
+
+    /// When somebody has to be cut off.
+    pub(super) fn wakes_in(&self) -> Option<Duration> {
+        let slow = self.clients.iter().filter(|client| !client.has_asked);
+        let left = slow.map(|client| SAID_WITHIN.saturating_sub(client.since.elapsed()));
+        left.min()
+    }
+
+    /// What has been asked since the last time.
+    pub(super) fn asked(&mut self) -> Vec<(Who, Command)> {
+        // Who has gone makes room.
+        let mut all = self.heard();
+        self.accept();
+        all.extend(self.heard());
+        all
+    }
+
+    fn heard(&mut self) -> Vec<(Who, Command)> {
+        let mut all = vec![];
+        self.clients.retain_mut(|client| match client.hear() {
+            Heard::Nothing => true,
+            Heard::Asked(command) => {
+                all.push((client.who, command));
+                true
+            }
+            Heard::Nonsense(found) => {
+                let reason = format!(
+                    "found {found}, expected a command of version {VERSION} in one line of JSON"
+                );
+                client.answer(&Answer::Refused(reason), "");
+                false
+            }
+            Heard::Gone => false,
+        });
+        all
+    }
+
+    fn accept(&mut self) {
+        while let Ok((stream, _)) = self.listener.accept() {
+            let own = nix::unistd::geteuid().as_raw();
+            let peer = getsockopt(&stream, sockopt::PeerCredentials).map(|peer| peer.uid());
+            let known = matches!(peer, Ok(uid) if uid == own || uid == 0);
+            let can_wait = stream.set_nonblocking(true).is_ok();
+            let mut client = Client {
+                who: Who(self.next),
+                stream,
+                said: vec![],
+                since: Instant::now(),
+                has_asked: false,
+            };
+            let refused = match (known, self.clients.len() < MOST) {
+                (false, _) => Some("the job belongs to another user"),
+                (_, false) => Some("too many ask at once"),
+                _ => None,
+            };
+            if let Some(reason) = refused {
+                client.answer(&Answer::Refused(reason.to_owned()), "");
+            } else if can_wait {
+                self.next += 1;
+                self.clients.push(client);
+            }
+        }
+    }
+
+    /// Tells somebody, and is through with him.
+    pub(super) fn answer(&mut self, who: Who, answer: &Answer, state: &str) {
+        if let Some(place) = self.clients.iter().position(|client| client.who == who) {
+            self.clients.remove(place).answer(answer, state);
+        }
+    }
+
+    /// Nobody is heard any more; whoever waits is told so.
+    pub(super) fn close(&mut self, answer: &Answer, state: &str) {
+        let _ = std::fs::remove_file(&self.path);
+        for mut client in self.clients.drain(..) {
+            client.answer(answer, state);
+        }
+    }
+}
+
+enum Heard {
+    Nothing,
+    Asked(Command),
+    Nonsense(String),
+    Gone,
+}
+
+impl Client {
+    fn hear(&mut self) -> Heard {
+        let mut buffer = [0; LONGEST];
+        loop {
+            match self.stream.read(&mut buffer) {
+                Ok(0) => return Heard::Gone,
+                Ok(_) if self.has_asked => {} // he has said it
+                Ok(len) => self.said.extend(&buffer[..len]),
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == ErrorKind::WouldBlock => break,
+                Err(_) => return Heard::Gone,
+            }
+            if self.said.len() > LONGEST {
+                return Heard::Nonsense(format!("more than {LONGEST} bytes"));
+            }
+        }
+        if self.has_asked {
+            return Heard::Nothing;
+        }
+        let Some(end) = self.said.iter().position(|byte| *byte == b'\n') else {
+            return match self.since.elapsed() > SAID_WITHIN {
+                true => Heard::Gone,
+                false => Heard::Nothing,
+            };
+        };
+        self.has_asked = true;
+        match serde_json::from_slice::<Question>(&self.said[..end]) {
+            Ok(Question {
+                version: VERSION,
+                ask,
+            }) => Heard::Asked(ask.command()),
+            Ok(Question { version, .. }) => Heard::Nonsense(format!("version {version}")),
+            Err(error) => Heard::Nonsense(error.to_string()),
+        }
+    }
+
+    /// A stream takes so little without being read.
+    fn answer(&mut self, answer: &Answer, state: &str) {
+        let reason = match answer {
+            Answer::Done => None,
+            Answer::Refused(reason) => Some(reason.clone()),
+        };
+        let reply = Reply {
+            version: VERSION,
+            done: reason.is_none(),
+            state: state.to_owned(),
+            reason,
+        };
+        if let Ok(mut line) = serde_json::to_vec(&reply) {
+            line.push(b'\n');
+            let _ = self.stream.write_all(&line);
+        }
+    }
+}
+
+/// Asks the starter of the job in this directory, and waits for its answer.
+/// `wake` is called now and then meanwhile: a starter that its terminal has stopped hears nothing.
+pub(crate) fn ask(dir: &Path, ask: Ask, wake: impl Fn()) -> Outcome<Reply> {
+    let path = dir.join(NAME);
+    let describe = || format!("the starter at {} does not answer", path.display());
+    let stream = by_short_name(dir, |short| UnixStream::connect(short));
+    let mut stream = stream.context(describe).exit(Exit::Lost)?;
+    let question = Question {
+        version: VERSION,
+        ask,
+    };
+    let mut line = serde_json::to_vec(&question)?;
+    line.push(b'\n');
+    // Whoever is not heard is answered nevertheless.
+    let said = stream.write_all(&line);
+    let mut answer = vec![];
+    stream.set_read_timeout(Some(LOOK_AGAIN))?;
+    let read = loop {
+        wake();
+        match stream.read_to_end(&mut answer) {
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+            read => break read,
+        }
+    };
+    if answer.is_empty() {
+        said.context(describe).exit(Exit::Lost)?;
+        read.context(describe).exit(Exit::Lost)?;
+    }
+    match serde_json::from_slice::<Reply>(&answer) {
+        Ok(reply) if reply.version == VERSION => Ok(reply),
+        Ok(reply) => {
+            let found = reply.version;
+            let message = format!("the starter's answer has version {found}, expected {VERSION}");
+            Err(Failure::new(Exit::Lost, message))
+        }
+        Err(_) if answer.is_empty() => {
+            let message = format!(
+                "the starter at {} has ended without an answer",
+                path.display()
+            );
+            Err(Failure::new(Exit::Lost, message))
+        }
+        Err(error) => Err(error).context(describe).exit(Exit::Lost),
+    }
+}
+
+/// Names of sockets may be no longer than 107 bytes (unix(7)), those of directories may.
+fn by_short_name<T>(dir: &Path, act: impl FnOnce(&Path) -> io::Result<T>) -> io::Result<T> {
+    let folder = File::open(dir)?;
+    act(&PathBuf::from(format!("/proc/self/fd/{}", folder.as_raw_fd())).join(NAME))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What comes of these bytes.
+    fn hear(said: &[u8]) -> (Vec<(Who, Command)>, String) {
+        let dir = tempfile::tempdir().expect("dir");
+        let mut control = Control::open(dir.path()).expect("listens");
+        let mut stream =
+            by_short_name(dir.path(), |short| UnixStream::connect(short)).expect("connects");
+        stream.write_all(said).expect("is said");
+        let asked = control.asked();
+        control.close(&Answer::Done, "Idle");
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).expect("is answered");
+        (asked, answer)
+    }
+
+    #[test]
+    fn questions_are_commands() {
+        let (asked, answer) = hear(b"{\"version\":1,\"ask\":\"vacate\",\"within_ms\":5000}\n");
+        let command = Command::Vacate {
+            within: Some(Duration::from_secs(5)),
+            insists: false,
+        };
+        assert_eq!(asked, [(Who(1), command)]);
+        assert_eq!(answer, "{\"version\":1,\"done\":true,\"state\":\"Idle\"}\n");
+        let (asked, _) = hear(b"{\"version\":1,\"ask\":\"hold\",\"reason\":\"x\"}\n");
+        assert_eq!(asked, [(Who(1), Command::Hold("x".to_owned()))]);
+    }
+
+    #[test]
+    fn nonsense_is_answered_and_moves_nothing() {
+        let long = vec![b'x'; LONGEST + 1];
+        for (said, found) in [
+            (&b"nonsense\n"[..], "expected a command"),
+            (b"{\"version\":9,\"ask\":\"kill\"}\n", "found version 9"),
+            (
+                b"{\"version\":1,\"ask\":\"fly\"}\n",
+                "unknown variant `fly`",
+            ),
+            (&long, "more than 4096 bytes"),
+        ] {
+            let (asked, answer) = hear(said);
+            assert_eq!(asked, []);
+            assert!(answer.contains(found), "{answer}");
+        }
+    }
+
+    #[test]
+    fn too_many_are_told() {
+        let dir = tempfile::tempdir().expect("dir");
+        let mut control = Control::open(dir.path()).expect("listens");
+        let connect = || by_short_name(dir.path(), |short| UnixStream::connect(short));
+        let mut streams: Vec<UnixStream> = (0..=MOST)
+            .map(|_| {
+                let stream = connect().expect("connects");
+                assert_eq!(control.asked(), []);
+                stream
+            })
+            .collect();
+        let mut answer = String::new();
+        let last = streams.last_mut().expect("is there");
+        last.read_to_string(&mut answer).expect("is answered");
+        assert!(answer.contains("too many ask at once"), "{answer}");
+        // Who goes makes room.
+        streams.clear();
+        let mut next = connect().expect("connects");
+        assert_eq!(control.asked(), []);
+        next.write_all(b"{\"version\":1,\"ask\":\"kill\"}\n")
+            .expect("is said");
+        assert_eq!(control.asked().len(), 1);
+    }
+}

@@ -1,0 +1,303 @@
+//! A copy of the job: the process that becomes its supervisor, and all that comes from it.
+//!
+//! ```text
+//! starter ──fork──> run or restart ──exec──> the loader: P0 -> P1 -> the job
+//!    ^ ──────────── a pipe: "it cannot begin", "it runs", "it has ended so" ─────'
+//!    `─ whoever loses his parent in there becomes the starter's child
+//! ```
+//! # What callers may rely on
+//! A copy that has ended has left no process, except where a program outlives SIGKILL in the kernel: then it has not ended.
+//! When the starter is killed, so is the copy.
+
+use super::signals::Signals;
+use crate::jobs::{JobProcesses, process};
+use crate::report::{Failure, Outcome, conclude};
+use crate::sys;
+use crate::sys::Change;
+use nix::fcntl::OFlag;
+use nix::sys::signal::Signal;
+use nix::unistd::Pid;
+use starter::life::End;
+use std::fs::File;
+use std::io::{ErrorKind, Read, Write};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+/// What a loader says (loader/src/supervise.rs), and what comes before it can.
+const RUNS: u8 = b'r';
+const ENDED: u8 = b'e';
+const FAILED: u8 = b'f';
+
+/// A copy that was begun.
+#[derive(Debug)]
+pub(super) struct Copy {
+    /// P0.
+    pid: Pid,
+    says: File,
+    said: Vec<u8>,
+    told_that_it_runs: bool,
+    /// It says nothing any more.
+    is_silent: bool,
+    /// P0 is gone, and went so.
+    gone: Option<Change>,
+}
+
+/// What a copy has to tell.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum News {
+    Runs,
+    /// What kept it from beginning, if it was said.
+    Ended(End, Option<String>),
+}
+
+impl Copy {
+    /// Begins one: `become_supervisor` is called in a process of its own with the descriptor for the loader, and returns only if it
+    /// has failed.
+    pub(super) fn begin(
+        signals: &Signals,
+        become_supervisor: impl FnOnce(OwnedFd) -> Failure,
+    ) -> Outcome<Self> {
+        let (says, tells) = nix::unistd::pipe2(OFlag::O_CLOEXEC)?;
+        let parent = nix::unistd::getpid();
+        let Some(pid) = sys::fork()? else {
+            let failed = begin_here(signals, parent, tells, become_supervisor);
+            std::process::exit(i32::from(failed));
+        };
+        drop(tells);
+        sys::set_nonblocking(&says)?;
+        Ok(Copy {
+            pid,
+            says: says.into(),
+            said: vec![],
+            told_that_it_runs: false,
+            is_silent: false,
+            gone: None,
+        })
+    }
+
+    /// What becomes readable when it says something.
+    pub(super) fn watched(&self) -> BorrowedFd<'_> {
+        self.says.as_fd()
+    }
+
+    /// Whether it can still say something.
+    pub(super) fn is_watched(&self) -> bool {
+        !self.is_silent
+    }
+
+    pub(super) fn pid(&self) -> Pid {
+        self.pid
+    }
+
+    /// Its processes, as far as they are found.
+    pub(super) fn processes(&self) -> JobProcesses {
+        process::find_job(self.pid.as_raw())
+    }
+
+    /// P0 is gone.
+    pub(super) fn reaped(&mut self, status: Change) {
+        self.gone = Some(status);
+    }
+
+    /// What it has to tell now. `spared` are children of ours that are none of its.
+    pub(super) fn news(&mut self, spared: &[Pid]) -> Option<News> {
+        let mut buffer = [0; 4096];
+        loop {
+            match self.says.read(&mut buffer) {
+                Ok(0) => {
+                    self.is_silent = true;
+                    break;
+                }
+                Ok(len) => self.said.extend(&buffer[..len]),
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(_) => break,
+            }
+        }
+        if !self.told_that_it_runs && self.said.first() == Some(&RUNS) {
+            self.told_that_it_runs = true;
+            return Some(News::Runs);
+        }
+        let status = self.gone?;
+        // Those of a supervisor that was killed have come to us.
+        let left = left_behind(spared);
+        if !left.is_empty() {
+            left.into_iter().for_each(kill);
+            return None;
+        }
+        let (end, why) = understood(&self.said, status);
+        Some(News::Ended(end, why))
+    }
+
+    /// Kills the job; its supervisor is told by that.
+    pub(super) fn kill(&self) {
+        let found = self.processes();
+        match found.init.or(found.root) {
+            Some(pid) => kill(Pid::from_raw(pid)),
+            None => kill(self.pid),
+        }
+    }
+
+    /// Kills the job and whoever supervises it.
+    pub(super) fn kill_all(&self) {
+        let found = self.processes();
+        for pid in found.all.into_iter().chain(found.init) {
+            kill(Pid::from_raw(pid));
+        }
+        if self.gone.is_none() {
+            kill(self.pid);
+        }
+    }
+
+    /// Stops every process of the job.
+    pub(super) fn stop(&self) {
+        // Who is not stopped yet may begin others.
+        let mut stopped = vec![];
+        loop {
+            let found = self.processes().all.into_iter();
+            let new: Vec<i32> = found.filter(|pid| !stopped.contains(pid)).collect();
+            if new.is_empty() {
+                return;
+            }
+            for pid in new {
+                let _ = sys::send_signal(Pid::from_raw(pid), libc::SIGSTOP);
+                stopped.push(pid);
+            }
+        }
+    }
+
+    /// Lets every process of the job go on that is stopped, and its supervisor.
+    pub(super) fn go(&self) {
+        let stands = |pid: &i32| process::read_stat(*pid).is_ok_and(|stat| stat.state == 'T');
+        for pid in self.processes().all.into_iter().rev().filter(stands) {
+            let _ = sys::send_signal(Pid::from_raw(pid), libc::SIGCONT);
+        }
+        self.wake();
+    }
+
+    /// Lets the supervisor go on, which stops with the job.
+    pub(super) fn wake(&self) {
+        let _ = sys::send_signal(self.pid, libc::SIGCONT);
+    }
+
+    /// Whether what the copy says lets us go on if we stand still, by SIGCONT (fcntl(2), F_SETSIG).
+    pub(super) fn wakes_us(&self, wakes: bool) {
+        let _ = sys::wake_by(&self.says, wakes.then_some(libc::SIGCONT));
+    }
+
+    /// Whether the job's first process stands still.
+    pub(super) fn stands_still(&self) -> bool {
+        let root = self.processes().root;
+        root.is_some_and(|pid| process::read_stat(pid).is_ok_and(|stat| stat.state == 'T'))
+    }
+
+    /// Passes a signal on to the job.
+    pub(super) fn pass_on(&self, signal: i32) {
+        let _ = sys::send_signal(self.pid, signal);
+    }
+}
+
+/// In the new process: becomes the supervisor, or says why not; the exit status.
+fn begin_here(
+    signals: &Signals,
+    parent: Pid,
+    tells: OwnedFd,
+    become_supervisor: impl FnOnce(OwnedFd) -> Failure,
+) -> u8 {
+    let tied = nix::sys::prctl::set_pdeathsig(Signal::SIGKILL);
+    if tied.is_err() || nix::unistd::getppid() != parent || signals.give_back().is_err() {
+        return 1;
+    }
+    if !sys::has_terminal() {
+        // A signal to our process group is for us: there is no shell that would move the job's with it.
+        let _ = nix::unistd::setpgid(Pid::from_raw(0), Pid::from_raw(0));
+    }
+    let failed = match nix::unistd::dup(&tells) {
+        // Without close-on-exec, for the loader.
+        Ok(for_loader) => become_supervisor(for_loader),
+        Err(error) => Failure::from(error),
+    };
+    let message = [&[FAILED], failed.to_string().as_bytes()].concat();
+    let _ = File::from(tells).write_all(&message);
+    conclude(Err(failed)) as u8
+}
+
+fn understood(said: &[u8], status: Change) -> (End, Option<String>) {
+    if let Some((&FAILED, message)) = said.split_first() {
+        let why = String::from_utf8_lossy(message).into_owned();
+        let status = match status {
+            Change::Exited(status) => status,
+            _ => 1,
+        };
+        return (End::NotBegun(status), Some(why));
+    }
+    let last = said.strip_prefix(&[RUNS]);
+    if let Some((&ENDED, [a, b, c, d])) = last.unwrap_or(said).split_first() {
+        let status = i32::from_le_bytes([*a, *b, *c, *d]);
+        let signal = libc::WIFSIGNALED(status).then(|| libc::WTERMSIG(status));
+        let end = match (last, signal) {
+            // Its start was ended by a signal.
+            (None, Some(signal)) => End::Interrupted(signal),
+            (_, Some(signal)) => End::Signalled(signal),
+            (_, None) => End::Exited(libc::WEXITSTATUS(status)),
+        };
+        return (end, None);
+    }
+    match status {
+        Change::Exited(status) if said.is_empty() => (End::NotBegun(status), None),
+        _ => (End::Gone, None),
+    }
+}
+
+/// Our children, as the caller has begun us with or we have got since.
+pub(super) fn children() -> Vec<Pid> {
+    let all = process::children(nix::unistd::getpid().as_raw());
+    all.into_iter().map(Pid::from_raw).collect()
+}
+
+/// Our children that are neither `spared` nor wayfarer itself (which keeps what a job has written, or its files).
+fn left_behind(spared: &[Pid]) -> Vec<Pid> {
+    let own = std::fs::read_link("/proc/self/exe").ok();
+    let is_own = |pid: &Pid| {
+        let exe = std::fs::read_link(format!("/proc/{pid}/exe"));
+        exe.ok().is_some_and(|exe| Some(exe) == own)
+    };
+    let lives = |pid: &Pid| {
+        process::read_stat(pid.as_raw()).is_ok_and(|stat| !matches!(stat.state, 'Z' | 'X'))
+    };
+    children()
+        .into_iter()
+        .filter(|pid| !spared.contains(pid) && lives(pid) && !is_own(pid))
+        .collect()
+}
+
+fn kill(pid: Pid) {
+    let _ = nix::sys::signal::kill(pid, Signal::SIGKILL);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_end_is_what_was_said_of_it() {
+        let end = |said: &[u8], status| understood(said, status).0;
+        assert_eq!(
+            end(b"re\x00\x03\x00\x00", Change::Exited(3)),
+            End::Exited(3)
+        );
+        assert_eq!(
+            end(b"re\x0f\x00\x00\x00", Change::Exited(143)),
+            End::Signalled(15)
+        );
+        // A start that was told to end.
+        assert_eq!(
+            end(b"e\x01\x00\x00\x00", Change::Exited(129)),
+            End::Interrupted(1)
+        );
+        let killed = Change::Signalled(9);
+        assert_eq!(end(b"r", killed), End::Gone);
+        assert_eq!(end(b"", killed), End::Gone);
+        assert_eq!(end(b"", Change::Exited(126)), End::NotBegun(126));
+        let said = understood(b"fno such file", Change::Exited(2));
+        assert_eq!(said, (End::NotBegun(2), Some("no such file".to_owned())));
+    }
+}

@@ -1,0 +1,70 @@
+//! How a starter ends.
+
+use super::{Chronicle, LifeRecord, Starter, VACATED, voice};
+use crate::jobs::{Job, pulse};
+use crate::report::{Exit, Failure, Outcome};
+use crate::sys;
+use starter::life::{Answer, End, Leave};
+
+impl Starter<'_> {
+    /// Writes down how it ended, tells who waits, and ends so.
+    pub(super) fn conclude(mut self, job: &Job, leave: Leave) -> Outcome {
+        let name = self.name.clone();
+        if self.is_taken() {
+            // Everything in its directory is the other's.
+            let message = format!("job {name} is another starter's; this copy has ended");
+            return Err(Failure::new(Exit::Lost, message));
+        }
+        if let Leave::NotBegun(status) = leave {
+            LifeRecord::withdraw(&self.dir);
+            pulse::withdraw(&self.dir);
+            let _ = std::fs::remove_file(self.dir.join(voice::NAME));
+            Chronicle::withdraw(&self.dir);
+            self.control
+                .close(&Answer::Refused("the job has not begun".to_owned()), "Idle");
+            job.withdraw();
+            std::process::exit(status);
+        }
+        self.record.counted.left(&leave, self.not_begun.as_deref());
+        let used = self.record.counted.used().since(self.used_before);
+        let counted = &self.record.counted;
+        self.chronicle.left(&leave, counted, used, self.leaves_with);
+        self.save();
+        let state = self.life.state().name();
+        for (who, answer) in std::mem::take(&mut self.answers) {
+            self.control.answer(who, &answer, state);
+        }
+        let ended = Answer::Refused("the job has left or ended".to_owned());
+        self.control.close(&ended, state);
+        match leave {
+            Leave::Completed(end) => end_as(end),
+            Leave::Killed => end_as(End::Signalled(libc::SIGKILL)),
+            Leave::NotBegun(_) => {}
+            Leave::Vacated => {
+                let from = match self.has_image() {
+                    true => format!("`wayfarer restart {name}` goes on from its last image"),
+                    false => "there is no image of it".to_owned(),
+                };
+                self.voice.say(&format!("job {name} has left; {from}"));
+                let status = self.arguments.vacated_status.unwrap_or(VACATED);
+                std::process::exit(status.into());
+            }
+            Leave::Held { reason, .. } => {
+                let why = self.not_begun.as_ref().unwrap_or(&reason);
+                let failure = Failure::new(Exit::Failed, format!("job {name} is held: {why}"));
+                tracing::error!("{failure}");
+                return Err(failure.advise(format!("wayfarer release {name}")));
+            }
+        }
+        Ok(Exit::Done)
+    }
+}
+
+/// Ends this process as the job has ended.
+pub(super) fn end_as(end: End) -> ! {
+    match end {
+        End::Exited(status) | End::NotBegun(status) => std::process::exit(status),
+        End::Interrupted(signal) | End::Signalled(signal) => sys::end_by_signal(signal),
+        End::Gone => sys::end_by_signal(libc::SIGKILL),
+    }
+}

@@ -1,0 +1,106 @@
+//! A checkpoint of the job, made by a child of the starter: what goes wrong in it is an error, and no end of the job's.
+
+use super::signals::Signals;
+use crate::args::{CARRY_MAX, Checkpoint, Life, Then, signal_name};
+use crate::jobs::JobStore;
+use crate::report::{Failure, Outcome, conclude};
+use crate::sys::{self, Change};
+use crate::verbs;
+use nix::sys::memfd::{MFdFlags, memfd_create};
+use nix::sys::signal::Signal;
+use nix::unistd::Pid;
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+
+/// One that is being made.
+#[derive(Debug)]
+pub(super) struct Making {
+    pid: Pid,
+    /// What it says, as every verb says it.
+    said: File,
+}
+
+impl Making {
+    /// Begins one.
+    pub(super) fn begin(
+        store: &JobStore,
+        options: &Checkpoint,
+        signals: &Signals,
+    ) -> Outcome<Self> {
+        let said = File::from(memfd_create(c"said", MFdFlags::MFD_CLOEXEC)?);
+        let Some(pid) = sys::fork()? else {
+            let status = make(store, options, &said, signals);
+            std::process::exit(i32::from(status));
+        };
+        Ok(Making { pid, said })
+    }
+
+    pub(super) fn pid(&self) -> Pid {
+        self.pid
+    }
+
+    /// What came of it.
+    pub(super) fn result(self, status: Change) -> Result<(), String> {
+        if status == Change::Exited(0) {
+            return Ok(());
+        }
+        let len = self.said.metadata().map_or(0, |file| file.len());
+        let mut said = vec![0; usize::try_from(len).unwrap_or(0).min(16 << 10)];
+        let _ = self.said.read_exact_at(&mut said, 0);
+        let said = String::from_utf8_lossy(&said);
+        // What could be tried is for people.
+        let lines = said.lines().take_while(|line| !line.starts_with("  try:"));
+        let lines: Vec<_> = lines
+            .map(|line| line.trim_start_matches("wayfarer: "))
+            .collect();
+        let said = lines.join("; ");
+        Err(match (status, said.is_empty()) {
+            (Change::Signalled(signal), _) => {
+                format!("the checkpoint was ended by {}", signal_name(signal))
+            }
+            (_, true) => "the checkpoint has failed without a word".to_owned(),
+            (_, false) => said,
+        })
+    }
+
+    /// Ends it. The job runs on, and nothing stays of its image.
+    pub(super) fn abandon(&self, signal: Signal) {
+        let _ = nix::sys::signal::kill(self.pid, signal);
+    }
+}
+
+/// The checkpoint that the starter of this job makes.
+pub(super) fn options(job: &str, leaves: bool, life: &Life) -> Checkpoint {
+    Checkpoint {
+        target: job.to_owned(),
+        output: None,
+        then: if leaves { Then::Kill } else { Then::GoOn },
+        compress: life.compress,
+        carry_max: CARRY_MAX,
+        carry_files: life.carry_files,
+        wait_for_sockets: life.wait_for_sockets,
+        inherit_fd: vec![],
+        json: true,
+        of_starter: true,
+    }
+}
+
+fn make(store: &JobStore, arguments: &Checkpoint, said: &File, signals: &Signals) -> u8 {
+    // The terminal's keys are not for it.
+    let _ = nix::unistd::setpgid(Pid::from_raw(0), Pid::from_raw(0));
+    let tied = nix::sys::prctl::set_pdeathsig(Signal::SIGTERM);
+    let quiet = || -> Outcome<()> {
+        let nothing = std::fs::OpenOptions::new()
+            .read(true)
+            .write(true)
+            .open("/dev/null")?;
+        nix::unistd::dup2_stdin(&nothing)?;
+        nix::unistd::dup2_stdout(&nothing)?;
+        nix::unistd::dup2_stderr(said)?;
+        Ok(signals.give_back()?)
+    };
+    match tied.map_err(Failure::from).and_then(|()| quiet()) {
+        Ok(()) => conclude(verbs::checkpoint::checkpoint(store, arguments)) as u8,
+        Err(failure) => conclude(Err(failure)) as u8,
+    }
+}

@@ -1,0 +1,602 @@
+//! A starter: the process that a job with a life of its own has above it (docs/adr/0023).
+//!
+//! ```text
+//! wayfarer run --every 30m ...          the starter: one thread, waits for
+//!  |- a copy of the job (copy.rs)         signals (signals.rs), commands (control.rs), news, time
+//!  `- a checkpoint of it (making.rs)      and does what the state machine says (starter::life)
+//! ```
+//! # What callers may rely on
+//! The starter ends when the job has: as the job did; or with [`VACATED`], if the job has left and can go on. Nothing of the job is
+//! left then. What it knows is in `life.json` at each change of state, durable at the end.
+
+mod begin;
+mod chronicle;
+mod control;
+mod copy;
+mod counting;
+mod end;
+mod making;
+mod signals;
+mod voice;
+
+pub(crate) use begin::{restart, run};
+pub(crate) use chronicle::{Chronicle, NAME as EVENTS};
+pub(crate) use control::{Ask, ask};
+
+use crate::args::{Life as Arguments, Restart, Run};
+use crate::jobs::{Job, JobStore, LifeRecord, pulse};
+use crate::report::{Failure, Outcome, chain};
+use crate::sys;
+use crate::sys::Change;
+use crate::verbs;
+use control::Control;
+use copy::{Copy, News};
+use making::Making;
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::signal::Signal;
+use nix::sys::timerfd::{ClockId, Expiration, TimerFd, TimerFlags, TimerSetTimeFlags};
+use nix::unistd::Pid;
+use signals::{Meaning, Signals};
+use starter::life::{Action, Answer, Command, End, Event, First, Leave, Life, Policy, State, Who};
+use std::collections::VecDeque;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+use voice::Voice;
+
+/// The status of a starter whose job has left and can go on (HTCondor's `checkpoint_exit_code`).
+const VACATED: u8 = 85;
+/// How long a copy has to be gone before everything is killed that may be in its way (Condor's KILLING_TIMEOUT).
+const KILLING_TIMEOUT: Duration = Duration::from_secs(30);
+/// So many times a job that is killed goes on from one image.
+const RESTARTS_PER_IMAGE: u32 = 3;
+/// Between two looks at what a killed copy has left.
+const LOOK_AGAIN: Duration = Duration::from_millis(20);
+/// Whom nobody has to answer.
+const NOBODY: Who = Who(0);
+
+/// A copy's tie to its starter.
+#[derive(Debug)]
+pub(crate) struct Tied {
+    /// The job.
+    pub(crate) name: String,
+    /// What the loader tells its fate by.
+    pub(crate) tells: OwnedFd,
+}
+
+/// How copies are begun.
+struct Copies<'a> {
+    run: Option<&'a Run>,
+    restart: Restart,
+    /// The image that was named, and which checkpoint it is; it counts until somebody has made a newer one.
+    image: Option<(PathBuf, u64)>,
+    /// Held from now on, until somebody can heed them.
+    signals: Signals,
+}
+
+struct Starter<'a> {
+    store: &'a JobStore,
+    dir: PathBuf,
+    name: String,
+    arguments: &'a Arguments,
+    copies: Copies<'a>,
+    life: Life,
+    record: LifeRecord,
+    /// When the next sign of life is due, also of a machine that slept.
+    minute: TimerFd,
+    /// When the last was given.
+    last_sign: Duration,
+    /// Another starter has taken the job over.
+    is_fenced: bool,
+    /// It could not be written, which was told.
+    unwritten: bool,
+    copy: Option<Copy>,
+    /// Children that were there before us, of whoever became us.
+    strangers: Vec<Pid>,
+    copies_begun: u64,
+    copy_since: Instant,
+    stands_since: Option<Instant>,
+    making: Option<Making>,
+    control: Control,
+    voice: Voice,
+    begun: Instant,
+    events: VecDeque<Event>,
+    chronicle: Chronicle,
+    /// What copies before this one have used.
+    used_before: sys::Usage,
+    /// It leaves with this image, so large.
+    leaves_with: Option<u64>,
+    /// Why the copy could not begin.
+    not_begun: Option<String>,
+    /// The job was stopped by this signal, and we are to stand still with it.
+    stops_by: Option<i32>,
+    /// We have stood still with the job, until somebody woke us.
+    was_stopped: bool,
+    left: Option<Leave>,
+    answers: Vec<(Who, Answer)>,
+}
+
+impl<'a> Starter<'a> {
+    fn begin(
+        store: &'a JobStore,
+        job: &Job,
+        copies: Copies<'a>,
+        has_image: bool,
+        arguments: &'a Arguments,
+    ) -> Outcome<Self> {
+        let record = LifeRecord::begin(job.life_before.clone(), arguments.keep, arguments.pulse)?;
+        let minute = TimerFd::new(
+            ClockId::CLOCK_BOOTTIME,
+            TimerFlags::TFD_CLOEXEC | TimerFlags::TFD_NONBLOCK,
+        )?;
+        let every = Expiration::Interval(arguments.pulse.into());
+        minute.set(every, TimerSetTimeFlags::empty())?;
+        pulse::touch(&job.dir)?;
+        record.save(&job.dir)?;
+        let control = Control::open(&job.dir)?;
+        // Whoever loses his parent in the job comes to us.
+        nix::sys::prctl::set_child_subreaper(true)?;
+        let policy = Policy {
+            every: arguments.every,
+            vacate_within: arguments.vacate_within,
+            killing_timeout: KILLING_TIMEOUT,
+            restarts_per_image: RESTARTS_PER_IMAGE,
+        };
+        let first = match has_image {
+            true => First::Restart {
+                suspended: record.image_is_suspended,
+            },
+            false => First::Start,
+        };
+        let (life, actions) = Life::begin(policy, first);
+        let mut starter = Starter {
+            store,
+            dir: job.dir.clone(),
+            name: job.record.name.clone(),
+            arguments,
+            copies,
+            life,
+            record,
+            minute,
+            last_sign: since_boot(),
+            is_fenced: false,
+            unwritten: false,
+            copy: None,
+            strangers: copy::children(),
+            copies_begun: 0,
+            copy_since: Instant::now(),
+            stands_since: None,
+            making: None,
+            control,
+            voice: Voice::open(&job.dir),
+            begun: Instant::now(),
+            events: VecDeque::new(),
+            chronicle: Chronicle::open(job),
+            used_before: sys::Usage::default(),
+            leaves_with: None,
+            not_begun: None,
+            stops_by: None,
+            was_stopped: false,
+            left: None,
+            answers: vec![],
+        };
+        if !has_image {
+            starter.chronicle.submitted();
+        }
+        starter.used_before = starter.record.counted.used();
+        starter.act(actions);
+        Ok(starter)
+    }
+
+    /// Until there is nothing left to do.
+    fn work(&mut self) -> Outcome<Leave> {
+        loop {
+            while let Some(event) = self.events.pop_front() {
+                self.step(event);
+            }
+            if let Some(leave) = self.left.take() {
+                return Ok(leave);
+            }
+            if let Some(signal) = self.stops_by.take() {
+                self.stop(signal);
+            }
+            self.wait()?;
+            self.give_sign();
+            while let Some(meaning) = self.copies.signals.next(self.arguments.vacate_within) {
+                self.heed(meaning);
+            }
+            for (who, command) in self.control.asked() {
+                self.events.push_back(Event::Asked(who, command));
+            }
+            self.hear_copy();
+            if self.wakes_in() == Some(Duration::ZERO) {
+                self.events.push_back(Event::Time);
+            }
+        }
+    }
+
+    fn wakes_in(&self) -> Option<Duration> {
+        let now = self.begun.elapsed();
+        let at = self.life.wake_at(now)?;
+        Some(at.saturating_sub(now))
+    }
+
+    fn wait(&self) -> Outcome<()> {
+        let copy = self.copy.as_ref();
+        let mut fds = vec![self.copies.signals.watched(), self.minute.as_fd()];
+        fds.extend(copy.filter(|copy| copy.is_watched()).map(Copy::watched));
+        fds.extend(self.control.watched());
+        let mut fds: Vec<PollFd<'_>> = fds
+            .into_iter()
+            .map(|fd| PollFd::new(fd, PollFlags::POLLIN))
+            .collect();
+        let leftovers = copy.filter(|copy| !copy.is_watched()).map(|_| LOOK_AGAIN);
+        let wakes = [self.wakes_in(), self.control.wakes_in(), leftovers];
+        let timeout = wakes.into_iter().flatten().min().map(|time| {
+            // Not before its time.
+            let ms = time.as_micros().div_ceil(1000);
+            PollTimeout::from(u16::try_from(ms).unwrap_or(u16::MAX))
+        });
+        match poll(&mut fds, timeout) {
+            Ok(_) | Err(Errno::EINTR) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Tells other machines that we are there, or ends the copy if they may think that we are not.
+    fn give_sign(&mut self) {
+        if self.minute.wait().is_err() {
+            return; // not yet
+        }
+        let now = since_boot();
+        if self.is_taken() {
+            self.lose("another starter has it");
+        } else if pulse::touch(&self.dir).is_ok() {
+            self.last_sign = now;
+        } else if now.saturating_sub(self.last_sign)
+            >= self.arguments.pulse.saturating_mul(pulse::HOLD)
+        {
+            self.lose("its directory cannot be written");
+        }
+    }
+
+    /// Whether another starter has taken the job over: then nothing in its directory is ours to write.
+    fn is_taken(&mut self) -> bool {
+        let found = LifeRecord::load(&self.dir).ok().flatten();
+        let ours = (self.record.starter, &self.record.place);
+        self.is_fenced |= found.is_some_and(|found| (found.starter, &found.place) != ours);
+        self.is_fenced
+    }
+
+    fn lose(&mut self, why: &str) {
+        let message = format!("job {} ends here: {why}", self.name);
+        self.voice.say(&message);
+        let leave = Command::VacateLatest { at_any_price: true };
+        self.events.push_back(Event::Asked(NOBODY, leave));
+    }
+
+    fn heed(&mut self, meaning: Meaning) {
+        match meaning {
+            Meaning::Child => self.reap(),
+            // A shell wakes us with the job; whoever wakes us to be heard does not mean the job.
+            Meaning::Command(Command::Continue) if std::mem::take(&mut self.was_stopped) => {}
+            Meaning::Command(command) => self.events.push_back(Event::Asked(NOBODY, command)),
+            Meaning::PassOn(signal) => {
+                if let Some(copy) = &self.copy {
+                    copy.pass_on(signal);
+                }
+            }
+            Meaning::Nothing => {}
+        }
+    }
+
+    fn reap(&mut self) {
+        while let Some((pid, status, usage)) = sys::wait_any() {
+            let is_copy = self.copy.as_ref().is_some_and(|copy| copy.pid() == pid);
+            let is_making = self.making.as_ref().is_some_and(|one| one.pid() == pid);
+            match status {
+                Change::Stopped(signal) if is_copy => self.stands_still(signal),
+                Change::Continued if is_copy => self.events.push_back(Event::Continued),
+                Change::Stopped(_) | Change::Continued => {}
+                ended if is_making => {
+                    if let Some(making) = self.making.take() {
+                        let made = making.result(ended);
+                        self.events.push_back(Event::Checkpointed(made));
+                    }
+                }
+                // Its number may be given to others now.
+                _ if self.strangers.contains(&pid) => self.strangers.retain(|known| *known != pid),
+                ended => {
+                    self.record.counted.add_usage(usage);
+                    if let Some(copy) = self.copy.as_mut().filter(|_| is_copy) {
+                        copy.reaped(ended);
+                    }
+                }
+            }
+        }
+    }
+
+    /// The copy's supervisor has stopped, as it does with the job.
+    fn stands_still(&mut self, signal: i32) {
+        let Some(copy) = &self.copy else {
+            return;
+        };
+        if !copy.stands_still() {
+            // The job was continued before its supervisor was through with that.
+            return copy.wake();
+        }
+        self.events.push_back(Event::Stopped);
+        if !self.life.is_suspended() && (sys::is_of_terminal(signal) || sys::is_in_foreground()) {
+            self.stops_by = Some(signal);
+        }
+    }
+
+    /// Stands still with the job, so that its shell notices. When the copy says something, that wakes us.
+    fn stop(&mut self, signal: i32) {
+        let Some(copy) = self.copy.as_ref().filter(|_| self.life.is_still()) else {
+            return;
+        };
+        copy.wakes_us(true);
+        self.was_stopped = sys::stop_as_by(signal);
+        copy.wakes_us(false);
+    }
+
+    fn hear_copy(&mut self) {
+        let making = self.making.as_ref().map(Making::pid);
+        let spared: Vec<Pid> = self.strangers.iter().copied().chain(making).collect();
+        while let Some(copy) = &mut self.copy {
+            match copy.news(&spared) {
+                Some(News::Runs) => {
+                    self.record.counted.begun(self.life.state());
+                    self.chronicle.executing();
+                    self.events.push_back(Event::Runs);
+                }
+                Some(News::Ended(end, why)) => {
+                    self.copy = None;
+                    // There is nothing left to copy, but what has been copied may have to be noted.
+                    let may_be_by_it = matches!(end, End::Gone | End::Signalled(libc::SIGKILL))
+                        && self.life.is_leaving();
+                    if let Some(making) = self.making.as_ref().filter(|_| !may_be_by_it) {
+                        making.abandon(Signal::SIGTERM);
+                    }
+                    self.not_begun = why;
+                    self.record.counted.was_there(self.copy_since.elapsed());
+                    self.events.push_back(Event::Ended(end));
+                }
+                None => return,
+            }
+        }
+    }
+
+    fn step(&mut self, event: Event) {
+        let before = self.life.state();
+        match &event {
+            Event::Ended(_) | Event::Asked(_, Command::VacateLatest { .. }) if self.has_image() => {
+                self.life.note_image();
+            }
+            Event::Checkpointed(made) => self.note(made),
+            _ => {}
+        }
+        let actions = self.life.step(event, self.begun.elapsed());
+        let after = self.life.state();
+        self.record.image_is_suspended = self.life.image_is_suspended();
+        self.note_standing();
+        if before != after {
+            self.entered(after);
+        }
+        self.act(actions);
+    }
+
+    /// Whether somebody has made an image of the job, we or others.
+    fn has_image(&self) -> bool {
+        let job = self.store.find(&self.name);
+        let images = job.and_then(|job| job.known_images());
+        images.is_ok_and(|images| !images.is_empty())
+    }
+
+    fn note(&mut self, made: &Result<(), String>) {
+        match made {
+            Ok(()) => {
+                self.record.refused = None;
+                let bytes = self.last_image_bytes().unwrap_or(0);
+                if self.life.is_leaving() {
+                    self.leaves_with = Some(bytes);
+                } else {
+                    let used = self.record.counted.used().since(self.used_before);
+                    self.chronicle.checkpointed(used, bytes);
+                }
+            }
+            Err(reason) => {
+                if self.record.refused.as_ref() != Some(reason) && self.left.is_none() {
+                    let name = &self.name;
+                    let message = format!("no image of job {name} now: {reason}");
+                    self.voice.say(&message);
+                }
+                self.record.refused = Some(reason.clone());
+            }
+        }
+        self.save();
+    }
+
+    /// It stands still since now, or does no longer.
+    fn note_standing(&mut self) {
+        let state = self.life.state();
+        let is_there = !state.is_last()
+            && !matches!(state, State::Starting | State::Restarting | State::Killing);
+        match (is_there && self.life.is_still(), self.stands_since) {
+            (true, None) => {
+                self.stands_since = Some(Instant::now());
+                self.record.counted.suspended();
+                let processes = self.copy.as_ref().map(Copy::processes);
+                let count = processes.map_or(0, |processes| processes.all.len());
+                self.chronicle.suspended(count);
+            }
+            (false, Some(since)) => {
+                self.stands_since = None;
+                self.record.counted.stood(since.elapsed());
+                if is_there {
+                    self.chronicle.unsuspended();
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn last_image_bytes(&self) -> Option<u64> {
+        let job = self.store.find(&self.name).ok()?;
+        Some(job.record.last_checkpoint?.image_bytes)
+    }
+
+    fn entered(&mut self, state: State) {
+        if state == State::Restarting {
+            let used = self.record.counted.used();
+            let by_last = used.since(self.used_before);
+            self.used_before = used;
+            self.chronicle.evicted(by_last, None, "killed by somebody");
+        }
+        self.record.counted.entered();
+        tracing::info!("{}", state.name());
+        self.record.state = state.name().to_owned();
+        // The last is written when nothing is left of the job.
+        if !self.life.has_left() {
+            self.save();
+        }
+    }
+
+    fn save(&mut self) {
+        if self.is_fenced {
+            return;
+        }
+        if self.is_taken() {
+            return self.lose("another starter has it");
+        }
+        let saved = self.record.save(&self.dir);
+        if let Err(error) = &saved
+            && !self.unwritten
+        {
+            let name = &self.name;
+            let message = format!("how job {name} fares is not written down: {}", chain(error));
+            self.voice.say(&message);
+        }
+        self.unwritten = saved.is_err();
+    }
+
+    fn act(&mut self, actions: Vec<Action>) {
+        for action in actions {
+            match action {
+                Action::Start | Action::Restart => self.begin_copy(action == Action::Restart),
+                Action::Checkpoint { leaves } => self.checkpoint(leaves),
+                Action::AbandonCheckpoint => {
+                    if let Some(making) = &self.making {
+                        making.abandon(Signal::SIGTERM);
+                    }
+                }
+                Action::Stop => self.with_copy(Copy::stop),
+                Action::Go => self.with_copy(Copy::go),
+                Action::Kill => self.with_copy(Copy::kill),
+                Action::KillAll => {
+                    if let Some(making) = &self.making {
+                        making.abandon(Signal::SIGKILL);
+                    }
+                    self.with_copy(Copy::kill_all);
+                }
+                Action::Answer(NOBODY, _) => {}
+                // Whoever waits for the job to leave finds it gone.
+                Action::Answer(who, answer) if self.life.has_left() => {
+                    self.answers.push((who, answer));
+                }
+                Action::Answer(who, answer) => {
+                    let state = self.life.state().name();
+                    self.control.answer(who, &answer, state);
+                }
+                Action::Leave(leave) => self.left = Some(leave),
+            }
+        }
+    }
+
+    fn with_copy(&self, act: impl FnOnce(&Copy)) {
+        if let Some(copy) = &self.copy {
+            act(copy);
+        }
+    }
+
+    fn begin_copy(&mut self, again: bool) {
+        if again && self.copies_begun > 0 {
+            let message = format!(
+                "job {} was killed, and goes on from its last image",
+                self.name
+            );
+            self.voice.say(&message);
+        }
+        self.copies_begun += 1;
+        self.copy_since = Instant::now();
+        let (store, copies, name) = (self.store, &self.copies, &self.name);
+        let begun = Copy::begin(&self.copies.signals, |tells| {
+            let tied = Tied {
+                name: name.clone(),
+                tells,
+            };
+            let outcome = match copies.run.filter(|_| !again) {
+                Some(run) => verbs::run::begin(store, run, Some(tied)),
+                None => go_on(store, copies, tied),
+            };
+            outcome.err().unwrap_or_else(Failure::reader_gone)
+        });
+        match begun {
+            Ok(copy) => self.copy = Some(copy),
+            Err(failure) => {
+                self.not_begun = Some(failure.to_string());
+                self.events.push_back(Event::Ended(End::NotBegun(1)));
+            }
+        }
+    }
+
+    fn checkpoint(&mut self, leaves: bool) {
+        let signals = &self.copies.signals;
+        let begun = self.check_room().and_then(|()| {
+            let options = making::options(&self.name, leaves, self.arguments);
+            Making::begin(self.store, &options, signals).map_err(|failure| failure.to_string())
+        });
+        match begun {
+            Ok(making) => self.making = Some(making),
+            Err(reason) => self.events.push_back(Event::Checkpointed(Err(reason))),
+        }
+    }
+
+    /// Whether an image as large as the last would leave enough of the disk.
+    fn check_room(&self) -> Result<(), String> {
+        let Some(least) = self.arguments.min_free else {
+            return Ok(());
+        };
+        let place = nix::sys::statvfs::statvfs(&self.dir)
+            .map_err(|error| format!("{}: {}", self.dir.display(), error.desc()))?;
+        let free = place.blocks_available() as u64 * place.fragment_size() as u64;
+        let needed = least.saturating_add(self.last_image_bytes().unwrap_or(0));
+        if free < needed {
+            let dir = self.dir.display();
+            return Err(format!(
+                "{free} bytes are free in {dir}, expected {needed} (--min-free and the last image)"
+            ));
+        }
+        Ok(())
+    }
+}
+
+/// Becomes a copy that goes on from the image that was named, or the newest good one.
+fn go_on(store: &JobStore, copies: &Copies<'_>, tied: Tied) -> Outcome {
+    let job = store.find(&tied.name)?;
+    let chosen = match &copies.image {
+        Some((image, generation)) if job.record.generation <= *generation => {
+            verbs::restart::image_file(store, image)?
+        }
+        _ => verbs::restart::latest_good(job)?,
+    };
+    verbs::restart::begin(store, &copies.restart, chosen, Some(tied))
+}
+
+/// Time since the machine came up, while it slept, too.
+fn since_boot() -> Duration {
+    let now = nix::time::clock_gettime(nix::time::ClockId::CLOCK_BOOTTIME);
+    now.map(Duration::from).unwrap_or_default()
+}

@@ -1,0 +1,147 @@
+//! `wayfarer suspend`, `continue`, `vacate`, `hold`, `release`, `remove`: what is asked of a job's starter.
+
+use crate::args::{Continue, Hold, Log, Release, Remove, Suspend, Vacate};
+use crate::jobs::{Job, JobStore, Life, LifeRecord, process};
+use crate::life::{Ask, Chronicle, EVENTS, ask};
+use crate::output;
+use crate::report::{Exit, Explain, Failure, Outcome};
+use crate::sys;
+use crate::target;
+use nix::unistd::Pid;
+use starter::life::State;
+use std::time::Duration;
+
+/// Lets the job stand still.
+pub(crate) fn suspend(store: &JobStore, arguments: &Suspend) -> Outcome {
+    asked(store, &arguments.job, Ask::Suspend {}).map(|_| Exit::Done)
+}
+
+/// Lets it go on.
+pub(crate) fn go_on(store: &JobStore, arguments: &Continue) -> Outcome {
+    asked(store, &arguments.job, Ask::Continue {}).map(|_| Exit::Done)
+}
+
+/// Has it leave.
+pub(crate) fn vacate(store: &JobStore, arguments: &Vacate) -> Outcome {
+    let ms = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+    let what = match arguments.latest {
+        true => Ask::VacateLatest {},
+        false => Ask::Vacate {
+            within_ms: arguments.within.map(ms),
+        },
+    };
+    left(&asked(store, &arguments.job, what)?)
+}
+
+/// Has it leave, until it is released.
+pub(crate) fn hold(store: &JobStore, arguments: &Hold) -> Outcome {
+    let job = target::named(store, &arguments.job)?;
+    if let (Life::Ended, Some(mut life)) = (job.life(), job.life.clone()) {
+        life.check_not_over(&job.record.name)?;
+        life.hold(arguments.reason.clone());
+        life.save(&job.dir)?;
+        Chronicle::open(&job).held(&arguments.reason, 1);
+        return Ok(Exit::Done);
+    }
+    let reason = arguments.reason.clone();
+    asked(store, &arguments.job, Ask::Hold { reason }).map(|_| Exit::Done)
+}
+
+/// Lets a held job go on when it is started again.
+pub(crate) fn release(store: &JobStore, arguments: &Release) -> Outcome {
+    let job = target::named(store, &arguments.job)?;
+    let name = &job.record.name;
+    match job.life.clone().filter(|_| job.life() == Life::Ended) {
+        Some(mut life) if life.state() == Some(State::Held) => {
+            life.release();
+            life.save(&job.dir)?;
+            Chronicle::open(&job).released("by its owner");
+            Ok(Exit::Done)
+        }
+        found => {
+            let state = found.map_or("not held".to_owned(), |life| life.state);
+            let message = format!("job {name} is {state}, expected Held");
+            Err(Failure::new(Exit::Failed, message))
+        }
+    }
+}
+
+/// Prints what has happened to it.
+pub(crate) fn log(store: &JobStore, arguments: &Log) -> Outcome {
+    let job = target::named(store, &arguments.job)?;
+    let path = job.dir.join(EVENTS);
+    match std::fs::read(&path) {
+        Ok(text) => output::print_bytes(&text)?,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            let message = format!("job {} has no event log: it had no starter", arguments.job);
+            return Err(Failure::new(Exit::Failed, message));
+        }
+        Err(error) => return Err(error).context(|| path.display().to_string()),
+    }
+    Ok(Exit::Done)
+}
+
+/// Kills it, and removes what is known of it.
+pub(crate) fn remove(store: &JobStore, arguments: &Remove) -> Outcome {
+    let mut job = target::named(store, &arguments.job)?;
+    if job.life() == Life::Living {
+        asked(store, &arguments.job, Ask::Kill {})?;
+        job = target::named(store, &arguments.job)?;
+    }
+    let images = store.remove(&job)?;
+    output::print(&format!("removed {} ({images} images)\n", arguments.job))?;
+    Ok(Exit::Done)
+}
+
+/// Kills a job that has a starter; it does not go on.
+pub(crate) fn kill(job: &Job) -> Outcome<()> {
+    let life = job.life.as_ref();
+    let reply = ask(&job.dir, Ask::Kill {}, || life.into_iter().for_each(wake))?;
+    match reply.reason {
+        None => Ok(()),
+        Some(reason) => Err(Failure::new(Exit::Failed, reason)),
+    }
+}
+
+/// Lets a starter go on that its terminal has stopped; its job stays as it is.
+fn wake(life: &LifeRecord) {
+    let starter = life.starter.pid;
+    if process::read_stat(starter).is_ok_and(|stat| stat.state == 'T') {
+        let _ = sys::send_signal(Pid::from_raw(starter), libc::SIGCONT);
+    }
+}
+
+/// Asks the starter of the job of this name; the state behind that.
+fn asked(store: &JobStore, name: &str, what: Ask) -> Outcome<String> {
+    let job = target::named(store, name)?;
+    target::check_living(&job)?;
+    let Some(life) = job.life.as_ref().filter(|life| life.has_starter()) else {
+        return Err(without_starter(&job, &what));
+    };
+    let reply = ask(&job.dir, what, || wake(life))?;
+    match reply.reason {
+        None => Ok(reply.state),
+        Some(reason) => Err(Failure::new(Exit::Failed, format!("job {name}: {reason}"))),
+    }
+}
+
+fn without_starter(job: &Job, what: &Ask) -> Failure {
+    let name = &job.record.name;
+    let failure = Failure::new(Exit::Failed, format!("job {name} has no starter"));
+    match what {
+        Ask::Suspend {} => failure.advise(format!("wayfarer kill -s STOP {name}")),
+        Ask::Continue {} => failure.advise(format!("wayfarer kill -s CONT {name}")),
+        Ask::Vacate { .. } | Ask::Hold { .. } => {
+            failure.advise(format!("wayfarer checkpoint {name} --then kill"))
+        }
+        Ask::VacateLatest {} | Ask::Kill {} => {
+            failure.advise(format!("wayfarer kill -s KILL {name}"))
+        }
+    }
+}
+
+/// Says from what it will go on.
+fn left(state: &str) -> Outcome {
+    output::print(&format!("{state}\n"))?;
+    Ok(Exit::Done)
+}

@@ -1,0 +1,470 @@
+//! A job's life under a starter: one state machine, without clocks, processes or files of its own.
+//!
+//! ```text
+//!                 it runs               due, or asked for
+//!   Starting ───────────────> Running <──────────────────> Checkpointing
+//!       │   Restarting ────────^ │ ^ suspend, continue
+//!       │       ^                │ `─────────────────────> Suspended
+//!       │       └─ killed by somebody else, and there is an image: from each of these three
+//!       │                        │
+//!       │            vacate, hold│           the time is over, kill
+//!       │                        `──> Vacating ───────────> Killing
+//!       │ did not begin                  │ image made          │ nothing is left
+//!       v                                `──> Killing          v
+//!    NotBegun                                        Idle, Held, Removed
+//!
+//!   its program has ended by itself, in any state: Completed
+//! ```
+//! # What callers may rely on
+//! There is never more than one copy of the job, nor more than one checkpoint of it at a time. After [`Action::Leave`] comes nothing.
+//! Whoever asked for something that a job can do only once it runs is answered then; who is left over is the caller's to answer.
+//!
+//! # What it does not do
+//! It reads no clock: [`Life::step`] is told how long the starter has been there, and [`Life::wake_at`] says when it wants to be called.
+
+mod leaving;
+#[cfg(test)]
+mod tests;
+mod words;
+
+pub use words::{Action, Answer, Command, End, Event, First, Leave, Policy, State, Who};
+
+use leaving::Leaving;
+use std::time::Duration;
+
+/// The shortest time before a checkpoint that was refused is tried again.
+const FIRST_PAUSE: Duration = Duration::from_secs(1);
+/// The longest.
+const LONGEST_PAUSE: Duration = Duration::from_secs(600);
+
+/// A checkpoint that is being made.
+#[derive(Clone, Debug)]
+struct Making {
+    leaves: bool,
+    suspended: bool,
+    for_whom: Vec<Who>,
+}
+
+/// A job's life. See the module.
+#[derive(Clone, Debug)]
+pub struct Life {
+    policy: Policy,
+    state: State,
+    /// There is an image to go on from, of a job that was suspended or not.
+    image: Option<Stood>,
+    /// By command.
+    suspended: bool,
+    /// As far as we were told.
+    stopped: bool,
+    leaving: Option<Leaving>,
+    making: Option<Making>,
+    /// Checkpoints that were asked for while another was being made.
+    wanted: Vec<Who>,
+    /// What was asked for before it ran.
+    waiting: Vec<(Who, Command)>,
+    /// It ended while a checkpoint was being made.
+    met: Option<End>,
+    worked: Duration,
+    works_since: Option<Duration>,
+    /// How much work it has done when the next checkpoint is due.
+    due: Option<Duration>,
+    refused_in_a_row: u32,
+    restarts_from_this: u32,
+    kill_again_at: Option<Duration>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Stood {
+    suspended: bool,
+}
+
+impl Life {
+    /// The beginning, and what is to be done first.
+    pub fn begin(policy: Policy, first: First) -> (Self, Vec<Action>) {
+        let (state, image, action) = match first {
+            First::Start => (State::Starting, None, Action::Start),
+            First::Restart { suspended } => (
+                State::Restarting,
+                Some(Stood { suspended }),
+                Action::Restart,
+            ),
+        };
+        let life = Life {
+            policy,
+            state,
+            image,
+            suspended: false,
+            stopped: false,
+            leaving: None,
+            making: None,
+            wanted: vec![],
+            waiting: vec![],
+            met: None,
+            worked: Duration::ZERO,
+            works_since: None,
+            due: policy.every,
+            refused_in_a_row: 0,
+            restarts_from_this: 0,
+            kill_again_at: None,
+        };
+        (life, vec![action])
+    }
+
+    /// Where it is.
+    pub fn state(&self) -> State {
+        self.state
+    }
+
+    /// Whether there is an image to go on from.
+    pub fn has_image(&self) -> bool {
+        self.image.is_some()
+    }
+
+    /// Somebody else has made an image.
+    pub fn note_image(&mut self) {
+        self.image.get_or_insert(Stood { suspended: false });
+    }
+
+    /// Whether it stands still, while an image is made of it or not.
+    pub fn is_still(&self) -> bool {
+        self.suspended || self.stopped
+    }
+
+    /// Whether it was suspended by command.
+    pub fn is_suspended(&self) -> bool {
+        self.suspended
+    }
+
+    /// Whether it is to leave.
+    pub fn is_leaving(&self) -> bool {
+        self.leaving.is_some()
+    }
+
+    /// Whether there is nothing left to do: [`Action::Leave`] has been said.
+    pub fn has_left(&self) -> bool {
+        self.state.is_last()
+    }
+
+    /// Whether its newest image is of a job that was suspended by command.
+    pub fn image_is_suspended(&self) -> bool {
+        self.image.is_some_and(|image| image.suspended)
+    }
+
+    /// When it wants to be called though nothing has happened.
+    pub fn wake_at(&self, now: Duration) -> Option<Duration> {
+        let leaving = self.leaving.as_ref();
+        let until = leaving.and_then(|leaving| leaving.until);
+        let again = leaving.and_then(|leaving| leaving.again_at);
+        let due = match (self.state, self.due) {
+            (State::Running, Some(due)) => Some(now + due.saturating_sub(self.work(now))),
+            _ => None,
+        };
+        let until = until.filter(|_| self.state != State::Killing);
+        [until, again, due, self.kill_again_at]
+            .into_iter()
+            .flatten()
+            .min()
+    }
+
+    /// What follows from what has happened, `now` after the starter began.
+    pub fn step(&mut self, event: Event, now: Duration) -> Vec<Action> {
+        let mut actions = vec![];
+        match event {
+            Event::Runs => self.runs(now, &mut actions),
+            Event::Stopped => self.stands_still(true, now, &mut actions),
+            Event::Continued => self.stands_still(false, now, &mut actions),
+            Event::Ended(end) if self.making.is_some() => self.met = Some(end),
+            Event::Ended(end) => self.ended(end, now, &mut actions),
+            Event::Checkpointed(made) => self.checkpointed(made, now, &mut actions),
+            Event::Asked(who, command) => self.asked(who, command, now, &mut actions),
+            Event::Time => self.time(now, &mut actions),
+        }
+        actions
+    }
+
+    /// Work done so far.
+    fn work(&self, now: Duration) -> Duration {
+        let running = self.works_since.map(|since| now.saturating_sub(since));
+        self.worked + running.unwrap_or_default()
+    }
+
+    fn enter(&mut self, state: State, now: Duration) {
+        self.worked = self.work(now);
+        let works = matches!(state, State::Running | State::Checkpointing);
+        let works = works && !self.suspended && !self.stopped;
+        self.works_since = works.then_some(now);
+        self.state = state;
+    }
+
+    /// Where it is when nothing is being done with it.
+    fn rest(&mut self, now: Duration) {
+        let state = match self.suspended || self.stopped {
+            true => State::Suspended,
+            false => State::Running,
+        };
+        self.enter(state, now);
+    }
+
+    fn is_there(&self) -> bool {
+        matches!(
+            self.state,
+            State::Running | State::Suspended | State::Checkpointing
+        )
+    }
+
+    fn runs(&mut self, now: Duration, actions: &mut Vec<Action>) {
+        let restarted = self.state == State::Restarting;
+        if !restarted && self.state != State::Starting {
+            return;
+        }
+        if self.suspended && !(restarted && self.image_is_suspended()) {
+            actions.push(Action::Stop);
+        }
+        self.let_go(actions);
+        self.rest(now);
+        if self.leaving.is_some() {
+            self.vacate(now, actions);
+        }
+        for (who, command) in std::mem::take(&mut self.waiting) {
+            self.asked(who, command, now, actions);
+        }
+    }
+
+    fn stands_still(&mut self, stopped: bool, now: Duration, actions: &mut Vec<Action>) {
+        self.stopped = stopped;
+        if self.is_there() {
+            self.let_go(actions);
+        }
+        match self.state {
+            State::Running | State::Suspended => self.rest(now),
+            State::Checkpointing => self.enter(State::Checkpointing, now),
+            _ => {}
+        }
+    }
+
+    /// It was suspended when its image was made, and is not any more.
+    fn let_go(&mut self, actions: &mut Vec<Action>) {
+        if !self.stopped || self.suspended {
+            return;
+        }
+        if let Some(image) = self.image.as_mut().filter(|image| image.suspended) {
+            (image.suspended, self.stopped) = (false, false);
+            actions.push(Action::Go);
+        }
+    }
+
+    fn ended(&mut self, end: End, now: Duration, actions: &mut Vec<Action>) {
+        self.stopped = false;
+        let is_to_be_gone = matches!(self.state, State::Killing | State::Vacating);
+        let leaves = self.leaving.as_ref().map(|leaving| leaving.to.leave());
+        let leave = match (end, leaves) {
+            (
+                End::NotBegun(_) | End::Interrupted(_) | End::Gone | End::Signalled(SIGKILL),
+                Some(leave),
+            ) if is_to_be_gone => leave,
+            // Whoever has told us to leave may have told the job, too, by a signal to all.
+            (End::Signalled(SIGHUP | SIGINT | SIGQUIT | SIGTERM), Some(leave))
+                if self.image.is_some() =>
+            {
+                leave
+            }
+            (End::Interrupted(_), _) if self.image.is_some() => Leave::Vacated,
+            (End::Interrupted(signal), _) => Leave::NotBegun(128 + signal),
+            (End::Gone | End::Signalled(SIGKILL), _)
+                if self.state == State::Starting && self.image.is_none() =>
+            {
+                Leave::NotBegun(128 + SIGKILL)
+            }
+            (End::NotBegun(status), _) => match self.image {
+                None => Leave::NotBegun(status),
+                Some(_) => held(format!("it cannot be restarted (status {status})")),
+            },
+            (End::Gone | End::Signalled(SIGKILL), leaves) if self.image.is_some() => match leaves {
+                Some(leave) => leave,
+                None if self.restarts_from_this < self.policy.restarts_per_image => {
+                    self.restarts_from_this += 1;
+                    self.enter(State::Restarting, now);
+                    actions.push(Action::Restart);
+                    return;
+                }
+                None => held(format!(
+                    "it was killed {} times since its last image",
+                    self.restarts_from_this + 1
+                )),
+            },
+            _ => Leave::Completed(end),
+        };
+        self.leave(leave, now, actions);
+    }
+
+    fn leave(&mut self, leave: Leave, now: Duration, actions: &mut Vec<Action>) {
+        let (state, answer) = match &leave {
+            Leave::Completed(_) | Leave::NotBegun(_) => {
+                let answer = Answer::Refused("the job has ended by itself".to_owned());
+                (State::Completed, answer)
+            }
+            Leave::Vacated => (State::Idle, Answer::Done),
+            Leave::Held { .. } => (State::Held, Answer::Done),
+            Leave::Killed => (State::Removed, Answer::Done),
+        };
+        self.enter(state, now);
+        self.kill_again_at = None;
+        let leaving = self.leaving.take().into_iter();
+        for who in leaving.flat_map(|leaving| leaving.for_whom) {
+            actions.push(Action::Answer(who, answer.clone()));
+        }
+        actions.push(Action::Leave(leave));
+    }
+
+    fn checkpoint(&mut self, for_whom: Vec<Who>, now: Duration, actions: &mut Vec<Action>) {
+        let leaves = self.leaving.is_some();
+        self.making = Some(Making {
+            leaves,
+            suspended: self.suspended,
+            for_whom,
+        });
+        let state = if leaves {
+            State::Vacating
+        } else {
+            State::Checkpointing
+        };
+        self.enter(state, now);
+        actions.push(Action::Checkpoint { leaves });
+    }
+
+    fn checkpointed(&mut self, made: Result<(), String>, now: Duration, actions: &mut Vec<Action>) {
+        let Some(making) = self.making.take() else {
+            return;
+        };
+        let pause = match &made {
+            Ok(()) => {
+                self.image = Some(Stood {
+                    suspended: making.suspended,
+                });
+                (self.refused_in_a_row, self.restarts_from_this) = (0, 0);
+                self.policy.every.unwrap_or_default()
+            }
+            Err(_) => self.pause(),
+        };
+        self.due = self.policy.every.map(|_| self.work(now) + pause);
+        let answer = match &made {
+            Ok(()) => Answer::Done,
+            Err(reason) => Answer::Refused(reason.clone()),
+        };
+        for who in making.for_whom {
+            actions.push(Action::Answer(who, answer.clone()));
+        }
+        if let Some(end) = self.met.take() {
+            return self.ended(end, now, actions);
+        }
+        match self.state {
+            State::Vacating if !making.leaves => self.checkpoint(vec![], now, actions),
+            State::Vacating => match made {
+                // The checkpoint has killed it.
+                Ok(()) => self.kill_within(now),
+                Err(reason) => self.not_vacated(reason, now, actions),
+            },
+            State::Checkpointing => {
+                self.rest(now);
+                self.make_wanted(now, actions);
+            }
+            _ => {}
+        }
+    }
+
+    /// Begins the checkpoint that was asked for meanwhile.
+    fn make_wanted(&mut self, now: Duration, actions: &mut Vec<Action>) {
+        if !self.wanted.is_empty() {
+            let wanted = std::mem::take(&mut self.wanted);
+            self.checkpoint(wanted, now, actions);
+        }
+    }
+
+    /// How long to wait after one more refusal.
+    fn pause(&mut self) -> Duration {
+        let doubled = FIRST_PAUSE.saturating_mul(1 << self.refused_in_a_row.min(16));
+        self.refused_in_a_row += 1;
+        let most = self.policy.every.unwrap_or(LONGEST_PAUSE);
+        doubled.min(most.max(FIRST_PAUSE)).min(LONGEST_PAUSE)
+    }
+
+    fn asked(&mut self, who: Who, command: Command, now: Duration, actions: &mut Vec<Action>) {
+        let waits = matches!(self.state, State::Starting | State::Restarting);
+        let refuse = |reason: &str| Action::Answer(who, Answer::Refused(reason.to_owned()));
+        let done = Action::Answer(who, Answer::Done);
+        match command {
+            Command::Suspend | Command::Continue | Command::Checkpoint
+                if self.leaving.is_some() =>
+            {
+                actions.push(refuse("the job is leaving"));
+            }
+            Command::Suspend | Command::Continue | Command::Checkpoint if waits => {
+                self.waiting.push((who, command));
+            }
+            Command::Suspend => {
+                if !self.suspended {
+                    self.suspended = true;
+                    actions.push(Action::Stop);
+                    self.stands_as_asked(now);
+                }
+                actions.push(done);
+            }
+            Command::Continue => {
+                if self.suspended || self.stopped {
+                    (self.suspended, self.stopped) = (false, false);
+                    actions.push(Action::Go);
+                    self.stands_as_asked(now);
+                }
+                actions.push(done);
+            }
+            Command::Checkpoint if self.making.is_some() => self.wanted.push(who),
+            Command::Checkpoint => self.checkpoint(vec![who], now, actions),
+            leaving => self.asked_to_leave(who, leaving, now, actions),
+        }
+    }
+
+    fn stands_as_asked(&mut self, now: Duration) {
+        match self.state {
+            State::Checkpointing => self.enter(State::Checkpointing, now),
+            _ => self.rest(now),
+        }
+    }
+
+    fn time(&mut self, now: Duration, actions: &mut Vec<Action>) {
+        let passed = |moment: Option<Duration>| moment.is_some_and(|moment| moment <= now);
+        if passed(self.kill_again_at) {
+            self.kill_again_at = Some(now + self.policy.killing_timeout);
+            actions.push(Action::KillAll);
+        }
+        let Some(leaving) = &mut self.leaving else {
+            let is_due = self.due.is_some_and(|due| due <= self.work(now));
+            if self.state == State::Running && self.making.is_none() && is_due {
+                self.checkpoint(vec![], now, actions);
+            }
+            return;
+        };
+        if self.state == State::Killing {
+            return;
+        }
+        if passed(leaving.until) {
+            self.kill(now, actions);
+        } else if passed(leaving.again_at) && self.making.is_none() {
+            leaving.again_at = None;
+            self.checkpoint(vec![], now, actions);
+        }
+    }
+}
+
+const SIGHUP: i32 = 1;
+const SIGINT: i32 = 2;
+const SIGQUIT: i32 = 3;
+const SIGTERM: i32 = 15;
+/// What somebody else kills with: the kernel for want of memory, a batch system, a person.
+const SIGKILL: i32 = 9;
+
+fn held(reason: String) -> Leave {
+    Leave::Held {
+        by_user: false,
+        reason,
+    }
+}

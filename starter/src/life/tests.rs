@@ -1,0 +1,505 @@
+//! The machine against stories that are told, and against a world that does anything.
+
+use super::*;
+use proptest::prelude::*;
+
+const POLICY: Policy = Policy {
+    every: Some(Duration::from_secs(100)),
+    vacate_within: None,
+    killing_timeout: Duration::from_secs(10),
+    restarts_per_image: 3,
+};
+
+fn at(seconds: u64) -> Duration {
+    Duration::from_secs(seconds)
+}
+
+/// A job that runs since the first second.
+fn running(policy: Policy) -> Life {
+    let (mut life, first) = Life::begin(policy, First::Start);
+    assert_eq!(
+        (first, life.state()),
+        (vec![Action::Start], State::Starting)
+    );
+    assert_eq!(life.step(Event::Runs, at(1)), []);
+    assert_eq!(life.state(), State::Running);
+    life
+}
+
+/// The same, with an image that was due.
+fn with_image() -> Life {
+    let mut life = running(POLICY);
+    let actions = life.step(Event::Time, at(101));
+    assert_eq!(actions, [Action::Checkpoint { leaves: false }]);
+    assert_eq!(life.step(Event::Checkpointed(Ok(())), at(102)), []);
+    life
+}
+
+fn vacate(within: Option<u64>, insists: bool) -> Command {
+    Command::Vacate {
+        within: within.map(at),
+        insists,
+    }
+}
+
+fn asked(who: u64, command: Command) -> Event {
+    Event::Asked(Who(who), command)
+}
+
+fn refused(who: u64, reason: &str) -> Action {
+    Action::Answer(Who(who), Answer::Refused(reason.to_owned()))
+}
+
+fn done(who: u64) -> Action {
+    Action::Answer(Who(who), Answer::Done)
+}
+
+const KILLED: Event = Event::Ended(End::Signalled(9));
+
+#[test]
+fn names_are_those_of_the_states() {
+    for state in [State::Starting, State::Suspended, State::Idle, State::Held] {
+        assert_eq!(State::from_name(state.name()), Some(state));
+    }
+    assert_eq!(State::from_name("Asleep"), None);
+}
+
+#[test]
+fn a_checkpoint_is_due_after_so_much_work() {
+    let mut life = running(POLICY);
+    assert_eq!(life.wake_at(at(11)), Some(at(101)));
+    assert_eq!(life.step(Event::Time, at(100)), []);
+    // What it stands still is no work.
+    assert_eq!(life.step(Event::Stopped, at(100)), []);
+    assert_eq!(
+        (life.state(), life.wake_at(at(150))),
+        (State::Suspended, None)
+    );
+    assert_eq!(life.step(Event::Time, at(5000)), []);
+    assert_eq!(life.step(Event::Continued, at(5000)), []);
+    assert_eq!(life.wake_at(at(5000)), Some(at(5001)));
+    let due = life.step(Event::Time, at(5001));
+    assert_eq!(due, [Action::Checkpoint { leaves: false }]);
+    assert_eq!(life.state(), State::Checkpointing);
+    assert_eq!(life.step(Event::Checkpointed(Ok(())), at(5002)), []);
+    assert_eq!(life.wake_at(at(5002)), Some(at(5102)));
+}
+
+#[test]
+fn what_is_refused_is_tried_again_less_and_less_often() {
+    let mut life = running(POLICY);
+    let mut now = at(101);
+    let mut pauses = vec![];
+    for _ in 0..9 {
+        let begun = life.step(Event::Time, now);
+        assert_eq!(begun, [Action::Checkpoint { leaves: false }]);
+        assert_eq!(life.step(Event::Checkpointed(Err("no".into())), now), []);
+        let next = life.wake_at(now).expect("is tried again");
+        pauses.push((next - now).as_secs());
+        now = next;
+    }
+    assert_eq!(pauses, [1, 2, 4, 8, 16, 32, 64, 100, 100]);
+}
+
+#[test]
+fn who_asks_for_a_checkpoint_gets_one_that_begins_later() {
+    let mut life = running(POLICY);
+    let begun = life.step(asked(1, Command::Checkpoint), at(2));
+    assert_eq!(begun, [Action::Checkpoint { leaves: false }]);
+    assert_eq!(life.step(asked(2, Command::Checkpoint), at(3)), []);
+    let next = life.step(Event::Checkpointed(Ok(())), at(4));
+    assert_eq!(next, [done(1), Action::Checkpoint { leaves: false }]);
+    let last = life.step(Event::Checkpointed(Err("full".into())), at(5));
+    assert_eq!(last, [refused(2, "full")]);
+}
+
+#[test]
+fn a_vacate_leaves_with_an_image() {
+    let mut life = running(POLICY);
+    let begun = life.step(asked(1, vacate(None, false)), at(2));
+    assert_eq!(begun, [Action::Checkpoint { leaves: true }]);
+    assert_eq!(life.state(), State::Vacating);
+    let late = life.step(asked(2, Command::Suspend), at(3));
+    assert_eq!(late, [refused(2, "the job is leaving")]);
+    // Either may be known first.
+    let mut other = life.clone();
+    assert_eq!(life.step(KILLED, at(4)), []);
+    let left = life.step(Event::Checkpointed(Ok(())), at(5));
+    assert_eq!(left, [done(1), Action::Leave(Leave::Vacated)]);
+    assert_eq!(other.step(Event::Checkpointed(Ok(())), at(4)), []);
+    let left = other.step(KILLED, at(5));
+    assert_eq!(left, [done(1), Action::Leave(Leave::Vacated)]);
+    assert_eq!((life.state(), other.state()), (State::Idle, State::Idle));
+}
+
+#[test]
+fn a_vacate_that_is_refused_changes_nothing_or_insists() {
+    let mut life = running(POLICY);
+    let mut insisting = life.clone();
+    life.step(asked(1, vacate(None, false)), at(2));
+    let stays = life.step(Event::Checkpointed(Err("socket".into())), at(3));
+    assert_eq!(
+        (stays, life.state()),
+        (vec![refused(1, "socket")], State::Running)
+    );
+
+    insisting.step(asked(1, vacate(Some(10), true)), at(2));
+    let again = insisting.step(Event::Checkpointed(Err("socket".into())), at(3));
+    assert_eq!((again, insisting.state()), (vec![], State::Vacating));
+    let next = insisting.wake_at(at(3)).expect("is tried again");
+    assert_eq!(next, Duration::from_millis(3250));
+    let begun = insisting.step(Event::Time, next);
+    assert_eq!(begun, [Action::Checkpoint { leaves: true }]);
+    // Its time is over while that is still being made.
+    assert_eq!(insisting.wake_at(next), Some(at(12)));
+    let over = insisting.step(Event::Time, at(12));
+    assert_eq!(over, [Action::AbandonCheckpoint, Action::Kill]);
+    assert_eq!(insisting.step(KILLED, at(13)), []);
+    let left = insisting.step(Event::Checkpointed(Err("killed".into())), at(13));
+    assert_eq!(left, [done(1), Action::Leave(Leave::Vacated)]);
+    assert!(!insisting.has_image());
+}
+
+#[test]
+fn the_last_image_will_do_when_nobody_may_be_disturbed() {
+    let mut without = running(POLICY);
+    let latest = |at_any_price| Command::VacateLatest { at_any_price };
+    let none = without.step(asked(1, latest(false)), at(2));
+    assert_eq!(none, [refused(1, "there is no image of the job yet")]);
+    assert_eq!(without.step(asked(2, latest(true)), at(3)), [Action::Kill]);
+    let mut life = with_image();
+    assert_eq!(life.step(asked(1, latest(false)), at(103)), [Action::Kill]);
+    let left = life.step(KILLED, at(104));
+    assert_eq!(left, [done(1), Action::Leave(Leave::Vacated)]);
+}
+
+#[test]
+fn what_does_not_go_is_killed_with_everything() {
+    let mut life = with_image();
+    life.step(asked(1, Command::Kill), at(103));
+    assert_eq!(life.wake_at(at(104)), Some(at(113)));
+    assert_eq!(life.step(Event::Time, at(113)), [Action::KillAll]);
+    assert_eq!(life.step(Event::Time, at(123)), [Action::KillAll]);
+    let left = life.step(Event::Ended(End::Gone), at(124));
+    assert_eq!(left, [done(1), Action::Leave(Leave::Killed)]);
+    assert_eq!(life.state(), State::Removed);
+}
+
+#[test]
+fn a_job_that_somebody_kills_goes_on_from_its_image() {
+    let mut first = running(POLICY);
+    let end = first.step(KILLED, at(2));
+    let completed = Action::Leave(Leave::Completed(End::Signalled(9)));
+    assert_eq!(end, [completed], "there is no image");
+
+    let mut life = with_image();
+    for _ in 0..3 {
+        assert_eq!(life.step(KILLED, at(110)), [Action::Restart]);
+        assert_eq!(life.state(), State::Restarting);
+        assert_eq!(life.step(Event::Runs, at(111)), []);
+    }
+    let ended = life.step(Event::Ended(End::Gone), at(112));
+    let why = "it was killed 4 times since its last image".to_owned();
+    assert_eq!(ended, [Action::Leave(held(why))]);
+}
+
+#[test]
+fn an_end_of_its_own_is_its_end_whatever_was_asked() {
+    for command in [vacate(None, true), Command::Kill, Command::Hold("x".into())] {
+        let mut life = with_image();
+        life.step(asked(1, command), at(103));
+        let mut actions = life.step(Event::Ended(End::Exited(7)), at(104));
+        actions.extend(life.step(Event::Checkpointed(Err("gone".into())), at(104)));
+        let ended = Action::Leave(Leave::Completed(End::Exited(7)));
+        assert_eq!(actions, [refused(1, "the job has ended by itself"), ended]);
+    }
+}
+
+#[test]
+fn a_suspended_job_works_where_it_goes_on() {
+    let mut life = running(POLICY);
+    let stop = life.step(asked(1, Command::Suspend), at(2));
+    assert_eq!(
+        (stop, life.state()),
+        (vec![Action::Stop, done(1)], State::Suspended)
+    );
+    life.step(Event::Stopped, at(2));
+    assert_eq!(life.step(Event::Time, at(500)), [], "none while suspended");
+    life.step(asked(2, vacate(None, false)), at(501));
+    life.step(Event::Checkpointed(Ok(())), at(502));
+    assert!(life.image_is_suspended());
+
+    for early in [false, true] {
+        let (mut next, first) = Life::begin(POLICY, First::Restart { suspended: true });
+        assert_eq!(first, [Action::Restart]);
+        let mut events = vec![Event::Runs, Event::Stopped];
+        if early {
+            events.reverse();
+        }
+        let actions: Vec<Action> = events
+            .into_iter()
+            .flat_map(|event| next.step(event, at(1)))
+            .collect();
+        assert_eq!(actions, [Action::Go]);
+        next.step(Event::Continued, at(2));
+        assert_eq!(next.state(), State::Running);
+    }
+}
+
+#[test]
+fn what_is_asked_before_it_runs_is_done_then() {
+    let (mut life, _) = Life::begin(POLICY, First::Start);
+    assert_eq!(life.step(asked(1, Command::Suspend), at(0)), []);
+    assert_eq!(life.step(Event::Runs, at(1)), [Action::Stop, done(1)]);
+    let (mut leaves, _) = Life::begin(POLICY, First::Start);
+    assert_eq!(leaves.step(asked(1, vacate(None, false)), at(0)), []);
+    let begun = leaves.step(Event::Runs, at(1));
+    assert_eq!(begun, [Action::Checkpoint { leaves: true }]);
+}
+
+#[test]
+fn what_cannot_start_says_so() {
+    let (mut life, _) = Life::begin(POLICY, First::Start);
+    let ended = life.step(Event::Ended(End::NotBegun(127)), at(1));
+    assert_eq!(ended, [Action::Leave(Leave::NotBegun(127))]);
+    let (mut again, _) = Life::begin(POLICY, First::Restart { suspended: false });
+    let ended = again.step(Event::Ended(End::NotBegun(4)), at(1));
+    let why = "it cannot be restarted (status 4)".to_owned();
+    assert_eq!(ended, [Action::Leave(held(why))]);
+}
+
+#[test]
+fn a_signal_to_all_is_a_vacate() {
+    let mut life = with_image();
+    life.step(asked(1, vacate(None, true)), at(103));
+    assert_eq!(life.step(Event::Ended(End::Signalled(15)), at(104)), []);
+    let left = life.step(Event::Checkpointed(Err("gone".into())), at(105));
+    assert_eq!(left, [done(1), Action::Leave(Leave::Vacated)]);
+    // Without an image it is the end.
+    let mut without = running(POLICY);
+    without.step(asked(1, vacate(None, true)), at(2));
+    without.step(Event::Ended(End::Signalled(15)), at(3));
+    let ended = without.step(Event::Checkpointed(Err("gone".into())), at(3));
+    let completed = Action::Leave(Leave::Completed(End::Signalled(15)));
+    assert_eq!(ended.last(), Some(&completed));
+}
+
+#[test]
+fn what_is_interrupted_before_it_runs_has_not_ended() {
+    let (mut life, _) = Life::begin(POLICY, First::Start);
+    let ended = life.step(Event::Ended(End::Interrupted(1)), at(1));
+    assert_eq!(ended, [Action::Leave(Leave::NotBegun(129))]);
+    let (mut killed, _) = Life::begin(POLICY, First::Start);
+    let ended = killed.step(Event::Ended(End::Gone), at(1));
+    assert_eq!(ended, [Action::Leave(Leave::NotBegun(137))]);
+    let (mut again, _) = Life::begin(POLICY, First::Restart { suspended: false });
+    let ended = again.step(Event::Ended(End::Interrupted(1)), at(1));
+    assert_eq!(ended, [Action::Leave(Leave::Vacated)]);
+}
+
+/// What can happen next, as far as it can: a number chooses.
+#[derive(Clone, Debug)]
+enum Chance {
+    Runs,
+    Ends(End),
+    Makes(bool),
+    Stops(bool),
+    Asks(Command),
+    Passes(u64),
+}
+
+fn chance() -> impl Strategy<Value = Chance> {
+    let end = prop_oneof![
+        Just(End::Exited(0)),
+        Just(End::Signalled(9)),
+        Just(End::Signalled(15)),
+        Just(End::Gone),
+        Just(End::NotBegun(3)),
+        Just(End::Interrupted(1)),
+    ];
+    let command = prop_oneof![
+        Just(Command::Suspend),
+        Just(Command::Continue),
+        Just(Command::Checkpoint),
+        (proptest::option::of(0u64..50), any::<bool>())
+            .prop_map(|(within, insists)| vacate(within, insists)),
+        any::<bool>().prop_map(|at_any_price| Command::VacateLatest { at_any_price }),
+        Just(Command::Hold("why".to_owned())),
+        Just(Command::Kill),
+    ];
+    prop_oneof![
+        4 => Just(Chance::Runs),
+        1 => end.prop_map(Chance::Ends),
+        4 => any::<bool>().prop_map(Chance::Makes),
+        2 => any::<bool>().prop_map(Chance::Stops),
+        2 => command.prop_map(Chance::Asks),
+        4 => (1u64..90).prop_map(Chance::Passes),
+    ]
+}
+
+/// A copy of the job, as it is in truth.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Copy {
+    None,
+    Starting,
+    Running,
+    /// Killed, and nobody knows it yet.
+    Dying,
+}
+
+struct World {
+    life: Life,
+    now: Duration,
+    copy: Copy,
+    making: Option<bool>,
+    asked: u64,
+    answered: Vec<u64>,
+    left: Option<Leave>,
+}
+
+impl World {
+    fn new(first: First) -> Self {
+        let (life, actions) = Life::begin(POLICY, first);
+        let mut world = World {
+            life,
+            now: Duration::ZERO,
+            copy: Copy::None,
+            making: None,
+            asked: 0,
+            answered: vec![],
+            left: None,
+        };
+        world.act(actions);
+        world
+    }
+
+    fn tell(&mut self, event: Event) {
+        assert_eq!(self.left, None);
+        let actions = self.life.step(event, self.now);
+        self.act(actions);
+    }
+
+    fn act(&mut self, actions: Vec<Action>) {
+        for action in actions {
+            assert_eq!(self.left, None, "nothing comes after the end: {action:?}");
+            match action {
+                Action::Start | Action::Restart => {
+                    assert_eq!(self.copy, Copy::None, "there is one copy");
+                    self.copy = Copy::Starting;
+                }
+                Action::Checkpoint { leaves } => {
+                    assert_eq!(self.making, None, "there is one checkpoint");
+                    assert_eq!(self.copy, Copy::Running, "of what runs");
+                    self.making = Some(leaves);
+                }
+                Action::AbandonCheckpoint => assert!(self.making.is_some()),
+                Action::Kill | Action::KillAll => {
+                    if self.copy != Copy::None {
+                        self.copy = Copy::Dying;
+                    }
+                }
+                Action::Stop | Action::Go => {}
+                Action::Answer(Who(who), _) => {
+                    assert!(!self.answered.contains(&who), "{who} is answered once");
+                    self.answered.push(who);
+                }
+                Action::Leave(leave) => {
+                    assert_eq!(
+                        (self.copy, self.making),
+                        (Copy::None, None),
+                        "nothing is left"
+                    );
+                    self.left = Some(leave);
+                }
+            }
+        }
+    }
+
+    fn happens(&mut self, chance: Chance) {
+        match chance {
+            Chance::Runs if self.copy == Copy::Starting => {
+                self.copy = Copy::Running;
+                self.tell(Event::Runs);
+            }
+            Chance::Ends(end) => {
+                let fits = match end {
+                    End::NotBegun(_) | End::Interrupted(_) => self.copy == Copy::Starting,
+                    End::Gone => self.copy != Copy::None,
+                    End::Signalled(9) => matches!(self.copy, Copy::Running | Copy::Dying),
+                    _ => self.copy == Copy::Running,
+                };
+                if fits {
+                    self.copy = Copy::None;
+                    self.tell(Event::Ended(end));
+                }
+            }
+            Chance::Makes(well) => {
+                let Some(leaves) = self.making.take() else {
+                    return;
+                };
+                let well = well && self.copy == Copy::Running;
+                if well && leaves {
+                    self.copy = Copy::Dying;
+                }
+                let made = if well {
+                    Ok(())
+                } else {
+                    Err("not now".to_owned())
+                };
+                self.tell(Event::Checkpointed(made));
+            }
+            Chance::Stops(stops) if self.copy == Copy::Running => {
+                self.tell(if stops {
+                    Event::Stopped
+                } else {
+                    Event::Continued
+                });
+            }
+            Chance::Asks(command) => {
+                self.asked += 1;
+                self.tell(asked(self.asked, command));
+            }
+            Chance::Passes(seconds) => {
+                self.now += at(seconds);
+                let suspended = self.life.state() == State::Suspended;
+                let made = self.making.is_some();
+                self.tell(Event::Time);
+                assert!(
+                    !suspended || made || self.making.is_none(),
+                    "none while suspended"
+                );
+            }
+            _ => {}
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 2000, failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// One copy, one checkpoint, one answer, one end; and there is an end as soon as somebody wants one.
+    #[test]
+    fn whatever_happens_a_job_is_there_once_and_leaves_once(
+        chances in prop::collection::vec(chance(), 0..60),
+        restarted in any::<bool>(),
+    ) {
+        let first = if restarted { First::Restart { suspended: true } } else { First::Start };
+        let mut world = World::new(first);
+        for chance in chances {
+            if world.left.is_none() {
+                world.happens(chance);
+            }
+        }
+        if world.left.is_none() {
+            world.happens(Chance::Asks(Command::Kill));
+        }
+        for _ in 0..3 {
+            for chance in [Chance::Makes(false), Chance::Ends(End::Gone), Chance::Passes(11)] {
+                if world.left.is_none() {
+                    world.happens(chance);
+                }
+            }
+        }
+        prop_assert!(world.left.is_some(), "{:?}", world.life);
+    }
+}

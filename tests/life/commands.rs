@@ -1,0 +1,153 @@
+//! What can be asked of a starter, by whom, and what is told of it.
+
+use super::*;
+
+#[test]
+fn jobs_are_held_released_killed_and_removed() {
+    with_job(&chain("held"), |job| {
+        start(job, &["--every", "200ms"])?;
+        until_images(job, 1)?;
+        ask(job, &["hold", "job", "--reason", "its data are wrong"])?;
+        expect_end(job, 1)?;
+        start(job, &["--resume"])?;
+        expect_end(job, 1)?;
+        let said = starter(job)?.err.text();
+        if !said.contains("is held: its data are wrong") {
+            return Err(said);
+        }
+        refused(job, &["restart", "job"], "is held: its data are wrong")?;
+        ask(job, &["release", "job"])?;
+        refused(job, &["release", "job"], "is Idle, expected Held")?;
+        start(job, &["--resume", "--every", "200ms"])?;
+        until(job, "running", |status| status["State"] == "Running")?;
+        refused(
+            job,
+            &["checkpoint", "job", "--then", "kill"],
+            "wayfarer vacate job",
+        )?;
+        start(job, &["--resume"])?;
+        expect_end_of_second(job)?;
+        job.runs.pop();
+        ask(job, &["kill", "-s", "KILL", "job"])?;
+        expect_end(job, 128 + 9)?;
+        if status_of(job)?["State"] != "Removed" {
+            return Err(status_of(job)?.to_string());
+        }
+        refused(
+            job,
+            &["run", "--resume", "--name", "job", "--", "true"],
+            "was killed by its owner",
+        )?;
+        ask(job, &["remove", "job"])?;
+        match job.dir.join("state/jobs/job").exists() {
+            false => Ok(()),
+            true => Err("the job's directory is still there".to_owned()),
+        }
+    });
+}
+
+/// A second starter of the same job is refused, while the first one's job works.
+fn expect_end_of_second(job: &mut Job) -> Result<(), String> {
+    let run = starter(job)?;
+    let status = run.wait(STEP)?;
+    match status.code() == Some(1) && run.err.text().contains("is there already") {
+        true => Ok(()),
+        false => Err(run.describe()),
+    }
+}
+
+/// Another user reaches the socket only if its owner has opened the directory; then he is refused by name.
+#[test]
+fn commands_are_for_the_jobs_owner() {
+    use std::io::{Read, Write};
+    use std::os::unix::fs::PermissionsExt;
+    if let Some(reason) = User::Root.missing() {
+        return support::skip::note("commands_are_for_the_jobs_owner", &reason);
+    }
+    let mut guest = chain("owner");
+    guest.only_root = true;
+    with_job(&guest, |job| {
+        let mut command = job.wayfarer(&["run", "--quiet", "--name", "job", "--keep", "2", "--"]);
+        command.arg(&job.guest.program).args(&job.guest.arguments);
+        job.equip(&mut command);
+        job.runs
+            .push(Run::start("the guest, as root", command, User::Root)?);
+        let dir = job.dir.join("state/jobs/job");
+        let socket = dir.join("control");
+        run::poll(STEP, || socket.exists().then_some(())).ok_or("no socket")?;
+        let mode = fs::metadata(&dir).map_err(|error| error.to_string())?;
+        if mode.permissions().mode() & 0o77 != 0 {
+            return Err(format!("{mode:?}: others may enter the job's directory"));
+        }
+        for open in [
+            &job.dir.join("state"),
+            &job.dir.join("state/jobs"),
+            &dir,
+            &socket,
+        ] {
+            fs::set_permissions(open, fs::Permissions::from_mode(0o777))
+                .map_err(|error| format!("{open:?}: {error}"))?;
+        }
+        let script = format!(
+            "import socket\ns = socket.socket(socket.AF_UNIX)\nimport os\nos.chdir({dir:?})\ns.connect('control')\n\
+             print(s.recv(1000).decode())"
+        );
+        let mut command = run::clean_command("/usr/bin/python3");
+        command.args(["-c", &script]);
+        let (_, stranger) = finish("a stranger", command, User::Ordinary, STEP)?;
+        if !stranger.out.text().contains("belongs to another user") {
+            return Err(stranger.describe());
+        }
+        // The owner is heard.
+        let short = format!("/proc/self/fd/{}", {
+            use std::os::fd::AsRawFd;
+            let folder = fs::File::open(&dir).map_err(|error| error.to_string())?;
+            let number = folder.as_raw_fd();
+            std::mem::forget(folder);
+            number
+        });
+        let mut stream = std::os::unix::net::UnixStream::connect(format!("{short}/control"))
+            .map_err(|error| error.to_string())?;
+        let mut answer = String::new();
+        stream
+            .write_all(b"{\"version\":1,\"ask\":\"kill\"}\n")
+            .and_then(|()| stream.read_to_string(&mut answer))
+            .map_err(|error| error.to_string())?;
+        match answer.contains("\"state\":\"Removed\"") {
+            true => expect_end(job, 128 + 9),
+            false => Err(answer),
+        }
+    });
+}
+
+/// Its event log tells it all, in order.
+#[test]
+fn what_happens_is_in_the_event_log() {
+    with_job(&chain("event_log"), |job| {
+        start(job, &["--every", "200ms"])?;
+        until_images(job, 1)?;
+        ask(job, &["suspend", "job"])?;
+        ask(job, &["continue", "job"])?;
+        let root = root_of(job)?;
+        kill(root, Signal::SIGKILL).map_err(|error| error.to_string())?;
+        until(job, "a restart", |status| {
+            status["NumRestarts"] == 1 && status["State"] == "Running"
+        })?;
+        ask(job, &["hold", "job", "--reason", "why not"])?;
+        expect_end(job, 1)?;
+        ask(job, &["release", "job"])?;
+        goes_on_to_its_end(job, &[])?;
+        let log = ask(job, &["log", "job"])?;
+        let headers = log.lines().filter(|line| line.get(3..5) == Some(" ("));
+        let mut numbers: Vec<&str> = headers.filter_map(|line| line.get(..3)).collect();
+        // Images are made as often as there is time for.
+        numbers.retain(|number| !matches!(*number, "003" | "006"));
+        let expected = [
+            "000", "001", "010", "011", "004", "001", "004", "012", "013", "001", "005",
+        ];
+        if numbers != expected || !log.contains("why not") || !log.contains("return value 0") {
+            return Err(format!("found {numbers:?}, expected {expected:?}:\n{log}"));
+        }
+        Ok(())
+    });
+}

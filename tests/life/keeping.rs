@@ -1,0 +1,146 @@
+//! A job with a starter that nobody disturbs.
+
+use super::*;
+
+#[test]
+fn images_are_made_as_work_is_done() {
+    with_job(&chain("images"), |job| {
+        start(job, &["--every", "200ms", "--keep", "3"])?;
+        until_images(job, 5)?;
+        // None is made, and so none goes, while it stands still.
+        ask(job, &["suspend", "job"])?;
+        until(job, "suspended", |status| status["State"] == "Suspended")?;
+        let kept = images(job);
+        if kept.len() != 3 {
+            return Err(format!("found {kept:?}, expected the last three"));
+        }
+        for image in &kept {
+            ask(job, &["verify", &image.to_string_lossy()])?;
+        }
+        ask(job, &["continue", "job"])?;
+        ends_well(job)?;
+        let status = status_of(job)?;
+        let found = [
+            &status["State"],
+            &status["JobStatus"],
+            &status["NumJobStarts"],
+            &status["NumRestarts"],
+            &status["ExitCode"],
+            &status["ExitBySignal"],
+        ];
+        let expected = serde_json::json!(["Completed", 4, 1, 0, 0, false]);
+        if serde_json::json!(found) != expected {
+            return Err(format!("found {status}, expected {expected}"));
+        }
+        let cpu = status["RemoteUserCpu"].as_f64().unwrap_or(0.0);
+        let wall = status["RemoteWallClockTime"].as_f64().unwrap_or(0.0);
+        // One that was being made when the job ended may have taken no other's place yet.
+        let kept = images(job).len();
+        if cpu <= 0.0 || wall < 1.0 || !(3..=4).contains(&kept) {
+            return Err(format!("{status}, {:?}", images(job)));
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn no_image_is_made_that_would_fill_the_disk() {
+    with_job(&chain("min_free"), |job| {
+        start(job, &["--every", "100ms", "--min-free", "1000T"])?;
+        let status = until(job, "a refusal", |status| {
+            status["CheckpointRefused"].is_string()
+        })?;
+        let reason = status["CheckpointRefused"].as_str().unwrap_or_default();
+        if !reason.contains("bytes are free") {
+            return Err(reason.to_owned());
+        }
+        ends_well(job)
+    });
+}
+
+/// Nothing wakes a starter that has nothing to do, and it needs little memory.
+#[test]
+fn an_idle_starter_costs_nothing() {
+    with_job(&chain("idle"), |job| {
+        start(job, &["--every", "1h"])?;
+        until(job, "running", |status| status["State"] == "Running")?;
+        let pid = starter(job)?.pid();
+        let read = |name: &str| -> Result<u64, String> {
+            let status = fs::read_to_string(format!("/proc/{pid}/status"))
+                .map_err(|error| error.to_string())?;
+            let line = status.lines().find_map(|line| line.strip_prefix(name));
+            let number = line.and_then(|line| line.split_whitespace().next()?.parse().ok());
+            number.ok_or_else(|| format!("no {name} in {status}"))
+        };
+        let switches = || read("voluntary_ctxt_switches:");
+        let before = switches()?;
+        std::thread::sleep(Duration::from_secs(1));
+        let woken = switches()? - before;
+        let (resident, anonymous) = (read("VmRSS:")?, read("RssAnon:")?);
+        if woken > 2 || resident > 20 << 10 {
+            return Err(format!(
+                "found {woken} wake-ups in a second, {resident} KiB ({anonymous} of its own); expected at most 2, 20480"
+            ));
+        }
+        ask(job, &["kill", "-s", "KILL", "job"])?;
+        expect_end(job, 128 + 9)
+    });
+}
+
+/// What cannot be checkpointed yet (several processes) runs to its end, and it is told why.
+#[test]
+fn a_tree_of_processes_runs_to_its_end() {
+    let guest = Guest::new("tree", "/bin/sh", &["-c", "sleep 1; (exit 3); exit 7"]);
+    with_job(&guest, |job| {
+        start(job, &["--every", "100ms"])?;
+        expect_end(job, 7)?;
+        let status = status_of(job)?;
+        match status["ExitCode"] == 7 && status["CheckpointRefused"].is_string() {
+            true => Ok(()),
+            false => Err(status.to_string()),
+        }
+    });
+}
+
+#[test]
+fn what_cannot_be_started_leaves_nothing() {
+    let guest = Guest::new("absent", "/no/such/program", &[]);
+    with_job(&guest, |job| {
+        start(job, &["--every", "1s"])?;
+        expect_end(job, 127)?;
+        match job.dir.join("state/jobs/job").exists() {
+            false => Ok(()),
+            true => Err("the job's directory is still there".to_owned()),
+        }
+    });
+}
+
+/// Whoever becomes the starter by exec(2) may have children, and may ignore what becomes of them.
+#[test]
+fn children_that_a_starter_finds_are_none_of_the_jobs() {
+    let guest = Guest::new("strangers", "/bin/sh", &["-c", "seq 1 1000"]);
+    with_job(&guest, |job| {
+        let wayfarer = job.wayfarer(&[]);
+        let program = wayfarer.get_program().to_string_lossy().into_owned();
+        let state = job.dir.join("state").display().to_string();
+        let script = format!(
+            "trap '' CHLD; exec {program} --dir {state} run --name job --every 1h -- seq 1 1000 \
+             > >(sleep 0.5; cat > got; echo all >> got)"
+        );
+        let mut command = job.in_data(std::process::Command::new("/bin/bash"));
+        command.args(["-c", &script]);
+        let (status, run) = finish("a shell", command, User::Ordinary, STEP)?;
+        if status.code() != Some(0) {
+            return Err(run.describe());
+        }
+        let got = job.dir.join("data/got");
+        let lines = run::poll(STEP, || {
+            let text = fs::read_to_string(&got).ok()?;
+            text.ends_with("all\n").then(|| text.lines().count())
+        });
+        match lines {
+            Some(1001) => Ok(()),
+            found => Err(format!("found {found:?} lines, expected 1001")),
+        }
+    });
+}

@@ -1,0 +1,318 @@
+//! What leads out of a job: pipes and sockets whose other end somebody else has are the restarter's after a
+//! restart; connections that are brief are waited for.
+
+mod support;
+
+use std::fs::{self, File};
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::process::Command;
+use std::time::Duration;
+use support::promise::{passed, with_job};
+use support::python::python;
+use support::run::{self, Run, clean_command};
+use support::scenario::{Guest, Job, Restart};
+use support::stage::{Linking, c_guest};
+use support::user::User;
+
+const DEADLINE: Duration = Duration::from_secs(20);
+const RUN: [&str; 5] = ["run", "--quiet", "--name", "job", "--"];
+
+fn stdio(label: &str, argument: &str) -> Guest {
+    let program = c_guest("stdio", Linking::Dynamic).expect("the guest compiles");
+    Guest::new(label, program, &[argument])
+}
+
+/// What connects a job with the test.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Line {
+    Pipe,
+    Unix,
+    Tcp,
+}
+
+impl Line {
+    /// The end that the job reads, and the test's.
+    fn ends(self) -> Result<(OwnedFd, File), String> {
+        let made = || -> std::io::Result<(OwnedFd, OwnedFd)> {
+            Ok(match self {
+                Line::Pipe => {
+                    let (reader, writer) = std::io::pipe()?;
+                    (reader.into(), writer.into())
+                }
+                Line::Unix => {
+                    let (theirs, ours) = UnixStream::pair()?;
+                    ours.set_read_timeout(Some(DEADLINE))?;
+                    (theirs.into(), ours.into())
+                }
+                Line::Tcp => {
+                    let listener = TcpListener::bind("127.0.0.1:0")?;
+                    let ours = TcpStream::connect(listener.local_addr()?)?;
+                    ours.set_read_timeout(Some(DEADLINE))?;
+                    (listener.accept()?.0.into(), ours.into())
+                }
+            })
+        };
+        let (theirs, ours) = text(made())?;
+        Ok((theirs, ours.into()))
+    }
+}
+
+fn text<T>(result: std::io::Result<T>) -> Result<T, String> {
+    result.map_err(|error| error.to_string())
+}
+
+/// Reads until the last line is this one; everything that came.
+fn read_until(from: &mut File, line: &str) -> Result<String, String> {
+    let mut seen = String::new();
+    let mut byte = [0];
+    while !seen.ends_with(line) {
+        match from.read(&mut byte) {
+            Ok(1) => seen.push(char::from(byte[0])),
+            end => return Err(format!("found {seen:?} and {end:?}, expected {line:?}")),
+        }
+    }
+    Ok(seen)
+}
+
+/// `wayfarer ARGUMENTS` with these redirections of a shell.
+fn redirected(job: &Job, redirections: &str, arguments: &[&str]) -> Command {
+    let command = job.wayfarer(arguments);
+    let mut shell = clean_command("/bin/sh");
+    let script = format!("exec {redirections}; exec \"$@\"");
+    shell.args(["-c", &script, "sh"]);
+    shell.arg(command.get_program()).args(command.get_args());
+    job.in_data(shell)
+}
+
+/// Starts the guest with this command and, if it is not `None`, this standard input.
+fn start(job: &mut Job, mut command: Command, input: Option<OwnedFd>) -> Result<(), String> {
+    command.arg(&job.guest.program).args(&job.guest.arguments);
+    job.equip(&mut command);
+    launch(job, "the guest", command, input)
+}
+
+fn launch(
+    job: &mut Job,
+    label: &str,
+    mut command: Command,
+    input: Option<OwnedFd>,
+) -> Result<(), String> {
+    let run = match input {
+        Some(input) => {
+            command.stdin(input);
+            Run::start_with_stdin(label, command, User::Ordinary)?
+        }
+        None => Run::start(label, command, User::Ordinary)?,
+    };
+    job.runs.push(run);
+    Ok(())
+}
+
+fn wait_ready(job: &mut Job) -> Result<(), String> {
+    let run = job.runs.last_mut().ok_or("nothing was started")?;
+    run.wait_line("READY", DEADLINE)
+}
+
+#[test]
+fn outputs_that_were_one_are_redirected_each_by_its_number() {
+    let guest = stdio("outputs", "both");
+    with_job(&guest, |job| {
+        // As on a terminal: both are one description.
+        start(job, redirected(job, "2>&1", &RUN), None)?;
+        wait_ready(job)?;
+        let image = job.checkpoint("kill")?;
+        job.wait_killed()?;
+        job.restart(&image, Restart::Command)?;
+        job.let_go();
+        passed(job.wait_pass()?)?;
+        let run = job.runs.last().ok_or("nothing was restarted")?;
+        match (run.out.text().as_str(), run.err.text().as_str()) {
+            ("by one\nPASS\n", "by two\n") => Ok(()),
+            found => Err(format!("found {found:?}, expected each at its own number")),
+        }
+    });
+}
+
+#[test]
+fn unread_input_is_served_first() {
+    for (before, after) in [
+        (Line::Pipe, Line::Pipe),
+        (Line::Unix, Line::Unix),
+        (Line::Tcp, Line::Tcp),
+        (Line::Tcp, Line::Pipe),
+    ] {
+        let guest = stdio(&format!("unread_{before:?}_{after:?}"), "input");
+        with_job(&guest, |job| {
+            let (theirs, mut input) = before.ends()?;
+            text(input.write_all(b"first line\nsecond "))?;
+            start(job, job.wayfarer(&RUN), Some(theirs))?;
+            wait_ready(job)?;
+            let image = job.checkpoint("kill")?;
+            drop(input);
+            job.wait_killed()?;
+            let (theirs, mut input) = after.ends()?;
+            let mut command = job.wayfarer(&["restart", "--name", "job"]);
+            command.arg(&image);
+            launch(job, "the guest, restarted", command, Some(theirs))?;
+            text(input.write_all(b"line\nthird line\n"))?;
+            drop(input);
+            job.let_go();
+            passed(job.wait_pass()?)
+        });
+    }
+}
+
+/// As inetd starts programs.
+#[test]
+fn one_socket_that_is_input_and_output_is_the_restarters() {
+    for line in [Line::Unix, Line::Tcp] {
+        let guest = stdio(&format!("inetd_{line:?}"), "input");
+        with_job(&guest, |job| {
+            let (theirs, mut ours) = line.ends()?;
+            text(ours.write_all(b"first line\n"))?;
+            start(job, redirected(job, ">&0", &RUN), Some(theirs))?;
+            read_until(&mut ours, "READY\n")?;
+            let image = job.checkpoint("kill")?;
+            job.wait_killed()?;
+            let (theirs, mut ours) = line.ends()?;
+            let image = image.to_string_lossy();
+            let command = redirected(job, ">&0", &["restart", "--name", "job", &image]);
+            launch(job, "the guest, restarted", command, Some(theirs))?;
+            text(ours.write_all(b"second line\nthird line\n"))?;
+            let end = rustix::net::shutdown(&ours, rustix::net::Shutdown::Write);
+            end.map_err(|error| error.to_string())?;
+            job.let_go();
+            match read_until(&mut ours, "PASS\n")?.as_str() {
+                "PASS\n" if job.wait_end(DEADLINE)?.success() => Ok(()),
+                other => Err(format!("found {other:?}, expected PASS and a clean end")),
+            }
+        });
+    }
+}
+
+/// Descriptor 7 leads to where standard error of the harness does.
+const SEVEN: &str = "7>&2 2>/dev/null";
+
+/// The job's image, and the job is killed; refused with `word` unless descriptor 7 is to be given anew.
+fn checkpoint_without_seven(job: &mut Job, word: &str) -> Result<String, String> {
+    let image = job.dir.join("seven.img");
+    let path = image.to_string_lossy().into_owned();
+    let mut arguments = vec!["checkpoint", "job", "-o", &path, "--then", "kill"];
+    let (code, said) = job.tell(&arguments)?;
+    if code == Some(0) || !said.contains("descriptor 7") || !said.contains(word) {
+        return Err(format!("found exit {code:?}, expected a refusal\n{said}"));
+    }
+    arguments.extend(["--inherit-fd", "7"]);
+    let (code, said) = job.tell(&arguments)?;
+    if code != Some(0) {
+        return Err(format!("checkpoint --inherit-fd 7: exit {code:?}\n{said}"));
+    }
+    job.wait_killed()?;
+    Ok(path)
+}
+
+#[test]
+fn a_descriptor_that_leads_outside_is_given_anew() {
+    let guest = stdio("inherit_fd", "seven");
+    with_job(&guest, |job| {
+        start(job, redirected(job, SEVEN, &RUN), None)?;
+        wait_ready(job)?;
+        let path = checkpoint_without_seven(job, "--inherit-fd 7")?;
+        let (code, said) = job.tell(&["restart", "--name", "job", &path])?;
+        if code == Some(0) || !said.contains("descriptor 7") {
+            return Err(format!(
+                "without it: found exit {code:?}, expected a refusal\n{said}"
+            ));
+        }
+        let arguments = ["restart", "--name", "job", "--inherit-fd", "7", &path];
+        let command = redirected(job, SEVEN, &arguments);
+        launch(job, "the guest, restarted", command, None)?;
+        job.let_go();
+        passed(job.wait_pass()?)?;
+        let said = job
+            .runs
+            .last()
+            .map(|run| run.err.text())
+            .unwrap_or_default();
+        match said.as_str() {
+            "through seven\n" => Ok(()),
+            other => Err(format!("descriptor 7: found {other:?}, expected a line")),
+        }
+    });
+}
+
+#[test]
+fn a_socket_that_leads_outside_is_given_anew() {
+    const SEVEN: &str = "7>&0 0</dev/null";
+    for (line, reason) in [
+        (Line::Unix, "whose other end is not in the job"),
+        (Line::Tcp, "TCP socket connected to 127.0.0.1:"),
+    ] {
+        let guest = stdio(&format!("inherit_{line:?}"), "seven");
+        with_job(&guest, |job| {
+            let (theirs, first) = line.ends()?;
+            start(job, redirected(job, SEVEN, &RUN), Some(theirs))?;
+            wait_ready(job)?;
+            let path = checkpoint_without_seven(job, reason)?;
+            drop(first);
+            let (theirs, mut second) = line.ends()?;
+            let arguments = ["restart", "--name", "job", "--inherit-fd", "7", &path];
+            let command = redirected(job, SEVEN, &arguments);
+            launch(job, "the guest, restarted", command, Some(theirs))?;
+            job.let_go();
+            passed(job.wait_pass()?)?;
+            read_until(&mut second, "through seven\n").map(drop)
+        });
+    }
+}
+
+#[test]
+fn a_brief_connection_is_waited_for() {
+    let guest = python(
+        "brief",
+        "import threading\n\
+         listener = socket.create_server(('127.0.0.1', 0))\n\
+         ends = [listener, socket.create_connection(listener.getsockname()), listener.accept()[0]]\n\
+         def close():\n\
+         \x20   while not os.path.exists('close'): time.sleep(0.01)\n\
+         \x20   for end in ends: end.close()\n\
+         closer = threading.Thread(target=close); closer.start()\n\
+         ready(); closer.join(); print('PASS')\n",
+    );
+    with_job(&guest, |job| {
+        passed(job.start()?)?;
+        let image = job.dir.join("brief.img");
+        let path = image.to_string_lossy().into_owned();
+        let arguments = ["checkpoint", "job", "-o", &path, "--then", "kill"];
+        let (code, said) = job.tell(&arguments)?;
+        if code == Some(0) || !said.contains("TCP socket") {
+            return Err(format!("found exit {code:?}, expected a refusal\n{said}"));
+        }
+        let command = job.wayfarer(&[&arguments[..], &["--wait-for-sockets", "20s"]].concat());
+        let mut waiting = Run::start("checkpoint, waiting", command, User::Ordinary)?;
+        let syscall = format!("/proc/{}/syscall", waiting.pid());
+        let sleeps = || {
+            let call = fs::read_to_string(&syscall).unwrap_or_default();
+            let number = call.split_whitespace().next()?.parse().ok();
+            [libc::SYS_nanosleep, libc::SYS_clock_nanosleep]
+                .contains(&number?)
+                .then_some(())
+        };
+        let asleep = run::poll(DEADLINE, sleeps);
+        text(fs::write(job.dir.join("data/close"), ""))?;
+        let status = waiting.wait(DEADLINE);
+        job.runs.push(waiting);
+        if asleep.is_none() || !status?.success() {
+            return Err(format!(
+                "found asleep: {asleep:?}, expected it, and an image"
+            ));
+        }
+        job.wait_killed()?;
+        job.restart(&image, Restart::Command)?;
+        job.let_go();
+        passed(job.wait_pass()?)
+    });
+}
