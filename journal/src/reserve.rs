@@ -64,6 +64,11 @@ impl Reserve {
         self.device == seen.identity.device && self.mount == seen.mount
     }
 
+    /// Whether somebody has removed the folder itself: no name can be made in it. ESTALE is NFS's word for it.
+    pub(crate) fn is_gone(&self) -> bool {
+        !matches!(look(&self.fd), Ok(seen) if seen.links > 0)
+    }
+
     /// Gives something a second name here. linkat(2).
     pub(crate) fn link(
         &self,

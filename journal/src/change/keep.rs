@@ -49,7 +49,8 @@ impl State {
                 }
                 false
             }
-            Err(Errno::NOENT) if !is_there(folder, name, seen) => return Err(moved_on(self)),
+            // The name can be seen for a moment longer than the file can be linked: vfs_unlink() in fs/namei.c.
+            Err(Errno::NOENT) if !reserve.is_gone() => return Err(moved_on(self)),
             // Not this file (protected_hardlinks, proc(5)), not one more, or none on this file system.
             Err(Errno::PERM | Errno::MLINK | Errno::OPNOTSUPP | Errno::NOSYS) => {
                 copy(reserve, id, (folder, name), (handle, seen))
