@@ -234,12 +234,6 @@ pub(crate) fn wait_any() -> Option<(nix::unistd::Pid, Change, Usage)> {
     Some((nix::unistd::Pid::from_raw(pid), change, used))
 }
 
-/// A read that has nothing yet is an error, not a wait.
-pub(crate) fn set_nonblocking(fd: impl std::os::fd::AsFd) -> nix::Result<()> {
-    use nix::fcntl::{FcntlArg, OFlag, fcntl};
-    fcntl(fd, FcntlArg::F_SETFL(OFlag::O_NONBLOCK)).map(drop)
-}
-
 /// Has this process be sent a signal when something can be read, or none any more.
 pub(crate) fn wake_by(fd: impl std::os::fd::AsFd, signal: Option<i32>) -> nix::Result<()> {
     use nix::fcntl::{FcntlArg, OFlag, fcntl};

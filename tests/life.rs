@@ -52,16 +52,20 @@ fn chain(label: &str) -> Guest {
 
 /// Starts the job with these options, or goes on with it.
 fn start(job: &mut Job, options: &[&str]) -> Result<(), String> {
+    let command = starting(job, options);
+    let run = Run::start(THE_GUEST, command, User::Ordinary)?;
+    job.runs.push(run);
+    Ok(())
+}
+
+const THE_GUEST: &str = "the guest, with a starter";
+
+fn starting(job: &mut Job, options: &[&str]) -> std::process::Command {
     let mut command = job.wayfarer(&["run", "--quiet", "--name", "job"]);
     command.args(options).arg("--").arg(&job.guest.program);
     command.args(&job.guest.arguments);
     job.equip(&mut command);
-    job.runs.push(Run::start(
-        "the guest, with a starter",
-        command,
-        User::Ordinary,
-    )?);
-    Ok(())
+    command
 }
 
 fn starter<'a>(job: &'a mut Job<'_>) -> Result<&'a mut Run, String> {

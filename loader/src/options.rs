@@ -41,7 +41,7 @@ pub struct Options {
     pub help: bool,
     /// Who is told when the job runs and when it has ended, and whose end is waited for then.
     pub keeper_fd: Option<i32>,
-    /// Who is told when the job runs and how it has ended, and needs no answer.
+    /// Who is told when the job runs and how it has ended, and answers when that is written down.
     pub starter_fd: Option<i32>,
     inherit: [i32; MOST_INHERITED],
     inherit_count: usize,

@@ -32,12 +32,7 @@ pub const ALL_SIGNALS: u64 = !0;
 /// Entry on the loader's own stack.
 pub extern "C" fn main(context: &'static mut Context) -> ! {
     match supervise(context) {
-        Ok(status) => {
-            let status = await_keeper(context, status);
-            let [a, b, c, d] = status.to_le_bytes();
-            let _ = sys::write(context.fd(Own::Starter), &[ENDED, a, b, c, d]);
-            end_like(status)
-        }
+        Ok(status) => end_like(settle_end(context, status)),
         Err(failure) => {
             report::say_failure(context.name(), &failure);
             sys::exit_group(failure.exit)
@@ -232,8 +227,12 @@ pub fn let_go(context: &mut Context) {
 const RUNS: u8 = b'r';
 /// Nothing of the job is left. For a starter the job's wait status comes behind it, in four bytes.
 const ENDED: u8 = b'e';
-/// The same, and that its first process has exited with 0 without having been told to end.
+/// The same, and that its first process has exited with 0 without having been told to end: nobody will go back to an image of it.
 const COMPLETE: u8 = b'c';
+/// The same, but COMPLETE comes only when a starter has written the end down.
+const MAY_BE_COMPLETE: u8 = b'm';
+/// What a starter answers to the end of such a job, when that is written down.
+const COMMITTED: u8 = b'c';
 /// What it says last, if nothing is lost. One that was killed says nothing.
 const DONE: u8 = b'd';
 /// Something of the job's is lost, though it has ended well: a peer was lost.
@@ -259,14 +258,58 @@ fn tell_keeper(context: &Context, what: u8) {
     let _ = sys::write(context.fd(Own::Keeper), &[what]);
 }
 
-/// Waits until the keeper has brought away what the job has left, or somebody wants us to end; how we end then.
-fn await_keeper(context: &Context, status: u32) -> u32 {
-    let (keeper, signals) = (context.fd(Own::Keeper), context.fd(Own::Signals));
-    let mut lost = keeper >= 0;
+/// Nothing of the job is left: the keeper brings away what it has left, a starter writes the end down; how we end then.
+///
+/// ```text
+/// P0 --may be complete--> keeper: all is sent, and durable --done--> P0 --ended--> starter: it is written down --committed--> P0 --complete--> keeper
+/// ```
+/// Whoever is killed on the way leaves a job that goes on from its last image, or one whose end is written down.
+fn settle_end(context: &Context, status: u32) -> u32 {
+    let (keeper, starter) = (context.fd(Own::Keeper), context.fd(Own::Starter));
     let is_complete = status == 0 && !TOLD_TO_END.load(Ordering::Relaxed);
-    tell_keeper(context, if is_complete { COMPLETE } else { ENDED });
-    while keeper >= 0 {
-        let mut fds = [keeper, signals].map(|fd| PollFd {
+    let what = match (is_complete, starter >= 0) {
+        (true, true) => MAY_BE_COMPLETE,
+        (true, false) => COMPLETE,
+        (false, _) => ENDED,
+    };
+    tell_keeper(context, what);
+    let mut status = status;
+    if keeper >= 0 {
+        match hear(context, keeper, what == MAY_BE_COMPLETE) {
+            Heard::Said(DONE) | Heard::ToldToEnd => {}
+            // Whoever reads what the job says sees its end, so we have nowhere to say more.
+            _ if status == 0 => status = LOST_STATUS,
+            _ => {}
+        }
+    }
+    let [a, b, c, d] = status.to_le_bytes();
+    let _ = sys::write(starter, &[ENDED, a, b, c, d]);
+    if what == MAY_BE_COMPLETE
+        && keeper >= 0
+        && status == 0
+        && matches!(hear(context, starter, true), Heard::Said(COMMITTED))
+    {
+        tell_keeper(context, COMPLETE);
+        let _ = hear(context, keeper, false);
+    }
+    status
+}
+
+enum Heard {
+    /// This, at last.
+    Said(u8),
+    /// Nothing before its end.
+    Nothing,
+    /// Somebody wants us to end.
+    ToldToEnd,
+}
+
+/// What somebody says: one word, or the last before its end.
+fn hear(context: &Context, from: i32, one_word: bool) -> Heard {
+    let signals = context.fd(Own::Signals);
+    let mut heard = Heard::Nothing;
+    loop {
+        let mut fds = [from, signals].map(|fd| PollFd {
             fd,
             events: POLLIN,
             revents: 0,
@@ -274,23 +317,20 @@ fn await_keeper(context: &Context, status: u32) -> u32 {
         let _ = sys::poll(&mut fds, None);
         while let Some(info) = sys::next_signal(signals) {
             if ends_a_start(info.signal) {
-                return status;
+                return Heard::ToldToEnd;
             }
         }
         if fds[0].revents != 0 {
             let mut said = [0];
-            match sys::read(keeper, &mut said) {
-                Ok(1..) => lost &= said[0] != DONE,
-                Err(sys::Errno(EINTR)) => {}
-                _ => break,
+            match sys::read(from, &mut said) {
+                Ok(1..) => heard = Heard::Said(said[0]),
+                Err(sys::Errno(EINTR)) => continue,
+                _ => return heard,
+            }
+            if one_word {
+                return heard;
             }
         }
-    }
-    // Whoever reads what the job says sees its end, so we have nowhere to say more.
-    if lost && status == 0 {
-        LOST_STATUS
-    } else {
-        status
     }
 }
 

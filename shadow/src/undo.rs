@@ -225,19 +225,28 @@ impl Session {
         self.changes.stay(true);
     }
 
+    /// What the job has made outlives a power loss, unless whoever began the shadow does not reckon with one.
+    pub(crate) fn make_durable(&self) {
+        let durability = self
+            .journals
+            .as_ref()
+            .map(|journals| journals.settings.durability);
+        if durability != Some(Durability::Kill) {
+            // Nobody knows all file systems on which it has made something.
+            rustix::fs::sync();
+        }
+    }
+
     /// The job is complete: its journal goes with the session, when a power loss cannot take what the job has made instead.
     pub(crate) fn journal_goes(&self) {
         let journals = self.journals.as_ref().filter(|journals| !journals.keep);
-        let (Some(journals), Some(job)) = (journals, self.job()) else {
+        let (Some(_), Some(job)) = (journals, self.job()) else {
             return;
         };
         if self.changes.is_done() {
             return;
         }
-        if journals.settings.durability == Durability::PowerLoss {
-            // Nobody knows all file systems on which it has made something.
-            rustix::fs::sync();
-        }
+        self.make_durable();
         tracing::info!(%job, "a job is complete, and its journal goes");
         self.note(|| Some(Record::JournalStays(false)));
         self.changes.stay(false);

@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! starter ──fork──> run or restart ──exec──> the loader: P0 -> P1 -> the job
-//!    ^ ──────────── a pipe: "it cannot begin", "it runs", "it has ended so" ─────'
+//!    ^ ──────── a socket: "it cannot begin", "it runs", "it has ended so" ────────'
+//!    |                   "that is written down" ──────────> P0, which ends then
 //!    `─ whoever loses his parent in there becomes the starter's child
 //! ```
 //! # What callers may rely on
@@ -14,27 +15,31 @@ use crate::jobs::{JobProcesses, process};
 use crate::report::{Failure, Outcome, conclude};
 use crate::sys;
 use crate::sys::Change;
-use nix::fcntl::OFlag;
 use nix::sys::signal::Signal;
 use nix::unistd::Pid;
 use starter::life::End;
 use std::fs::File;
 use std::io::{ErrorKind, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixStream;
 
 /// What a loader says (loader/src/supervise.rs), and what comes before it can.
 const RUNS: u8 = b'r';
 const ENDED: u8 = b'e';
 const FAILED: u8 = b'f';
+/// What it is told when its end is written down, and that it cannot be.
+const COMMITTED: u8 = b'c';
+const NOT_COMMITTED: u8 = b'n';
 
 /// A copy that was begun.
 #[derive(Debug)]
 pub(super) struct Copy {
     /// P0.
     pid: Pid,
-    says: File,
+    says: UnixStream,
     said: Vec<u8>,
     told_that_it_runs: bool,
+    told_of_its_end: bool,
     /// It says nothing any more.
     is_silent: bool,
     /// P0 is gone, and went so.
@@ -45,6 +50,8 @@ pub(super) struct Copy {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum News {
     Runs,
+    /// It has ended so, and waits until that is written down.
+    Ends(End),
     /// What kept it from beginning, if it was said.
     Ended(End, Option<String>),
 }
@@ -56,19 +63,20 @@ impl Copy {
         signals: &Signals,
         become_supervisor: impl FnOnce(OwnedFd) -> Failure,
     ) -> Outcome<Self> {
-        let (says, tells) = nix::unistd::pipe2(OFlag::O_CLOEXEC)?;
+        let (says, tells) = UnixStream::pair()?;
         let parent = nix::unistd::getpid();
         let Some(pid) = sys::fork()? else {
-            let failed = begin_here(signals, parent, tells, become_supervisor);
+            let failed = begin_here(signals, parent, tells.into(), become_supervisor);
             std::process::exit(i32::from(failed));
         };
         drop(tells);
-        sys::set_nonblocking(&says)?;
+        says.set_nonblocking(true)?;
         Ok(Copy {
             pid,
-            says: says.into(),
+            says,
             said: vec![],
             told_that_it_runs: false,
+            told_of_its_end: false,
             is_silent: false,
             gone: None,
         })
@@ -116,6 +124,13 @@ impl Copy {
             self.told_that_it_runs = true;
             return Some(News::Runs);
         }
+        if !self.told_of_its_end
+            && self.gone.is_none()
+            && let Some(end) = said_of_its_end(&self.said)
+        {
+            self.told_of_its_end = true;
+            return Some(News::Ends(end));
+        }
         let status = self.gone?;
         // Those of a supervisor that was killed have come to us.
         let left = left_behind(spared);
@@ -125,6 +140,13 @@ impl Copy {
         }
         let (end, why) = understood(&self.said, status);
         Some(News::Ended(end, why))
+    }
+
+    /// How it has ended is written down, or cannot be. Not every supervisor waits for that.
+    pub(super) fn has_been_noted(&self, committed: bool) {
+        let word = if committed { COMMITTED } else { NOT_COMMITTED };
+        // One that is gone needs no answer.
+        let _ = (&self.says).write_all(&[word]);
     }
 
     /// Kills the job; its supervisor is told by that.
@@ -229,22 +251,26 @@ fn understood(said: &[u8], status: Change) -> (End, Option<String>) {
         };
         return (End::NotBegun(status), Some(why));
     }
+    match (said_of_its_end(said), status) {
+        (Some(end), _) => (end, None),
+        (None, Change::Exited(status)) if said.is_empty() => (End::NotBegun(status), None),
+        (None, _) => (End::Gone, None),
+    }
+}
+
+fn said_of_its_end(said: &[u8]) -> Option<End> {
     let last = said.strip_prefix(&[RUNS]);
-    if let Some((&ENDED, [a, b, c, d])) = last.unwrap_or(said).split_first() {
-        let status = i32::from_le_bytes([*a, *b, *c, *d]);
-        let signal = libc::WIFSIGNALED(status).then(|| libc::WTERMSIG(status));
-        let end = match (last, signal) {
-            // Its start was ended by a signal.
-            (None, Some(signal)) => End::Interrupted(signal),
-            (_, Some(signal)) => End::Signalled(signal),
-            (_, None) => End::Exited(libc::WEXITSTATUS(status)),
-        };
-        return (end, None);
-    }
-    match status {
-        Change::Exited(status) if said.is_empty() => (End::NotBegun(status), None),
-        _ => (End::Gone, None),
-    }
+    let (&ENDED, [a, b, c, d]) = last.unwrap_or(said).split_first()? else {
+        return None;
+    };
+    let status = i32::from_le_bytes([*a, *b, *c, *d]);
+    let signal = libc::WIFSIGNALED(status).then(|| libc::WTERMSIG(status));
+    Some(match (last, signal) {
+        // Its start was ended by a signal.
+        (None, Some(signal)) => End::Interrupted(signal),
+        (_, Some(signal)) => End::Signalled(signal),
+        (_, None) => End::Exited(libc::WEXITSTATUS(status)),
+    })
 }
 
 /// Our children, as the caller has begun us with or we have got since.

@@ -25,6 +25,9 @@ impl Starter<'_> {
             job.withdraw();
             std::process::exit(status);
         }
+        if matches!(leave, Leave::Completed(_)) && !self.is_committed {
+            self.make_durable();
+        }
         self.record.counted.left(&leave, self.not_begun.as_deref());
         let used = self.record.counted.used().since(self.used_before);
         let counted = &self.record.counted;

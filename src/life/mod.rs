@@ -11,6 +11,7 @@
 
 mod begin;
 mod chronicle;
+mod commit;
 mod control;
 mod copy;
 mod counting;
@@ -107,6 +108,8 @@ struct Starter<'a> {
     used_before: sys::Usage,
     /// It leaves with this image, so large.
     leaves_with: Option<u64>,
+    /// The job's end is written down.
+    is_committed: bool,
     /// Why the copy could not begin.
     not_begun: Option<String>,
     /// The job was stopped by this signal, and we are to stand still with it.
@@ -175,6 +178,7 @@ impl<'a> Starter<'a> {
             chronicle: Chronicle::open(job),
             used_before: sys::Usage::default(),
             leaves_with: None,
+            is_committed: false,
             not_begun: None,
             stops_by: None,
             was_stopped: false,
@@ -352,6 +356,7 @@ impl<'a> Starter<'a> {
                     self.chronicle.executing();
                     self.events.push_back(Event::Runs);
                 }
+                Some(News::Ends(end)) => self.commit(end),
                 Some(News::Ended(end, why)) => {
                     self.copy = None;
                     // There is nothing left to copy, but what has been copied may have to be noted.

@@ -4,23 +4,24 @@
 //! run, restart ──begins──> keeper: nobody's child, with a stream of the session and the job's table
 //!  `─executes─> loader ──"it runs"──> keeper: whenever something is dirty, a quarter of a second later it is sent
 //!                      ──"it has ended"──> all is sent, the keeper ends, and with that the loader
+//!                      ──"it may be complete"──> all is sent, and durable ──"done"──> loader: its starter writes the end down
+//!                      ──"it is complete"──> its journal goes, the keeper ends
 //! ```
 //! # What callers may rely on
 //! What the job has written is at the shadow when the job's supervisor ends, or that says what is not.
-//! A checkpoint that has [`Gate`] finds nothing half sent by a keeper.
+//! A checkpoint that has [`super::gate::Gate`] finds nothing half sent by a keeper.
 
 use super::client::{Client, NotBegun, NotWritten};
 use crate::fault;
 use crate::report::{Exit, Explain, Failure, Outcome};
 use crate::sys;
-use c_shim::behind::{Behind, Landed, Line, Owner, Piece, Trouble};
+use c_shim::behind::{Landed, Line, Owner, Piece, Trouble};
 use c_shim::link::{LINK_LEN, Link};
-use c_shim::table::{Header, MAGIC, Reserved, Table, VERSION};
+use c_shim::table::{Reserved, Table};
 use nix::fcntl::{FcntlArg, fcntl};
 use std::ffi::OsStr;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
-use std::mem::offset_of;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
@@ -56,6 +57,7 @@ const DONE: u8 = b'd';
 const RUNS: u8 = b'r';
 const ENDED: u8 = b'e';
 const COMPLETE: u8 = b'c';
+const MAY_BE_COMPLETE: u8 = b'm';
 
 /// Begins a keeper for the job whose descriptors have been made; what its supervisor speaks to it by. `restarted`: the table is
 /// not there yet.
@@ -108,19 +110,48 @@ pub(crate) fn keep(restarted: bool) -> Outcome {
     let nothing = OpenOptions::new().write(true).open("/dev/null")?;
     nix::unistd::dup2_stderr(nothing)?;
     let told = listen(speaks.try_clone()?);
-    let lost = match files.map_or_else(|| find(&bytes, &told), |files| Ok(Ok(files))) {
-        Ok(Ok(files)) => Keeper::new(files, way, told)?.keep(),
-        Ok(Err(how)) => {
-            if how == Told::Complete {
-                complete(link);
-            }
-            false
-        }
-        Err(_) => true,
+    let end = match files.map_or_else(|| find(&bytes, &told), |files| Ok(Ok(files))) {
+        Ok(Ok(files)) => Keeper::new(files, way, &told)?.keep(),
+        Ok(Err(how)) => End {
+            lost: false,
+            is_complete: Some(how),
+        },
+        Err(_) => End {
+            lost: true,
+            is_complete: None,
+        },
     };
     // Its supervisor may be gone.
-    let _ = (&speaks).write_all(&[if lost { LOST } else { DONE }]);
+    let say = |lost: bool| (&speaks).write_all(&[if lost { LOST } else { DONE }]);
+    let mut lost = end.lost;
+    match end.is_complete {
+        Some(Told::Complete) => drop(reach(
+            link,
+            COMPLETE_WITHIN,
+            Request::Complete(wire::Complete {}),
+        )),
+        Some(Told::MayBeComplete) => {
+            let lease = Duration::from_millis(link.lease_ms);
+            lost |= !reach(link, lease, Request::MakeDurable(wire::MakeDurable {}));
+            fault::keeper("durable");
+            let _ = say(lost);
+            if told.recv() == Ok(Told::Complete) {
+                reach(link, COMPLETE_WITHIN, Request::Complete(wire::Complete {}));
+            }
+            return Ok(Exit::Done);
+        }
+        _ => {}
+    }
+    let _ = say(lost);
     Ok(Exit::Done)
+}
+
+/// How a job has ended, and its keeper's work.
+struct End {
+    /// Something that the job has written is nowhere.
+    lost: bool,
+    /// What was said of it, if nobody may want to go back to an image of it.
+    is_complete: Option<Told>,
 }
 
 fn own(reserved: Reserved) -> String {
@@ -176,12 +207,14 @@ impl JobFiles {
     }
 }
 
-/// What the supervisor says: that the job runs, has ended (well: it is complete), or (by its end) that it is gone.
+/// What the supervisor says: that the job runs, has ended (well: it is complete, or is when a starter has said so), or (by its end) that
+/// it is gone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Told {
     Runs,
     Ended,
     Complete,
+    MayBeComplete,
     Gone,
 }
 
@@ -197,10 +230,11 @@ fn listen(mut from: UnixStream) -> Receiver<Told> {
                 Ok(()) if said == [RUNS] => Told::Runs,
                 Ok(()) if said == [ENDED] => Told::Ended,
                 Ok(()) if said == [COMPLETE] => Told::Complete,
+                Ok(()) if said == [MAY_BE_COMPLETE] => Told::MayBeComplete,
                 Ok(()) => continue,
                 Err(_) => Told::Gone,
             };
-            let is_last = what != Told::Runs;
+            let is_last = !matches!(what, Told::Runs | Told::MayBeComplete);
             if sender.send(what).is_err() {
                 return;
             }
@@ -248,61 +282,6 @@ fn find(link: &[u8; LINK_LEN], told: &Receiver<Told>) -> Outcome<Result<JobFiles
     }
 }
 
-/// Of the job of this process, if it has one: a signal that ends programs is about to be sent to it.
-pub(crate) fn is_told_to_end(pid: i32) {
-    // One without remote files has none.
-    if let Ok(table) = table_of(pid) {
-        let at = offset_of!(Table, told_to_end);
-        let _ = table.write_all_at(&1u32.to_ne_bytes(), at as u64);
-    }
-}
-
-fn table_of(pid: i32) -> io::Result<File> {
-    let name = format!("/proc/{pid}/fd/{}", Reserved::Table.number());
-    let table = OpenOptions::new().read(true).write(true).open(name)?;
-    let (mut magic, mut version) = ([0; 8], [0; 4]);
-    table.read_exact_at(&mut magic, offset_of!(Header, magic) as u64)?;
-    table.read_exact_at(&mut version, offset_of!(Header, version) as u64)?;
-    let found = (u64::from_le_bytes(magic), u32::from_le_bytes(version));
-    if found == (MAGIC, VERSION) {
-        Ok(table)
-    } else {
-        Err(io::ErrorKind::InvalidData.into())
-    }
-}
-
-/// What a checkpoint has while it is taken: no keeper is in the middle of something.
-#[derive(Debug)]
-pub(crate) struct Gate {
-    table: File,
-}
-
-impl Gate {
-    /// Of the job of this process.
-    pub(crate) fn close(pid: i32) -> Outcome<Self> {
-        const WITHIN: Duration = Duration::from_secs(10);
-        let table = table_of(pid).context(|| format!("no file table of process {pid}"))?;
-        let end = Instant::now() + WITHIN;
-        while fcntl(&table, FcntlArg::F_OFD_SETLK(&whole(libc::F_WRLCK))).is_err() {
-            if Instant::now() > end {
-                let message = format!(
-                    "what process {pid} has written is being sent to its shadow, which does not answer"
-                );
-                return Err(Failure::new(Exit::Lost, message));
-            }
-            std::thread::sleep(AGAIN / 20);
-        }
-        table.write_all_at(&1u32.to_ne_bytes(), offset_of!(Table, marked) as u64)?;
-        Ok(Gate { table })
-    }
-
-    /// The job goes on elsewhere, with what is not sent: here it is nobody's any more.
-    pub(crate) fn leave(&self) -> io::Result<()> {
-        let at = offset_of!(Table, behind) + offset_of!(Behind, left);
-        self.table.write_all_at(&1u32.to_ne_bytes(), at as u64)
-    }
-}
-
 fn record(kind: i32, start: i64, len: i64) -> libc::flock {
     libc::flock {
         l_type: kind as libc::c_short,
@@ -313,7 +292,7 @@ fn record(kind: i32, start: i64, len: i64) -> libc::flock {
     }
 }
 
-fn whole(kind: i32) -> libc::flock {
+pub(super) fn whole(kind: i32) -> libc::flock {
     record(kind, 0, 0)
 }
 
@@ -396,14 +375,15 @@ impl Way {
     }
 }
 
-/// Nobody will go back to an image of the job. If that cannot be told, the shadow keeps what it has for one.
-fn complete(link: Link) {
+/// Tells the shadow something of the job's end; whether it has answered. One that is not told that a job is complete keeps what it has for
+/// an image.
+fn reach(link: Link, within: Duration, request: Request<'static>) -> bool {
     let (sender, told) = mpsc::channel();
     // A shadow that is there and says nothing keeps nobody waiting.
     std::thread::spawn(move || {
         loop {
             let is_over = match begin_stream(&link, 0) {
-                Ok(mut client) => client.tell(&Request::Complete(wire::Complete {})),
+                Ok(mut client) => client.tell(&request),
                 Err(NotBegun::Refused(_)) => true,
                 Err(NotBegun::Failed(_)) => false,
             };
@@ -414,7 +394,7 @@ fn complete(link: Link) {
         }
         let _ = sender.send(());
     });
-    let _ = told.recv_timeout(COMPLETE_WITHIN);
+    told.recv_timeout(within).is_ok()
 }
 
 impl Line for Way {
@@ -447,16 +427,16 @@ impl Line for Way {
 }
 
 /// See the module.
-struct Keeper {
+struct Keeper<'a> {
     table: &'static Table,
     gate: File,
     us: Us,
     way: Way,
-    told: Receiver<Told>,
+    told: &'a Receiver<Told>,
 }
 
-impl Keeper {
-    fn new(files: JobFiles, way: Way, told: Receiver<Told>) -> Outcome<Self> {
+impl<'a> Keeper<'a> {
+    fn new(files: JobFiles, way: Way, told: &'a Receiver<Told>) -> Outcome<Self> {
         let table = sys::map_table(&files.table)?;
         let table = *TABLE.get_or_init(|| table);
         let us = Us {
@@ -478,23 +458,24 @@ impl Keeper {
         })
     }
 
-    /// Until the job has ended; whether something is lost.
-    fn keep(mut self) -> bool {
+    /// Until the job has ended.
+    fn keep(mut self) -> End {
         loop {
             match self.next() {
                 Ok(Told::Runs) => {}
                 Err(RecvTimeoutError::Timeout) => {
                     self.send();
                 }
-                Ok(Told::Ended) => return self.finish(false),
-                Ok(Told::Complete) => return self.finish(true),
+                Ok(told @ (Told::Ended | Told::Complete | Told::MayBeComplete)) => {
+                    return self.finish(told);
+                }
                 // Its supervisor was killed, but it may live.
                 Ok(Told::Gone) | Err(RecvTimeoutError::Disconnected) => {
                     while self.us.is_locked(0, 0) {
                         std::thread::sleep(DELAY);
                         self.send();
                     }
-                    return self.finish(false);
+                    return self.finish(Told::Gone);
                 }
             }
         }
@@ -543,14 +524,16 @@ impl Keeper {
         (all, refused)
     }
 
-    /// The job is not there any more; whether something of it is lost. What is complete is told so when all is sent.
-    fn finish(mut self, is_complete: bool) -> bool {
+    /// The job is not there any more, which was told so. Nothing is complete of which something is lost, and nobody goes back to what
+    /// was never marked.
+    fn finish(mut self, told: Told) -> End {
         let end = Instant::now() + Duration::from_millis(self.way.link.lease_ms);
+        let ended = |lost, is_complete| End { lost, is_complete };
         fault::keeper("ended");
         loop {
             let (all, refused) = self.send();
             if self.table.behind.left.load(Ordering::Acquire) != 0 {
-                return false;
+                return ended(false, None);
             }
             let untold = || {
                 let mut all = self.table.descriptions.iter();
@@ -561,13 +544,11 @@ impl Keeper {
                 let lost = refused || untold();
                 let was_marked = self.table.marked.load(Ordering::Relaxed) != 0;
                 let was_told = self.table.told_to_end.load(Ordering::Relaxed) != 0;
-                if is_complete && !lost && was_marked && !was_told {
-                    complete(self.way.link);
-                }
-                return lost;
+                let is_complete = !lost && was_marked && !was_told;
+                return ended(lost, is_complete.then_some(told));
             }
             if self.way.refused || Instant::now() > end {
-                return true;
+                return ended(true, None);
             }
             std::thread::sleep(DELAY);
         }

@@ -9,6 +9,7 @@
 //! The session lives as long as any process of the job.
 
 mod client;
+pub(crate) mod gate;
 pub(crate) mod keeper;
 mod rules;
 mod sees;

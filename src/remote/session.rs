@@ -1,7 +1,7 @@
 //! The session of a running job, for its checkpoint.
 
 use super::client::Client;
-use super::keeper::Gate;
+use super::gate::Gate;
 use crate::report::{Explain, Outcome, tell};
 use c_shim::handles::Handles;
 use c_shim::link::{LINK_LEN, Link};

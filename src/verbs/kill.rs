@@ -2,7 +2,7 @@
 
 use crate::args::{Kill, signal_name};
 use crate::jobs::JobStore;
-use crate::remote::keeper;
+use crate::remote::gate;
 use crate::report::{Exit, Failure, Outcome};
 use crate::target::{self, Purpose};
 use nix::errno::Errno;
@@ -28,7 +28,7 @@ pub(crate) fn kill(store: &JobStore, arguments: &Kill) -> Outcome {
             | libc::SIGUSR2
             | libc::SIGXCPU
     ) {
-        keeper::is_told_to_end(target.pid);
+        gate::is_told_to_end(target.pid);
     }
     let sent = match arguments.signal {
         0 => nix::sys::signal::kill(pid, None),

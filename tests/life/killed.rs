@@ -193,15 +193,82 @@ fn files_go_back_with_a_job_that_is_killed() {
         }
         job.let_go();
         expect_end(job, 0)?;
-        let steps = job.guest_output().trim().to_owned();
-        let mut command = run::clean_command("/usr/bin/python3");
-        command.args(["-c", IN_MEMORY, &steps]);
-        command.current_dir(job.dir.join("data"));
-        let (status, check) = finish("the check", command, User::Ordinary, WHOLE)?;
-        match status.success() {
-            true => Ok(()),
-            false => Err(format!("{steps:?}: {}", check.describe())),
+        check_in_place(job)
+    });
+}
+
+/// The table is what so many steps make of it, as the job has said last.
+fn check_in_place(job: &Job) -> Result<(), String> {
+    let said = job.guest_output();
+    let steps = said.lines().last().unwrap_or_default();
+    let mut command = run::clean_command("/usr/bin/python3");
+    command.args(["-c", IN_MEMORY, steps]);
+    command.current_dir(job.dir.join("data"));
+    let (status, check) = finish("the check", command, User::Ordinary, WHOLE)?;
+    match status.success() {
+        true => Ok(()),
+        false => Err(format!("{said:?}: {}", check.describe())),
+    }
+}
+
+fn journals(job: &Job) -> usize {
+    fs::read_dir(job.dir.join("state/journals")).map_or(0, Iterator::count)
+}
+
+/// A job under a journal whose starter dies at this step of its end.
+fn ends_but(job: &mut Job, step: &str) -> Result<(), String> {
+    let mut command = starting(job, &["--journal", "--every", "300ms"]);
+    command.env("WAYFARER_FAULT", format!("life:{step}:1"));
+    let run = Run::start(THE_GUEST, command, User::Ordinary)?;
+    job.runs.push(run);
+    until_images(job, 1)?;
+    // It is changed after the image, too.
+    std::thread::sleep(Duration::from_millis(100));
+    job.let_go();
+    expect_end(job, 128 + 9)
+}
+
+/// Killed between the job's end and the record of it: it has not happened, files go back, and it happens again.
+#[test]
+fn an_end_that_is_not_written_down_happens_again() {
+    let guest = Guest::new("uncommitted", "/usr/bin/python3", &["-c", IN_PLACE]);
+    with_job(&guest, |job| {
+        ends_but(job, "ended")?;
+        let status = status_of(job)?;
+        if status["State"] != "Idle" || journals(job) != 1 {
+            let found = journals(job);
+            return Err(format!("{status}: {found} journals, expected Idle and 1"));
         }
+        start(job, &["--journal", "--resume"])?;
+        expect_end(job, 0)?;
+        let status = status_of(job)?;
+        let found = (&status["State"], &status["NumRestarts"], journals(job));
+        if found != (&"Completed".into(), &1.into(), 0) {
+            return Err(format!(
+                "found {found:?}, expected Completed, 1 restart, no journal"
+            ));
+        }
+        check_in_place(job)
+    });
+}
+
+/// Killed behind the record: it has happened, and does not happen again.
+#[test]
+fn an_end_that_is_written_down_is_final() {
+    let guest = Guest::new("committed", "/usr/bin/python3", &["-c", IN_PLACE]);
+    with_job(&guest, |job| {
+        ends_but(job, "committed")?;
+        check_in_place(job)?;
+        let status = status_of(job)?;
+        if status["State"] != "Completed" || status["ExitCode"] != 0 {
+            return Err(format!("found {status}, expected Completed"));
+        }
+        start(job, &["--journal", "--resume"])?;
+        expect_end(job, 0)?;
+        if !starter(job)?.err.text().contains("was completed before") {
+            return Err(starter(job)?.describe());
+        }
+        Ok(())
     });
 }
 

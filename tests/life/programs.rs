@@ -24,6 +24,9 @@ fn kill_twice(job: &mut Job) -> Result<u32, String> {
     Ok(killed)
 }
 
+/// Where a program's standard output goes.
+const OUTPUT: &str = "output";
+
 /// The program, killed, in the job's directory; the same undisturbed in another; the files and outputs that must be the same.
 fn ends_as_undisturbed(guest: &Guest, options: &[&str], files: &[&str], prepare: fn(&Path)) {
     with_job(guest, |job| {
@@ -32,7 +35,12 @@ fn ends_as_undisturbed(guest: &Guest, options: &[&str], files: &[&str], prepare:
         User::Ordinary.own(&here);
         prepare(&there);
         prepare(&here);
-        start(job, &[&["--every", "150ms"], options].concat())?;
+        // What has gone into a pipe nobody takes back; what is in a file goes back with the job.
+        let output = fs::File::create(there.join(OUTPUT)).map_err(|error| error.to_string())?;
+        User::Ordinary.own(&there.join(OUTPUT));
+        let command = starting(job, &[&["--every", "150ms"], options].concat());
+        let run = Run::start_into(output, THE_GUEST, command, User::Ordinary)?;
+        job.runs.push(run);
         until(job, "begun", |status| status["State"] != "Starting")?;
         let killed = kill_twice(job)?;
         expect_end(job, 0)?;
@@ -42,8 +50,12 @@ fn ends_as_undisturbed(guest: &Guest, options: &[&str], files: &[&str], prepare:
         let mut command = run::clean_command(&job.guest.program);
         command.args(&job.guest.arguments).current_dir(&here);
         let (_, undisturbed) = finish("undisturbed", command, User::Ordinary, WHOLE)?;
-        if job.guest_output() != undisturbed.out.text() {
-            return Err(format!("{}\nfound another output", undisturbed.describe()));
+        let said = fs::read_to_string(there.join(OUTPUT)).map_err(|error| error.to_string())?;
+        if said != undisturbed.out.text() {
+            return Err(format!(
+                "{}\nfound another output: {said}",
+                undisturbed.describe()
+            ));
         }
         for file in files {
             let read = |dir: &Path| fs::read(dir.join(file)).map_err(|error| error.to_string());

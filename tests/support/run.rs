@@ -117,10 +117,29 @@ impl Run {
     /// # Errors
     /// Why it could not be started.
     pub fn start_with_stdin(label: &str, mut command: Command, user: User) -> Result<Self, String> {
+        command.stdout(Stdio::piped());
+        Self::spawn(label, command, user)
+    }
+
+    /// Starts `command` as `user`, with an empty standard input and its standard output in a file.
+    ///
+    /// # Errors
+    /// Why it could not be started.
+    pub fn start_into(
+        output: fs::File,
+        label: &str,
+        mut command: Command,
+        user: User,
+    ) -> Result<Self, String> {
+        command.stdin(Stdio::null()).stdout(output);
+        Self::spawn(label, command, user)
+    }
+
+    fn spawn(label: &str, mut command: Command, user: User) -> Result<Self, String> {
         close_inherited();
         user.apply(&mut command);
         command.process_group(0);
-        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        command.stderr(Stdio::piped());
         let mut child = command
             .spawn()
             .map_err(|error| format!("{label}: {command:?}: {error}"))?;

@@ -48,9 +48,9 @@ pub use packed::Packer;
 pub use reply::{Opened, Owner, Refusal, Reply, Written};
 pub use request::{
     Access, Allocate, Attribute, Change, Close, CloseAll, Complete, Copy, FileSystemOf, GetXattr,
-    Identify, Link, List, ListXattr, MakeDirectory, MakeNode, NameOf, Offer, Open, Place, Read,
-    ReadLink, RemoveName, RemoveXattr, Rename, Request, Seek, SetAppend, SetXattr, SymbolicLink,
-    Sync, What, Write,
+    Identify, Link, List, ListXattr, MakeDirectory, MakeDurable, MakeNode, NameOf, Offer, Open,
+    Place, Read, ReadLink, RemoveName, RemoveXattr, Rename, Request, Seek, SetAppend, SetXattr,
+    SymbolicLink, Sync, What, Write,
 };
 
 /// How bodies are encoded: little-endian, short integers, at most [`MOST_BODY`] bytes.

@@ -168,6 +168,8 @@ requests! {
     63 Identify(Identify),
     /// The job has ended well, and all that it has written was told: no image of it is needed, nor what is kept for one.
     64 Complete(Complete),
+    /// sync(2): the job has ended, and that is about to be written down where it runs; what it has made is to outlive a power loss before.
+    65 MakeDurable(MakeDurable),
 }
 
 impl Request<'_> {
@@ -182,6 +184,7 @@ impl Request<'_> {
                 | Request::Offer(_)
                 | Request::Identify(_)
                 | Request::Complete(_)
+                | Request::MakeDurable(_)
                 | Request::Attribute(_)
                 | Request::Sync(_)
                 | Request::List(_)
@@ -200,6 +203,10 @@ impl Request<'_> {
 /// A job's end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, BorrowDecode)]
 pub struct Complete {}
+
+/// What is there already.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, BorrowDecode)]
+pub struct MakeDurable {}
 
 /// Who serves, and where.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, BorrowDecode)]
@@ -560,6 +567,7 @@ mod tests {
                 Request::Lease(Lease { ms: at }),
                 Request::Identify(Identify {}),
                 Request::Complete(Complete {}),
+                Request::MakeDurable(MakeDurable {}),
                 Request::Resume(Resume { others: crate::Others::RollBack }),
             ];
             let mut room = [0; crate::MOST_BODY];

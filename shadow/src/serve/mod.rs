@@ -68,6 +68,10 @@ impl Session {
                 self.journal_goes();
                 Ok(Reply::Done)
             }
+            Request::MakeDurable(_) => {
+                self.make_durable();
+                Ok(Reply::Done)
+            }
             _ => Err(Errno::NOSYS),
         };
         answer.unwrap_or_else(|errno| {

@@ -1,0 +1,82 @@
+//! A job's end is a commit: it has not happened before it is written down.
+//!
+//! ```text
+//! the job has ended, all that it wrote is where it belongs ── sync(2) ── life.json: Completed ──> its supervisor: the journal goes, it ends
+//! killed before that: the job goes on from its last image, and ends again    killed behind that: it has ended, and its journal is still there
+//! ```
+
+use super::{Copy, Starter};
+use crate::fault;
+use crate::report::{Outcome, chain};
+use crate::sys;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use starter::life::{End, Leave, State};
+use std::os::fd::{AsFd, AsRawFd};
+
+/// How long a disk may take. One that takes longer (a server that is gone) does not keep the job's end from being known.
+const DURABLE_WITHIN_MS: u16 = 60_000;
+
+impl Starter<'_> {
+    /// The job has ended so, and its supervisor waits until that is written down.
+    pub(super) fn commit(&mut self, end: End) {
+        // Any other end is judged when nothing is left of the copy.
+        let by_itself = matches!(end, End::Exited(_));
+        fault::life("ended");
+        let committed = by_itself && !self.is_taken() && self.write_end(end);
+        if committed {
+            fault::life("committed");
+        }
+        self.is_committed = committed;
+        self.with_copy(|copy: &Copy| copy.has_been_noted(committed));
+    }
+
+    fn write_end(&mut self, end: End) -> bool {
+        self.make_durable();
+        let mut record = self.record.clone();
+        record.state = State::Completed.name().to_owned();
+        record.counted.left(&Leave::Completed(end), None);
+        let saved = record.save(&self.dir);
+        if let Err(error) = &saved {
+            tracing::error!("the job's end is not written down: {}", chain(error));
+        }
+        saved.is_ok()
+    }
+
+    /// What the job has made outlives a power loss. Nobody knows all file systems on which it has made something.
+    pub(super) fn make_durable(&self) {
+        match sync_all() {
+            Ok(true) => {}
+            Ok(false) => {
+                let name = &self.name;
+                self.voice.say(&format!(
+                    "a file system takes more than a minute to write what job {name} may have left to it"
+                ));
+            }
+            Err(failure) => tracing::error!("sync: {failure}"),
+        }
+    }
+}
+
+/// sync(2) by another process, which may have to be left behind; whether it is through.
+fn sync_all() -> Outcome<bool> {
+    let (through, tells) = nix::unistd::pipe2(nix::fcntl::OFlag::O_CLOEXEC)?;
+    let Some(child) = sys::fork()? else {
+        // Nobody is to wait for what we would hold.
+        sys::close_all_but(0, vec![tells.as_raw_fd().cast_unsigned()]);
+        nix::unistd::sync();
+        std::process::exit(0);
+    };
+    drop(tells);
+    let mut fds = [PollFd::new(through.as_fd(), PollFlags::POLLIN)];
+    let told = loop {
+        match poll(&mut fds, PollTimeout::from(DURABLE_WITHIN_MS)) {
+            // One more signal is one more minute.
+            Err(nix::errno::Errno::EINTR) => {}
+            told => break told?,
+        }
+    };
+    if told > 0 {
+        let _ = nix::sys::wait::waitpid(child, None);
+    }
+    Ok(told > 0)
+}
