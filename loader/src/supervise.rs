@@ -229,9 +229,9 @@ const RUNS: u8 = b'r';
 const ENDED: u8 = b'e';
 /// The same, and that its first process has exited with 0 without having been told to end: nobody will go back to an image of it.
 const COMPLETE: u8 = b'c';
-/// The same, but COMPLETE comes only when a starter has written the end down.
+/// Nothing is left, and whether that is COMPLETE says a starter when it has written the end down.
 const MAY_BE_COMPLETE: u8 = b'm';
-/// What a starter answers to the end of such a job, when that is written down.
+/// What a starter answers when the end is written down, and nobody will go back behind it.
 const COMMITTED: u8 = b'c';
 /// What it says last, if nothing is lost. One that was killed says nothing.
 const DONE: u8 = b'd';
@@ -266,10 +266,11 @@ fn tell_keeper(context: &Context, what: u8) {
 /// Whoever is killed on the way leaves a job that goes on from its last image, or one whose end is written down.
 fn settle_end(context: &Context, status: u32) -> u32 {
     let (keeper, starter) = (context.fd(Own::Keeper), context.fd(Own::Starter));
-    let is_complete = status == 0 && !TOLD_TO_END.load(Ordering::Relaxed);
-    let what = match (is_complete, starter >= 0) {
-        (true, true) => MAY_BE_COMPLETE,
-        (true, false) => COMPLETE,
+    let was_told = TOLD_TO_END.load(Ordering::Relaxed);
+    let what = match (starter >= 0, status) {
+        _ if was_told => ENDED,
+        (true, _) => MAY_BE_COMPLETE,
+        (false, 0) => COMPLETE,
         (false, _) => ENDED,
     };
     tell_keeper(context, what);
@@ -286,7 +287,7 @@ fn settle_end(context: &Context, status: u32) -> u32 {
     let _ = sys::write(starter, &[ENDED, a, b, c, d]);
     if what == MAY_BE_COMPLETE
         && keeper >= 0
-        && status == 0
+        && status != LOST_STATUS
         && matches!(hear(context, starter, true), Heard::Said(COMMITTED))
     {
         tell_keeper(context, COMPLETE);

@@ -11,12 +11,14 @@
 
 mod images;
 mod life;
+mod outset;
 pub(crate) mod process;
 pub(crate) mod pulse;
 mod record;
 
 pub(crate) use images::image_before;
 pub(crate) use life::{Counted, IMAGES_KEPT, LifeRecord};
+pub(crate) use outset::Outset;
 pub(crate) use process::{JobProcesses, ProcessName};
 pub(crate) use record::{
     CheckpointNote, FileNumbers, JobRecord, Place, RecordError, SCHEMA_VERSION,

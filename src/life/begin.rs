@@ -3,7 +3,7 @@
 use super::end::end_as;
 use super::{Copies, Starter};
 use crate::args::{Files, Life as Arguments, Restart, Run};
-use crate::jobs::{Job, JobError, JobStore, LifeRecord, NewJob};
+use crate::jobs::{Job, JobError, JobStore, LifeRecord, NewJob, Outset};
 use crate::life::signals::Signals;
 use crate::report::{Exit, Failure, Outcome, tell};
 use crate::verbs::{self, restart::Chosen};
@@ -28,6 +28,7 @@ pub(crate) fn run(store: &JobStore, arguments: &Run) -> Outcome {
     };
     let mut generation = 0;
     let mut has_image = false;
+    let goes_on = found.is_some();
     if let Some(job) = &found {
         target::check_ended(job)?;
         if let Some(life) = &job.life {
@@ -71,6 +72,10 @@ pub(crate) fn run(store: &JobStore, arguments: &Run) -> Outcome {
             is_copy: false,
         },
     )?;
+    if let (Some(job), false) = (&registered, goes_on) {
+        // Another job had the name.
+        Outset::withdraw(&job.dir);
+    }
     let restart = Restart {
         image: PathBuf::new(),
         name: None,

@@ -27,7 +27,9 @@ impl Starter<'_> {
             fault::life("committed");
         }
         self.is_committed = committed;
-        self.with_copy(|copy: &Copy| copy.has_been_noted(committed));
+        // One that has failed may be wanted back, if there is an image of it.
+        let is_final = committed && (end == End::Exited(0) || !self.has_image());
+        self.with_copy(|copy: &Copy| copy.has_been_noted(is_final));
     }
 
     fn write_end(&mut self, end: End) -> bool {

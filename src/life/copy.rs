@@ -27,7 +27,7 @@ use std::os::unix::net::UnixStream;
 const RUNS: u8 = b'r';
 const ENDED: u8 = b'e';
 const FAILED: u8 = b'f';
-/// What it is told when its end is written down, and that it cannot be.
+/// What it is told when its end is written down and final, and that it is not.
 const COMMITTED: u8 = b'c';
 const NOT_COMMITTED: u8 = b'n';
 
@@ -142,9 +142,9 @@ impl Copy {
         Some(News::Ended(end, why))
     }
 
-    /// How it has ended is written down, or cannot be. Not every supervisor waits for that.
-    pub(super) fn has_been_noted(&self, committed: bool) {
-        let word = if committed { COMMITTED } else { NOT_COMMITTED };
+    /// How it has ended is written down, and nobody goes back behind that; or not. Not every supervisor waits for that.
+    pub(super) fn has_been_noted(&self, is_final: bool) {
+        let word = if is_final { COMMITTED } else { NOT_COMMITTED };
         // One that is gone needs no answer.
         let _ = (&self.says).write_all(&[word]);
     }

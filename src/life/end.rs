@@ -1,7 +1,7 @@
 //! How a starter ends.
 
 use super::{Chronicle, LifeRecord, Starter, VACATED, voice};
-use crate::jobs::{Job, pulse};
+use crate::jobs::{Job, Outset, pulse};
 use crate::report::{Exit, Failure, Outcome};
 use crate::sys;
 use starter::life::{Answer, End, Leave};
@@ -18,6 +18,7 @@ impl Starter<'_> {
         if let Leave::NotBegun(status) = leave {
             LifeRecord::withdraw(&self.dir);
             pulse::withdraw(&self.dir);
+            Outset::withdraw(&self.dir);
             let _ = std::fs::remove_file(self.dir.join(voice::NAME));
             Chronicle::withdraw(&self.dir);
             self.control
@@ -39,6 +40,9 @@ impl Starter<'_> {
         }
         let ended = Answer::Refused("the job has left or ended".to_owned());
         self.control.close(&ended, state);
+        if matches!(leave, Leave::Completed(_)) {
+            Outset::withdraw(&self.dir);
+        }
         match leave {
             Leave::Completed(end) => end_as(end),
             Leave::Killed => end_as(End::Signalled(libc::SIGKILL)),
@@ -46,6 +50,9 @@ impl Starter<'_> {
             Leave::Vacated => {
                 let from = match self.has_image() {
                     true => format!("`wayfarer restart {name}` goes on from its last image"),
+                    false if Outset::is_in(&self.dir) => {
+                        "there is no image of it; `run --resume` begins again, with its files as they were".to_owned()
+                    }
                     false => "there is no image of it".to_owned(),
                 };
                 self.voice.say(&format!("job {name} has left; {from}"));

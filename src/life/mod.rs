@@ -9,6 +9,7 @@
 //! The starter ends when the job has: as the job did; or with [`VACATED`], if the job has left and can go on. Nothing of the job is
 //! left then. What it knows is in `life.json` at each change of state, durable at the end.
 
+mod actions;
 mod begin;
 mod chronicle;
 mod commit;
@@ -25,11 +26,10 @@ pub(crate) use chronicle::{Chronicle, NAME as EVENTS};
 pub(crate) use control::{Ask, ask};
 
 use crate::args::{Life as Arguments, Restart, Run};
-use crate::jobs::{Job, JobStore, LifeRecord, pulse};
-use crate::report::{Failure, Outcome, chain};
+use crate::jobs::{Job, JobStore, LifeRecord, Outset, pulse};
+use crate::report::{Outcome, chain};
 use crate::sys;
 use crate::sys::Change;
-use crate::verbs;
 use control::Control;
 use copy::{Copy, News};
 use making::Making;
@@ -39,7 +39,7 @@ use nix::sys::signal::Signal;
 use nix::sys::timerfd::{ClockId, Expiration, TimerFd, TimerFlags, TimerSetTimeFlags};
 use nix::unistd::Pid;
 use signals::{Meaning, Signals};
-use starter::life::{Action, Answer, Command, End, Event, First, Leave, Life, Policy, State, Who};
+use starter::life::{Answer, Command, End, Event, First, Leave, Life, Policy, State, Who};
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
@@ -110,6 +110,8 @@ struct Starter<'a> {
     leaves_with: Option<u64>,
     /// The job's end is written down.
     is_committed: bool,
+    /// A copy of it has run, ours or an earlier starter's.
+    has_run: bool,
     /// Why the copy could not begin.
     not_begun: Option<String>,
     /// The job was stopped by this signal, and we are to stand still with it.
@@ -179,6 +181,7 @@ impl<'a> Starter<'a> {
             used_before: sys::Usage::default(),
             leaves_with: None,
             is_committed: false,
+            has_run: Outset::is_in(&job.dir),
             not_begun: None,
             stops_by: None,
             was_stopped: false,
@@ -352,6 +355,7 @@ impl<'a> Starter<'a> {
         while let Some(copy) = &mut self.copy {
             match copy.news(&spared) {
                 Some(News::Runs) => {
+                    self.has_run = true;
                     self.record.counted.begun(self.life.state());
                     self.chronicle.executing();
                     self.events.push_back(Event::Runs);
@@ -382,6 +386,10 @@ impl<'a> Starter<'a> {
             }
             Event::Checkpointed(made) => self.note(made),
             _ => {}
+        }
+        // One that has never run has not begun, whatever has been prepared.
+        if self.has_run && Outset::is_in(&self.dir) {
+            self.life.note_outset();
         }
         let actions = self.life.step(event, self.begun.elapsed());
         let after = self.life.state();
@@ -454,7 +462,7 @@ impl<'a> Starter<'a> {
     }
 
     fn entered(&mut self, state: State) {
-        if state == State::Restarting {
+        if matches!(state, State::Restarting | State::Starting) {
             let used = self.record.counted.used();
             let by_last = used.since(self.used_before);
             self.used_before = used;
@@ -486,118 +494,6 @@ impl<'a> Starter<'a> {
         }
         self.unwritten = saved.is_err();
     }
-
-    fn act(&mut self, actions: Vec<Action>) {
-        for action in actions {
-            match action {
-                Action::Start | Action::Restart => self.begin_copy(action == Action::Restart),
-                Action::Checkpoint { leaves } => self.checkpoint(leaves),
-                Action::AbandonCheckpoint => {
-                    if let Some(making) = &self.making {
-                        making.abandon(Signal::SIGTERM);
-                    }
-                }
-                Action::Stop => self.with_copy(Copy::stop),
-                Action::Go => self.with_copy(Copy::go),
-                Action::Kill => self.with_copy(Copy::kill),
-                Action::KillAll => {
-                    if let Some(making) = &self.making {
-                        making.abandon(Signal::SIGKILL);
-                    }
-                    self.with_copy(Copy::kill_all);
-                }
-                Action::Answer(NOBODY, _) => {}
-                // Whoever waits for the job to leave finds it gone.
-                Action::Answer(who, answer) if self.life.has_left() => {
-                    self.answers.push((who, answer));
-                }
-                Action::Answer(who, answer) => {
-                    let state = self.life.state().name();
-                    self.control.answer(who, &answer, state);
-                }
-                Action::Leave(leave) => self.left = Some(leave),
-            }
-        }
-    }
-
-    fn with_copy(&self, act: impl FnOnce(&Copy)) {
-        if let Some(copy) = &self.copy {
-            act(copy);
-        }
-    }
-
-    fn begin_copy(&mut self, again: bool) {
-        if again && self.copies_begun > 0 {
-            let message = format!(
-                "job {} was killed, and goes on from its last image",
-                self.name
-            );
-            self.voice.say(&message);
-        }
-        self.copies_begun += 1;
-        self.copy_since = Instant::now();
-        let (store, copies, name) = (self.store, &self.copies, &self.name);
-        let begun = Copy::begin(&self.copies.signals, |tells| {
-            let tied = Tied {
-                name: name.clone(),
-                tells,
-            };
-            let outcome = match copies.run.filter(|_| !again) {
-                Some(run) => verbs::run::begin(store, run, Some(tied)),
-                None => go_on(store, copies, tied),
-            };
-            outcome.err().unwrap_or_else(Failure::reader_gone)
-        });
-        match begun {
-            Ok(copy) => self.copy = Some(copy),
-            Err(failure) => {
-                self.not_begun = Some(failure.to_string());
-                self.events.push_back(Event::Ended(End::NotBegun(1)));
-            }
-        }
-    }
-
-    fn checkpoint(&mut self, leaves: bool) {
-        let signals = &self.copies.signals;
-        let begun = self.check_room().and_then(|()| {
-            let options = making::options(&self.name, leaves, self.arguments);
-            Making::begin(self.store, &options, signals).map_err(|failure| failure.to_string())
-        });
-        match begun {
-            Ok(making) => self.making = Some(making),
-            Err(reason) => self.events.push_back(Event::Checkpointed(Err(reason))),
-        }
-    }
-
-    /// Whether an image as large as the last would leave enough of the disk.
-    fn check_room(&self) -> Result<(), String> {
-        let Some(least) = self.arguments.min_free else {
-            return Ok(());
-        };
-        let place = nix::sys::statvfs::statvfs(&self.dir)
-            .map_err(|error| format!("{}: {}", self.dir.display(), error.desc()))?;
-        let free = place.blocks_available() as u64 * place.fragment_size() as u64;
-        let needed = least.saturating_add(self.last_image_bytes().unwrap_or(0));
-        if free < needed {
-            let dir = self.dir.display();
-            return Err(format!(
-                "{free} bytes are free in {dir}, expected {needed} (--min-free and the last image)"
-            ));
-        }
-        Ok(())
-    }
-}
-
-/// Becomes a copy that goes on from the image that was named, or the newest good one.
-fn go_on(store: &JobStore, copies: &Copies<'_>, tied: Tied) -> Outcome {
-    let job = store.find(&tied.name)?;
-    let chosen = match &copies.image {
-        Some((image, generation)) if job.record.generation <= *generation => {
-            verbs::restart::image_file(store, image)?
-        }
-        _ => verbs::restart::latest_good(job)?,
-    };
-    verbs::restart::begin(store, &copies.restart, chosen, Some(tied))
 }
 
 /// Time since the machine came up, while it slept, too.

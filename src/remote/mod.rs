@@ -42,7 +42,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::time::Duration;
-use wire::{Lease, Others, Request, Resume, Token, WatchEnds};
+use wire::{Lease, Mark, Others, Request, Resume, Settle, Token, WatchEnds};
 
 /// What is executed in place of every program of the job, and puts that into its own process.
 const SHIM: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/shim"));
@@ -70,10 +70,31 @@ pub(crate) struct Beginning<'a> {
     pub(crate) whose: Whose,
     /// The shadow is of this machine and this user.
     pub(crate) at_home: bool,
+    pub(crate) outset: AtOutset<'a>,
 }
 
-/// Makes what the job inherits; who it is.
-pub(crate) fn prepare(beginning: &Beginning<'_>) -> Outcome<Identity> {
+/// Whether a job may have to begin again.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum AtOutset<'a> {
+    /// It does not.
+    Nothing,
+    /// It may: the shadow marks where its files stand.
+    Mark,
+    /// It does: files are what they were at this mark.
+    GoBack(&'a [u8]),
+}
+
+/// What is known of a job that is about to begin.
+#[derive(Debug)]
+pub(crate) struct Prepared {
+    /// Who it is.
+    pub(crate) identity: Identity,
+    /// The state of the session, if that was to be marked.
+    pub(crate) mark: Option<Vec<u8>>,
+}
+
+/// Makes what the job inherits.
+pub(crate) fn prepare(beginning: &Beginning<'_>) -> Outcome<Prepared> {
     let Beginning {
         socket,
         lease,
@@ -81,6 +102,7 @@ pub(crate) fn prepare(beginning: &Beginning<'_>) -> Outcome<Identity> {
         methods,
         whose,
         at_home,
+        outset,
     } = beginning;
     let here = std::env::current_dir()?;
     let directory = directory.unwrap_or(&here);
@@ -93,6 +115,7 @@ pub(crate) fn prepare(beginning: &Beginning<'_>) -> Outcome<Identity> {
     )?;
     let habits = rules::habits(methods)?;
     let (mut client, token) = connect(socket)?;
+    let mark = at_outset(&mut client, *outset)?;
     let mut sees = Sees::default();
     let mut identity = Identity::own();
     if *whose == Whose::Submit || methods.sight.filesystem_domain.is_some() {
@@ -112,6 +135,8 @@ pub(crate) fn prepare(beginning: &Beginning<'_>) -> Outcome<Identity> {
     let table = memory_file(c"wf-table", &header, size_of::<Table>() as u64)?;
     let written = File::from(table.try_clone()?);
     written.write_all_at(&rules[..], offset_of!(Table, rules) as u64)?;
+    let is_marked = u32::from(!matches!(outset, AtOutset::Nothing));
+    written.write_all_at(&is_marked.to_ne_bytes(), offset_of!(Table, marked) as u64)?;
     let shim = crate::launch::executable_memory_file(c"wayfarer-shim")?;
     shim.write_all_at(SHIM, 0)?;
     let store = memory_file(c"wf-store", &[], residents::FILE_LEN)?;
@@ -122,7 +147,26 @@ pub(crate) fn prepare(beginning: &Beginning<'_>) -> Outcome<Identity> {
     hand_down_session(client, &token, (socket, *lease), &seen)?;
     // Its own directory is at the shadow; this one must be there wherever it goes on.
     std::env::set_current_dir("/")?;
-    Ok(identity)
+    Ok(Prepared { identity, mark })
+}
+
+fn at_outset(client: &mut Client, outset: AtOutset<'_>) -> Outcome<Option<Vec<u8>>> {
+    match outset {
+        AtOutset::Nothing => Ok(None),
+        AtOutset::Mark => {
+            // It has no handles yet of which the shadow would have to be told.
+            let state = client.ask(&Request::Mark(Mark {}), &[])?;
+            client.ask(&Request::Settle(Settle { committed: true }), &[])?;
+            Ok(Some(state))
+        }
+        AtOutset::GoBack(state) => {
+            let others = Others::RollBack;
+            client
+                .ask(&Request::Resume(Resume { others }), state)
+                .context(|| "the job's files do not become what they were when it began".to_owned())
+                .map(|_| None)
+        }
+    }
 }
 
 /// Who a job is.

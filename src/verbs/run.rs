@@ -2,13 +2,13 @@
 
 use crate::address::Address;
 use crate::args::{Files, Pids, Run, Whose};
-use crate::jobs::{JobStore, NewJob};
+use crate::jobs::{JobStore, NewJob, Outset};
 use crate::launch::{self, Launch, Options};
 use crate::life::{self, Tied};
 use crate::lookup::{self, Program};
 use crate::raw;
 use crate::reach;
-use crate::remote::{self, Beginning};
+use crate::remote::{self, AtOutset, Beginning};
 use crate::report::{Exit, Explain, Failure, Outcome, tell};
 use ckpt_lib::baseline;
 use ckpt_lib::image::{ImageParts, ImageWriter};
@@ -102,14 +102,32 @@ pub(crate) fn begin(store: &JobStore, arguments: &Run, tied: Option<Tied>) -> Ou
         None => None,
     };
     if let Some((socket, lease, whose)) = reached {
-        identity = remote::prepare(&Beginning {
+        let dir = job.as_ref().map(|job| job.dir.as_path());
+        let again = match dir.filter(|_| tied.is_some() && arguments.journal) {
+            Some(dir) => Outset::load(dir)?,
+            None => None,
+        };
+        let may_begin_again = tied.is_some() && arguments.journal && Outset::is_possible();
+        let prepared = remote::prepare(&Beginning {
             socket: &socket,
             lease,
             directory: arguments.chdir.as_deref(),
             methods: &arguments.methods,
             whose,
             at_home: shadow.is_none(),
+            outset: match &again {
+                Some(outset) => AtOutset::GoBack(&outset.state),
+                None if may_begin_again => AtOutset::Mark,
+                None => AtOutset::Nothing,
+            },
         })?;
+        identity = prepared.identity;
+        if let (Some(outset), Some(dir)) = (&again, dir) {
+            outset.give_back_streams(dir)?;
+        }
+        if let (Some(state), Some(dir)) = (prepared.mark, dir) {
+            Outset::of(state).save(dir)?;
+        }
         keeper = Some(remote::keeper::begin(false)?);
     }
     let name = job.as_ref().map_or("a job", |job| &job.record.name);

@@ -200,15 +200,124 @@ fn files_go_back_with_a_job_that_is_killed() {
 /// The table is what so many steps make of it, as the job has said last.
 fn check_in_place(job: &Job) -> Result<(), String> {
     let said = job.guest_output();
-    let steps = said.lines().last().unwrap_or_default();
+    check_table(job, said.lines().last().unwrap_or_default())
+}
+
+fn check_table(job: &Job, steps: &str) -> Result<(), String> {
     let mut command = run::clean_command("/usr/bin/python3");
     command.args(["-c", IN_MEMORY, steps]);
     command.current_dir(job.dir.join("data"));
     let (status, check) = finish("the check", command, User::Ordinary, WHOLE)?;
     match status.success() {
         true => Ok(()),
-        false => Err(format!("{said:?}: {}", check.describe())),
+        false => Err(format!("{steps:?}: {}", check.describe())),
     }
+}
+
+/// The same with a table that is there already; it reads a line first, and says which.
+fn from_the_beginning() -> String {
+    let begins = "import sys\nprint('begins with', sys.stdin.readline().strip(), flush=True)\n";
+    let goes_on = IN_PLACE.replace("os.pwrite(table, bytes(4000), 0)\n", "");
+    assert_ne!(goes_on, IN_PLACE);
+    format!("{begins}{goes_on}")
+}
+
+fn make_table(job: &Job) -> Result<(), String> {
+    let table = job.dir.join("data/table");
+    fs::write(&table, [0; 4000]).map_err(|error| error.to_string())?;
+    User::Ordinary.own(&table);
+    Ok(())
+}
+
+/// Killed before there is an image: its files, its input and its output are as they were, and it begins again; also under the next starter.
+#[test]
+fn a_job_without_an_image_begins_again_with_its_files() {
+    let program = from_the_beginning();
+    let guest = Guest::new("begins_again", "/usr/bin/python3", &["-c", &program]);
+    with_job(&guest, |job| {
+        let data = job.dir.join("data");
+        let made = |error: std::io::Error| error.to_string();
+        fs::write(data.join("in"), "one\ntwo\n").map_err(made)?;
+        fs::write(data.join("out"), "before\n").map_err(made)?;
+        make_table(job)?;
+        for name in ["in", "out"] {
+            User::Ordinary.own(&data.join(name));
+        }
+        let begin = |job: &mut Job| -> Result<(), String> {
+            let open = |name: &str, append: bool| {
+                let mut options = fs::OpenOptions::new();
+                options.read(!append).append(append).open(data.join(name))
+            };
+            let mut command = starting(job, &["--journal", "--keep", "2", "--resume"]);
+            command.stdin(open("in", false).map_err(made)?);
+            let output = open("out", true).map_err(made)?;
+            let run = Run::start_into(output, THE_GUEST, command, User::Ordinary)?;
+            job.runs.push(run);
+            Ok(())
+        };
+        let until_it_works = |job: &mut Job, starts: u64| -> Result<(), String> {
+            until(job, "a copy", |status| {
+                status["NumJobStarts"] == starts && status["State"] == "Running"
+            })?;
+            let changed = run::poll(STEP, || {
+                let table = fs::read(data.join("table")).ok()?;
+                (table != [0; 4000]).then_some(())
+            });
+            changed.ok_or_else(|| "the job does not work".to_owned())
+        };
+        begin(job)?;
+        until_it_works(job, 1)?;
+        for (which, starts) in [("root_pid", 2), ("supervisor_pid", 3)] {
+            let pid = process_of(job, which)?;
+            kill(pid, Signal::SIGKILL).map_err(|error| error.to_string())?;
+            until_it_works(job, starts)?;
+        }
+        signal_starter(job, Signal::SIGKILL)?;
+        expect_end(job, 128 + 9)?;
+        begin(job)?;
+        until_it_works(job, 4)?;
+        job.let_go();
+        expect_end(job, 0)?;
+        let status = status_of(job)?;
+        let found = (&status["State"], &status["NumRestarts"], journals(job));
+        if found != (&"Completed".into(), &0.into(), 0) {
+            return Err(format!(
+                "found {found:?}, expected Completed, no restart, no journal"
+            ));
+        }
+        let said = fs::read_to_string(data.join("out")).map_err(made)?;
+        match said.lines().collect::<Vec<_>>().as_slice() {
+            ["before", "begins with one", steps] => check_table(job, steps),
+            _ => Err(format!(
+                "found {said:?}, expected what was before, and one beginning"
+            )),
+        }
+    });
+}
+
+/// What it has read from a pipe is gone: it cannot begin again.
+#[test]
+fn a_job_whose_input_is_gone_does_not_begin_again() {
+    let program = from_the_beginning();
+    let guest = Guest::new("input_gone", "/usr/bin/python3", &["-c", &program]);
+    with_job(&guest, |job| {
+        make_table(job)?;
+        let mut command = starting(job, &["--journal", "--keep", "2"]);
+        command.stdin(std::process::Stdio::piped());
+        let mut run = Run::start_with_stdin(THE_GUEST, command, User::Ordinary)?;
+        let mut input = run.stdin().ok_or("it has no input")?;
+        std::io::Write::write_all(&mut input, b"one\n").map_err(|error| error.to_string())?;
+        run.wait_line("begins with one", STEP)?;
+        job.runs.push(run);
+        let root = root_of(job)?;
+        kill(root, Signal::SIGKILL).map_err(|error| error.to_string())?;
+        expect_end(job, 128 + 9)?;
+        let status = status_of(job)?;
+        match (&status["State"], &status["NumJobStarts"]) {
+            (state, starts) if state == "Completed" && *starts == 1 => Ok(()),
+            _ => Err(format!("found {status}, expected an end")),
+        }
+    });
 }
 
 fn journals(job: &Job) -> usize {

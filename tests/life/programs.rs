@@ -38,7 +38,8 @@ fn ends_as_undisturbed(guest: &Guest, options: &[&str], files: &[&str], prepare:
         // What has gone into a pipe nobody takes back; what is in a file goes back with the job.
         let output = fs::File::create(there.join(OUTPUT)).map_err(|error| error.to_string())?;
         User::Ordinary.own(&there.join(OUTPUT));
-        let command = starting(job, &[&["--every", "150ms"], options].concat());
+        let mut command = starting(job, &[&["--every", "150ms"], options].concat());
+        command.stdin(std::process::Stdio::null());
         let run = Run::start_into(output, THE_GUEST, command, User::Ordinary)?;
         job.runs.push(run);
         until(job, "begun", |status| status["State"] != "Starting")?;

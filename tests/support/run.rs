@@ -121,7 +121,7 @@ impl Run {
         Self::spawn(label, command, user)
     }
 
-    /// Starts `command` as `user`, with an empty standard input and its standard output in a file.
+    /// Starts `command` as `user` with the standard input it has been given, and its standard output in a file.
     ///
     /// # Errors
     /// Why it could not be started.
@@ -131,7 +131,7 @@ impl Run {
         mut command: Command,
         user: User,
     ) -> Result<Self, String> {
-        command.stdin(Stdio::null()).stdout(output);
+        command.stdout(output);
         Self::spawn(label, command, user)
     }
 

@@ -152,6 +152,9 @@ impl Session {
     /// # Errors
     /// [`MoveError`]; then there is no mark.
     pub fn freeze(&self, untold: &Untold) -> Result<(Vec<u8>, Option<Epoch>), MoveError> {
+        // A job that has asked nothing yet may be marked, too.
+        self.begin_journal()
+            .map_err(|_| MoveError::Journal(UndoError::NoJournal))?;
         let _still = self.stand_still();
         let mut open = self.all_open();
         open.retain(|(handle, file)| {

@@ -5,7 +5,7 @@
 //!   Starting ───────────────> Running <──────────────────> Checkpointing
 //!       │   Restarting ────────^ │ ^ suspend, continue
 //!       │       ^                │ `─────────────────────> Suspended
-//!       │       └─ killed by somebody else, and there is an image: from each of these three
+//!       │       └─ killed by somebody else, and there is an image: from each of these three (no image, but it can begin again: to Starting)
 //!       │                        │
 //!       │            vacate, hold│           the time is over, kill
 //!       │                        `──> Vacating ───────────> Killing
@@ -52,6 +52,8 @@ pub struct Life {
     state: State,
     /// There is an image to go on from, of a job that was suspended or not.
     image: Option<Stood>,
+    /// Without one, it can begin again as if it had not been there.
+    outset: bool,
     /// By command.
     suspended: bool,
     /// As far as we were told.
@@ -93,6 +95,7 @@ impl Life {
             policy,
             state,
             image,
+            outset: false,
             suspended: false,
             stopped: false,
             leaving: None,
@@ -108,6 +111,15 @@ impl Life {
             kill_again_at: None,
         };
         (life, vec![action])
+    }
+
+    /// It has run, and can begin again as if it had not.
+    pub fn note_outset(&mut self) {
+        self.outset = true;
+    }
+
+    fn can_go_on(&self) -> bool {
+        self.image.is_some() || self.outset
     }
 
     /// Where it is.
@@ -264,33 +276,41 @@ impl Life {
             ) if is_to_be_gone => leave,
             // Whoever has told us to leave may have told the job, too, by a signal to all.
             (End::Signalled(SIGHUP | SIGINT | SIGQUIT | SIGTERM), Some(leave))
-                if self.image.is_some() =>
+                if self.can_go_on() =>
             {
                 leave
             }
-            (End::Interrupted(_), _) if self.image.is_some() => Leave::Vacated,
+            (End::Interrupted(_), _) if self.can_go_on() => Leave::Vacated,
             (End::Interrupted(signal), _) => Leave::NotBegun(128 + signal),
             (End::Gone | End::Signalled(SIGKILL), _)
-                if self.state == State::Starting && self.image.is_none() =>
+                if self.state == State::Starting && !self.can_go_on() =>
             {
                 Leave::NotBegun(128 + SIGKILL)
             }
-            (End::NotBegun(status), _) => match self.image {
-                None => Leave::NotBegun(status),
-                Some(_) => held(format!("it cannot be restarted (status {status})")),
+            (End::NotBegun(status), _) => match self.can_go_on() {
+                false => Leave::NotBegun(status),
+                true => held(format!("it cannot be restarted (status {status})")),
             },
-            (End::Gone | End::Signalled(SIGKILL), leaves) if self.image.is_some() => match leaves {
+            (End::Gone | End::Signalled(SIGKILL), leaves) if self.can_go_on() => match leaves {
                 Some(leave) => leave,
                 None if self.restarts_from_this < self.policy.restarts_per_image => {
                     self.restarts_from_this += 1;
-                    self.enter(State::Restarting, now);
-                    actions.push(Action::Restart);
+                    let (state, action) = match self.image {
+                        Some(_) => (State::Restarting, Action::Restart),
+                        None => (State::Starting, Action::Start),
+                    };
+                    self.enter(state, now);
+                    actions.push(action);
                     return;
                 }
-                None => held(format!(
-                    "it was killed {} times since its last image",
-                    self.restarts_from_this + 1
-                )),
+                None => {
+                    let since = match self.image {
+                        Some(_) => "since its last image",
+                        None => "before there was an image of it",
+                    };
+                    let times = self.restarts_from_this + 1;
+                    held(format!("it was killed {times} times {since}"))
+                }
             },
             _ => Leave::Completed(end),
         };

@@ -204,6 +204,37 @@ fn a_job_that_somebody_kills_goes_on_from_its_image() {
 }
 
 #[test]
+fn a_job_without_an_image_begins_again_if_it_can() {
+    let mut life = running(POLICY);
+    life.note_outset();
+    for _ in 0..3 {
+        assert_eq!(life.step(KILLED, at(10)), [Action::Start]);
+        assert_eq!(life.state(), State::Starting);
+        assert_eq!(life.step(Event::Runs, at(11)), []);
+    }
+    let why = "it was killed 4 times before there was an image of it".to_owned();
+    let ended = life.step(Event::Ended(End::Gone), at(12));
+    assert_eq!(ended, [Action::Leave(held(why))]);
+
+    // Whatever keeps it from beginning again, it is not forgotten.
+    for (end, left) in [
+        (End::Interrupted(15), Leave::Vacated),
+        (
+            End::NotBegun(3),
+            held("it cannot be restarted (status 3)".into()),
+        ),
+    ] {
+        let (mut life, _) = Life::begin(POLICY, First::Start);
+        life.note_outset();
+        assert_eq!(life.step(Event::Ended(end), at(1)), [Action::Leave(left)]);
+    }
+    let (mut life, _) = Life::begin(POLICY, First::Start);
+    life.note_outset();
+    let killed = life.step(Event::Ended(End::Gone), at(1));
+    assert_eq!(killed, [Action::Start]);
+}
+
+#[test]
 fn an_end_of_its_own_is_its_end_whatever_was_asked() {
     for command in [vacate(None, true), Command::Kill, Command::Hold("x".into())] {
         let mut life = with_image();
@@ -301,6 +332,7 @@ fn what_is_interrupted_before_it_runs_has_not_ended() {
 #[derive(Clone, Debug)]
 enum Chance {
     Runs,
+    CanBeginAgain,
     Ends(End),
     Makes(bool),
     Stops(bool),
@@ -329,6 +361,7 @@ fn chance() -> impl Strategy<Value = Chance> {
     ];
     prop_oneof![
         4 => Just(Chance::Runs),
+        1 => Just(Chance::CanBeginAgain),
         1 => end.prop_map(Chance::Ends),
         4 => any::<bool>().prop_map(Chance::Makes),
         2 => any::<bool>().prop_map(Chance::Stops),
@@ -421,6 +454,7 @@ impl World {
                 self.copy = Copy::Running;
                 self.tell(Event::Runs);
             }
+            Chance::CanBeginAgain => self.life.note_outset(),
             Chance::Ends(end) => {
                 let fits = match end {
                     End::NotBegun(_) | End::Interrupted(_) => self.copy == Copy::Starting,

@@ -1,0 +1,206 @@
+//! `outset.json`: what a job under a journal has begun with, so that it can begin again if it is killed before there is an image of it.
+//!
+//! ```text
+//! before its first copy:   the shadow's mark, where standard input, output and errors stand   ──durable──> jobs/NAME/outset.json
+//! before another one:      the shadow goes back to the mark, input is rewound, output is cut back (its tail is kept in jobs/NAME/)
+//! ```
+
+use super::record::{RecordError, read_record, replace_record};
+use crate::report::{Explain, Outcome};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use serde::{Deserialize, Serialize};
+use std::fs::{self, File};
+use std::io::{self, Read, Seek, SeekFrom};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+const NAME: &str = "outset.json";
+/// Version of [`Outset`].
+const SCHEMA_VERSION: u32 = 1;
+/// Input, output, errors, as their tails are called.
+const STREAMS: [&str; 3] = ["input", "output", "errors"];
+
+/// See the module.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Outset {
+    /// [`SCHEMA_VERSION`].
+    schema_version: u32,
+    /// The state of the session, which only a shadow understands.
+    pub(crate) state: Vec<u8>,
+    /// Those of input, output and errors that are regular files.
+    streams: [Option<Stand>; 3],
+}
+
+/// Where an open regular file stands.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+struct Stand {
+    device: u64,
+    inode: u64,
+    offset: u64,
+    size: u64,
+}
+
+impl Outset {
+    /// Of a job that gets our input and outputs.
+    pub(crate) fn of(state: Vec<u8>) -> Self {
+        Outset {
+            schema_version: SCHEMA_VERSION,
+            state,
+            streams: own_streams().map(|stream| Stand::of(stream?)),
+        }
+    }
+
+    /// Whether input that was read could be read again: it is a file, or there is none.
+    pub(crate) fn is_possible() -> bool {
+        let input = io::stdin();
+        let input = input.as_fd();
+        let Ok(stat) = nix::sys::stat::fstat(input) else {
+            return true;
+        };
+        let kind = stat.st_mode & libc::S_IFMT;
+        if kind != libc::S_IFIFO && kind != libc::S_IFSOCK {
+            return true;
+        }
+        // Nothing in it, and nobody to put something in.
+        let mut fds = [PollFd::new(input, PollFlags::POLLIN)];
+        let _ = poll(&mut fds, PollTimeout::ZERO);
+        kind == libc::S_IFIFO && fds[0].revents() == Some(PollFlags::POLLHUP)
+    }
+
+    /// Writes it down, so that it outlives a power failure.
+    pub(crate) fn save(&self, dir: &Path) -> Result<(), RecordError> {
+        replace_record(dir.join(NAME), self, true)
+    }
+
+    /// Whether a job has one.
+    pub(crate) fn is_in(dir: &Path) -> bool {
+        dir.join(NAME).exists()
+    }
+
+    /// A job's, if it has one.
+    pub(crate) fn load(dir: &Path) -> Result<Option<Self>, RecordError> {
+        match read_record(dir.join(NAME), SCHEMA_VERSION) {
+            Err(RecordError::File { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
+                Ok(None)
+            }
+            read => read.map(Some),
+        }
+    }
+
+    /// Removes that of a job that is another now.
+    pub(crate) fn withdraw(dir: &Path) {
+        let _ = fs::remove_file(dir.join(NAME));
+    }
+
+    /// Our input, output and errors are as they were, those of them that are the same files.
+    pub(crate) fn give_back_streams(&self, dir: &Path) -> Outcome<()> {
+        let streams = own_streams().into_iter().zip(&self.streams).zip(STREAMS);
+        for ((stream, stand), name) in streams {
+            let (Some(stream), Some(stand)) = (stream, stand) else {
+                continue;
+            };
+            let tail = dir.join(format!("{name}.wayfarer-tail"));
+            stand
+                .give_back(File::from(stream), &tail)
+                .context(|| format!("standard {name} does not go back with the job"))?;
+        }
+        Ok(())
+    }
+}
+
+impl Stand {
+    fn of(stream: impl AsFd) -> Option<Self> {
+        let mut file = File::from(stream.as_fd().try_clone_to_owned().ok()?);
+        let found = file.metadata().ok().filter(fs::Metadata::is_file)?;
+        Some(Stand {
+            device: found.dev(),
+            inode: found.ino(),
+            offset: file.stream_position().ok()?,
+            size: found.len(),
+        })
+    }
+
+    fn give_back(&self, mut file: File, tail: &Path) -> io::Result<()> {
+        let found = file.metadata()?;
+        if (found.dev(), found.ino()) != (self.device, self.inode) {
+            return Ok(());
+        }
+        if found.len() > self.size && is_written(&file)? {
+            // It may not be open for reading.
+            let path = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&file));
+            let mut source = File::open(path)?;
+            source.seek(SeekFrom::Start(self.size))?;
+            let mut kept = File::create(tail)?;
+            io::copy(&mut source.take(found.len() - self.size), &mut kept)?;
+            kept.sync_all()?;
+            file.set_len(self.size)?;
+        }
+        file.seek(SeekFrom::Start(self.offset)).map(drop)
+    }
+}
+
+fn is_written(file: &File) -> io::Result<bool> {
+    use nix::fcntl::{FcntlArg, OFlag, fcntl};
+    let flags = OFlag::from_bits_retain(fcntl(file, FcntlArg::F_GETFL)?);
+    Ok(flags & OFlag::O_ACCMODE != OFlag::O_RDONLY)
+}
+
+/// Copies of our input, output and errors; none for one that is closed.
+fn own_streams() -> [Option<OwnedFd>; 3] {
+    let copy = |stream: BorrowedFd<'_>| stream.try_clone_to_owned().ok();
+    [
+        copy(io::stdin().as_fd()),
+        copy(io::stdout().as_fd()),
+        copy(io::stderr().as_fd()),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+
+    #[test]
+    fn a_file_stands_as_it_stood_and_what_it_had_grown_by_is_kept() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let path = dir.path().join("out");
+        let tail = dir.path().join("tail");
+        let mut file = File::create(&path).expect("is made");
+        file.write_all(b"before").expect("writes");
+        let stand = Stand::of(&file).expect("a file");
+        file.write_all(b" and behind").expect("writes");
+        let copy = || file.try_clone().expect("a copy");
+        stand.give_back(copy(), &tail).expect("goes back");
+        assert_eq!(fs::read(&tail).expect("reads"), b" and behind");
+        file.write_all(b" again").expect("writes");
+        assert_eq!(fs::read(&path).expect("reads"), b"before again");
+        // Another file at its descriptor is not touched.
+        let mut other = File::create(dir.path().join("other")).expect("is made");
+        other
+            .write_all(b"much more than there was")
+            .expect("writes");
+        let copy = other.try_clone().expect("a copy");
+        stand.give_back(copy, &tail).expect("nothing to do");
+        assert_eq!(other.metadata().expect("is there").len(), 24);
+    }
+
+    #[test]
+    fn what_is_read_goes_back_and_is_not_cut() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let path = dir.path().join("in");
+        fs::write(&path, "one two").expect("writes");
+        let mut file = File::open(&path).expect("opens");
+        let stand = Stand::of(&file).expect("a file");
+        let mut text = String::new();
+        file.read_to_string(&mut text).expect("reads");
+        fs::write(&path, "one two three").expect("writes");
+        let copy = file.try_clone().expect("a copy");
+        stand
+            .give_back(copy, &dir.path().join("tail"))
+            .expect("goes back");
+        text.clear();
+        file.read_to_string(&mut text).expect("reads");
+        assert_eq!(text, "one two three");
+    }
+}
