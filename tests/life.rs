@@ -8,6 +8,8 @@ mod keeping;
 mod killed;
 #[path = "life/leaving.rs"]
 mod leaving;
+#[path = "life/outputs.rs"]
+mod outputs;
 #[path = "life/programs.rs"]
 mod programs;
 mod support;

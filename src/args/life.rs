@@ -158,3 +158,40 @@ pub(crate) struct Log {
     #[arg(value_name = "JOB", value_parser = parse_name)]
     pub(crate) job: String,
 }
+
+/// Show what a job has written so far, if that goes to a file
+#[derive(Debug, Args)]
+pub(crate) struct Tail {
+    /// Name of the job
+    #[arg(value_name = "JOB", value_parser = parse_name)]
+    pub(crate) job: String,
+
+    /// How many lines, from the last on; or all
+    #[arg(long, short = 'n', value_name = "LINES|all", default_value = "10", value_parser = parse_lines)]
+    pub(crate) lines: Lines,
+
+    /// Go on with what it writes, until it has ended or left
+    #[arg(long, short)]
+    pub(crate) follow: bool,
+
+    /// What it writes to its standard error, not its output
+    #[arg(long)]
+    pub(crate) errors: bool,
+}
+
+/// How much of a text is shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Lines {
+    /// All of it.
+    All,
+    /// The last so many.
+    Last(u64),
+}
+
+fn parse_lines(text: &str) -> Result<Lines, String> {
+    match (text, text.parse()) {
+        ("all", _) => Ok(Lines::All),
+        (_, Ok(count)) => Ok(Lines::Last(count)),
+        _ => Err("expected a number of lines, or all".to_owned()),
+    }
+}

@@ -6,7 +6,9 @@ mod life;
 mod methods;
 mod values;
 
-pub(crate) use life::{Continue, Hold, Life, Log, Release, Remove, Status, Suspend, Vacate};
+pub(crate) use life::{
+    Continue, Hold, Life, Lines, Log, Release, Remove, Status, Suspend, Tail, Vacate,
+};
 pub(crate) use methods::{Methods, Sight, Whose};
 pub(crate) use values::{is_job_name, signal_name};
 
@@ -45,6 +47,7 @@ pub(crate) enum Verb {
     Kill(Kill),
     Status(Status),
     Log(Log),
+    Tail(Tail),
     Suspend(Suspend),
     Continue(Continue),
     Vacate(Vacate),

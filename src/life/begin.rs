@@ -3,7 +3,7 @@
 use super::end::end_as;
 use super::{Copies, Starter};
 use crate::args::{Files, Life as Arguments, Restart, Run};
-use crate::jobs::{Job, JobError, JobStore, LifeRecord, NewJob};
+use crate::jobs::{Job, JobError, JobStore, LifeRecord, NewJob, Outputs};
 use crate::life::signals::Signals;
 use crate::report::{Exit, Failure, Outcome, tell};
 use crate::verbs::{self, restart::Chosen};
@@ -68,6 +68,11 @@ pub(crate) fn run(store: &JobStore, arguments: &Run) -> Outcome {
             root_pid: None,
             journal: arguments.journal,
             restarted_from: None,
+            // With an image, its copy will have those of that.
+            outputs: match has_image {
+                true => Outputs::default(),
+                false => Outputs::of_self(),
+            },
             is_copy: false,
         },
     )?;

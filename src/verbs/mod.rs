@@ -22,6 +22,7 @@ pub(crate) mod shadow;
 pub(crate) mod starter;
 pub(crate) mod status;
 pub(crate) mod submit;
+pub(crate) mod tail;
 pub(crate) mod verify;
 
 use crate::jobs::{Job, JobError, JobStore, NewJob};

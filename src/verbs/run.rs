@@ -2,7 +2,7 @@
 
 use crate::address::Address;
 use crate::args::{Files, Pids, Run, Whose};
-use crate::jobs::{JobStore, NewJob};
+use crate::jobs::{JobStore, NewJob, Outputs};
 use crate::launch::{self, Launch, Options};
 use crate::life::{self, Tied};
 use crate::lookup::{self, Program};
@@ -87,6 +87,7 @@ pub(crate) fn begin(store: &JobStore, arguments: &Run, tied: Option<Tied>) -> Ou
             root_pid: None,
             journal: arguments.journal,
             restarted_from: None,
+            outputs: Outputs::of_self(),
         },
     )?;
     let environment = environment(arguments);
