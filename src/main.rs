@@ -3,6 +3,7 @@
 
 mod address;
 mod args;
+mod classad;
 mod fault;
 mod identity;
 mod jobs;

@@ -1,5 +1,7 @@
 //! Jobs with a starter: images as work is done, leaving, going on, whoever is killed on the way.
 
+#[path = "life/ads.rs"]
+mod ads;
 #[path = "life/commands.rs"]
 mod commands;
 #[path = "life/keeping.rs"]

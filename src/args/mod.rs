@@ -391,6 +391,10 @@ pub(crate) struct Ps {
     #[arg(value_name = "JOB")]
     pub(crate) jobs: Vec<String>,
 
+    /// All that is known of each: a ClassAd in its old syntax, as `condor_q -l` prints them
+    #[arg(long, short, conflicts_with_all = ["prune", "json"])]
+    pub(crate) long: bool,
+
     /// Remove ended jobs and their images
     #[arg(long)]
     pub(crate) prune: bool,

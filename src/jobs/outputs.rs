@@ -157,6 +157,12 @@ impl Output {
         }
     }
 
+    /// Its path, if it has one for more than this moment.
+    pub(crate) fn lasting_path(&self) -> Option<&Path> {
+        let lasts = matches!(self.kind, OutputKind::File | OutputKind::Device);
+        Some(self.path.as_path()).filter(|_| lasts)
+    }
+
     fn unnamed(kind: OutputKind) -> Self {
         Output {
             kind,

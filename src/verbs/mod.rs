@@ -1,5 +1,6 @@
 //! The verbs of the command, one file each; here is what several of them need.
 
+mod ad;
 pub(crate) mod checkpoint;
 pub(crate) mod completions;
 pub(crate) mod doctor;
