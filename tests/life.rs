@@ -10,6 +10,8 @@ mod keeping;
 mod killed;
 #[path = "life/leaving.rs"]
 mod leaving;
+#[path = "life/notify.rs"]
+mod notify;
 #[path = "life/outputs.rs"]
 mod outputs;
 #[path = "life/programs.rs"]

@@ -2,6 +2,7 @@
 
 use super::values::{parse_compression, parse_duration, parse_name, parse_size};
 use clap::Args;
+use std::ffi::OsString;
 use std::time::Duration;
 
 /// What a starter does by itself. With any of these, the job has one.
@@ -36,6 +37,14 @@ pub(crate) struct Life {
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     pub(crate) wait_for_sockets: Option<Duration>,
 
+    /// At the job's end (not when it only leaves) carry this out, by `sh -c`; '' for nothing again
+    #[arg(long, value_name = "CMD")]
+    pub(crate) notify: Option<OsString>,
+
+    /// How long that may take
+    #[arg(long, hide = true, value_name = "TIME", value_parser = parse_duration, default_value = "60s")]
+    pub(crate) notify_within: Duration,
+
     /// How often other machines are given a sign of life
     #[arg(long, hide = true, value_name = "TIME", value_parser = parse_period, default_value = "60s")]
     pub(crate) pulse: Duration,
@@ -57,6 +66,8 @@ impl Life {
             carry_files,
             wait_for_sockets,
             vacated_status,
+            notify,
+            notify_within: _,
             pulse: _,
         } = self;
         every.is_some()
@@ -67,6 +78,7 @@ impl Life {
             || *carry_files
             || wait_for_sockets.is_some()
             || vacated_status.is_some()
+            || notify.is_some()
     }
 }
 

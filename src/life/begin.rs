@@ -93,6 +93,8 @@ pub(crate) fn run(store: &JobStore, arguments: &Run) -> Outcome {
     };
     let copies = Copies {
         run: Some(arguments),
+        // What an ended job of the same name has left is not this one's.
+        go_on: found.is_some(),
         restart,
         image: None,
         signals,
@@ -112,6 +114,7 @@ pub(crate) fn restart(store: &JobStore, arguments: &Restart, chosen: Chosen) -> 
     let registered = verbs::restart::register(store, arguments, &chosen, &snapshot, None)?;
     let copies = Copies {
         run: None,
+        go_on: true,
         restart: Restart {
             files: Some(arguments.files.unwrap_or(Files::RollBack)),
             ..arguments.clone()

@@ -36,6 +36,9 @@ impl Starter<'_> {
         }
         let ended = Answer::Refused("the job has left or ended".to_owned());
         self.control.close(&ended, state);
+        if !self.is_fenced {
+            self.notify(&leave);
+        }
         match leave {
             Leave::Completed(end) => end_as(end),
             Leave::Killed => end_as(End::Signalled(libc::SIGKILL)),

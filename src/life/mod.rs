@@ -16,6 +16,7 @@ mod copy;
 mod counting;
 mod end;
 mod making;
+mod notify;
 mod signals;
 mod voice;
 
@@ -68,6 +69,8 @@ pub(crate) struct Tied {
 /// How copies are begun.
 struct Copies<'a> {
     run: Option<&'a Run>,
+    /// The job has been there before.
+    go_on: bool,
     restart: Restart,
     /// The image that was named, and which checkpoint it is; it counts until somebody has made a newer one.
     image: Option<(PathBuf, u64)>,
@@ -125,7 +128,8 @@ impl<'a> Starter<'a> {
         has_image: bool,
         arguments: &'a Arguments,
     ) -> Outcome<Self> {
-        let record = LifeRecord::begin(job.life_before.clone(), arguments.keep, arguments.pulse)?;
+        let before = job.life_before.clone().filter(|_| copies.go_on);
+        let record = LifeRecord::begin(before, arguments)?;
         let minute = TimerFd::new(
             ClockId::CLOCK_BOOTTIME,
             TimerFlags::TFD_CLOEXEC | TimerFlags::TFD_NONBLOCK,
@@ -554,7 +558,11 @@ impl<'a> Starter<'a> {
 
     fn checkpoint(&mut self, leaves: bool) {
         let signals = &self.copies.signals;
-        let begun = self.check_room().and_then(|()| {
+        let begun = match self.arguments.min_free {
+            Some(least) => making::check_room(&self.dir, least, self.last_image_bytes()),
+            None => Ok(()),
+        };
+        let begun = begun.and_then(|()| {
             let options = making::options(&self.name, leaves, self.arguments);
             Making::begin(self.store, &options, signals).map_err(|failure| failure.to_string())
         });
@@ -562,24 +570,6 @@ impl<'a> Starter<'a> {
             Ok(making) => self.making = Some(making),
             Err(reason) => self.events.push_back(Event::Checkpointed(Err(reason))),
         }
-    }
-
-    /// Whether an image as large as the last would leave enough of the disk.
-    fn check_room(&self) -> Result<(), String> {
-        let Some(least) = self.arguments.min_free else {
-            return Ok(());
-        };
-        let place = nix::sys::statvfs::statvfs(&self.dir)
-            .map_err(|error| format!("{}: {}", self.dir.display(), error.desc()))?;
-        let free = place.blocks_available() as u64 * place.fragment_size() as u64;
-        let needed = least.saturating_add(self.last_image_bytes().unwrap_or(0));
-        if free < needed {
-            let dir = self.dir.display();
-            return Err(format!(
-                "{free} bytes are free in {dir}, expected {needed} (--min-free and the last image)"
-            ));
-        }
-        Ok(())
     }
 }
 
