@@ -10,6 +10,8 @@ mod keeping;
 mod killed;
 #[path = "life/leaving.rs"]
 mod leaving;
+#[path = "life/nice.rs"]
+mod nice;
 #[path = "life/notify.rs"]
 mod notify;
 #[path = "life/outputs.rs"]

@@ -111,6 +111,10 @@ pub(crate) struct Run {
     #[arg(long, hide = true)]
     pub(crate) with_parent: bool,
 
+    /// Raise the job's niceness by so much; its images keep it
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=19))]
+    pub(crate) nice: Option<u8>,
+
     /// The job's umask, in octal digits
     #[arg(long, hide = true, value_parser = parse_mode)]
     pub(crate) umask: Option<u32>,
