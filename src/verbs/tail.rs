@@ -97,9 +97,10 @@ fn follow(store: &JobStore, mut text: Text, mut output: Output, arguments: &Tail
         };
         let now = written(&job, arguments.errors)?;
         if *now != output {
-            // Another starter has gone on with it, elsewhere.
+            // It has gone on, perhaps with another file.
             output = now.clone();
-            if output.path != text.path {
+            let is_other = |noted: FileId| noted.inode != text.inode;
+            if output.path != text.path || output.file.is_some_and(is_other) {
                 let path = raw::shown_path(&output.path);
                 tell(&format!("job {} writes to {path} now", arguments.job));
                 text = Text::open(&job, &output, arguments.errors)?;
@@ -137,6 +138,7 @@ fn wait() -> Outcome<()> {
 struct Text {
     path: PathBuf,
     file: File,
+    inode: u64,
     /// What has been shown ends here.
     at: u64,
     /// The last bytes before that.
@@ -175,6 +177,7 @@ impl Text {
         Ok(Text {
             path: output.path.clone(),
             file,
+            inode: FileId::of(&found).inode,
             at: 0,
             last: vec![],
         })
@@ -355,6 +358,7 @@ mod tests {
         let mut text = Text {
             path: "x".into(),
             file,
+            inode: 0,
             at: 0,
             last: vec![],
         };
