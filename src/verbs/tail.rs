@@ -5,8 +5,9 @@
 //!      `─ with --follow: what comes behind them, until the job has ended or left, and the last of it
 //! ```
 //! # What callers may rely on
-//! A file of any size is read from its end, a block at a time. A job that goes back to an image cuts its output back; that is noticed
-//! by the file's length and by the last bytes that were shown, told on standard error, and followed from the file's new end.
+//! A file of any size is read from its end, a block at a time. A job that goes back to an image cuts its output back, and soon writes
+//! on; that is noticed by comparing what was shown last with what is there, told on standard error, and followed from where the two
+//! part, so that nothing is missed. If they have nothing in common, it is followed from the file's end.
 //!
 //! # What it does not do
 //! It does not look at what a job writes elsewhere than it was begun with.
@@ -23,13 +24,14 @@ use std::io::{self, ErrorKind};
 use std::os::fd::AsFd;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::PathBuf;
+use std::time::SystemTime;
 
 /// So much is read at once.
 const BLOCK: usize = 64 << 10;
 /// Between two looks at a file that is followed, in milliseconds.
 const PAUSE_MS: u16 = 100;
-/// So many of the bytes that were shown last are looked at again.
-const REMEMBERED: usize = 512;
+/// So many of the bytes that were shown last are compared with what is there later.
+const REMEMBERED: usize = 64 << 10;
 
 /// Shows the job's output.
 pub(crate) fn tail(store: &JobStore, arguments: &Tail) -> Outcome {
@@ -103,8 +105,10 @@ fn follow(store: &JobStore, mut text: Text, mut output: Output, arguments: &Tail
             if output.path != text.path || output.file.is_some_and(is_other) {
                 let path = raw::shown_path(&output.path);
                 tell(&format!("job {} writes to {path} now", arguments.job));
-                text = Text::open(&job, &output, arguments.errors)?;
-                text.begin(Lines::Last(0))?;
+                // Compared with what was shown of the other.
+                let (at, last) = (text.at, text.last);
+                let opened = Text::open(&job, &output, arguments.errors)?;
+                text = Text { at, last, ..opened };
             }
         }
         wait()?;
@@ -143,6 +147,8 @@ struct Text {
     at: u64,
     /// The last bytes before that.
     last: Vec<u8>,
+    /// When it was written last, as far as that was looked at.
+    stamp: Option<SystemTime>,
 }
 
 impl Text {
@@ -180,6 +186,7 @@ impl Text {
             inode: FileId::of(&found).inode,
             at: 0,
             last: vec![],
+            stamp: None,
         })
     }
 
@@ -213,42 +220,56 @@ impl Text {
 
     /// Shows what has been added.
     fn go_on(&mut self) -> Outcome<()> {
-        let len = self.len()?;
-        if len >= self.at && self.context(self.is_as_shown())? {
-            return self.show(len);
+        let found = self.context(self.file.metadata())?;
+        let (len, stamp) = (found.len(), found.modified().ok());
+        if len == self.at && stamp == self.stamp {
+            return Ok(());
         }
+        let from = self.at - self.last.len() as u64;
+        let there = self.context(self.read(from, len.min(self.at)))?;
+        self.stamp = stamp;
         let path = raw::shown_path(&self.path);
-        let what = match len < self.at {
-            true => format!("{path} was cut back from {} to {len} bytes", self.at),
-            false => format!("{path} was cut back, and written again up to {len} bytes"),
-        };
-        tell(&format!(
-            "{what}: its job has gone back; following from its end"
-        ));
-        self.move_to(len)
+        match Shown::compare(from, &self.last, &there) {
+            Shown::AllOf => {}
+            Shown::UpTo(at) => {
+                tell(&format!(
+                    "{path} was cut back to {at} bytes: its job has gone back"
+                ));
+                self.move_to(at)?;
+            }
+            Shown::Unknown => {
+                tell(&format!(
+                    "{path} was cut back, and has {len} bytes now: its job has gone back; following from its end"
+                ));
+                self.move_to(len)?;
+            }
+        }
+        self.show(len)
     }
 
-    /// Whether what was shown last is still there.
-    fn is_as_shown(&self) -> io::Result<bool> {
-        let mut found = vec![0; self.last.len()];
-        let from = self.at.saturating_sub(found.len() as u64);
-        match self.file.read_exact_at(&mut found, from) {
-            Ok(()) => Ok(found == self.last),
-            Err(error) if error.kind() == ErrorKind::UnexpectedEof => Ok(false),
-            Err(error) => Err(error),
+    /// What is there between these, as far as the file goes.
+    fn read(&self, from: u64, end: u64) -> io::Result<Vec<u8>> {
+        let mut bytes = vec![0; usize::try_from(end.saturating_sub(from)).unwrap_or(0)];
+        let mut len = 0;
+        while len < bytes.len() {
+            match self.file.read_at(&mut bytes[len..], from + len as u64) {
+                Ok(0) => break,
+                Ok(read) => len += read,
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
         }
+        bytes.truncate(len);
+        Ok(bytes)
     }
 
     /// What is before this counts as shown.
     fn move_to(&mut self, at: u64) -> Outcome<()> {
-        let len = at.min(REMEMBERED as u64);
-        self.last = vec![0; len as usize];
-        self.at = at;
-        match self.file.read_exact_at(&mut self.last, at - len) {
-            // It is being cut; that is noticed when it is looked at again.
-            Err(error) if error.kind() == ErrorKind::UnexpectedEof => Ok(()),
-            read => self.context(read),
-        }
+        let from = at.saturating_sub(REMEMBERED as u64);
+        self.last = self.context(self.read(from, at))?;
+        // It may have been cut again, which is noticed when it is looked at next.
+        self.at = from + self.last.len() as u64;
+        Ok(())
     }
 
     /// Shows it up to here.
@@ -270,6 +291,38 @@ impl Text {
             self.last.drain(..surplus);
         }
         Ok(())
+    }
+}
+
+/// What of that which was shown is still in the file.
+#[derive(Debug, PartialEq, Eq)]
+enum Shown {
+    /// All.
+    AllOf,
+    /// What is before this.
+    UpTo(u64),
+    /// Nothing that is remembered.
+    Unknown,
+}
+
+impl Shown {
+    /// `last` was shown last, from there on; `there` stands in its place now.
+    fn compare(from: u64, last: &[u8], there: &[u8]) -> Self {
+        let pairs = last.iter().zip(there);
+        let common = pairs.take_while(|(shown, found)| shown == found).count();
+        if common == last.len() {
+            return Shown::AllOf;
+        }
+        if common == there.len() && common > 0 {
+            return Shown::UpTo(from + common as u64);
+        }
+        // The line in which they part is shown anew.
+        let line = last[..common].iter().rposition(|byte| *byte == b'\n');
+        match line {
+            Some(end) => Shown::UpTo(from + end as u64 + 1),
+            None if from == 0 => Shown::UpTo(0),
+            None => Shown::Unknown,
+        }
     }
 }
 
@@ -353,26 +406,40 @@ mod tests {
     }
 
     #[test]
-    fn what_was_cut_and_written_again_is_noticed() {
-        let file = file(b"one two three");
+    fn what_was_cut_and_written_again_is_followed_from_where_it_parts() {
+        let compare = |last: &[u8], there: &[u8]| Shown::compare(100, last, there);
+        assert_eq!(compare(b"a\nb\n", b"a\nb\n"), Shown::AllOf);
+        assert_eq!(compare(b"", b""), Shown::AllOf);
+        assert_eq!(compare(b"a\nbb\n", b"a\nb"), Shown::UpTo(103));
+        assert_eq!(compare(b"a\nbb\n", b"a\nbc\n"), Shown::UpTo(102));
+        assert_eq!(compare(b"a\nbb\n", b"x\nbb\n"), Shown::Unknown);
+        assert_eq!(compare(b"a\nbb\n", b""), Shown::Unknown);
+        assert_eq!(Shown::compare(0, b"a\nb", b"b\nb"), Shown::UpTo(0));
+        assert_eq!(Shown::compare(0, b"a\nb", b""), Shown::UpTo(0));
+    }
+
+    #[test]
+    fn a_file_that_is_cut_is_followed_from_there() {
         let mut text = Text {
             path: "x".into(),
-            file,
+            file: file(b"one\ntwo\nthree\n"),
             inode: 0,
             at: 0,
             last: vec![],
+            stamp: None,
         };
-        text.move_to(7).expect("reads");
-        assert!(text.is_as_shown().expect("reads"));
-        // As long as before, and longer.
-        text.file
-            .write_all_at(b"ONE TWO THREE FOUR", 0)
-            .expect("writes");
-        assert!(!text.is_as_shown().expect("reads"));
+        text.move_to(14).expect("reads");
         text.go_on().expect("reads");
-        assert_eq!(text.at, 18);
-        text.file.set_len(3).expect("is cut");
+        assert_eq!(text.at, 14);
+        // As long as before.
+        text.file.write_all_at(b"THREE\n", 8).expect("writes");
         text.go_on().expect("reads");
-        assert_eq!((text.at, text.last.as_slice()), (3, &b"ONE"[..]));
+        assert_eq!(text.last, b"one\ntwo\nTHREE\n");
+        text.file.set_len(4).expect("is cut");
+        text.go_on().expect("reads");
+        assert_eq!((text.at, text.last.as_slice()), (4, &b"one\n"[..]));
+        text.file.set_len(0).expect("is cut");
+        text.go_on().expect("reads");
+        assert_eq!(text.at, 0);
     }
 }

@@ -47,8 +47,12 @@ fn an_end_is_told_once_and_leaving_is_none() {
         if !told(job).is_empty() {
             return Err(format!("it has only left, but was told: {}", told(job)));
         }
-        // What to do at its end is known to who goes on with it.
-        goes_on_to_its_end(job, &[])?;
+        // What to do at its end is known to whoever goes on with it.
+        let mut command = job.wayfarer(&["restart", "job"]);
+        job.equip(&mut command);
+        let run = Run::start("the guest, restarted", command, User::Ordinary)?;
+        job.runs.push(run);
+        ends_well(job)?;
         expect_told(job, "Completed", &["WAYFARER_EXIT_CODE=0"])?;
         log_has(job, "said aloud")?;
         // It has ended before.
@@ -67,6 +71,20 @@ fn a_hold_and_a_removal_are_told() {
         expect_end(job, 1)?;
         expect_told(job, "Held", &["WAYFARER_REASON=its data: \"wrong\""])?;
         fs::remove_file(job.dir.join("data/told")).map_err(|error| error.to_string())?;
+        ask(job, &["release", "job"])?;
+        // Nobody wants to hear of it any more.
+        start(job, &["--resume", "--notify", ""])?;
+        until(job, "running", |status| status["State"] == "Running")?;
+        ask(job, &["hold", "job"])?;
+        expect_end(job, 1)?;
+        ask(job, &["release", "job"])?;
+        start(job, &["--resume"])?;
+        until(job, "running", |status| status["State"] == "Running")?;
+        ask(job, &["hold", "job"])?;
+        expect_end(job, 1)?;
+        if !told(job).is_empty() {
+            return Err(format!("found {}, expected that nobody is told", told(job)));
+        }
         ask(job, &["release", "job"])?;
         // The directory is there as long as the command is.
         let slow = "sleep 0.3; test -d \"$WAYFARER_DIR\" && echo \"$WAYFARER_STATE\" > told";

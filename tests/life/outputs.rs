@@ -87,12 +87,34 @@ fn until_shown(job: &Job, follower: usize, len: usize) -> Result<(), String> {
     found.ok_or_else(|| format!("found {} bytes, expected {len}", shown()))
 }
 
+/// Waits until its follower says this.
+fn until_said(job: &Job, follower: usize, text: &str) -> Result<(), String> {
+    let said = || job.runs[follower].err.text();
+    let found = run::poll(STEP, || said().contains(text).then_some(()));
+    found.ok_or_else(|| format!("found {:?}, expected {text:?}", said()))
+}
+
 fn follower_ends(job: &mut Job, follower: usize) -> Result<(Vec<u8>, String), String> {
     let run = &mut job.runs[follower];
     let status = run.wait(STEP)?;
     match status.success() {
         true => Ok((run.out.bytes(), run.err.text())),
         false => Err(run.describe()),
+    }
+}
+
+/// All that is in the file at last was shown; between, what was cut off again.
+fn expect_all_of(shown: &[u8], all: &[u8]) -> Result<(), String> {
+    let pairs = shown.iter().zip(all);
+    let common = pairs.take_while(|(shown, found)| shown == found).count();
+    let line = all[..common].iter().rposition(|byte| *byte == b'\n');
+    match shown.ends_with(&all[line.map_or(0, |end| end + 1)..]) {
+        true => Ok(()),
+        false => Err(format!(
+            "found {}\nexpected {}",
+            String::from_utf8_lossy(shown),
+            String::from_utf8_lossy(all)
+        )),
     }
 }
 
@@ -116,19 +138,12 @@ fn a_job_that_goes_back_is_followed_to_its_end() {
         until(job, "a restart", |status| {
             status["NumRestarts"] == 1 && status["State"] == "Running"
         })?;
-        let told = run::poll(STEP, || {
-            let said = job.runs[follower].err.text();
-            said.contains("its job has gone back").then_some(())
-        });
-        told.ok_or("nobody was told that the job has gone back")?;
+        until_said(job, follower, "its job has gone back")?;
         job.let_go();
         expect_end(job, 0)?;
         let (shown, _) = follower_ends(job, follower)?;
         let all = written(job, b"out");
-        // What came before the image is in both.
-        if shown[..20] != all[..20] || !shown.ends_with(b"at last") {
-            return Err(String::from_utf8_lossy(&shown).into_owned());
-        }
+        expect_all_of(&shown, &all)?;
         expect_tail(job, &[], &last_lines(&all, 10))?;
         expect_tail(job, &["-n", "2"], &last_lines(&all, 2))?;
         expect_tail(job, &["--lines", "all"], &all)?;
@@ -156,7 +171,7 @@ fn the_output_of_a_job_that_has_left_is_known_and_goes_on() {
         start(job, &["--resume"])?;
         until(job, "running", |status| status["State"] == "Running")?;
         let follower = follow(job, &["-n", "1"])?;
-        until_written(job, b"out")?;
+        until_shown(job, follower, 61)?;
         job.let_go();
         expect_end(job, 0)?;
         let (shown, said) = follower_ends(job, follower)?;
@@ -165,6 +180,46 @@ fn the_output_of_a_job_that_has_left_is_known_and_goes_on() {
             true => Ok(()),
             false => Err(format!("{}\n{said}", String::from_utf8_lossy(&shown))),
         }
+    });
+}
+
+/// Somebody puts a copy in the file's place, and the job is restarted with that.
+#[test]
+fn a_job_that_goes_on_with_another_file_is_followed_there() {
+    with_job(&writer("goes_elsewhere"), |job| {
+        start_into(job, "> out 2> errors", &["--keep", "2"])?;
+        until(job, "running", |status| status["State"] == "Running")?;
+        let before = follow(job, &["-n", "0"])?;
+        until_shown(job, before, 1)?;
+        ask(job, &["checkpoint", "job"])?;
+        let mut command = job.in_data(Command::new("/bin/sh"));
+        command.args(["-c", "cp -p out copy && mv out old && mv copy out"]);
+        let (status, run) = finish("a shell", command, User::Ordinary, STEP)?;
+        if !status.success() {
+            return Err(run.describe());
+        }
+        let behind = follow(job, &["-n", "0"])?;
+        until_said(
+            job,
+            behind,
+            "another file than the one that the job was given",
+        )?;
+        let root = root_of(job)?;
+        kill(root, Signal::SIGKILL).map_err(|error| error.to_string())?;
+        until_said(job, before, "job job writes to ")?;
+        until_shown(job, behind, 1)?;
+        job.let_go();
+        expect_end(job, 0)?;
+        for follower in [before, behind] {
+            let (shown, _) = follower_ends(job, follower)?;
+            let all = written(job, b"out");
+            // Where the first line that was shown stands.
+            let end = shown.iter().position(|byte| *byte == b'\n');
+            let first = &shown[..end.ok_or("it has shown no line")?];
+            let at = all.windows(first.len()).position(|line| line == first);
+            expect_all_of(&shown, &all[at.unwrap_or(0)..])?;
+        }
+        Ok(())
     });
 }
 
