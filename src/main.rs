@@ -3,6 +3,7 @@
 
 mod address;
 mod args;
+mod classad;
 mod fault;
 mod identity;
 mod jobs;
@@ -54,6 +55,7 @@ fn perform(arguments: &Arguments) -> Outcome {
         Verb::Release(release) => verbs::life::release(&store()?, release),
         Verb::Remove(remove) => verbs::life::remove(&store()?, remove),
         Verb::Log(log) => verbs::life::log(&store()?, log),
+        Verb::Tail(tail) => verbs::tail::tail(&store()?, tail),
         Verb::Status(status) => verbs::status::status(&store()?, status),
         Verb::Doctor(doctor) => verbs::doctor::doctor(&store()?, doctor),
         Verb::Shadow(shadow) => verbs::shadow::shadow(store().ok().as_ref(), shadow),

@@ -1,5 +1,7 @@
 //! Jobs with a starter: images as work is done, leaving, going on, whoever is killed on the way.
 
+#[path = "life/ads.rs"]
+mod ads;
 #[path = "life/commands.rs"]
 mod commands;
 #[path = "life/keeping.rs"]
@@ -8,6 +10,12 @@ mod keeping;
 mod killed;
 #[path = "life/leaving.rs"]
 mod leaving;
+#[path = "life/nice.rs"]
+mod nice;
+#[path = "life/notify.rs"]
+mod notify;
+#[path = "life/outputs.rs"]
+mod outputs;
 #[path = "life/programs.rs"]
 mod programs;
 mod support;

@@ -1,7 +1,7 @@
 //! Names of system calls that operation lists use, for messages.
 
 /// Number and name (x86-64).
-const NAMES: [(u64, &str); 58] = [
+const NAMES: [(u64, &str); 59] = [
     (1, "write"),
     (3, "close"),
     (7, "poll"),
@@ -28,6 +28,7 @@ const NAMES: [(u64, &str); 58] = [
     (129, "rt_sigqueueinfo"),
     (131, "sigaltstack"),
     (135, "personality"),
+    (141, "setpriority"),
     (151, "mlockall"),
     (157, "prctl"),
     (158, "arch_prctl"),

@@ -2,6 +2,7 @@
 
 use super::values::{parse_compression, parse_duration, parse_name, parse_size};
 use clap::Args;
+use std::ffi::OsString;
 use std::time::Duration;
 
 /// What a starter does by itself. With any of these, the job has one.
@@ -36,6 +37,14 @@ pub(crate) struct Life {
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     pub(crate) wait_for_sockets: Option<Duration>,
 
+    /// At the job's end (not when it only leaves) carry this out, by `sh -c`; '' for nothing again
+    #[arg(long, value_name = "CMD")]
+    pub(crate) notify: Option<OsString>,
+
+    /// How long that may take
+    #[arg(long, hide = true, value_name = "TIME", value_parser = parse_duration, default_value = "60s")]
+    pub(crate) notify_within: Duration,
+
     /// How often other machines are given a sign of life
     #[arg(long, hide = true, value_name = "TIME", value_parser = parse_period, default_value = "60s")]
     pub(crate) pulse: Duration,
@@ -57,6 +66,8 @@ impl Life {
             carry_files,
             wait_for_sockets,
             vacated_status,
+            notify,
+            notify_within: _,
             pulse: _,
         } = self;
         every.is_some()
@@ -67,6 +78,7 @@ impl Life {
             || *carry_files
             || wait_for_sockets.is_some()
             || vacated_status.is_some()
+            || notify.is_some()
     }
 }
 
@@ -157,4 +169,41 @@ pub(crate) struct Log {
     /// Name of the job
     #[arg(value_name = "JOB", value_parser = parse_name)]
     pub(crate) job: String,
+}
+
+/// Show what a job has written so far, if that goes to a file
+#[derive(Debug, Args)]
+pub(crate) struct Tail {
+    /// Name of the job
+    #[arg(value_name = "JOB", value_parser = parse_name)]
+    pub(crate) job: String,
+
+    /// How many lines, from the last on; or all
+    #[arg(long, short = 'n', value_name = "LINES|all", default_value = "10", value_parser = parse_lines)]
+    pub(crate) lines: Lines,
+
+    /// Go on with what it writes, until it has ended or left
+    #[arg(long, short)]
+    pub(crate) follow: bool,
+
+    /// What it writes to its standard error, not its output
+    #[arg(long)]
+    pub(crate) errors: bool,
+}
+
+/// How much of a text is shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Lines {
+    /// All of it.
+    All,
+    /// The last so many.
+    Last(u64),
+}
+
+fn parse_lines(text: &str) -> Result<Lines, String> {
+    match (text, text.parse()) {
+        ("all", _) => Ok(Lines::All),
+        (_, Ok(count)) => Ok(Lines::Last(count)),
+        _ => Err("expected a number of lines, or all".to_owned()),
+    }
 }

@@ -6,7 +6,9 @@ mod life;
 mod methods;
 mod values;
 
-pub(crate) use life::{Continue, Hold, Life, Log, Release, Remove, Status, Suspend, Vacate};
+pub(crate) use life::{
+    Continue, Hold, Life, Lines, Log, Release, Remove, Status, Suspend, Tail, Vacate,
+};
 pub(crate) use methods::{Methods, Sight, Whose};
 pub(crate) use values::{is_job_name, signal_name};
 
@@ -45,6 +47,7 @@ pub(crate) enum Verb {
     Kill(Kill),
     Status(Status),
     Log(Log),
+    Tail(Tail),
     Suspend(Suspend),
     Continue(Continue),
     Vacate(Vacate),
@@ -107,6 +110,10 @@ pub(crate) struct Run {
     /// End when the process that began this one does
     #[arg(long, hide = true)]
     pub(crate) with_parent: bool,
+
+    /// Raise the job's niceness by so much; its images keep it
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=19))]
+    pub(crate) nice: Option<u8>,
 
     /// The job's umask, in octal digits
     #[arg(long, hide = true, value_parser = parse_mode)]
@@ -387,6 +394,10 @@ pub(crate) struct Ps {
     /// Only these jobs
     #[arg(value_name = "JOB")]
     pub(crate) jobs: Vec<String>,
+
+    /// All that is known of each: a ClassAd in its old syntax, as `condor_q -l` prints them
+    #[arg(long, short, conflicts_with_all = ["prune", "json"])]
+    pub(crate) long: bool,
 
     /// Remove ended jobs and their images
     #[arg(long)]

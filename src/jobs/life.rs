@@ -44,6 +44,9 @@ pub(crate) struct LifeRecord {
     /// What the last checkpoint was refused for, if it was.
     #[serde(default)]
     pub(crate) refused: Option<String>,
+    /// What is carried out at its end, as [`crate::raw::encode`] has it.
+    #[serde(default)]
+    pub(crate) notify: Option<String>,
     /// What is counted.
     #[serde(flatten)]
     pub(crate) counted: Counted,
@@ -94,26 +97,32 @@ pub(crate) struct Counted {
 }
 
 impl LifeRecord {
-    /// That of a job whose starter this process is; an earlier one's numbers go on.
+    /// That of a job whose starter this process is; an earlier one's numbers go on, and so does what it was asked for.
     pub(crate) fn begin(
         before: Option<LifeRecord>,
-        keep: Option<u32>,
-        pulse: Duration,
+        arguments: &crate::args::Life,
     ) -> io::Result<Self> {
-        let (kept, is_suspended, counted) = match before {
-            Some(before) => (before.keep, before.image_is_suspended, before.counted),
-            None => (IMAGES_KEPT, false, Counted::default()),
+        let lease = arguments.pulse.saturating_mul(pulse::LEASE);
+        let asked = arguments.notify.as_ref().map(crate::raw::encode);
+        let (kept, is_suspended, kept_notify, counted) = match before {
+            Some(before) => (
+                before.keep,
+                before.image_is_suspended,
+                before.notify,
+                before.counted,
+            ),
+            None => (IMAGES_KEPT, false, None, Counted::default()),
         };
         Ok(LifeRecord {
             schema_version: SCHEMA_VERSION,
             state: State::Starting.name().to_owned(),
             starter: ProcessName::of_self()?,
             place: Place::here(),
-            keep: keep.unwrap_or(kept),
-            lease_ms: u64::try_from(pulse.saturating_mul(pulse::LEASE).as_millis())
-                .unwrap_or(u64::MAX),
+            keep: arguments.keep.unwrap_or(kept),
+            lease_ms: u64::try_from(lease.as_millis()).unwrap_or(u64::MAX),
             image_is_suspended: is_suspended,
             refused: None,
+            notify: asked.or(kept_notify),
             counted,
         })
     }

@@ -11,6 +11,7 @@
 
 mod images;
 mod life;
+mod outputs;
 mod outset;
 pub(crate) mod process;
 pub(crate) mod pulse;
@@ -18,6 +19,7 @@ mod record;
 
 pub(crate) use images::image_before;
 pub(crate) use life::{Counted, IMAGES_KEPT, LifeRecord};
+pub(crate) use outputs::{FileId, Output, OutputKind, Outputs};
 pub(crate) use outset::Outset;
 pub(crate) use process::{JobProcesses, ProcessName};
 pub(crate) use record::{
@@ -144,6 +146,8 @@ pub(crate) struct NewJob {
     pub(crate) journal: bool,
     /// See [`JobRecord::restarted_from`].
     pub(crate) restarted_from: Option<PathBuf>,
+    /// See [`JobRecord::outputs`]; what is not known is as it was.
+    pub(crate) outputs: Outputs,
     /// It is a copy that the job's starter, our parent, has begun: the name is ours.
     pub(crate) is_copy: bool,
 }
@@ -304,6 +308,7 @@ impl JobStore {
             generation: new.generation,
             journal: new.journal,
             restarted_from: new.restarted_from,
+            outputs: new.outputs.or(continued.map(|record| &record.outputs)),
             last_checkpoint: continued.and_then(|record| record.last_checkpoint.clone()),
         };
         if let Err(error) = record.save(&dir) {

@@ -34,6 +34,8 @@ pub(crate) struct ProcessStat {
     /// R, S, D, T (stopped), t (traced), Z (zombie), X.
     pub(crate) state: char,
     pub(crate) parent: i32,
+    /// -20 to 19.
+    pub(crate) nice: i32,
 }
 
 /// The processes under a supervisor.
@@ -77,6 +79,7 @@ fn parse_stat(text: &str) -> Option<ProcessStat> {
         comm: comm.to_owned(),
         state: fields.first()?.chars().next()?,
         parent: fields.get(1)?.parse().ok()?,
+        nice: fields.get(16)?.parse().ok()?,
     })
 }
 
@@ -208,8 +211,8 @@ mod tests {
         let stat = parse_stat(&text).expect("parses");
         assert_eq!((stat.name.pid, stat.name.start_ticks), (42, 777));
         assert_eq!(
-            (stat.comm.as_str(), stat.state, stat.parent),
-            ("a) S (b)", 'T', 7)
+            (stat.comm.as_str(), stat.state, stat.parent, stat.nice),
+            ("a) S (b)", 'T', 7, 19)
         );
         assert_eq!(parse_stat("42 (x) T"), None);
     }

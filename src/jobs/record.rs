@@ -14,6 +14,7 @@
 //! The record is a note for people and for finding the job, not part of any
 //! promise: losing it loses no image.
 
+use super::outputs::Outputs;
 use super::process::ProcessName;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -57,6 +58,9 @@ pub(crate) struct JobRecord {
     /// The image it was restarted from.
     #[serde(with = "crate::raw::some_path")]
     pub(crate) restarted_from: Option<PathBuf>,
+    /// Where its standard output and error go.
+    #[serde(default)]
+    pub(crate) outputs: Outputs,
     /// Its last checkpoint.
     pub(crate) last_checkpoint: Option<CheckpointNote>,
 }
@@ -270,13 +274,25 @@ pub(super) fn example(name: &str) -> JobRecord {
         generation: 0,
         journal: false,
         restarted_from: None,
+        outputs: Outputs::default(),
         last_checkpoint: None,
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::outputs::{Output, OutputKind};
     use super::*;
+
+    #[test]
+    fn a_record_of_before_outputs_were_noted_is_read() {
+        let dir = tempfile::tempdir().expect("dir");
+        let mut text = serde_json::to_value(example("x")).expect("JSON");
+        let fields = text.as_object_mut().expect("an object");
+        assert!(fields.remove("outputs").is_some());
+        fs::write(dir.path().join("job.json"), text.to_string()).expect("write");
+        assert_eq!(JobRecord::load(dir.path()).expect("loads"), example("x"));
+    }
 
     #[test]
     fn a_record_reads_back_and_nothing_else_is_left() {
@@ -296,6 +312,11 @@ mod tests {
         let mut record = example("x");
         record.cwd = odd.clone();
         record.restarted_from = Some(odd.clone());
+        record.outputs.out = Some(Output {
+            kind: OutputKind::File,
+            path: odd.clone(),
+            file: None,
+        });
         record.last_checkpoint = Some(CheckpointNote {
             image: odd,
             generation: 1,

@@ -17,6 +17,7 @@ fn new_job(name: Option<&str>) -> NewJob {
         root_pid: None,
         journal: false,
         restarted_from: None,
+        outputs: Outputs::default(),
         is_copy: false,
     }
 }

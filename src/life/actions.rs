@@ -85,7 +85,11 @@ impl Starter<'_> {
 
     fn checkpoint(&mut self, leaves: bool) {
         let signals = &self.copies.signals;
-        let begun = self.check_room().and_then(|()| {
+        let begun = match self.arguments.min_free {
+            Some(least) => making::check_room(&self.dir, least, self.last_image_bytes()),
+            None => Ok(()),
+        };
+        let begun = begun.and_then(|()| {
             let options = making::options(&self.name, leaves, self.arguments);
             Making::begin(self.store, &options, signals).map_err(|failure| failure.to_string())
         });
@@ -93,24 +97,6 @@ impl Starter<'_> {
             Ok(making) => self.making = Some(making),
             Err(reason) => self.events.push_back(Event::Checkpointed(Err(reason))),
         }
-    }
-
-    /// Whether an image as large as the last would leave enough of the disk.
-    fn check_room(&self) -> Result<(), String> {
-        let Some(least) = self.arguments.min_free else {
-            return Ok(());
-        };
-        let place = nix::sys::statvfs::statvfs(&self.dir)
-            .map_err(|error| format!("{}: {}", self.dir.display(), error.desc()))?;
-        let free = place.blocks_available() as u64 * place.fragment_size() as u64;
-        let needed = least.saturating_add(self.last_image_bytes().unwrap_or(0));
-        if free < needed {
-            let dir = self.dir.display();
-            return Err(format!(
-                "{free} bytes are free in {dir}, expected {needed} (--min-free and the last image)"
-            ));
-        }
-        Ok(())
     }
 }
 

@@ -3,7 +3,7 @@
 use super::end::end_as;
 use super::{Copies, Starter};
 use crate::args::{Files, Life as Arguments, Restart, Run};
-use crate::jobs::{Job, JobError, JobStore, LifeRecord, NewJob, Outset};
+use crate::jobs::{Job, JobError, JobStore, LifeRecord, NewJob, Outputs, Outset};
 use crate::life::signals::Signals;
 use crate::report::{Exit, Failure, Outcome, tell};
 use crate::verbs::{self, restart::Chosen};
@@ -69,6 +69,11 @@ pub(crate) fn run(store: &JobStore, arguments: &Run) -> Outcome {
             root_pid: None,
             journal: arguments.journal,
             restarted_from: None,
+            // With an image, its copy will have those of that.
+            outputs: match has_image {
+                true => Outputs::default(),
+                false => Outputs::of_self(),
+            },
             is_copy: false,
         },
     )?;
@@ -93,6 +98,8 @@ pub(crate) fn run(store: &JobStore, arguments: &Run) -> Outcome {
     };
     let copies = Copies {
         run: Some(arguments),
+        // What an ended job of the same name has left is not this one's.
+        go_on: found.is_some(),
         restart,
         image: None,
         signals,
@@ -112,6 +119,7 @@ pub(crate) fn restart(store: &JobStore, arguments: &Restart, chosen: Chosen) -> 
     let registered = verbs::restart::register(store, arguments, &chosen, &snapshot, None)?;
     let copies = Copies {
         run: None,
+        go_on: true,
         restart: Restart {
             files: Some(arguments.files.unwrap_or(Files::RollBack)),
             ..arguments.clone()

@@ -43,6 +43,9 @@ impl Starter<'_> {
         if matches!(leave, Leave::Completed(_)) {
             Outset::withdraw(&self.dir);
         }
+        if !self.is_fenced {
+            self.notify(&leave);
+        }
         match leave {
             Leave::Completed(end) => end_as(end),
             Leave::Killed => end_as(End::Signalled(libc::SIGKILL)),

@@ -11,6 +11,7 @@ use nix::sys::signal::Signal;
 use nix::unistd::Pid;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
+use std::path::Path;
 
 /// One that is being made.
 #[derive(Debug)]
@@ -83,6 +84,21 @@ pub(super) fn options(job: &str, leaves: bool, life: &Life) -> Checkpoint {
         json: true,
         of_starter: true,
     }
+}
+
+/// Whether an image as large as the last would leave so much of the disk that this directory is on.
+pub(super) fn check_room(dir: &Path, least: u64, last: Option<u64>) -> Result<(), String> {
+    let place = nix::sys::statvfs::statvfs(dir)
+        .map_err(|error| format!("{}: {}", dir.display(), error.desc()))?;
+    let free = place.blocks_available() as u64 * place.fragment_size() as u64;
+    let needed = least.saturating_add(last.unwrap_or(0));
+    if free < needed {
+        let dir = dir.display();
+        return Err(format!(
+            "{free} bytes are free in {dir}, expected {needed} (--min-free and the last image)"
+        ));
+    }
+    Ok(())
 }
 
 fn make(store: &JobStore, arguments: &Checkpoint, said: &File, signals: &Signals) -> u8 {

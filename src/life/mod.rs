@@ -18,6 +18,7 @@ mod copy;
 mod counting;
 mod end;
 mod making;
+mod notify;
 mod signals;
 mod voice;
 
@@ -69,6 +70,8 @@ pub(crate) struct Tied {
 /// How copies are begun.
 struct Copies<'a> {
     run: Option<&'a Run>,
+    /// The job has been there before.
+    go_on: bool,
     restart: Restart,
     /// The image that was named, and which checkpoint it is; it counts until somebody has made a newer one.
     image: Option<(PathBuf, u64)>,
@@ -130,7 +133,8 @@ impl<'a> Starter<'a> {
         has_image: bool,
         arguments: &'a Arguments,
     ) -> Outcome<Self> {
-        let record = LifeRecord::begin(job.life_before.clone(), arguments.keep, arguments.pulse)?;
+        let before = job.life_before.clone().filter(|_| copies.go_on);
+        let record = LifeRecord::begin(before, arguments)?;
         let minute = TimerFd::new(
             ClockId::CLOCK_BOOTTIME,
             TimerFlags::TFD_CLOEXEC | TimerFlags::TFD_NONBLOCK,

@@ -1,7 +1,7 @@
 //! `wayfarer suspend`, `continue`, `vacate`, `hold`, `release`, `remove`: what is asked of a job's starter.
 
 use crate::args::{Continue, Hold, Log, Release, Remove, Suspend, Vacate};
-use crate::jobs::{Job, JobStore, Life, LifeRecord, process};
+use crate::jobs::{Job, JobStore, Life, LifeRecord, ProcessName, process};
 use crate::life::{Ask, Chronicle, EVENTS, ask};
 use crate::output;
 use crate::report::{Exit, Explain, Failure, Outcome};
@@ -10,6 +10,9 @@ use crate::target;
 use nix::unistd::Pid;
 use starter::life::State;
 use std::time::Duration;
+
+/// Between two looks whether a starter has ended.
+const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
 /// Lets the job stand still.
 pub(crate) fn suspend(store: &JobStore, arguments: &Suspend) -> Outcome {
@@ -86,6 +89,11 @@ pub(crate) fn remove(store: &JobStore, arguments: &Remove) -> Outcome {
     let mut job = target::named(store, &arguments.job)?;
     if job.life() == Life::Living {
         asked(store, &arguments.job, Ask::Kill {})?;
+        let starter = job.life.as_ref().map(|life| life.starter);
+        // It may still tell somebody, who is to find what is known of the job.
+        while starter.is_some_and(ProcessName::is_alive) {
+            std::thread::sleep(LOOK_AGAIN);
+        }
         job = target::named(store, &arguments.job)?;
     }
     let images = store.remove(&job)?;

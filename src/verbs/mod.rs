@@ -1,5 +1,6 @@
 //! The verbs of the command, one file each; here is what several of them need.
 
+mod ad;
 pub(crate) mod checkpoint;
 pub(crate) mod completions;
 pub(crate) mod doctor;
@@ -22,6 +23,7 @@ pub(crate) mod shadow;
 pub(crate) mod starter;
 pub(crate) mod status;
 pub(crate) mod submit;
+pub(crate) mod tail;
 pub(crate) mod verify;
 
 use crate::jobs::{Job, JobError, JobStore, NewJob};

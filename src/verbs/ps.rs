@@ -1,6 +1,8 @@
 //! `wayfarer ps`.
 
+use super::ad::ad;
 use crate::args::Ps;
+use crate::classad;
 use crate::jobs::{Job, JobError, JobStore, Life, process};
 use crate::output::{self, Table};
 use crate::report::{Exit, Outcome, chain, tell};
@@ -47,6 +49,12 @@ pub(crate) fn ps(store: &JobStore, arguments: &Ps) -> Outcome {
         };
     }
     let jobs = selected(store, &arguments.jobs)?;
+    if arguments.long {
+        let ads = jobs.iter().map(|job| Ok(classad::text(&ad(job)?)));
+        let ads = ads.collect::<Outcome<Vec<_>>>()?;
+        output::print_bytes(&ads.join(&b'\n'))?;
+        return Ok(Exit::Done);
+    }
     let lines: Vec<JobLine> = jobs.iter().map(line).collect();
     if arguments.json {
         output::print_json(SCHEMA_VERSION, &Report { jobs: lines })?;

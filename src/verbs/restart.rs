@@ -1,7 +1,7 @@
 //! `wayfarer restart IMAGE|JOB`.
 
 use crate::args::{Files, Restart, is_job_name};
-use crate::jobs::{Job, JobError, JobStore, Life, NewJob};
+use crate::jobs::{Job, JobError, JobStore, Life, NewJob, Outputs};
 use crate::launch::{self, Launch, Options};
 use crate::life::{self, Tied};
 use crate::progress;
@@ -316,6 +316,7 @@ pub(crate) fn register(
         root_pid: root.map(|process| process.pid),
         journal: is_at_home(arguments, chosen),
         restarted_from: Some(chosen.path.clone()),
+        outputs: Outputs::of_image(snapshot),
         is_copy: copy_of.is_some(),
     };
     if let (None, Some(had)) = (&new.name, had) {

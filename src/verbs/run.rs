@@ -2,7 +2,7 @@
 
 use crate::address::Address;
 use crate::args::{Files, Pids, Run, Whose};
-use crate::jobs::{JobStore, NewJob, Outset};
+use crate::jobs::{JobStore, NewJob, Outputs, Outset, process};
 use crate::launch::{self, Launch, Options};
 use crate::life::{self, Tied};
 use crate::lookup::{self, Program};
@@ -63,6 +63,10 @@ pub(crate) fn begin(store: &JobStore, arguments: &Run, tied: Option<Tied>) -> Ou
         let describe = || format!("cannot begin in {}", directory.display());
         std::env::set_current_dir(directory).context(describe)?;
     }
+    let niceness = match arguments.nice {
+        Some(by) => Some(niceness(by)?),
+        None => None,
+    };
     let program = match shadow.is_some() || arguments.journal {
         true => remote::program(&arguments.command),
         false => lookup::find(&arguments.command, std::env::var_os("PATH").as_deref())?,
@@ -87,6 +91,7 @@ pub(crate) fn begin(store: &JobStore, arguments: &Run, tied: Option<Tied>) -> Ou
             root_pid: None,
             journal: arguments.journal,
             restarted_from: None,
+            outputs: Outputs::of_self(),
         },
     )?;
     let environment = environment(arguments);
@@ -136,6 +141,7 @@ pub(crate) fn begin(store: &JobStore, arguments: &Run, tied: Option<Tied>) -> Ou
         program: &program,
         environment: &environment,
         identity: (identity.uid, identity.gid),
+        niceness,
         pages: pages.as_deref(),
     };
     let options = Options {
@@ -154,12 +160,28 @@ pub(crate) fn begin(store: &JobStore, arguments: &Run, tied: Option<Tied>) -> Ou
     Err(failure)
 }
 
+/// The niceness of a job that is to be nicer than we are by so much.
+fn niceness(by: u8) -> Outcome<i32> {
+    const MOST: i32 = 19;
+    let own = process::read_stat(nix::unistd::getpid().as_raw())?.nice;
+    let niceness = own + i32::from(by);
+    if niceness > MOST {
+        let message = format!(
+            "--nice {by}: found niceness {own}, so {niceness} for the job, expected at most {MOST}"
+        );
+        return Err(Failure::new(Exit::Usage, message));
+    }
+    Ok(niceness)
+}
+
 /// What is started.
 struct Start<'a> {
     program: &'a Program,
     environment: &'a [CString],
     /// User and group, in its namespace.
     identity: (u32, u32),
+    /// Another than ours.
+    niceness: Option<i32>,
     /// The pages that answer CPUID.
     pages: Option<&'a [u8]>,
 }
@@ -251,6 +273,7 @@ fn operations(what: &Start<'_>, free_fd: u64) -> Vec<u8> {
         program,
         environment,
         identity: (uid, gid),
+        niceness,
         pages,
     } = what;
     let mut ops = OpsBuilder::new(OpsHeader {
@@ -274,6 +297,12 @@ fn operations(what: &Start<'_>, free_fd: u64) -> Vec<u8> {
         Expect::Ignore,
         0,
     );
+    if let Some(niceness) = niceness {
+        let nice = i64::from(*niceness).cast_unsigned();
+        let args = [libc::PRIO_PROCESS as u64, 0, nice].map(Arg::Value);
+        let nr = libc::SYS_setpriority;
+        ops.call(process, "niceness (--nice)", nr, &args, Expect::Success, 0);
+    }
     let mut tail = program.path.as_os_str().as_bytes().to_vec();
     tail.push(0);
     for argument in &program.arguments {
@@ -338,6 +367,7 @@ mod tests {
             program: &program,
             environment: &environment,
             identity: (7, 8),
+            niceness: Some(5),
             pages: None,
         };
         let bytes = operations(&what, 20);
