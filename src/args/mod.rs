@@ -75,7 +75,7 @@ pub(crate) enum Verb {
 }
 
 /// Start a command as a job that can be checkpointed
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 #[command(after_long_help = RUN_EXAMPLES)]
 pub(crate) struct Run {
     /// Name of the job [default: the command's name and a number]

@@ -29,6 +29,8 @@ pub(crate) fn run(store: &JobStore, arguments: &Run) -> Outcome {
     let mut generation = 0;
     let mut has_image = false;
     let goes_on = found.is_some();
+    let again;
+    let mut arguments = arguments;
     if let Some(job) = &found {
         target::check_ended(job)?;
         if let Some(life) = &job.life {
@@ -46,7 +48,9 @@ pub(crate) fn run(store: &JobStore, arguments: &Run) -> Outcome {
             }
         }
         let words: Vec<String> = arguments.command.iter().map(raw::encode).collect();
-        if words != job.record.command {
+        let has_outset = Outset::is_in(&job.dir);
+        has_image = !job.known_images()?.is_empty();
+        if words != job.record.command && (has_image || has_outset) {
             let was = job.record.command.join(" ");
             tell(&format!(
                 "job {} goes on as it was begun: {was}",
@@ -54,7 +58,19 @@ pub(crate) fn run(store: &JobStore, arguments: &Run) -> Outcome {
             ));
         }
         generation = job.record.generation;
-        has_image = !job.known_images()?.is_empty();
+        if has_outset && !has_image {
+            again = Run {
+                command: job
+                    .record
+                    .command
+                    .iter()
+                    .map(|word| raw::decode(word))
+                    .collect(),
+                journal: true,
+                ..arguments.clone()
+            };
+            arguments = &again;
+        }
     }
     let command = arguments.command.iter().map(raw::encode);
     let registered = verbs::register(

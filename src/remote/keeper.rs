@@ -47,6 +47,8 @@ const SELDOM: Duration = Duration::from_secs(2);
 /// How long a shadow has that is to be told of the job's end. What the job has written may have to reach the disk first; the shadow goes on
 /// with that when nobody waits any more.
 const COMPLETE_WITHIN: Duration = Duration::from_secs(10);
+/// How long its disk may take before a starter is told that the job has ended.
+const DURABLE_WITHIN: Duration = Duration::from_secs(60);
 /// Whoever is killed in the moment in which he would wake us does not.
 const LOOK_ANYWAY: Duration = Duration::from_millis(500);
 
@@ -123,7 +125,6 @@ pub(crate) fn keep(restarted: bool) -> Outcome {
     };
     // Its supervisor may be gone.
     let say = |lost: bool| (&speaks).write_all(&[if lost { LOST } else { DONE }]);
-    let mut lost = end.lost;
     match end.is_complete {
         Some(Told::Complete) => drop(reach(
             link,
@@ -131,18 +132,19 @@ pub(crate) fn keep(restarted: bool) -> Outcome {
             Request::Complete(wire::Complete {}),
         )),
         Some(Told::MayBeComplete) => {
-            let lease = Duration::from_millis(link.lease_ms);
-            lost |= !reach(link, lease, Request::MakeDurable(wire::MakeDurable {}));
+            // It is at the shadow. Where the disk takes longer, only a power loss can still lose it.
+            let durable = Request::MakeDurable(wire::MakeDurable {});
+            let is_durable = reach(link, DURABLE_WITHIN, durable);
             fault::keeper("durable");
-            let _ = say(lost);
-            if told.recv() == Ok(Told::Complete) {
+            let _ = say(end.lost);
+            if told.recv() == Ok(Told::Complete) && is_durable {
                 reach(link, COMPLETE_WITHIN, Request::Complete(wire::Complete {}));
             }
             return Ok(Exit::Done);
         }
         _ => {}
     }
-    let _ = say(lost);
+    let _ = say(end.lost);
     Ok(Exit::Done)
 }
 
@@ -375,26 +377,30 @@ impl Way {
     }
 }
 
-/// Tells the shadow something of the job's end; whether it has answered. One that is not told that a job is complete keeps what it has for
-/// an image.
+/// Tells the shadow something of the job's end; whether it has done that within so long. One that is not told that a job is complete keeps
+/// what it has for an image.
 fn reach(link: Link, within: Duration, request: Request<'static>) -> bool {
     let (sender, told) = mpsc::channel();
+    let began = Instant::now();
     // A shadow that is there and says nothing keeps nobody waiting.
     std::thread::spawn(move || {
-        loop {
-            let is_over = match begin_stream(&link, 0) {
-                Ok(mut client) => client.tell(&request),
-                Err(NotBegun::Refused(_)) => true,
-                Err(NotBegun::Failed(_)) => false,
-            };
-            if is_over {
-                break;
+        let is_done = loop {
+            match begin_stream(&link, 0) {
+                Ok(mut client) => {
+                    if client.tell(&request) {
+                        break true;
+                    }
+                }
+                Err(NotBegun::Refused(_)) => break false,
+                // One that is not there is not waited for as one that is at work.
+                Err(NotBegun::Failed(_)) if began.elapsed() > COMPLETE_WITHIN => break false,
+                Err(NotBegun::Failed(_)) => {}
             }
             std::thread::sleep(DELAY);
-        }
-        let _ = sender.send(());
+        };
+        let _ = sender.send(is_done);
     });
-    told.recv_timeout(within).is_ok()
+    told.recv_timeout(within) == Ok(true)
 }
 
 impl Line for Way {

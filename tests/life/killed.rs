@@ -243,12 +243,12 @@ fn a_job_without_an_image_begins_again_with_its_files() {
         for name in ["in", "out"] {
             User::Ordinary.own(&data.join(name));
         }
-        let begin = |job: &mut Job| -> Result<(), String> {
+        let begin = |job: &mut Job, options: &[&str]| -> Result<(), String> {
             let open = |name: &str, append: bool| {
                 let mut options = fs::OpenOptions::new();
                 options.read(!append).append(append).open(data.join(name))
             };
-            let mut command = starting(job, &["--journal", "--keep", "2", "--resume"]);
+            let mut command = starting(job, options);
             command.stdin(open("in", false).map_err(made)?);
             let output = open("out", true).map_err(made)?;
             let run = Run::start_into(output, THE_GUEST, command, User::Ordinary)?;
@@ -265,7 +265,7 @@ fn a_job_without_an_image_begins_again_with_its_files() {
             });
             changed.ok_or_else(|| "the job does not work".to_owned())
         };
-        begin(job)?;
+        begin(job, &["--journal", "--keep", "2", "--resume"])?;
         until_it_works(job, 1)?;
         for (which, starts) in [("root_pid", 2), ("supervisor_pid", 3)] {
             let pid = process_of(job, which)?;
@@ -274,7 +274,8 @@ fn a_job_without_an_image_begins_again_with_its_files() {
         }
         signal_starter(job, Signal::SIGKILL)?;
         expect_end(job, 128 + 9)?;
-        begin(job)?;
+        // It goes on as it was begun, with a journal.
+        begin(job, &["--resume"])?;
         until_it_works(job, 4)?;
         job.let_go();
         expect_end(job, 0)?;
