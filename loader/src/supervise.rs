@@ -235,6 +235,8 @@ const MAY_BE_COMPLETE: u8 = b'm';
 const COMMITTED: u8 = b'c';
 /// What it says last, if nothing is lost. One that was killed says nothing.
 const DONE: u8 = b'd';
+/// What a starter is told in place of ENDED if something that the job has written is nowhere.
+const LOST: u8 = b'l';
 /// Something of the job's is lost, though it has ended well: a peer was lost.
 const LOST_STATUS: u32 = 5 << 8;
 
@@ -275,19 +277,26 @@ fn settle_end(context: &Context, status: u32) -> u32 {
     };
     tell_keeper(context, what);
     let mut status = status;
+    let (mut word, mut is_settled) = (ENDED, false);
     if keeper >= 0 {
         match hear(context, keeper, what == MAY_BE_COMPLETE) {
-            Heard::Said(DONE) | Heard::ToldToEnd => {}
+            Heard::Said(DONE) => is_settled = true,
+            // Nobody has said that it has ended well; so this has ended it.
+            Heard::ToldToEnd(signal) if starter >= 0 => status = signal,
+            Heard::ToldToEnd(_) => {}
             // Whoever reads what the job says sees its end, so we have nowhere to say more.
-            _ if status == 0 => status = LOST_STATUS,
-            _ => {}
+            _ => {
+                word = LOST;
+                if status == 0 {
+                    status = LOST_STATUS;
+                }
+            }
         }
     }
     let [a, b, c, d] = status.to_le_bytes();
-    let _ = sys::write(starter, &[ENDED, a, b, c, d]);
+    let _ = sys::write(starter, &[word, a, b, c, d]);
     if what == MAY_BE_COMPLETE
-        && keeper >= 0
-        && status != LOST_STATUS
+        && is_settled
         && matches!(hear(context, starter, true), Heard::Said(COMMITTED))
     {
         tell_keeper(context, COMPLETE);
@@ -301,8 +310,8 @@ enum Heard {
     Said(u8),
     /// Nothing before its end.
     Nothing,
-    /// Somebody wants us to end.
-    ToldToEnd,
+    /// Somebody wants us to end, by this signal.
+    ToldToEnd(u32),
 }
 
 /// What somebody says: one word, or the last before its end.
@@ -318,7 +327,7 @@ fn hear(context: &Context, from: i32, one_word: bool) -> Heard {
         let _ = sys::poll(&mut fds, None);
         while let Some(info) = sys::next_signal(signals) {
             if ends_a_start(info.signal) {
-                return Heard::ToldToEnd;
+                return Heard::ToldToEnd(info.signal);
             }
         }
         if fds[0].revents != 0 {

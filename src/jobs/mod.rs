@@ -20,7 +20,7 @@ mod record;
 pub(crate) use images::image_before;
 pub(crate) use life::{Counted, IMAGES_KEPT, LifeRecord};
 pub(crate) use outputs::{FileId, Output, OutputKind, Outputs};
-pub(crate) use outset::Outset;
+pub(crate) use outset::{Outset, has_more_descriptors};
 pub(crate) use process::{JobProcesses, ProcessName};
 pub(crate) use record::{
     CheckpointNote, FileNumbers, JobRecord, Place, RecordError, SCHEMA_VERSION,
@@ -109,6 +109,8 @@ pub(crate) struct Job {
     before: Option<JobRecord>,
     /// The same of its life.
     pub(crate) life_before: Option<LifeRecord>,
+    /// The outset of the one before it, which is another job.
+    outset_before: Option<Outset>,
 }
 
 /// Whether a job lives.
@@ -317,6 +319,11 @@ impl JobStore {
             }
             return Err(error.into());
         }
+        let mut outset_before = None;
+        if !new.is_copy && !new.continues && Outset::is_in(&dir) {
+            outset_before = Outset::load(&dir).ok().flatten();
+            Outset::withdraw(&dir);
+        }
         let mut life_before = None;
         if !new.is_copy {
             // Its starter, if it is to have one, writes another.
@@ -329,6 +336,7 @@ impl JobStore {
             record,
             before,
             life_before,
+            outset_before,
         })
     }
 
@@ -485,6 +493,7 @@ impl Job {
             dir,
             before: None,
             life_before: None,
+            outset_before: None,
         })
     }
 
@@ -559,6 +568,9 @@ impl Job {
     /// Forgets a job whose start failed; what stood in its place stands there again.
     pub(crate) fn withdraw(&self) {
         if let Some(before) = &self.life_before {
+            let _ = before.save(&self.dir);
+        }
+        if let Some(before) = &self.outset_before {
             let _ = before.save(&self.dir);
         }
         match &self.before {

@@ -6,7 +6,7 @@
 //! ```
 
 use super::record::{RecordError, read_record, replace_record};
-use crate::report::{Explain, Outcome};
+use crate::report::tell;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use serde::{Deserialize, Serialize};
 use std::fs::{self, File};
@@ -28,6 +28,8 @@ pub(crate) struct Outset {
     schema_version: u32,
     /// The state of the session, which only a shadow understands.
     pub(crate) state: Vec<u8>,
+    /// What its starter has been given can be read again, as far as that is known.
+    is_possible: bool,
     /// Those of input, output and errors that are regular files.
     streams: [Option<Stand>; 3],
 }
@@ -42,30 +44,14 @@ struct Stand {
 }
 
 impl Outset {
-    /// Of a job that gets our input and outputs.
-    pub(crate) fn of(state: Vec<u8>) -> Self {
+    /// Of a job that gets our input and outputs, and other descriptors only if `none_else` is false.
+    pub(crate) fn of(state: Vec<u8>, none_else: bool) -> Self {
         Outset {
             schema_version: SCHEMA_VERSION,
             state,
+            is_possible: none_else && input_is_there_again(),
             streams: own_streams().map(|stream| Stand::of(stream?)),
         }
-    }
-
-    /// Whether input that was read could be read again: it is a file, or there is none.
-    pub(crate) fn is_possible() -> bool {
-        let input = io::stdin();
-        let input = input.as_fd();
-        let Ok(stat) = nix::sys::stat::fstat(input) else {
-            return true;
-        };
-        let kind = stat.st_mode & libc::S_IFMT;
-        if kind != libc::S_IFIFO && kind != libc::S_IFSOCK {
-            return true;
-        }
-        // Nothing in it, and nobody to put something in.
-        let mut fds = [PollFd::new(input, PollFlags::POLLIN)];
-        let _ = poll(&mut fds, PollTimeout::ZERO);
-        kind == libc::S_IFIFO && fds[0].revents() == Some(PollFlags::POLLHUP)
     }
 
     /// Writes it down, so that it outlives a power failure.
@@ -73,9 +59,18 @@ impl Outset {
         replace_record(dir.join(NAME), self, true)
     }
 
-    /// Whether a job has one.
+    /// Whether a job has one: under another starter it begins again.
     pub(crate) fn is_in(dir: &Path) -> bool {
         dir.join(NAME).exists()
+    }
+
+    /// Whether a job can begin again under the same starter.
+    pub(crate) fn is_possible_in(dir: &Path) -> bool {
+        match Self::load(dir) {
+            Ok(found) => found.is_some_and(|outset| outset.is_possible),
+            // Whoever begins again says what is wrong with it.
+            Err(_) => true,
+        }
     }
 
     /// A job's, if it has one.
@@ -93,20 +88,62 @@ impl Outset {
         let _ = fs::remove_file(dir.join(NAME));
     }
 
-    /// Our input, output and errors are as they were, those of them that are the same files.
-    pub(crate) fn give_back_streams(&self, dir: &Path) -> Outcome<()> {
+    /// Our input, output and errors are as they were, those of them that are files. What does not go back is told: the job is to go on.
+    pub(crate) fn give_back_streams(&self, dir: &Path) {
         let streams = own_streams().into_iter().zip(&self.streams).zip(STREAMS);
         for ((stream, stand), name) in streams {
             let (Some(stream), Some(stand)) = (stream, stand) else {
                 continue;
             };
             let tail = dir.join(format!("{name}.wayfarer-tail"));
-            stand
-                .give_back(File::from(stream), &tail)
-                .context(|| format!("standard {name} does not go back with the job"))?;
+            if let Err(error) = stand.give_back(File::from(stream), &tail) {
+                tell(&format!(
+                    "standard {name} does not go back with the job: {error}"
+                ));
+            }
         }
-        Ok(())
     }
+}
+
+/// Whether input that was read could be read again: it is a file, or there is nothing in it and never will be.
+fn input_is_there_again() -> bool {
+    let input = io::stdin();
+    let input = input.as_fd();
+    let Ok(stat) = nix::sys::stat::fstat(input) else {
+        return true;
+    };
+    match stat.st_mode & libc::S_IFMT {
+        libc::S_IFREG => true,
+        // Documentation/admin-guide/devices.txt: /dev/null.
+        libc::S_IFCHR => stat.st_rdev == libc::makedev(1, 3),
+        // One with a name may get another writer.
+        libc::S_IFIFO => {
+            let name = fs::read_link("/proc/self/fd/0").unwrap_or_default();
+            let mut fds = [PollFd::new(input, PollFlags::POLLIN)];
+            let _ = poll(&mut fds, PollTimeout::ZERO);
+            fds[0].revents() == Some(PollFlags::POLLHUP)
+                && name.as_os_str().as_encoded_bytes().starts_with(b"pipe:")
+        }
+        _ => false,
+    }
+}
+
+/// Whether a program that we execute would get more than input, outputs and these.
+pub(crate) fn has_more_descriptors(but: &[i32]) -> bool {
+    let entries = fs::read_dir("/proc/self/fd");
+    let numbers = entries.into_iter().flatten().flatten();
+    numbers
+        .filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok())
+        .filter(|fd| *fd > 2 && !but.contains(fd))
+        .any(is_inherited)
+}
+
+/// proc_pid_fdinfo(5).
+fn is_inherited(fd: i32) -> bool {
+    let info = fs::read_to_string(format!("/proc/self/fdinfo/{fd}")).unwrap_or_default();
+    let flags = info.lines().find_map(|line| line.strip_prefix("flags:"));
+    let flags = flags.and_then(|flags| i32::from_str_radix(flags.trim(), 8).ok());
+    flags.is_some_and(|flags| flags & libc::O_CLOEXEC == 0)
 }
 
 impl Stand {
@@ -131,12 +168,17 @@ impl Stand {
             let path = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&file));
             let mut source = File::open(path)?;
             source.seek(SeekFrom::Start(self.size))?;
-            let mut kept = File::create(tail)?;
+            // Behind what was cut before.
+            let mut kept = fs::OpenOptions::new()
+                .append(true)
+                .create(true)
+                .open(tail)?;
             io::copy(&mut source.take(found.len() - self.size), &mut kept)?;
             kept.sync_all()?;
             file.set_len(self.size)?;
         }
-        file.seek(SeekFrom::Start(self.offset)).map(drop)
+        let len = file.metadata()?.len();
+        file.seek(SeekFrom::Start(self.offset.min(len))).map(drop)
     }
 }
 
@@ -170,11 +212,13 @@ mod tests {
         file.write_all(b"before").expect("writes");
         let stand = Stand::of(&file).expect("a file");
         file.write_all(b" and behind").expect("writes");
-        let copy = || file.try_clone().expect("a copy");
-        stand.give_back(copy(), &tail).expect("goes back");
+        let copy = |file: &File| file.try_clone().expect("a copy");
+        stand.give_back(copy(&file), &tail).expect("goes back");
         assert_eq!(fs::read(&tail).expect("reads"), b" and behind");
         file.write_all(b" again").expect("writes");
         assert_eq!(fs::read(&path).expect("reads"), b"before again");
+        stand.give_back(copy(&file), &tail).expect("goes back");
+        assert_eq!(fs::read(&tail).expect("reads"), b" and behind again");
         // Another file at its descriptor is not touched.
         let mut other = File::create(dir.path().join("other")).expect("is made");
         other

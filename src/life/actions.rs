@@ -60,6 +60,7 @@ impl Starter<'_> {
             self.voice
                 .say(&format!("job {} was killed, and begins again", self.name));
         }
+        let is_first = self.copies_begun == 0;
         self.copies_begun += 1;
         self.copy_since = Instant::now();
         let (store, copies, name) = (self.store, &self.copies, &self.name);
@@ -67,6 +68,7 @@ impl Starter<'_> {
             let tied = Tied {
                 name: name.clone(),
                 tells,
+                is_first,
             };
             let outcome = match copies.run.filter(|_| !again) {
                 Some(run) => verbs::run::begin(store, run, Some(tied)),

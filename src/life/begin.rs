@@ -1,9 +1,9 @@
 //! What a starter begins with: a new job, one that goes on, an image.
 
 use super::end::end_as;
-use super::{Copies, Starter};
+use super::{Copies, LOOK_AGAIN, Starter};
 use crate::args::{Files, Life as Arguments, Restart, Run};
-use crate::jobs::{Job, JobError, JobStore, LifeRecord, NewJob, Outputs, Outset};
+use crate::jobs::{Job, JobError, JobStore, Life, LifeRecord, NewJob, Outputs, Outset, Place};
 use crate::life::signals::Signals;
 use crate::report::{Exit, Failure, Outcome, tell};
 use crate::verbs::{self, restart::Chosen};
@@ -11,6 +11,10 @@ use crate::{raw, target};
 use nix::sys::signal::Signal;
 use starter::life::State;
 use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+/// How long what a killed starter has left may take to end.
+const ORPHANS_END_WITHIN: Duration = Duration::from_secs(5);
 
 /// `wayfarer run` with a starter.
 pub(crate) fn run(store: &JobStore, arguments: &Run) -> Outcome {
@@ -27,11 +31,11 @@ pub(crate) fn run(store: &JobStore, arguments: &Run) -> Outcome {
         _ => None,
     };
     let mut generation = 0;
-    let mut has_image = false;
-    let goes_on = found.is_some();
+    let (mut has_image, mut has_outset) = (false, false);
     let again;
     let mut arguments = arguments;
     if let Some(job) = &found {
+        let_end(job);
         target::check_ended(job)?;
         if let Some(life) = &job.life {
             if let Some(end) = life.end() {
@@ -48,7 +52,7 @@ pub(crate) fn run(store: &JobStore, arguments: &Run) -> Outcome {
             }
         }
         let words: Vec<String> = arguments.command.iter().map(raw::encode).collect();
-        let has_outset = Outset::is_in(&job.dir);
+        has_outset = Outset::is_in(&job.dir);
         has_image = !job.known_images()?.is_empty();
         if words != job.record.command && (has_image || has_outset) {
             let was = job.record.command.join(" ");
@@ -79,7 +83,7 @@ pub(crate) fn run(store: &JobStore, arguments: &Run) -> Outcome {
             name: arguments.name.clone(),
             base: arguments.command[0].to_string_lossy().into_owned(),
             replace: arguments.replace,
-            continues: has_image,
+            continues: has_image || has_outset,
             command: command.collect(),
             generation,
             root_pid: None,
@@ -93,10 +97,6 @@ pub(crate) fn run(store: &JobStore, arguments: &Run) -> Outcome {
             is_copy: false,
         },
     )?;
-    if let (Some(job), false) = (&registered, goes_on) {
-        // Another job had the name.
-        Outset::withdraw(&job.dir);
-    }
     let restart = Restart {
         image: PathBuf::new(),
         name: None,
@@ -144,6 +144,19 @@ pub(crate) fn restart(store: &JobStore, arguments: &Restart, chosen: Chosen) -> 
         signals,
     };
     keep(store, registered, copies, true, &arguments.life)
+}
+
+/// A supervisor whose starter was killed is about to end.
+fn let_end(job: &Job) {
+    let is_orphan =
+        |life: &LifeRecord| Place::here().same_pids(&life.place) && !life.starter.is_alive();
+    let end = Instant::now() + ORPHANS_END_WITHIN;
+    while job.life.as_ref().is_some_and(is_orphan)
+        && job.life() == Life::Living
+        && Instant::now() < end
+    {
+        std::thread::sleep(LOOK_AGAIN);
+    }
 }
 
 fn refuse_if_held(job: &Job, life: &LifeRecord) -> Outcome<()> {

@@ -19,10 +19,8 @@ const DURABLE_WITHIN_MS: u16 = 60_000;
 impl Starter<'_> {
     /// The job has ended so, and its supervisor waits until that is written down.
     pub(super) fn commit(&mut self, end: End) {
-        // Any other end is judged when nothing is left of the copy.
-        let by_itself = matches!(end, End::Exited(_));
         fault::life("ended");
-        let committed = by_itself && !self.is_taken() && self.write_end(end);
+        let committed = is_its_own(end) && self.write_end(end);
         if committed {
             fault::life("committed");
         }
@@ -34,6 +32,10 @@ impl Starter<'_> {
 
     fn write_end(&mut self, end: End) -> bool {
         self.make_durable();
+        // That may have taken longer than others wait for us.
+        if self.is_taken() {
+            return false;
+        }
         let mut record = self.record.clone();
         record.state = State::Completed.name().to_owned();
         record.counted.left(&Leave::Completed(end), None);
@@ -56,6 +58,22 @@ impl Starter<'_> {
             }
             Err(failure) => tracing::error!("sync: {failure}"),
         }
+    }
+}
+
+/// Others may have to be judged when nothing is left of the copy: who was killed, or told to end by us or by others, goes on perhaps.
+fn is_its_own(end: End) -> bool {
+    let told = [
+        libc::SIGKILL,
+        libc::SIGHUP,
+        libc::SIGINT,
+        libc::SIGQUIT,
+        libc::SIGTERM,
+    ];
+    match end {
+        End::Exited(_) => true,
+        End::Signalled(signal) => !told.contains(&signal),
+        End::NotBegun(_) | End::Interrupted(_) | End::Gone => false,
     }
 }
 

@@ -27,6 +27,8 @@ use std::os::unix::net::UnixStream;
 const RUNS: u8 = b'r';
 const ENDED: u8 = b'e';
 const FAILED: u8 = b'f';
+/// The same as [`ENDED`], and something that it has written is nowhere.
+const LOST: u8 = b'l';
 /// What it is told when its end is written down and final, and that it is not.
 const COMMITTED: u8 = b'c';
 const NOT_COMMITTED: u8 = b'n';
@@ -126,6 +128,7 @@ impl Copy {
         }
         if !self.told_of_its_end
             && self.gone.is_none()
+            && !self.has_lost_something()
             && let Some(end) = said_of_its_end(&self.said)
         {
             self.told_of_its_end = true;
@@ -140,6 +143,11 @@ impl Copy {
         }
         let (end, why) = understood(&self.said, status);
         Some(News::Ended(end, why))
+    }
+
+    /// Something that it has written is nowhere, as its supervisor says.
+    pub(super) fn has_lost_something(&self) -> bool {
+        behind_runs(&self.said).first() == Some(&LOST)
     }
 
     /// How it has ended is written down, and nobody goes back behind that; or not. Not every supervisor waits for that.
@@ -258,16 +266,20 @@ fn understood(said: &[u8], status: Change) -> (End, Option<String>) {
     }
 }
 
+fn behind_runs(said: &[u8]) -> &[u8] {
+    said.strip_prefix(&[RUNS]).unwrap_or(said)
+}
+
 fn said_of_its_end(said: &[u8]) -> Option<End> {
-    let last = said.strip_prefix(&[RUNS]);
-    let (&ENDED, [a, b, c, d]) = last.unwrap_or(said).split_first()? else {
+    let (&(ENDED | LOST), [a, b, c, d]) = behind_runs(said).split_first()? else {
         return None;
     };
+    let has_run = said.first() == Some(&RUNS);
     let status = i32::from_le_bytes([*a, *b, *c, *d]);
     let signal = libc::WIFSIGNALED(status).then(|| libc::WTERMSIG(status));
-    Some(match (last, signal) {
+    Some(match (has_run, signal) {
         // Its start was ended by a signal.
-        (None, Some(signal)) => End::Interrupted(signal),
+        (false, Some(signal)) => End::Interrupted(signal),
         (_, Some(signal)) => End::Signalled(signal),
         (_, None) => End::Exited(libc::WEXITSTATUS(status)),
     })

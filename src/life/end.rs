@@ -11,6 +11,10 @@ impl Starter<'_> {
     pub(super) fn conclude(mut self, job: &Job, leave: Leave) -> Outcome {
         let name = self.name.clone();
         if self.is_taken() {
+            if let (Leave::Completed(end), true) = (&leave, self.is_committed) {
+                // The name is another job's since then.
+                end_as(*end);
+            }
             // Everything in its directory is the other's.
             let message = format!("job {name} is another starter's; this copy has ended");
             return Err(Failure::new(Exit::Lost, message));
@@ -34,15 +38,15 @@ impl Starter<'_> {
         let counted = &self.record.counted;
         self.chronicle.left(&leave, counted, used, self.leaves_with);
         self.save();
+        if matches!(leave, Leave::Completed(_)) && !self.unwritten {
+            Outset::withdraw(&self.dir);
+        }
         let state = self.life.state().name();
         for (who, answer) in std::mem::take(&mut self.answers) {
             self.control.answer(who, &answer, state);
         }
         let ended = Answer::Refused("the job has left or ended".to_owned());
         self.control.close(&ended, state);
-        if matches!(leave, Leave::Completed(_)) {
-            Outset::withdraw(&self.dir);
-        }
         if !self.is_fenced {
             self.notify(&leave);
         }

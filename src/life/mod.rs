@@ -65,6 +65,8 @@ pub(crate) struct Tied {
     pub(crate) name: String,
     /// What the loader tells its fate by.
     pub(crate) tells: OwnedFd,
+    /// It is the first copy of its starter.
+    pub(crate) is_first: bool,
 }
 
 /// How copies are begun.
@@ -366,7 +368,16 @@ impl<'a> Starter<'a> {
                 }
                 Some(News::Ends(end)) => self.commit(end),
                 Some(News::Ended(end, why)) => {
+                    let lost = copy.has_lost_something();
                     self.copy = None;
+                    let goes_back = lost && (self.has_image() || Outset::is_possible_in(&self.dir));
+                    let end = if goes_back { End::Gone } else { end };
+                    if lost {
+                        let name = &self.name;
+                        self.voice.say(&format!(
+                            "not all that job {name} has written is known to be where it belongs"
+                        ));
+                    }
                     // There is nothing left to copy, but what has been copied may have to be noted.
                     let may_be_by_it = matches!(end, End::Gone | End::Signalled(libc::SIGKILL))
                         && self.life.is_leaving();
@@ -393,7 +404,7 @@ impl<'a> Starter<'a> {
         }
         // One that has never run has not begun, whatever has been prepared.
         if self.has_run && Outset::is_in(&self.dir) {
-            self.life.note_outset();
+            self.life.note_outset(Outset::is_possible_in(&self.dir));
         }
         let actions = self.life.step(event, self.begun.elapsed());
         let after = self.life.state();
@@ -482,7 +493,8 @@ impl<'a> Starter<'a> {
     }
 
     fn save(&mut self) {
-        if self.is_fenced {
+        // What is committed stands until the last word.
+        if self.is_fenced || self.is_committed && !self.life.has_left() {
             return;
         }
         if self.is_taken() {

@@ -2,7 +2,7 @@
 
 use crate::address::Address;
 use crate::args::{Files, Pids, Run, Whose};
-use crate::jobs::{JobStore, NewJob, Outputs, Outset, process};
+use crate::jobs::{JobStore, NewJob, Outputs, Outset, has_more_descriptors, process};
 use crate::launch::{self, Launch, Options};
 use crate::life::{self, Tied};
 use crate::lookup::{self, Program};
@@ -21,6 +21,7 @@ use nix::sys::signal::Signal;
 use std::ffi::CString;
 use std::fs::File;
 use std::io::IsTerminal;
+use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
@@ -112,7 +113,9 @@ pub(crate) fn begin(store: &JobStore, arguments: &Run, tied: Option<Tied>) -> Ou
             Some(dir) => Outset::load(dir)?,
             None => None,
         };
-        let may_begin_again = tied.is_some() && arguments.journal && Outset::is_possible();
+        let is_first = tied.as_ref().is_some_and(|tied| tied.is_first);
+        let tells = tied.as_ref().map(|tied| tied.tells.as_raw_fd());
+        let none_else = !has_more_descriptors(tells.as_slice());
         let prepared = remote::prepare(&Beginning {
             socket: &socket,
             lease,
@@ -122,16 +125,22 @@ pub(crate) fn begin(store: &JobStore, arguments: &Run, tied: Option<Tied>) -> Ou
             at_home: shadow.is_none(),
             outset: match &again {
                 Some(outset) => AtOutset::GoBack(&outset.state),
-                None if may_begin_again => AtOutset::Mark,
+                None if is_first && arguments.journal => AtOutset::Mark,
                 None => AtOutset::Nothing,
             },
         })?;
         identity = prepared.identity;
-        if let (Some(outset), Some(dir)) = (&again, dir) {
-            outset.give_back_streams(dir)?;
-        }
-        if let (Some(state), Some(dir)) = (prepared.mark, dir) {
-            Outset::of(state).save(dir)?;
+        let state = match (again, dir) {
+            // What this starter was given is as it was; what an earlier one was given is others' by now.
+            (Some(outset), Some(dir)) if !is_first => {
+                outset.give_back_streams(dir);
+                None
+            }
+            (Some(outset), _) => Some(outset.state),
+            (None, _) => prepared.mark,
+        };
+        if let (Some(state), Some(dir)) = (state, dir) {
+            Outset::of(state, none_else).save(dir)?;
         }
         keeper = Some(remote::keeper::begin(false)?);
     }

@@ -52,8 +52,8 @@ pub struct Life {
     state: State,
     /// There is an image to go on from, of a job that was suspended or not.
     image: Option<Stood>,
-    /// Without one, it can begin again as if it had not been there.
-    outset: bool,
+    /// Without one, it can begin again as if it had not been there: at once, or only where it is started anew.
+    outset: Option<bool>,
     /// By command.
     suspended: bool,
     /// As far as we were told.
@@ -95,7 +95,7 @@ impl Life {
             policy,
             state,
             image,
-            outset: false,
+            outset: None,
             suspended: false,
             stopped: false,
             leaving: None,
@@ -113,13 +113,17 @@ impl Life {
         (life, vec![action])
     }
 
-    /// It has run, and can begin again as if it had not.
-    pub fn note_outset(&mut self) {
-        self.outset = true;
+    /// It has run, and can begin again as if it had not: `at_once`, or only where it is started anew.
+    pub fn note_outset(&mut self, at_once: bool) {
+        self.outset = Some(at_once);
     }
 
     fn can_go_on(&self) -> bool {
-        self.image.is_some() || self.outset
+        self.image.is_some() || self.outset.is_some()
+    }
+
+    fn can_go_on_at_once(&self) -> bool {
+        self.image.is_some() || self.outset == Some(true)
     }
 
     /// Where it is.
@@ -291,27 +295,35 @@ impl Life {
                 false => Leave::NotBegun(status),
                 true => held(format!("it cannot be restarted (status {status})")),
             },
-            (End::Gone | End::Signalled(SIGKILL), leaves) if self.can_go_on() => match leaves {
-                Some(leave) => leave,
-                None if self.restarts_from_this < self.policy.restarts_per_image => {
-                    self.restarts_from_this += 1;
-                    let (state, action) = match self.image {
-                        Some(_) => (State::Restarting, Action::Restart),
-                        None => (State::Starting, Action::Start),
-                    };
-                    self.enter(state, now);
-                    actions.push(action);
-                    return;
+            // Nothing has been read yet.
+            (End::Gone | End::Signalled(SIGKILL), None)
+                if self.state == State::Starting && !self.can_go_on_at_once() =>
+            {
+                Leave::Vacated
+            }
+            (End::Gone | End::Signalled(SIGKILL), leaves) if self.can_go_on_at_once() => {
+                match leaves {
+                    Some(leave) => leave,
+                    None if self.restarts_from_this < self.policy.restarts_per_image => {
+                        self.restarts_from_this += 1;
+                        let (state, action) = match self.image {
+                            Some(_) => (State::Restarting, Action::Restart),
+                            None => (State::Starting, Action::Start),
+                        };
+                        self.enter(state, now);
+                        actions.push(action);
+                        return;
+                    }
+                    None => {
+                        let since = match self.image {
+                            Some(_) => "since its last image",
+                            None => "before there was an image of it",
+                        };
+                        let times = self.restarts_from_this + 1;
+                        held(format!("it was killed {times} times {since}"))
+                    }
                 }
-                None => {
-                    let since = match self.image {
-                        Some(_) => "since its last image",
-                        None => "before there was an image of it",
-                    };
-                    let times = self.restarts_from_this + 1;
-                    held(format!("it was killed {times} times {since}"))
-                }
-            },
+            }
             _ => Leave::Completed(end),
         };
         self.leave(leave, now, actions);

@@ -206,7 +206,7 @@ fn a_job_that_somebody_kills_goes_on_from_its_image() {
 #[test]
 fn a_job_without_an_image_begins_again_if_it_can() {
     let mut life = running(POLICY);
-    life.note_outset();
+    life.note_outset(true);
     for _ in 0..3 {
         assert_eq!(life.step(KILLED, at(10)), [Action::Start]);
         assert_eq!(life.state(), State::Starting);
@@ -225,13 +225,23 @@ fn a_job_without_an_image_begins_again_if_it_can() {
         ),
     ] {
         let (mut life, _) = Life::begin(POLICY, First::Start);
-        life.note_outset();
+        life.note_outset(false);
         assert_eq!(life.step(Event::Ended(end), at(1)), [Action::Leave(left)]);
     }
     let (mut life, _) = Life::begin(POLICY, First::Start);
-    life.note_outset();
+    life.note_outset(true);
     let killed = life.step(Event::Ended(End::Gone), at(1));
     assert_eq!(killed, [Action::Start]);
+
+    // What it has read is gone, unless it has not begun to.
+    let (mut life, _) = Life::begin(POLICY, First::Start);
+    life.note_outset(false);
+    let mut early = life.clone();
+    let killed = early.step(Event::Ended(End::Gone), at(1));
+    assert_eq!(killed, [Action::Leave(Leave::Vacated)]);
+    life.step(Event::Runs, at(1));
+    let completed = Leave::Completed(End::Signalled(9));
+    assert_eq!(life.step(KILLED, at(2)), [Action::Leave(completed)]);
 }
 
 #[test]
@@ -332,7 +342,7 @@ fn what_is_interrupted_before_it_runs_has_not_ended() {
 #[derive(Clone, Debug)]
 enum Chance {
     Runs,
-    CanBeginAgain,
+    CanBeginAgain(bool),
     Ends(End),
     Makes(bool),
     Stops(bool),
@@ -361,7 +371,7 @@ fn chance() -> impl Strategy<Value = Chance> {
     ];
     prop_oneof![
         4 => Just(Chance::Runs),
-        1 => Just(Chance::CanBeginAgain),
+        1 => any::<bool>().prop_map(Chance::CanBeginAgain),
         1 => end.prop_map(Chance::Ends),
         4 => any::<bool>().prop_map(Chance::Makes),
         2 => any::<bool>().prop_map(Chance::Stops),
@@ -454,7 +464,7 @@ impl World {
                 self.copy = Copy::Running;
                 self.tell(Event::Runs);
             }
-            Chance::CanBeginAgain => self.life.note_outset(),
+            Chance::CanBeginAgain(at_once) => self.life.note_outset(at_once),
             Chance::Ends(end) => {
                 let fits = match end {
                     End::NotBegun(_) | End::Interrupted(_) => self.copy == Copy::Starting,
