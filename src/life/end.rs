@@ -38,6 +38,15 @@ impl Starter<'_> {
         let counted = &self.record.counted;
         self.chronicle.left(&leave, counted, used, self.leaves_with);
         self.save();
+        let is_killed = matches!(
+            leave,
+            Leave::Completed(End::Gone | End::Signalled(libc::SIGKILL))
+        );
+        if is_killed && Outset::is_in(&self.dir) {
+            self.voice.say(&format!(
+                "job {name} was killed, and does not begin again: what it has read from its input, or from other descriptors that it was given, is gone"
+            ));
+        }
         if matches!(leave, Leave::Completed(_)) && !self.unwritten {
             Outset::withdraw(&self.dir);
         }

@@ -317,8 +317,12 @@ fn a_job_whose_input_is_gone_does_not_begin_again() {
         expect_end(job, 128 + 9)?;
         let status = status_of(job)?;
         match (&status["State"], &status["NumJobStarts"]) {
-            (state, starts) if state == "Completed" && *starts == 1 => Ok(()),
-            _ => Err(format!("found {status}, expected an end")),
+            (state, starts) if state == "Completed" && *starts == 1 => {}
+            _ => return Err(format!("found {status}, expected an end")),
+        }
+        match starter(job)?.err.text() {
+            said if said.contains("does not begin again") => Ok(()),
+            said => Err(said),
         }
     });
 }
