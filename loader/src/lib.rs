@@ -20,3 +20,4 @@ pub mod locks;
 pub mod meaning;
 pub mod ops;
 pub mod processor;
+pub mod words;

@@ -25,6 +25,7 @@ use crate::report::{self, Failure, Outcome, failure};
 use crate::sys;
 use core::sync::atomic::{AtomicBool, Ordering};
 use loader::ops::flags;
+use loader::words::{COMMITTED, COMPLETE, DONE, ENDED, LOST, MAY_BE_COMPLETE, RUNS};
 
 /// Everything that can be blocked, and so read from a descriptor.
 pub const ALL_SIGNALS: u64 = !0;
@@ -223,20 +224,6 @@ pub fn let_go(context: &mut Context) {
     }
 }
 
-/// The job runs. What a keeper is told (`--keeper-fd`), and a starter (`--starter-fd`).
-const RUNS: u8 = b'r';
-/// Nothing of the job is left. For a starter the job's wait status comes behind it, in four bytes.
-const ENDED: u8 = b'e';
-/// The same, and that its first process has exited with 0 without having been told to end: nobody will go back to an image of it.
-const COMPLETE: u8 = b'c';
-/// Nothing is left, and whether that is COMPLETE says a starter when it has written the end down.
-const MAY_BE_COMPLETE: u8 = b'm';
-/// What a starter answers when the end is written down, and nobody will go back behind it.
-const COMMITTED: u8 = b'c';
-/// What it says last, if nothing is lost. One that was killed says nothing.
-const DONE: u8 = b'd';
-/// What a starter is told in place of ENDED if something that the job has written is nowhere.
-const LOST: u8 = b'l';
 /// Something of the job's is lost, though it has ended well: a peer was lost.
 const LOST_STATUS: u32 = 5 << 8;
 

@@ -15,6 +15,7 @@ use crate::jobs::{JobProcesses, process};
 use crate::report::{Failure, Outcome, conclude};
 use crate::sys;
 use crate::sys::Change;
+use loader::words::{COMMITTED, ENDED, LOST, NOT_COMMITTED, RUNS};
 use nix::sys::signal::Signal;
 use nix::unistd::Pid;
 use starter::life::End;
@@ -23,15 +24,8 @@ use std::io::{ErrorKind, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 
-/// What a loader says (loader/src/supervise.rs), and what comes before it can.
-const RUNS: u8 = b'r';
-const ENDED: u8 = b'e';
+/// What is said in place of the loader's words, before it is there: why not.
 const FAILED: u8 = b'f';
-/// The same as [`ENDED`], and something that it has written is nowhere.
-const LOST: u8 = b'l';
-/// What it is told when its end is written down and final, and that it is not.
-const COMMITTED: u8 = b'c';
-const NOT_COMMITTED: u8 = b'n';
 
 /// A copy that was begun.
 #[derive(Debug)]

@@ -18,6 +18,7 @@ use crate::sys;
 use c_shim::behind::{Landed, Line, Owner, Piece, Trouble};
 use c_shim::link::{LINK_LEN, Link};
 use c_shim::table::{Reserved, Table};
+use loader::words::{COMPLETE, DONE, ENDED, LOST, MAY_BE_COMPLETE, READY, RUNS};
 use nix::fcntl::{FcntlArg, fcntl};
 use std::ffi::OsStr;
 use std::fs::{File, OpenOptions};
@@ -51,15 +52,6 @@ const COMPLETE_WITHIN: Duration = Duration::from_secs(10);
 const DURABLE_WITHIN: Duration = Duration::from_secs(60);
 /// Whoever is killed in the moment in which he would wake us does not.
 const LOOK_ANYWAY: Duration = Duration::from_millis(500);
-
-/// What is said: by us, that we are there, and at last that something is lost, or nothing; to us, as by the loader's `supervise`.
-const READY: u8 = b'k';
-const LOST: u8 = b'l';
-const DONE: u8 = b'd';
-const RUNS: u8 = b'r';
-const ENDED: u8 = b'e';
-const COMPLETE: u8 = b'c';
-const MAY_BE_COMPLETE: u8 = b'm';
 
 /// Begins a keeper for the job whose descriptors have been made; what its supervisor speaks to it by. `restarted`: the table is
 /// not there yet.

@@ -42,15 +42,15 @@ pub use locks::{
     Attend, Held, Interrupt, Lock, LockMode, LockOwner, Release, Span, TestLock, WatchEnds,
 };
 pub use missing::{FILTER_WORDS, MISSING_LEN, MOST_NAMES, Missing, Names, bits, steps};
-pub use moves::{Lease, Mark, Others, Resume, Settle};
+pub use moves::{Complete, Lease, MakeDurable, Mark, Others, Resume, Settle};
 pub use offered::{Offered, OfferedFiles};
 pub use packed::Packer;
 pub use reply::{Opened, Owner, Refusal, Reply, Written};
 pub use request::{
-    Access, Allocate, Attribute, Change, Close, CloseAll, Complete, Copy, FileSystemOf, GetXattr,
-    Identify, Link, List, ListXattr, MakeDirectory, MakeDurable, MakeNode, NameOf, Offer, Open,
-    Place, Read, ReadLink, RemoveName, RemoveXattr, Rename, Request, Seek, SetAppend, SetXattr,
-    SymbolicLink, Sync, What, Write,
+    Access, Allocate, Attribute, Change, Close, CloseAll, Copy, FileSystemOf, GetXattr, Identify,
+    Link, List, ListXattr, MakeDirectory, MakeNode, NameOf, Offer, Open, Place, Read, ReadLink,
+    RemoveName, RemoveXattr, Rename, Request, Seek, SetAppend, SetXattr, SymbolicLink, Sync, What,
+    Write,
 };
 
 /// How bodies are encoded: little-endian, short integers, at most [`MOST_BODY`] bytes.

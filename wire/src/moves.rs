@@ -1,4 +1,4 @@
-//! A job that is stopped, and one that goes on: what becomes of its session.
+//! A job that is stopped, one that goes on, and its end: what becomes of its session.
 
 use bincode::{BorrowDecode, Encode};
 
@@ -14,6 +14,14 @@ pub struct Settle {
     /// There is an image.
     pub committed: bool,
 }
+
+/// The job has ended well: nobody goes back to an image of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, BorrowDecode)]
+pub struct Complete {}
+
+/// The job has ended: what it has made is to outlive a power loss.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, BorrowDecode)]
+pub struct MakeDurable {}
 
 /// What is done about files that are not as the job left them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, BorrowDecode)]

@@ -4,8 +4,8 @@
 //! bytes but NUL.
 
 use crate::{
-    Attend, Head, Interrupt, Lease, Lock, Mark, Release, Resume, Settle, Stamp, TestLock,
-    WatchEnds, WireError, decode, encode,
+    Attend, Complete, Head, Interrupt, Lease, Lock, MakeDurable, Mark, Release, Resume, Settle,
+    Stamp, TestLock, WatchEnds, WireError, decode, encode,
 };
 use bincode::{BorrowDecode, Encode};
 
@@ -199,14 +199,6 @@ impl Request<'_> {
         )
     }
 }
-
-/// A job's end.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, BorrowDecode)]
-pub struct Complete {}
-
-/// What is there already.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, BorrowDecode)]
-pub struct MakeDurable {}
 
 /// Who serves, and where.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, BorrowDecode)]

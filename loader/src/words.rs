@@ -1,0 +1,27 @@
+//! What a job's supervisor, its keeper and its starter say to each other: single bytes.
+//!
+//! ```text
+//! supervisor -> keeper (--keeper-fd)     RUNS, then ENDED or COMPLETE; or MAY_BE_COMPLETE, and COMPLETE behind that, or nothing
+//! keeper -> supervisor                   READY to whoever begins it; at last DONE or LOST
+//! supervisor -> starter (--starter-fd)   RUNS, then ENDED or LOST with the wait status in four bytes
+//! starter -> supervisor                  COMMITTED or NOT_COMMITTED
+//! ```
+
+/// The job runs.
+pub const RUNS: u8 = b'r';
+/// Nothing of the job is left.
+pub const ENDED: u8 = b'e';
+/// The same, and that its first process has exited with 0 without having been told to end: nobody will go back to an image of it.
+pub const COMPLETE: u8 = b'c';
+/// Nothing is left, and whether that is [`COMPLETE`] says a starter when it has written the end down.
+pub const MAY_BE_COMPLETE: u8 = b'm';
+/// The end is written down, and nobody will go back behind it.
+pub const COMMITTED: u8 = b'c';
+/// It is not, or somebody may go back.
+pub const NOT_COMMITTED: u8 = b'n';
+/// The keeper is there.
+pub const READY: u8 = b'k';
+/// The keeper ends, and nothing is lost. One that was killed says nothing.
+pub const DONE: u8 = b'd';
+/// Something that the job has written is nowhere. To a starter: in place of [`ENDED`].
+pub const LOST: u8 = b'l';
