@@ -9,6 +9,7 @@ use line::{
     WINDOW, answer_preface,
 };
 use peer::{DEADLINE, Peer, TOKEN};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use shadow::{Allowed, CarryError, Limits, SecureServer, Sessions, Taker, carry, introduce};
 use starter::{CarrierError, Door, End};
 use std::fs;
@@ -68,6 +69,13 @@ fn nobody() -> Arc<Taker> {
 
 impl Home {
     fn new() -> Self {
+        // Many sockets are open at once, more than a process may have at first.
+        let limit = getrlimit(Resource::Nofile);
+        let most = Rlimit {
+            current: limit.maximum,
+            ..limit
+        };
+        setrlimit(Resource::Nofile, most).expect("is allowed");
         let directory = tempfile::tempdir().expect("a directory");
         Home {
             sessions: Arc::new(sessions(&directory)),

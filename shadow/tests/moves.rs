@@ -13,9 +13,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use wire::{
-    Attend, Close, CloseAll, Complete, Hello, Lock, LockMode, LockOwner, MakeDirectory, Mark,
-    Offer, OfferedFiles, Open, Others, Place, Read, Reply, Request, Resume, Role, SetAppend,
-    Settle, Span, TestLock, Write,
+    Attend, Change, Close, CloseAll, Complete, Hello, Lock, LockMode, LockOwner, MakeDirectory,
+    Mark, Offer, OfferedFiles, Open, Others, Place, Read, Reply, Request, Resume, Role, SetAppend,
+    Settle, Span, TestLock, What, Write,
 };
 
 const EEXIST: u16 = 17;
@@ -509,6 +509,51 @@ fn an_open_that_comes_again_brings_the_first_bytes_again() {
     let (mut again, _) = home.peer(session, 7);
     again.number = 40;
     assert_eq!(again.ask(&open, &[]), answer);
+}
+
+fn journalled(allowed: Allowed, folder: &Path) -> Sessions {
+    let journals = Journals::new(&folder.join("journals"), Durability::Kill).expect("a folder");
+    Sessions::journalled(allowed, TOKEN, Limits::default(), journals).expect("allowed")
+}
+
+#[test]
+fn a_file_that_somebody_else_has_cut_is_refused_behind_an_undoing_too() {
+    let home = Home::with(journalled);
+    let mark = |peer: &mut Peer| {
+        let (reply, state) = peer.ask(&Request::Mark(Mark {}), &[]);
+        assert_eq!(reply, Reply::Done);
+        let settle = Request::Settle(Settle { committed: true });
+        assert_eq!(peer.ask(&settle, &[]).0, Reply::Done);
+        state
+    };
+    for name in ["own", "other"] {
+        fs::write(home.at(name), "0123456789").expect("writes");
+    }
+    let (mut old, _) = home.peer(0, 0);
+    let own = old.open(&home.at("own")).expect("opens");
+    old.open(&home.at("other")).expect("opens");
+    let state = mark(&mut old);
+    // The job's own cut is undone.
+    let change = Request::Change(Change {
+        place: Place { at: own, name: b"" },
+        follow: true,
+        what: What::Size(3),
+    });
+    let reply = old.ask(&change, &[]).0;
+    assert!(matches!(reply, Reply::Attributes(now) if now.size == 3));
+    drop(old);
+    let whole = fs::read(home.at("other")).expect("is there");
+    fs::write(home.at("other"), &whole[..4]).expect("cuts");
+    let told = home.resumed(&state, Others::RollBack).map(|_| ());
+    let told = told.expect_err("refused");
+    assert!(
+        told.contains("other is shorter than at the checkpoint (4 bytes, then 10)"),
+        "{told}"
+    );
+    assert!(!told.contains("own"), "{told}");
+    fs::write(home.at("other"), &whole).expect("writes");
+    drop(home.resumed(&state, Others::RollBack).expect("goes on"));
+    assert_eq!(fs::read(home.at("own")).expect("is there"), whole);
 }
 
 /// How many journals are left when a session has ended that was marked and then asked for this.

@@ -210,28 +210,25 @@ impl SavedFile {
         }
         let size = u64::try_from(stat.st_size).unwrap_or(0);
         let same = size == self.size && (stat.st_mtime, stat.st_mtime_nsec as u32) == self.modified;
+        let was = self.size;
         match others {
             _ if same => {}
-            Others::Keep => {}
             Others::Fail => {
-                let was = self.size;
                 return Err(format!(
                     "{name} has been changed since the checkpoint ({size} bytes, then {was})"
                 ));
             }
-            Others::RollBack if self.writes() && size >= self.size => {
-                if size > self.size {
-                    let cut = session.changes.resize(&found.fd, self.size);
-                    cut.map_err(|errno| format!("{name} cannot be cut back ({errno})"))?;
-                }
-            }
-            Others::RollBack if self.writes() => {
-                let was = self.size;
+            // What the job writes on would come behind a hole. An undo journal has brought back what the job itself has cut.
+            _ if asked != Others::Keep && self.writes() && size < was => {
                 return Err(format!(
                     "{name} is shorter than at the checkpoint ({size} bytes, then {was})"
                 ));
             }
-            Others::RollBack => {}
+            Others::RollBack if self.writes() && size > was => {
+                let cut = session.changes.resize(&found.fd, was);
+                cut.map_err(|errno| format!("{name} cannot be cut back ({errno})"))?;
+            }
+            Others::Keep | Others::RollBack => {}
         }
         Ok(found)
     }

@@ -91,6 +91,7 @@ impl Peer {
             Reply::Done => Reply::Done,
             Reply::Number(number) => Reply::Number(number),
             Reply::Held(held) => Reply::Held(held),
+            Reply::Attributes(attributes) => Reply::Attributes(attributes),
             other => panic!("{other:?}"),
         };
         (reply, data)
