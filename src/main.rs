@@ -3,6 +3,7 @@
 
 mod address;
 mod args;
+mod away;
 mod classad;
 mod fault;
 mod identity;
@@ -51,6 +52,7 @@ fn perform(arguments: &Arguments) -> Outcome {
         Verb::Suspend(suspend) => verbs::life::suspend(&store()?, suspend),
         Verb::Continue(go_on) => verbs::life::go_on(&store()?, go_on),
         Verb::Vacate(vacate) => verbs::life::vacate(&store()?, vacate),
+        Verb::Migrate(migrate) => verbs::life::migrate(&store()?, migrate),
         Verb::Hold(hold) => verbs::life::hold(&store()?, hold),
         Verb::Release(release) => verbs::life::release(&store()?, release),
         Verb::Remove(remove) => verbs::life::remove(&store()?, remove),
@@ -63,7 +65,7 @@ fn perform(arguments: &Arguments) -> Outcome {
         Verb::Keeper(keeper) => verbs::keeper::keeper(keeper),
         Verb::Reattach(reattach) => verbs::reattach::reattach(reattach),
         Verb::Starter(starter) => verbs::starter::starter(starter),
-        Verb::Submit(submit) => verbs::submit::submit(submit),
+        Verb::Submit(submit) => verbs::submit::submit(&store, submit),
         Verb::Completions(completions) => verbs::completions::completions(completions),
         Verb::Man(man) => verbs::man::man(man),
     }

@@ -74,6 +74,14 @@ impl Failure {
         }
     }
 
+    /// Somebody else has said what there is to say.
+    pub(crate) fn said(exit: Exit) -> Self {
+        Failure {
+            exit,
+            ..Failure::reader_gone()
+        }
+    }
+
     /// Adds what the user can do about it.
     pub(crate) fn advise(mut self, advice: impl Into<String>) -> Self {
         self.advice.push(advice.into());

@@ -57,6 +57,18 @@ pub(crate) fn send_signal(pid: nix::unistd::Pid, signal: i32) -> nix::Result<()>
     nix::errno::Errno::result(unsafe { libc::kill(pid.as_raw(), signal) }).map(drop)
 }
 
+/// Takes over a descriptor that whoever executed us has left open for us, and for whom we execute; none if there is none of this number.
+pub(crate) fn inherited(fd: i32) -> Option<std::os::fd::OwnedFd> {
+    use std::os::fd::FromRawFd;
+    // SAFETY: fcntl with F_GETFD reads and writes no memory.
+    let known = unsafe { libc::fcntl(fd, libc::F_GETFD) };
+    if fd < 3 || known < 0 {
+        return None;
+    }
+    // SAFETY: it is open, and nobody in this program knows it but by its number on the command line.
+    Some(unsafe { std::os::fd::OwnedFd::from_raw_fd(fd) })
+}
+
 /// Closes every descriptor from this one on. Nothing of ours may have one of them.
 pub(crate) fn close_from(first: u32) {
     // SAFETY: closing reads and writes no memory; the callers say that nobody uses these descriptors.

@@ -62,6 +62,11 @@ fn find_job(store: &JobStore, name: &str, purpose: Purpose) -> Outcome<Target> {
     let (pid, processes) = wait_for_root(&format!("job {name}"), purpose, || {
         let found = named(store, name)?;
         check_living(&found)?;
+        if let Some(host) = found.runs_on() {
+            let message = format!("job {name} runs on {host}: its processes are not here");
+            let advice = format!("wayfarer suspend, checkpoint, vacate, migrate or kill {name}");
+            return Err(Failure::new(Exit::Usage, message).advise(advice));
+        }
         let supervisor = found.supervisor();
         job = Some(found);
         Ok(supervisor)

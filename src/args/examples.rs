@@ -71,7 +71,15 @@ The program, its libraries and its files are those of this machine, whatever is
 installed there; processors, memory and network are the other's. It needs ssh, and
 there nothing but /proc: wayfarer itself is copied when it is not there. The job
 has no terminal. Ctrl-C is passed on to it. A connection that breaks is made anew as
-long as --lease says; then the job is ended there, and submit ends with status 5.";
+long as --lease says; then the job is ended there, and submit ends with status 5.
+
+With a life of its own, the job outlives the other machine:
+  wayfarer submit --on a --on b --every 30m --name run -- ./simulate input.dat > out
+  wayfarer migrate run --to c
+Its images come here. If its machine is lost, it goes on from the last one, with its
+files as they were then, there or on the next --on; without an image, it begins
+again. Its starter is here: suspend, checkpoint, vacate, status, log and tail are
+asked here. Output that is no file is shown at the end (tail -f shows it before).";
 
 pub(super) const RESTART_EXAMPLES: &str = "\
 Examples:

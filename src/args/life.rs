@@ -123,6 +123,18 @@ pub(crate) struct Vacate {
     pub(crate) within: Option<Duration>,
 }
 
+/// Have a job that was begun by `submit` go on on another machine
+#[derive(Debug, Args)]
+pub(crate) struct Migrate {
+    /// Name of the job
+    #[arg(value_name = "JOB", value_parser = parse_name)]
+    pub(crate) job: String,
+
+    /// The other machine, reached as the job's are; if the job cannot go on there, it goes on on one of those
+    #[arg(long, value_name = "[USER@]HOST")]
+    pub(crate) to: String,
+}
+
 /// Have a job leave, and not go on before it is released
 #[derive(Debug, Args)]
 pub(crate) struct Hold {

@@ -75,7 +75,8 @@ impl Sight {
         }
     }
 
-    fn words(&self) -> Vec<OsString> {
+    /// The same once more, as words.
+    pub(crate) fn words(&self) -> Vec<OsString> {
         let mut words = vec![];
         for (option, domain) in [
             ("--filesystem-domain", &self.filesystem_domain),

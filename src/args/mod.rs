@@ -4,20 +4,19 @@
 mod examples;
 mod life;
 mod methods;
+mod submit;
 mod values;
 
 pub(crate) use life::{
-    Continue, Hold, Life, Lines, Log, Release, Remove, Status, Suspend, Tail, Vacate,
+    Continue, Hold, Life, Lines, Log, Migrate, Release, Remove, Status, Suspend, Tail, Vacate,
 };
 pub(crate) use methods::{Methods, Sight, Whose};
+pub(crate) use submit::{Begun, Submit};
 pub(crate) use values::{is_job_name, signal_name};
 
 use crate::address::Address;
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use examples::{
-    CHECKPOINT_EXAMPLES, EXIT_STATUS, RESTART_EXAMPLES, RUN_EXAMPLES, SHADOW_EXAMPLES,
-    SUBMIT_EXAMPLES,
-};
+use examples::{CHECKPOINT_EXAMPLES, EXIT_STATUS, RESTART_EXAMPLES, RUN_EXAMPLES, SHADOW_EXAMPLES};
 use values::{
     parse_compression, parse_duration, parse_level, parse_mode, parse_name, parse_signal,
     parse_size,
@@ -49,6 +48,7 @@ pub(crate) enum Verb {
     Log(Log),
     Tail(Tail),
     Suspend(Suspend),
+    Migrate(Migrate),
     Continue(Continue),
     Vacate(Vacate),
     Hold(Hold),
@@ -111,6 +111,9 @@ pub(crate) struct Run {
     #[arg(long, hide = true)]
     pub(crate) with_parent: bool,
 
+    #[command(flatten)]
+    pub(crate) begun: Begun,
+
     /// Raise the job's niceness by so much; its images keep it
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=19))]
     pub(crate) nice: Option<u8>,
@@ -142,51 +145,6 @@ pub(crate) struct Run {
     /// Say nothing about what the job will miss
     #[arg(long, short)]
     pub(crate) quiet: bool,
-
-    /// The command and its arguments
-    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
-    #[arg(value_name = "COMMAND")]
-    pub(crate) command: Vec<std::ffi::OsString>,
-}
-
-/// Run a command on another machine, with the files, input and outputs of this one
-#[derive(Debug, Args)]
-#[command(after_long_help = SUBMIT_EXAMPLES)]
-pub(crate) struct Submit {
-    /// The other machine, as ssh knows it
-    #[arg(long, value_name = "[USER@]HOST")]
-    pub(crate) on: String,
-
-    /// How it is reached: a command and its options, to which the machine and a command for it are added
-    #[arg(
-        long,
-        value_name = "COMMAND",
-        default_value = "ssh -o ServerAliveInterval=20"
-    )]
-    pub(crate) ssh: String,
-
-    /// This program on the other machine [default: copied to ~/.cache/wayfarer there, if it is not yet]
-    #[arg(long, value_name = "PATH")]
-    pub(crate) wayfarer: Option<std::path::PathBuf>,
-
-    /// Name of the job there [default: the command's name and a number]
-    #[arg(long, value_name = "NAME", value_parser = parse_name)]
-    pub(crate) name: Option<String>,
-
-    /// Where the job begins, on this machine [default: here]
-    #[arg(long, value_name = "DIR")]
-    pub(crate) chdir: Option<std::path::PathBuf>,
-
-    /// A directory of this machine that the job may use, or only read [default: this one, and / for reading]
-    #[arg(long, value_name = "PATH[:ro]")]
-    pub(crate) allow: Vec<std::ffi::OsString>,
-
-    /// How long the other machine is tried to be reached again when the line breaks, and the job waits there, before both give up
-    #[arg(long, value_name = "TIME", default_value = "40m", value_parser = parse_duration)]
-    pub(crate) lease: std::time::Duration,
-
-    #[command(flatten)]
-    pub(crate) methods: Methods,
 
     /// The command and its arguments
     #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
@@ -326,6 +284,10 @@ pub(crate) struct Checkpoint {
     /// The job's starter makes it
     #[arg(skip)]
     pub(crate) of_starter: bool,
+
+    /// Whoever is at our standard input and output is to have the image, not this machine, as the job's of this number
+    #[arg(long, hide = true, value_name = "N", conflicts_with = "output")]
+    pub(crate) carry: Option<u64>,
 }
 
 /// Bytes of a file of the program's system that an image carries, at most.
@@ -383,6 +345,14 @@ pub(crate) struct Restart {
     /// Descriptor of the caller that is given to the job (may be repeated)
     #[arg(long, value_name = "N")]
     pub(crate) inherit_fd: Vec<u32>,
+
+    /// End when the process that began this one does
+    #[arg(long, hide = true)]
+    pub(crate) with_parent: bool,
+
+    /// Where it is told how the job fares: a copy whose starter is on another machine
+    #[arg(long, hide = true, value_name = "N")]
+    pub(crate) starter_fd: Option<i32>,
 
     #[command(flatten)]
     pub(crate) life: Life,

@@ -34,6 +34,12 @@ pub(crate) struct LifeRecord {
     pub(crate) starter: ProcessName,
     /// Where it runs, or ran.
     pub(crate) place: Place,
+    /// The machine where its copy is, or was last, if that is another one.
+    #[serde(default)]
+    pub(crate) on: Option<String>,
+    /// What that copy's folder there is called by.
+    #[serde(default)]
+    pub(crate) copy: Option<String>,
     /// So many images are kept.
     pub(crate) keep: u32,
     /// A starter that has given no sign for so long has lost the job (super::pulse), in milliseconds.
@@ -104,6 +110,10 @@ impl LifeRecord {
     ) -> io::Result<Self> {
         let lease = arguments.pulse.saturating_mul(pulse::LEASE);
         let asked = arguments.notify.as_ref().map(crate::raw::encode);
+        let (on, copy) = match &before {
+            Some(before) => (before.on.clone(), before.copy.clone()),
+            None => (None, None),
+        };
         let (kept, is_suspended, kept_notify, counted) = match before {
             Some(before) => (
                 before.keep,
@@ -118,6 +128,8 @@ impl LifeRecord {
             state: State::Starting.name().to_owned(),
             starter: ProcessName::of_self()?,
             place: Place::here(),
+            on,
+            copy,
             keep: arguments.keep.unwrap_or(kept),
             lease_ms: u64::try_from(lease.as_millis()).unwrap_or(u64::MAX),
             image_is_suspended: is_suspended,

@@ -23,7 +23,8 @@ pub(crate) use outputs::{FileId, Output, OutputKind, Outputs};
 pub(crate) use outset::{Outset, has_more_descriptors};
 pub(crate) use process::{JobProcesses, ProcessName};
 pub(crate) use record::{
-    CheckpointNote, FileNumbers, JobRecord, Place, RecordError, SCHEMA_VERSION,
+    CheckpointNote, FileNumbers, JobRecord, Place, RecordError, SCHEMA_VERSION, read_record,
+    replace_record,
 };
 
 use crate::report::chain;
@@ -522,6 +523,12 @@ impl Job {
     /// Whether there is a starter above it.
     pub(crate) fn has_starter(&self) -> bool {
         self.life.as_ref().is_some_and(LifeRecord::has_starter)
+    }
+
+    /// The machine where its copy is, if it lives and that is another one.
+    pub(crate) fn runs_on(&self) -> Option<&str> {
+        let life = self.life.as_ref().filter(|life| life.has_starter())?;
+        life.on.as_deref()
     }
 
     /// Whether our parent is its starter.

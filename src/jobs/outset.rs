@@ -54,6 +54,16 @@ impl Outset {
         }
     }
 
+    /// Of a job on another machine: its input and outputs are files of its session.
+    pub(crate) fn from_afar(state: Vec<u8>) -> Self {
+        Outset {
+            schema_version: SCHEMA_VERSION,
+            state,
+            is_possible: true,
+            streams: [None; 3],
+        }
+    }
+
     /// Writes it down, so that it outlives a power failure.
     pub(crate) fn save(&self, dir: &Path) -> Result<(), RecordError> {
         replace_record(dir.join(NAME), self, true)

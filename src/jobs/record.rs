@@ -201,7 +201,7 @@ impl JobRecord {
 }
 
 /// Reads a record of this version.
-pub(super) fn read_record<T: DeserializeOwned>(
+pub(crate) fn read_record<T: DeserializeOwned>(
     path: PathBuf,
     expected: u32,
 ) -> Result<T, RecordError> {
@@ -224,7 +224,7 @@ pub(super) fn read_record<T: DeserializeOwned>(
 }
 
 /// Writes a record beside the old one, and renames it. One that is durable outlives a power failure.
-pub(super) fn replace_record<T: Serialize>(
+pub(crate) fn replace_record<T: Serialize>(
     path: PathBuf,
     record: &T,
     durable: bool,

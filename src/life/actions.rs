@@ -2,12 +2,14 @@
 
 use super::copy::Copy;
 use super::making::{self, Making};
-use super::{Copies, NOBODY, Starter, Tied};
+use super::{How, NOBODY, Starter, Tied};
+use crate::args::Restart;
 use crate::jobs::JobStore;
-use crate::report::{Failure, Outcome};
+use crate::report::{Exit, Failure, Outcome};
 use crate::verbs;
 use nix::sys::signal::Signal;
 use starter::life::{Action, End, Event};
+use std::path::PathBuf;
 use std::time::Instant;
 
 impl Starter<'_> {
@@ -51,7 +53,10 @@ impl Starter<'_> {
     }
 
     fn begin_copy(&mut self, again: bool) {
-        if again && self.copies_begun > 0 {
+        if let Some(host) = self.moves_to() {
+            let message = format!("job {} goes on on {host}", self.name);
+            self.voice.say(&message);
+        } else if again && self.copies_begun > 0 {
             self.voice.say(&format!(
                 "job {} was killed, and goes on from its last image",
                 self.name
@@ -60,22 +65,16 @@ impl Starter<'_> {
             self.voice
                 .say(&format!("job {} was killed, and begins again", self.name));
         }
-        let is_first = self.copies_begun == 0;
         self.copies_begun += 1;
+        self.begin_copy_here_or_away(again);
+    }
+
+    pub(super) fn begin_copy_here_or_away(&mut self, again: bool) {
         self.copy_since = Instant::now();
-        let (store, copies, name) = (self.store, &self.copies, &self.name);
-        let begun = Copy::begin(&self.copies.signals, |tells| {
-            let tied = Tied {
-                name: name.clone(),
-                tells,
-                is_first,
-            };
-            let outcome = match copies.run.filter(|_| !again) {
-                Some(run) => verbs::run::begin(store, run, Some(tied)),
-                None => go_on(store, copies, tied),
-            };
-            outcome.err().unwrap_or_else(Failure::reader_gone)
-        });
+        let begun = match self.away() {
+            Some(_) => self.begin_away(again),
+            None => self.begin_here(again),
+        };
         match begun {
             Ok(copy) => self.copy = Some(copy),
             Err(failure) => {
@@ -85,6 +84,33 @@ impl Starter<'_> {
         }
     }
 
+    fn begin_here(&self, again: bool) -> Outcome<Copy> {
+        let is_first = self.copies_begun == 1;
+        let (store, copies, name) = (self.store, &self.copies, &self.name);
+        let How::Here {
+            run,
+            restart,
+            image,
+        } = &copies.how
+        else {
+            let message = "the job is not for this machine";
+            return Err(Failure::new(Exit::Failed, message));
+        };
+        Copy::begin(&copies.signals, false, |tells| {
+            let tied = Tied {
+                name: name.clone(),
+                tells,
+                is_first,
+                is_away: false,
+            };
+            let outcome = match run.filter(|_| !again) {
+                Some(run) => verbs::run::begin(store, run, Some(tied)),
+                None => go_on(store, restart, image.as_ref(), tied),
+            };
+            outcome.err().unwrap_or_else(Failure::reader_gone)
+        })
+    }
+
     fn checkpoint(&mut self, leaves: bool) {
         let signals = &self.copies.signals;
         let begun = match self.arguments.min_free {
@@ -92,8 +118,13 @@ impl Starter<'_> {
             None => Ok(()),
         };
         let begun = begun.and_then(|()| {
-            let options = making::options(&self.name, leaves, self.arguments);
-            Making::begin(self.store, &options, signals).map_err(|failure| failure.to_string())
+            let begun = self.begin_fetch(leaves).unwrap_or_else(|| {
+                let options = making::options(&self.name, leaves, self.arguments);
+                Making::begin(signals, || {
+                    verbs::checkpoint::checkpoint(self.store, &options)
+                })
+            });
+            begun.map_err(|failure| failure.to_string())
         });
         match begun {
             Ok(making) => self.making = Some(making),
@@ -103,13 +134,18 @@ impl Starter<'_> {
 }
 
 /// Becomes a copy that goes on from the image that was named, or the newest good one.
-fn go_on(store: &JobStore, copies: &Copies<'_>, tied: Tied) -> Outcome {
+fn go_on(
+    store: &JobStore,
+    restart: &Restart,
+    image: Option<&(PathBuf, u64)>,
+    tied: Tied,
+) -> Outcome {
     let job = store.find(&tied.name)?;
-    let chosen = match &copies.image {
+    let chosen = match image {
         Some((image, generation)) if job.record.generation <= *generation => {
             verbs::restart::image_file(store, image)?
         }
         _ => verbs::restart::latest_good(job)?,
     };
-    verbs::restart::begin(store, &copies.restart, chosen, Some(tied))
+    verbs::restart::begin(store, restart, chosen, Some(tied))
 }

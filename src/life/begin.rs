@@ -1,15 +1,18 @@
 //! What a starter begins with: a new job, one that goes on, an image.
 
 use super::end::end_as;
-use super::{Copies, LOOK_AGAIN, Starter};
-use crate::args::{Files, Life as Arguments, Restart, Run};
+use super::streams::{self, Streams};
+use super::{Away, Copies, How, LOOK_AGAIN, Starter};
+use crate::args::{Files, Life as Arguments, Restart, Run, Submit};
 use crate::jobs::{Job, JobError, JobStore, Life, LifeRecord, NewJob, Outputs, Outset, Place};
 use crate::life::signals::Signals;
 use crate::report::{Exit, Failure, Outcome, tell};
 use crate::verbs::{self, restart::Chosen};
 use crate::{raw, target};
 use nix::sys::signal::Signal;
+use nix::sys::stat::{Mode, umask};
 use starter::life::State;
+use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -22,59 +25,27 @@ pub(crate) fn run(store: &JobStore, arguments: &Run) -> Outcome {
     if arguments.with_parent {
         nix::sys::prctl::set_pdeathsig(Signal::SIGKILL)?;
     }
-    let found = match (&arguments.name, arguments.resume) {
-        (Some(name), true) => match store.find(name) {
-            Ok(job) => Some(job),
-            Err(JobError::Missing { .. }) => None,
-            Err(error) => return Err(error.into()),
-        },
-        _ => None,
-    };
-    let mut generation = 0;
-    let (mut has_image, mut has_outset) = (false, false);
+    let name = arguments.name.as_deref().filter(|_| arguments.resume);
+    let found = earlier(store, name, &arguments.command)?;
+    let generation = found.as_ref().map_or(0, |found| found.generation);
+    let has_image = found.as_ref().is_some_and(|found| found.has_image);
+    let has_outset = found.as_ref().is_some_and(|found| found.has_outset);
+    let is_continued = has_image || has_outset;
+    if let Some(found) = found
+        .as_ref()
+        .filter(|found| is_continued && found.on.is_some())
+    {
+        return Err(is_elsewheres(&found.name));
+    }
     let again;
     let mut arguments = arguments;
-    if let Some(job) = &found {
-        let_end(job);
-        target::check_ended(job)?;
-        if let Some(life) = &job.life {
-            if let Some(end) = life.end() {
-                let name = &job.record.name;
-                tell(&format!("job {name} was completed before"));
-                end_as(end);
-            }
-            refuse_if_held(job, life)?;
-            if life.state() == Some(State::Removed) {
-                let name = &job.record.name;
-                let message = format!("job {name} was killed by its owner");
-                let failure = Failure::new(Exit::Failed, message);
-                return Err(failure.advise(format!("wayfarer restart {name}, or --replace")));
-            }
-        }
-        let words: Vec<String> = arguments.command.iter().map(raw::encode).collect();
-        has_outset = Outset::is_in(&job.dir);
-        has_image = !job.known_images()?.is_empty();
-        if words != job.record.command && (has_image || has_outset) {
-            let was = job.record.command.join(" ");
-            tell(&format!(
-                "job {} goes on as it was begun: {was}",
-                job.record.name
-            ));
-        }
-        generation = job.record.generation;
-        if has_outset && !has_image {
-            again = Run {
-                command: job
-                    .record
-                    .command
-                    .iter()
-                    .map(|word| raw::decode(word))
-                    .collect(),
-                journal: true,
-                ..arguments.clone()
-            };
-            arguments = &again;
-        }
+    if let Some(found) = found.as_ref().filter(|_| has_outset && !has_image) {
+        again = Run {
+            command: found.command.clone(),
+            journal: true,
+            ..arguments.clone()
+        };
+        arguments = &again;
     }
     let command = arguments.command.iter().map(raw::encode);
     let registered = verbs::register(
@@ -83,7 +54,7 @@ pub(crate) fn run(store: &JobStore, arguments: &Run) -> Outcome {
             name: arguments.name.clone(),
             base: arguments.command[0].to_string_lossy().into_owned(),
             replace: arguments.replace,
-            continues: has_image || has_outset,
+            continues: is_continued,
             command: command.collect(),
             generation,
             root_pid: None,
@@ -110,17 +81,161 @@ pub(crate) fn run(store: &JobStore, arguments: &Run) -> Outcome {
         accept_new_ids: false,
         degraded: false,
         inherit_fd: vec![],
+        with_parent: false,
+        starter_fd: None,
         life: arguments.life.clone(),
     };
     let copies = Copies {
-        run: Some(arguments),
+        how: How::Here {
+            run: Some(arguments),
+            restart: Box::new(restart),
+            image: None,
+        },
         // What an ended job of the same name has left is not this one's.
         go_on: found.is_some(),
-        restart,
-        image: None,
         signals,
     };
     keep(store, registered, copies, has_image, &arguments.life)
+}
+
+/// A job of this name that has begun before, and may go on.
+struct Earlier {
+    name: String,
+    command: Vec<OsString>,
+    generation: u64,
+    has_image: bool,
+    has_outset: bool,
+    /// It ran on another machine.
+    on: Option<String>,
+}
+
+/// Finds it; ends as it did if it is completed.
+fn earlier(store: &JobStore, name: Option<&str>, command: &[OsString]) -> Outcome<Option<Earlier>> {
+    let Some(name) = name else {
+        return Ok(None);
+    };
+    let job = match store.find(name) {
+        Ok(job) => job,
+        Err(JobError::Missing { .. }) => return Ok(None),
+        Err(error) => return Err(error.into()),
+    };
+    let_end(&job);
+    target::check_ended(&job)?;
+    if let Some(life) = &job.life {
+        if let Some(end) = life.end() {
+            tell(&format!("job {name} was completed before"));
+            end_as(end);
+        }
+        refuse_if_held(&job, life)?;
+        if life.state() == Some(State::Removed) {
+            let message = format!("job {name} was killed by its owner");
+            let failure = Failure::new(Exit::Failed, message);
+            return Err(failure.advise(format!("wayfarer restart {name}, or --replace")));
+        }
+    }
+    let has_outset = Outset::is_in(&job.dir);
+    let has_image = !job.known_images()?.is_empty();
+    let words: Vec<String> = command.iter().map(raw::encode).collect();
+    if words != job.record.command && (has_image || has_outset) {
+        let was = job.record.command.join(" ");
+        tell(&format!("job {name} goes on as it was begun: {was}"));
+    }
+    let words = job.record.command.iter();
+    Ok(Some(Earlier {
+        name: name.to_owned(),
+        command: words.map(|word| raw::decode(word)).collect(),
+        generation: job.record.generation,
+        has_image,
+        has_outset,
+        on: job.life.as_ref().and_then(|life| life.on.clone()),
+    }))
+}
+
+fn is_elsewheres(name: &str) -> Failure {
+    let message = format!("job {name} runs on other machines, with its files here");
+    let advice = format!("wayfarer submit --on HOST --resume --name {name} COMMAND");
+    Failure::new(Exit::Usage, message).advise(advice)
+}
+
+/// `wayfarer submit` with a starter, which stays here.
+pub(crate) fn submit(store: &JobStore, arguments: &Submit) -> Outcome {
+    let signals = Signals::open()?;
+    if !arguments.methods.want_remote_io {
+        let message = "a job without remote files cannot have a life of its own at home";
+        return Err(Failure::new(Exit::Usage, message).advise("run, on the other machine"));
+    }
+    let mode = umask(Mode::empty());
+    umask(mode);
+    let name = arguments.name.as_deref().filter(|_| arguments.resume);
+    let found = earlier(store, name, &arguments.command)?;
+    let has_image = found.as_ref().is_some_and(|found| found.has_image);
+    let continued = found
+        .as_ref()
+        .filter(|found| found.has_image || found.has_outset);
+    if let Some(found) = continued.filter(|found| found.on.is_none()) {
+        let name = &found.name;
+        let message = format!("job {name} has run on this machine, with its files");
+        let advice = format!("wayfarer run --resume --name {name} COMMAND");
+        return Err(Failure::new(Exit::Usage, message).advise(advice));
+    }
+    let command = continued.map_or(&arguments.command, |found| &found.command);
+    let registered = verbs::register(
+        store,
+        NewJob {
+            name: arguments.name.clone(),
+            base: command[0].to_string_lossy().into_owned(),
+            replace: arguments.replace,
+            continues: continued.is_some(),
+            command: command.iter().map(raw::encode).collect(),
+            generation: continued.map_or(0, |found| found.generation),
+            root_pid: None,
+            journal: false,
+            restarted_from: None,
+            outputs: Outputs::default(),
+            is_copy: false,
+        },
+    )?;
+    let Some(mut job) = registered else {
+        return Err(unwritten());
+    };
+    let begun = (|| -> Outcome<Away<'_>> {
+        let allowed = streams::allowed(&arguments.allow, &job.dir)?;
+        let streams = match continued {
+            Some(_) => Streams::load(&job.dir)?,
+            None => Streams::prepare(&job.dir, &allowed)?,
+        };
+        job.record.outputs = streams.outputs();
+        job.record.save(&job.dir)?;
+        let wrapped = streams.around(command);
+        Away::new(arguments, mode, streams, (wrapped, allowed))
+    })();
+    let away = match begun {
+        Ok(away) => away,
+        Err(failure) => {
+            if continued.is_none() {
+                Streams::withdraw(&job.dir);
+            }
+            job.withdraw();
+            return Err(failure);
+        }
+    };
+    if away.streams.is_silent() {
+        let name = &job.record.name;
+        tell(&format!(
+            "what job {name} writes is shown at its end; until then: wayfarer tail -f {name}"
+        ));
+    }
+    let copies = Copies {
+        how: How::Away(Box::new(away)),
+        go_on: found.is_some(),
+        signals,
+    };
+    keep(store, Some(job), copies, has_image, &arguments.life)
+}
+
+fn unwritten() -> Failure {
+    let message = "a job that is not written down cannot have a starter";
+    Failure::new(Exit::Failed, message)
 }
 
 /// `wayfarer restart` with a starter.
@@ -130,17 +245,23 @@ pub(crate) fn restart(store: &JobStore, arguments: &Restart, chosen: Chosen) -> 
         && let Some(life) = &job.life
     {
         refuse_if_held(job, life)?;
+        if life.on.is_some() {
+            return Err(is_elsewheres(&job.record.name));
+        }
     }
     let snapshot = chosen.snapshot()?;
     let registered = verbs::restart::register(store, arguments, &chosen, &snapshot, None)?;
+    let restart = Restart {
+        files: Some(arguments.files.unwrap_or(Files::RollBack)),
+        ..arguments.clone()
+    };
     let copies = Copies {
-        run: None,
-        go_on: true,
-        restart: Restart {
-            files: Some(arguments.files.unwrap_or(Files::RollBack)),
-            ..arguments.clone()
+        how: How::Here {
+            run: None,
+            restart: Box::new(restart),
+            image: Some((chosen.path, snapshot.taken.generation)),
         },
-        image: Some((chosen.path, snapshot.taken.generation)),
+        go_on: true,
         signals,
     };
     keep(store, registered, copies, true, &arguments.life)
@@ -182,8 +303,7 @@ fn keep(
     arguments: &Arguments,
 ) -> Outcome {
     let Some(job) = job else {
-        let message = "a job that is not written down cannot have a starter";
-        return Err(Failure::new(Exit::Failed, message));
+        return Err(unwritten());
     };
     let begun = Starter::begin(store, &job, copies, has_image, arguments);
     let mut starter = match begun {

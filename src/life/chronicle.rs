@@ -56,9 +56,10 @@ impl Chronicle {
         });
     }
 
-    pub(crate) fn executing(&self) {
+    /// A copy runs, on another machine if that is said.
+    pub(crate) fn executing(&self, on: Option<&str>) {
         self.write(&Event::Executing {
-            host: self.host.clone(),
+            host: on.map_or_else(|| self.host.clone(), str::to_owned),
         });
     }
 

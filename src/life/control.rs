@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 use starter::life::{Answer, Command, Who};
 use std::fs::File;
 use std::io::{self, ErrorKind, Read, Write};
+use std::net::Shutdown;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
@@ -37,6 +38,8 @@ const SAID_WITHIN: Duration = Duration::from_secs(5);
 pub(crate) enum Ask {
     Suspend {},
     Continue {},
+    Checkpoint {},
+    Migrate { to: String },
     Vacate { within_ms: Option<u64> },
     VacateLatest {},
     Hold { reason: String },
@@ -48,6 +51,8 @@ impl Ask {
         match self {
             Ask::Suspend {} => Command::Suspend,
             Ask::Continue {} => Command::Continue,
+            Ask::Checkpoint {} => Command::Checkpoint,
+            Ask::Migrate { to } => Command::Migrate { to },
             Ask::Vacate { within_ms } => Command::Vacate {
                 within: within_ms.map(Duration::from_millis),
                 insists: false,
@@ -260,6 +265,8 @@ impl Client {
         if let Ok(mut line) = serde_json::to_vec(&reply) {
             line.push(b'\n');
             let _ = self.stream.write_all(&line);
+            // A copy that was begun meanwhile may have the socket, too.
+            let _ = self.stream.shutdown(Shutdown::Both);
         }
     }
 }

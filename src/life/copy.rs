@@ -24,8 +24,7 @@ use std::io::{ErrorKind, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 
-/// What is said in place of the loader's words, before it is there: why not.
-const FAILED: u8 = b'f';
+use words::FAILED;
 
 /// A copy that was begun.
 #[derive(Debug)]
@@ -40,6 +39,20 @@ pub(super) struct Copy {
     is_silent: bool,
     /// P0 is gone, and went so.
     gone: Option<Change>,
+    /// It is on another machine, and P0 keeps it from here.
+    is_away: bool,
+}
+
+/// What a starter says to whoever keeps a copy on another machine, and hears of one that does not begin, besides the loader's words.
+pub(crate) mod words {
+    /// What is said in place of the loader's words, before it is there: why not.
+    pub(crate) const FAILED: u8 = b'f';
+    /// Let it stand still.
+    pub(crate) const STOP: u8 = b'S';
+    /// Let it go on.
+    pub(crate) const GO: u8 = b'G';
+    /// Kill it.
+    pub(crate) const KILL: u8 = b'K';
 }
 
 /// What a copy has to tell.
@@ -57,6 +70,7 @@ impl Copy {
     /// has failed.
     pub(super) fn begin(
         signals: &Signals,
+        is_away: bool,
         become_supervisor: impl FnOnce(OwnedFd) -> Failure,
     ) -> Outcome<Self> {
         let (says, tells) = UnixStream::pair()?;
@@ -75,6 +89,7 @@ impl Copy {
             told_of_its_end: false,
             is_silent: false,
             gone: None,
+            is_away,
         })
     }
 
@@ -93,8 +108,17 @@ impl Copy {
     }
 
     /// Its processes, as far as they are found.
-    pub(super) fn processes(&self) -> JobProcesses {
+    fn processes(&self) -> JobProcesses {
         process::find_job(self.pid.as_raw())
+    }
+
+    /// How many processes it has.
+    pub(super) fn count(&self) -> usize {
+        match self.is_away {
+            // Which is all that can have an image.
+            true => 1,
+            false => self.processes().all.len(),
+        }
     }
 
     /// P0 is gone.
@@ -151,12 +175,16 @@ impl Copy {
         let _ = (&self.says).write_all(&[word]);
     }
 
+    /// Says it to whoever keeps it, if it is on another machine; whether it is.
+    fn is_said(&self, word: u8) -> bool {
+        // One that is gone hears nothing.
+        self.is_away && (&self.says).write_all(&[word]).map_or(true, |()| true)
+    }
+
     /// Kills the job; its supervisor is told by that.
     pub(super) fn kill(&self) {
-        let found = self.processes();
-        match found.init.or(found.root) {
-            Some(pid) => kill(Pid::from_raw(pid)),
-            None => kill(self.pid),
+        if !self.is_said(words::KILL) && !kill_job(self.pid) {
+            kill(self.pid);
         }
     }
 
@@ -173,28 +201,16 @@ impl Copy {
 
     /// Stops every process of the job.
     pub(super) fn stop(&self) {
-        // Who is not stopped yet may begin others.
-        let mut stopped = vec![];
-        loop {
-            let found = self.processes().all.into_iter();
-            let new: Vec<i32> = found.filter(|pid| !stopped.contains(pid)).collect();
-            if new.is_empty() {
-                return;
-            }
-            for pid in new {
-                let _ = sys::send_signal(Pid::from_raw(pid), libc::SIGSTOP);
-                stopped.push(pid);
-            }
+        if !self.is_said(words::STOP) {
+            stop_job(self.pid);
         }
     }
 
     /// Lets every process of the job go on that is stopped, and its supervisor.
     pub(super) fn go(&self) {
-        let stands = |pid: &i32| process::read_stat(*pid).is_ok_and(|stat| stat.state == 'T');
-        for pid in self.processes().all.into_iter().rev().filter(stands) {
-            let _ = sys::send_signal(Pid::from_raw(pid), libc::SIGCONT);
+        if !self.is_said(words::GO) {
+            let_job_go(self.pid);
         }
-        self.wake();
     }
 
     /// Lets the supervisor go on, which stops with the job.
@@ -217,6 +233,50 @@ impl Copy {
     pub(super) fn pass_on(&self, signal: i32) {
         let _ = sys::send_signal(self.pid, signal);
     }
+}
+
+/// Does to the job under this supervisor what the signal is for; whether there is anything else to be done than to send it.
+pub(crate) fn heed(supervisor: Pid, signal: i32) -> bool {
+    match signal {
+        libc::SIGSTOP => stop_job(supervisor),
+        libc::SIGCONT => let_job_go(supervisor),
+        libc::SIGKILL => return kill_job(supervisor),
+        _ => return false,
+    }
+    true
+}
+
+/// Whether there was one.
+fn kill_job(supervisor: Pid) -> bool {
+    let found = process::find_job(supervisor.as_raw());
+    let first = found.init.or(found.root);
+    first.into_iter().for_each(|pid| kill(Pid::from_raw(pid)));
+    first.is_some()
+}
+
+fn stop_job(supervisor: Pid) {
+    // Who is not stopped yet may begin others.
+    let mut stopped = vec![];
+    loop {
+        let found = process::find_job(supervisor.as_raw()).all.into_iter();
+        let new: Vec<i32> = found.filter(|pid| !stopped.contains(pid)).collect();
+        if new.is_empty() {
+            return;
+        }
+        for pid in new {
+            let _ = sys::send_signal(Pid::from_raw(pid), libc::SIGSTOP);
+            stopped.push(pid);
+        }
+    }
+}
+
+fn let_job_go(supervisor: Pid) {
+    let stands = |pid: &i32| process::read_stat(*pid).is_ok_and(|stat| stat.state == 'T');
+    let found = process::find_job(supervisor.as_raw());
+    for pid in found.all.into_iter().rev().filter(stands) {
+        let _ = sys::send_signal(Pid::from_raw(pid), libc::SIGCONT);
+    }
+    let _ = sys::send_signal(supervisor, libc::SIGCONT);
 }
 
 /// In the new process: becomes the supervisor, or says why not; the exit status.

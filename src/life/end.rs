@@ -1,5 +1,6 @@
 //! How a starter ends.
 
+use super::streams::Streams;
 use super::{Chronicle, LifeRecord, Starter, VACATED, voice};
 use crate::jobs::{Job, Outset, pulse};
 use crate::report::{Exit, Failure, Outcome};
@@ -23,6 +24,7 @@ impl Starter<'_> {
             LifeRecord::withdraw(&self.dir);
             pulse::withdraw(&self.dir);
             Outset::withdraw(&self.dir);
+            Streams::withdraw(&self.dir);
             let _ = std::fs::remove_file(self.dir.join(voice::NAME));
             Chronicle::withdraw(&self.dir);
             self.control
@@ -60,7 +62,10 @@ impl Starter<'_> {
             self.notify(&leave);
         }
         match leave {
-            Leave::Completed(end) => end_as(end),
+            Leave::Completed(end) => {
+                self.deliver();
+                end_as(end);
+            }
             Leave::Killed => end_as(End::Signalled(libc::SIGKILL)),
             Leave::NotBegun(_) => {}
             Leave::Vacated => {

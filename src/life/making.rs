@@ -2,10 +2,8 @@
 
 use super::signals::Signals;
 use crate::args::{CARRY_MAX, Checkpoint, Life, Then, signal_name};
-use crate::jobs::JobStore;
 use crate::report::{Failure, Outcome, conclude};
 use crate::sys::{self, Change};
-use crate::verbs;
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::sys::signal::Signal;
 use nix::unistd::Pid;
@@ -23,14 +21,10 @@ pub(super) struct Making {
 
 impl Making {
     /// Begins one.
-    pub(super) fn begin(
-        store: &JobStore,
-        options: &Checkpoint,
-        signals: &Signals,
-    ) -> Outcome<Self> {
+    pub(super) fn begin(signals: &Signals, make: impl FnOnce() -> Outcome) -> Outcome<Self> {
         let said = File::from(memfd_create(c"said", MFdFlags::MFD_CLOEXEC)?);
         let Some(pid) = sys::fork()? else {
-            let status = make(store, options, &said, signals);
+            let status = make_here(make, &said, signals);
             std::process::exit(i32::from(status));
         };
         Ok(Making { pid, said })
@@ -83,6 +77,7 @@ pub(super) fn options(job: &str, leaves: bool, life: &Life) -> Checkpoint {
         inherit_fd: vec![],
         json: true,
         of_starter: true,
+        carry: None,
     }
 }
 
@@ -101,7 +96,7 @@ pub(super) fn check_room(dir: &Path, least: u64, last: Option<u64>) -> Result<()
     Ok(())
 }
 
-fn make(store: &JobStore, arguments: &Checkpoint, said: &File, signals: &Signals) -> u8 {
+fn make_here(make: impl FnOnce() -> Outcome, said: &File, signals: &Signals) -> u8 {
     // The terminal's keys are not for it.
     let _ = nix::unistd::setpgid(Pid::from_raw(0), Pid::from_raw(0));
     let tied = nix::sys::prctl::set_pdeathsig(Signal::SIGTERM);
@@ -116,7 +111,7 @@ fn make(store: &JobStore, arguments: &Checkpoint, said: &File, signals: &Signals
         Ok(signals.give_back()?)
     };
     match tied.map_err(Failure::from).and_then(|()| quiet()) {
-        Ok(()) => conclude(verbs::checkpoint::checkpoint(store, arguments)) as u8,
+        Ok(()) => conclude(make()) as u8,
         Err(failure) => conclude(Err(failure)) as u8,
     }
 }

@@ -10,6 +10,7 @@
 //! left then. What it knows is in `life.json` at each change of state, durable at the end.
 
 mod actions;
+mod away;
 mod begin;
 mod chronicle;
 mod commit;
@@ -20,17 +21,20 @@ mod end;
 mod making;
 mod notify;
 mod signals;
+mod streams;
 mod voice;
 
-pub(crate) use begin::{restart, run};
+pub(crate) use begin::{restart, run, submit};
 pub(crate) use chronicle::{Chronicle, NAME as EVENTS};
 pub(crate) use control::{Ask, ask};
+pub(crate) use copy::{heed, words};
 
 use crate::args::{Life as Arguments, Restart, Run};
 use crate::jobs::{Job, JobStore, LifeRecord, Outset, pulse};
 use crate::report::{Outcome, chain};
 use crate::sys;
 use crate::sys::Change;
+use away::Away;
 use control::Control;
 use copy::{Copy, News};
 use making::Making;
@@ -67,18 +71,30 @@ pub(crate) struct Tied {
     pub(crate) tells: OwnedFd,
     /// It is the first copy of its starter.
     pub(crate) is_first: bool,
+    /// The starter is on another machine, and so is the job's record.
+    pub(crate) is_away: bool,
 }
 
 /// How copies are begun.
 struct Copies<'a> {
-    run: Option<&'a Run>,
+    how: How<'a>,
     /// The job has been there before.
     go_on: bool,
-    restart: Restart,
-    /// The image that was named, and which checkpoint it is; it counts until somebody has made a newer one.
-    image: Option<(PathBuf, u64)>,
     /// Held from now on, until somebody can heed them.
     signals: Signals,
+}
+
+/// Where copies are begun.
+enum How<'a> {
+    /// On this machine.
+    Here {
+        run: Option<&'a Run>,
+        restart: Box<Restart>,
+        /// The image that was named, and which checkpoint it is; it counts until somebody has made a newer one.
+        image: Option<(PathBuf, u64)>,
+    },
+    /// On others.
+    Away(Box<Away<'a>>),
 }
 
 struct Starter<'a> {
@@ -216,11 +232,12 @@ impl<'a> Starter<'a> {
             }
             self.wait()?;
             self.give_sign();
+            self.try_again();
             while let Some(meaning) = self.copies.signals.next(self.arguments.vacate_within) {
                 self.heed(meaning);
             }
             for (who, command) in self.control.asked() {
-                self.events.push_back(Event::Asked(who, command));
+                self.is_asked(who, command);
             }
             self.hear_copy();
             if self.wakes_in() == Some(Duration::ZERO) {
@@ -245,7 +262,8 @@ impl<'a> Starter<'a> {
             .map(|fd| PollFd::new(fd, PollFlags::POLLIN))
             .collect();
         let leftovers = copy.filter(|copy| !copy.is_watched()).map(|_| LOOK_AGAIN);
-        let wakes = [self.wakes_in(), self.control.wakes_in(), leftovers];
+        let again = self.away().and_then(|away| away.hosts.again_in());
+        let wakes = [self.wakes_in(), self.control.wakes_in(), leftovers, again];
         let timeout = wakes.into_iter().flatten().min().map(|time| {
             // Not before its time.
             let ms = time.as_micros().div_ceil(1000);
@@ -321,7 +339,10 @@ impl<'a> Starter<'a> {
                 // Its number may be given to others now.
                 _ if self.strangers.contains(&pid) => self.strangers.retain(|known| *known != pid),
                 ended => {
-                    self.record.counted.add_usage(usage);
+                    // What a keeper has used is not the job's.
+                    if self.away().is_none() {
+                        self.record.counted.add_usage(usage);
+                    }
                     if let Some(copy) = self.copy.as_mut().filter(|_| is_copy) {
                         copy.reaped(ended);
                     }
@@ -363,8 +384,9 @@ impl<'a> Starter<'a> {
                 Some(News::Runs) => {
                     self.has_run = true;
                     self.record.counted.begun(self.life.state());
-                    self.chronicle.executing();
+                    self.chronicle.executing(self.record.on.as_deref());
                     self.events.push_back(Event::Runs);
+                    self.runs_away();
                 }
                 Some(News::Ends(end)) => self.commit(end),
                 Some(News::Ended(end, why)) => {
@@ -385,8 +407,10 @@ impl<'a> Starter<'a> {
                         making.abandon(Signal::SIGTERM);
                     }
                     self.not_begun = why;
-                    self.record.counted.was_there(self.copy_since.elapsed());
-                    self.events.push_back(Event::Ended(end));
+                    if !self.tries_elsewhere(end) {
+                        self.record.counted.was_there(self.copy_since.elapsed());
+                        self.events.push_back(Event::Ended(end));
+                    }
                 }
                 None => return,
             }
@@ -400,6 +424,12 @@ impl<'a> Starter<'a> {
                 self.life.note_image();
             }
             Event::Checkpointed(made) => self.note(made),
+            Event::Asked(_, Command::Migrate { to }) => {
+                let to = to.clone();
+                self.hosts()
+                    .into_iter()
+                    .for_each(|hosts| hosts.want(Some(to.clone())));
+            }
             _ => {}
         }
         // One that has never run has not begun, whatever has been prepared.
@@ -414,6 +444,16 @@ impl<'a> Starter<'a> {
             self.entered(after);
         }
         self.act(actions);
+    }
+
+    /// What only jobs on other machines can do is refused here.
+    fn is_asked(&mut self, who: Who, command: Command) {
+        if matches!(command, Command::Migrate { .. }) && self.away().is_none() {
+            let reason = "it runs where its starter is; `vacate` it, and start it again elsewhere";
+            let answer = Answer::Refused(reason.to_owned());
+            return self.control.answer(who, &answer, self.life.state().name());
+        }
+        self.events.push_back(Event::Asked(who, command));
     }
 
     /// Whether somebody has made an image of the job, we or others.
@@ -436,6 +476,7 @@ impl<'a> Starter<'a> {
                 }
             }
             Err(reason) => {
+                self.hosts().into_iter().for_each(|hosts| hosts.want(None));
                 if self.record.refused.as_ref() != Some(reason) && self.left.is_none() {
                     let name = &self.name;
                     let message = format!("no image of job {name} now: {reason}");
@@ -456,8 +497,7 @@ impl<'a> Starter<'a> {
             (true, None) => {
                 self.stands_since = Some(Instant::now());
                 self.record.counted.suspended();
-                let processes = self.copy.as_ref().map(Copy::processes);
-                let count = processes.map_or(0, |processes| processes.all.len());
+                let count = self.copy.as_ref().map_or(0, Copy::count);
                 self.chronicle.suspended(count);
             }
             (false, Some(since)) => {
@@ -481,7 +521,13 @@ impl<'a> Starter<'a> {
             let used = self.record.counted.used();
             let by_last = used.since(self.used_before);
             self.used_before = used;
-            self.chronicle.evicted(by_last, None, "killed by somebody");
+            match self.moves_to() {
+                Some(_) => {
+                    let bytes = self.leaves_with.take();
+                    self.chronicle.evicted(by_last, bytes, "goes on elsewhere");
+                }
+                None => self.chronicle.evicted(by_last, None, "killed by somebody"),
+            }
         }
         self.record.counted.entered();
         tracing::info!("{}", state.name());

@@ -2,13 +2,15 @@
 
 use super::client::Client;
 use super::gate::Gate;
-use crate::report::{Explain, Outcome, tell};
+use crate::away::{GOOD, send};
+use crate::report::{Exit, Explain, Failure, Outcome, tell};
 use c_shim::handles::Handles;
 use c_shim::link::{LINK_LEN, Link};
 use c_shim::table::{Reserved, Table};
 use ckpt_lib::{JobSession, SessionError};
 use std::ffi::OsStr;
 use std::fs::File;
+use std::io::{self, Write};
 use std::mem::offset_of;
 use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
@@ -23,6 +25,10 @@ pub(crate) struct RunningSession {
     gate: Option<Gate>,
     /// The job ends here with the checkpoint.
     leaves: bool,
+    /// Its image goes to whoever is at our standard input and output.
+    carries: bool,
+    /// The shadow knows that the checkpoint counts.
+    has_settled: bool,
     table: File,
 }
 
@@ -43,8 +49,27 @@ impl RunningSession {
             client,
             gate,
             leaves,
+            carries: false,
+            has_settled: false,
             table,
         }))
+    }
+
+    /// Its image goes to whoever is at our standard input and output.
+    pub(crate) fn carries(&mut self) {
+        self.carries = true;
+    }
+
+    /// Tells him that the image counts.
+    pub(crate) fn has_carried(&self) -> Outcome {
+        if !self.has_settled {
+            let message = "the shadow was not told that the image counts, so it does not";
+            return Err(Failure::new(Exit::Lost, message));
+        }
+        let mut output = io::stdout();
+        output.write_all(&[GOOD])?;
+        output.flush()?;
+        Ok(Exit::Done)
     }
 }
 
@@ -95,6 +120,14 @@ impl JobSession for RunningSession {
         self.gate = None;
     }
 
+    fn carry(&mut self, image: &Path) -> Result<(), SessionError> {
+        if self.carries {
+            let image = File::open(image)?;
+            send(&image, &mut io::stdin(), &mut io::stdout())?;
+        }
+        Ok(())
+    }
+
     fn settle(&mut self, committed: bool) {
         if let Some(gate) = self.gate.as_ref().filter(|_| committed && self.leaves)
             && let Err(error) = gate.leave()
@@ -105,6 +138,7 @@ impl JobSession for RunningSession {
             ));
         }
         let settled = self.client.ask(&Request::Settle(Settle { committed }), &[]);
+        self.has_settled = committed && settled.is_ok();
         if let Err(failure) = settled {
             // It keeps one mark too many.
             tell(&format!(

@@ -58,7 +58,9 @@ pub(super) fn faring(job: &Job) -> Faring {
         job_status: number(&state),
         state,
         has_starter,
-        remote_host: record.place.host.clone(),
+        remote_host: life
+            .and_then(|life| life.on.clone())
+            .unwrap_or_else(|| record.place.host.clone()),
         num_ckpts: record.generation,
         last_ckpt_time: last.map(|last| last.taken_at),
         image: last.map(|last| last.image.clone()),

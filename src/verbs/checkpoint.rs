@@ -1,7 +1,7 @@
 //! `wayfarer checkpoint JOB|PID`.
 
 use crate::args::{self, Checkpoint};
-use crate::jobs::{CheckpointNote, FileNumbers, Job, JobError, JobStore, process};
+use crate::jobs::{CheckpointNote, Job, JobError, JobStore, process};
 use crate::output;
 use crate::permission;
 use crate::progress;
@@ -40,6 +40,18 @@ struct Report {
 
 /// Writes an image of a job or process.
 pub(crate) fn checkpoint(store: &JobStore, arguments: &Checkpoint) -> Outcome {
+    if let Ok(job) = store.find(&arguments.target)
+        && job.runs_on().is_some()
+    {
+        if arguments.output.is_some() || arguments.then == args::Then::Kill || arguments.json {
+            let name = &job.record.name;
+            let message =
+                format!("an image of job {name} is made as its starter was told, and kept there");
+            return Err(Failure::new(Exit::Usage, message)
+                .advise(format!("wayfarer checkpoint {name}, or vacate {name}")));
+        }
+        return super::life::checkpoint(store, &arguments.target);
+    }
     let target = target::find(store, &arguments.target, Purpose::Copy)?;
     if let Some(job) = &target.job
         && arguments.then == args::Then::Kill
@@ -78,13 +90,22 @@ pub(crate) fn checkpoint(store: &JobStore, arguments: &Checkpoint) -> Outcome {
         },
     };
     let mut session = RunningSession::of(target.pid, request.then == Then::Kill)?;
+    if arguments.carry.is_some() {
+        let missing = || {
+            Failure::new(
+                Exit::Failed,
+                "the job has no files at home, where its image would go",
+            )
+        };
+        session.as_mut().ok_or_else(missing)?.carries();
+    }
     let files = used_by(target.pid)?.map(|used| super::io::numbers(&used.all()));
     crate::leftovers::remove_when_ended();
     let mut display = progress::display();
-    let session = session
+    let asked = session
         .as_mut()
         .map(|session| session as &mut dyn JobSession);
-    let made = ckpt_lib::checkpoint(&request, session, display.as_mut());
+    let made = ckpt_lib::checkpoint(&request, asked, display.as_mut());
     drop(display);
     let made = made.or_else(|error| {
         let ended = matches!(
@@ -101,9 +122,21 @@ pub(crate) fn checkpoint(store: &JobStore, arguments: &Checkpoint) -> Outcome {
             format!("no image of {what} was made{fate}")
         })
     })?;
+    if let Some(session) = session.filter(|_| arguments.carry.is_some()) {
+        let _ = std::fs::remove_file(&made.image.path);
+        return session.has_carried();
+    }
     let (pid, mut job) = (target.pid, target.job);
     if let Some(job) = &mut job {
-        note(job, &made, files);
+        let image = &made.image;
+        let note_of = CheckpointNote {
+            image: image.path.clone(),
+            generation: made.snapshot.taken.generation,
+            taken_at: made.snapshot.taken.unix_seconds,
+            image_bytes: image.len,
+            files,
+        };
+        note(job, note_of);
     }
     tell(arguments, &report(pid, job.as_ref(), made, arguments.then))?;
     Ok(Exit::Done)
@@ -117,7 +150,7 @@ fn destination(target: &Target, arguments: &Checkpoint) -> Outcome<(PathBuf, u64
         .map(std::path::absolute)
         .transpose()?;
     if let Some(job) = &target.job {
-        let generation = job.next_generation();
+        let generation = arguments.carry.unwrap_or_else(|| job.next_generation());
         let path = match asked {
             Some(path) => path,
             None => job.image_path(generation)?,
@@ -160,15 +193,8 @@ fn label(job: &Job) -> JobLabel {
 
 /// Writes the checkpoint down, then removes images that are older than the last two. The image is good
 /// whatever comes of that.
-fn note(job: &mut Job, made: &CheckpointReport, files: Option<FileNumbers>) {
-    let image = &made.image;
-    let noted = job.note(CheckpointNote {
-        image: image.path.clone(),
-        generation: made.snapshot.taken.generation,
-        taken_at: made.snapshot.taken.unix_seconds,
-        image_bytes: image.len,
-        files,
-    });
+pub(crate) fn note(job: &mut Job, made: CheckpointNote) {
+    let noted = job.note(made);
     if let Err(error) = noted {
         warn("the image is good, but not written down", &error);
     }

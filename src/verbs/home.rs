@@ -60,16 +60,20 @@ pub(crate) fn home(store: &JobStore, _: &Home) -> Outcome {
     Ok(Exit::Done)
 }
 
-fn begin(store: &JobStore) -> Outcome<(Door, Server)> {
+/// Where the journals of jobs are that have their files on this machine.
+pub(crate) fn journals(store: &JobStore) -> Outcome<Journals> {
     let journals = store.dir().join("journals");
     let made = fs::DirBuilder::new()
         .recursive(true)
         .mode(0o700)
         .create(&journals);
     made.context(|| format!("no folder for journals ({})", journals.display()))?;
+    Ok(Journals::new(&journals, Durability::PowerLoss)?)
+}
+
+fn begin(store: &JobStore) -> Outcome<(Door, Server)> {
     let token = new_token()?;
-    let journals = Journals::new(&journals, Durability::PowerLoss)?;
-    let sessions = sessions(&[OsString::from("/")], token, Some(journals))?;
+    let sessions = sessions(&[OsString::from("/")], token, Some(journals(store)?))?;
     let (door, listener) = Door::make(&reach::places(Some(store.dir())))?;
     door.admit(&token)?;
     Ok((door, Server::of(listener, sessions)))

@@ -9,6 +9,12 @@ use nix::errno::Errno;
 
 /// Sends the signal to the job's first process.
 pub(crate) fn kill(store: &JobStore, arguments: &Kill) -> Outcome {
+    if let (libc::SIGKILL, Ok(job)) = (arguments.signal, store.find(&arguments.target))
+        && job.runs_on().is_some()
+    {
+        super::life::kill(&job)?;
+        return Ok(Exit::Done);
+    }
     let target = target::find(store, &arguments.target, Purpose::Signal)?;
     let pid = nix::unistd::Pid::from_raw(target.pid);
     if let (libc::SIGKILL, Some(job)) = (arguments.signal, &target.job)

@@ -1,9 +1,10 @@
 //! `wayfarer suspend`, `continue`, `vacate`, `hold`, `release`, `remove`: what is asked of a job's starter.
 
-use crate::args::{Continue, Hold, Log, Release, Remove, Suspend, Vacate};
+use crate::args::{Continue, Hold, Log, Migrate, Release, Remove, Suspend, Vacate};
 use crate::jobs::{Job, JobStore, Life, LifeRecord, ProcessName, process};
 use crate::life::{Ask, Chronicle, EVENTS, ask};
 use crate::output;
+use crate::raw;
 use crate::report::{Exit, Explain, Failure, Outcome};
 use crate::sys;
 use crate::target;
@@ -34,6 +35,31 @@ pub(crate) fn vacate(store: &JobStore, arguments: &Vacate) -> Outcome {
         },
     };
     left(&asked(store, &arguments.job, what)?)
+}
+
+/// Has it go on on another machine; returns when it runs there.
+pub(crate) fn migrate(store: &JobStore, arguments: &Migrate) -> Outcome {
+    let (name, to) = (&arguments.job, &arguments.to);
+    let state = asked(store, name, Ask::Migrate { to: to.clone() })?;
+    let job = target::named(store, name)?;
+    match job.life.as_ref().and_then(|life| life.on.as_ref()) {
+        Some(on) if on != to => {
+            let message = format!("job {name} has left, and it goes on on {on}, not on {to}");
+            Err(Failure::new(Exit::Failed, message).advise(format!("wayfarer log {name}")))
+        }
+        _ => left(&state),
+    }
+}
+
+/// Has its starter make an image.
+pub(crate) fn checkpoint(store: &JobStore, name: &str) -> Outcome {
+    asked(store, name, Ask::Checkpoint {})?;
+    let last = target::named(store, name)?.record.last_checkpoint;
+    if let Some(last) = last {
+        let (path, len) = (raw::shown_path(&last.image), last.image_bytes);
+        output::print(&format!("{path} ({})\n", output::bytes(len)))?;
+    }
+    Ok(Exit::Done)
 }
 
 /// Has it leave, until it is released.
@@ -141,6 +167,10 @@ fn without_starter(job: &Job, what: &Ask) -> Failure {
         Ask::Continue {} => failure.advise(format!("wayfarer kill -s CONT {name}")),
         Ask::Vacate { .. } | Ask::Hold { .. } => {
             failure.advise(format!("wayfarer checkpoint {name} --then kill"))
+        }
+        Ask::Checkpoint {} => failure.advise(format!("wayfarer checkpoint {name}")),
+        Ask::Migrate { .. } => {
+            failure.advise("wayfarer submit --on HOST --every TIME: such jobs move")
         }
         Ask::VacateLatest {} | Ask::Kill {} => {
             failure.advise(format!("wayfarer kill -s KILL {name}"))

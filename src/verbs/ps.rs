@@ -8,6 +8,7 @@ use crate::output::{self, Table};
 use crate::report::{Exit, Outcome, chain, tell};
 use crate::target;
 use serde::Serialize;
+use starter::life::State;
 use std::path::PathBuf;
 
 const SCHEMA_VERSION: u32 = 1;
@@ -141,6 +142,7 @@ fn line(job: &Job) -> JobLine {
     };
     let root = processes.root;
     let state = match life {
+        Life::Living if job.runs_on().is_some() => state_away(job),
         Life::Living => root.map_or("starting", state_of),
         Life::Ended => "ended",
         Life::Elsewhere { .. } => "elsewhere",
@@ -152,7 +154,7 @@ fn line(job: &Job) -> JobLine {
     JobLine {
         name: record.name.clone(),
         state,
-        host: record.place.host.clone(),
+        host: job.runs_on().unwrap_or(&record.place.host).to_owned(),
         supervisor_pid: record.supervisor.pid,
         root_pid: root,
         root_pid_in_job: root.and_then(|pid| process::namespace_pids(pid).last().copied()),
@@ -163,6 +165,16 @@ fn line(job: &Job) -> JobLine {
         image: last.map(|last| last.image.clone()),
         image_bytes: last.map(|last| last.image_bytes),
         command: record.command.clone(),
+    }
+}
+
+/// Of a job on another machine, as its starter knows it.
+fn state_away(job: &Job) -> &'static str {
+    match job.life.as_ref().and_then(|life| life.state()) {
+        Some(State::Suspended) => "stopped",
+        Some(State::Running | State::Checkpointing | State::Vacating) => "running",
+        Some(State::Starting | State::Restarting) | None => "starting",
+        Some(_) => "ending",
     }
 }
 

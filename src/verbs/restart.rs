@@ -1,6 +1,7 @@
 //! `wayfarer restart IMAGE|JOB`.
 
 use crate::args::{Files, Restart, is_job_name};
+use crate::away;
 use crate::jobs::{Job, JobError, JobStore, Life, NewJob, Outputs};
 use crate::launch::{self, Launch, Options};
 use crate::life::{self, Tied};
@@ -31,7 +32,13 @@ pub(crate) struct Chosen {
 
 /// Goes on from the image, under a starter if that was asked for.
 pub(crate) fn restart(store: &JobStore, arguments: &Restart) -> Outcome {
+    if arguments.with_parent {
+        nix::sys::prctl::set_pdeathsig(nix::sys::signal::Signal::SIGKILL)?;
+    }
     let chosen = choose(store, &arguments.image)?;
+    if let Some(tied) = away::tied(arguments.starter_fd, arguments.name.as_deref())? {
+        return begin(store, arguments, chosen, Some(tied));
+    }
     // A job that had a starter has one again.
     let had_starter = |job: &Job| job.life.is_some();
     if arguments.life.is_wanted() || chosen.job.as_ref().is_some_and(had_starter) {
@@ -55,7 +62,8 @@ pub(crate) fn begin(
         inherit_fds.extend(remote::of_a_restart());
         keeper = Some(remote::keeper::begin(true)?);
     }
-    let name = tied.as_ref().map(|tied| tied.name.as_str());
+    let here = tied.as_ref().filter(|tied| !tied.is_away);
+    let name = here.map(|tied| tied.name.as_str());
     let job = register(store, arguments, &chosen, &snapshot, name)?;
     let failure = launch::execute(&Launch {
         title: format!(
@@ -82,6 +90,11 @@ pub(crate) fn begin(
 }
 
 impl Chosen {
+    /// The image's bytes.
+    pub(crate) fn file(&self) -> &std::fs::File {
+        self.image.file()
+    }
+
     pub(crate) fn snapshot(&self) -> Outcome<SnapshotV1> {
         let snapshot = self.image.snapshot();
         snapshot.map_err(|error| image_failure(&self.path, error))

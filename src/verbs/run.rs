@@ -2,6 +2,7 @@
 
 use crate::address::Address;
 use crate::args::{Files, Pids, Run, Whose};
+use crate::away;
 use crate::jobs::{JobStore, NewJob, Outputs, Outset, has_more_descriptors, process};
 use crate::launch::{self, Launch, Options};
 use crate::life::{self, Tied};
@@ -34,6 +35,9 @@ pub(crate) fn run(store: &JobStore, arguments: &Run) -> Outcome {
             return Err(Failure::new(Exit::Usage, message));
         }
         return super::starter::host(store, arguments);
+    }
+    if let Some(tied) = away::tied(arguments.begun.starter_fd, arguments.name.as_deref())? {
+        return begin(store, arguments, Some(tied));
     }
     if has_starter {
         return life::run(store, arguments);
@@ -79,7 +83,7 @@ pub(crate) fn begin(store: &JobStore, arguments: &Run, tied: Option<Tied>) -> Ou
     let job = super::register(
         store,
         NewJob {
-            is_copy: tied.is_some(),
+            is_copy: tied.as_ref().is_some_and(|tied| !tied.is_away),
             name: match &tied {
                 Some(tied) => Some(tied.name.clone()),
                 None => arguments.name.clone(),
@@ -114,6 +118,8 @@ pub(crate) fn begin(store: &JobStore, arguments: &Run, tied: Option<Tied>) -> Ou
             None => None,
         };
         let is_first = tied.as_ref().is_some_and(|tied| tied.is_first);
+        let away = tied.as_ref().filter(|tied| tied.is_away);
+        let back = away::outset(arguments.begun.go_back.as_deref())?;
         let tells = tied.as_ref().map(|tied| tied.tells.as_raw_fd());
         let none_else = !has_more_descriptors(tells.as_slice());
         let prepared = remote::prepare(&Beginning {
@@ -123,13 +129,16 @@ pub(crate) fn begin(store: &JobStore, arguments: &Run, tied: Option<Tied>) -> Ou
             methods: &arguments.methods,
             whose,
             at_home: shadow.is_none(),
-            outset: match &again {
-                Some(outset) => AtOutset::GoBack(&outset.state),
-                None if is_first && arguments.journal => AtOutset::Mark,
-                None => AtOutset::Nothing,
+            outset: match (&again, &back) {
+                (Some(Outset { state, .. }), _) | (_, Some(state)) => AtOutset::GoBack(state),
+                _ if is_first && (arguments.journal || away.is_some()) => AtOutset::Mark,
+                _ => AtOutset::Nothing,
             },
         })?;
         identity = prepared.identity;
+        if let (Some(away), Some(mark)) = (away, &prepared.mark) {
+            away::tell_outset(away, mark)?;
+        }
         let state = match (again, dir) {
             // What this starter was given is as it was; what an earlier one was given is others' by now.
             (Some(outset), Some(dir)) if !is_first => {
@@ -139,7 +148,7 @@ pub(crate) fn begin(store: &JobStore, arguments: &Run, tied: Option<Tied>) -> Ou
             (Some(outset), _) => Some(outset.state),
             (None, _) => prepared.mark,
         };
-        if let (Some(state), Some(dir)) = (state, dir) {
+        if let (Some(state), Some(dir), None) = (state, dir, away) {
             Outset::of(state, none_else).save(dir)?;
         }
         keeper = Some(remote::keeper::begin(false)?);

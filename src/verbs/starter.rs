@@ -2,24 +2,27 @@
 
 use crate::address::Address;
 use crate::args::{Run, Starter};
+use crate::away::Private;
 use crate::fault;
 use crate::identity::Identity;
 use crate::jobs::JobStore;
+use crate::life::heed;
 use crate::reach::{self, ERROR_MARK};
 use crate::report::{Exit, Explain, Failure, Outcome, chain};
 use crate::sys;
 use line::{Connector, HANDSHAKE_WITHIN, Line, Preface, PrefaceError, SecureError, answer_preface};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use nix::unistd::Pid;
 use starter::{Again, Door, Job, NoLine, Status, Within, take_over, told_by};
 use std::ffi::{OsStr, OsString};
-use std::fs::OpenOptions;
+use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::net::{TcpStream, ToSocketAddrs};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::os::unix::net::UnixListener;
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 use wire::Token;
 
@@ -148,14 +151,21 @@ fn raise_limit() {
 }
 
 /// `wayfarer run --shadow stdio`: the line is our standard input and output, the job a child of ours, whose own input and
-/// outputs go along the line, too.
+/// outputs go along the line, too. With `--at-home` those are files there, and in their place goes what the job's supervisor and its
+/// starter there say to each other.
 pub(crate) fn host(store: &JobStore, arguments: &Run) -> Outcome {
     let (input, output) = (io::stdin(), io::stdout());
-    let line = Line::plain(
-        input.as_fd().try_clone_to_owned()?,
-        output.as_fd().try_clone_to_owned()?,
-    );
-    let mut line = line?;
+    let input = input.as_fd().try_clone_to_owned()?;
+    let mut folder = None;
+    let mut image = None;
+    if arguments.begun.at_home {
+        let made = Private::make(store, arguments.begun.instead_of.as_deref())?;
+        if let Some(len) = arguments.begun.arriving {
+            image = Some(made.receive(&mut File::from(input.try_clone()?), len)?);
+        }
+        folder = Some(made);
+    }
+    let mut line = Line::plain(input, output.as_fd().try_clone_to_owned()?)?;
     line.is_left = Some(told_by(std::process::id() as i32));
     let describe = || "no line to a shadow on stdio".to_owned();
     let preface = Preface::read(&mut *line.input)
@@ -168,21 +178,26 @@ pub(crate) fn host(store: &JobStore, arguments: &Run) -> Outcome {
     answer_preface(&mut *line.output, reach::said(&place))
         .context(describe)
         .exit(Exit::Lost)?;
-    let mut command = same_job(store, arguments, door.socket());
+    let tie = match arguments.begun.at_home {
+        true => Some(Tie::make()?),
+        false => None,
+    };
+    let tied = tie.as_ref().map(Tie::number);
+    let mut command = match &image {
+        Some(image) => goes_on(store, arguments, door.socket(), tied, image),
+        None => same_job(store, arguments, door.socket(), tied),
+    };
     if let Some(block) = preface.environment {
         command.env_clear().envs(entries(&block));
     }
     // Our terminal, if we have one, is not the job's.
     sys::heed_keys()?;
-    let child = command
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .context(|| "the job's supervisor cannot be started".to_owned())?;
+    let job = match tie {
+        Some(tie) => tie.job(&mut command)?,
+        None => piped_job(&mut command)?,
+    };
     // It has its own limit already.
     raise_limit();
-    let job = Job::new(child).ok_or_else(|| io::Error::from(io::ErrorKind::BrokenPipe))?;
     let again = Again {
         lease: arguments.lease,
         token,
@@ -193,6 +208,7 @@ pub(crate) fn host(store: &JobStore, arguments: &Run) -> Outcome {
     };
     let carried = starter::carry(listener, line, Some(job), Some(again));
     drop(door);
+    drop(folder);
     let end = carried
         .context(|| "the job has been ended".to_owned())
         .exit(Exit::Lost)?;
@@ -200,6 +216,46 @@ pub(crate) fn host(store: &JobStore, arguments: &Run) -> Outcome {
         Some(Status::Exited(status)) => std::process::exit(status as i32),
         Some(Status::Killed(signal)) => std::process::exit(128 + signal as i32),
         None => Ok(Exit::Done),
+    }
+}
+
+fn spawned(command: &mut Command) -> Outcome<Child> {
+    let spawned = command.stderr(Stdio::piped()).spawn();
+    spawned.context(|| "the job's supervisor cannot be started".to_owned())
+}
+
+/// Its input and outputs go along the line.
+fn piped_job(command: &mut Command) -> Outcome<Job> {
+    let child = spawned(command.stdin(Stdio::piped()).stdout(Stdio::piped()))?;
+    let job = Job::new(child).ok_or_else(|| io::Error::from(io::ErrorKind::BrokenPipe))?;
+    Ok(job)
+}
+
+/// What the job's supervisor and its starter at home say to each other: our end, and that of the supervisor, which gets it by its number.
+struct Tie {
+    ours: UnixStream,
+    theirs: OwnedFd,
+}
+
+impl Tie {
+    fn make() -> Outcome<Self> {
+        let (ours, theirs) = UnixStream::pair()?;
+        // Without close-on-exec.
+        let theirs = nix::unistd::dup(&theirs)?;
+        Ok(Tie { ours, theirs })
+    }
+
+    fn number(&self) -> i32 {
+        self.theirs.as_raw_fd()
+    }
+
+    /// What is said goes along the line.
+    fn job(self, command: &mut Command) -> Outcome<Job> {
+        let child = spawned(command.stdin(Stdio::null()).stdout(Stdio::null()))?;
+        drop(self.theirs);
+        let supervisor = Pid::from_raw(child.id() as i32);
+        let heed = Box::new(move |signal| heed(supervisor, signal));
+        Ok(Job::tied(child, self.ours.into(), heed)?)
     }
 }
 
@@ -219,16 +275,45 @@ fn line_handed_over(
     Ok(line)
 }
 
-/// The same job, with a shadow on a socket.
-fn same_job(store: &JobStore, run: &Run, socket: &Path) -> Command {
+/// A supervisor of ours, with a shadow on a socket.
+fn supervisor(
+    store: &JobStore,
+    verb: &[&str],
+    run: &Run,
+    socket: &Path,
+    tied: Option<i32>,
+) -> Command {
     let mut command = Command::new("/proc/self/exe");
     let mut shadow = OsString::from("unix:");
     shadow.push(socket);
+    command.arg("--dir").arg(store.dir()).args(verb);
+    command.args(["--with-parent", "--shadow"]).arg(shadow);
+    if let Some(fd) = tied {
+        command.args(["--starter-fd", &fd.to_string()]);
+    }
+    let lease = run.lease.as_secs().max(1);
+    command.args(["--lease", &format!("{lease}s")]);
     command
-        .arg("--dir")
-        .arg(store.dir())
-        .args(["run", "--quiet", "--with-parent", "--shadow"]);
-    command.arg(shadow);
+}
+
+/// The job goes on from the image that has come.
+fn goes_on(store: &JobStore, run: &Run, socket: &Path, tied: Option<i32>, image: &Path) -> Command {
+    let verb = ["restart", "--files", "roll-back"];
+    let mut command = supervisor(store, &verb, run, socket, tied);
+    if let Some(name) = &run.name {
+        command.args(["--name", name]);
+    }
+    command.args(run.methods.sight.words());
+    command.arg("--").arg(image);
+    command
+}
+
+/// The same job.
+fn same_job(store: &JobStore, run: &Run, socket: &Path, tied: Option<i32>) -> Command {
+    let mut command = supervisor(store, &["run", "--quiet"], run, socket, tied);
+    if let Some(state) = &run.begun.go_back {
+        command.args(["--go-back", state]);
+    }
     if let Some(name) = &run.name {
         command.args(["--name", name]);
     }
@@ -246,8 +331,6 @@ fn same_job(store: &JobStore, run: &Run, socket: &Path) -> Command {
     if let Some(directory) = &run.chdir {
         command.arg("--chdir").arg(directory);
     }
-    let lease = run.lease.as_secs().max(1);
-    command.args(["--lease", &format!("{lease}s")]);
     command.args(run.methods.words());
     command.arg("--").args(&run.command);
     command

@@ -84,12 +84,24 @@ impl Notice {
 }
 
 /// A started job, and our ends of its input and outputs.
-#[derive(Debug)]
 pub struct Job {
     child: Child,
     /// Input, output, errors.
     pub(crate) ends: Option<[OwnedFd; 3]>,
     pub(crate) status: Option<Status>,
+    heed: Option<Box<Heed>>,
+}
+
+/// Does what a signal means for a job, though it is not for the process that we have begun; whether it did.
+pub type Heed = dyn Fn(i32) -> bool;
+
+impl std::fmt::Debug for Job {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Job")
+            .field("child", &self.child)
+            .field("status", &self.status)
+            .finish_non_exhaustive()
+    }
 }
 
 impl Job {
@@ -105,6 +117,23 @@ impl Job {
             child,
             ends: Some([input.into(), output.into(), errors.into()]),
             status: None,
+            heed: None,
+        })
+    }
+
+    /// Of a child whose starter is at home: in place of its input and output goes what its supervisor and that starter say to each
+    /// other, through `tie`.
+    ///
+    /// # Errors
+    /// No descriptor is left, or the child's errors are not ours to read.
+    pub fn tied(mut child: Child, tie: OwnedFd, heed: Box<Heed>) -> std::io::Result<Self> {
+        let errors = child.stderr.take();
+        let errors = errors.ok_or(std::io::ErrorKind::BrokenPipe)?;
+        Ok(Job {
+            child,
+            ends: Some([tie.try_clone()?, tie, errors.into()]),
+            status: None,
+            heed: Some(heed),
         })
     }
 
@@ -143,6 +172,9 @@ impl Job {
             .ok()
             .and_then(|number| Signal::try_from(number).ok());
         if let (Some(signal), None) = (signal, self.status) {
+            if self.heed.as_ref().is_some_and(|heed| heed(signal as i32)) {
+                return;
+            }
             let pid = Pid::from_raw(self.child.id() as i32);
             // It has not been waited for, so the number is its own.
             let _: Result<(), Errno> = kill(pid, signal);

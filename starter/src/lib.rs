@@ -23,5 +23,5 @@ mod streams;
 pub use carrier::{Again, End, NoLine, carry};
 pub use door::{Door, DoorError};
 pub use error::CarrierError;
-pub use job::{Job, Notice, Status};
+pub use job::{Heed, Job, Notice, Status};
 pub use reattach::{Within, hand_over, take_over, told_by};

@@ -137,6 +137,9 @@ pub enum CheckpointError {
     /// The shadow, which has the job's files, does not say what state they are in.
     #[error("the state of the job's files cannot be had from its shadow")]
     Session(#[source] SessionError),
+    /// The image did not come where it counts.
+    #[error("the image was made, and has not come where it is kept")]
+    Carry(#[source] SessionError),
     /// The carried loader is broken.
     #[error(transparent)]
     Loader(#[from] LoaderCodeError),
@@ -367,6 +370,13 @@ fn take(
     snapshot.platform = platform.to_string();
     progress.begin("bringing the image to the disk", None);
     let image = commit(writer, &snapshot)?;
+    if let Err(error) = marked.carry(&image.path) {
+        let _ = std::fs::remove_file(&image.path);
+        return Err(match held.take() {
+            Some(quiesced) => error.and_then(quiesced.resume()),
+            None => error,
+        });
+    }
     marked.committed();
     drop(pictures);
     if let Some(quiesced) = held {

@@ -2,6 +2,7 @@
 
 use super::CheckpointError;
 use crate::snapshot::{DescriptionKind, SnapshotV1};
+use std::path::Path;
 
 /// Whoever can ask the shadow.
 pub trait JobSession {
@@ -13,6 +14,14 @@ pub trait JobSession {
 
     /// All that is of the moment of the freeze has been read, and the job goes on.
     fn goes_on(&mut self) {}
+
+    /// The image is on the disk here. Where it counts only on another machine, it is brought there.
+    ///
+    /// # Errors
+    /// It is not there; then there is no checkpoint.
+    fn carry(&mut self, _image: &Path) -> Result<(), SessionError> {
+        Ok(())
+    }
 
     /// The checkpoint for which the last [`JobSession::mark`] was is on the disk, or was given up.
     fn settle(&mut self, committed: bool);
@@ -60,6 +69,14 @@ impl<'a> Marked<'a> {
     pub(super) fn goes_on(&mut self) {
         if let Some(session) = &mut self.session {
             session.goes_on();
+        }
+    }
+
+    /// Gives up if the image does not come where it has to be.
+    pub(super) fn carry(&mut self, image: &Path) -> Result<(), CheckpointError> {
+        match &mut self.session {
+            Some(session) => session.carry(image).map_err(CheckpointError::Carry),
+            None => Ok(()),
         }
     }
 

@@ -25,6 +25,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 /// What becomes of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum To {
+    Elsewhere,
     Idle,
     Held(String),
     Removed,
@@ -33,7 +34,8 @@ pub(super) enum To {
 impl To {
     pub(super) fn leave(&self) -> Leave {
         match self {
-            To::Idle => Leave::Vacated,
+            // Without an image, it cannot go on at once.
+            To::Elsewhere | To::Idle => Leave::Vacated,
             To::Held(reason) => Leave::Held {
                 by_user: true,
                 reason: reason.clone(),
@@ -44,9 +46,10 @@ impl To {
 
     fn strength(&self) -> u8 {
         match self {
-            To::Idle => 0,
-            To::Held(_) => 1,
-            To::Removed => 2,
+            To::Elsewhere => 0,
+            To::Idle => 1,
+            To::Held(_) => 2,
+            To::Removed => 3,
         }
     }
 }
@@ -71,6 +74,7 @@ impl Life {
                 (To::Idle, None, false)
             }
             Command::Vacate { within, insists } => (To::Idle, within, insists),
+            Command::Migrate { .. } => (To::Elsewhere, None, false),
             Command::Hold(reason) => (To::Held(reason), None, false),
             Command::Kill => {
                 at_once = true;

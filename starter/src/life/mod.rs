@@ -62,6 +62,8 @@ pub struct Life {
     making: Option<Making>,
     /// Checkpoints that were asked for while another was being made.
     wanted: Vec<Who>,
+    /// Who waits until it runs elsewhere.
+    moving: Vec<Who>,
     /// What was asked for before it ran.
     waiting: Vec<(Who, Command)>,
     /// It ended while a checkpoint was being made.
@@ -101,6 +103,7 @@ impl Life {
             leaving: None,
             making: None,
             wanted: vec![],
+            moving: vec![],
             waiting: vec![],
             met: None,
             worked: Duration::ZERO,
@@ -238,6 +241,12 @@ impl Life {
         }
         self.let_go(actions);
         self.rest(now);
+        let arrived = std::mem::take(&mut self.moving);
+        actions.extend(
+            arrived
+                .into_iter()
+                .map(|who| Action::Answer(who, Answer::Done)),
+        );
         if self.leaving.is_some() {
             self.vacate(now, actions);
         }
@@ -272,19 +281,24 @@ impl Life {
     fn ended(&mut self, end: End, now: Duration, actions: &mut Vec<Action>) {
         self.stopped = false;
         let is_to_be_gone = matches!(self.state, State::Killing | State::Vacating);
+        let is_by_us = matches!(
+            end,
+            End::NotBegun(_) | End::Interrupted(_) | End::Gone | End::Signalled(SIGKILL)
+        );
+        if is_to_be_gone && is_by_us && self.moves_on(now, actions) {
+            return;
+        }
         let leaves = self.leaving.as_ref().map(|leaving| leaving.to.leave());
         let leave = match (end, leaves) {
-            (
-                End::NotBegun(_) | End::Interrupted(_) | End::Gone | End::Signalled(SIGKILL),
-                Some(leave),
-            ) if is_to_be_gone => leave,
+            (_, Some(leave)) if is_to_be_gone && is_by_us => leave,
             // Whoever has told us to leave may have told the job, too, by a signal to all.
             (End::Signalled(SIGHUP | SIGINT | SIGQUIT | SIGTERM), Some(leave))
                 if self.can_go_on() =>
             {
                 leave
             }
-            (End::Interrupted(_), _) if self.can_go_on() => Leave::Vacated,
+            (End::Interrupted(_), Some(leave)) if self.can_go_on() => leave,
+            (End::Interrupted(_), None) if self.can_go_on() => Leave::Vacated,
             (End::Interrupted(signal), _) => Leave::NotBegun(128 + signal),
             (End::Gone | End::Signalled(SIGKILL), _)
                 if self.state == State::Starting && !self.can_go_on() =>
@@ -329,6 +343,21 @@ impl Life {
         self.leave(leave, now, actions);
     }
 
+    /// This copy was to go on elsewhere, and there is an image: whether it does.
+    fn moves_on(&mut self, now: Duration, actions: &mut Vec<Action>) -> bool {
+        let moves = |leaving: &Leaving| leaving.to == leaving::To::Elsewhere;
+        if self.image.is_none() || !self.leaving.as_ref().is_some_and(moves) {
+            return false;
+        }
+        let leaving = self.leaving.take().into_iter();
+        self.moving
+            .extend(leaving.flat_map(|leaving| leaving.for_whom));
+        self.kill_again_at = None;
+        self.enter(State::Restarting, now);
+        actions.push(Action::Restart);
+        true
+    }
+
     fn leave(&mut self, leave: Leave, now: Duration, actions: &mut Vec<Action>) {
         let (state, answer) = match &leave {
             Leave::Completed(_) | Leave::NotBegun(_) => {
@@ -341,6 +370,9 @@ impl Life {
         };
         self.enter(state, now);
         self.kill_again_at = None;
+        let stays = Answer::Refused("it has left, and does not run elsewhere".to_owned());
+        let moving = std::mem::take(&mut self.moving).into_iter();
+        actions.extend(moving.map(|who| Action::Answer(who, stays.clone())));
         let leaving = self.leaving.take().into_iter();
         for who in leaving.flat_map(|leaving| leaving.for_whom) {
             actions.push(Action::Answer(who, answer.clone()));

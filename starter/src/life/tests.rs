@@ -1,5 +1,7 @@
 //! The machine against stories that are told, and against a world that does anything.
 
+mod moving;
+
 use super::*;
 use proptest::prelude::*;
 
@@ -368,6 +370,9 @@ fn chance() -> impl Strategy<Value = Chance> {
         any::<bool>().prop_map(|at_any_price| Command::VacateLatest { at_any_price }),
         Just(Command::Hold("why".to_owned())),
         Just(Command::Kill),
+        Just(Command::Migrate {
+            to: "there".to_owned()
+        }),
     ];
     prop_oneof![
         4 => Just(Chance::Runs),

@@ -108,6 +108,11 @@ pub enum Command {
         /// Try again if no image can be made just now, rather than refuse.
         insists: bool,
     },
+    /// Make an image, leave, and go on from it on another machine.
+    Migrate {
+        /// Its name, which is the caller's to know.
+        to: String,
+    },
     /// Leave with the last image, without a new one (SIGINT).
     VacateLatest {
         /// Leave even if there is no image.

@@ -10,26 +10,24 @@
 //! or comes twice. If the other machine stays away, it says so and ends with status 5, and the job is ended there when its lease is over.
 //!
 //! # What it does not do
-//! It gives the job no terminal. If it is killed itself, the job is ended: its files are behind it.
-
-mod far;
-mod streams;
+//! It gives the job no terminal. If it is killed itself, the job is ended: its files are behind it. Only a job with a life of its own
+//! (crate::life) goes on then.
 
 use crate::args::Submit;
-use crate::launch;
-use crate::report::{self, Failure, Outcome, tell};
+use crate::away::{Errand, Far, JobState, Over, Service, Ssh};
+use crate::jobs::{JobError, JobStore};
+use crate::life;
+use crate::report::{self, Exit, Failure, Outcome};
 use crate::sys;
 use crate::verbs::shadow::{new_token, sessions};
-use far::{Errand, Far, Reached, Ssh};
-use line::Preface;
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::stat::{Mode, umask};
-use shadow::carry;
 use starter::{Notice, Status};
-use std::ffi::CString;
+use std::fs::File;
+use std::io;
+use std::os::fd::AsFd;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
-use streams::JobState;
+use std::time::Duration;
 use tracing_subscriber::filter::LevelFilter;
 
 /// So often a signal is passed on to the job; then the job is left.
@@ -38,11 +36,15 @@ const PATIENCE: usize = 3;
 const LEFT_WITHIN: Duration = Duration::from_secs(10);
 /// How long it may take until it is known here how a job has ended that hears nothing any more.
 const ENDS_WITHIN: Duration = Duration::from_secs(1);
-/// The first pause between two attempts to reach the other machine again, and the longest.
-const PAUSES: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(20));
 
 /// Runs the job; returns if it could not be run, or is lost.
-pub(crate) fn submit(arguments: &Submit) -> Outcome {
+pub(crate) fn submit(
+    store: &dyn Fn() -> Result<JobStore, JobError>,
+    arguments: &Submit,
+) -> Outcome {
+    if arguments.has_life() {
+        return life::submit(&store()?, arguments);
+    }
     report::log(LevelFilter::WARN);
     // Before there is another thread, which would have them.
     let passed = [
@@ -58,66 +60,43 @@ pub(crate) fn submit(arguments: &Submit) -> Outcome {
     let sessions = sessions(&arguments.allow, token, None)?.of_lines();
     let sessions = Arc::new(sessions.in_domains(arguments.methods.sight.domains()));
     sessions.watch();
-    let directory = match &arguments.chdir {
-        Some(directory) => std::path::absolute(directory)?,
-        None => std::env::current_dir()?,
+    let directory = arguments.directory()?;
+    let [host, ..] = arguments.on.as_slice() else {
+        return Err(Failure::new(Exit::Usage, "--on: expected a machine"));
     };
-    let far = Far {
-        mode,
-        directory: &directory,
-        arguments,
-    };
-    let job = Arc::new(JobState::default());
+    let input = File::from(io::stdin().as_fd().try_clone_to_owned()?);
+    let job = JobState::new(input, Box::new(io::stdout()), Box::new(io::stderr()));
+    let job = Arc::new(job);
     let leaving = Arc::new(Leaving::default());
     let (passing, left) = (job.clone(), leaving.clone());
     std::thread::spawn(move || pass_signals(&passed, &passing, &left));
-    let mut preface = Preface {
+    let service = Service {
+        far: Far {
+            host,
+            mode,
+            directory: &directory,
+            arguments,
+        },
+        sessions,
         token,
-        environment: Some(environment()),
+        job,
     };
-    let mut reached = far.reach(Errand::Run, &preface)?;
-    // It is the job's since then.
-    preface.environment = None;
-    let mut again = false;
-    loop {
-        leaving.by(&reached.ssh);
-        let carried = carry(reached.line, &sessions, &job.taker(again));
-        match job.status() {
-            Some(Status::Exited(status)) => std::process::exit(status as i32),
-            Some(Status::Killed(signal)) => sys::end_by_signal(signal as i32),
-            None => {}
+    let over = service.serve(Errand::Run, |ssh| {
+        ssh.into_iter().for_each(|ssh| leaving.by(ssh));
+        leaving.signal().is_none()
+    });
+    if let Over::Ended(status, _) = over {
+        match status {
+            Status::Exited(status) => std::process::exit(status as i32),
+            Status::Killed(signal) => sys::end_by_signal(signal as i32),
         }
-        if let Some(signal) = leaving.signal() {
-            sys::end_by_signal(signal as i32);
-        }
-        let failure = carried.err().map(Failure::from);
-        let lost = far.lost(reached.ssh, failure);
-        if reached.place.is_empty() || lost.is_for_ever() {
-            return Err(lost.failure);
-        }
-        tell(&format!("{}; trying again", lost.failure));
-        reached = reach_again(&far, &reached.place, &preface)?;
-        tell(&format!("{} is reached again", arguments.on));
-        again = true;
     }
-}
-
-/// A line in the place of one that broke, as long as the lease lasts.
-fn reach_again(far: &Far<'_>, place: &[u8], preface: &Preface) -> Outcome<Reached> {
-    let began = Instant::now();
-    let lease = far.arguments.lease;
-    let (mut pause, longest) = PAUSES;
-    loop {
-        let unreached = match far.reach(Errand::Reattach(place), preface) {
-            Ok(reached) => return Ok(reached),
-            Err(unreached) => unreached,
-        };
-        let left = lease.saturating_sub(began.elapsed());
-        if unreached.is_for_ever() || left.is_zero() {
-            return Err(unreached.failure);
-        }
-        std::thread::sleep(pause.min(left));
-        pause = longest.min(pause * 2);
+    if let Some(signal) = leaving.signal() {
+        sys::end_by_signal(signal as i32);
+    }
+    match over {
+        Over::Lost(failure) => Err(failure),
+        Over::Ended(..) => Ok(Exit::Done),
     }
 }
 
@@ -162,28 +141,4 @@ fn pass_signals(passed: &SigSet, job: &JobState, leaving: &Leaving) {
     if let Ok(signal) = passed.wait() {
         leaving.leave(job, signal);
     }
-}
-
-/// Names that mean something only on the machine where they are set.
-const OF_THIS_MACHINE: [&[u8]; 7] = [
-    b"SSH_",
-    b"XDG_RUNTIME_DIR=",
-    b"XDG_SESSION_",
-    b"DBUS_",
-    b"DISPLAY=",
-    b"WAYLAND_DISPLAY=",
-    b"XAUTHORITY=",
-];
-
-/// Ours is the job's: its programs are found where ours are.
-fn environment() -> Vec<u8> {
-    let entries = launch::environment()
-        .into_iter()
-        .map(CString::into_bytes_with_nul);
-    let kept = entries.filter(|entry| {
-        !OF_THIS_MACHINE
-            .iter()
-            .any(|prefix| entry.starts_with(prefix))
-    });
-    kept.flatten().collect()
 }

@@ -13,14 +13,19 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use shadow::{Carried, CarriedWriter, Taker};
 use starter::{Notice, Status};
 use std::collections::VecDeque;
+use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::fd::AsFd;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+/// Between two attempts to say something on a line that may have broken.
+const LOOK_AGAIN: Duration = Duration::from_millis(200);
 
 /// What is known of the job.
-#[derive(Default)]
-pub(super) struct JobState {
+pub(crate) struct JobState {
     control: Mutex<Option<CarriedWriter>>,
+    has_control: Condvar,
     status: Mutex<Option<Status>>,
     input: Mutex<Fed>,
     output: Mutex<Poured>,
@@ -28,25 +33,50 @@ pub(super) struct JobState {
 }
 
 impl JobState {
+    /// Of a job whose input and outputs are these.
+    pub(crate) fn new(
+        input: File,
+        output: Box<dyn Write + Send>,
+        errors: Box<dyn Write + Send>,
+    ) -> Self {
+        JobState {
+            control: Mutex::new(None),
+            has_control: Condvar::new(),
+            status: Mutex::new(None),
+            input: Mutex::new(Fed::from(input)),
+            output: Mutex::new(Poured::into(output)),
+            errors: Mutex::new(Poured::into(errors)),
+        }
+    }
+
     /// How the job has ended, if it has said so.
-    pub(super) fn status(&self) -> Option<Status> {
+    pub(crate) fn status(&self) -> Option<Status> {
         *lock(&self.status)
     }
 
     /// Says something to the starter; whether there is a line.
-    pub(super) fn tell(&self, notice: Notice) -> bool {
+    pub(crate) fn tell(&self, notice: Notice) -> bool {
         let control = lock(&self.control).clone();
         control.is_some_and(|mut control| control.write_all(&notice.to_bytes()).is_ok())
     }
 
+    /// The same, as soon as there is a line.
+    pub(crate) fn tell_at_last(&self, notice: Notice) {
+        while !self.tell(notice) {
+            let control = lock(&self.control);
+            // A line that has broken is in its place until there is another.
+            drop(self.has_control.wait_timeout(control, LOOK_AGAIN));
+        }
+    }
+
     /// For the first line, or for one in the place of one that broke.
-    pub(super) fn taker(self: &Arc<Self>, again: bool) -> Arc<Taker> {
+    pub(crate) fn taker(self: &Arc<Self>, again: bool) -> Arc<Taker> {
         let job = self.clone();
         // One line's threads wait here for those of the line before, which end with it.
         Arc::new(move |purpose, stream| match purpose {
             Purpose::Input => lock(&job.input).feed(stream, again),
-            Purpose::Output => lock(&job.output).pour(stream, again, &mut io::stdout()),
-            Purpose::Errors => lock(&job.errors).pour(stream, again, &mut io::stderr()),
+            Purpose::Output => lock(&job.output).pour(stream, again),
+            Purpose::Errors => lock(&job.errors).pour(stream, again),
             _ => job.listen(stream),
         })
     }
@@ -54,6 +84,7 @@ impl JobState {
     /// What is said of the job, until its end.
     fn listen(&self, mut stream: Carried) {
         *lock(&self.control) = Some(stream.writer());
+        self.has_control.notify_all();
         let mut said = vec![];
         let mut portion = [0; 64];
         while let Ok(len @ 1..) = stream.read(&mut portion) {
@@ -72,8 +103,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 /// What has gone of our input.
-#[derive(Default)]
 struct Fed {
+    input: File,
     len: u64,
     /// The last of it, as much as can be on its way.
     kept: VecDeque<u8>,
@@ -81,6 +112,15 @@ struct Fed {
 }
 
 impl Fed {
+    fn from(input: File) -> Self {
+        Fed {
+            input,
+            len: 0,
+            kept: VecDeque::new(),
+            ended: false,
+        }
+    }
+
     /// Our input, until its end or the job's disinterest.
     fn feed(&mut self, mut stream: Carried, again: bool) {
         let mut writer = stream.writer();
@@ -95,10 +135,9 @@ impl Fed {
                 return;
             }
         }
-        let mut input = io::stdin();
         let mut portion = [0; 32 << 10];
-        while !self.ended && either(&input, &stream) {
-            match input.read(&mut portion) {
+        while !self.ended && either(&self.input, &stream) {
+            match self.input.read(&mut portion) {
                 Ok(len @ 1..) => {
                     self.keep(&portion[..len]);
                     if writer.write_all(&portion[..len]).is_err() {
@@ -127,23 +166,32 @@ impl Fed {
 }
 
 /// What has come of one of the job's outputs.
-#[derive(Default)]
 struct Poured {
+    output: Box<dyn Write + Send>,
     len: u64,
     /// Nobody reads it here any more.
     unread: bool,
 }
 
 impl Poured {
+    fn into(output: Box<dyn Write + Send>) -> Self {
+        Poured {
+            output,
+            len: 0,
+            unread: false,
+        }
+    }
+
     /// One of the job's outputs, until its end or our reader's.
-    fn pour(&mut self, mut stream: Carried, again: bool, output: &mut dyn Write) {
+    fn pour(&mut self, mut stream: Carried, again: bool) {
         if self.unread || again && stream.write_all(&self.len.to_le_bytes()).is_err() {
             return;
         }
         let mut portion = [0; 32 << 10];
         while let Ok(len @ 1..) = stream.read(&mut portion) {
             self.len += len as u64;
-            if output.write_all(&portion[..len]).is_err() || output.flush().is_err() {
+            let written = self.output.write_all(&portion[..len]);
+            if written.and_then(|()| self.output.flush()).is_err() {
                 self.unread = true;
                 return;
             }
@@ -172,7 +220,7 @@ mod tests {
 
     #[test]
     fn what_has_gone_is_known_as_far_back_as_it_may_be_missing() {
-        let mut fed = Fed::default();
+        let mut fed = Fed::from(File::open("/dev/null").expect("is there"));
         fed.keep(b"0123456789");
         assert_eq!(fed.behind(7), Some(b"789".to_vec()));
         assert_eq!((fed.behind(10), fed.behind(11)), (Some(vec![]), None));

@@ -1,10 +1,13 @@
 //! The other machine: how it is reached, and what is done there.
 //!
 //! ```text
-//! spawn ssh --the program is copied, if it is not there--> "ready" --what both sides say first--> a line
+//! spawn ssh --the program is copied, if it is not there--> "ready" --an image, if the job goes on--> --what both sides say first--> a line
+//!                                                                `--what the errand says--
 //! ```
 
+use super::private::PRIVATE;
 use crate::args::Submit;
+use crate::identity::to_hex;
 use crate::report::{Exit, Explain, Failure, Outcome};
 use crate::sys;
 use line::{Line, Preface};
@@ -14,7 +17,7 @@ use nix::unistd::Pid;
 use shadow::introduce;
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
-use std::io::{self, Read, Write};
+use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
@@ -29,40 +32,74 @@ const SSH_ENDS_WITHIN: Duration = Duration::from_secs(10);
 
 /// What is to be done there.
 #[derive(Clone, Copy)]
-pub(super) enum Errand<'a> {
-    /// The job is begun.
+pub(crate) enum Errand<'a> {
+    /// The job is begun, and its life is there, too.
     Run,
+    /// A copy is begun of a job whose life is here.
+    Copy(&'a Copied<'a>),
+    /// An image of that copy is made, and comes here.
+    Fetch {
+        /// The copy's [`Copied::id`].
+        id: &'a str,
+        /// The job.
+        name: &'a str,
+        /// What else is asked for.
+        options: &'a [OsString],
+    },
     /// The starter at this place gets another line.
     Reattach(&'a [u8]),
 }
 
+/// A copy of a job whose life is here.
+pub(crate) struct Copied<'a> {
+    /// What its folder there is called by.
+    pub(crate) id: &'a str,
+    /// A copy that was there before, and may not know that it is none any more.
+    pub(crate) instead_of: Option<&'a str>,
+    /// The job.
+    pub(crate) name: &'a str,
+    /// It begins so.
+    pub(crate) command: &'a [OsString],
+    /// It begins again: its session's state at its outset.
+    pub(crate) back_to: Option<&'a [u8]>,
+    /// It goes on from this image.
+    pub(crate) image: Option<&'a File>,
+}
+
 /// See the module.
-pub(super) struct Far<'a> {
-    pub(super) mode: Mode,
-    pub(super) directory: &'a Path,
-    pub(super) arguments: &'a Submit,
+pub(crate) struct Far<'a> {
+    pub(crate) host: &'a str,
+    pub(crate) mode: Mode,
+    pub(crate) directory: &'a Path,
+    pub(crate) arguments: &'a Submit,
 }
 
 /// The other machine is there.
-pub(super) struct Reached {
-    pub(super) ssh: Ssh,
-    pub(super) line: Line,
+pub(crate) struct Reached {
+    pub(crate) ssh: Ssh,
+    pub(crate) line: Line,
     /// Where the starter is found again; empty: nowhere.
-    pub(super) place: Vec<u8>,
+    pub(crate) place: Vec<u8>,
 }
 
 /// It is not, or not any more.
-pub(super) struct Unreached {
-    pub(super) failure: Failure,
+pub(crate) struct Unreached {
+    pub(crate) failure: Failure,
     /// How ssh has ended.
     status: Option<ExitStatus>,
 }
 
 impl Unreached {
     /// Whether there is nothing left to reach: `reattach` has said so, or there is no ssh.
-    pub(super) fn is_for_ever(&self) -> bool {
+    pub(crate) fn is_for_ever(&self) -> bool {
         let gone = Some(Exit::Lost as i32);
         self.status.is_none_or(|status| status.code() == gone)
+    }
+
+    /// Whether it was reached, and has said why it does not do what it was asked for: ssh passes its status on, and has 255 of its own.
+    pub(crate) fn has_refused(&self) -> bool {
+        let code = self.status.and_then(|status| status.code());
+        code.is_some_and(|code| matches!(code, 1..=4))
     }
 }
 
@@ -73,15 +110,15 @@ impl From<Unreached> for Failure {
 }
 
 /// A running ssh. It is waited for before its number may be another's.
-pub(super) struct Ssh(Child);
+pub(crate) struct Ssh(Child);
 
 impl Ssh {
-    pub(super) fn pid(&self) -> Pid {
+    pub(crate) fn pid(&self) -> Pid {
         Pid::from_raw(self.0.id() as i32)
     }
 
     /// Waits for its end, which is made if it does not come.
-    fn end(mut self) -> Option<ExitStatus> {
+    pub(crate) fn end(mut self) -> Option<ExitStatus> {
         let pid = self.pid();
         let (ended, ends) = std::sync::mpsc::channel::<()>();
         let watch = std::thread::spawn(move || {
@@ -104,34 +141,63 @@ impl Ssh {
 
 impl Far<'_> {
     /// A line to the other machine.
-    pub(super) fn reach(
+    pub(crate) fn reach(
         &self,
         errand: Errand<'_>,
         preface: &Preface,
     ) -> Result<Reached, Unreached> {
+        let (ssh, (line, place)) = self.with(errand, |input, output| {
+            self.begin(errand, input, output, preface)
+        })?;
+        Ok(Reached { ssh, line, place })
+    }
+
+    /// Has the errand done, and speaks with whoever does it.
+    pub(crate) fn with<T>(
+        &self,
+        errand: Errand<'_>,
+        speak: impl FnOnce(ChildStdout, ChildStdin) -> Outcome<T>,
+    ) -> Result<(Ssh, T), Unreached> {
         let spawned = self.spawn(errand);
         let mut ssh = spawned.map_err(|failure| Unreached {
             failure,
             status: None,
         })?;
-        let (input, output) = (ssh.0.stdout.take(), ssh.0.stdin.take());
-        match self.begin(input, output, preface) {
-            Ok((line, place)) => Ok(Reached { ssh, line, place }),
+        let spoken = match (ssh.0.stdout.take(), ssh.0.stdin.take()) {
+            (Some(input), Some(output)) => self.installed(input, output, speak),
+            _ => Err(io::Error::from(io::ErrorKind::BrokenPipe).into()),
+        };
+        match spoken {
+            Ok(spoken) => Ok((ssh, spoken)),
             Err(failure) => Err(self.lost(ssh, Some(failure))),
         }
     }
 
-    fn begin(
+    fn installed<T>(
         &self,
-        input: Option<ChildStdout>,
-        output: Option<ChildStdin>,
-        preface: &Preface,
-    ) -> Outcome<(Line, Vec<u8>)> {
-        let (Some(mut input), Some(mut output)) = (input, output) else {
-            return Err(io::Error::from(io::ErrorKind::BrokenPipe).into());
-        };
+        mut input: ChildStdout,
+        mut output: ChildStdin,
+        speak: impl FnOnce(ChildStdout, ChildStdin) -> Outcome<T>,
+    ) -> Outcome<T> {
         if self.arguments.wayfarer.is_none() {
             install(&mut input, &mut output)?;
+        }
+        speak(input, output)
+    }
+
+    fn begin(
+        &self,
+        errand: Errand<'_>,
+        input: ChildStdout,
+        mut output: ChildStdin,
+        preface: &Preface,
+    ) -> Outcome<(Line, Vec<u8>)> {
+        if let Errand::Copy(Copied {
+            image: Some(image), ..
+        }) = errand
+        {
+            let sent = send_image(image, &mut output);
+            sent.context(|| "the image cannot be brought there".to_owned())?;
         }
         let mut line = Line::plain(input.into(), output.into())?;
         let place = introduce(&mut line, preface)?;
@@ -139,13 +205,13 @@ impl Far<'_> {
     }
 
     /// What is said of a machine that was there.
-    pub(super) fn lost(&self, ssh: Ssh, failure: Option<Failure>) -> Unreached {
+    pub(crate) fn lost(&self, ssh: Ssh, failure: Option<Failure>) -> Unreached {
         let status = ssh.end();
         let how = match status {
             Some(status) => shown(status),
             None => "is nobody's child any more".to_owned(),
         };
-        let host = &self.arguments.on;
+        let host = self.host;
         let message = format!("{host} is lost: {} {how}", self.program());
         let outcome: Outcome<()> = Err(failure.unwrap_or_else(|| {
             let message = "the job has not said how it ended";
@@ -168,15 +234,18 @@ impl Far<'_> {
         let words = self.arguments.ssh.split_whitespace();
         let command = match &self.arguments.wayfarer {
             Some(path) => {
-                // No shell is to stand between the program and the server of the connection.
-                let mut command = OsString::from("exec ");
-                command.push(self.command(&quoted(path.as_os_str()), errand));
-                command
+                let script = self.script(&quoted(path.as_os_str()), errand);
+                match errand {
+                    // No shell is to stand between the program and the server of the connection.
+                    Errand::Run | Errand::Reattach(_) => script,
+                    // Whatever the login's shell is.
+                    Errand::Copy(_) | Errand::Fetch { .. } => by_shell(&script),
+                }
             }
             None => self.installing(errand)?,
         };
         let mut ssh = Command::new(self.program());
-        ssh.args(words.skip(1)).arg(&self.arguments.on).arg(command);
+        ssh.args(words.skip(1)).arg(self.host).arg(command);
         ssh.stdin(Stdio::piped()).stdout(Stdio::piped());
         // What is blocked here would be blocked there.
         sys::unblock_signals_of(&mut ssh);
@@ -196,20 +265,62 @@ fn shown(status: ExitStatus) -> String {
     }
 }
 
+/// Where a copy's folder is, in the words of sh(1).
+fn folder(id: &str) -> String {
+    format!("\"${{XDG_CACHE_HOME:-$HOME/.cache}}/wayfarer/{PRIVATE}{id}\"")
+}
+
 impl Far<'_> {
     /// In the words of its shell, which `wayfarer` is one of.
-    fn command(&self, wayfarer: &OsStr, errand: Errand<'_>) -> OsString {
-        let mut command = wayfarer.to_owned();
-        if let Errand::Reattach(place) = errand {
-            command.push(" reattach -- ");
-            command.push(quoted(OsStr::from_bytes(place)));
-            return command;
+    fn script(&self, wayfarer: &OsStr, errand: Errand<'_>) -> OsString {
+        let mut command = OsString::from("exec ");
+        command.push(wayfarer);
+        match errand {
+            Errand::Run => {
+                command.push(" run --quiet --shadow stdio");
+                let name = self.arguments.name.as_deref();
+                self.add_job(&mut command, name, &self.arguments.command);
+            }
+            Errand::Copy(copy) => {
+                command.push(format!(" --dir {}", folder(copy.id)));
+                command.push(" run --quiet --shadow stdio --at-home");
+                if let Some(len) = copy
+                    .image
+                    .and_then(|image| Some(image.metadata().ok()?.len()))
+                {
+                    command.push(format!(" --arriving {len}"));
+                }
+                if let Some(old) = copy.instead_of {
+                    command.push(" --instead-of ");
+                    command.push(quoted(OsStr::new(old)));
+                }
+                if let Some(state) = copy.back_to {
+                    command.push(format!(" --go-back {}", to_hex(state)));
+                }
+                self.add_job(&mut command, Some(copy.name), copy.command);
+            }
+            Errand::Fetch { id, name, options } => {
+                command.push(format!(" --dir {} checkpoint", folder(id)));
+                for word in options {
+                    command.push(" ");
+                    command.push(quoted(word));
+                }
+                command.push(" -- ");
+                command.push(quoted(OsStr::new(name)));
+            }
+            Errand::Reattach(place) => {
+                command.push(" reattach -- ");
+                command.push(quoted(OsStr::from_bytes(place)));
+            }
         }
-        command.push(" run --quiet --shadow stdio --umask ");
-        command.push(format!("{:03o}", self.mode.bits()));
+        command
+    }
+
+    fn add_job(&self, command: &mut OsString, name: Option<&str>, words: &[OsString]) {
+        command.push(format!(" --umask {:03o}", self.mode.bits()));
         let lease = self.arguments.lease.as_secs().max(1);
         command.push(format!(" --lease {lease}s"));
-        if let Some(name) = &self.arguments.name {
+        if let Some(name) = name {
             command.push(" --name ");
             command.push(quoted(OsStr::new(name)));
         }
@@ -220,11 +331,10 @@ impl Far<'_> {
             command.push(quoted(&word));
         }
         command.push(" --");
-        for word in &self.arguments.command {
+        for word in words {
             command.push(" ");
             command.push(quoted(word));
         }
-        command
     }
 
     /// The same with this program, which is taken from our standard output if it is not there.
@@ -239,12 +349,25 @@ if test ! -x "$f"; then
     rm -f "$t"; echo "{MARK}failed"; exit 1; fi
 fi
 echo "{MARK}ready"
-exec "#
+"#
         ));
-        script.push(self.command(OsStr::new("\"$f\""), errand));
-        let mut command = OsString::from("exec sh -c ");
-        command.push(quoted(&script));
-        Ok(command)
+        script.push(self.script(OsStr::new("\"$f\""), errand));
+        Ok(by_shell(&script))
+    }
+}
+
+fn by_shell(script: &OsStr) -> OsString {
+    let mut command = OsString::from("exec sh -c ");
+    command.push(quoted(script));
+    command
+}
+
+fn send_image(mut image: &File, output: &mut dyn Write) -> io::Result<()> {
+    image.seek(SeekFrom::Start(0))?;
+    let whole = image.metadata()?.len();
+    match io::copy(&mut image.take(whole), output)? {
+        sent if sent == whole => output.flush(),
+        _ => Err(io::ErrorKind::UnexpectedEof.into()),
     }
 }
 
@@ -318,7 +441,7 @@ fn next_line(input: &mut dyn Read, left: &mut usize) -> Outcome<String> {
 }
 
 /// As one word of any shell.
-fn quoted(word: &OsStr) -> OsString {
+pub(crate) fn quoted(word: &OsStr) -> OsString {
     let mut quoted = vec![b'\''];
     for byte in word.as_bytes() {
         match byte {

@@ -1,0 +1,365 @@
+//! The process that keeps a copy on another machine: the copy's shadow, and for its starter what a supervisor would be here.
+//!
+//! ```text
+//! starter <── RUNS, ENDED, LOST ── keeper <══ line ══ supervisor there
+//!         ── COMMITTED, NOT_COMMITTED ─>   ══════════>
+//!         ── STOP, GO, KILL ──────────>    a signal of the starter's there
+//! ```
+//! # What callers may rely on
+//! It ends when the copy has, or is lost. What the copy has written is under the job's journal here, so that another copy begins where its
+//! image was made, and what a lost copy still does reaches nobody: its session ends with this process.
+
+use super::far::{Copied, Errand, Far};
+use super::service::{Over, Service};
+use super::streams::JobState;
+use super::{LONGEST_OUTSET, NOTED, OUTSET};
+use crate::args::Submit;
+use crate::jobs::{JobStore, Outset};
+use crate::life::words::{FAILED, GO, KILL, STOP};
+use crate::report::{Exit, Failure, Outcome, chain, tell};
+use crate::verbs::home::journals;
+use crate::verbs::shadow::{new_token, sessions};
+use nix::fcntl::{FcntlArg, FdFlag, fcntl};
+use nix::sys::signal::{SigSet, Signal};
+use nix::sys::stat::Mode;
+use starter::{Notice, Status};
+use std::collections::VecDeque;
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// How much of what a supervisor says is kept, in bytes.
+const KEPT: usize = 4 << 10;
+
+/// A copy that is to be kept.
+pub(crate) struct Keep<'a> {
+    pub(crate) store: &'a JobStore,
+    /// The job's.
+    pub(crate) dir: &'a Path,
+    pub(crate) name: &'a str,
+    pub(crate) host: &'a str,
+    /// What the copy's folder there is called by.
+    pub(crate) id: &'a str,
+    /// The same of one that was there before.
+    pub(crate) instead_of: Option<&'a str>,
+    pub(crate) submit: &'a Submit,
+    /// Directories that the job may use.
+    pub(crate) allowed: &'a [OsString],
+    /// The umask it has.
+    pub(crate) mode: Mode,
+    /// Where it begins.
+    pub(crate) directory: &'a Path,
+    pub(crate) command: &'a [OsString],
+    /// It goes on from this image.
+    pub(crate) image: Option<&'a File>,
+}
+
+/// Keeps it; returns only if it is lost, or cannot be begun. `tells` is the starter's socket.
+pub(crate) fn keep(what: &Keep<'_>, tells: OwnedFd) -> Failure {
+    match begin(what, tells) {
+        Ok(failure) | Err(failure) => failure,
+    }
+}
+
+fn begin(what: &Keep<'_>, tells: OwnedFd) -> Outcome<Failure> {
+    // No ssh is to hold it.
+    fcntl(&tells, FcntlArg::F_SETFD(FdFlag::FD_CLOEXEC))?;
+    // Before there is another thread, which would have them.
+    let passed = [
+        Signal::SIGINT,
+        Signal::SIGQUIT,
+        Signal::SIGTERM,
+        Signal::SIGHUP,
+    ];
+    let mut set: SigSet = passed.into_iter().collect();
+    // The terminal's ^Z is for the starter.
+    set.add(Signal::SIGTSTP);
+    set.thread_block()?;
+    let token = new_token()?;
+    let sessions = sessions(what.allowed, token, Some(journals(what.store)?))?.of_lines();
+    let sessions = Arc::new(sessions.in_domains(what.submit.methods.sight.domains()));
+    sessions.watch();
+    let starter = UnixStream::from(tells);
+    let (answers, answered) = nix::unistd::pipe2(nix::fcntl::OFlag::O_CLOEXEC)?;
+    let answered = File::from(answered);
+    let has_spoken = Arc::new(AtomicBool::new(false));
+    let said = Said::default();
+    let words = Words {
+        starter: starter.try_clone()?,
+        answers: answered.try_clone()?,
+        dir: what.dir.to_owned(),
+        outset: Some(vec![]),
+        has_spoken: has_spoken.clone(),
+    };
+    let job = JobState::new(File::from(answers), Box::new(words), Box::new(said.clone()));
+    let job = Arc::new(job);
+    let (hearing, asked) = (job.clone(), starter.try_clone()?);
+    std::thread::spawn(move || hear(asked, &hearing, answered));
+    let passing = job.clone();
+    std::thread::spawn(move || {
+        while let Ok(signal) = set.wait() {
+            if passed.contains(&signal) {
+                passing.tell(Notice::Signal(signal as u32));
+            }
+        }
+    });
+    let back_to = match what.image {
+        Some(_) => None,
+        None => Outset::load(what.dir)?.map(|outset| outset.state),
+    };
+    let service = Service {
+        far: Far {
+            host: what.host,
+            mode: what.mode,
+            directory: what.directory,
+            arguments: what.submit,
+        },
+        sessions,
+        token,
+        job,
+    };
+    let copied = Copied {
+        id: what.id,
+        instead_of: what.instead_of,
+        name: what.name,
+        command: what.command,
+        back_to: back_to.as_deref(),
+        image: what.image,
+    };
+    let over = service.serve(Errand::Copy(&copied), |_| true);
+    let (status, ssh) = match over {
+        Over::Ended(status, ssh) => (status, ssh),
+        Over::Lost(failure) => return Ok(failure),
+    };
+    // What it has had there is gone then.
+    ssh.end();
+    let status = match status {
+        Status::Exited(status) => status as i32,
+        Status::Killed(signal) => 128 + signal as i32,
+    };
+    if !has_spoken.load(Ordering::Acquire) {
+        let message = [&[FAILED], said.in_short().as_bytes()].concat();
+        (&starter).write_all(&message)?;
+    }
+    std::process::exit(status);
+}
+
+/// What the starter says, until it is gone.
+fn hear(mut starter: UnixStream, job: &JobState, mut answered: File) {
+    let mut word = [0];
+    while starter.read_exact(&mut word).is_ok() {
+        match word[0] {
+            STOP => job.tell_at_last(Notice::Signal(libc::SIGSTOP as u32)),
+            GO => job.tell_at_last(Notice::Signal(libc::SIGCONT as u32)),
+            KILL => {
+                if !job.tell(Notice::Signal(libc::SIGKILL as u32)) {
+                    // It is ended there when its lease is over, and nobody waits for it.
+                    std::process::exit(Exit::Lost as i32);
+                }
+            }
+            _ => {
+                // Whoever does not read it any more has ended.
+                let _ = answered.write_all(&word);
+            }
+        }
+    }
+}
+
+/// What the supervisor says to the starter.
+struct Words {
+    starter: UnixStream,
+    answers: File,
+    /// The job's.
+    dir: PathBuf,
+    /// What has come of what it says first, until that is whole.
+    outset: Option<Vec<u8>>,
+    /// The starter has been told something.
+    has_spoken: Arc<AtomicBool>,
+}
+
+impl Write for Words {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let mut rest = bytes.to_vec();
+        if let Some(mut begun) = self.outset.take() {
+            begun.extend(&rest);
+            rest = match split(begun)? {
+                Split::Wants(begun) => {
+                    self.outset = Some(begun);
+                    return Ok(bytes.len());
+                }
+                Split::Whole { state, rest } => {
+                    state.into_iter().try_for_each(|state| self.note(state))?;
+                    rest
+                }
+            };
+        }
+        if !rest.is_empty() {
+            self.has_spoken.store(true, Ordering::Release);
+            self.starter.write_all(&rest)?;
+        }
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Words {
+    /// What the job begins with is durable, or it does not begin.
+    fn note(&mut self, state: Vec<u8>) -> io::Result<()> {
+        if let Err(error) = Outset::from_afar(state).save(&self.dir) {
+            tell(&format!(
+                "what the job begins with cannot be noted, so it does not begin: {}",
+                chain(&error)
+            ));
+            return Err(io::Error::other(error));
+        }
+        self.answers.write_all(&[NOTED])
+    }
+}
+
+enum Split {
+    /// There is more to come.
+    Wants(Vec<u8>),
+    /// It is whole; none was said.
+    Whole {
+        state: Option<Vec<u8>>,
+        rest: Vec<u8>,
+    },
+}
+
+fn split(mut begun: Vec<u8>) -> io::Result<Split> {
+    match begun.first() {
+        Some(&OUTSET) => {}
+        _ => {
+            return Ok(Split::Whole {
+                state: None,
+                rest: begun,
+            });
+        }
+    }
+    let Some(len) = begun.get(1..5).and_then(|len| len.try_into().ok()) else {
+        return Ok(Split::Wants(begun));
+    };
+    let len = u32::from_le_bytes(len) as usize;
+    if len > LONGEST_OUTSET {
+        let message = format!("an outset of {len} bytes, expected at most {LONGEST_OUTSET}");
+        return Err(io::Error::new(io::ErrorKind::InvalidData, message));
+    }
+    if begun.len() < 5 + len {
+        return Ok(Split::Wants(begun));
+    }
+    let rest = begun.split_off(5 + len);
+    Ok(Split::Whole {
+        state: Some(begun.split_off(5)),
+        rest,
+    })
+}
+
+/// What the supervisor says aloud: it goes on to our standard error, and the last of it is kept.
+#[derive(Clone, Default)]
+struct Said(Arc<Mutex<VecDeque<u8>>>);
+
+impl Said {
+    /// As a reason: without what could be tried, which is for people.
+    fn in_short(&self) -> String {
+        let kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let bytes: Vec<u8> = kept.iter().copied().collect();
+        let text = String::from_utf8_lossy(&bytes);
+        let lines = text.lines().take_while(|line| !line.starts_with("  try:"));
+        let lines: Vec<&str> = lines.collect();
+        let text = lines.join("\n");
+        text.strip_prefix("wayfarer: ").unwrap_or(&text).to_owned()
+    }
+}
+
+impl Write for Said {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        kept.extend(bytes);
+        let surplus = kept.len().saturating_sub(KEPT);
+        kept.drain(..surplus);
+        // It is kept though nobody may read it here.
+        let _ = io::stderr().write_all(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(dir: &Path) -> (Words, UnixStream, File) {
+        let (starter, ours) = UnixStream::pair().expect("a pair");
+        let (answers, answered) = nix::unistd::pipe().expect("a pipe");
+        let words = Words {
+            starter,
+            answers: File::from(answered),
+            dir: dir.to_owned(),
+            outset: Some(vec![]),
+            has_spoken: Arc::default(),
+        };
+        (words, ours, File::from(answers))
+    }
+
+    #[test]
+    fn an_outset_is_noted_however_it_comes_and_the_rest_goes_on() {
+        let mut all = vec![OUTSET];
+        all.extend(5u32.to_le_bytes());
+        all.extend(b"staterest");
+        for size in 1..=all.len() {
+            let dir = tempfile::tempdir().expect("a folder");
+            let (mut words, ours, mut answers) = words(dir.path());
+            for portion in all.chunks(size) {
+                words.write_all(portion).expect("is taken");
+            }
+            let noted = Outset::load(dir.path()).expect("is read");
+            assert_eq!(noted.map(|outset| outset.state), Some(b"state".to_vec()));
+            drop(words);
+            let mut said = String::new();
+            (&ours).read_to_string(&mut said).expect("is said");
+            assert_eq!(said, "rest");
+            let mut answer = vec![];
+            answers.read_to_end(&mut answer).expect("is answered");
+            assert_eq!(answer, [NOTED]);
+        }
+    }
+
+    #[test]
+    fn a_copy_without_one_is_heard_and_nonsense_is_refused() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let (mut begun, ours, _answers) = words(dir.path());
+        begun.write_all(b"r").expect("is taken");
+        begun.write_all(b"o").expect("goes on as it is");
+        assert!(begun.has_spoken.load(Ordering::Acquire));
+        drop(begun);
+        let mut said = String::new();
+        (&ours).read_to_string(&mut said).expect("is said");
+        assert_eq!(said, "ro");
+        let (mut long, _ours, _answers) = words(dir.path());
+        let error = long.write_all(&[OUTSET, 255, 255, 255, 255]);
+        let error = error.expect_err("too long");
+        assert!(error.to_string().contains("at most 65536"), "{error}");
+        assert_eq!(Outset::load(dir.path()).expect("is read"), None);
+    }
+
+    #[test]
+    fn the_last_of_what_is_said_is_kept_as_a_reason() {
+        let mut said = Said::default();
+        said.write_all(b"wayfarer: no such thing\n  try: another\n")
+            .expect("is taken");
+        assert_eq!(said.in_short(), "no such thing");
+        said.write_all(&[b'x'; KEPT]).expect("is taken");
+        assert_eq!(said.in_short().len(), KEPT);
+    }
+}

@@ -1,0 +1,345 @@
+//! Copies on other machines: which machine is next, and how a copy there is begun and copied.
+//!
+//! ```text
+//! hosts (--on A --on B)   a copy is not begun on A ──> B ──> ... none is reached ──pause──> A again   (a job that has never run gives up here)
+//!                         `migrate --to C` ──> C first
+//! ```
+
+use super::copy::Copy;
+use super::making::Making;
+use super::streams::Streams;
+use super::{How, Starter};
+use crate::args::Submit;
+use crate::away::{self, Fetch, Keep};
+use crate::identity::to_hex;
+use crate::jobs::JobStore;
+use crate::report::{Exit, Failure, Outcome};
+use crate::verbs;
+use nix::sys::signal::Signal;
+use nix::sys::stat::Mode;
+use starter::life::{End, Event};
+use std::ffi::OsString;
+use std::io::Read;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+/// The first pause when no machine is reached, and the longest.
+const PAUSES: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
+
+/// Where copies run, and from what they are begun.
+pub(super) struct Away<'a> {
+    pub(super) submit: &'a Submit,
+    /// The umask that we were given.
+    pub(super) mode: Mode,
+    /// Where the job begins.
+    pub(super) directory: PathBuf,
+    /// As it is begun there.
+    pub(super) command: Vec<OsString>,
+    /// What the job may use.
+    pub(super) allowed: Vec<OsString>,
+    pub(super) streams: Streams,
+    pub(super) hosts: Hosts,
+    /// What the folder of the copy there is called by.
+    id: String,
+}
+
+impl<'a> Away<'a> {
+    pub(super) fn new(
+        submit: &'a Submit,
+        mode: Mode,
+        streams: Streams,
+        (command, allowed): (Vec<OsString>, Vec<OsString>),
+    ) -> Outcome<Self> {
+        Ok(Away {
+            submit,
+            mode,
+            directory: submit.directory()?,
+            command,
+            allowed,
+            streams,
+            hosts: Hosts::new(submit.on.clone()),
+            id: String::new(),
+        })
+    }
+}
+
+/// The machines, and which is next.
+#[derive(Debug)]
+pub(super) struct Hosts {
+    all: Vec<String>,
+    at: usize,
+    /// So many in a row have not begun it.
+    failed: usize,
+    /// None of those was reached.
+    none_reached: bool,
+    pause: Duration,
+    /// When the next is tried.
+    again_at: Option<Instant>,
+    /// It is to go there.
+    wanted: Option<String>,
+}
+
+impl Hosts {
+    fn new(all: Vec<String>) -> Self {
+        Hosts {
+            all,
+            at: 0,
+            failed: 0,
+            none_reached: true,
+            pause: PAUSES.0,
+            again_at: None,
+            wanted: None,
+        }
+    }
+
+    /// The machine that is, or was last.
+    pub(super) fn here(&self) -> &str {
+        self.all.get(self.at).map_or("", String::as_str)
+    }
+
+    /// It goes there when it goes on.
+    pub(super) fn want(&mut self, host: Option<String>) {
+        self.wanted = host;
+    }
+
+    /// The one on which the next copy is begun.
+    fn next(&mut self) -> String {
+        if let Some(wanted) = self.wanted.take() {
+            self.failed = 0;
+            self.none_reached = true;
+            let known = self.all.iter().position(|host| *host == wanted);
+            self.at = known.unwrap_or_else(|| {
+                self.all.push(wanted);
+                self.all.len() - 1
+            });
+        }
+        self.here().to_owned()
+    }
+
+    /// A copy runs.
+    fn runs(&mut self) {
+        (self.failed, self.none_reached, self.pause) = (0, true, PAUSES.0);
+    }
+
+    /// No copy was begun on the present one; whether another attempt is worth while. A machine that is away may come back.
+    fn failed(&mut self, reached: bool, has_run: bool) -> bool {
+        self.failed += 1;
+        self.none_reached &= !reached;
+        self.at = (self.at + 1) % self.all.len().max(1);
+        if self.failed < self.all.len() {
+            self.again_at = Some(Instant::now());
+            return true;
+        }
+        if !(self.none_reached && has_run) {
+            return false;
+        }
+        self.failed = 0;
+        self.again_at = Some(Instant::now() + self.pause);
+        self.pause = PAUSES.1.min(2 * self.pause);
+        true
+    }
+
+    pub(super) fn again_in(&self) -> Option<Duration> {
+        let at = self.again_at?;
+        Some(at.saturating_duration_since(Instant::now()))
+    }
+}
+
+impl Starter<'_> {
+    pub(super) fn away(&self) -> Option<&Away<'_>> {
+        match &self.copies.how {
+            How::Away(away) => Some(away),
+            How::Here { .. } => None,
+        }
+    }
+
+    pub(super) fn hosts(&mut self) -> Option<&mut Hosts> {
+        match &mut self.copies.how {
+            How::Away(away) => Some(&mut away.hosts),
+            How::Here { .. } => None,
+        }
+    }
+
+    /// Where the next copy is begun, if somebody has asked for that.
+    pub(super) fn moves_to(&self) -> Option<&str> {
+        self.away()?.hosts.wanted.as_deref()
+    }
+
+    /// Begins a copy on the next machine.
+    pub(super) fn begin_away(&mut self, again: bool) -> Outcome<Copy> {
+        let (store, name, dir) = (self.store, &self.name, &self.dir);
+        let How::Away(away) = &mut self.copies.how else {
+            let message = "the job is not for another machine";
+            return Err(Failure::new(Exit::Failed, message));
+        };
+        let host = away.hosts.next();
+        let mut random = [0; 8];
+        std::fs::File::open("/dev/urandom")?.read_exact(&mut random)?;
+        away.id = to_hex(&random);
+        let before = self.record.on.replace(host.clone());
+        let copy = self.record.copy.replace(away.id.clone());
+        let instead_of = copy.filter(|_| before.as_deref() == Some(host.as_str()));
+        self.record.save(dir)?;
+        let away = &*away;
+        Copy::begin(&self.copies.signals, true, |tells| {
+            let kept = || -> Outcome<Failure> {
+                let chosen = match again {
+                    true => Some(verbs::restart::latest_good(store.find(name)?)?),
+                    false => None,
+                };
+                let keep = Keep {
+                    store,
+                    dir,
+                    name,
+                    host: &host,
+                    id: &away.id,
+                    instead_of: instead_of.as_deref(),
+                    submit: away.submit,
+                    allowed: &away.allowed,
+                    mode: away.mode,
+                    directory: &away.directory,
+                    command: &away.command,
+                    image: chosen.as_ref().map(|chosen| chosen.file()),
+                };
+                Ok(away::keep(&keep, tells))
+            };
+            kept().unwrap_or_else(|failure| failure)
+        })
+    }
+
+    /// Has an image of the copy there made, and fetches it.
+    pub(super) fn fetch(away: &Away<'_>, store: &JobStore, name: &str, leaves: bool) -> Outcome {
+        away::fetch(&Fetch {
+            store,
+            name,
+            host: away.hosts.here(),
+            id: &away.id,
+            submit: away.submit,
+            leaves,
+        })?;
+        Ok(Exit::Done)
+    }
+
+    /// A copy on another machine runs.
+    pub(super) fn runs_away(&mut self) {
+        // Nobody there tells us that it stands still, as its image has it.
+        let stands = self.life.image_is_suspended();
+        if let Some(hosts) = self.hosts() {
+            hosts.runs();
+            if stands {
+                self.events.push_back(Event::Stopped);
+            }
+        }
+    }
+
+    /// A copy has not begun; whether that is tried once more, which only we know of.
+    pub(super) fn tries_elsewhere(&mut self, end: End) -> bool {
+        let End::NotBegun(status) = end else {
+            return false;
+        };
+        let has_run = self.has_run || self.has_image();
+        let is_leaving = self.life.is_leaving();
+        let Some(hosts) = self.hosts() else {
+            return false;
+        };
+        let here = hosts.here().to_owned();
+        let tries = !is_leaving && hosts.failed(status != Exit::Lost as i32, has_run);
+        if tries {
+            let next = hosts.here().to_owned();
+            let pause = hosts.again_in().unwrap_or_default().as_secs();
+            let when = match pause {
+                0 => String::new(),
+                pause => format!(" in {} s", pause + 1),
+            };
+            let name = &self.name;
+            self.voice.say(&format!(
+                "job {name} does not begin on {here}; {next} is tried{when}"
+            ));
+        }
+        tries
+    }
+
+    /// The next machine is tried when its time has come, or nobody wants that any more.
+    pub(super) fn try_again(&mut self) {
+        let is_leaving = self.life.is_leaving();
+        let again = self.life.has_image();
+        let Some(hosts) = self.hosts() else {
+            return;
+        };
+        match hosts.again_in() {
+            Some(_) if is_leaving => {
+                hosts.again_at = None;
+                let end = End::Interrupted(Signal::SIGTERM as i32);
+                self.events.push_back(Event::Ended(end));
+            }
+            Some(Duration::ZERO) => {
+                hosts.again_at = None;
+                self.begin_copy_here_or_away(again);
+            }
+            _ => {}
+        }
+    }
+
+    /// What the job has written to outputs that were not files is shown.
+    pub(super) fn deliver(&self) {
+        if let Some(away) = self.away() {
+            away.streams.deliver();
+        }
+    }
+
+    pub(super) fn begin_fetch(&self, leaves: bool) -> Option<Outcome<Making>> {
+        let away = self.away()?;
+        let (store, name) = (self.store, &self.name);
+        Some(Making::begin(&self.copies.signals, || {
+            Self::fetch(away, store, name, leaves)
+        }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn hosts() -> Hosts {
+        Hosts::new(vec!["a".to_owned(), "b".to_owned()])
+    }
+
+    #[test]
+    fn the_next_is_taken_and_a_job_that_never_ran_gives_up_behind_the_last() {
+        let mut hosts = hosts();
+        assert_eq!(hosts.next(), "a");
+        assert!(hosts.failed(false, false));
+        assert_eq!(
+            (hosts.again_in(), hosts.next().as_str()),
+            (Some(Duration::ZERO), "b")
+        );
+        assert!(!hosts.failed(false, false));
+    }
+
+    #[test]
+    fn one_that_has_run_waits_for_machines_that_are_away_but_not_for_what_they_refuse() {
+        let mut away = hosts();
+        assert!(away.failed(false, true) && away.failed(false, true));
+        let first = away.again_in().expect("a pause");
+        assert!(first > Duration::ZERO && first <= PAUSES.0, "{first:?}");
+        assert!(away.failed(false, true) && away.failed(false, true));
+        assert!(away.again_in().expect("a pause") > PAUSES.0);
+        away.runs();
+        assert_eq!(away.pause, PAUSES.0);
+        let mut refused = hosts();
+        assert!(refused.failed(true, true));
+        assert!(!refused.failed(false, true));
+    }
+
+    #[test]
+    fn a_machine_that_is_wanted_comes_first_and_the_others_behind_it() {
+        let mut hosts = hosts();
+        hosts.want(Some("c".to_owned()));
+        assert_eq!((hosts.next().as_str(), hosts.here()), ("c", "c"));
+        assert!(hosts.failed(true, true));
+        assert_eq!(hosts.next(), "a");
+        hosts.want(Some("b".to_owned()));
+        assert_eq!(hosts.next(), "b");
+        assert_eq!(hosts.all.len(), 3);
+    }
+}

@@ -1,0 +1,421 @@
+//! Jobs whose life is here and that run on other machines, which come and go.
+
+use super::lines::sshd;
+use super::{DEADLINE, SOON, Submit, missing, output, words};
+use crate::support::run::{Run, clean_command, poll};
+use crate::support::stage;
+use crate::support::user::User;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde_json::Value;
+use std::ffi::{OsStr, OsString};
+use std::fs::{self, File};
+use std::os::unix::process::ExitStatusExt;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+/// Writes a line a moment to a file and to its output, and checks at its end that each is there once.
+const GUEST: &str = "\
+import os, sys, time
+n = int(sys.argv[1])
+memory = os.urandom(1 << 20)
+known = hash(memory)
+with open('log', 'w') as log:
+    for i in range(n):
+        print(i, file=log, flush=True)
+        print('out', i, flush=True)
+        time.sleep(0.02)
+assert open('log').read() == ''.join(f'{i}\\n' for i in range(n))
+assert hash(memory) == known
+print('done', sys.stdin.read().strip(), flush=True)
+";
+
+/// A home, and a server that other machines are reached by.
+struct Site {
+    submit: Submit,
+    _server: Run,
+    ssh: String,
+}
+
+impl Site {
+    fn new(what: &str, label: &str) -> Option<Self> {
+        if missing(what) {
+            return None;
+        }
+        let submit = Submit::new(label);
+        let (server, ssh) = sshd(&submit, what)?;
+        fs::write(submit.home().join("guest.py"), GUEST).expect("writes");
+        Some(Site {
+            submit,
+            _server: server,
+            ssh,
+        })
+    }
+
+    /// A verb of ours.
+    fn wayfarer(&self, words: &[&str]) -> Command {
+        let mut command = clean_command(stage::wayfarer());
+        command.arg("--dir").arg(self.submit.dir.join("own"));
+        command.args(words).current_dir(self.submit.home());
+        command
+    }
+
+    /// A job of this name on these machines.
+    fn submitted(&self, hosts: &[&str], options: &[&str], all: &[&OsStr]) -> Command {
+        let mut command = self.wayfarer(&["submit", "--name", "job", "--ssh", &self.ssh]);
+        for host in hosts {
+            command.args(["--on", host]);
+        }
+        command.args(options).args(["--allow", "/:ro", "--allow"]);
+        command.arg(self.submit.home()).arg("--").args(all);
+        command
+    }
+
+    fn guest(&self, hosts: &[&str], options: &[&str], lines: u32) -> Command {
+        let lines = lines.to_string();
+        let all = ["python3", "guest.py", lines.as_str()].map(OsStr::new);
+        self.submitted(hosts, options, &all)
+    }
+
+    /// The same with files for input and outputs.
+    fn with_files(&self, mut command: Command) -> Run {
+        let home = self.submit.home();
+        fs::write(home.join("in"), "the input\n").expect("writes");
+        User::Ordinary.own(&home.join("in"));
+        let path = home.join("out");
+        let out = File::options().append(true).create(true).open(&path);
+        User::Ordinary.own(&path);
+        command.stdin(File::open(home.join("in")).expect("opens"));
+        Run::start_into(out.expect("opens"), "the job", command, User::Ordinary).expect("starts")
+    }
+
+    fn told(&self, words: &[&str]) -> String {
+        let (out, error, status) = output(words[0], self.wayfarer(words));
+        assert_eq!(status, Some(0), "{words:?}: {error}\n{}", self.story());
+        out
+    }
+
+    fn refused(&self, words: &[&str], why: &str) {
+        let (_, error, status) = output(words[0], self.wayfarer(words));
+        assert!(matches!(status, Some(1..=4)), "{words:?}: {status:?}");
+        assert!(error.contains(why), "{words:?}: {error}");
+    }
+
+    fn status(&self) -> Value {
+        let (out, _, _) = output("status", self.wayfarer(&["status", "--json", "job"]));
+        serde_json::from_str(&out).unwrap_or_default()
+    }
+
+    /// Waits until it is so, `starts` copies of it having run.
+    fn until(&self, state: &str, starts: u64) {
+        let is_so = || {
+            let found = self.status();
+            (found["State"] == state && found["NumJobStarts"] == starts).then_some(())
+        };
+        poll(SOON, is_so).unwrap_or_else(|| panic!("not {state}: {}", self.story()));
+    }
+
+    /// How many lines the job has written.
+    fn lines(&self) -> usize {
+        let text = fs::read_to_string(self.submit.home().join("log"));
+        text.unwrap_or_default().lines().count()
+    }
+
+    fn until_lines(&self, least: usize) {
+        let there = || (self.lines() >= least).then_some(());
+        poll(SOON, there).unwrap_or_else(|| panic!("{} lines: {}", self.lines(), self.story()));
+    }
+
+    /// The process that keeps its copy.
+    fn keeper(&self) -> Pid {
+        let life = fs::read_to_string(self.job("life.json")).expect("is there");
+        let life: Value = serde_json::from_str(&life).expect("JSON");
+        let starter = life["starter"]["pid"].as_i64().expect("a number");
+        let children = format!("/proc/{starter}/task/{starter}/children");
+        let children = fs::read_to_string(children).expect("is there");
+        let mut numbers = children.split_whitespace();
+        Pid::from_raw(numbers.next().expect("a keeper").parse().expect("a number"))
+    }
+
+    fn job(&self, name: &str) -> PathBuf {
+        self.submit.dir.join("own/jobs/job").join(name)
+    }
+
+    /// What its starter did, and what its standard error says.
+    fn story(&self) -> String {
+        let log = fs::read_to_string(self.job("starter.log"));
+        format!("{}\n{}", self.status(), log.unwrap_or_default())
+    }
+
+    /// Nothing of its copies is left where they ran.
+    fn leaves_nothing(&self) {
+        let cache = self.submit.dir.join("state/cache/wayfarer");
+        let left = || {
+            let entries = fs::read_dir(&cache).expect("lists").flatten();
+            let names = entries.map(|entry| entry.file_name());
+            let left: Vec<OsString> = names
+                .filter(|name| name.to_string_lossy().starts_with("away-"))
+                .collect();
+            left
+        };
+        let empty = poll(SOON, || left().is_empty().then_some(()));
+        empty.unwrap_or_else(|| panic!("left: {:?}", left()));
+    }
+
+    /// It has done all of its work, once.
+    fn ends_well(&self, lines: usize) {
+        let text = fs::read_to_string(self.submit.home().join("out")).expect("is there");
+        let mut expected: Vec<String> = (0..lines).map(|line| format!("out {line}")).collect();
+        expected.push("done the input".to_owned());
+        assert_eq!(text.lines().collect::<Vec<_>>(), expected);
+        assert_eq!(self.lines(), lines);
+        self.leaves_nothing();
+    }
+}
+
+fn ends(job: &mut Run, status: i32, site: &Site) {
+    let ended = job.wait(DEADLINE).expect("ends");
+    assert_eq!(ended.code(), Some(status), "{}", site.story());
+}
+
+#[test]
+fn a_job_outlives_whatever_is_lost_on_its_way() {
+    let what = "a_job_outlives_whatever_is_lost_on_its_way";
+    let Some(site) = Site::new(what, "away-way") else {
+        return;
+    };
+    let options = ["--every", "1h"];
+    let mut job = site.with_files(site.guest(&["127.0.0.1"], &options, 400));
+    site.until("Running", 1);
+    site.until_lines(10);
+    // Without an image it begins again, with its files as they were.
+    kill(site.keeper(), Signal::SIGKILL).expect("is there");
+    site.until("Running", 2);
+    site.until_lines(10);
+    let said = site.told(&["checkpoint", "job"]);
+    assert!(said.contains("job-1.img"), "{said}");
+    let before = site.lines();
+    site.told(&["migrate", "job", "--to", "localhost"]);
+    site.until("Running", 3);
+    assert_eq!(site.status()["RemoteHost"], "localhost", "{}", site.story());
+    site.until_lines(before + 10);
+    // The line breaks, and is made anew.
+    let keeper = site.keeper();
+    let children = format!("/proc/{keeper}/task/{keeper}/children");
+    let ssh = poll(SOON, || {
+        let children = fs::read_to_string(&children).ok()?;
+        children.split_whitespace().next()?.parse().ok()
+    });
+    kill(Pid::from_raw(ssh.expect("an ssh")), Signal::SIGKILL).expect("is there");
+    let before = site.lines();
+    site.until_lines(before + 40);
+    assert_eq!(site.status()["NumJobStarts"], 3, "{}", site.story());
+    // From its image.
+    kill(site.keeper(), Signal::SIGKILL).expect("is there");
+    site.until("Running", 4);
+    site.told(&["vacate", "job"]);
+    ends(&mut job, 85, &site);
+    site.leaves_nothing();
+    let mut job = site.with_files(site.guest(&["127.0.0.1"], &["--resume"], 400));
+    ends(&mut job, 0, &site);
+    site.ends_well(400);
+    let log = site.told(&["log", "job"]);
+    let events: Vec<&str> = log
+        .lines()
+        .filter(|line| line.contains(") 20"))
+        .map(|line| &line[..3])
+        .collect();
+    let expected = [
+        "000", "001", "004", "001", "006", "003", "004", "001", "004", "001", "004", "001", "005",
+    ];
+    assert_eq!(events, expected, "{log}");
+    assert!(log.contains("executing on host: localhost"), "{log}");
+    // It has ended once and for all.
+    let mut job = site.with_files(site.guest(&["127.0.0.1"], &["--resume"], 400));
+    ends(&mut job, 0, &site);
+    assert_eq!(site.lines(), 400);
+}
+
+#[test]
+fn images_come_home_and_only_what_is_not_there() {
+    let what = "images_come_home_and_only_what_is_not_there";
+    let Some(site) = Site::new(what, "away-img") else {
+        return;
+    };
+    let options = ["--every", "300ms", "--keep", "3"];
+    let mut job = site.with_files(site.guest(&["localhost"], &options, 250));
+    let log = site.job("starter.log");
+    let come = || {
+        let log = fs::read_to_string(&log).unwrap_or_default();
+        let lines = log
+            .lines()
+            .filter(|line| line.contains("an image has come"));
+        let number = |line: &str, name: &str| -> u64 {
+            let (_, rest) = line.split_once(name).expect("is said");
+            let digits = rest.split_whitespace().next().expect("a number");
+            digits.parse().expect("a number")
+        };
+        let all: Vec<(u64, u64)> = lines
+            .map(|line| (number(line, "whole="), number(line, "sent=")))
+            .collect();
+        (all.len() >= 4).then_some(all)
+    };
+    let all = poll(DEADLINE, come).unwrap_or_else(|| panic!("{}", site.story()));
+    let (whole, first) = all[0];
+    assert_eq!(whole, first, "{all:?}");
+    for (whole, sent) in &all[1..] {
+        assert!(*sent < whole / 2, "{all:?}");
+    }
+    let images = fs::read_dir(site.job("images")).expect("lists").count();
+    assert!((3..=4).contains(&images), "{images}");
+    // It stands still, and an image of it does, too.
+    site.told(&["suspend", "job"]);
+    // As soon as the line has brought that.
+    let still = || {
+        let before = site.lines();
+        std::thread::sleep(Duration::from_millis(200));
+        (site.lines() == before).then_some(before)
+    };
+    let before = poll(SOON, still).expect("stands still");
+    site.told(&["checkpoint", "job"]);
+    assert_eq!(site.lines(), before);
+    kill(site.keeper(), Signal::SIGKILL).expect("is there");
+    site.until("Suspended", 2);
+    assert_eq!(site.lines(), before);
+    site.told(&["continue", "job"]);
+    ends(&mut job, 0, &site);
+    site.ends_well(250);
+}
+
+#[test]
+fn what_was_piped_in_and_shown_comes_through() {
+    let what = "what_was_piped_in_and_shown_comes_through";
+    let Some(site) = Site::new(what, "away-pipe") else {
+        return;
+    };
+    let script = "cat; echo \"to errors\" >&2; exit 7";
+    let all = ["sh", "-c", script].map(OsStr::new);
+    let mut command = site.submitted(&["127.0.0.1"], &["--every", "1h"], &all);
+    command.stdin(Stdio::piped());
+    let mut job = Run::start_with_stdin("the job", command, User::Ordinary).expect("starts");
+    let mut stdin = job.stdin().expect("a pipe");
+    std::io::Write::write_all(&mut stdin, b"through a pipe\n").expect("is taken");
+    drop(stdin);
+    ends(&mut job, 7, &site);
+    assert_eq!(job.out.text(), "through a pipe\n");
+    let errors = job.err.text();
+    assert!(errors.ends_with("to errors\n"), "{errors}");
+    assert!(errors.contains("tail -f job"), "{errors}");
+    let tail = site.told(&["tail", "job"]);
+    assert_eq!(tail, "through a pipe\n");
+    site.leaves_nothing();
+    // By a signal, and by command.
+    let all = words(&["sh", "-c", "kill -USR1 $$; sleep 60"]);
+    let command = site.submitted(&["127.0.0.1"], &["--replace"], &all);
+    let mut job = Run::start("the job", command, User::Ordinary).expect("starts");
+    let ended = job.wait(DEADLINE).expect("ends");
+    assert_eq!(
+        ended.signal(),
+        Some(Signal::SIGUSR1 as i32),
+        "{}",
+        site.story()
+    );
+    let all = words(&["sleep", "60"]);
+    let command = site.submitted(&["127.0.0.1"], &["--replace"], &all);
+    let mut job = Run::start("the job", command, User::Ordinary).expect("starts");
+    site.until("Running", 1);
+    site.told(&["kill", "-s", "KILL", "job"]);
+    let ended = job.wait(DEADLINE).expect("ends");
+    assert_eq!(ended.signal(), Some(9), "{}", site.story());
+    site.leaves_nothing();
+}
+
+#[test]
+fn machines_that_are_not_there_are_passed_over() {
+    let what = "machines_that_are_not_there_are_passed_over";
+    let Some(site) = Site::new(what, "away-hosts") else {
+        return;
+    };
+    let all = words(&["echo", "there"]);
+    let (out, error, status) = output(
+        "the job",
+        site.submitted(&["no.invalid"], &["--every", "1h"], &all),
+    );
+    assert_eq!((out.as_str(), status), ("", Some(5)), "{error}");
+    assert!(error.contains("no.invalid is lost"), "{error}");
+    let jobs = fs::read_dir(site.submit.dir.join("own/jobs")).expect("lists");
+    let left: Vec<_> = jobs
+        .flatten()
+        .map(|entry| entry.file_name())
+        .filter(|name| !name.to_string_lossy().starts_with('.'))
+        .collect();
+    assert!(left.is_empty(), "{left:?}");
+    let hosts = ["no.invalid", "127.0.0.1"];
+    let (out, error, status) = output("the job", site.submitted(&hosts, &[], &all));
+    assert_eq!((out.as_str(), status), ("there\n", Some(0)), "{error}");
+    assert!(error.contains("127.0.0.1 is tried"), "{error}");
+    // A job that has run waits for them, and can leave meanwhile.
+    let options = ["--every", "1h", "--replace"];
+    let mut job = site.with_files(site.guest(&["127.0.0.1"], &options, 400));
+    site.until("Running", 1);
+    site.until_lines(10);
+    site.told(&["vacate", "job"]);
+    ends(&mut job, 85, &site);
+    let mut job = site.with_files(site.guest(&["no.invalid"], &["--resume"], 400));
+    let waits = || {
+        let log = fs::read_to_string(site.job("starter.log")).unwrap_or_default();
+        log.contains("no.invalid is tried in").then_some(())
+    };
+    poll(SOON, waits).unwrap_or_else(|| panic!("{}", site.story()));
+    site.told(&["vacate", "job"]);
+    ends(&mut job, 85, &site);
+    let mut job = site.with_files(site.guest(&["no.invalid", "localhost"], &["--resume"], 400));
+    ends(&mut job, 0, &site);
+    site.ends_well(400);
+}
+
+#[test]
+fn what_a_job_elsewhere_cannot_do_is_refused() {
+    let what = "what_a_job_elsewhere_cannot_do_is_refused";
+    let Some(site) = Site::new(what, "away-no") else {
+        return;
+    };
+    let mut job = site.with_files(site.guest(&["127.0.0.1"], &["--every", "1h"], 300));
+    site.until("Running", 1);
+    site.until_lines(5);
+    site.refused(&["kill", "-s", "INT", "job"], "runs on 127.0.0.1");
+    site.refused(&["io", "job"], "runs on 127.0.0.1");
+    site.refused(
+        &["checkpoint", "job", "-o", "x"],
+        "made as its starter was told",
+    );
+    site.refused(&["checkpoint", "job", "--then", "kill"], "vacate job");
+    // A machine that is not there: it goes on where it was.
+    let away = ["migrate", "job", "--to", "no.invalid"];
+    site.refused(&away, "it goes on on 127.0.0.1, not on no.invalid");
+    site.until("Running", 2);
+    assert_eq!(site.status()["RemoteHost"], "127.0.0.1");
+    site.told(&["vacate", "job"]);
+    ends(&mut job, 85, &site);
+    site.refused(&["restart", "job"], "runs on other machines");
+    let here = ["run", "--resume", "--name", "job", "--", "true"];
+    site.refused(&here, "runs on other machines");
+    let options = ["--resume", "--want-remote-io", "no"];
+    let (_, error, status) = output("local files", site.guest(&["127.0.0.1"], &options, 300));
+    assert_eq!(status, Some(2), "{error}");
+    let mut job = site.with_files(site.guest(&["127.0.0.1"], &["--resume"], 300));
+    ends(&mut job, 0, &site);
+    site.ends_well(300);
+    // One that runs here.
+    let mut command = site.wayfarer(&["run", "--quiet", "--every", "1h", "--name", "here"]);
+    command.args(["--", "sleep", "60"]);
+    let mut here = Run::start("a job here", command, User::Ordinary).expect("starts");
+    let asked = || {
+        let (_, error, _) = output("migrate", site.wayfarer(&["migrate", "here", "--to", "x"]));
+        error.contains("it runs where its starter is").then_some(())
+    };
+    poll(SOON, asked).expect("is refused");
+    site.told(&["remove", "here"]);
+    here.wait(SOON).expect("ends");
+}
