@@ -82,6 +82,11 @@ impl Failure {
         }
     }
 
+    /// The same, with another status.
+    pub(crate) fn with(self, exit: Exit) -> Self {
+        Failure { exit, ..self }
+    }
+
     /// Adds what the user can do about it.
     pub(crate) fn advise(mut self, advice: impl Into<String>) -> Self {
         self.advice.push(advice.into());

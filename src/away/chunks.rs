@@ -21,7 +21,7 @@ const CHUNK: u64 = 4 << 10;
 const PORTION: u64 = 1 << 20;
 const MAGIC: [u8; 8] = *b"wf-image";
 /// The longest image: what would be as long is a mistake.
-const LONGEST: u64 = 1 << 44;
+const LONGEST: u64 = 1 << 40;
 /// All is well.
 pub(crate) const GOOD: u8 = b'k';
 

@@ -99,7 +99,8 @@ impl Unreached {
     /// Whether it was reached, and has said why it does not do what it was asked for: ssh passes its status on, and has 255 of its own.
     pub(crate) fn has_refused(&self) -> bool {
         let code = self.status.and_then(|status| status.code());
-        code.is_some_and(|code| matches!(code, 1..=4))
+        // Those of sh(1): wayfarer is not there, or cannot be executed.
+        code.is_some_and(|code| matches!(code, 1..=4 | 126 | 127))
     }
 }
 

@@ -12,7 +12,7 @@
 use super::far::{Copied, Errand, Far};
 use super::service::{Over, Service};
 use super::streams::JobState;
-use super::{LONGEST_OUTSET, NOTED, OUTSET};
+use super::{LONGEST_OUTSET, NOT_NOTED, NOTED, OUTSET};
 use crate::args::Submit;
 use crate::jobs::{JobStore, Outset};
 use crate::life::words::{FAILED, GO, KILL, STOP};
@@ -134,6 +134,7 @@ fn begin(what: &Keep<'_>, tells: OwnedFd) -> Outcome<Failure> {
     let over = service.serve(Errand::Copy(&copied), |_| true);
     let (status, ssh) = match over {
         Over::Ended(status, ssh) => (status, ssh),
+        Over::Refused(failure) => return Ok(failure.with(Exit::Failed)),
         Over::Lost(failure) => return Ok(failure),
     };
     // What it has had there is gone then.
@@ -218,7 +219,7 @@ impl Words {
                 "what the job begins with cannot be noted, so it does not begin: {}",
                 chain(&error)
             ));
-            return Err(io::Error::other(error));
+            return self.answers.write_all(&[NOT_NOTED]);
         }
         self.answers.write_all(&[NOTED])
     }
@@ -351,6 +352,18 @@ mod tests {
         let error = error.expect_err("too long");
         assert!(error.to_string().contains("at most 65536"), "{error}");
         assert_eq!(Outset::load(dir.path()).expect("is read"), None);
+    }
+
+    #[test]
+    fn an_outset_that_cannot_be_noted_is_told() {
+        let (mut words, _ours, mut answers) = words(Path::new("/nowhere"));
+        words
+            .write_all(&[OUTSET, 1, 0, 0, 0, b's'])
+            .expect("is taken");
+        drop(words);
+        let mut answer = vec![];
+        answers.read_to_end(&mut answer).expect("is answered");
+        assert_eq!(answer, [NOT_NOTED]);
     }
 
     #[test]

@@ -40,6 +40,8 @@ use std::os::unix::net::UnixStream;
 const OUTSET: u8 = b'o';
 /// It is durable.
 const NOTED: u8 = b'k';
+/// It is not.
+const NOT_NOTED: u8 = b'n';
 /// The longest state that is believed.
 const LONGEST_OUTSET: usize = 64 << 10;
 
@@ -94,9 +96,10 @@ pub(crate) fn tell_outset(tied: &Tied, state: &[u8]) -> Outcome<()> {
     let describe = || "the job's starter does not note what it begins with".to_owned();
     match told().context(describe).exit(Exit::Lost)? {
         NOTED => Ok(()),
+        NOT_NOTED => Err(Failure::new(Exit::Failed, describe())),
         other => {
             let message = format!("{}: found {other}, expected {NOTED}", describe());
-            Err(Failure::new(Exit::Lost, message))
+            Err(Failure::new(Exit::Failed, message))
         }
     }
 }

@@ -27,6 +27,8 @@ pub(crate) struct Service<'a> {
 pub(crate) enum Over {
     /// The job has ended so.
     Ended(Status, Ssh),
+    /// The other machine is there, and has not begun the job.
+    Refused(Failure),
     /// It cannot be reached, or not any more.
     Lost(Failure),
 }
@@ -40,6 +42,7 @@ impl Service<'_> {
         };
         let mut reached = match self.far.reach(errand, &preface) {
             Ok(reached) => reached,
+            Err(unreached) if unreached.has_refused() => return Over::Refused(unreached.failure),
             Err(unreached) => return Over::Lost(unreached.failure),
         };
         // It is the job's since then.

@@ -95,7 +95,7 @@ pub(crate) fn submit(
         sys::end_by_signal(signal as i32);
     }
     match over {
-        Over::Lost(failure) => Err(failure),
+        Over::Refused(failure) | Over::Lost(failure) => Err(failure),
         Over::Ended(..) => Ok(Exit::Done),
     }
 }
