@@ -128,7 +128,7 @@ fn take_over(
         }
     }
     for file in &known.files {
-        match file.find(session, Others::Keep, Others::Fail) {
+        match file.find(session, Others::Keep, None) {
             Ok(found) => {
                 let open = OpenFile::new(found.fd, found.writable, found.id);
                 open.offered.store(file.offered, Ordering::Relaxed);
@@ -222,7 +222,7 @@ fn open_made(
         mode: 0o100_000,
         ..SavedFile::default()
     };
-    let found = file.find(session, Others::Keep, Others::Fail)?;
+    let found = file.find(session, Others::Keep, None)?;
     let attributes = session.look(&found.fd).map_err(|errno| errno.to_string())?;
     let open = OpenFile::new(found.fd, found.writable, found.id);
     let handle = session.insert(open).map_err(|errno| errno.to_string())?;

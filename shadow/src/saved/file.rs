@@ -151,12 +151,13 @@ impl SavedFile {
         FileType::from_raw_mode(self.mode) == FileType::RegularFile
     }
 
-    /// Opens it; or says how what is there differs. `others`: what is done about its contents; `asked`: what the user wants.
+    /// Opens it; or says how what is there differs. `others`: what is done about its contents; `asked`: what the user wants
+    /// of a job that goes back, nothing where one goes on and its contents are what it has made of them since.
     pub(crate) fn find(
         &self,
         session: &Session,
         others: Others,
-        asked: Others,
+        asked: Option<Others>,
     ) -> Result<Found, String> {
         let name = shown(&self.name);
         if let Some(bytes) = &self.nameless {
@@ -196,7 +197,7 @@ impl SavedFile {
         };
         let same = (stat.st_dev, stat.st_ino) == (self.device, self.inode);
         // A program that was replaced by a newer one, say.
-        let bearable = asked == Others::Keep && !self.writes();
+        let bearable = asked == Some(Others::Keep) && !self.writes();
         if !same && !bearable {
             return Err(format!("{name} is another file than the job had open"));
         }
@@ -211,6 +212,7 @@ impl SavedFile {
         let size = u64::try_from(stat.st_size).unwrap_or(0);
         let same = size == self.size && (stat.st_mtime, stat.st_mtime_nsec as u32) == self.modified;
         let was = self.size;
+        let goes_back = matches!(asked, Some(Others::Fail | Others::RollBack));
         match others {
             _ if same => {}
             Others::Fail => {
@@ -219,7 +221,7 @@ impl SavedFile {
                 ));
             }
             // What the job writes on would come behind a hole. An undo journal has brought back what the job itself has cut.
-            _ if asked != Others::Keep && self.writes() && size < was => {
+            _ if goes_back && self.writes() && size < was => {
                 return Err(format!(
                     "{name} is shorter than at the checkpoint ({size} bytes, then {was})"
                 ));

@@ -37,11 +37,12 @@ impl Session {
         let (mut open, mut changed) = (vec![], vec![]);
         if others == Others::RollBack {
             let looks = saved.files.iter();
-            changed.extend(looks.filter_map(|file| file.find(self, Others::Keep, asked).err()));
+            changed
+                .extend(looks.filter_map(|file| file.find(self, Others::Keep, Some(asked)).err()));
         }
         if changed.is_empty() {
             for file in &saved.files {
-                match file.find(self, others, asked) {
+                match file.find(self, others, Some(asked)) {
                     Ok(found) => open.push((file, found)),
                     Err(why) => changed.push(why),
                 }
