@@ -4,6 +4,8 @@
 mod ads;
 #[path = "life/commands.rs"]
 mod commands;
+#[path = "life/inside.rs"]
+mod inside;
 #[path = "life/keeping.rs"]
 mod keeping;
 #[path = "life/killed.rs"]

@@ -14,6 +14,7 @@
 #![deny(unsafe_code)]
 
 pub mod baseline;
+pub mod board;
 pub mod capture;
 mod checkpoint;
 pub mod export;

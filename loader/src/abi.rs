@@ -18,6 +18,7 @@ pub const SYS_MREMAP: u64 = 25;
 pub const SYS_MADVISE: u64 = 28;
 pub const SYS_NANOSLEEP: u64 = 35;
 pub const SYS_GETPID: u64 = 39;
+pub const SYS_SENDTO: u64 = 44;
 pub const SYS_SENDMSG: u64 = 46;
 pub const SYS_SOCKETPAIR: u64 = 53;
 pub const SYS_CLONE: u64 = 56;
@@ -158,8 +159,10 @@ pub const SIGSTOP: u32 = 19;
 pub const SIGTSTP: u32 = 20;
 pub const SIGTTIN: u32 = 21;
 pub const SIGTTOU: u32 = 22;
+pub const SIGURG: u32 = 23;
 pub const SIGWINCH: u32 = 28;
 pub const SI_KERNEL: i32 = 0x80;
+pub const SI_QUEUE: i32 = -1;
 
 pub const WNOHANG: u64 = 1;
 pub const WUNTRACED: u64 = 2;
@@ -201,6 +204,7 @@ pub const FUTEX_WAKE: u64 = 1;
 
 pub const PR_SET_PDEATHSIG: u64 = 1;
 pub const PR_SET_DUMPABLE: u64 = 4;
+pub const PR_SET_NAME: u64 = 15;
 pub const PR_SET_MM: u64 = 35;
 pub const PR_SET_MM_MAP: u64 = 14;
 pub const PR_SET_CHILD_SUBREAPER: u64 = 36;
@@ -286,7 +290,10 @@ pub struct SignalInfo {
     pub errno: i32,
     pub code: i32,
     pub pid: u32,
-    pub rest: [u32; 28],
+    pub unused: [u32; 7],
+    /// What sigqueue(3) was given.
+    pub value: u32,
+    pub rest: [u32; 20],
 }
 
 /// `struct pollfd`.

@@ -17,13 +17,14 @@ use crate::feed;
 use crate::finish;
 use crate::interpret::{self, Runner};
 use crate::job;
-use crate::message::{Message, receive, send};
+use crate::message::{Message, receive, send, send_at_once};
 use crate::report::{self, Failure, Line, Outcome, failure};
 use crate::supervise::{self, Held};
 use crate::sys::{self, Errno};
 use crate::traced;
 use core::sync::atomic::{AtomicU32, Ordering};
 use loader::ops::StreamKind;
+use loader::words::{ASKING, WITH_STARTER, WITHOUT_STARTER};
 
 /// Who is told how the job fares.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,6 +52,7 @@ pub fn main(context: &mut Context) -> ! {
 
 /// Starts the job and keeps it; the wait status of its root.
 pub fn keep(context: &mut Context, superior: Superior) -> Outcome<u32> {
+    be_known(context.options.starter_fd.is_some());
     let mut feeds = feed::Feeds::new();
     let mut held = Held::default();
     let mut family = Family::meet();
@@ -113,6 +115,26 @@ pub fn keep(context: &mut Context, superior: Superior) -> Outcome<u32> {
             return Ok(status);
         }
     }
+}
+
+/// Takes a name by which the job knows who its parent is, and whether that is the one it had before.
+fn be_known(has_starter: bool) {
+    let known = match has_starter {
+        true => WITH_STARTER,
+        false => WITHOUT_STARTER,
+    };
+    let mut name = [0; 16];
+    let mut own = [0; 6];
+    // Without chance, a moment in nanoseconds is all but as good.
+    if sys::random(&mut own).is_err() {
+        let nanoseconds = sys::clock(CLOCK_BOOTTIME);
+        own.copy_from_slice(&nanoseconds.to_le_bytes()[..6]);
+    }
+    let own = own.map(|byte| b"abcdefghijklmnopqrstuvwxyz012345"[usize::from(byte % 32)]);
+    for (to, byte) in name.iter_mut().zip(known.iter().chain(&own)) {
+        *to = *byte;
+    }
+    let _ = sys::set_name(&name);
 }
 
 enum Started {
@@ -321,6 +343,13 @@ impl Keeper {
             sys::exit_group(0);
         }
         while let Some(info) = sys::next_signal(self.signals) {
+            if (info.signal, info.code, info.value) == (SIGURG, SI_QUEUE, ASKING) {
+                match self.superior {
+                    Superior::Control => send_at_once(self.control, Message::Asks),
+                    Superior::Nobody => supervise::tell_it_asks(self.starter),
+                }
+                continue;
+            }
             let own = info.signal == SIGCHLD || info.pid as i32 == sys::pid();
             if self.superior == Superior::Nobody && !own {
                 let from_kernel = info.code == SI_KERNEL;

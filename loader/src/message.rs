@@ -19,6 +19,8 @@ pub enum Message {
     Stopped(u32),
     /// P1 → P0: it was continued.
     Continued,
+    /// P1 → P0: the job asks for something.
+    Asks,
     /// P1 → P0: wait status of the job's root.
     Ended(u32),
     /// P0 → P1: pass this signal on, unless the terminal has already done so. It came behind so many [`Message::Stopped`].
@@ -34,6 +36,14 @@ pub enum Message {
 }
 
 impl Message {
+    fn bytes(self) -> [u8; 12] {
+        let mut bytes = [0; 12];
+        for (to, word) in bytes.chunks_exact_mut(4).zip(self.encode()) {
+            to.copy_from_slice(&word.to_le_bytes());
+        }
+        bytes
+    }
+
     fn encode(self) -> [u32; 3] {
         match self {
             Message::Ready => [1, 0, 0],
@@ -51,6 +61,7 @@ impl Message {
             Message::Continued => [9, 0, 0],
             Message::Prepared => [10, 0, 0],
             Message::Listener(fd) => [11, fd, 0],
+            Message::Asks => [12, 0, 0],
         }
     }
 
@@ -74,6 +85,7 @@ impl Message {
             },
             [11, fd, _] => Message::Listener(fd),
             [8, stream, _] => Message::Parked(stream),
+            [12, ..] => Message::Asks,
             _ => return None,
         })
     }
@@ -81,11 +93,12 @@ impl Message {
 
 /// Sends a message; whoever is gone does not hear it.
 pub fn send(fd: i32, message: Message) {
-    let mut bytes = [0; 12];
-    for (to, word) in bytes.chunks_exact_mut(4).zip(message.encode()) {
-        to.copy_from_slice(&word.to_le_bytes());
-    }
-    let _ = sys::write(fd, &bytes);
+    let _ = sys::write(fd, &message.bytes());
+}
+
+/// Sends one that comes again if there is no room for it now: whoever does not read is not waited for.
+pub fn send_at_once(fd: i32, message: Message) {
+    let _ = sys::send_at_once(fd, &message.bytes());
 }
 
 /// Receives a message; none at the end of file.

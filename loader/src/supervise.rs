@@ -25,7 +25,7 @@ use crate::report::{self, Failure, Outcome, failure};
 use crate::sys;
 use core::sync::atomic::{AtomicBool, Ordering};
 use loader::ops::flags;
-use loader::words::{COMMITTED, COMPLETE, DONE, ENDED, LOST, MAY_BE_COMPLETE, RUNS};
+use loader::words::{ASKS, COMMITTED, COMPLETE, DONE, ENDED, LOST, MAY_BE_COMPLETE, RUNS};
 
 /// Everything that can be blocked, and so read from a descriptor.
 pub const ALL_SIGNALS: u64 = !0;
@@ -122,6 +122,7 @@ fn watch(context: &mut Context, init: i32) -> Outcome<u32> {
                 stops = (stops + 1) & MOST_STOPS;
                 stop_too(signal, Some(control));
             }
+            Some(Message::Asks) => tell_it_asks(context.fd(Own::Starter)),
             Some(Message::Ended(status)) => {
                 let _ = sys::wait(init, WALL);
                 return Ok(status);
@@ -241,6 +242,11 @@ pub fn note_signal(signal: u32) {
 pub fn tell_it_runs(context: &Context) {
     tell_keeper(context, RUNS);
     let _ = sys::write(context.fd(Own::Starter), &[RUNS]);
+}
+
+/// Tells the starter that the job asks for something. One that does not read has been told already.
+pub fn tell_it_asks(starter: i32) {
+    let _ = sys::send_at_once(starter, &[ASKS]);
 }
 
 fn tell_keeper(context: &Context, what: u8) {

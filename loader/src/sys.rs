@@ -300,7 +300,9 @@ pub fn next_signal(fd: i32) -> Option<SignalInfo> {
         errno: 0,
         code: 0,
         pid: 0,
-        rest: [0; 28],
+        unused: [0; 7],
+        value: 0,
+        rest: [0; 20],
     };
     let args = [fd as u64, pointer_mut(&mut info), 128];
     // SAFETY: the kernel writes a struct signalfd_siginfo, 128 bytes.
@@ -367,6 +369,36 @@ pub fn clone_process(flags: u64, set_tid: Option<i32>) -> SysResult<i32> {
 
 pub fn prctl(option: u64, value: u64) -> SysResult<u64> {
     plain(SYS_PRCTL, [option, value, 0, 0, 0])
+}
+
+/// What the calling thread is called (`/proc/PID/comm`).
+pub fn set_name(name: &[u8; 16]) -> SysResult<u64> {
+    // SAFETY: the kernel reads up to a NUL, of which it looks for no more than 16 bytes.
+    unsafe { call(SYS_PRCTL, [PR_SET_NAME, name.as_ptr() as u64]) }
+}
+
+/// Fills `bytes` with what nobody can guess; a kernel whose pool is not ready does not wait for it.
+pub fn random(bytes: &mut [u8]) -> SysResult<u64> {
+    const GRND_NONBLOCK: u64 = 1;
+    let args = [bytes.as_mut_ptr() as u64, bytes.len() as u64, GRND_NONBLOCK];
+    // SAFETY: the kernel writes within the borrowed slice.
+    unsafe { call(SYS_GETRANDOM, args) }
+}
+
+/// Sends it through a socket if there is room for it.
+pub fn send_at_once(fd: i32, bytes: &[u8]) -> SysResult<u64> {
+    const MSG_DONTWAIT: u64 = 0x40;
+    const MSG_NOSIGNAL: u64 = 0x4000;
+    let args = [
+        fd as u64,
+        bytes.as_ptr() as u64,
+        bytes.len() as u64,
+        MSG_DONTWAIT | MSG_NOSIGNAL,
+        0,
+        0,
+    ];
+    // SAFETY: the kernel reads within the borrowed slice; there is no address.
+    unsafe { call(SYS_SENDTO, args) }
 }
 
 pub fn unshare(flags: u64) -> SysResult<u64> {

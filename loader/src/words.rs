@@ -3,7 +3,7 @@
 //! ```text
 //! supervisor -> keeper (--keeper-fd)     RUNS, then ENDED or COMPLETE; or MAY_BE_COMPLETE, and COMPLETE behind that, or nothing
 //! keeper -> supervisor                   READY to whoever begins it; at last DONE or LOST
-//! supervisor -> starter (--starter-fd)   RUNS, then ENDED or LOST with the wait status in four bytes
+//! supervisor -> starter (--starter-fd)   RUNS, then ASKS as often as the job asks for something, then ENDED or LOST with the wait status in four bytes
 //! starter -> supervisor                  COMMITTED or NOT_COMMITTED
 //! ```
 
@@ -19,9 +19,18 @@ pub const MAY_BE_COMPLETE: u8 = b'm';
 pub const COMMITTED: u8 = b'c';
 /// It is not, or somebody may go back.
 pub const NOT_COMMITTED: u8 = b'n';
+/// The job has written on its board what it wants.
+pub const ASKS: u8 = b'a';
 /// The keeper is there.
 pub const READY: u8 = b'k';
 /// The keeper ends, and nothing is lost. One that was killed says nothing.
 pub const DONE: u8 = b'd';
 /// Something that the job has written is nowhere. To a starter: in place of [`ENDED`].
 pub const LOST: u8 = b'l';
+
+/// What the job's parent is called (`/proc/PID/comm`) if there is a starter above it, before characters that no two copies share.
+pub const WITH_STARTER: &[u8] = b"wayfarer+";
+/// The same if there is none.
+pub const WITHOUT_STARTER: &[u8] = b"wayfarer-";
+/// The value (sigqueue(3)) of the SIGURG by which a job tells its parent that it asks for something.
+pub const ASKING: u32 = 0x7761_7966;

@@ -1,8 +1,9 @@
 //! What a starter does when its state machine says so.
 
 use super::copy::Copy;
+use super::inside::Inside;
 use super::making::{self, Making};
-use super::{How, NOBODY, Starter, Tied};
+use super::{How, JOB, NOBODY, Starter, Tied, inside};
 use crate::args::Restart;
 use crate::jobs::JobStore;
 use crate::report::{Exit, Failure, Outcome};
@@ -19,6 +20,7 @@ impl Starter<'_> {
                 Action::Start | Action::Restart => self.begin_copy(action == Action::Restart),
                 Action::Checkpoint { leaves } => self.checkpoint(leaves),
                 Action::AbandonCheckpoint => {
+                    self.abandon_postponed("the job did not enable checkpoints in time");
                     if let Some(making) = &self.making {
                         making.abandon(Signal::SIGTERM);
                     }
@@ -33,6 +35,7 @@ impl Starter<'_> {
                     self.with_copy(Copy::kill_all);
                 }
                 Action::Answer(NOBODY, _) => {}
+                Action::Answer(JOB, answer) => self.answer_job(&answer),
                 // Whoever waits for the job to leave finds it gone.
                 Action::Answer(who, answer) if self.life.has_left() => {
                     self.answers.push((who, answer));
@@ -56,6 +59,9 @@ impl Starter<'_> {
         if let Some(host) = self.moves_to() {
             let message = format!("job {} goes on on {host}", self.name);
             self.voice.say(&message);
+        } else if again && self.inside.goes_back {
+            self.voice
+                .say(&format!("job {} goes back to its last image", self.name));
         } else if again && self.copies_begun > 0 {
             self.voice.say(&format!(
                 "job {} was killed, and goes on from its last image",
@@ -71,6 +77,7 @@ impl Starter<'_> {
 
     pub(super) fn begin_copy_here_or_away(&mut self, again: bool) {
         self.copy_since = Instant::now();
+        self.inside = Inside::default();
         let begun = match self.away() {
             Some(_) => self.begin_away(again),
             None => self.begin_here(again),
@@ -111,7 +118,12 @@ impl Starter<'_> {
         })
     }
 
-    fn checkpoint(&mut self, leaves: bool) {
+    pub(super) fn checkpoint(&mut self, leaves: bool) {
+        self.inside.leaves = leaves;
+        if self.postpones() {
+            return;
+        }
+        let file = self.wanted_file();
         let signals = &self.copies.signals;
         let begun = match self.arguments.min_free {
             Some(least) => making::check_room(&self.dir, least, self.last_image_bytes()),
@@ -121,7 +133,12 @@ impl Starter<'_> {
             let begun = self.begin_fetch(leaves).unwrap_or_else(|| {
                 let options = making::options(&self.name, leaves, self.arguments);
                 Making::begin(signals, || {
-                    verbs::checkpoint::checkpoint(self.store, &options)
+                    let made = verbs::checkpoint::checkpoint(self.store, &options)?;
+                    match &file {
+                        Some(file) => inside::place(self.store, &self.name, file, leaves)?,
+                        None => {}
+                    }
+                    Ok(made)
                 })
             });
             begun.map_err(|failure| failure.to_string())

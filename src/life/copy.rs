@@ -15,7 +15,7 @@ use crate::jobs::{JobProcesses, process};
 use crate::report::{Failure, Outcome, conclude};
 use crate::sys;
 use crate::sys::Change;
-use loader::words::{COMMITTED, ENDED, LOST, NOT_COMMITTED, RUNS};
+use loader::words::{ASKS, COMMITTED, ENDED, LOST, NOT_COMMITTED, RUNS};
 use nix::sys::signal::Signal;
 use nix::unistd::Pid;
 use starter::life::End;
@@ -59,6 +59,8 @@ pub(crate) mod words {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum News {
     Runs,
+    /// The job has written something on its board.
+    Asks,
     /// It has ended so, and waits until that is written down.
     Ends(End),
     /// What kept it from beginning, if it was said.
@@ -112,6 +114,11 @@ impl Copy {
         process::find_job(self.pid.as_raw())
     }
 
+    /// The job's first process, if it is on this machine.
+    pub(super) fn root(&self) -> Option<i32> {
+        self.processes().root.filter(|_| !self.is_away)
+    }
+
     /// How many processes it has.
     pub(super) fn count(&self) -> usize {
         match self.is_away {
@@ -143,6 +150,13 @@ impl Copy {
         if !self.told_that_it_runs && self.said.first() == Some(&RUNS) {
             self.told_that_it_runs = true;
             return Some(News::Runs);
+        }
+        // The word that it runs is the first.
+        let asked = self.said.iter().skip(1).take_while(|word| **word == ASKS);
+        let asked = asked.count();
+        if self.told_that_it_runs && asked > 0 {
+            self.said.drain(1..=asked);
+            return Some(News::Asks);
         }
         if !self.told_of_its_end
             && self.gone.is_none()

@@ -18,6 +18,7 @@ mod control;
 mod copy;
 mod counting;
 mod end;
+mod inside;
 mod making;
 mod notify;
 mod signals;
@@ -37,6 +38,7 @@ use crate::sys::Change;
 use away::Away;
 use control::Control;
 use copy::{Copy, News};
+use inside::Inside;
 use making::Making;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -61,6 +63,8 @@ const RESTARTS_PER_IMAGE: u32 = 3;
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
 /// Whom nobody has to answer.
 const NOBODY: Who = Who(0);
+/// The job itself.
+const JOB: Who = Who(u64::MAX);
 
 /// A copy's tie to its starter.
 #[derive(Debug)]
@@ -120,6 +124,7 @@ struct Starter<'a> {
     copy_since: Instant,
     stands_since: Option<Instant>,
     making: Option<Making>,
+    inside: Inside,
     control: Control,
     voice: Voice,
     begun: Instant,
@@ -195,6 +200,7 @@ impl<'a> Starter<'a> {
             copy_since: Instant::now(),
             stands_since: None,
             making: None,
+            inside: Inside::default(),
             control,
             voice: Voice::open(&job.dir),
             begun: Instant::now(),
@@ -333,7 +339,9 @@ impl<'a> Starter<'a> {
                 ended if is_making => {
                     if let Some(making) = self.making.take() {
                         let made = making.result(ended);
-                        self.events.push_back(Event::Checkpointed(made));
+                        if made.is_ok() || !self.postpones() {
+                            self.events.push_back(Event::Checkpointed(made));
+                        }
                     }
                 }
                 // Its number may be given to others now.
@@ -388,6 +396,7 @@ impl<'a> Starter<'a> {
                     self.events.push_back(Event::Runs);
                     self.runs_away();
                 }
+                Some(News::Asks) => self.is_asked_by_job(),
                 Some(News::Ends(end)) => self.commit(end),
                 Some(News::Ended(end, why)) => {
                     let lost = copy.has_lost_something();
@@ -411,6 +420,7 @@ impl<'a> Starter<'a> {
                         self.record.counted.was_there(self.copy_since.elapsed());
                         self.events.push_back(Event::Ended(end));
                     }
+                    self.abandon_postponed("the job has ended");
                 }
                 None => return,
             }
@@ -526,7 +536,13 @@ impl<'a> Starter<'a> {
                     let bytes = self.leaves_with.take();
                     self.chronicle.evicted(by_last, bytes, "goes on elsewhere");
                 }
-                None => self.chronicle.evicted(by_last, None, "killed by somebody"),
+                None => {
+                    let why = match self.inside.goes_back {
+                        true => "goes back by itself",
+                        false => "killed by somebody",
+                    };
+                    self.chronicle.evicted(by_last, None, why);
+                }
             }
         }
         self.record.counted.entered();

@@ -10,14 +10,18 @@ use crate::remote::{RunningSession, used_by};
 use crate::report::{Exit, Explain, Failure, Outcome, chain};
 use crate::target::{self, Purpose, Target};
 use crate::verbs::output_failure;
+use ckpt_lib::board::Board;
 use ckpt_lib::capture::{CaptureError, CaptureOptions, Refusal};
 use ckpt_lib::image::Image;
 use ckpt_lib::snapshot::{JobLabel, KernelPath};
 use ckpt_lib::tracee::{HostPid, StopError};
 use ckpt_lib::{CheckpointError, CheckpointReport, CheckpointRequest, JobSession, Then};
+use nix::fcntl::Flock;
 use serde::Serialize;
+use std::fs::File;
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 const SCHEMA_VERSION: u32 = 1;
 
@@ -52,6 +56,11 @@ pub(crate) fn checkpoint(store: &JobStore, arguments: &Checkpoint) -> Outcome {
         }
         return super::life::checkpoint(store, &arguments.target);
     }
+    make(store, arguments, false)
+}
+
+/// `waits`: another checkpoint of the job is waited for.
+fn make(store: &JobStore, arguments: &Checkpoint, waits: bool) -> Outcome {
     let target = target::find(store, &arguments.target, Purpose::Copy)?;
     if let Some(job) = &target.job
         && arguments.then == args::Then::Kill
@@ -65,7 +74,7 @@ pub(crate) fn checkpoint(store: &JobStore, arguments: &Checkpoint) -> Outcome {
     }
     permission::check_traceable(target.pid)?;
     // Held until the checkpoint is noted: a second one would meet the first one's tracing.
-    let _lock = target.job.as_ref().map(locked).transpose()?;
+    let lock = lock(&target, waits || arguments.of_starter)?;
     let (output, generation) = destination(&target, arguments)?;
     let request = CheckpointRequest {
         target: HostPid(target.pid),
@@ -107,6 +116,16 @@ pub(crate) fn checkpoint(store: &JobStore, arguments: &Checkpoint) -> Outcome {
         .map(|session| session as &mut dyn JobSession);
     let made = ckpt_lib::checkpoint(&request, asked, display.as_mut());
     drop(display);
+    // A starter waits in its own way, here or at home.
+    let can_wait = !arguments.of_starter && arguments.carry.is_none();
+    if can_wait && matches!(made, Err(CheckpointError::Disabled { .. })) {
+        crate::report::tell(
+            "the job has disabled checkpoints for now; waiting until it enables them",
+        );
+        drop((lock, session));
+        wait_until_enabled(target.pid);
+        return make(store, arguments, true);
+    }
     let made = made.or_else(|error| {
         let ended = matches!(
             error,
@@ -142,6 +161,15 @@ pub(crate) fn checkpoint(store: &JobStore, arguments: &Checkpoint) -> Outcome {
     Ok(Exit::Done)
 }
 
+/// Waits until a job allows checkpoints, or is gone.
+fn wait_until_enabled(pid: i32) {
+    const PAUSE: Duration = Duration::from_millis(20);
+    let is_disabled = |board: &Board| board.read().is_ok_and(|notice| notice.disabled > 0);
+    while Board::all_of(HostPid(pid)).is_ok_and(|boards| boards.iter().any(is_disabled)) {
+        std::thread::sleep(PAUSE);
+    }
+}
+
 /// Where the image goes, and which checkpoint of the job it is.
 fn destination(target: &Target, arguments: &Checkpoint) -> Outcome<(PathBuf, u64)> {
     let asked = arguments
@@ -170,14 +198,22 @@ fn destination(target: &Target, arguments: &Checkpoint) -> Outcome<(PathBuf, u64
     Ok((path, 1))
 }
 
-/// Keeps other checkpoints of this job away; a lock that cannot be had because of the file system is told.
-fn locked(job: &Job) -> Outcome<Option<nix::fcntl::Flock<std::fs::File>>> {
-    match job.lock() {
-        Ok(lock) => Ok(Some(lock)),
-        Err(error @ JobError::Busy { .. }) => Err(error.into()),
-        Err(error) => {
-            warn("other checkpoints of the job are not kept away", &error);
-            Ok(None)
+/// Keeps other checkpoints of the job away, if it is one; a lock that cannot be had because of the file system is told.
+/// `waits`: one that is being made is waited for.
+fn lock(target: &Target, waits: bool) -> Outcome<Option<Flock<File>>> {
+    const PAUSE: Duration = Duration::from_millis(20);
+    let Some(job) = &target.job else {
+        return Ok(None);
+    };
+    loop {
+        match job.lock() {
+            Ok(lock) => return Ok(Some(lock)),
+            Err(JobError::Busy { .. }) if waits => std::thread::sleep(PAUSE),
+            Err(error @ JobError::Busy { .. }) => return Err(error.into()),
+            Err(error) => {
+                warn("other checkpoints of the job are not kept away", &error);
+                return Ok(None);
+            }
         }
     }
 }
@@ -263,7 +299,7 @@ fn advise(refusals: Vec<Refusal>, arguments: &Checkpoint) -> Failure {
 
 fn report(pid: i32, job: Option<&Job>, made: CheckpointReport, then: args::Then) -> Report {
     let processes = &made.snapshot.processes;
-    let micros = |time: std::time::Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
+    let micros = |time: Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
     Report {
         job: job.map(|job| job.record.name.clone()),
         pid,

@@ -3,6 +3,7 @@
 //! ```text
 //! look for refusals          nothing touched
 //! open the partial file      a full or read-only disk shows here, not later
+//! hooks of the job           `before`
 //! stop                       FROZEN: every thread at a ptrace stop
 //!   lists of injected calls, capture
 //!   copy what a picture cannot show (shared memory, MADV_DONTFORK ...)
@@ -17,10 +18,12 @@
 //! [`CheckpointError::Ended`] say), and nothing stands under the final name. The partial file is removed. If wayfarer is
 //! killed, the job runs on too.
 
+mod hooks;
 mod session;
 mod store;
 
 use crate::baseline;
+use crate::board::{self, Board};
 use crate::capture::{self, CaptureError, CaptureOptions, Captured, EarlyView, Refusal};
 use crate::image::{Committed, Image, ImageError, ImageParts, ImageWriter, WriteOptions};
 use crate::inject::{InjectError, Workshop};
@@ -31,8 +34,9 @@ use crate::plan::{self, Contents, PlanError};
 use crate::platform::{Level, Platform};
 use crate::procfs;
 use crate::progress::Progress;
-use crate::snapshot::SnapshotV1;
+use crate::snapshot::{InodeKind, SnapshotV1};
 use crate::tracee::{CallNotes, HostPid, Memory, Quiesced, SharedNotes, StopError};
+use hooks::Hooks;
 use loader::layout::Space;
 use loader::ops::OpsList;
 use session::Marked;
@@ -118,6 +122,24 @@ pub enum CheckpointError {
         root: i32,
         /// Those that it has started and that live.
         others: Vec<i32>,
+    },
+    /// The job does not want to be checkpointed now.
+    #[error(
+        "the job has disabled checkpoints for now ({times} times, and not yet enabled them again)"
+    )]
+    Disabled {
+        /// How often.
+        times: u32,
+    },
+    /// What the job does before a checkpoint takes too long.
+    #[error(
+        "what process {pid} does before a checkpoint (wayfarer_hooks) has not ended within {waited_s} s"
+    )]
+    NotReady {
+        /// Which.
+        pid: i32,
+        /// How long was waited.
+        waited_s: u64,
     },
     /// The job could not be stopped.
     #[error(transparent)]
@@ -288,6 +310,7 @@ fn take(
         ..WriteOptions::default()
     };
     let writer = ImageWriter::create(&request.output, write_options)?;
+    let mut hooks = Hooks::begin(&pids)?;
     let frozen_at = Instant::now();
     let mut quiesced = Quiesced::stop(&pids, STOP_DEADLINE)?;
     quiesced.remember_in(notes.clone());
@@ -322,6 +345,7 @@ fn take(
     {
         quiesced.resume()?;
         marked.goes_on();
+        hooks.over();
         frozen = frozen_at.elapsed();
     }
     let from: Vec<(HostPid, &Memory)> = match &held {
@@ -348,6 +372,7 @@ fn take(
     {
         quiesced.resume()?;
         marked.goes_on();
+        hooks.over();
         frozen = frozen_at.elapsed();
     }
     progress.begin("hashing files", None);
@@ -443,6 +468,20 @@ struct Session<'a> {
 }
 
 impl Session<'_> {
+    /// The job says so itself, and while it stands still it does not change its mind.
+    fn refuse_disabled(&self) -> Result<(), CheckpointError> {
+        let mut times = 0;
+        for process in self.quiesced.processes() {
+            for board in Board::all_of(process.pid).map_err(CaptureError::from)? {
+                times += board.read().map_or(0, |notice| notice.disabled);
+            }
+        }
+        match times {
+            0 => Ok(()),
+            times => Err(CheckpointError::Disabled { times }),
+        }
+    }
+
     /// All that is done while the job is frozen.
     fn capture(
         &mut self,
@@ -456,6 +495,9 @@ impl Session<'_> {
             workshops.push(Workshop::open(process)?);
         }
         let mut captured = capture::capture(&mut self.quiesced, &mut workshops, early, options)?;
+        if has_board(&captured.snapshot) {
+            self.refuse_disabled()?;
+        }
         if let Some(process) = self.quiesced.processes().first() {
             baseline::note_enforcement(&mut captured.snapshot, process.memory(), baseline);
         }
@@ -496,6 +538,12 @@ impl Session<'_> {
         }
         Ok((captured, pictures))
     }
+}
+
+fn has_board(snapshot: &SnapshotV1) -> bool {
+    let mut inodes = snapshot.inodes.iter();
+    inodes
+        .any(|inode| matches!(&inode.kind, InodeKind::MemFd { name, .. } if name.0 == board::NAME))
 }
 
 /// Plans the restart and gives the image its name.

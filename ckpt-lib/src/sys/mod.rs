@@ -12,4 +12,5 @@ pub(crate) mod memfd;
 pub(crate) mod pagemap;
 pub(crate) mod probe;
 pub(crate) mod ptrace;
+pub(crate) mod signals;
 pub(crate) mod writeback;

@@ -80,7 +80,9 @@ impl Life {
                 at_once = true;
                 (To::Removed, None, false)
             }
-            Command::Suspend | Command::Continue | Command::Checkpoint => return,
+            Command::Suspend | Command::Continue | Command::Checkpoint | Command::GoBack => {
+                return;
+            }
         };
         let until = within.map(|within| now + within);
         let before = self.leaving.take();

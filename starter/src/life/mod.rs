@@ -5,7 +5,8 @@
 //!   Starting ───────────────> Running <──────────────────> Checkpointing
 //!       │   Restarting ────────^ │ ^ suspend, continue
 //!       │       ^                │ `─────────────────────> Suspended
-//!       │       └─ killed by somebody else, and there is an image: from each of these three (no image, but it can begin again: to Starting)
+//!       │       └─ killed by somebody else, and there is an image: from each of these three (no image, but it can begin again: to Starting);
+//!       │          or it wants to go back: through Killing
 //!       │                        │
 //!       │            vacate, hold│           the time is over, kill
 //!       │                        `──> Vacating ───────────> Killing
@@ -74,6 +75,8 @@ pub struct Life {
     due: Option<Duration>,
     refused_in_a_row: u32,
     restarts_from_this: u32,
+    /// It was killed by us, to go on from its last image.
+    goes_back: bool,
     kill_again_at: Option<Duration>,
 }
 
@@ -111,6 +114,7 @@ impl Life {
             due: policy.every,
             refused_in_a_row: 0,
             restarts_from_this: 0,
+            goes_back: false,
             kill_again_at: None,
         };
         (life, vec![action])
@@ -280,6 +284,7 @@ impl Life {
 
     fn ended(&mut self, end: End, now: Duration, actions: &mut Vec<Action>) {
         self.stopped = false;
+        let goes_back = std::mem::take(&mut self.goes_back);
         let is_to_be_gone = matches!(self.state, State::Killing | State::Vacating);
         let is_by_us = matches!(
             end,
@@ -318,8 +323,11 @@ impl Life {
             (End::Gone | End::Signalled(SIGKILL), leaves) if self.can_go_on_at_once() => {
                 match leaves {
                     Some(leave) => leave,
-                    None if self.restarts_from_this < self.policy.restarts_per_image => {
-                        self.restarts_from_this += 1;
+                    None if goes_back
+                        || self.restarts_from_this < self.policy.restarts_per_image =>
+                    {
+                        self.restarts_from_this += u32::from(!goes_back);
+                        self.kill_again_at = None;
                         let (state, action) = match self.image {
                             Some(_) => (State::Restarting, Action::Restart),
                             None => (State::Starting, Action::Start),
@@ -453,16 +461,18 @@ impl Life {
     }
 
     fn asked(&mut self, who: Who, command: Command, now: Duration, actions: &mut Vec<Action>) {
-        let waits = matches!(self.state, State::Starting | State::Restarting);
+        let waits = self.goes_back || matches!(self.state, State::Starting | State::Restarting);
         let refuse = |reason: &str| Action::Answer(who, Answer::Refused(reason.to_owned()));
         let done = Action::Answer(who, Answer::Done);
         match command {
-            Command::Suspend | Command::Continue | Command::Checkpoint
+            Command::Suspend | Command::Continue | Command::Checkpoint | Command::GoBack
                 if self.leaving.is_some() =>
             {
                 actions.push(refuse("the job is leaving"));
             }
-            Command::Suspend | Command::Continue | Command::Checkpoint if waits => {
+            Command::Suspend | Command::Continue | Command::Checkpoint | Command::GoBack
+                if waits =>
+            {
                 self.waiting.push((who, command));
             }
             Command::Suspend => {
@@ -483,6 +493,17 @@ impl Life {
             }
             Command::Checkpoint if self.making.is_some() => self.wanted.push(who),
             Command::Checkpoint => self.checkpoint(vec![who], now, actions),
+            Command::GoBack if self.image.is_none() => {
+                actions.push(refuse("there is no image of the job yet"));
+            }
+            Command::GoBack => {
+                self.goes_back = true;
+                if self.making.is_some() {
+                    actions.push(Action::AbandonCheckpoint);
+                }
+                self.kill_within(now);
+                actions.extend([Action::Kill, done]);
+            }
             leaving => self.asked_to_leave(who, leaving, now, actions),
         }
     }

@@ -370,6 +370,7 @@ fn chance() -> impl Strategy<Value = Chance> {
         any::<bool>().prop_map(|at_any_price| Command::VacateLatest { at_any_price }),
         Just(Command::Hold("why".to_owned())),
         Just(Command::Kill),
+        Just(Command::GoBack),
         Just(Command::Migrate {
             to: "there".to_owned()
         }),

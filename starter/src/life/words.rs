@@ -101,6 +101,8 @@ pub enum Command {
     Continue,
     /// Make an image (SIGUSR2).
     Checkpoint,
+    /// Be again as at the last image (the job's own `restart()`).
+    GoBack,
     /// Make an image, then leave (SIGTSTP, SIGTERM).
     Vacate {
         /// Give up making it after so long, and leave without.

@@ -81,3 +81,36 @@ fn what_waits_for_a_machine_leaves_as_it_is_told() {
     };
     assert_eq!(left, [done(1), Action::Leave(held)]);
 }
+
+#[test]
+fn a_job_that_wants_to_go_back_does_as_often_as_it_wants() {
+    let mut life = running(POLICY);
+    let none = refused(1, "there is no image of the job yet");
+    assert_eq!(life.step(asked(1, Command::GoBack), at(2)), [none]);
+    let mut life = with_image();
+    for _ in 0..10 {
+        let actions = life.step(asked(1, Command::GoBack), at(110));
+        assert_eq!(actions, [Action::Kill, done(1)]);
+        assert_eq!(life.step(KILLED, at(111)), [Action::Restart]);
+        assert_eq!(life.wake_at(at(111)), None);
+        assert_eq!(life.step(Event::Runs, at(112)), []);
+    }
+    // Killed by somebody else, it is counted.
+    let mut times = 0;
+    while life.step(KILLED, at(113)) == [Action::Restart] {
+        life.step(Event::Runs, at(114));
+        times += 1;
+    }
+    assert_eq!(times, POLICY.restarts_per_image);
+}
+
+#[test]
+fn a_job_that_goes_back_while_an_image_is_made_goes_on_from_the_newest() {
+    let mut life = with_image();
+    life.step(asked(1, Command::Checkpoint), at(110));
+    let actions = life.step(asked(2, Command::GoBack), at(111));
+    assert_eq!(actions, [Action::AbandonCheckpoint, Action::Kill, done(2)]);
+    assert_eq!(life.step(KILLED, at(112)), []);
+    let abandoned = life.step(Event::Checkpointed(Err("ended".into())), at(112));
+    assert_eq!(abandoned, [refused(1, "ended"), Action::Restart]);
+}

@@ -1,0 +1,153 @@
+//! What a program asks of the starter above it (`ckpt_lib::board`, docs/adr/0024).
+//!
+//! ```text
+//! the job: writes on its board, SIGURG ─> its supervisor ─ASKS─> is_asked_by_job ─> a command of the machine
+//!                                    the board <─ answer_job <─ its answer
+//! checkpoints are disabled: a checkpoint that is due is postponed ─ASKS, enabled─> it is made
+//! ```
+
+use super::{JOB, Starter};
+use crate::jobs::JobStore;
+use crate::report::{Explain, Outcome, tell};
+use ckpt_lib::board::{Board, Want};
+use ckpt_lib::tracee::HostPid;
+use starter::life::{Answer, Command, Event};
+use std::fs::File;
+use std::path::{Path, PathBuf};
+
+/// What there is between this copy and its starter.
+#[derive(Debug, Default)]
+pub(super) struct Inside {
+    /// The checkpoint that is made, or postponed, is for leaving.
+    pub(super) leaves: bool,
+    /// One waits until the job allows it.
+    is_postponed: bool,
+    /// What the job waits for.
+    asked: Option<(u32, Want)>,
+    /// It was killed because it wants to be as at its last image.
+    pub(super) goes_back: bool,
+}
+
+impl Starter<'_> {
+    /// The boards of the job, if it has some and is on this machine.
+    fn boards(&self) -> Vec<Board> {
+        let root = self.copy.as_ref().and_then(|copy| copy.root());
+        let boards = root.map(|root| Board::all_of(HostPid(root)));
+        // Of a job that has just ended there are none.
+        boards.and_then(Result::ok).unwrap_or_default()
+    }
+
+    /// The job has told us to read its board.
+    pub(super) fn is_asked_by_job(&mut self) {
+        for board in self.boards() {
+            let wants = board.read().ok().and_then(|notice| notice.wants);
+            let Some((number, want)) = wants.filter(|wants| Some(*wants) != self.inside.asked)
+            else {
+                continue;
+            };
+            let command = match want {
+                Want::Checkpoint => Command::Checkpoint,
+                Want::Leave => Command::Vacate {
+                    within: self.arguments.vacate_within,
+                    insists: false,
+                },
+                Want::GoBack => Command::GoBack,
+                Want::Unknown(kind) => {
+                    let why = format!("request {kind} is unknown to this wayfarer");
+                    let _ = board.answer(number, Err(&why));
+                    continue;
+                }
+            };
+            self.inside.asked = Some((number, want));
+            self.events.push_back(Event::Asked(JOB, command));
+        }
+        if self.inside.is_postponed && !self.is_disabled() {
+            self.inside.is_postponed = false;
+            self.checkpoint(self.inside.leaves);
+        }
+    }
+
+    /// What the job waits for is done, or not.
+    pub(super) fn answer_job(&mut self, answer: &Answer) {
+        let result = match answer {
+            Answer::Done => Ok(()),
+            Answer::Refused(why) => Err(why.as_str()),
+        };
+        let Some((number, want)) = self.inside.asked.take() else {
+            return;
+        };
+        if want == Want::GoBack && result.is_ok() {
+            // It has been killed, and is not to go on from here.
+            self.inside.goes_back = true;
+            return;
+        }
+        for board in self.boards() {
+            let wants = board.read().ok().and_then(|notice| notice.wants);
+            if wants == Some((number, want)) {
+                // If it is gone, nobody waits.
+                let _ = board.answer(number, result);
+            }
+        }
+    }
+
+    /// Whether the job has disabled checkpoints, and tells when it has enabled them again.
+    fn is_disabled(&self) -> bool {
+        let disabled = |board: &Board| board.read().is_ok_and(|notice| notice.disabled > 0);
+        let boards = self.boards();
+        // Looked at again when it knows that we wait: it may have looked for that before.
+        boards
+            .iter()
+            .any(|board| disabled(board) && board.wait().is_ok() && disabled(board))
+    }
+
+    /// Whether the checkpoint that is to be made has to wait for the job: then it is made when the job allows it.
+    pub(super) fn postpones(&mut self) -> bool {
+        self.inside.is_postponed = self.is_disabled();
+        if self.inside.is_postponed {
+            tracing::info!("the job has disabled checkpoints: this one waits");
+        }
+        self.inside.is_postponed
+    }
+
+    pub(super) fn abandon_postponed(&mut self, why: &str) {
+        if std::mem::take(&mut self.inside.is_postponed) {
+            let refused = Event::Checkpointed(Err(why.to_owned()));
+            self.events.push_back(refused);
+        }
+    }
+
+    /// Where the job wants its images copied to.
+    pub(super) fn wanted_file(&self) -> Option<PathBuf> {
+        let notices = self.boards().into_iter().map(|board| board.read().ok());
+        notices.flatten().find_map(|notice| notice.file)
+    }
+}
+
+/// Copies the newest image of the job there, whole or not at all. If the job has left with it, that can only be told.
+pub(super) fn place(store: &JobStore, name: &str, file: &Path, has_left: bool) -> Outcome<()> {
+    let images = store.find(name)?.known_images()?;
+    let Some(newest) = images.last() else {
+        return Ok(());
+    };
+    let shown = file.display();
+    let placed = copy(&newest.path, file)
+        .context(|| format!("the image is good, but is not copied to {shown}, as the job wants"));
+    match placed {
+        Err(failure) if has_left => {
+            tell(&failure.to_string());
+            Ok(())
+        }
+        placed => placed,
+    }
+}
+
+fn copy(image: &Path, file: &Path) -> Outcome<()> {
+    let folder = file.parent().unwrap_or(Path::new("/"));
+    let part = tempfile::Builder::new()
+        .prefix(".wayfarer-image-")
+        .tempfile_in(folder)?;
+    std::fs::copy(image, part.path())?;
+    part.as_file().sync_all()?;
+    part.persist(file).map_err(|error| error.error)?;
+    Ok(File::open(folder)?.sync_all()?)
+}

@@ -1,0 +1,284 @@
+//! Programs that ask for something themselves: contrib/inside, from C, Fortran and Python.
+
+use super::*;
+use std::process::Command;
+use support::stage;
+
+fn contrib(name: &str) -> PathBuf {
+    stage::repository().join("contrib/inside").join(name)
+}
+
+/// `sources`, compiled together with wayfarer.c.
+fn compiled(name: &str, compiler: &str, flags: &[&str], sources: &[&str]) -> PathBuf {
+    let mut all = vec![contrib("wayfarer.c"), contrib("wayfarer.h")];
+    all.extend(sources.iter().map(|one| stage::repository().join(one)));
+    let product = stage::dir().join(name);
+    let built = stage::build_if_older(&product, &all, |beside| {
+        let mut command = Command::new(compiler);
+        command.args(["-O1", "-g", "-Wall", "-pthread"]).args(flags);
+        let compiled = all.iter().filter(|one| !one.ends_with("wayfarer.h"));
+        command.args(compiled).arg("-o").arg(beside);
+        command
+    });
+    built.expect("compiles");
+    product
+}
+
+fn inside(scenario: &str) -> Guest {
+    let program = compiled("inside", "gcc", &["-Wextra"], &["tests/guests/inside.c"]);
+    Guest::new(&format!("inside {scenario}"), program, &[scenario])
+}
+
+fn says(job: &mut Job, line: &str) -> Result<(), String> {
+    starter(job)?.wait_line(line, STEP)
+}
+
+/// The job is let go by a file, once.
+fn let_go_on(job: &Job) -> Result<(), String> {
+    job.let_go();
+    let go = job.dir.join("data/go");
+    let heeded = run::poll(STEP, || (!go.exists()).then_some(()));
+    heeded.ok_or_else(|| format!("{} is still there", go.display()))
+}
+
+/// What all its copies have said.
+fn said(job: &Job) -> String {
+    let guests = job.runs.iter();
+    let guests = guests.filter(|run| run.label.starts_with("the guest"));
+    guests.map(|run| run.out.text()).collect()
+}
+
+fn expect_said(job: &Job, expected: &str) -> Result<(), String> {
+    match said(job) {
+        found if found == expected => Ok(()),
+        found => Err(format!("said {found:?}, expected {expected:?}")),
+    }
+}
+
+fn asks(guest: &Guest) {
+    with_job(guest, |job| {
+        start(job, &["--keep", "2"])?;
+        expect_end(job, 85)?;
+        let status = status_of(job)?;
+        let counts = (&status["NumCkpts"], &status["NumRestarts"]);
+        if counts != (&2.into(), &1.into()) {
+            return Err(format!("found {status}, expected two images and a restart"));
+        }
+        start(job, &["--resume"])?;
+        expect_end(job, 0)?;
+        expect_said(job, "begun\nmade\nwent back\nPASS\n")?;
+        // It was no accident.
+        let log = ask(job, &["log", "job"])?;
+        match log.contains("goes back by itself") && !log.contains("killed by somebody") {
+            true => Ok(()),
+            false => Err(log),
+        }
+    });
+}
+
+#[test]
+fn a_program_makes_an_image_goes_back_and_leaves() {
+    asks(&inside("asks"));
+}
+
+#[test]
+fn a_static_program_makes_an_image_goes_back_and_leaves() {
+    let sources = ["tests/guests/inside.c"];
+    let program = compiled("inside-static", "gcc", &["-static"], &sources);
+    asks(&Guest::new("inside static", program, &["asks"]));
+}
+
+#[test]
+fn no_image_is_made_of_a_job_that_has_disabled_checkpoints_until_it_enables_them() {
+    with_job(&inside("disabled"), |job| {
+        start(job, &["--keep", "5"])?;
+        says(job, "disabled")?;
+        let asked = job.wayfarer(&["checkpoint", "job"]);
+        let mut asked = Run::start("a checkpoint", asked, User::Ordinary)?;
+        signal_starter(job, Signal::SIGUSR2)?;
+        let seen = |status: &serde_json::Value| status["State"] == "Checkpointing";
+        until(job, "the starter waits", seen)?;
+        let waits = run::poll(STEP, || asked.err.text().contains("disabled").then_some(()));
+        waits.ok_or_else(|| asked.describe())?;
+        // What cannot wait is not kept from anything.
+        refused(job, &["vacate", "--latest", "job"], "no image")?;
+        if !images(job).is_empty() || asked.ended().is_some() {
+            return Err(format!("{:?} {}", images(job), asked.describe()));
+        }
+        let_go_on(job)?;
+        says(job, "enabled")?;
+        let status = asked.wait(STEP)?;
+        if !status.success() {
+            return Err(asked.describe());
+        }
+        // That of the signal, or of the job's own request, and that of the command.
+        let made = run::poll(STEP, || (images(job).len() >= 2).then_some(()));
+        made.ok_or_else(|| format!("found {:?}, expected two", images(job)))?;
+        job.let_go();
+        expect_end(job, 0)?;
+        expect_said(job, "disabled\nenabled\nPASS\n")
+    });
+}
+
+#[test]
+fn a_job_that_has_disabled_checkpoints_can_be_killed_and_can_leave_in_time() {
+    with_job(&inside("disabled"), |job| {
+        start(job, &["--keep", "2"])?;
+        says(job, "disabled")?;
+        let command = job.wayfarer(&["vacate", "--within", "300ms", "job"]);
+        let (status, vacate) = finish("vacate", command, User::Ordinary, STEP)?;
+        if !status.success() {
+            return Err(vacate.describe());
+        }
+        expect_end(job, 85)?;
+        match images(job).is_empty() {
+            true => Ok(()),
+            false => Err("there is an image".to_owned()),
+        }
+    });
+}
+
+#[test]
+fn hooks_are_called_around_each_image() {
+    with_job(&inside("hooks"), |job| {
+        start(job, &["--keep", "2"])?;
+        says(job, "hooked")?;
+        ask(job, &["checkpoint", "job"])?;
+        says(job, "hook: after")?;
+        kill(root_of(job)?, Signal::SIGKILL).map_err(|error| error.to_string())?;
+        says(job, "hook: restarted")?;
+        signal_starter(job, Signal::SIGUSR2)?;
+        until_images(job, 1)?;
+        let twice = run::poll(STEP, || {
+            (said(job).matches("hook: after").count() == 2).then_some(())
+        });
+        twice.ok_or_else(|| said(job))?;
+        job.let_go();
+        expect_end(job, 0)?;
+        expect_said(
+            job,
+            "hooked\nhook: before\nhook: after\nhook: restarted\nhook: before\nhook: after\nPASS\n",
+        )
+    });
+}
+
+#[test]
+fn a_hook_that_does_not_end_keeps_an_image_from_being_made_and_nothing_else() {
+    with_job(&inside("slow hooks"), |job| {
+        start(job, &["--keep", "2"])?;
+        says(job, "hooked")?;
+        refused(job, &["checkpoint", "job"], "has not ended within 10 s")?;
+        let_go_on(job)?;
+        says(job, "hook: after")?;
+        ask(job, &["checkpoint", "job"])?;
+        job.let_go();
+        expect_end(job, 0)
+    });
+}
+
+#[test]
+fn without_a_starter_requests_fail_and_the_program_goes_on() {
+    let guest = inside("alone");
+    with_job(&guest, |job| {
+        start(job, &[])?;
+        expect_end(job, 0)?;
+        expect_said(
+            job,
+            "the job has no starter on this machine (wayfarer run --keep 2 ...)\nPASS\n",
+        )
+    });
+    let mut command = run::clean_command(&guest.program);
+    command.args(&guest.arguments);
+    let (_, alone) = finish("alone", command, User::Ordinary, STEP).expect("runs");
+    assert_eq!(
+        alone.out.text(),
+        "this is not the first process of a wayfarer job\nPASS\n"
+    );
+}
+
+#[test]
+fn fortran_calls_condors_functions() {
+    let sources = ["tests/programs/inside.f90"];
+    let guest = Guest::new(
+        "inside fortran",
+        compiled("inside-fortran", "gfortran", &[], &sources),
+        &[],
+    );
+    with_job(&guest, |job| {
+        start(job, &["--keep", "2"])?;
+        expect_end(job, 85)?;
+        let image = job.dir.join("data/inside.img");
+        ask(job, &["verify", &image.display().to_string()])?;
+        start(job, &["--resume"])?;
+        expect_end(job, 0)?;
+        expect_said(job, "while disabled F\nbehind that T\ntotal   14.392727\n")
+    });
+}
+
+const SCRIPT: &str = "
+import os, wayfarer
+try:
+    wayfarer.go_back()
+except wayfarer.Refused as refused:
+    print(refused.strerror)
+order = []
+wayfarer.hooks(lambda: order.append('before'), lambda: order.append('after'))
+wayfarer.image_file('own.img')
+with wayfarer.disabled():
+    assert not wayfarer.checkpoint()
+    assert not os.path.exists('own.img')
+print(os.path.exists('own.img'), order[0])
+print(wayfarer.leave())
+";
+
+#[test]
+fn python_calls_them() {
+    let library = compiled("libwayfarer.so", "gcc", &["-shared", "-fPIC"], &[]);
+    let module = stage::dir().join("wayfarer.py");
+    fs::copy(contrib("wayfarer.py"), &module).expect("is copied");
+    let mut guest = Guest::new("inside python", "/usr/bin/python3", &["-c", SCRIPT]);
+    let folder = stage::dir().display().to_string();
+    let library = library.display().to_string();
+    guest.environment = vec![
+        ("PYTHONPATH".to_owned(), folder),
+        ("WAYFARER_LIBRARY".to_owned(), library),
+        ("PYTHONUNBUFFERED".to_owned(), "1".to_owned()),
+        ("PYTHONDONTWRITEBYTECODE".to_owned(), "1".to_owned()),
+    ];
+    with_job(&guest, |job| {
+        start(job, &["--keep", "2"])?;
+        expect_end(job, 85)?;
+        start(job, &["--resume"])?;
+        expect_end(job, 0)?;
+        expect_said(job, "there is no image of the job yet\nTrue before\nTrue\n")
+    });
+}
+
+#[test]
+fn a_relinked_program_understands_condors_arguments() {
+    let guest = inside("asks");
+    with_job(&guest, |job| {
+        let wayfarer = job.wayfarer(&[]);
+        let folder = Path::new(wayfarer.get_program()).parent();
+        let folder = folder.ok_or("no folder")?.display().to_string();
+        let relinked = |job: &Job, words: &[&str]| {
+            let mut command = run::clean_command(&job.guest.program);
+            command.args(words);
+            job.equip(&mut command);
+            command
+                .env("PATH", format!("{folder}:/usr/bin:/bin"))
+                .env("XDG_STATE_HOME", job.dir.join("state"))
+                .current_dir(job.dir.join("data"));
+            command
+        };
+        let command = relinked(job, &["-_condor_ckpt", "image", "asks"]);
+        job.runs
+            .push(Run::start(THE_GUEST, command, User::Ordinary)?);
+        expect_end(job, 85)?;
+        let command = relinked(job, &["-_condor_restart", "image"]);
+        job.runs
+            .push(Run::start(THE_GUEST, command, User::Ordinary)?);
+        expect_end(job, 0)?;
+        expect_said(job, "begun\nmade\nwent back\nPASS\n")
+    });
+}
