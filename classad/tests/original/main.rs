@@ -1,0 +1,243 @@
+//! Random expressions and ads, evaluated here and by the real library: both say the same, but for what
+//! docs/CLASSADS.md enumerates.
+//!
+//! `WF_FULL=1` compares a hundred thousand, `WF_SEED=n` the same ones again.
+#![allow(clippy::expect_used, reason = "a test")]
+
+mod generator;
+mod oracle;
+
+use classad::{
+    ClassAd, Context, Expr, Flat, Literal, Nowhere, Value, parse_ad, parse_expression,
+    parse_json_ad, parse_old_ads,
+};
+use generator::Random;
+use oracle::Oracle;
+use serde_json::{Value as Json, json};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+const MY: &[&str] = &["a", "b", "c", "d", "l", "n", "ads", "s", "'x y'"];
+const TARGET: &[&str] = &["a", "p", "q"];
+
+/// A value as the oracle's script tells it.
+fn tag(value: &Value) -> String {
+    match value {
+        Value::Undefined => "undefined".to_owned(),
+        Value::Error => "error".to_owned(),
+        Value::Boolean(truth) => format!("b:{truth}"),
+        Value::Integer(number) => format!("i:{number}"),
+        Value::Real(number) | Value::RelTime(number) if number.is_nan() => "r:nan".to_owned(),
+        Value::Real(number) | Value::RelTime(number) => format!("r:{number:e}"),
+        Value::String(text) => format!("s:{text}"),
+        Value::AbsTime(time) => format!("t:{}", time.seconds),
+        Value::List(_) | Value::Ad(_) => tag_item(&value.to_expr()),
+    }
+}
+
+fn tag_item(expr: &Expr) -> String {
+    match expr {
+        Expr::Literal(Literal::RelTime(seconds)) => tag(&Value::Real(*seconds)),
+        Expr::Literal(literal) => tag(&Value::from(literal)),
+        Expr::List(items) => {
+            let items: Vec<String> = items.iter().map(|item| tag_item(item)).collect();
+            format!("[{}]", items.join(","))
+        }
+        Expr::Ad(ad) => format!("a:{ad}"),
+        other => format!("e:{other}"),
+    }
+}
+
+/// What the script prints of a real, as it is printed here.
+fn normal(text: &str) -> String {
+    let real = |part: &str| match part
+        .strip_prefix("r:")
+        .and_then(|number| number.parse::<f64>().ok())
+    {
+        Some(number) => tag(&Value::Real(number)),
+        None => part.to_owned(),
+    };
+    match text
+        .strip_prefix('[')
+        .and_then(|rest| rest.strip_suffix(']'))
+    {
+        Some(items) => format!(
+            "[{}]",
+            items.split(',').map(real).collect::<Vec<_>>().join(",")
+        ),
+        None => real(text),
+    }
+}
+
+struct Comparison {
+    oracle: Oracle,
+    compared: usize,
+    /// What kills the original.
+    deadly: usize,
+    differing: Vec<String>,
+}
+
+impl Comparison {
+    fn ask(&mut self, request: &Json) -> Option<Json> {
+        let answer = self.oracle.ask(request).expect("an answer");
+        self.deadly += usize::from(answer.is_none());
+        answer
+    }
+
+    fn check(&mut self, what: &str, subject: &str, original: &Json, ours: &str) {
+        // What is no UTF-8 the script cannot tell.
+        let Some(original) = original.as_str() else {
+            return;
+        };
+        self.compared += 1;
+        if normal(original) != normal(ours) {
+            self.differing.push(format!(
+                "{what} of {subject}\n    original {original}\n    here     {ours}"
+            ));
+        }
+    }
+
+    fn expression(&mut self, text: &str, my: &str, target: Option<&str>) {
+        let more = target.is_none();
+        let request = json!({ "expr": text, "my": my, "target": target, "more": more });
+        let Some(answer) = self.ask(&request) else {
+            return;
+        };
+        let subject = format!("{text}\n  in {my} with {target:?}");
+        let expr = match parse_expression(text) {
+            Ok(expr) => expr,
+            Err(_) => return self.check("text", &subject, &answer["text"], "parse"),
+        };
+        self.check("text", &subject, &answer["text"], &expr.to_string());
+        let mut context = Context::new(&Nowhere).with_my(parse_ad(my).expect("an ad"));
+        if let Some(target) = target {
+            context = context.with_target(parse_ad(target).expect("an ad"));
+        }
+        let value = context
+            .eval(&expr)
+            .map_or("fail".to_owned(), |value| tag(&value));
+        self.check("value", &subject, &answer["value"], &value);
+        if more {
+            let flat = context
+                .flatten(&expr)
+                .map_or("fail".to_owned(), |flat| match flat {
+                    Flat::Value(value) => tag(&value),
+                    Flat::Expr(expr) => format!("e:{expr}"),
+                });
+            self.check("flattening", &subject, &answer["flat"], &flat);
+            let list = |names: Result<Vec<String>, _>| {
+                names.map_or("fail".to_owned(), |names| names.join(","))
+            };
+            self.check(
+                "external",
+                &subject,
+                &answer["external"],
+                &list(context.external_references(&expr)),
+            );
+            self.check(
+                "internal",
+                &subject,
+                &answer["internal"],
+                &list(context.internal_references(&expr)),
+            );
+        }
+    }
+
+    fn ad(&mut self, text: &str) {
+        let Some(answer) = self.ask(&json!({ "ad": text })) else {
+            return;
+        };
+        let Ok(ad) = parse_ad(text) else {
+            return self.check("text", text, &answer["text"], "parse");
+        };
+        self.check("text", text, &answer["text"], &ad.to_string());
+        self.check("old syntax", text, &answer["old"], &ad.to_old().to_string());
+        self.check("JSON", text, &answer["json"], &ad.to_json().to_string());
+        let again = parse_json_ad(ad.to_json().as_bytes()).map(|ad| ad.to_json());
+        assert_eq!(again, Ok(ad.to_json()), "read back from JSON");
+        let Some(answer) = self.ask(&json!({ "old": ad.to_old().to_string() })) else {
+            return;
+        };
+        let original = answer["ads"]
+            .as_array()
+            .and_then(|ads| ads.first())
+            .cloned()
+            .unwrap_or_default();
+        let ours = parse_old_ads(ad.to_old().as_bytes())
+            .ok()
+            .and_then(|ads| ads.into_iter().next());
+        if let Some(ours) = ours {
+            self.check(
+                "reading of the old syntax",
+                text,
+                &original,
+                &ClassAd::to_string(&ours),
+            );
+        }
+    }
+}
+
+#[test]
+fn random_expressions_are_evaluated_as_by_the_original() {
+    let oracle = match Oracle::start() {
+        Ok(oracle) => oracle,
+        Err(reason) => {
+            eprintln!("not tested: {reason}");
+            return;
+        }
+    };
+    let variable = |name: &str| {
+        std::env::var(name)
+            .ok()
+            .and_then(|value| value.parse::<u64>().ok())
+    };
+    let now = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(0, |since| since.as_secs());
+    let seed = variable("WF_SEED").unwrap_or(now);
+    let rounds = variable("WF_ROUNDS").unwrap_or(if variable("WF_FULL") == Some(1) {
+        100_000
+    } else {
+        2_500
+    });
+    println!("seed {seed}, {rounds} expressions");
+    let mut comparison = Comparison {
+        oracle,
+        compared: 0,
+        deadly: 0,
+        differing: vec![],
+    };
+    let mut random = Random::new(seed);
+    let (mut my, mut target) = (String::new(), String::new());
+    for round in 0..rounds {
+        if round % 10 == 0 {
+            my = generator::ad(&mut random, MY);
+            target = generator::ad(&mut random, TARGET);
+            comparison.ad(&my);
+        }
+        let depth = 1 + random.below(4);
+        let text = generator::expression(&mut random, depth);
+        let target = if round % 2 == 0 {
+            None
+        } else {
+            Some(target.as_str())
+        };
+        comparison.expression(&text, &my, target);
+    }
+    let Comparison {
+        compared,
+        deadly,
+        differing,
+        ..
+    } = comparison;
+    let shown: Vec<&str> = differing.iter().take(40).map(String::as_str).collect();
+    println!(
+        "{compared} answers compared, {} differ, {deadly} questions killed the original\n{}",
+        differing.len(),
+        shown.join("\n")
+    );
+    assert!(
+        differing.is_empty(),
+        "seed {seed}: {} of {compared} answers differ",
+        differing.len()
+    );
+}
