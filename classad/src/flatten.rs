@@ -3,6 +3,7 @@
 //! Constants of a sum, a product, a conjunction are brought together in front of what is not known:
 //! `a + 1 + 2` is `3 + a`.
 
+use crate::ad::ClassAd;
 use crate::error::EvalError;
 use crate::eval::operators::{binary, unary};
 use crate::eval::reference::Found;
@@ -192,7 +193,15 @@ impl Flattening<'_, '_> {
                     items.iter().map(|item| self.tree(item, scope)).collect();
                 Part::Tree(Expr::List(items?.into()))
             }
-            Expr::Ad(_) => Part::Tree(expr.clone()),
+            Expr::Ad(ad) => {
+                // As if nothing were around it: what it does not have stays.
+                let inside = Scope::of(Arc::clone(ad));
+                let mut flat = ClassAd::new();
+                for (name, expr) in ad.iter() {
+                    flat.insert(name.clone(), self.tree(expr, &inside)?);
+                }
+                Part::Tree(Expr::Ad(Arc::new(flat)))
+            }
         })
     }
 
@@ -206,13 +215,15 @@ impl Flattening<'_, '_> {
 
     /// The value of an attribute, if nothing is missing for it.
     fn found(&mut self, expr: &Arc<Expr>, home: &Scope) -> Result<Option<Value>, EvalError> {
-        match expr.as_ref() {
-            Expr::Ad(_) => Ok(None),
-            other => Ok(match self.flatten(other, home)? {
-                Flat::Value(value) => Some(value),
-                Flat::Expr(_) => None,
-            }),
+        if matches!(expr.as_ref(), Expr::Ad(_)) || !self.run.enters(expr) {
+            return Ok(None);
         }
+        let flat = self.flatten(expr, home);
+        self.run.leave();
+        Ok(match flat? {
+            Flat::Value(value) => Some(value),
+            Flat::Expr(_) => None,
+        })
     }
 
     fn binary(
@@ -240,8 +251,16 @@ impl Flattening<'_, '_> {
 }
 
 /// Brings the constants of both sides together.
-fn combine(op: BinaryOp, left: Part, right: Part) -> Part {
+fn combine(op: BinaryOp, mut left: Part, mut right: Part) -> Part {
     if matches!(op, BinaryOp::Or | BinaryOp::And) {
+        for part in [&mut left, &mut right] {
+            // A number that is taken for a condition is one from now on.
+            if let Part::Value(value) = part
+                && let Some(truth) = value.truth()
+            {
+                *part = Part::Value(Value::Boolean(truth));
+            }
+        }
         let one = match (&left, &right) {
             (Part::Value(_), Part::Value(_)) => None,
             (Part::Value(value), _) => Some((
@@ -259,7 +278,7 @@ fn combine(op: BinaryOp, left: Part, right: Part) -> Part {
         match one {
             Some((decided @ Value::Boolean(_), ..)) => return Part::Value(decided),
             // `true && tree` is the tree.
-            Some((_, Value::Boolean(true), of_left)) if op == BinaryOp::And => {
+            Some((_, value, of_left)) if op == BinaryOp::And && value.truth() == Some(true) => {
                 let other = if of_left { right } else { left };
                 return match other {
                     Part::Both(..) => Part::Tree(other.into_expr()),

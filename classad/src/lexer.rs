@@ -144,6 +144,15 @@ impl<'t> Lexer<'t> {
         let sign = SIGNS.iter().find(|sign| rest.starts_with(sign.as_bytes()));
         let sign = sign.ok_or_else(|| self.malformed("no token begins like this"))?;
         self.at += sign.len();
+        if *sign == "?" {
+            // Blanks may part the two.
+            let rest = &self.text[self.at..];
+            let blanks = rest.iter().take_while(|byte| is_blank(**byte)).count();
+            if rest.get(blanks) == Some(&b':') {
+                self.at += blanks + 1;
+                return Ok(Token::Sign("?:"));
+            }
+        }
         Ok(Token::Sign(match *sign {
             "=?=" => "is",
             "=!=" => "isnt",

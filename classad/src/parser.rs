@@ -1,9 +1,10 @@
 //! Expressions and ads of the new syntax.
 //!
 //! ```text
-//! conditional  or [? conditional : conditional] | or ?: conditional
+//! conditional  binary [? conditional : conditional]
 //! binary       unary, operators by precedence, all from left to right
-//! unary        - + ! ~ unary | postfix
+//! unary        - + ! ~ unary | default
+//! default      postfix [?: default]
 //! postfix      primary { [conditional] | .name }
 //! primary      literal | name | name(arguments) | .name | (conditional) | {list} | [ad]
 //! ```
@@ -176,19 +177,13 @@ impl<'t> Parser<'t> {
             if !parser.takes("?")? {
                 return Ok(condition);
             }
-            let condition = Arc::new(condition);
             let mut height = parser.height;
-            if parser.takes(":")? {
-                let otherwise = parser.inner()?;
-                parser.grow(height)?;
-                return Ok(Expr::Default(condition, otherwise));
-            }
             let then = parser.inner()?;
             height = height.max(parser.height);
             parser.expect(":")?;
             let otherwise = parser.inner()?;
             parser.grow(height)?;
-            Ok(Expr::Conditional(condition, then, otherwise))
+            Ok(Expr::Conditional(Arc::new(condition), then, otherwise))
         })
     }
 
@@ -230,12 +225,23 @@ impl<'t> Parser<'t> {
             Token::Sign("+") => UnaryOp::Plus,
             Token::Sign("!") => UnaryOp::Not,
             Token::Sign("~") => UnaryOp::BitNot,
-            _ => return self.postfix(),
+            _ => return self.default(),
         };
         self.advance()?;
         let operand = self.nested(1, Self::unary)?;
         self.grow(0)?;
         Ok(Expr::Unary(op, Arc::new(operand)))
+    }
+
+    fn default(&mut self) -> Result<Expr, ParseError> {
+        let expr = self.postfix()?;
+        let height = self.height;
+        if !self.takes("?:")? {
+            return Ok(expr);
+        }
+        let otherwise = self.nested(1, Self::default)?;
+        self.grow(height)?;
+        Ok(Expr::Default(Arc::new(expr), Arc::new(otherwise)))
     }
 
     fn postfix(&mut self) -> Result<Expr, ParseError> {

@@ -47,6 +47,7 @@ impl Context<'_> {
             wanted: Wanted::Internal,
             names: vec![],
             depth: 0,
+            selecting: false,
         };
         search.visit(&mut run, expr, &scope)?;
         Ok(search.sorted())
@@ -63,6 +64,7 @@ pub(crate) fn external_in(
         wanted: Wanted::External,
         names: vec![],
         depth: 0,
+        selecting: false,
     };
     search.visit(run, expr, scope)?;
     Ok(search.sorted())
@@ -72,6 +74,8 @@ struct Search {
     wanted: Wanted,
     names: Vec<String>,
     depth: usize,
+    /// Looking at what something is selected from: not all that is in that.
+    selecting: bool,
 }
 
 impl Search {
@@ -121,6 +125,7 @@ impl Search {
             }
             Expr::Call { arguments, .. } => self.visit_all(run, arguments, scope),
             Expr::List(items) => self.visit_all(run, items, scope),
+            Expr::Ad(_) if self.selecting => Ok(()),
             Expr::Ad(ad) => self.ad(run, ad, scope),
         }
     }
@@ -153,7 +158,9 @@ impl Search {
             None => scope.clone(),
             Some(from) => {
                 if self.wanted == Wanted::Internal {
+                    let before = std::mem::replace(&mut self.selecting, true);
                     self.visit(run, from, scope)?;
+                    self.selecting = before;
                 }
                 match run.eval(from, scope)? {
                     Value::Ad(ad) => ad,

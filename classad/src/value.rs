@@ -1,6 +1,7 @@
 //! What expressions evaluate to.
 
 use crate::expr::{Expr, Literal};
+use crate::number::truncate_short;
 use crate::scope::Scope;
 use crate::text::Text;
 use std::sync::Arc;
@@ -72,7 +73,8 @@ impl Value {
             Self::Real(number) => Literal::Real(*number),
             Self::String(text) => Literal::String(text.clone()),
             Self::AbsTime(time) => Literal::AbsTime(*time),
-            Self::RelTime(seconds) => Literal::RelTime(*seconds),
+            // Whole seconds: so is what the original makes of a span.
+            Self::RelTime(seconds) => Literal::RelTime(truncate_short(*seconds).into()),
         };
         Expr::Literal(literal)
     }

@@ -163,7 +163,7 @@ impl<'c> Run<'c> {
             (Value::List(list), Value::Integer(index)) => {
                 let index = usize::try_from(crate::number::low_half(*index)).ok();
                 match index.and_then(|index| list.items.get(index)) {
-                    Some(item) => self.item_at_home(list, item, scope),
+                    Some(item) => settled(self.item_at_home(list, item, scope)),
                     None => Ok(Value::Error),
                 }
             }
@@ -171,9 +171,10 @@ impl<'c> Run<'c> {
                 let name = name.clone().into();
                 match ad.ad().lookup(&name) {
                     // As from outside: the outermost ad is another one.
-                    Some(found) => self.rooted(ad.root().clone(), |run| {
-                        run.eval_found(&Arc::clone(found), ad)
-                    }),
+                    Some(found) => {
+                        let found = Arc::clone(found);
+                        settled(self.rooted(ad.root().clone(), |run| run.eval_found(&found, ad)))
+                    }
                     None => Ok(Value::Undefined),
                 }
             }
@@ -206,5 +207,13 @@ impl<'c> Run<'c> {
             Side::Left => right.clone(),
             Side::Right => left.clone(),
         })
+    }
+}
+
+/// What cannot be evaluated behind a subscript is ERROR; what takes too much is given up all the same.
+fn settled(value: Evaluated) -> Evaluated {
+    match value {
+        Err(EvalError::TooLong { .. } | EvalError::TooLarge { .. }) | Ok(_) => value,
+        Err(_) => Ok(Value::Error),
     }
 }

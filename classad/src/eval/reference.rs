@@ -35,14 +35,27 @@ impl Run<'_> {
 
     /// Evaluates an attribute; one that is being evaluated already refers to itself, and is UNDEFINED.
     pub(crate) fn eval_found(&mut self, expr: &Arc<Expr>, home: &Scope) -> Evaluated {
-        let address = Arc::as_ptr(expr);
-        if self.in_progress.contains(&address) {
+        if !self.enters(expr) {
             return Ok(Value::Undefined);
         }
-        self.in_progress.push(address);
         let value = self.eval(expr, home);
-        self.in_progress.pop();
+        self.leave();
         value
+    }
+
+    /// Whether an attribute is not being evaluated yet; from now on it is.
+    pub(crate) fn enters(&mut self, expr: &Arc<Expr>) -> bool {
+        let address = Arc::as_ptr(expr);
+        let first = !self.in_progress.contains(&address);
+        if first {
+            self.in_progress.push(address);
+        }
+        first
+    }
+
+    /// The attribute that was entered last is not being evaluated any more.
+    pub(crate) fn leave(&mut self) {
+        self.in_progress.pop();
     }
 
     pub(crate) fn find(

@@ -111,16 +111,19 @@ fn extreme(call: &mut Call<'_, '_>, first: f32, better: fn(f64, f64) -> bool) ->
 }
 
 /// The first two arguments and the separators. What is undefined is an empty string.
-fn two_texts(values: &[Value]) -> Option<(Vec<u8>, Vec<u8>, Vec<u8>)> {
+fn two_texts(values: &[Value]) -> Result<(Vec<u8>, Vec<u8>, Vec<u8>), Value> {
+    if values[0].is_undefined() && values[1].is_undefined() {
+        return Err(Value::Undefined);
+    }
     let text = |value: &Value| match value {
         Value::Undefined => Some(vec![]),
         other => text_or(Some(other), b""),
     };
-    Some((
-        text(&values[0])?,
-        text(&values[1])?,
-        separators(values.get(2))?,
-    ))
+    let separators = separators(values.get(2).filter(|value| !value.is_undefined()));
+    match (text(&values[0]), text(&values[1]), separators) {
+        (Some(first), Some(second), Some(separators)) => Ok((first, second, separators)),
+        _ => Err(Value::Error),
+    }
 }
 
 pub(super) fn member(call: &mut Call<'_, '_>) -> Evaluated {
@@ -135,8 +138,9 @@ type Same = fn(&[u8], &[u8]) -> bool;
 
 fn contains(call: &mut Call<'_, '_>, same: Same) -> Evaluated {
     let values = call.values()?;
-    let Some((wanted, list, separators)) = two_texts(&values) else {
-        return Ok(Value::Error);
+    let (wanted, list, separators) = match two_texts(&values) {
+        Ok(texts) => texts,
+        Err(value) => return Ok(value),
     };
     Ok(Value::Boolean(
         items(&list, &separators).any(|item| same(item, &wanted)),
@@ -153,8 +157,9 @@ pub(super) fn subset_any_case(call: &mut Call<'_, '_>) -> Evaluated {
 
 fn is_subset(call: &mut Call<'_, '_>, same: Same) -> Evaluated {
     let values = call.values()?;
-    let Some((part, whole, separators)) = two_texts(&values) else {
-        return Ok(Value::Error);
+    let (part, whole, separators) = match two_texts(&values) {
+        Ok(texts) => texts,
+        Err(value) => return Ok(value),
     };
     let whole = items(&whole, &separators);
     let all = items(&part, &separators).all(|wanted| whole.clone().any(|item| same(item, wanted)));

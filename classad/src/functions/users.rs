@@ -30,6 +30,9 @@ pub(super) fn home(call: &mut Call<'_, '_>) -> Evaluated {
 /// fourth if there is nothing.
 pub(super) fn map(call: &mut Call<'_, '_>) -> Evaluated {
     let values = call.values()?;
+    if values[0].is_error() || values[1].is_error() {
+        return Ok(Value::Error);
+    }
     let default = || values.get(3).cloned().unwrap_or(Value::Undefined);
     let (Value::String(map), Value::String(user)) = (&values[0], &values[1]) else {
         return Ok(default());

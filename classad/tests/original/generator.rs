@@ -320,7 +320,7 @@ pub(crate) fn ad(random: &mut Random, names: &[&str]) -> String {
                 expression(random, 1),
                 expression(random, 2)
             ),
-            "ads" => "{ [ a = 1; b = a ],[ a = b ] }".to_owned(),
+            "ads" => "{ [ a = 1; b = a ],[ a = 2 ] }".to_owned(),
             _ => {
                 let depth = random.below(3);
                 expression(random, depth)

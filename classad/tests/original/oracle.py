@@ -1,5 +1,5 @@
 """Answers lines of JSON with what HTCondor's library makes of expressions and ads."""
-import json, sys
+import json, struct, sys
 import htcondor2  # its configuration makes the library what it is in HTCondor
 import classad2
 from classad2 import ClassAd, ExprTree, Value
@@ -16,7 +16,7 @@ def tag(value):
     if isinstance(value, int):
         return "i:%d" % value
     if isinstance(value, float):
-        return "r:nan" if value != value else "r:%r" % value
+        return "r:nan" if value != value else "r:" + struct.pack(">d", value).hex()
     if isinstance(value, str):
         return "s:" + value
     if isinstance(value, datetime):
