@@ -139,7 +139,16 @@ impl Flattening<'_, '_> {
                     Flat::Value(value) => match value.truth() {
                         Some(true) => self.settled(then, scope)?,
                         Some(false) => self.settled(otherwise, scope)?,
-                        None if value.is_undefined() => Part::Value(Value::Undefined),
+                        None if value.is_undefined() => {
+                            match (self.flatten(then, scope)?, self.flatten(otherwise, scope)?) {
+                                (Flat::Value(_), Flat::Value(_)) => Part::Value(Value::Undefined),
+                                (then, otherwise) => Part::Tree(Expr::Conditional(
+                                    Arc::new(value.to_expr()),
+                                    Arc::new(then.into_expr()),
+                                    Arc::new(otherwise.into_expr()),
+                                )),
+                            }
+                        }
                         None => Part::Value(Value::Error),
                     },
                     Flat::Expr(condition) => {
@@ -215,8 +224,11 @@ impl Flattening<'_, '_> {
 
     /// The value of an attribute, if nothing is missing for it.
     fn found(&mut self, expr: &Arc<Expr>, home: &Scope) -> Result<Option<Value>, EvalError> {
-        if matches!(expr.as_ref(), Expr::Ad(_)) || !self.run.enters(expr) {
+        if matches!(expr.as_ref(), Expr::Ad(_)) {
             return Ok(None);
+        }
+        if !self.run.enters(expr) {
+            return Ok(Some(Value::Undefined));
         }
         let flat = self.flatten(expr, home);
         self.run.leave();
@@ -289,7 +301,7 @@ fn combine(op: BinaryOp, mut left: Part, mut right: Part) -> Part {
         }
     }
     match (left, right) {
-        (Part::Value(left), Part::Value(right)) => Part::Value(binary(op, left, right)),
+        (Part::Value(left), Part::Value(right)) => Part::Value(constant(op, left, right)),
         (Part::Value(value), Part::Tree(tree)) | (Part::Tree(tree), Part::Value(value)) => {
             Part::Both(op, value, tree)
         }
@@ -312,4 +324,16 @@ fn combine(op: BinaryOp, mut left: Part, mut right: Part) -> Part {
         }
         (left, right) => Part::Tree(join(op, left.into_expr(), right.into_expr())),
     }
+}
+
+/// The value of two constants. Where `&&` and `||` are flattened, both sides must be what they can be of, also where
+/// one decides.
+fn constant(op: BinaryOp, left: Value, right: Value) -> Value {
+    let is_condition =
+        |value: &Value| value.truth().is_some() || value.is_undefined() || value.is_error();
+    if matches!(op, BinaryOp::Or | BinaryOp::And) && !(is_condition(&left) && is_condition(&right))
+    {
+        return Value::Error;
+    }
+    binary(op, left, right)
 }

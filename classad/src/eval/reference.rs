@@ -81,20 +81,24 @@ impl Run<'_> {
                 None => found,
             });
         };
-        match self.eval(from, scope)? {
+        let value = self.eval(from, scope)?;
+        self.select(value, name, scope)
+    }
+
+    /// An attribute of a value: of an ad, or of each item of a list.
+    fn select(&mut self, value: Value, name: &Name, scope: &Scope) -> Result<Found, EvalError> {
+        match value {
             Value::Ad(ad) => Ok(self.find_in(&ad, name)),
             Value::Undefined => Ok(Found::Value(Value::Undefined)),
             Value::List(list) => {
                 let mut items = vec![];
                 for item in list.items.iter() {
-                    let value = match self.item(&list, item, scope)? {
-                        Value::Ad(ad) => match self.find_in(&ad, name) {
-                            Found::Attribute(expr, home) => self.eval_found(&expr, &home)?,
-                            Found::Ad(ad) => Value::Ad(ad),
-                            Found::Value(value) => value,
-                        },
-                        Value::Undefined => Value::Undefined,
-                        _ => Value::Error,
+                    self.step()?;
+                    let item = self.item(&list, item, scope)?;
+                    let value = match self.select(item, name, scope)? {
+                        Found::Attribute(expr, home) => self.eval_found(&expr, &home)?,
+                        Found::Ad(ad) => Value::Ad(ad),
+                        Found::Value(value) => value,
                     };
                     items.push(value.to_expr());
                 }

@@ -3,7 +3,9 @@
 use super::Call;
 use super::conversions::to_text;
 use super::patterns::compile;
+use crate::error::EvalError;
 use crate::eval::Evaluated;
+use crate::eval::reference::Found;
 use crate::expr::Expr;
 use crate::name::Name;
 use crate::parser::parse_expression;
@@ -48,13 +50,21 @@ pub(super) fn unparse(call: &mut Call<'_, '_>) -> Evaluated {
 
 /// The names that an attribute refers to and that nothing is bound to; or whether a pattern matches one of them.
 pub(super) fn unresolved(call: &mut Call<'_, '_>) -> Evaluated {
-    let Expr::Reference { name, .. } = call.arguments[0].as_ref() else {
+    let Expr::Reference {
+        from,
+        absolute,
+        name,
+    } = call.arguments[0].as_ref()
+    else {
         return Ok(Value::Error);
     };
-    let Some(expr) = call.scope.ad().lookup(name).cloned() else {
+    let found = call
+        .run
+        .find(from.as_deref(), *absolute, name, call.scope)?;
+    let Found::Attribute(expr, home) = found else {
         return Ok(Value::Undefined);
     };
-    let names = external_in(call.run, &expr, call.scope)?;
+    let names = external_in(call.run, &expr, &home)?;
     let names: BTreeSet<Name> = names.iter().map(|name| Name::from(bare(name))).collect();
     if call.count() == 1 {
         let mut names: Vec<String> = names.iter().map(Name::to_string).collect();
@@ -62,7 +72,7 @@ pub(super) fn unresolved(call: &mut Call<'_, '_>) -> Evaluated {
         return Ok(names.join(",").as_str().into());
     }
     let Value::String(pattern) = call.value(1)? else {
-        return Ok(Value::Error);
+        return Err(EvalError::NoPattern);
     };
     let regex = pattern.to_str().and_then(|pattern| compile(pattern, "i"));
     let Some(regex) = regex else {

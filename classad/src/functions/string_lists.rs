@@ -112,15 +112,15 @@ fn extreme(call: &mut Call<'_, '_>, first: f32, better: fn(f64, f64) -> bool) ->
 
 /// The first two arguments and the separators. What is undefined is an empty string.
 fn two_texts(values: &[Value]) -> Result<(Vec<u8>, Vec<u8>, Vec<u8>), Value> {
-    if values[0].is_undefined() && values[1].is_undefined() {
-        return Err(Value::Undefined);
-    }
     let text = |value: &Value| match value {
         Value::Undefined => Some(vec![]),
         other => text_or(Some(other), b""),
     };
     let separators = separators(values.get(2).filter(|value| !value.is_undefined()));
     match (text(&values[0]), text(&values[1]), separators) {
+        (Some(_), Some(_), Some(_)) if values[0].is_undefined() && values[1].is_undefined() => {
+            Err(Value::Undefined)
+        }
         (Some(first), Some(second), Some(separators)) => Ok((first, second, separators)),
         _ => Err(Value::Error),
     }

@@ -102,10 +102,10 @@ pub(super) fn get_seconds(call: &mut Call<'_, '_>) -> Evaluated {
     call.field(|date| Some(date.second), |span| Some(span.seconds))
 }
 
-/// A number taken for a moment: 32 bits of it, as the original's conversion leaves them.
+/// A number taken for a moment: 32 bits of a real, as the original's conversion leaves them.
 fn moment(call: &Call<'_, '_>, value: &Value) -> Option<AbsTime> {
     match value {
-        Value::Integer(seconds) => Some(call.here(low_half(*seconds).into())),
+        Value::Integer(seconds) => Some(call.here(*seconds)),
         Value::Real(seconds) => Some(call.here(truncate_short(*seconds).into())),
         Value::AbsTime(time) => Some(*time),
         _ => None,

@@ -29,9 +29,14 @@ fn natural_order(left: &[u8], right: &[u8]) -> i64 {
         let digits = text[begin..]
             .iter()
             .take_while(|byte| byte.is_ascii_digit());
-        let zeros = digits.clone().take_while(|byte| **byte == b'0').count();
+        let count = digits.clone().count();
+        // The last digit of a number is no zero in front of it.
+        let zeros = digits
+            .take(count.saturating_sub(1))
+            .take_while(|byte| **byte == b'0')
+            .count();
         let len = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
-        (len(zeros), len(digits.count()))
+        (len(zeros), len(count))
     };
     let (left_zeros, left_len) = number(left);
     let (right_zeros, right_len) = number(right);
@@ -121,6 +126,7 @@ mod tests {
             ("8.9.11-rc1", "8.9.11", 45),
             ("1.500000000000000E+00", "1.5", 14),
             ("1", "a", -48),
+            ("0.0", "100", -2),
             ("a", "a", 0),
         ];
         for (left, right, order) in cases {
