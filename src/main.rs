@@ -60,6 +60,7 @@ fn perform(arguments: &Arguments) -> Outcome {
         Verb::Tail(tail) => verbs::tail::tail(&store()?, tail),
         Verb::Status(status) => verbs::status::status(&store()?, status),
         Verb::Doctor(doctor) => verbs::doctor::doctor(&store()?, doctor),
+        Verb::Classad(classad) => verbs::classad::classad(classad),
         Verb::Shadow(shadow) => verbs::shadow::shadow(store().ok().as_ref(), shadow),
         Verb::Home(home) => verbs::home::home(&store()?, home),
         Verb::Keeper(keeper) => verbs::keeper::keeper(keeper),

@@ -89,9 +89,6 @@ pub enum EvalError {
     /// A time zone of -1 seconds, which the original takes for no time zone.
     #[error("the time zone of -1 seconds is none")]
     NoTimeZone,
-    /// `unresolved` is given a pattern that is no string.
-    #[error("the pattern of unresolved() is no string")]
-    NoPattern,
     /// References are asked for through what is no ad.
     #[error("an attribute is selected from what is no ad")]
     NoAd,

@@ -139,15 +139,11 @@ impl Flattening<'_, '_> {
                     Flat::Value(value) => match value.truth() {
                         Some(true) => self.settled(then, scope)?,
                         Some(false) => self.settled(otherwise, scope)?,
+                        // Undefined: nothing is decided, and the condition stays as it is.
                         None if value.is_undefined() => {
-                            match (self.flatten(then, scope)?, self.flatten(otherwise, scope)?) {
-                                (Flat::Value(_), Flat::Value(_)) => Part::Value(Value::Undefined),
-                                (then, otherwise) => Part::Tree(Expr::Conditional(
-                                    Arc::new(value.to_expr()),
-                                    Arc::new(then.into_expr()),
-                                    Arc::new(otherwise.into_expr()),
-                                )),
-                            }
+                            let then = self.tree(then, scope)?;
+                            let otherwise = self.tree(otherwise, scope)?;
+                            Part::Tree(Expr::Conditional(Arc::clone(condition), then, otherwise))
                         }
                         None => Part::Value(Value::Error),
                     },

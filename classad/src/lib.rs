@@ -32,6 +32,7 @@
 //! differs. XML is not read or written.
 
 mod ad;
+mod any;
 mod error;
 mod eval;
 mod expr;
@@ -54,12 +55,13 @@ mod time;
 mod value;
 
 pub use ad::ClassAd;
+pub use any::parse_any_ads;
 pub use error::{EvalError, ParseError};
 pub use eval::Context;
 pub use expr::{BinaryOp, Expr, Literal, UnaryOp};
 pub use flatten::Flat;
 pub use functions::is_function;
-pub use json::parse_json_ad;
+pub use json::{parse_json_ad, parse_json_ads};
 pub use limits::Limits;
 pub use matching::Match;
 pub use name::Name;

@@ -1,12 +1,14 @@
 //! The command line. Nothing but clap is used here, so that man pages and
 //! completions can be made from it.
 
+mod classad;
 mod examples;
 mod life;
 mod methods;
 mod submit;
 mod values;
 
+pub(crate) use classad::{AdSyntax, Classad, ClassadVerb, EvalAd, MatchAds, PrintAds};
 pub(crate) use life::{
     Continue, Hold, Life, Lines, Log, Migrate, Release, Remove, Status, Suspend, Tail, Vacate,
 };
@@ -61,6 +63,7 @@ pub(crate) enum Verb {
     Doctor(Doctor),
     Platform(Platform),
     Export(Export),
+    Classad(Classad),
     Shadow(Shadow),
     #[command(hide = true)]
     Starter(Starter),

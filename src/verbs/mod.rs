@@ -2,6 +2,7 @@
 
 mod ad;
 pub(crate) mod checkpoint;
+pub(crate) mod classad;
 pub(crate) mod completions;
 pub(crate) mod doctor;
 pub(crate) mod export;

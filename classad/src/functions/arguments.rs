@@ -58,6 +58,9 @@ fn append(line: &mut Vec<u8>, word: &[u8]) {
     }
 }
 
+/// What may separate the entries of a V1 environment, if it begins with it.
+const SEPARATORS: &[u8] = b"|<> -,$/%+@:#!&*?^~`;";
+
 type Environment = BTreeMap<Vec<u8>, Vec<u8>>;
 
 /// `name=value`
@@ -85,11 +88,17 @@ pub(super) fn env_v1_to_v2(call: &mut Call<'_, '_>) -> Evaluated {
         _ => return Ok(Value::Error),
     };
     let mut environment = Environment::new();
-    for entry in text
-        .as_bytes()
-        .split(|byte| *byte == b';')
-        .filter(|entry| !entry.is_empty())
-    {
+    // What the text begins with separates its entries, if no name can begin with it.
+    let bytes = text.as_bytes();
+    let separator = bytes
+        .first()
+        .copied()
+        .filter(|first| SEPARATORS.contains(first))
+        .unwrap_or(b';');
+    let entries = bytes
+        .split(|byte| *byte == separator)
+        .map(<[u8]>::trim_ascii_start);
+    for entry in entries.filter(|entry| !entry.is_empty()) {
         if set(&mut environment, entry).is_none() {
             return Ok(Value::Error);
         }

@@ -64,7 +64,11 @@ pub(super) fn unresolved(call: &mut Call<'_, '_>) -> Evaluated {
     let Found::Attribute(expr, home) = found else {
         return Ok(Value::Undefined);
     };
-    let names = external_in(call.run, &expr, &home)?;
+    let names = match external_in(call.run, &expr, &home) {
+        Ok(names) => names,
+        Err(error @ EvalError::TooLong { .. }) => return Err(error),
+        Err(_) => return Ok(Value::Error),
+    };
     let names: BTreeSet<Name> = names.iter().map(|name| Name::from(bare(name))).collect();
     if call.count() == 1 {
         let mut names: Vec<String> = names.iter().map(Name::to_string).collect();
@@ -72,7 +76,7 @@ pub(super) fn unresolved(call: &mut Call<'_, '_>) -> Evaluated {
         return Ok(names.join(",").as_str().into());
     }
     let Value::String(pattern) = call.value(1)? else {
-        return Err(EvalError::NoPattern);
+        return Ok(Value::Error);
     };
     let regex = pattern.to_str().and_then(|pattern| compile(pattern, "i"));
     let Some(regex) = regex else {

@@ -3,4 +3,4 @@
 mod read;
 mod write;
 
-pub use read::parse_json_ad;
+pub use read::{parse_json_ad, parse_json_ads};

@@ -20,25 +20,25 @@ use std::sync::Arc;
 /// # Ok::<(), classad::ParseError>(())
 /// ```
 pub fn parse_json_ad(text: impl AsRef<[u8]>) -> Result<ClassAd, ParseError> {
-    let text = text.as_ref();
-    let limits = Limits::default();
-    if text.len() > limits.text_bytes {
-        return Err(ParseError::TooLong {
-            len: text.len(),
-            limit: limits.text_bytes,
-        });
-    }
-    let mut reader = Reader {
-        text,
-        at: 0,
-        nesting: 0,
-        limit: limits.nesting,
-    };
+    let mut reader = Reader::new(text.as_ref())?;
     let ad = reader.ad()?;
     match reader.peek() {
         None => Ok(ad),
         Some(_) => Err(reader.unexpected("the end")),
     }
+}
+
+/// Parses ads that are written as JSON and follow each other.
+///
+/// # Errors
+/// [`ParseError`] for what is none, and beyond the default [`Limits`].
+pub fn parse_json_ads(text: impl AsRef<[u8]>) -> Result<Vec<ClassAd>, ParseError> {
+    let mut reader = Reader::new(text.as_ref())?;
+    let mut ads = vec![];
+    while reader.peek().is_some() {
+        ads.push(reader.ad()?);
+    }
+    Ok(ads)
 }
 
 struct Reader<'t> {
@@ -48,7 +48,25 @@ struct Reader<'t> {
     limit: usize,
 }
 
-impl Reader<'_> {
+impl<'t> Reader<'t> {
+    fn new(text: &'t [u8]) -> Result<Self, ParseError> {
+        let limits = Limits::default();
+        if text.len() > limits.text_bytes {
+            return Err(ParseError::TooLong {
+                len: text.len(),
+                limit: limits.text_bytes,
+            });
+        }
+        // Each level is a few calls deep, as one of the new syntax is.
+        let limit = limits.nesting / 3;
+        Ok(Self {
+            text,
+            at: 0,
+            nesting: 0,
+            limit,
+        })
+    }
+
     /// The next byte that is no blank.
     fn peek(&mut self) -> Option<u8> {
         let rest = &self.text[self.at..];
