@@ -84,7 +84,7 @@ pub enum EvalError {
         limit: usize,
     },
     /// `random(0)`: there is no such number.
-    #[error("a random number below zero or one was asked for: there is none")]
+    #[error("a random number below 0 was asked for: there is none")]
     NoRandom,
     /// A time zone of -1 seconds, which the original takes for no time zone.
     #[error("the time zone of -1 seconds is none")]

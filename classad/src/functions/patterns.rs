@@ -125,13 +125,10 @@ fn replaced(
 ) -> Option<Vec<u8>> {
     let mut output = vec![];
     let mut at = 0;
-    loop {
-        let Some(captures) = regex.captures_from_pos(text, at).ok()? else {
-            break;
-        };
+    while let Some(captures) = regex.captures_from_pos(text, at).ok()? {
         let whole = captures.get(0)?;
         if keep {
-            output.extend_from_slice(text[at..whole.start()].as_bytes());
+            output.extend_from_slice(&text.as_bytes()[at..whole.start()]);
         }
         // Groups behind the last that took part are not there.
         let groups = (0..captures.len())
@@ -169,7 +166,7 @@ fn replaced(
         }
     }
     if keep {
-        output.extend_from_slice(text[at..].as_bytes());
+        output.extend_from_slice(&text.as_bytes()[at..]);
     }
     Some(output)
 }
@@ -186,9 +183,12 @@ fn exceptional(values: &[Value]) -> Option<Value> {
 }
 
 fn strings(values: &[Value]) -> Option<Vec<&str>> {
-    let text = |value| match value {
-        &Value::String(ref text) => text.to_str(),
+    values.iter().map(text_of).collect()
+}
+
+fn text_of(value: &Value) -> Option<&str> {
+    match value {
+        Value::String(text) => text.to_str(),
         _ => None,
-    };
-    values.iter().map(text).collect()
+    }
 }

@@ -111,7 +111,7 @@ fn extreme(call: &mut Call<'_, '_>, first: f32, better: fn(f64, f64) -> bool) ->
 }
 
 /// The first two arguments and the separators. What is undefined is an empty string.
-fn two_texts(values: &[Value]) -> Result<(Vec<u8>, Vec<u8>, Vec<u8>), Value> {
+fn two_texts(values: &[Value]) -> Result<[Vec<u8>; 3], Value> {
     let text = |value: &Value| match value {
         Value::Undefined => Some(vec![]),
         other => text_or(Some(other), b""),
@@ -121,7 +121,7 @@ fn two_texts(values: &[Value]) -> Result<(Vec<u8>, Vec<u8>, Vec<u8>), Value> {
         (Some(_), Some(_), Some(_)) if values[0].is_undefined() && values[1].is_undefined() => {
             Err(Value::Undefined)
         }
-        (Some(first), Some(second), Some(separators)) => Ok((first, second, separators)),
+        (Some(first), Some(second), Some(separators)) => Ok([first, second, separators]),
         _ => Err(Value::Error),
     }
 }
@@ -138,7 +138,7 @@ type Same = fn(&[u8], &[u8]) -> bool;
 
 fn contains(call: &mut Call<'_, '_>, same: Same) -> Evaluated {
     let values = call.values()?;
-    let (wanted, list, separators) = match two_texts(&values) {
+    let [wanted, list, separators] = match two_texts(&values) {
         Ok(texts) => texts,
         Err(value) => return Ok(value),
     };
@@ -157,7 +157,7 @@ pub(super) fn subset_any_case(call: &mut Call<'_, '_>) -> Evaluated {
 
 fn is_subset(call: &mut Call<'_, '_>, same: Same) -> Evaluated {
     let values = call.values()?;
-    let (part, whole, separators) = match two_texts(&values) {
+    let [part, whole, separators] = match two_texts(&values) {
         Ok(texts) => texts,
         Err(value) => return Ok(value),
     };

@@ -266,7 +266,7 @@ pub(crate) fn expression(random: &mut Random, depth: usize) -> String {
         }
         .to_owned();
     }
-    let mut inner = |random: &mut Random| expression(random, depth - 1);
+    let inner = |random: &mut Random| expression(random, depth - 1);
     match random.below(20) {
         0..=5 => {
             let (left, op) = (inner(random), random.of(BINARY));
