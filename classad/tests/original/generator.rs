@@ -330,3 +330,81 @@ pub(crate) fn ad(random: &mut Random, names: &[&str]) -> String {
     }
     format!("[ {} ]", attributes.join("; "))
 }
+
+/// Words in a row: hardly ever an expression.
+pub(crate) fn words(random: &mut Random) -> String {
+    let count = 1 + random.below(7);
+    let mut text = String::new();
+    for _ in 0..count {
+        text.push_str(random.of(WORDS));
+        if random.one_in(2) {
+            text.push(' ');
+        }
+    }
+    text
+}
+
+/// Nothing that ends an attribute: the original reads an expression as one of an ad.
+const WORDS: &[&str] = &[
+    "1",
+    "23",
+    "-4",
+    "5.5",
+    ".5",
+    "6.",
+    "7e8",
+    "1e",
+    "-",
+    "+",
+    "!",
+    "~",
+    "*",
+    "/",
+    "%",
+    "<",
+    "<=",
+    ">",
+    ">>",
+    ">>>",
+    "==",
+    "=?=",
+    "=!=",
+    "!=",
+    "&",
+    "&&",
+    "|",
+    "||",
+    "^",
+    "?",
+    ":",
+    "?:",
+    "(",
+    ")",
+    "{",
+    "}",
+    "[",
+    "[a=",
+    ",",
+    ".",
+    "a",
+    "b",
+    "'q'",
+    "'",
+    "\"s\"",
+    "\"",
+    "is",
+    "isnt",
+    "true",
+    "undefined",
+    "error",
+    "f(",
+    "absTime(",
+    "relTime(",
+    "\\",
+    "/*c*/",
+    "\"\\x\\\"\"",
+    "\t",
+    "my",
+    "parent",
+    "x1_",
+];

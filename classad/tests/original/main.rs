@@ -9,7 +9,7 @@ mod known;
 mod oracle;
 
 use classad::{
-    ClassAd, Context, Expr, Flat, Literal, Nowhere, Value, parse_ad, parse_expression,
+    ClassAd, Context, Expr, Flat, Literal, Match, Nowhere, Value, parse_ad, parse_expression,
     parse_json_ad, parse_old_ads,
 };
 use generator::Random;
@@ -17,10 +17,23 @@ use known::Difference;
 use oracle::Oracle;
 use serde_json::{Value as Json, json};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-const MY: &[&str] = &["a", "b", "c", "d", "l", "n", "ads", "s", "'x y'"];
-const TARGET: &[&str] = &["a", "p", "q"];
+const MY: &[&str] = &[
+    "a",
+    "b",
+    "c",
+    "d",
+    "l",
+    "n",
+    "ads",
+    "s",
+    "'x y'",
+    "requirements",
+    "rank",
+];
+const TARGET: &[&str] = &["a", "p", "q", "requirements", "rank"];
 
 /// A value as the oracle's script tells it.
 fn tag(value: &Value) -> String {
@@ -134,6 +147,55 @@ impl Comparison {
         }
     }
 
+    /// A text that may be an expression or not.
+    fn words(&mut self, text: &str) {
+        let Some(answer) = self.ask(&json!({ "expr": text })) else {
+            return;
+        };
+        let ours = parse_expression(text).map_or("parse".to_owned(), |expr| expr.to_string());
+        self.check("text", text, &answer["text"], &ours);
+    }
+
+    fn both(&mut self, left: &str, right: &str) {
+        let Some(answer) = self.ask(&json!({ "left": left, "right": right })) else {
+            return;
+        };
+        let subject = format!("{left} with {right}");
+        let ad = |text| Arc::new(parse_ad(text).expect("an ad"));
+        let (left, right) = (ad(left), ad(right));
+        let Ok(both) = Match::of(Arc::clone(&left), Arc::clone(&right), &Nowhere) else {
+            return;
+        };
+        let truth = |truth| tag(&Value::Boolean(truth));
+        self.check(
+            "acceptance",
+            &subject,
+            &answer["left_accepts"],
+            &truth(both.left_accepts),
+        );
+        self.check(
+            "acceptance",
+            &subject,
+            &answer["right_accepts"],
+            &truth(both.right_accepts),
+        );
+        for (my, target, rank, name) in [
+            (&left, &right, both.left_rank, "left_rank"),
+            (&right, &left, both.right_rank, "right_rank"),
+        ] {
+            let context = Context::new(&Nowhere)
+                .with_my(Arc::clone(my))
+                .with_target(Arc::clone(target));
+            let value = context.eval_attribute("rank").expect("a value");
+            self.check("rank", &subject, &answer[name], &tag(&value));
+            if let Value::Real(number) = value
+                && number.is_finite()
+            {
+                assert_eq!(number, rank);
+            }
+        }
+    }
+
     fn ad(&mut self, text: &str) {
         let Some(answer) = self.ask(&json!({ "ad": text })) else {
             return;
@@ -211,7 +273,9 @@ fn random_expressions_are_evaluated_as_by_the_original() {
             my = generator::ad(&mut random, MY);
             target = generator::ad(&mut random, TARGET);
             comparison.ad(&my);
+            comparison.both(&my, &target);
         }
+        comparison.words(&generator::words(&mut random));
         let depth = 1 + random.below(4);
         let text = generator::expression(&mut random, depth);
         let target = if round % 2 == 0 {

@@ -55,6 +55,15 @@ def answer(request):
     if "old" in request:
         ads = guarded(lambda: [repr(a) for a in classad2.parseAds(request["old"], classad2.ParserType.Old)])
         return {"ads": ads}
+    if "left" in request:
+        left, right = ad(request["left"]), ad(request["right"])
+        rank = lambda my, target: tag(my.lookup("rank").eval(my, target)) if "rank" in my else "undefined"
+        return {
+            "left_accepts": "b:true" if right.matches(left) else "b:false",
+            "right_accepts": "b:true" if left.matches(right) else "b:false",
+            "left_rank": guarded(lambda: rank(left, right)),
+            "right_rank": guarded(lambda: rank(right, left)),
+        }
     try:
         expr = ExprTree(request["expr"])
     except Exception:
