@@ -59,6 +59,9 @@ fn insert(ad: &mut ClassAd, line: &[u8], number: usize) -> Result<(), ParseError
     if name.is_empty() {
         return Err(fault("no name before ="));
     }
+    if name.contains(&0) {
+        return Err(fault("a name has a zero byte"));
+    }
     // A quote at the end of the text ends a string also behind a backslash: blanks may not hide the end.
     let mut rest = &rest[1..];
     while let [begin @ .., last] = rest

@@ -151,6 +151,16 @@ proptest! {
     }
 }
 
+/// Found by fuzzing: names that could not be read back.
+#[test]
+fn no_name_and_no_string_has_a_zero_byte() {
+    assert!(parse_old_ads(b"F\x01\0F=F").is_err());
+    assert!(parse_old_ads(b"F=\"\0\"").is_err());
+    assert!(parse_json_ad(b"{\"a\": \"\\\0\"}").is_err());
+    assert!(parse_json_ad("{\"a\": \"\\u0000\"}").is_err());
+    assert!(parse_expression("\"\\0\"").is_err());
+}
+
 #[test]
 fn nesting_has_a_limit() {
     for (open, close) in [

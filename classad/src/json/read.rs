@@ -231,7 +231,7 @@ impl<'t> Reader<'t> {
                     let mut room = [0; 4];
                     bytes.extend_from_slice(c.encode_utf8(&mut room).as_bytes());
                 }
-                [b'\\', escaped, ..] => {
+                [b'\\', escaped, ..] if escaped != 0 => {
                     bytes.push(match escaped {
                         b'b' => 8,
                         b'f' => 12,
