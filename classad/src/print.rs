@@ -123,13 +123,14 @@ impl Printer {
                 absolute,
                 name,
             } => {
-                match from {
-                    Some(from) => {
-                        self.expr(from);
-                        self.put(".");
-                    }
-                    None if *absolute => self.put("."),
-                    None => {}
+                if let Some(from) = from {
+                    self.expr(from);
+                    self.put(".");
+                    // Behind a dot `parent` is a name like others.
+                    return self.name_or(name, name.text().is_like("parent"));
+                }
+                if *absolute {
+                    self.put(".");
                 }
                 self.name(name);
             }
@@ -247,6 +248,10 @@ impl Printer {
     }
 
     fn name(&mut self, name: &Name) {
+        self.name_or(name, false);
+    }
+
+    fn name_or(&mut self, name: &Name, is_plain: bool) {
         let bytes = name.text().as_bytes();
         let plain = bytes
             .first()
@@ -255,7 +260,7 @@ impl Printer {
                 .iter()
                 .all(|byte| byte.is_ascii_alphanumeric() || *byte == b'_')
             && !RESERVED.iter().any(|word| name.text().is_like(word));
-        if plain {
+        if plain || is_plain {
             self.text.extend_from_slice(bytes);
         } else {
             self.put("'");

@@ -149,6 +149,10 @@ impl Comparison {
 
     /// A text that may be an expression or not.
     fn words(&mut self, text: &str) {
+        // The original is asked for an attribute, whose end would be in the comment.
+        if text.contains("//") {
+            return;
+        }
         let Some(answer) = self.ask(&json!({ "expr": text })) else {
             return;
         };
