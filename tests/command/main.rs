@@ -1,6 +1,7 @@
 //! The command, as its users meet it: real runs of the built binary.
 
 mod arguments;
+mod classad;
 mod images;
 
 mod jobs;
