@@ -4,6 +4,7 @@ use super::Call;
 use crate::error::EvalError;
 use crate::eval::Evaluated;
 use crate::expr::Expr;
+use crate::number::low_half;
 use crate::text::is_blank;
 use crate::value::Value;
 use std::collections::BTreeMap;
@@ -133,8 +134,11 @@ fn is_v1(call: &mut Call<'_, '_>) -> Result<Option<bool>, EvalError> {
         return Ok(Some(false));
     }
     Ok(match call.value(1)? {
-        Value::Integer(1) => Some(true),
-        Value::Integer(2) => Some(false),
+        Value::Integer(version) => match low_half(version) {
+            1 => Some(true),
+            2 => Some(false),
+            _ => None,
+        },
         _ => None,
     })
 }

@@ -61,13 +61,15 @@ pub(super) fn unresolved(call: &mut Call<'_, '_>) -> Evaluated {
     let found = call
         .run
         .find(from.as_deref(), *absolute, name, call.scope)?;
-    let Found::Attribute(expr, home) = found else {
-        return Ok(Value::Undefined);
-    };
-    let names = match external_in(call.run, &expr, &home) {
-        Ok(names) => names,
-        Err(error @ EvalError::TooLong { .. }) => return Err(error),
-        Err(_) => return Ok(Value::Error),
+    let names = match found {
+        Found::Attribute(expr, home) => match external_in(call.run, &expr, &home) {
+            Ok(names) => names,
+            Err(error @ EvalError::TooLong { .. }) => return Err(error),
+            // It refers to itself: the original has found nothing then.
+            Err(_) => vec![],
+        },
+        Found::Value(Value::List(_)) => vec![],
+        Found::Value(_) | Found::Ad(_) => return Ok(Value::Undefined),
     };
     let names: BTreeSet<Name> = names.iter().map(|name| Name::from(bare(name))).collect();
     if call.count() == 1 {

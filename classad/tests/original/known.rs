@@ -15,6 +15,16 @@ impl Difference<'_> {
         words.iter().any(|word| self.subject.contains(word))
     }
 
+    /// Whether an attribute refers to itself by one of these words.
+    fn is_circle(&self, name: &str, words: &[&str]) -> bool {
+        let begin = format!("; {name} = ");
+        let mut bindings = self.subject.split(begin.as_str()).skip(1);
+        bindings.any(|rest| {
+            let end = rest.find("; s = ").unwrap_or(rest.len());
+            words.iter().any(|word| rest[..end].contains(word))
+        })
+    }
+
     /// The difference's name in docs/CLASSADS.md; none if it is not known.
     pub(crate) fn name(&self) -> Option<&'static str> {
         let flattening = self.what == "flattening";
@@ -43,6 +53,12 @@ impl Difference<'_> {
             && (matched || self.has(&["with Some"]))
         {
             return Some("contexts after a name that is not found");
+        }
+        if self.is_circle("l", &["(l", "l["]) || self.is_circle("n", &["n.", "n["]) {
+            return Some("circles in lists and subscripts");
+        }
+        if self.has(&["eval("]) && self.has(&["relTime("]) {
+            return Some("numbers that begin with 0");
         }
         if self.original == "fail" && self.has(&["unresolved("]) {
             return Some("unresolved without a pattern");

@@ -150,7 +150,8 @@ impl Comparison {
     /// A text that may be an expression or not.
     fn words(&mut self, text: &str) {
         // The original is asked for an attribute, whose end would be in the comment.
-        if text.contains("//") {
+        // Two dots before digits are a number there.
+        if text.contains("//") || text.contains("..") {
             return;
         }
         let Some(answer) = self.ask(&json!({ "expr": text })) else {
