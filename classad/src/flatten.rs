@@ -51,6 +51,7 @@ impl Context<'_> {
         let (mut run, scope) = self.begin();
         Flattening {
             run: &mut run,
+            in_progress: vec![],
             depth: 0,
         }
         .flatten(expr, &scope)
@@ -80,6 +81,8 @@ fn join(op: BinaryOp, left: Expr, right: Expr) -> Expr {
 
 struct Flattening<'r, 'c> {
     run: &'r mut Run<'c>,
+    /// Attributes that are being flattened, by their address.
+    in_progress: Vec<*const Expr>,
     depth: usize,
 }
 
@@ -223,11 +226,14 @@ impl Flattening<'_, '_> {
         if matches!(expr.as_ref(), Expr::Ad(_)) {
             return Ok(None);
         }
-        if !self.run.enters(expr) {
+        // Circles of its own: what is evaluated on the way has others.
+        let address = Arc::as_ptr(expr);
+        if self.in_progress.contains(&address) {
             return Ok(Some(Value::Undefined));
         }
+        self.in_progress.push(address);
         let flat = self.flatten(expr, home);
-        self.run.leave();
+        self.in_progress.pop();
         Ok(match flat? {
             Flat::Value(value) => Some(value),
             Flat::Expr(_) => None,

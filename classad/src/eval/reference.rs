@@ -35,27 +35,14 @@ impl Run<'_> {
 
     /// Evaluates an attribute; one that is being evaluated already refers to itself, and is UNDEFINED.
     pub(crate) fn eval_found(&mut self, expr: &Arc<Expr>, home: &Scope) -> Evaluated {
-        if !self.enters(expr) {
+        let address = Arc::as_ptr(expr);
+        if self.in_progress.contains(&address) {
             return Ok(Value::Undefined);
         }
+        self.in_progress.push(address);
         let value = self.eval(expr, home);
-        self.leave();
-        value
-    }
-
-    /// Whether an attribute is not being evaluated yet; from now on it is.
-    pub(crate) fn enters(&mut self, expr: &Arc<Expr>) -> bool {
-        let address = Arc::as_ptr(expr);
-        let first = !self.in_progress.contains(&address);
-        if first {
-            self.in_progress.push(address);
-        }
-        first
-    }
-
-    /// The attribute that was entered last is not being evaluated any more.
-    pub(crate) fn leave(&mut self) {
         self.in_progress.pop();
+        value
     }
 
     pub(crate) fn find(
