@@ -210,6 +210,23 @@ fn evaluation_has_limits() {
         eval(&format!("[a = x0; {doubled} x60 = 1]")),
         Err(EvalError::TooLong { .. })
     ));
+    assert!(matches!(
+        eval("[a = l.b; l = { l }]"),
+        Err(EvalError::TooDeep { .. })
+    ));
+    // However deep it goes, the stack of a thread is enough: else this ends the test.
+    for link in [
+        "ifThenElse(true, NEXT, 1)",
+        "{ [ b = NEXT ] }.b[0]",
+        "strcat(eval(\"NEXT\"), { NEXT }[0])",
+        "evalInEachContext(NEXT + 1, { [] })[0]",
+    ] {
+        let bind =
+            |at: usize| format!("x{at} = {};", link.replace("NEXT", &format!("x{}", at + 1)));
+        let chain: String = (0..500).map(bind).collect();
+        let value = eval(&format!("[a = x0; {chain} x500 = 7]"));
+        assert!(value.is_err() || value.is_ok_and(|value| value.to_string() != "7"));
+    }
     let long: String = (0..40)
         .map(|at| format!("x{at} = strcat(x{0}, x{0});", at + 1))
         .collect();

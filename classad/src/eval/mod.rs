@@ -61,19 +61,25 @@ impl<'c> Run<'c> {
             })),
             Expr::Ad(ad) => Ok(Value::Ad(self.enter(ad, Some(scope.clone())))),
             _ => {
-                let limits = self.context.limits();
                 self.step()?;
-                if self.depth >= limits.depth {
-                    return Err(EvalError::TooDeep {
-                        limit: limits.depth,
-                    });
-                }
-                self.depth += 1;
-                let value = self.eval_inner(expr, scope);
-                self.depth -= 1;
-                value
+                self.deeper(|run| run.eval_inner(expr, scope))
             }
         }
+    }
+
+    /// Goes on one level below, if there may be one.
+    pub(crate) fn deeper<T>(
+        &mut self,
+        with: impl FnOnce(&mut Self) -> Result<T, EvalError>,
+    ) -> Result<T, EvalError> {
+        let limit = self.context.limits().depth;
+        if self.depth >= limit {
+            return Err(EvalError::TooDeep { limit });
+        }
+        self.depth += 1;
+        let done = with(self);
+        self.depth -= 1;
+        done
     }
 
     /// Counts a step.

@@ -82,7 +82,8 @@ impl Run<'_> {
                 for item in list.items.iter() {
                     self.step()?;
                     let item = self.item(&list, item, scope)?;
-                    let value = match self.select(item, name, scope)? {
+                    // A list may be an item of itself.
+                    let value = match self.deeper(|run| run.select(item, name, scope))? {
                         Found::Attribute(expr, home) => self.eval_found(&expr, &home)?,
                         Found::Ad(ad) => Value::Ad(ad),
                         Found::Value(value) => value,
