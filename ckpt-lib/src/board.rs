@@ -124,7 +124,10 @@ impl Board {
     pub fn answer(&self, number: u32, result: Result<(), &str>) -> io::Result<()> {
         let why = result.err().unwrap_or_default();
         let mut text = [0; at::WHY.end - at::WHY.start];
-        let len = why.floor_char_boundary(text.len() - 1);
+        let mut len = why.len().min(text.len() - 1);
+        while !why.is_char_boundary(len) {
+            len -= 1;
+        }
         text[..len].copy_from_slice(&why.as_bytes()[..len]);
         self.memory
             .write(self.start + at::WHY.start as u64, &text)?;

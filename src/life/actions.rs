@@ -134,9 +134,8 @@ impl Starter<'_> {
                 let options = making::options(&self.name, leaves, self.arguments);
                 Making::begin(signals, || {
                     let made = verbs::checkpoint::checkpoint(self.store, &options)?;
-                    match &file {
-                        Some(file) => inside::place(self.store, &self.name, file, leaves)?,
-                        None => {}
+                    if let Some(file) = &file {
+                        inside::place(self.store, &self.name, file, leaves)?;
                     }
                     Ok(made)
                 })
