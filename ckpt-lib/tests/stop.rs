@@ -142,6 +142,14 @@ fn calls_in_progress_do_not_notice() {
 }
 
 #[test]
+fn calls_end_in_time_though_they_never_sleep_a_millisecond() {
+    for who in [As::Self_, As::User] {
+        let job = Job::start(who, &["calls", "2", "e", "1"]);
+        stop_until_it_ends(job, Duration::from_micros(20));
+    }
+}
+
+#[test]
 fn a_handler_still_ends_a_wait() {
     let job = Job::start(As::Self_, &["alarm", "3"]);
     stop_until_it_ends(job, Duration::from_micros(700));

@@ -24,6 +24,8 @@ pub struct BeforeStop {
     /// How long it had been asleep in a call with a time-out when it was stopped; none if it was in
     /// no such call, or the kernel does not tell.
     pub asleep_ns: Option<u64>,
+    /// The same, but when it had been asked to stop: a call whose time was over by then had ended before.
+    pub asleep_when_asked_ns: Option<u64>,
     /// When it was started, clock ticks after boot, if it was in such a call.
     pub started_ticks: Option<u64>,
     /// The kernel function it slept in (`/proc/PID/task/TID/wchan`); empty if not to be had.
@@ -50,6 +52,8 @@ struct Account {
     first: Option<Sleep>,
     /// The sleep that it was in when it was looked at last.
     last: Option<Sleep>,
+    /// CLOCK_MONOTONIC when it had been asked to stop.
+    asked_at_ns: u64,
 }
 
 /// A sleep as the scheduler accounts for it.
@@ -130,6 +134,7 @@ impl Glimpse {
                     sched,
                     first: None,
                     last: None,
+                    asked_at_ns: 0,
                 };
                 account.first = account.sleep();
                 account
@@ -154,6 +159,13 @@ impl Glimpse {
         }
     }
 
+    /// The thread has been asked to stop.
+    pub(super) fn asked(&mut self) {
+        if let Some(account) = &mut self.account {
+            account.asked_at_ns = ptrace::monotonic_ns();
+        }
+    }
+
     /// Finishes the account now that the thread has stopped, at `stopped_at_ns`.
     pub(super) fn finish(self, stopped_at_ns: u64, clocks: &mut SchedulerClocks) -> BeforeStop {
         let mut before = self.before;
@@ -169,10 +181,14 @@ impl Glimpse {
             .is_some_and(|(_, now)| now <= sleep.yields + 1);
         let was_asleep = account.first == Some(sleep);
         let began = clocks.moment(sleep.cpu, sleep.since_ns, was_asleep);
-        before.asleep_ns = began.map(|began| match same_sleep {
-            true => stopped_at_ns.saturating_sub(began),
-            false => 0,
-        });
+        let until = |moment_ns: u64| {
+            began.map(|began| match same_sleep {
+                true => moment_ns.saturating_sub(began),
+                false => 0,
+            })
+        };
+        before.asleep_ns = until(stopped_at_ns);
+        before.asleep_when_asked_ns = until(account.asked_at_ns);
         before
     }
 }

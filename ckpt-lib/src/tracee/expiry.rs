@@ -186,7 +186,7 @@ fn note_of(thread: &StoppedThread, memory: &Memory) -> Option<ExpiryNote> {
             same if same == registers => reenter::go_on(thread, memory, at_ns)?,
             home => home,
         };
-        if !reenter::has_own_time(call.nr, &thread.registers(), &registers) {
+        if !reenter::has_our_time(call.nr, &registers) {
             return None;
         }
     }

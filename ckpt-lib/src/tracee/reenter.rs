@@ -181,7 +181,7 @@ fn set_rest(memory: &Memory, nr: i64, registers: &mut Registers, rest_ns: u64) {
     let (time_in, argument) = time_argument(nr, registers);
     let words = match time_in {
         TimeIn::Milliseconds => {
-            *argument = rest_ns.div_ceil(1_000_000);
+            *argument = our_milliseconds(rest_ns);
             return;
         }
         TimeIn::Timespec => [rest_ns / NANOS, rest_ns % NANOS],
@@ -196,14 +196,40 @@ fn set_rest(memory: &Memory, nr: i64, registers: &mut Registers, rest_ns: u64) {
     }
 }
 
-/// Whether `again` has a time-out argument that the program itself cannot have passed at that place, as
-/// it has passed that of `before`: one below its red zone, or a number that is not its own.
-pub(super) fn has_own_time(nr: i64, before: &Registers, again: &Registers) -> bool {
-    let (mut before, mut again) = (*before, *again);
-    let place = rest_place(&again);
-    match time_argument(nr, &mut again) {
-        (TimeIn::Milliseconds, now) => *now != *time_argument(nr, &mut before).1,
-        (_, now) => *now == place,
+/// At the top of a time-out in milliseconds that we have set, of which the kernel takes the lower half (an `int`).
+const OUR_TIME: u64 = 0x7766 << 48;
+
+/// A time-out in milliseconds, rounded up, and by how many microseconds it was: a call that is stopped again and again
+/// before a millisecond is over would never end if that was lost each time.
+fn our_milliseconds(rest_ns: u64) -> u64 {
+    let rest_us = rest_ns.div_ceil(1000);
+    let rest_ms = rest_us.div_ceil(1000).min(i32::MAX as u64);
+    let more_us = (rest_ms * 1000).saturating_sub(rest_us);
+    OUR_TIME | more_us << 32 | rest_ms
+}
+
+/// Nanoseconds of a time-out in milliseconds; none if it is no time-out.
+fn milliseconds_ns(argument: u64) -> Option<u64> {
+    let ns = u64::try_from(argument as i32).ok()? * 1_000_000;
+    let more_us = match is_our_milliseconds(argument) {
+        true => argument >> 32 & 0xffff,
+        false => 0,
+    };
+    Some(ns.saturating_sub(more_us * 1000))
+}
+
+fn is_our_milliseconds(argument: u64) -> bool {
+    argument >> 48 == OUR_TIME >> 48
+}
+
+/// Whether the time-out argument of call `nr` is one that [`set_rest`] has set, and not the program itself: below its
+/// red zone, or marked.
+pub(super) fn has_our_time(nr: i64, registers: &Registers) -> bool {
+    let mut registers = *registers;
+    let place = rest_place(&registers);
+    match time_argument(nr, &mut registers) {
+        (TimeIn::Milliseconds, argument) => is_our_milliseconds(*argument),
+        (_, argument) => *argument == place,
     }
 }
 
@@ -275,27 +301,28 @@ fn remaining(
     now_ns: u64,
 ) -> Option<u64> {
     let stopped_for = now_ns.saturating_sub(thread.stopped_at_ns);
-    let asleep = thread.before.asleep_ns.unwrap_or(0);
-    let left = |timeout_ns: u64| rest(timeout_ns, asleep, stopped_for);
+    let sleep = Sleep {
+        ns: thread.before.asleep_ns.unwrap_or(0),
+        when_asked_ns: thread.before.asleep_when_asked_ns.unwrap_or(0),
+        is_this_calls: has_our_time(nr, registers),
+    };
+    let left = |timeout_ns: u64| rest(timeout_ns, &sleep, stopped_for);
     let relative = |address: u64| match address {
         0 => Some(FOREVER_NS),
         _ => Some(left(thread.timeout_ns(|| read_timespec(memory, address))?)),
     };
     // The kernel has written what is left to where the program asked for it.
-    let sleep = |request: u64, remainder: u64| match remainder {
+    let nanosleep = |request: u64, remainder: u64| match remainder {
         0 => relative(request),
         _ => Some(read_timespec(memory, remainder)?.saturating_sub(stopped_for)),
     };
-    let milliseconds = |argument: u64| match u64::try_from(argument as i32) {
-        Ok(timeout_ms) => left(timeout_ms * 1_000_000),
-        Err(_) => FOREVER_NS,
-    };
+    let milliseconds = |argument: u64| milliseconds_ns(argument).map_or(FOREVER_NS, left);
     match nr {
-        libc::SYS_nanosleep => sleep(registers.rdi, registers.rsi),
+        libc::SYS_nanosleep => nanosleep(registers.rdi, registers.rsi),
         libc::SYS_clock_nanosleep if registers.rsi & libc::TIMER_ABSTIME as u64 != 0 => {
             Some(FOREVER_NS)
         }
-        libc::SYS_clock_nanosleep => sleep(registers.rdx, registers.r10),
+        libc::SYS_clock_nanosleep => nanosleep(registers.rdx, registers.r10),
         libc::SYS_futex if registers.rsi & FUTEX_CMD_MASK == FUTEX_WAIT => relative(registers.r10),
         libc::SYS_epoll_pwait2 | libc::SYS_semtimedop => relative(registers.r10),
         libc::SYS_rt_sigtimedwait | libc::SYS_ppoll => relative(registers.rdx),
@@ -309,14 +336,22 @@ fn remaining(
     }
 }
 
+/// How long a thread had been asleep, as far as is known.
+struct Sleep {
+    /// Until it had stopped.
+    ns: u64,
+    /// Until it had been asked to.
+    when_asked_ns: u64,
+    /// In the very call that it was stopped in. Else it may be the sleep of the call before: one that has only begun, and had
+    /// not slept yet, cannot be told from it.
+    is_this_calls: bool,
+}
+
 /// What is left of a time-out. A call that was stopped had not timed out; if by its account it had, the
 /// account is that of the call before, and this one has only begun.
-fn rest(timeout_ns: u64, asleep_ns: u64, stopped_for_ns: u64) -> u64 {
-    let gone_ns = if asleep_ns >= timeout_ns {
-        0
-    } else {
-        asleep_ns
-    };
+fn rest(timeout_ns: u64, sleep: &Sleep, stopped_for_ns: u64) -> u64 {
+    let is_the_calls_before = sleep.when_asked_ns >= timeout_ns && !sleep.is_this_calls;
+    let gone_ns = if is_the_calls_before { 0 } else { sleep.ns };
     timeout_ns.saturating_sub(gone_ns.saturating_add(stopped_for_ns))
 }
 
@@ -399,9 +434,79 @@ mod tests {
 
     #[test]
     fn an_account_that_cannot_be_is_that_of_the_call_before() {
-        assert_eq!(rest(20, 5, 3), 12);
-        assert_eq!(rest(20, 19, 3), 0);
-        assert_eq!(rest(20, 20, 3), 17);
-        assert_eq!(rest(20, u64::MAX, 0), 20);
+        const MS: u64 = 1_000_000;
+        let left = |timeout: u64, ns: u64, when_asked: u64, is_this_calls| {
+            let sleep = Sleep {
+                ns: ns.saturating_mul(MS),
+                when_asked_ns: when_asked.saturating_mul(MS),
+                is_this_calls,
+            };
+            rest(timeout * MS, &sleep, 3 * MS) / MS
+        };
+        assert_eq!(left(200, 5, 4, false), 192);
+        assert_eq!(left(200, 199, 198, false), 0);
+        // It timed out on its way to the stop.
+        assert_eq!(left(200, 201, 199, false), 0);
+        assert_eq!(left(200, 201, 200, false), 197);
+        assert_eq!(left(200, u64::MAX, u64::MAX, false), 197);
+        // We have entered it, so it is this one.
+        assert_eq!(left(20, 5, 5, true), 12);
+        assert_eq!(left(20, 25, 25, true), 0);
+    }
+
+    #[test]
+    fn a_time_that_we_have_set_is_known_and_the_programs_own_is_not() {
+        for timeout_ms in [0, 1, 20, i32::MAX as u64, u64::from(u32::MAX)] {
+            let registers = Registers {
+                rdx: timeout_ms,
+                r10: timeout_ms,
+                ..Registers::default()
+            };
+            for nr in [libc::SYS_poll, libc::SYS_epoll_wait, libc::SYS_epoll_pwait] {
+                assert!(!has_our_time(nr, &registers));
+            }
+        }
+        let mut registers = Registers {
+            rsp: 0x7ffc_0000_1000,
+            r10: 0x7ffc_0000_0f80,
+            ..Registers::default()
+        };
+        assert!(!has_our_time(libc::SYS_epoll_pwait2, &registers));
+        registers.r10 = rest_place(&registers);
+        assert!(has_our_time(libc::SYS_epoll_pwait2, &registers));
+        registers.r10 = our_milliseconds(20);
+        assert!(has_our_time(libc::SYS_epoll_wait, &registers));
+    }
+
+    #[test]
+    fn a_time_in_milliseconds_is_never_less_and_loses_nothing_by_rounding() {
+        for rest_ns in [
+            0,
+            1,
+            999_999,
+            1_000_000,
+            1_000_001,
+            19_999_001,
+            3_600_000_000_000,
+        ] {
+            let argument = our_milliseconds(rest_ns);
+            let kernel_ns = u64::try_from(argument as i32).expect("a time-out") * 1_000_000;
+            assert!(kernel_ns >= rest_ns && kernel_ns < rest_ns + 1_000_000);
+            let again_ns = milliseconds_ns(argument).expect("a time-out");
+            assert!(
+                again_ns >= rest_ns && again_ns < rest_ns + 1000,
+                "{again_ns}"
+            );
+        }
+        assert_eq!(our_milliseconds(u64::MAX - 1) as i32, i32::MAX);
+        assert_eq!(milliseconds_ns(u64::MAX), None);
+        assert_eq!(milliseconds_ns(20), Some(20_000_000));
+        // Stopped fifty times, after 0.4 ms each.
+        let mut argument = 20;
+        for _ in 0..50 {
+            let left_ns = milliseconds_ns(argument).expect("a time-out");
+            argument = our_milliseconds(left_ns.saturating_sub(400_000));
+        }
+        assert_eq!(argument as i32, 0);
     }
 }
