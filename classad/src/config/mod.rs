@@ -19,6 +19,7 @@ mod config;
 mod dialect;
 mod error;
 mod expand;
+mod files;
 mod format;
 mod functions;
 mod limits;
