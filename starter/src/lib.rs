@@ -1,4 +1,5 @@
-//! The starter: what stands for the shadow on the execute machine, and what a job's life is like there (`life`, `events`).
+//! The starter: what stands for the shadow on the execute machine, and what a job's life is like there (`life`, `events`);
+//! and what the owner of the machine lets jobs do (`machine`).
 //!
 //! ```text
 //! shims ==> socket ─┐
@@ -17,6 +18,7 @@ mod error;
 pub mod events;
 mod job;
 pub mod life;
+pub mod machine;
 mod reattach;
 mod streams;
 
