@@ -4,7 +4,7 @@ use super::*;
 
 fn job_of(universe: i64) -> Arc<ClassAd> {
     Arc::new(
-        parse_ad(&format!(
+        parse_ad(format!(
             "[ JobUniverse = {universe}; NumCkpts = 0; Owner = \"ann\" ]"
         ))
         .expect("an ad"),

@@ -32,7 +32,7 @@ fn settings(lines: &str) -> HashMap<String, String> {
 }
 
 fn job(text: &str) -> Arc<ClassAd> {
-    Arc::new(parse_ad(&format!("[ JobUniverse = 1; NumCkpts = 0; {text} ]")).expect("an ad"))
+    Arc::new(parse_ad(format!("[ JobUniverse = 1; NumCkpts = 0; {text} ]")).expect("an ad"))
 }
 
 impl Bench {

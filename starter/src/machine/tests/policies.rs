@@ -69,7 +69,7 @@ fn vanilla_jobs_and_virtual_machines_have_expressions_of_their_own_that_fall_bac
     ] {
         let mut bench = Bench::new(Dialect::V25, lines);
         let job = Arc::new(
-            parse_ad(&format!("[ JobUniverse = {universe}; NumCkpts = 0 ]")).expect("an ad"),
+            parse_ad(format!("[ JobUniverse = {universe}; NumCkpts = 0 ]")).expect("an ad"),
         );
         bench.run(&job);
         bench.pass(5);
