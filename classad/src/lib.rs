@@ -33,6 +33,7 @@
 
 mod ad;
 mod any;
+pub mod config;
 mod error;
 mod eval;
 mod expr;
