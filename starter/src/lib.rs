@@ -1,5 +1,5 @@
 //! The starter: what stands for the shadow on the execute machine, and what a job's life is like there (`life`, `events`);
-//! and what the owner of the machine lets jobs do (`machine`).
+//! and what the owner of the machine lets jobs do (`machine`), also on days that are only thought of (`simulate`).
 //!
 //! ```text
 //! shims ==> socket ─┐
@@ -20,6 +20,7 @@ mod job;
 pub mod life;
 pub mod machine;
 mod reattach;
+pub mod simulate;
 mod streams;
 
 pub use carrier::{Again, End, NoLine, carry};

@@ -17,19 +17,7 @@
 //! | draining | no | no | yes |
 
 use super::words::Moment;
-
-/// Whose rules a machine follows.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum Dialect {
-    /// Condor 6.1.
-    V6_1,
-    /// Condor 6.8.
-    V6_8,
-    /// `HTCondor` 25.
-    #[default]
-    V25,
-}
+use classad::config::Dialect;
 
 /// What a dialect's rules are.
 #[derive(Clone, Copy, Debug)]
@@ -60,77 +48,75 @@ pub struct Rules {
     pub keyboard_slots: Option<u32>,
 }
 
-impl Dialect {
-    /// The rules.
-    pub fn rules(self) -> Rules {
-        let old = Rules {
-            is_owner: "START =?= FALSE",
-            match_timeout: 120,
-            unknown_preempts: false,
-            always_asks_vacate: false,
-            limits_vacating: false,
-            retires: true,
-            backfills: true,
-            drains: false,
-            current_time: true,
-            slot_prefix: "vm",
-            slot_number: "VirtualMachineID",
-            keyboard_slots: Some(1),
-        };
-        match self {
-            Dialect::V6_1 => Rules {
-                match_timeout: 300,
-                always_asks_vacate: true,
-                retires: false,
-                backfills: false,
-                ..old
-            },
-            Dialect::V6_8 => old,
-            Dialect::V25 => Rules {
-                is_owner: "FALSE",
-                unknown_preempts: true,
-                limits_vacating: true,
-                drains: true,
-                current_time: false,
-                slot_prefix: "slot",
-                slot_number: "SlotID",
-                keyboard_slots: None,
-                ..old
-            },
-        }
+/// The rules of a dialect.
+pub fn rules(dialect: Dialect) -> Rules {
+    let old = Rules {
+        is_owner: "START =?= FALSE",
+        match_timeout: 120,
+        unknown_preempts: false,
+        always_asks_vacate: false,
+        limits_vacating: false,
+        retires: true,
+        backfills: true,
+        drains: false,
+        current_time: true,
+        slot_prefix: "vm",
+        slot_number: "VirtualMachineID",
+        keyboard_slots: Some(1),
+    };
+    match dialect {
+        Dialect::V6_1 => Rules {
+            match_timeout: 300,
+            always_asks_vacate: true,
+            retires: false,
+            backfills: false,
+            ..old
+        },
+        Dialect::V6_8 => old,
+        Dialect::V25 => Rules {
+            is_owner: "FALSE",
+            unknown_preempts: true,
+            limits_vacating: true,
+            drains: true,
+            current_time: false,
+            slot_prefix: "slot",
+            slot_number: "SlotID",
+            keyboard_slots: None,
+            ..old
+        },
     }
+}
 
-    /// The value of a setting where there is none: in 25 as `htcondor2.param` has it; before, the manuals' policies had to have them all.
-    pub fn default_of(self, name: &str) -> Option<&'static str> {
-        let common = match name {
-            "KILLING_TIMEOUT" => Some("30"),
-            "POLLING_INTERVAL" => Some("5"),
-            "UPDATE_INTERVAL" | "ALIVE_INTERVAL" => Some("300"),
-            "MAX_CLAIM_ALIVES_MISSED" => Some("6"),
-            "DISCONNECTED_KEYBOARD_IDLE_BOOST" => Some("1200"),
-            "CLAIM_WORKLIFE" if self != Dialect::V25 => Some("-1"),
-            "MAXJOBRETIREMENTTIME" => Some("0"),
-            "MODIFY_REQUEST_EXPR_REQUESTCPUS" => Some("quantize(RequestCpus, {1})"),
-            "MODIFY_REQUEST_EXPR_REQUESTMEMORY" => Some("quantize(RequestMemory, {128})"),
-            "MODIFY_REQUEST_EXPR_REQUESTDISK" => Some("quantize(RequestDisk, {1024})"),
-            "CONSUMPTION_CPUS" => Some("quantize(target.RequestCpus, {1})"),
-            "CONSUMPTION_MEMORY" => Some("quantize(target.RequestMemory, {128})"),
-            "CONSUMPTION_DISK" => Some("quantize(target.RequestDisk, {1024})"),
-            _ => None,
-        };
-        if common.is_some() || self != Dialect::V25 {
-            return common;
-        }
-        Some(match name {
-            "START" | "CONTINUE" | "WANT_VACATE" => "TRUE",
-            "SUSPEND" | "PREEMPT" | "KILL" | "WANT_SUSPEND" => "FALSE",
-            "MachineMaxVacateTime" => "600",
-            "CLAIM_WORKLIFE" => "1200",
-            "PERIODIC_CHECKPOINT" => "((time() - LastPeriodicCheckpoint) / 60.0) > (180.0 + 25)",
-            "RunBenchmarks" => "LastBenchmark == 0",
-            _ => return None,
-        })
+/// The value of a setting where there is none: in 25 as `htcondor2.param` has it; before, the manuals' policies had to have them all.
+pub(super) fn default_of(dialect: Dialect, name: &str) -> Option<&'static str> {
+    let common = match name {
+        "KILLING_TIMEOUT" => Some("30"),
+        "POLLING_INTERVAL" => Some("5"),
+        "UPDATE_INTERVAL" | "ALIVE_INTERVAL" => Some("300"),
+        "MAX_CLAIM_ALIVES_MISSED" => Some("6"),
+        "DISCONNECTED_KEYBOARD_IDLE_BOOST" => Some("1200"),
+        "CLAIM_WORKLIFE" if dialect != Dialect::V25 => Some("-1"),
+        "MAXJOBRETIREMENTTIME" => Some("0"),
+        "MODIFY_REQUEST_EXPR_REQUESTCPUS" => Some("quantize(RequestCpus, {1})"),
+        "MODIFY_REQUEST_EXPR_REQUESTMEMORY" => Some("quantize(RequestMemory, {128})"),
+        "MODIFY_REQUEST_EXPR_REQUESTDISK" => Some("quantize(RequestDisk, {1024})"),
+        "CONSUMPTION_CPUS" => Some("quantize(target.RequestCpus, {1})"),
+        "CONSUMPTION_MEMORY" => Some("quantize(target.RequestMemory, {128})"),
+        "CONSUMPTION_DISK" => Some("quantize(target.RequestDisk, {1024})"),
+        _ => None,
+    };
+    if common.is_some() || dialect != Dialect::V25 {
+        return common;
     }
+    Some(match name {
+        "START" | "CONTINUE" | "WANT_VACATE" => "TRUE",
+        "SUSPEND" | "PREEMPT" | "KILL" | "WANT_SUSPEND" => "FALSE",
+        "MachineMaxVacateTime" => "600",
+        "CLAIM_WORKLIFE" => "1200",
+        "PERIODIC_CHECKPOINT" => "((time() - LastPeriodicCheckpoint) / 60.0) > (180.0 + 25)",
+        "RunBenchmarks" => "LastBenchmark == 0",
+        _ => return None,
+    })
 }
 
 /// The minute of the day and the day of the week (Sunday is 0) of a local clock.

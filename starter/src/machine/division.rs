@@ -10,9 +10,9 @@
 //! # What it does not do
 //! No resources of their own kinds are told apart (`GPUs = 1 : Capability >= 8.0`): a share with a constraint is an error.
 
-use super::dialect::Dialect;
 use super::policy::{PolicyError, Reader, Settings};
 use super::slot::Kind;
+use classad::config::Dialect;
 use classad::{ClassAd, Expr};
 
 /// The most slots.

@@ -20,6 +20,7 @@
 //! It reads no clock: [`Machine::step`] is told the moment, and [`Machine::wake_at`] says when it wants to be called though nothing has happened.
 //! It matches nobody with anybody: who wants a slot says so. It does not know how a job is suspended, or how an image is made.
 
+mod closing;
 mod dialect;
 mod division;
 mod load;
@@ -31,7 +32,8 @@ mod tests;
 pub mod transitions;
 mod words;
 
-pub use dialect::{Dialect, Rules};
+pub use classad::config::Dialect;
+pub use dialect::{Rules, rules};
 pub use division::Detected;
 pub use policy::{Policy, PolicyError, Settings};
 pub use slot::{Kind, Slot, Verdict};
@@ -204,6 +206,17 @@ impl Machine {
         self
     }
 
+    /// What the owner of the machine may not have meant.
+    pub fn doubts(&self) -> Vec<String> {
+        let mut doubts: Vec<String> = vec![];
+        for doubt in self.slots.iter().flat_map(|slot| &slot.policy.doubts) {
+            if !doubts.contains(doubt) {
+                doubts.push(doubt.clone());
+            }
+        }
+        doubts
+    }
+
     /// Its slots.
     pub fn slots(&self) -> &[Slot] {
         &self.slots
@@ -355,22 +368,6 @@ impl Machine {
         orders.append(&mut world.orders);
     }
 
-    /// The longest retirement that a job has left, while all drain gracefully.
-    fn longest_retirement(&self, now: Moment) -> Option<i64> {
-        if !self
-            .common
-            .draining
-            .is_some_and(|draining| draining.how == Drain::Graceful)
-        {
-            return None;
-        }
-        let left = (0..self.slots.len()).map(|index| {
-            let mut slot = self.slots[index].clone();
-            slot.retirement_left(&self.common.world_of(index, &self.slots, now))
-        });
-        left.max()
-    }
-
     fn overlay(&mut self, attributes: &ClassAd) {
         for slot in &mut self.slots {
             slot.overlay(attributes);
@@ -503,182 +500,6 @@ impl Machine {
                 self.everywhere(now, orders, Slot::evaluate);
             }
             Event::Shutdown(how) => self.shut_down(how, now, orders),
-        }
-    }
-
-    /// The slot that a claim is for: a new part, where the slot is divided.
-    fn part_for(
-        &mut self,
-        id: SlotId,
-        claim: ClaimId,
-        job: &Arc<ClassAd>,
-        now: Moment,
-        orders: &mut Vec<Order>,
-    ) -> Result<SlotId, ()> {
-        let Some(index) = self.slots.iter().position(|slot| slot.id == id) else {
-            return Ok(id);
-        };
-        if self.slots[index].kind != Kind::Partitionable {
-            return Ok(id);
-        }
-        let mut refuse = |reason| {
-            let slot = id;
-            orders.push(Order::Refused {
-                slot,
-                claim,
-                reason,
-            });
-            Err(())
-        };
-        if self.common.draining.is_some() || self.common.shutdown.is_some() {
-            return refuse("the machine takes no more jobs");
-        }
-        let Some(division) = self.divisions.get(&id.number) else {
-            return refuse("the slot cannot be divided");
-        };
-        let mut whole = self.slots[index].clone();
-        let world = self.common.world_of(index, &self.slots, now);
-        whole.refresh(&world);
-        let part = match division.part(&whole, job, &world.clock) {
-            Ok(part) => part,
-            Err(reason) => return refuse(reason),
-        };
-        if !whole.suits(job, &world) {
-            return refuse("machine and job do not accept each other");
-        }
-        // The lowest number that is free, so that names are used again.
-        let used: Vec<u32> = self.parts_of(id.number).collect();
-        let number = (1..)
-            .find(|number| !used.contains(number))
-            .unwrap_or(u32::MAX);
-        let id = SlotId {
-            number: id.number,
-            part: Some(number),
-        };
-        part::move_part(&mut self.slots[index], &part, -1);
-        let mut slot = Slot::new(
-            id,
-            Kind::Dynamic,
-            Arc::clone(&self.slots[index].policy),
-            part,
-            now,
-        );
-        slot.overlay(&whole.ad().as_ref().clone());
-        let after = self
-            .slots
-            .iter()
-            .rposition(|slot| slot.id.number == id.number)
-            .unwrap_or(index);
-        self.slots.insert(after + 1, slot);
-        Ok(id)
-    }
-
-    fn parts_of(&self, number: u32) -> impl Iterator<Item = u32> {
-        let slots = self
-            .slots
-            .iter()
-            .filter(move |slot| slot.id.number == number);
-        slots.filter_map(|slot| slot.id.part)
-    }
-
-    /// Parts that nobody has go back to the whole.
-    fn give_back(&mut self, _orders: &mut Vec<Order>) {
-        let gone: Vec<usize> = (0..self.slots.len())
-            .rev()
-            .filter(|index| self.slots[*index].is_gone())
-            .collect();
-        for index in gone {
-            let part = self.slots.remove(index);
-            let whole = SlotId::of(part.id.number);
-            if let Some(whole) = self.slots.iter_mut().find(|slot| slot.id == whole) {
-                part::move_part(whole, &part.resources, 1);
-            }
-        }
-    }
-
-    fn drain(&mut self, how: Drain, resumes: bool, now: Moment, orders: &mut Vec<Order>) {
-        let drains = self
-            .slots
-            .first()
-            .is_some_and(|slot| slot.policy.rules.drains);
-        if !drains || self.common.draining.is_some() {
-            return;
-        }
-        self.common.draining = Some(Draining {
-            how,
-            resumes,
-            is_told: false,
-        });
-        self.everywhere(now, orders, |slot, world| match how {
-            Drain::Graceful => slot.retire_for_now("draining", world),
-            Drain::Quick => slot.end_at_once("draining", false, world),
-            Drain::Fast => slot.kill("draining", world),
-        });
-        self.everywhere(now, orders, Slot::evaluate);
-    }
-
-    /// Draining goes on by itself: when all are drained, it is over, or stays as it is.
-    fn drain_on(&mut self, now: Moment, orders: &mut Vec<Order>) {
-        if self.common.draining.is_none() {
-            return;
-        }
-        self.everywhere(now, orders, |slot, world| {
-            if matches!(
-                slot.place.state,
-                State::Owner | State::Unclaimed | State::Drained
-            ) {
-                slot.evaluate(world);
-            }
-        });
-        self.give_back(orders);
-        let drained = Place::of(State::Drained, Activity::Idle);
-        let all = self.slots.iter().all(|slot| slot.place == drained);
-        let Some(draining) = self
-            .common
-            .draining
-            .as_mut()
-            .filter(|draining| all && !draining.is_told)
-        else {
-            return;
-        };
-        draining.is_told = true;
-        let resumes = draining.resumes;
-        orders.push(Order::Drained { resumes });
-        if resumes {
-            self.common.draining = None;
-            self.everywhere(now, orders, Slot::evaluate);
-        }
-    }
-
-    fn shut_down(&mut self, how: Shutdown, now: Moment, orders: &mut Vec<Order>) {
-        // It may become faster, not slower.
-        if self.common.shutdown.is_some_and(|before| before >= how) {
-            return;
-        }
-        self.common.shutdown = Some(how);
-        self.everywhere(now, orders, |slot, world| {
-            slot.refuse_all(world);
-            match how {
-                Shutdown::Peaceful => {
-                    slot.peacefully();
-                    slot.retire("the machine is shut down", world);
-                }
-                Shutdown::Graceful => slot.retire("the machine is shut down", world),
-                Shutdown::Fast => slot.kill("the machine is shut down", world),
-            }
-        });
-        self.everywhere(now, orders, Slot::evaluate);
-    }
-
-    fn end_shutdown(&mut self, orders: &mut Vec<Order>) {
-        let busy = |slot: &Slot| match slot.place.state {
-            State::Claimed | State::Preempting => true,
-            State::Backfill => slot.place.activity != Activity::Idle || slot.backfill_asked,
-            _ => false,
-        };
-        if self.common.shutdown.is_some() && !self.is_shut_down && !self.slots.iter().any(busy) {
-            self.is_shut_down = true;
-            orders.push(Order::ShutDown);
         }
     }
 }

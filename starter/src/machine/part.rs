@@ -1,7 +1,9 @@
 //! Parts of a partitionable slot: how much a job gets (current manual, "Dynamic Provisioning", "Resource Consumption Policies").
 
+use super::Machine;
 use super::policy::{PolicyError, Reader, Settings, whole};
-use super::slot::{Clock, Slot};
+use super::slot::{Clock, Kind, Slot};
+use super::words::{ClaimId, Moment, Order, SlotId};
 use classad::{ClassAd, Context, Expr};
 use std::sync::Arc;
 
@@ -149,5 +151,97 @@ pub(super) fn move_part(slot: &mut Slot, part: &ClassAd, sign: i64) {
     for name in names {
         let left = amount_in(&slot.resources, &name) + sign * amount_in(part, &name);
         slot.resources.insert(name.as_str(), Expr::from(left));
+    }
+}
+
+impl Machine {
+    /// The slot that a claim is for: a new part, where the slot is divided.
+    pub(super) fn part_for(
+        &mut self,
+        id: SlotId,
+        claim: ClaimId,
+        job: &Arc<ClassAd>,
+        now: Moment,
+        orders: &mut Vec<Order>,
+    ) -> Result<SlotId, ()> {
+        let Some(index) = self.slots.iter().position(|slot| slot.id == id) else {
+            return Ok(id);
+        };
+        if self.slots[index].kind != Kind::Partitionable {
+            return Ok(id);
+        }
+        let mut refuse = |reason| {
+            let slot = id;
+            orders.push(Order::Refused {
+                slot,
+                claim,
+                reason,
+            });
+            Err(())
+        };
+        if self.common.draining.is_some() || self.common.shutdown.is_some() {
+            return refuse("the machine takes no more jobs");
+        }
+        let Some(division) = self.divisions.get(&id.number) else {
+            return refuse("the slot cannot be divided");
+        };
+        let mut whole = self.slots[index].clone();
+        let world = self.common.world_of(index, &self.slots, now);
+        whole.refresh(&world);
+        let part = match division.part(&whole, job, &world.clock) {
+            Ok(part) => part,
+            Err(reason) => return refuse(reason),
+        };
+        if !whole.suits(job, &world) {
+            return refuse("machine and job do not accept each other");
+        }
+        // The lowest number that is free, so that names are used again.
+        let used: Vec<u32> = self.parts_of(id.number).collect();
+        let number = (1..)
+            .find(|number| !used.contains(number))
+            .unwrap_or(u32::MAX);
+        let id = SlotId {
+            number: id.number,
+            part: Some(number),
+        };
+        move_part(&mut self.slots[index], &part, -1);
+        let mut slot = Slot::new(
+            id,
+            Kind::Dynamic,
+            Arc::clone(&self.slots[index].policy),
+            part,
+            now,
+        );
+        slot.overlay(&whole.ad().as_ref().clone());
+        let after = self
+            .slots
+            .iter()
+            .rposition(|slot| slot.id.number == id.number)
+            .unwrap_or(index);
+        self.slots.insert(after + 1, slot);
+        Ok(id)
+    }
+
+    fn parts_of(&self, number: u32) -> impl Iterator<Item = u32> {
+        let slots = self
+            .slots
+            .iter()
+            .filter(move |slot| slot.id.number == number);
+        slots.filter_map(|slot| slot.id.part)
+    }
+
+    /// Parts that nobody has go back to the whole.
+    pub(super) fn give_back(&mut self, _orders: &mut Vec<Order>) {
+        let gone: Vec<usize> = (0..self.slots.len())
+            .rev()
+            .filter(|index| self.slots[*index].is_gone())
+            .collect();
+        for index in gone {
+            let part = self.slots.remove(index);
+            let whole = SlotId::of(part.id.number);
+            if let Some(whole) = self.slots.iter_mut().find(|slot| slot.id == whole) {
+                move_part(whole, &part.resources, 1);
+            }
+        }
     }
 }

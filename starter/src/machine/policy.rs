@@ -10,8 +10,9 @@
 //! # What it does not do
 //! It expands no macros, and chooses no universe's variant: the settings come in expanded, the variant is chosen at each question.
 
-use super::dialect::{Dialect, Rules};
-use classad::{ClassAd, Context, Expr, Nowhere, ParseError, Value, parse_expression};
+use super::dialect::{Rules, default_of, rules};
+use classad::config::Dialect;
+use classad::{ClassAd, Context, Expr, Nowhere, ParseError, Value, parse_whole_old_expression};
 use std::sync::Arc;
 use thiserror::Error;
 
@@ -147,6 +148,8 @@ pub struct Policy {
     pub disconnected_boost: i64,
     /// Whether there is a backfill command.
     pub backfills: bool,
+    /// What the owner of the machine may not have meant.
+    pub doubts: Vec<String>,
 }
 
 impl Policy {
@@ -164,7 +167,7 @@ impl Policy {
             dialect,
             slot_type,
         };
-        let rules = dialect.rules();
+        let rules = rules(dialect);
         let mut attributes = ClassAd::new();
         for (setting, attribute) in EXPRESSIONS {
             if let Some(expr) = reader.expression(setting)? {
@@ -223,6 +226,10 @@ impl Policy {
                 old,
             ])
         };
+        let keyboard_slots = connected("KEYBOARD", "KEYBOARD_VMS")?
+            .unwrap_or(rules.keyboard_slots.unwrap_or(u32::MAX));
+        let console_slots = connected("CONSOLE", "CONSOLE_VMS")?.unwrap_or(u32::MAX);
+        let doubts = deaf(&attributes, keyboard_slots, console_slots);
         Ok(Policy {
             dialect,
             rules,
@@ -238,16 +245,46 @@ impl Policy {
             update_interval: reader.number("UPDATE_INTERVAL")?.max(1),
             alive_interval: reader.number("ALIVE_INTERVAL")?.max(1),
             alives_missed: reader.number("MAX_CLAIM_ALIVES_MISSED")?.max(1),
-            console_slots: connected("CONSOLE", "CONSOLE_VMS")?.unwrap_or(u32::MAX),
-            keyboard_slots: connected("KEYBOARD", "KEYBOARD_VMS")?
-                .unwrap_or(rules.keyboard_slots.unwrap_or(u32::MAX)),
+            console_slots,
+            keyboard_slots,
             disconnected_boost: reader.number("DISCONNECTED_KEYBOARD_IDLE_BOOST")?,
             backfills: rules.backfills
                 && attributes.get("START_BACKFILL").is_some()
                 && reader.is_true("ENABLE_BACKFILL"),
             attributes,
+            doubts,
         })
     }
+}
+
+/// A policy that asks for keys in slots that hear none: `SLOTS_CONNECTED_TO_KEYBOARD` is 0 in 25, if nobody sets it.
+fn deaf(attributes: &ClassAd, keyboard_slots: u32, console_slots: u32) -> Vec<String> {
+    let doubt = |attribute: &str, slots: u32, setting: &str| {
+        let asks = |(name, expr): (&classad::Name, &Arc<Expr>)| {
+            let is_asked = expr
+                .to_string()
+                .to_ascii_lowercase()
+                .contains(&attribute.to_ascii_lowercase());
+            is_asked.then(|| name.to_string())
+        };
+        let asking: Vec<String> = attributes.iter().filter_map(asks).collect();
+        let asking = (slots == 0 && !asking.is_empty()).then_some(asking)?;
+        Some(format!(
+            "no slot hears keys ({setting} = 0), and {attribute} is asked for by {}",
+            asking.join(", ")
+        ))
+    };
+    [
+        doubt(
+            "KeyboardIdle",
+            keyboard_slots,
+            "SLOTS_CONNECTED_TO_KEYBOARD",
+        ),
+        doubt("ConsoleIdle", console_slots, "SLOTS_CONNECTED_TO_CONSOLE"),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
 }
 
 /// Reads settings of one slot type.
@@ -265,7 +302,7 @@ impl Reader<'_> {
             .and_then(|slot_type| (self.settings)(&format!("SLOT_TYPE_{slot_type}_{name}")));
         let text = typed.or_else(|| (self.settings)(name));
         let text = text.filter(|text| !text.trim().is_empty());
-        text.or_else(|| self.dialect.default_of(name).map(str::to_owned))
+        text.or_else(|| default_of(self.dialect, name).map(str::to_owned))
     }
 
     /// The expression of a setting.
@@ -278,7 +315,7 @@ impl Reader<'_> {
 
     /// A text as the expression of a setting.
     pub(super) fn parse(&self, name: &str, text: &str) -> Result<Arc<Expr>, PolicyError> {
-        let expr = parse_expression(text);
+        let expr = parse_whole_old_expression(text.as_bytes());
         expr.map(Arc::new)
             .map_err(|reason| PolicyError::NotAnExpression {
                 name: name.to_owned(),
@@ -315,7 +352,7 @@ impl Reader<'_> {
     /// A switch: an expression of constants that is TRUE.
     pub(super) fn is_true(&self, name: &str) -> bool {
         let value = self.text(name).and_then(|text| {
-            let expr = parse_expression(&text).ok()?;
+            let expr = parse_whole_old_expression(text.as_bytes()).ok()?;
             Context::new(&Nowhere).eval(&expr).ok()?.truth()
         });
         value == Some(true)

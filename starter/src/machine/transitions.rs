@@ -15,8 +15,8 @@
 //! # What it does not do
 //! It says what may happen; when it does, `slot/` says.
 
-use super::dialect::Dialect;
 use super::words::{Activity, Place, State};
+use classad::config::Dialect;
 
 /// A row: a way from one place to another.
 #[derive(Debug, PartialEq, Eq)]
@@ -45,7 +45,7 @@ impl Transition {
         match dialect {
             Dialect::V6_1 => self.number_6_1,
             Dialect::V6_8 => self.number_6_8,
-            _ => self.number,
+            Dialect::V25 => self.number,
         }
     }
 
