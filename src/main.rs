@@ -63,6 +63,7 @@ fn perform(arguments: &Arguments) -> Outcome {
         Verb::Doctor(doctor) => verbs::doctor::doctor(&store()?, doctor),
         Verb::Classad(classad) => verbs::classad::classad(classad),
         Verb::Config(config) => verbs::config::config(config),
+        Verb::Policy(policy) => verbs::policy::policy(policy),
         Verb::Shadow(shadow) => verbs::shadow::shadow(store().ok().as_ref(), shadow),
         Verb::Home(home) => verbs::home::home(&store()?, home),
         Verb::Keeper(keeper) => verbs::keeper::keeper(keeper),

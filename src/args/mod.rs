@@ -6,6 +6,7 @@ mod config;
 mod examples;
 mod life;
 mod methods;
+mod policy;
 mod submit;
 mod values;
 
@@ -15,6 +16,7 @@ pub(crate) use life::{
     Continue, Hold, Life, Lines, Log, Migrate, Release, Remove, Status, Suspend, Tail, Vacate,
 };
 pub(crate) use methods::{Methods, Sight, Whose};
+pub(crate) use policy::{ExplainPolicy, Policy, PolicyVerb, SimulatePolicy, WhichPolicy};
 pub(crate) use submit::{Begun, Submit};
 pub(crate) use values::{is_job_name, signal_name};
 
@@ -67,6 +69,7 @@ pub(crate) enum Verb {
     Export(Export),
     Classad(Classad),
     Config(Config),
+    Policy(Policy),
     Shadow(Shadow),
     #[command(hide = true)]
     Starter(Starter),

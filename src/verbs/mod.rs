@@ -17,6 +17,7 @@ pub(crate) mod kill;
 pub(crate) mod life;
 pub(crate) mod man;
 pub(crate) mod platform;
+pub(crate) mod policy;
 pub(crate) mod ps;
 pub(crate) mod reattach;
 pub(crate) mod restart;
