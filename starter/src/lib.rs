@@ -1,4 +1,5 @@
-//! The starter: what stands for the shadow on the execute machine, and what a job's life is like there (`life`, `events`).
+//! The starter: what stands for the shadow on the execute machine, and what a job's life is like there (`life`, `events`),
+//! and what the machine is and how busy it is (`measure`).
 //!
 //! ```text
 //! shims ==> socket ─┐
@@ -17,6 +18,7 @@ mod error;
 pub mod events;
 mod job;
 pub mod life;
+pub mod measure;
 mod reattach;
 mod streams;
 
