@@ -5,6 +5,7 @@ mod classad;
 mod config;
 mod examples;
 mod life;
+mod machine;
 mod methods;
 mod policy;
 mod submit;
@@ -15,8 +16,11 @@ pub(crate) use config::{CheckConfig, Config, ConfigVerb, DumpConfig, Which};
 pub(crate) use life::{
     Continue, Hold, Life, Lines, Log, Migrate, Release, Remove, Status, Suspend, Tail, Vacate,
 };
+pub(crate) use machine::{Era, Machine};
 pub(crate) use methods::{Methods, Sight, Whose};
-pub(crate) use policy::{ExplainPolicy, Policy, PolicyVerb, SimulatePolicy, WhichPolicy};
+pub(crate) use policy::{
+    ExplainPolicy, Policy, PolicyVerb, RecordPolicy, SimulatePolicy, WhichPolicy,
+};
 pub(crate) use submit::{Begun, Submit};
 pub(crate) use values::{is_job_name, signal_name};
 
@@ -66,6 +70,7 @@ pub(crate) enum Verb {
     Flatten(Flatten),
     Doctor(Doctor),
     Platform(Platform),
+    Machine(Machine),
     Export(Export),
     Classad(Classad),
     Config(Config),

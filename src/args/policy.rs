@@ -17,6 +17,7 @@ pub(crate) struct Policy {
 pub(crate) enum PolicyVerb {
     Simulate(SimulatePolicy),
     Explain(ExplainPolicy),
+    Record(RecordPolicy),
 }
 
 /// Which policy, and of what machine.
@@ -72,7 +73,7 @@ pub(crate) struct ExplainPolicy {
     #[command(flatten)]
     pub(crate) which: WhichPolicy,
 
-    /// The machine's ad; what it has is stronger than what the configuration has
+    /// An ad for the machine, instead of what is seen of this one; it is stronger than the configuration
     #[arg(long, value_name = "FILE")]
     pub(crate) my: Option<PathBuf>,
 
@@ -83,4 +84,16 @@ pub(crate) struct ExplainPolicy {
     /// Whose ad it is, if the configuration has more than one slot
     #[arg(long, value_name = "SLOTID", default_value_t = 1)]
     pub(crate) slot: u32,
+}
+
+/// Write what happens on this machine as a trace for `policy simulate`
+#[derive(Debug, Args)]
+pub(crate) struct RecordPolicy {
+    /// How often the machine is looked at
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = parse_duration)]
+    pub(crate) every: Duration,
+
+    /// For how long [default: until it is interrupted]
+    #[arg(long = "for", value_name = "TIME", value_parser = parse_duration)]
+    pub(crate) span: Option<Duration>,
 }

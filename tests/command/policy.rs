@@ -173,19 +173,42 @@ fn why_an_expression_has_its_value_is_said_term_by_term() {
     );
     let output = station.output(&["policy", "explain", "1 +"]);
     assert_eq!(output.status.code(), Some(2));
-    let output = station.output(&[
+    // On this machine, now.
+    let here = [
         "policy",
         "explain",
-        "Memory > 1000",
+        "KeyboardIdle >= 0 && LoadAvg >= 0",
         "--config",
         &policy,
-        "--memory",
-        "2000",
-    ]);
-    assert!(
-        text(&output.stdout).starts_with("Memory > 1000"),
-        "{}",
-        text(&output.stdout)
+    ];
+    let output = station.output(&here);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    let first = text(&output.stdout)
+        .lines()
+        .next()
+        .map(str::to_owned)
+        .unwrap_or_default();
+    assert!(first.ends_with("  true"), "{first}");
+}
+
+#[test]
+fn what_happens_here_is_recorded_as_a_trace_that_is_read_back() {
+    let station = Station::new();
+    let output = station.output(&["policy", "record", "--every", "1s", "--for", "1s"]);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    let recorded = text(&output.stdout);
+    let rows: Vec<&str> = recorded.lines().collect();
+    assert_eq!(
+        (rows.len(), rows[0]),
+        (3, "time,keyboard,console,load,job,command"),
+        "{recorded}"
     );
-    assert!(text(&output.stderr).contains("keys and load are UNDEFINED here"));
+    let policy = written(&station, "policy", POLICY);
+    let trace = written(&station, "here.csv", &recorded);
+    let output = station.output(&[
+        "policy", "simulate", "--config", &policy, "--trace", &trace, "--until", "1h",
+    ]);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    let output = station.output(&["policy", "record", "--every", "10ms"]);
+    assert_eq!(output.status.code(), Some(2));
 }

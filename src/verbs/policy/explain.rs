@@ -1,19 +1,21 @@
 //! Why an expression has its value, term by term.
 
-use super::{SCHEMA_VERSION, configuration, detected, read, setting};
+use super::{SCHEMA_VERSION, configuration, detected, observe, read, setting};
 use crate::args::ExplainPolicy;
 use crate::output;
 use crate::raw;
 use crate::report::{Exit, Explain, Failure, Outcome, tell};
 use crate::verbs::classad::Here;
+use ckpt_lib::platform::Platform;
 use classad::{
-    ClassAd, Context, Explanation, FoundIn, Surroundings, parse_any_ads, parse_expression,
+    ClassAd, Context, Explanation, Expr, FoundIn, Surroundings, parse_any_ads, parse_expression,
 };
 use serde::Serialize;
-use starter::machine::{Event, Machine, SlotId};
+use starter::machine::{Event, Machine, Seen, SlotId};
+use starter::measure::Watch;
 use std::path::Path;
 
-/// What is not known as long as nobody has looked at the machine.
+/// What is not known where nobody looks at the machine.
 const UNSEEN: &[&str] = &[
     "KeyboardIdle",
     "ConsoleIdle",
@@ -24,7 +26,6 @@ const UNSEEN: &[&str] = &[
     "CpuIsBusy",
     "CpuBusyTime",
     "CpuBusyValue",
-    "LastBenchmark",
 ];
 
 pub(super) fn explain(arguments: &ExplainPolicy) -> Outcome {
@@ -60,7 +61,7 @@ pub(super) fn explain(arguments: &ExplainPolicy) -> Outcome {
     Ok(Exit::Done)
 }
 
-/// The ad of a slot with this configuration, as far as it is known without looking at the machine.
+/// The ad of a slot with this configuration, on this machine and now; with an ad of one's own, without looking at it.
 fn machine_ad(arguments: &ExplainPolicy, here: &Here) -> Outcome<ClassAd> {
     let which = &arguments.which;
     let Some(config) = configuration(which)? else {
@@ -76,7 +77,23 @@ fn machine_ad(arguments: &ExplainPolicy, here: &Here) -> Outcome<ClassAd> {
     );
     let machine = machine.exit(Exit::Usage)?;
     let mut machine = machine.with_utc_offset(here.utc_offset(now));
-    machine.step(Event::Time, now);
+    let event = match arguments.my {
+        Some(_) => Event::Time,
+        None => {
+            let seen = observe(&mut Watch::once())?;
+            let mut attributes = ClassAd::new();
+            let platform = Platform::of_this_machine().to_string();
+            attributes.insert("CheckpointPlatform", Expr::from(platform));
+            Event::Seen(Seen {
+                keyboard_idle: seen.keyboard_idle,
+                console_idle: seen.console_idle,
+                load: seen.load,
+                job_loads: vec![],
+                attributes,
+            })
+        }
+    };
+    machine.step(event, now);
     let id = SlotId::of(arguments.slot);
     let Some(slot) = machine.slot(id) else {
         let message = format!(
@@ -87,11 +104,14 @@ fn machine_ad(arguments: &ExplainPolicy, here: &Here) -> Outcome<ClassAd> {
         return Err(Failure::new(Exit::Usage, message));
     };
     let mut ad = ClassAd::clone(slot.ad());
-    for name in UNSEEN {
-        ad.remove(*name);
+    if arguments.my.is_some() {
+        // Nobody has looked.
+        for name in UNSEEN {
+            ad.remove(*name);
+        }
     }
-    if arguments.my.is_none() {
-        tell("keys and load are UNDEFINED here: --my FILE has an ad with them");
+    for doubt in machine.doubts() {
+        tell(&doubt);
     }
     Ok(ad)
 }

@@ -1,7 +1,8 @@
-//! `wayfarer policy simulate`, `explain`.
+//! `wayfarer policy simulate`, `explain`, `record`.
 
 mod explain;
 mod plot;
+mod record;
 mod simulate;
 
 use crate::args::{Policy as Arguments, PolicyVerb, WhichPolicy};
@@ -10,6 +11,7 @@ use crate::raw;
 use crate::report::{Exit, Explain, Failure, Outcome};
 use classad::config::{Config, ConfigOptions};
 use starter::machine::Detected;
+use starter::measure::{Dialect, Here, Observation, Settings, Watch};
 use std::fs::File;
 use std::io::{Read, stdin};
 use std::path::Path;
@@ -24,6 +26,7 @@ pub(crate) fn policy(arguments: &Arguments) -> Outcome {
     match &arguments.what {
         PolicyVerb::Simulate(arguments) => simulate::simulate(arguments),
         PolicyVerb::Explain(arguments) => explain::explain(arguments),
+        PolicyVerb::Record(arguments) => record::record(arguments),
     }
 }
 
@@ -67,6 +70,13 @@ fn detected(which: &WhichPolicy, config: Option<&Config>) -> Detected {
         disk_kib: 1 << 30,
         swap_kib: 1 << 24,
     }
+}
+
+/// Looks at this machine: keys and load.
+fn observe(watch: &mut Watch) -> Outcome<Observation> {
+    let settings = Settings::default_of(Dialect::V25, 1);
+    let seen = Observation::now(&Here::new(), watch, &settings, 0.0);
+    seen.context(|| "this machine cannot be looked at".to_owned())
 }
 
 /// The value of a setting; `--cpus` and `--memory` are stronger than what was detected.
