@@ -92,7 +92,7 @@ fn a_policy_that_hears_no_keys_and_a_trace_that_is_none_are_said() {
     let output = station.output(&["policy", "simulate", "--config", &policy, "--trace", &trace]);
     assert_eq!(output.status.code(), Some(0));
     let said = text(&output.stderr);
-    assert!(said.contains("no slot hears keys (SLOTS_CONNECTED_TO_KEYBOARD = 0), and KeyboardIdle is asked for by START"), "{said}");
+    assert!(said.contains("no slot with a job hears keys (SLOTS_CONNECTED_TO_KEYBOARD = 0), and KeyboardIdle is asked for by START"), "{said}");
     let wrong = written(&station, "wrong.csv", "time,load\n2026-11-23 00:00,much\n");
     let output = station.output(&["policy", "simulate", "--config", &policy, "--trace", &wrong]);
     assert_eq!(output.status.code(), Some(2));

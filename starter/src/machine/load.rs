@@ -1,58 +1,95 @@
-//! Whose load is it: the machine's load, slot by slot (current manual, "Load Average for Multi-core Machines").
+//! Whose load is it, and whose keys: what each slot sees of the machine (`measure` knows the rules).
 
-use super::words::{SlotId, State};
+use super::policy::Policy;
+use super::slot::{Kind, Slot};
+use super::words::{Moment, Seen, SlotId, State};
+use crate::measure::{self, Connected, Idle, Share, idle_shares, owner_loads};
+use classad::config::Dialect;
+use classad::{Expr, Literal};
 
-/// A slot's part of the load: all of it, and what its job makes.
-pub(super) type Part = (f64, f64);
-
-/// Divides a load: first what jobs make goes to their slots, then what is left goes, at most 1.0 each, to slots that are their owners',
-/// then to those without a job, then to the others; what is left after that goes to all alike.
-pub(super) fn divide(total: f64, slots: &[(SlotId, State)], jobs: &[(SlotId, f64)]) -> Vec<Part> {
-    let job = |id: SlotId| {
-        let mine = jobs.iter().filter(|(slot, _)| *slot == id);
-        mine.map(|(_, load)| load.max(0.0)).sum::<f64>()
-    };
-    let mut parts: Vec<Part> = slots.iter().map(|(id, _)| (job(*id), job(*id))).collect();
-    let mut left = (total - parts.iter().map(|part| part.0).sum::<f64>()).max(0.0);
-    let rank = |state: State| match state {
-        State::Owner => 0,
-        State::Claimed | State::Preempting => 2,
-        _ => 1,
-    };
-    let mut order: Vec<usize> = (0..slots.len()).collect();
-    order.sort_by_key(|index| rank(slots[*index].1));
-    for index in order {
-        let some = left.min(1.0);
-        parts[index].0 += some;
-        left -= some;
-    }
-    #[allow(clippy::cast_precision_loss, reason = "a few slots")]
-    let each = left / (slots.len().max(1) as f64);
-    for part in &mut parts {
-        part.0 += each;
-    }
-    parts
+/// What a slot sees.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(super) struct Part {
+    /// `LoadAvg`.
+    pub(super) load: f64,
+    /// `CondorLoadAvg`.
+    pub(super) job_load: f64,
+    /// `KeyboardIdle`.
+    pub(super) keyboard_idle: i64,
+    /// `ConsoleIdle`.
+    pub(super) console_idle: i64,
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+/// What each slot sees of a machine that was looked at before, and began before that.
+pub(super) fn divide(
+    slots: &[Slot],
+    seen: &Seen,
+    seen_at: Moment,
+    began: Moment,
+    now: Moment,
+) -> Vec<Part> {
+    let shares: Vec<Share> = slots
+        .iter()
+        .map(|slot| share(slot, &seen.job_loads))
+        .collect();
+    let Some(policy) = slots.first().map(|slot| &slot.policy) else {
+        return vec![];
+    };
+    let dialect = era(policy.dialect);
+    let passed = now - seen_at;
+    let idle = Idle {
+        keyboard_s: seen.keyboard_idle.saturating_add(passed),
+        console_s: seen.console_idle.saturating_add(passed),
+    };
+    let loads = owner_loads(seen.load, &shares, dialect);
+    let idles = idle_shares(idle, now - began, &shares, &connected(policy), dialect);
+    let all = shares.iter().zip(loads).zip(idles);
+    all.map(|((share, owners), idle)| Part {
+        load: owners + share.condor_load,
+        job_load: share.condor_load,
+        keyboard_idle: idle.keyboard_s,
+        console_idle: idle.console_s,
+    })
+    .collect()
+}
 
-    #[test]
-    fn the_owners_load_goes_to_his_slots_first_and_at_most_one_each() {
-        let slots = [
-            (SlotId::of(1), State::Claimed),
-            (SlotId::of(2), State::Owner),
-            (SlotId::of(3), State::Unclaimed),
-        ];
-        // As in the manual's log: a job that makes 0.996, and 0.254 of the owner.
-        let jobs = [(SlotId::of(1), 0.996)];
-        let parts = divide(1.25, &slots, &jobs);
-        assert_eq!(parts[0], (0.996, 0.996));
-        assert!((parts[1].0 - 0.254).abs() < 1e-9 && parts[2] == (0.0, 0.0));
-        let parts = divide(0.996 + 1.5, &slots, &jobs);
-        assert!((parts[1].0 - 1.0).abs() < 1e-9 && (parts[2].0 - 0.5).abs() < 1e-9);
-        let parts = divide(0.996 + 6.0, &slots, &jobs);
-        assert!((parts[0].0 - 2.996).abs() < 1e-9 && (parts[1].0 - 2.0).abs() < 1e-9);
+fn connected(policy: &Policy) -> Connected {
+    Connected {
+        consoles: policy.console_slots,
+        keyboards: policy.keyboard_slots,
+        boost_s: policy.disconnected_boost,
+    }
+}
+
+fn share(slot: &Slot, job_loads: &[(SlotId, f64)]) -> Share {
+    let mine = job_loads.iter().filter(|(id, _)| *id == slot.id);
+    let cpus = match slot.resources.get("Cpus").map(AsRef::as_ref) {
+        #[allow(clippy::cast_precision_loss, reason = "a few processors")]
+        Some(Expr::Literal(Literal::Integer(cpus))) => *cpus as f64,
+        _ => 1.0,
+    };
+    Share {
+        state: match slot.place.state {
+            State::Owner => measure::State::Owner,
+            State::Unclaimed => measure::State::Unclaimed,
+            State::Matched => measure::State::Matched,
+            State::Claimed => measure::State::Claimed,
+            State::Preempting => measure::State::Preempting,
+            State::Backfill => measure::State::Backfill,
+            State::Drained => measure::State::Drained,
+        },
+        rank: slot.claim.as_ref().map_or(0.0, |claim| claim.rank),
+        id: (slot.id.number, slot.id.part.unwrap_or(0)),
+        cpus,
+        condor_load: mine.map(|(_, load)| load.max(0.0)).sum(),
+        is_partitionable: slot.kind == Kind::Partitionable,
+    }
+}
+
+fn era(dialect: Dialect) -> measure::Dialect {
+    match dialect {
+        Dialect::V6_1 => measure::Dialect::V6_1,
+        Dialect::V6_8 => measure::Dialect::V6_8,
+        Dialect::V25 => measure::Dialect::V25,
     }
 }
