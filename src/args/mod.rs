@@ -5,7 +5,9 @@ mod classad;
 mod config;
 mod examples;
 mod life;
+mod machine;
 mod methods;
+mod policy;
 mod submit;
 mod values;
 
@@ -14,7 +16,11 @@ pub(crate) use config::{CheckConfig, Config, ConfigVerb, DumpConfig, Which};
 pub(crate) use life::{
     Continue, Hold, Life, Lines, Log, Migrate, Release, Remove, Status, Suspend, Tail, Vacate,
 };
+pub(crate) use machine::{Era, Machine};
 pub(crate) use methods::{Methods, Sight, Whose};
+pub(crate) use policy::{
+    ExplainPolicy, Policy, PolicyVerb, RecordPolicy, SimulatePolicy, WhichPolicy,
+};
 pub(crate) use submit::{Begun, Submit};
 pub(crate) use values::{is_job_name, signal_name};
 
@@ -64,9 +70,11 @@ pub(crate) enum Verb {
     Flatten(Flatten),
     Doctor(Doctor),
     Platform(Platform),
+    Machine(Machine),
     Export(Export),
     Classad(Classad),
     Config(Config),
+    Policy(Policy),
     Shadow(Shadow),
     #[command(hide = true)]
     Starter(Starter),

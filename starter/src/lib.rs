@@ -1,4 +1,6 @@
-//! The starter: what stands for the shadow on the execute machine, and what a job's life is like there (`life`, `events`).
+//! The starter: what stands for the shadow on the execute machine, and what a job's life is like there (`life`, `events`);
+//! what the machine is and how busy it is (`measure`), and what its owner lets jobs do (`machine`), also on days that are only thought
+//! of (`simulate`).
 //!
 //! ```text
 //! shims ==> socket ─┐
@@ -17,7 +19,10 @@ mod error;
 pub mod events;
 mod job;
 pub mod life;
+pub mod machine;
+pub mod measure;
 mod reattach;
+pub mod simulate;
 mod streams;
 
 pub use carrier::{Again, End, NoLine, carry};

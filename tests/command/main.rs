@@ -6,6 +6,8 @@ mod config;
 mod images;
 
 mod jobs;
+mod machine;
+mod policy;
 mod progress;
 mod records;
 mod restart;
