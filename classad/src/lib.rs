@@ -33,6 +33,7 @@
 
 mod ad;
 mod any;
+pub mod config;
 mod error;
 mod eval;
 mod expr;
@@ -66,7 +67,7 @@ pub use limits::Limits;
 pub use matching::Match;
 pub use name::Name;
 pub use old::{parse_old_ad, parse_old_ads};
-pub use parser::{parse_ad, parse_ads, parse_expression};
+pub use parser::{parse_ad, parse_ads, parse_expression, parse_whole_old_expression};
 pub use scope::Scope;
 pub use surroundings::{Nowhere, Surroundings};
 pub use text::Text;

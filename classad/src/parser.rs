@@ -67,6 +67,17 @@ pub(crate) fn parse_old_expression(text: &[u8]) -> Result<Expr, ParseError> {
     Parser::new(text, 0, Syntax::Old, &Limits::default())?.conditional()
 }
 
+/// Parses an expression of the old syntax that is all of a text, as a value of a configuration is.
+///
+/// # Errors
+/// [`ParseError`] for what is none, and beyond the default [`Limits`].
+pub fn parse_whole_old_expression(text: &[u8]) -> Result<Expr, ParseError> {
+    let mut parser = Parser::new(text, 0, Syntax::Old, &Limits::default())?;
+    let expr = parser.conditional()?;
+    parser.expect_end()?;
+    Ok(expr)
+}
+
 struct Parser<'t> {
     lexer: Lexer<'t>,
     /// The next token, and where it begins.

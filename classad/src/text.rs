@@ -40,8 +40,8 @@ impl Text {
 
 /// The order of two strings by their bytes, capital letters as small ones.
 pub(crate) fn order_ignoring_case(left: &[u8], right: &[u8]) -> Ordering {
-    let small = |bytes: &[u8]| bytes.iter().map(u8::to_ascii_lowercase).collect::<Vec<_>>();
-    small(left).cmp(&small(right))
+    let small = u8::to_ascii_lowercase;
+    left.iter().map(small).cmp(right.iter().map(small))
 }
 
 /// Whether C's `isspace` calls a byte a blank.

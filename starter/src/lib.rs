@@ -1,4 +1,5 @@
-//! The starter: what stands for the shadow on the execute machine, and what a job's life is like there (`life`, `events`).
+//! The starter: what stands for the shadow on the execute machine, and what a job's life is like there (`life`, `events`);
+//! and what the owner of the machine lets jobs do (`machine`), also on days that are only thought of (`simulate`).
 //!
 //! ```text
 //! shims ==> socket ─┐
@@ -17,7 +18,9 @@ mod error;
 pub mod events;
 mod job;
 pub mod life;
+pub mod machine;
 mod reattach;
+pub mod simulate;
 mod streams;
 
 pub use carrier::{Again, End, NoLine, carry};

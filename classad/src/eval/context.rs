@@ -10,7 +10,18 @@ use crate::parser::parse_ad;
 use crate::scope::{Scope, Side};
 use crate::surroundings::Surroundings;
 use crate::value::Value;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
+
+/// What is around the two ads of a match, and around all of that.
+static MATCH: LazyLock<[Arc<ClassAd>; 3]> = LazyLock::new(|| {
+    [
+        "[other = .RIGHT; target = .RIGHT; my = .LEFT; ad = .LEFT]",
+        "[other = .LEFT; target = .LEFT; my = .RIGHT; ad = .RIGHT]",
+        "[symmetricMatch = RIGHT.requirements && LEFT.requirements; leftMatchesRight = RIGHT.requirements;
+          rightMatchesLeft = LEFT.requirements; leftRankValue = LEFT.rank; rightRankValue = RIGHT.rank]",
+    ]
+    .map(|text| Arc::new(parse_ad(text).unwrap_or_default()))
+});
 
 /// The ads an expression sees, and its [`Surroundings`].
 ///
@@ -120,14 +131,9 @@ impl<'s> Context<'s> {
         if Arc::ptr_eq(&left, &right) {
             right = Arc::new((*right).clone());
         }
-        let around = |text: &str| Arc::new(parse_ad(text).unwrap_or_default());
-        let left_around = around("[other = .RIGHT; target = .RIGHT; my = .LEFT; ad = .LEFT]");
-        let right_around = around("[other = .LEFT; target = .LEFT; my = .RIGHT; ad = .RIGHT]");
-        let mut whole = parse_ad(
-            "[symmetricMatch = RIGHT.requirements && LEFT.requirements; leftMatchesRight = RIGHT.requirements;
-              rightMatchesLeft = LEFT.requirements; leftRankValue = LEFT.rank; rightRankValue = RIGHT.rank]",
-        )
-        .unwrap_or_default();
+        let parts = &*MATCH;
+        let (left_around, right_around) = (Arc::clone(&parts[0]), Arc::clone(&parts[1]));
+        let mut whole = ClassAd::clone(&parts[2]);
         for (name, ad) in [
             ("LEFT", &left),
             ("RIGHT", &right),

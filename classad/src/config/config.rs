@@ -1,0 +1,333 @@
+//! A configuration that was read.
+
+use super::dialect::Dialect;
+use super::error::{ConfigError, Warning, WarningKind};
+use super::expand::{Expander, Problem};
+use super::limits::ConfigLimits;
+use super::origin::Origin;
+use super::policy;
+use super::reader::{Place, Reader, fault};
+use super::sources::Sources;
+use super::table::{Entry, Table, key};
+use crate::Expr;
+use crate::parser::parse_whole_old_expression;
+use std::collections::BTreeMap;
+
+/// How a configuration is read.
+#[derive(Clone, Debug)]
+pub struct ConfigOptions {
+    /// What is built in.
+    pub dialect: Dialect,
+    /// Whose configuration it is: `STARTD.NAME` is stronger than `NAME` for `STARTD`.
+    pub subsystem: Option<String>,
+    /// The same for one of several of its kind; the strongest.
+    pub local_name: Option<String>,
+    /// What it may cost.
+    pub limits: ConfigLimits,
+}
+
+impl Default for ConfigOptions {
+    fn default() -> Self {
+        Self {
+            dialect: Dialect::default(),
+            subsystem: Some("STARTD".to_owned()),
+            local_name: None,
+            limits: ConfigLimits::default(),
+        }
+    }
+}
+
+/// A name with its value.
+#[derive(Clone, Copy, Debug)]
+pub struct Setting<'c> {
+    /// The name as it was written first.
+    pub name: &'c str,
+    /// The value as it was written, but for references to itself.
+    pub raw: &'c str,
+    /// The value with its macros expanded; none where that is not possible.
+    pub value: Option<&'c str>,
+    /// Where it is from.
+    pub origin: &'c Origin,
+    /// No file has set it.
+    pub is_built_in: bool,
+}
+
+/// Names and values: what files, templates and the environment have set, above what is built in.
+///
+/// Macros are expanded once, when it is read: `$RANDOM_CHOICE(…)` has chosen then.
+///
+/// ```
+/// use classad::Nowhere;
+/// use classad::config::{Config, ConfigOptions};
+///
+/// let text = "
+///     use POLICY : ALWAYS_RUN_JOBS
+///     START = ($(START)) && KeyboardIdle > $(StartIdleTime)
+///     WANT_VACATE_VM = False
+/// ";
+/// let config = Config::parse(text, &Nowhere, &ConfigOptions::default())?;
+/// assert_eq!(config.get("start").as_deref(), Some("(True) && KeyboardIdle > 15 * 60"));
+/// assert_eq!(config.get_for_universe("WANT_VACATE", 13).as_deref(), Some("False"));
+/// assert_eq!(config.get_for_universe("WANT_VACATE", 5).as_deref(), Some("True"));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug)]
+pub struct Config {
+    table: Table,
+    /// By key.
+    values: BTreeMap<String, String>,
+    warnings: Vec<Warning>,
+    faults: Vec<ConfigError>,
+    files: Vec<String>,
+    dialect: Dialect,
+}
+
+impl Config {
+    /// Reads a file, then the local ones that it names.
+    ///
+    /// # Errors
+    /// The first [`ConfigError`] that is met.
+    pub fn read(
+        path: &str,
+        sources: &dyn Sources,
+        options: &ConfigOptions,
+    ) -> Result<Self, ConfigError> {
+        Self::examine(path, sources, options)?.sound()
+    }
+
+    /// The same with a text instead of a file; errors call it `-`.
+    ///
+    /// # Errors
+    /// The first [`ConfigError`] that is met.
+    pub fn parse(
+        text: impl AsRef<[u8]>,
+        sources: &dyn Sources,
+        options: &ConfigOptions,
+    ) -> Result<Self, ConfigError> {
+        Self::examine_text(text, sources, options)?.sound()
+    }
+
+    /// Reads a file, and goes on where only a value is of no use: [`Self::faults`] has these.
+    ///
+    /// # Errors
+    /// A [`ConfigError`] of a statement, or of a file.
+    pub fn examine(
+        path: &str,
+        sources: &dyn Sources,
+        options: &ConfigOptions,
+    ) -> Result<Self, ConfigError> {
+        let mut reader = Reader::new(sources, options)?;
+        reader.root(path)?;
+        Self::finish(reader)
+    }
+
+    /// The same with a text.
+    ///
+    /// # Errors
+    /// A [`ConfigError`] of a statement, or of a file.
+    pub fn examine_text(
+        text: impl AsRef<[u8]>,
+        sources: &dyn Sources,
+        options: &ConfigOptions,
+    ) -> Result<Self, ConfigError> {
+        let mut reader = Reader::new(sources, options)?;
+        reader.text(text.as_ref(), &Place::File("-".into()), 0)?;
+        Self::finish(reader)
+    }
+
+    fn finish(mut reader: Reader<'_>) -> Result<Self, ConfigError> {
+        reader.locals()?;
+        let mut values = BTreeMap::new();
+        let mut faults = vec![];
+        let mut undefined = vec![];
+        let limits = &reader.options.limits;
+        let mut bytes = 0_usize;
+        for (key, entry, is_built_in) in reader.table.entries() {
+            let mut expander = Expander::new(&reader.table, reader.sources, limits, &reader.work);
+            match expander.value(key, &entry.raw) {
+                Ok(value) => {
+                    bytes = bytes.saturating_add(value.len());
+                    if bytes > limits.total_bytes {
+                        let (at, what) = (entry.origin.clone(), entry.name.clone());
+                        let limit = limits.total_bytes;
+                        return Err(ConfigError::TooLarge { at, what, limit });
+                    }
+                    values.insert(key.clone(), value);
+                }
+                // Those who only refer to a circle are not to blame.
+                Err(Problem::Circle(circle)) if !circle.contains(&entry.name) => {}
+                Err(problem) => faults.push(fault(problem, &entry.name, &entry.origin)),
+            }
+            if !is_built_in {
+                let mut names = expander.undefined;
+                names.sort();
+                names.dedup();
+                undefined.extend(names.into_iter().map(|macro_name| Warning {
+                    at: entry.origin.clone(),
+                    kind: WarningKind::Undefined {
+                        name: entry.name.clone(),
+                        macro_name,
+                    },
+                }));
+            }
+        }
+        reader.warnings.extend(undefined);
+        let mut config = Self {
+            table: reader.table,
+            values,
+            warnings: reader.warnings,
+            faults,
+            files: reader.files,
+            dialect: reader.options.dialect,
+        };
+        config.check_expressions();
+        Ok(config)
+    }
+
+    /// Values that have to be expressions are.
+    fn check_expressions(&mut self) {
+        let listed = policy::listed_expressions(|name| self.get(name));
+        let mut faults = vec![];
+        for (key, entry, _) in self.table.entries() {
+            let bare = self.table.without_prefix(key).unwrap_or(key);
+            if !policy::is_expression(bare) && !listed.contains(bare) {
+                continue;
+            }
+            if let Some(Err(error)) = self.values.get(key).map(|value| parsed(entry, value)) {
+                faults.push(error);
+            }
+        }
+        self.faults.extend(faults);
+    }
+
+    /// This, if there is no fault in it.
+    ///
+    /// # Errors
+    /// The first of [`Self::faults`].
+    pub fn sound(mut self) -> Result<Self, ConfigError> {
+        match self.faults.is_empty() {
+            true => Ok(self),
+            false => Err(self.faults.remove(0)),
+        }
+    }
+
+    /// The value of a name, with macros expanded; none: it is not defined, empty, or of no use.
+    #[must_use]
+    pub fn get(&self, name: &str) -> Option<String> {
+        self.value(name).map(str::to_owned)
+    }
+
+    fn value(&self, name: &str) -> Option<&str> {
+        let (key, _) = self.table.resolve(name)?;
+        let value = self.values.get(&key).map(String::as_str);
+        value.filter(|value| !value.is_empty())
+    }
+
+    /// The value of a name for jobs of a universe: that of `NAME_VANILLA` for 5, of `NAME_VM` for 13, else of `NAME`.
+    ///
+    /// Whoever evaluates it takes [`Self::get`] where this is UNDEFINED or ERROR (6.8 manual, 3.5.6, "the vanilla
+    /// expressions").
+    #[must_use]
+    pub fn get_for_universe(&self, name: &str, universe: i64) -> Option<String> {
+        let own = policy::suffix(universe).and_then(|suffix| self.get(&format!("{name}{suffix}")));
+        own.or_else(|| self.get(name))
+    }
+
+    /// The values that may decide for jobs of a universe, the first first: what comes behind a value is asked where it is
+    /// UNDEFINED or ERROR.
+    #[must_use]
+    pub fn choices_for_universe(&self, name: &str, universe: i64) -> Vec<String> {
+        let own = policy::suffix(universe).and_then(|suffix| self.get(&format!("{name}{suffix}")));
+        own.into_iter().chain(self.get(name)).collect()
+    }
+
+    /// The value of a name as an expression, in the old syntax; none: it has no value.
+    ///
+    /// # Errors
+    /// [`ConfigError::Expression`] if it is none.
+    pub fn expression(&self, name: &str) -> Result<Option<Expr>, ConfigError> {
+        let Some((key, entry)) = self.table.resolve(name) else {
+            return Ok(None);
+        };
+        self.values
+            .get(&key)
+            .map_or(Ok(None), |value| parsed(entry, value))
+    }
+
+    /// All names that are defined, in their order, also those that are built in.
+    #[must_use]
+    pub fn names(&self) -> Vec<&str> {
+        let mut names: Vec<&str> = self
+            .table
+            .entries()
+            .map(|(_, entry, _)| entry.name.as_str())
+            .collect();
+        names.sort_by_key(|name| key(name));
+        names
+    }
+
+    /// A name with its value, and where it is from.
+    #[must_use]
+    pub fn setting(&self, name: &str) -> Option<Setting<'_>> {
+        let (key, _) = self.table.resolve(name)?;
+        self.settings()
+            .into_iter()
+            .find(|setting| setting.name.eq_ignore_ascii_case(&key))
+    }
+
+    /// All names with their values, in the order of the names.
+    #[must_use]
+    pub fn settings(&self) -> Vec<Setting<'_>> {
+        let mut settings: Vec<Setting<'_>> = self
+            .table
+            .entries()
+            .map(|(key, entry, is_built_in)| Setting {
+                name: &entry.name,
+                raw: &entry.raw,
+                value: self.values.get(key).map(String::as_str),
+                origin: &entry.origin,
+                is_built_in,
+            })
+            .collect();
+        settings.sort_by_key(|setting| key(setting.name));
+        settings
+    }
+
+    /// What is probably not meant.
+    #[must_use]
+    pub fn warnings(&self) -> &[Warning] {
+        &self.warnings
+    }
+
+    /// Values that are of no use.
+    #[must_use]
+    pub fn faults(&self) -> &[ConfigError] {
+        &self.faults
+    }
+
+    /// The files and commands that it was read from, in their order.
+    #[must_use]
+    pub fn files(&self) -> &[String] {
+        &self.files
+    }
+
+    /// For which Condor it was read.
+    #[must_use]
+    pub fn dialect(&self) -> Dialect {
+        self.dialect
+    }
+}
+
+/// A value as an expression. What is empty is none; what waits for a job (`$$(…)`) cannot be looked at yet.
+fn parsed(entry: &Entry, value: &str) -> Result<Option<Expr>, ConfigError> {
+    if value.trim().is_empty() || value.contains("$$(") {
+        return Ok(None);
+    }
+    let expr = parse_whole_old_expression(value.as_bytes());
+    expr.map(Some).map_err(|reason| ConfigError::Expression {
+        at: entry.origin.clone(),
+        name: entry.name.clone(),
+        text: value.to_owned(),
+        reason: Box::new(reason),
+    })
+}

@@ -1,0 +1,127 @@
+//! Which values have to be expressions, and whose jobs they are for.
+
+use std::collections::BTreeSet;
+
+/// Names whose values are expressions, small letters.
+const EXPRESSIONS: &[&str] = &[
+    "start",
+    "suspend",
+    "continue",
+    "preempt",
+    "kill",
+    "want_suspend",
+    "want_vacate",
+    "want_hold",
+    "want_hold_reason",
+    "want_hold_subcode",
+    "rank",
+    "is_owner",
+    "isowner",
+    "is_valid_checkpoint_platform",
+    "periodic_checkpoint",
+    "maxjobretirementtime",
+    "machinemaxvacatetime",
+    "start_backfill",
+    "evict_backfill",
+    "runbenchmarks",
+    "slot_weight",
+    "preemption_requirements",
+    "preemption_rank",
+    "negotiator_pre_job_rank",
+    "negotiator_post_job_rank",
+    "negotiator_job_constraint",
+    "prio",
+    "update_prio",
+    "modify_request_expr_requestcpus",
+    "modify_request_expr_requestmemory",
+    "modify_request_expr_requestdisk",
+    "start_local_universe",
+    "start_scheduler_universe",
+    "system_periodic_hold",
+    "system_periodic_release",
+    "system_periodic_remove",
+    "system_periodic_vacate",
+    "append_rank",
+    "append_requirements",
+    "default_rank",
+];
+
+/// Those that may have a value of their own for a universe.
+const BY_UNIVERSE: &[&str] = &[
+    "suspend",
+    "continue",
+    "preempt",
+    "kill",
+    "want_suspend",
+    "want_vacate",
+];
+
+/// What stands behind a name for jobs of a universe.
+pub(super) fn suffix(universe: i64) -> Option<&'static str> {
+    match universe {
+        5 => Some("_VANILLA"),
+        13 => Some("_VM"),
+        _ => None,
+    }
+}
+
+/// Whether the value of a key has to be an expression.
+pub(super) fn is_expression(key: &str) -> bool {
+    let key = key.strip_prefix("slot_type_").map_or(key, |rest| {
+        let rest = rest.trim_start_matches(|c: char| c.is_ascii_digit());
+        rest.strip_prefix('_').unwrap_or(key)
+    });
+    let bare = key
+        .strip_suffix("_vanilla")
+        .or_else(|| key.strip_suffix("_vm"));
+    EXPRESSIONS.contains(&key) || bare.is_some_and(|bare| BY_UNIVERSE.contains(&bare))
+}
+
+/// Keys that other values list as expressions: attributes of the machine, and what submitted jobs have to be.
+pub(super) fn listed_expressions(get: impl Fn(&str) -> Option<String>) -> BTreeSet<String> {
+    let mut keys = BTreeSet::new();
+    let mut add = |list: &str, prefix: &str| {
+        let list = get(list).unwrap_or_default();
+        let names = list
+            .split([' ', ',', '\t', '\n'])
+            .filter(|name| !name.is_empty());
+        keys.extend(names.map(|name| format!("{prefix}{}", name.to_ascii_lowercase())));
+    };
+    add("STARTD_ATTRS", "");
+    add("STARTD_EXPRS", "");
+    add("SUBMIT_REQUIREMENT_NAMES", "submit_requirement_");
+    keys
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn expressions_are_known_by_their_names() {
+        for key in [
+            "start",
+            "suspend_vanilla",
+            "want_vacate_vm",
+            "slot_type_2_start",
+        ] {
+            assert!(is_expression(key), "{key}");
+        }
+        for key in [
+            "start_vanilla",
+            "starter",
+            "slot_type_2",
+            "slot_type_2_partitionable",
+            "memory",
+        ] {
+            assert!(!is_expression(key), "{key}");
+        }
+    }
+
+    #[test]
+    fn attributes_of_the_machine_are_expressions() {
+        let get = |name: &str| (name == "STARTD_ATTRS").then(|| "IsDesktop, Room".to_owned());
+        let listed: Vec<String> = listed_expressions(get).into_iter().collect();
+        assert_eq!(listed, ["isdesktop", "room"]);
+    }
+}

@@ -1,0 +1,311 @@
+//! Dividing a machine into slots (current manual, "Dividing System Resources in Multi-core Machines").
+//!
+//! ```text
+//! NUM_SLOTS_TYPE_n, SLOT_TYPE_n --shares--> slots of types     NUM_SLOTS --> static slots, all alike
+//! neither: 25 has one partitionable slot with everything, before there was one slot for each processor
+//! ```
+//! # What callers may rely on
+//! No two slots have the same thing: what they want together is there, or it is an error.
+//!
+//! # What it does not do
+//! No resources of their own kinds are told apart (`GPUs = 1 : Capability >= 8.0`): a share with a constraint is an error.
+
+use super::policy::{PolicyError, Reader, Settings};
+use super::slot::Kind;
+use classad::config::Dialect;
+use classad::{ClassAd, Expr};
+
+/// The most slots.
+const MOST_SLOTS: i64 = 1024;
+
+/// What the machine has.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Detected {
+    /// Processors.
+    pub cpus: i64,
+    /// Memory, in MiB.
+    pub memory_mib: i64,
+    /// Room on disk, in KiB.
+    pub disk_kib: i64,
+    /// Swap space, in KiB.
+    pub swap_kib: i64,
+}
+
+/// A slot to be.
+#[derive(Clone, Debug)]
+pub(super) struct Planned {
+    pub(super) slot_type: Option<u32>,
+    pub(super) kind: Kind,
+    pub(super) resources: ClassAd,
+}
+
+/// How much of a resource.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Share {
+    Auto,
+    Some(i64),
+    Part(f64),
+}
+
+/// A resource: its attribute, how much of it there is, and whether that changes by itself.
+struct Resource {
+    attribute: String,
+    total: i64,
+    changes: bool,
+}
+
+/// The plan of a configuration.
+///
+/// # Errors
+/// [`PolicyError`]: a share says nothing, or there is not enough.
+pub(super) fn plan(
+    settings: &Settings<'_>,
+    dialect: Dialect,
+    detected: &Detected,
+) -> Result<Vec<Planned>, PolicyError> {
+    let reader = Reader {
+        settings,
+        dialect,
+        slot_type: None,
+    };
+    let resources = resources(&reader, detected)?;
+    let mut wanted = vec![];
+    for slot_type in 1..=reader
+        .number_if("MAX_SLOT_TYPES")?
+        .unwrap_or(10)
+        .min(MOST_SLOTS)
+    {
+        let named = |new: &str, old: &str| -> Result<Option<i64>, PolicyError> {
+            match reader.number_if(&format!("{new}{slot_type}"))? {
+                Some(number) => Ok(Some(number)),
+                None => reader.number_if(&format!("{old}{slot_type}")),
+            }
+        };
+        let count = named("NUM_SLOTS_TYPE_", "NUM_VIRTUAL_MACHINES_TYPE_")?.unwrap_or(0);
+        let name = format!("SLOT_TYPE_{slot_type}");
+        limit(&name, count)?;
+        let old = format!("VIRTUAL_MACHINE_TYPE_{slot_type}");
+        let text = reader
+            .text(&name)
+            .or_else(|| reader.text(&old))
+            .unwrap_or_default();
+        let shares = shares(&name, &text, &resources)?;
+        let kind = match reader.is_true(&format!("{name}_PARTITIONABLE")) {
+            true => Kind::Partitionable,
+            false => Kind::Static,
+        };
+        let slot_type = u32::try_from(slot_type).ok();
+        for _ in 0..count.max(0) {
+            wanted.push((slot_type, kind, shares.clone()));
+        }
+    }
+    if wanted.is_empty() {
+        let same = match reader.number_if("NUM_SLOTS")? {
+            Some(number) => Some(number),
+            None => reader.number_if("NUM_VIRTUAL_MACHINES")?,
+        };
+        let cpus = resources[0].total;
+        let (count, kind) = match same {
+            Some(number) => (number.min(cpus), Kind::Static),
+            None if dialect == Dialect::V25 => (1, Kind::Partitionable),
+            None => (cpus, Kind::Static),
+        };
+        limit("NUM_SLOTS", count)?;
+        let auto = vec![Share::Auto; resources.len()];
+        wanted = (0..count.max(1))
+            .map(|_| (None, kind, auto.clone()))
+            .collect();
+    }
+    limit(
+        "NUM_SLOTS_TYPE_n",
+        i64::try_from(wanted.len()).unwrap_or(i64::MAX),
+    )?;
+    let mut planned: Vec<Planned> = wanted
+        .iter()
+        .map(|(slot_type, kind, _)| Planned {
+            slot_type: *slot_type,
+            kind: *kind,
+            resources: ClassAd::new(),
+        })
+        .collect();
+    for (index, resource) in resources.iter().enumerate() {
+        let column: Vec<Share> = wanted.iter().map(|(_, _, shares)| shares[index]).collect();
+        let amounts = amounts(resource, &column)?;
+        for (slot, amount) in planned.iter_mut().zip(amounts) {
+            let name = &resource.attribute;
+            let mut set = |name: &str, amount: i64| {
+                slot.resources.insert(name, Expr::from(amount));
+            };
+            set(name, amount);
+            set(&format!("TotalSlot{name}"), amount);
+            set(&format!("Total{name}"), resource.total);
+            set(&format!("Detected{name}"), resource.total);
+        }
+    }
+    Ok(planned)
+}
+
+fn limit(name: &str, found: i64) -> Result<(), PolicyError> {
+    if found > MOST_SLOTS {
+        return Err(PolicyError::TooManySlots {
+            name: name.to_owned(),
+            found,
+            limit: MOST_SLOTS,
+        });
+    }
+    Ok(())
+}
+
+fn resources(reader: &Reader<'_>, detected: &Detected) -> Result<Vec<Resource>, PolicyError> {
+    let of = |attribute: &str, total: i64, changes: bool| Resource {
+        attribute: attribute.to_owned(),
+        total,
+        changes,
+    };
+    let mut resources = vec![
+        of(
+            "Cpus",
+            reader
+                .number_if("NUM_CPUS")?
+                .unwrap_or(detected.cpus)
+                .max(1),
+            false,
+        ),
+        of(
+            "Memory",
+            reader.number_if("MEMORY")?.unwrap_or(detected.memory_mib),
+            false,
+        ),
+        of("Disk", detected.disk_kib, true),
+        of("VirtualMemory", detected.swap_kib, true),
+    ];
+    for name in machine_resources(reader) {
+        if let Some(total) = reader.number_if(&format!("MACHINE_RESOURCE_{name}"))? {
+            resources.push(of(&name, total, false));
+        }
+    }
+    Ok(resources)
+}
+
+/// The names of resources of its own, as `MACHINE_RESOURCE_NAMES` has them. (A configuration cannot be asked for names that it does
+/// not tell, so that list is needed, where the original looks for settings that begin with `MACHINE_RESOURCE_`.)
+fn machine_resources(reader: &Reader<'_>) -> Vec<String> {
+    let mut names = vec![];
+    for name in reader.names("MACHINE_RESOURCE_NAMES") {
+        if !names
+            .iter()
+            .any(|known: &String| known.eq_ignore_ascii_case(&name))
+        {
+            names.push(name);
+        }
+    }
+    names
+}
+
+/// The shares of a slot type, resource by resource.
+fn shares(setting: &str, text: &str, resources: &[Resource]) -> Result<Vec<Share>, PolicyError> {
+    let mut all = Share::Auto;
+    let mut named = vec![];
+    let wrong = |part: &str| PolicyError::NotAShare {
+        name: setting.to_owned(),
+        text: text.to_owned(),
+        part: part.to_owned(),
+    };
+    for part in text
+        .split([',', '\n'])
+        .map(str::trim)
+        .filter(|part| !part.is_empty())
+    {
+        let Some((name, share)) = part.split_once('=') else {
+            all = share_of(part).ok_or_else(|| wrong(part))?;
+            continue;
+        };
+        let index = resource_called(name.trim(), resources).ok_or_else(|| wrong(part))?;
+        let share = share_of(share.trim()).ok_or_else(|| wrong(part))?;
+        if resources[index].changes && matches!(share, Share::Some(_)) {
+            // What changes by itself is shared by parts only.
+            return Err(wrong(part));
+        }
+        named.push((index, share));
+    }
+    // A whole number for all would be so many of each.
+    if let Share::Some(_) = all {
+        return Err(wrong(text));
+    }
+    let mut shares = vec![all; resources.len()];
+    for (index, share) in named {
+        shares[index] = share;
+    }
+    Ok(shares)
+}
+
+/// The first letter tells the four apart that every machine has; others by their name.
+fn resource_called(name: &str, resources: &[Resource]) -> Option<usize> {
+    let own = resources.iter().skip(4);
+    if let Some(found) = own
+        .clone()
+        .position(|resource| resource.attribute.eq_ignore_ascii_case(name))
+    {
+        return Some(found + 4);
+    }
+    match name.chars().next()?.to_ascii_lowercase() {
+        'c' => Some(0),
+        'm' | 'r' => Some(1),
+        'd' => Some(2),
+        's' | 'v' => Some(3),
+        _ => None,
+    }
+}
+
+fn share_of(text: &str) -> Option<Share> {
+    let part =
+        |part: f64| (part.is_finite() && (0.0..=1.0).contains(&part)).then_some(Share::Part(part));
+    if text.eq_ignore_ascii_case("auto") {
+        return Some(Share::Auto);
+    }
+    if let Some(percent) = text.strip_suffix('%') {
+        return part(percent.trim().parse::<f64>().ok()? / 100.0);
+    }
+    if let Some((over, under)) = text.split_once('/') {
+        let (over, under): (f64, f64) = (over.trim().parse().ok()?, under.trim().parse().ok()?);
+        return part(over / under);
+    }
+    let number: i64 = text.parse().ok()?;
+    (number >= 0).then_some(Share::Some(number))
+}
+
+/// How much each slot has of a resource; those that are `auto` have the rest, all alike.
+fn amounts(resource: &Resource, shares: &[Share]) -> Result<Vec<i64>, PolicyError> {
+    let total = resource.total;
+    // A slot has one processor at least.
+    let least = i64::from(resource.attribute == "Cpus");
+    let fixed = |share: &Share| match share {
+        Share::Auto => None,
+        Share::Some(number) => Some(*number),
+        #[allow(
+            clippy::cast_precision_loss,
+            clippy::cast_possible_truncation,
+            reason = "cut, as the original does"
+        )]
+        Share::Part(part) => Some(((total as f64 * part + 1e-9).floor() as i64).max(least)),
+    };
+    let taken = shares.iter().filter_map(fixed).fold(0, i64::saturating_add);
+    let autos = i64::try_from(shares.iter().filter(|share| **share == Share::Auto).count())
+        .unwrap_or(i64::MAX);
+    let each = match autos {
+        0 => 0,
+        _ => ((total - taken) / autos).max(least),
+    };
+    let wanted = taken.saturating_add(each.saturating_mul(autos));
+    if wanted > total {
+        return Err(PolicyError::TooMuch {
+            resource: resource.attribute.clone(),
+            wanted: wanted.to_string(),
+            there: total.to_string(),
+        });
+    }
+    Ok(shares
+        .iter()
+        .map(|share| fixed(share).unwrap_or(each))
+        .collect())
+}

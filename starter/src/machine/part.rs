@@ -1,0 +1,247 @@
+//! Parts of a partitionable slot: how much a job gets (current manual, "Dynamic Provisioning", "Resource Consumption Policies").
+
+use super::Machine;
+use super::policy::{PolicyError, Reader, Settings, whole};
+use super::slot::{Clock, Kind, Slot};
+use super::words::{ClaimId, Moment, Order, SlotId};
+use classad::{ClassAd, Context, Expr};
+use std::sync::Arc;
+
+/// What parts a slot may be divided into.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Division {
+    /// Resource, and the expression that says how much of it a job gets.
+    sizes: Vec<(String, Arc<Expr>)>,
+    /// Whether the slot asks (`CONSUMPTION_…`), or the job is asked and corrected (`MODIFY_REQUEST_EXPR_…`).
+    consumes: bool,
+}
+
+impl Division {
+    /// Reads it for slots of a type that have some resources.
+    ///
+    /// # Errors
+    /// [`PolicyError::NotAnExpression`].
+    pub(super) fn read(
+        settings: &Settings<'_>,
+        slot: &Slot,
+        slot_type: Option<u32>,
+    ) -> Result<Self, PolicyError> {
+        let reader = Reader {
+            settings,
+            dialect: slot.policy.dialect,
+            slot_type,
+        };
+        let consumes = reader.is_true("CONSUMPTION_POLICY");
+        let mut sizes = vec![];
+        for resource in of(&slot.resources) {
+            let upper = resource.to_uppercase();
+            let (name, otherwise) = match consumes {
+                true => (
+                    format!("CONSUMPTION_{upper}"),
+                    format!("target.Request{resource}"),
+                ),
+                false => (
+                    format!("MODIFY_REQUEST_EXPR_REQUEST{upper}"),
+                    format!("Request{resource}"),
+                ),
+            };
+            let expr = match reader.expression(&name)? {
+                Some(expr) => expr,
+                // `CONSUMPTION_gpus`: as the resource is written.
+                None => match reader.expression(&format!("CONSUMPTION_{resource}"))? {
+                    Some(expr) if consumes => expr,
+                    _ => reader.parse(&name, &otherwise)?,
+                },
+            };
+            sizes.push((resource, expr));
+        }
+        Ok(Division { sizes, consumes })
+    }
+
+    /// What a job gets of a slot, if there is enough.
+    pub(super) fn part(
+        &self,
+        slot: &Slot,
+        job: &Arc<ClassAd>,
+        clock: &Clock<'_>,
+    ) -> Result<ClassAd, &'static str> {
+        let job = with_requests(job);
+        let mut part = ClassAd::new();
+        let (my, target) = match self.consumes {
+            true => (Arc::clone(slot.ad()), Arc::clone(&job)),
+            false => (Arc::clone(&job), Arc::clone(slot.ad())),
+        };
+        let context = Context::new(clock).with_my(my).with_target(target);
+        for (resource, size) in &self.sizes {
+            let value = context.eval(size).ok();
+            let amount = match value.as_ref().and_then(whole) {
+                Some(amount) if amount >= 0 => amount,
+                // Who asks for nothing of a resource of the machine's own gets none.
+                _ if !matches!(resource.as_str(), "Cpus" | "Memory" | "Disk") => 0,
+                _ => return Err("the job's request is no number"),
+            };
+            if amount > amount_in(&slot.resources, resource) {
+                return Err("the slot has not enough left");
+            }
+            part.insert(resource.as_str(), Expr::from(amount));
+            part.insert(format!("TotalSlot{resource}"), Expr::from(amount));
+        }
+        // Swap space goes along with memory.
+        let all = amount_in(&slot.resources, "TotalSlotMemory").max(1);
+        let swap = amount_in(&slot.resources, "TotalSlotVirtualMemory");
+        let memory = amount_in(&part, "Memory");
+        let swap =
+            i64::try_from(i128::from(swap) * i128::from(memory) / i128::from(all)).unwrap_or(0);
+        let swap = swap.min(amount_in(&slot.resources, "VirtualMemory"));
+        part.insert("VirtualMemory", Expr::from(swap));
+        for (name, expr) in slot.resources.iter() {
+            if part.get(name.clone()).is_none() {
+                part.insert(name.clone(), Arc::clone(expr));
+            }
+        }
+        Ok(part)
+    }
+}
+
+/// A job that does not say what it wants gets what `JOB_DEFAULT_REQUEST…` has by itself.
+fn with_requests(job: &Arc<ClassAd>) -> Arc<ClassAd> {
+    let mut job = Arc::clone(job);
+    for (name, otherwise) in [
+        ("RequestCpus", "1"),
+        (
+            "RequestMemory",
+            "MemoryUsage ?: ((ImageSize + 1023) / 1024) ?: 1",
+        ),
+        ("RequestDisk", "DiskUsage ?: 1"),
+    ] {
+        if job.get(name).is_none()
+            && let Ok(expr) = classad::parse_expression(otherwise)
+        {
+            Arc::make_mut(&mut job).insert(name, expr);
+        }
+    }
+    job
+}
+
+/// The resources that are divided by request: all but swap space.
+fn of(resources: &ClassAd) -> Vec<String> {
+    let names = resources
+        .iter()
+        .filter_map(|(name, _)| name.text().to_str());
+    let all: Vec<&str> = names.collect();
+    all.iter()
+        .filter(|name| {
+            all.contains(&format!("TotalSlot{name}").as_str()) && **name != "VirtualMemory"
+        })
+        .map(|name| (*name).to_owned())
+        .collect()
+}
+
+fn amount_in(resources: &ClassAd, name: &str) -> i64 {
+    match resources.get(name).map(AsRef::as_ref) {
+        Some(Expr::Literal(classad::Literal::Integer(amount))) => *amount,
+        _ => 0,
+    }
+}
+
+/// Takes a part away from a slot, or gives it back.
+pub(super) fn move_part(slot: &mut Slot, part: &ClassAd, sign: i64) {
+    let mut names = of(&slot.resources);
+    names.push("VirtualMemory".to_owned());
+    for name in names {
+        let left = amount_in(&slot.resources, &name) + sign * amount_in(part, &name);
+        slot.resources.insert(name.as_str(), Expr::from(left));
+    }
+}
+
+impl Machine {
+    /// The slot that a claim is for: a new part, where the slot is divided.
+    pub(super) fn part_for(
+        &mut self,
+        id: SlotId,
+        claim: ClaimId,
+        job: &Arc<ClassAd>,
+        now: Moment,
+        orders: &mut Vec<Order>,
+    ) -> Result<SlotId, ()> {
+        let Some(index) = self.slots.iter().position(|slot| slot.id == id) else {
+            return Ok(id);
+        };
+        if self.slots[index].kind != Kind::Partitionable {
+            return Ok(id);
+        }
+        let mut refuse = |reason| {
+            let slot = id;
+            orders.push(Order::Refused {
+                slot,
+                claim,
+                reason,
+            });
+            Err(())
+        };
+        if self.common.draining.is_some() || self.common.shutdown.is_some() {
+            return refuse("the machine takes no more jobs");
+        }
+        let Some(division) = self.divisions.get(&id.number) else {
+            return refuse("the slot cannot be divided");
+        };
+        let mut whole = self.slots[index].clone();
+        let world = self.common.world_of(index, &self.slots, now);
+        whole.refresh(&world);
+        let part = match division.part(&whole, job, &world.clock) {
+            Ok(part) => part,
+            Err(reason) => return refuse(reason),
+        };
+        if !whole.suits(job, &world) {
+            return refuse("machine and job do not accept each other");
+        }
+        // The lowest number that is free, so that names are used again.
+        let used: Vec<u32> = self.parts_of(id.number).collect();
+        let number = (1..)
+            .find(|number| !used.contains(number))
+            .unwrap_or(u32::MAX);
+        let id = SlotId {
+            number: id.number,
+            part: Some(number),
+        };
+        move_part(&mut self.slots[index], &part, -1);
+        let mut slot = Slot::new(
+            id,
+            Kind::Dynamic,
+            Arc::clone(&self.slots[index].policy),
+            part,
+            now,
+        );
+        slot.overlay(&whole.ad().as_ref().clone());
+        let after = self
+            .slots
+            .iter()
+            .rposition(|slot| slot.id.number == id.number)
+            .unwrap_or(index);
+        self.slots.insert(after + 1, slot);
+        Ok(id)
+    }
+
+    fn parts_of(&self, number: u32) -> impl Iterator<Item = u32> {
+        let slots = self
+            .slots
+            .iter()
+            .filter(move |slot| slot.id.number == number);
+        slots.filter_map(|slot| slot.id.part)
+    }
+
+    /// Parts that nobody has go back to the whole.
+    pub(super) fn give_back(&mut self, _orders: &mut Vec<Order>) {
+        let gone: Vec<usize> = (0..self.slots.len())
+            .rev()
+            .filter(|index| self.slots[*index].is_gone())
+            .collect();
+        for index in gone {
+            let part = self.slots.remove(index);
+            let whole = SlotId::of(part.id.number);
+            if let Some(whole) = self.slots.iter_mut().find(|slot| slot.id == whole) {
+                move_part(whole, &part.resources, 1);
+            }
+        }
+    }
+}

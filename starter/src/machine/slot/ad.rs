@@ -1,0 +1,250 @@
+//! A slot's ad: what expressions see as MY.
+
+use super::super::dialect;
+use super::super::policy::whole;
+use super::super::words::{Activity, State};
+use super::{Kind, Slot, World};
+use classad::{ClassAd, Context, Expr};
+use std::sync::Arc;
+
+/// Attributes of a claim: not there where there is none.
+const OF_A_CLAIM: &[&str] = &[
+    "RemoteOwner",
+    "RemoteUser",
+    "ClientMachine",
+    "CurrentRank",
+    "TotalClaimRunTime",
+    "TotalClaimSuspendTime",
+    "PreemptingRank",
+    "PreemptingOwner",
+    "PreemptingUser",
+    "JobId",
+    "JobStart",
+    "LastPeriodicCheckpoint",
+    "TotalJobRunTime",
+    "TotalJobSuspendTime",
+];
+
+impl Slot {
+    /// Makes the ad true for this moment.
+    pub(in super::super) fn refresh(&mut self, world: &World<'_>) {
+        let mut ad = std::mem::take(&mut self.ad);
+        self.fill(Arc::make_mut(&mut ad), world);
+        self.ad = ad;
+        self.latch(world);
+        self.is_fresh = true;
+    }
+
+    /// Whatever was seen of the machine anew.
+    pub(in super::super) fn overlay(&mut self, attributes: &ClassAd) {
+        let ad = Arc::make_mut(&mut self.ad);
+        for (name, expr) in attributes.iter() {
+            if self.resources.get(name.clone()).is_none() {
+                ad.insert(name.clone(), Arc::clone(expr));
+            }
+        }
+        self.is_fresh = false;
+    }
+
+    fn fill(&self, ad: &mut ClassAd, world: &World<'_>) {
+        let rules = &self.policy.rules;
+        let now = world.now;
+        let mut set = |name: &str, value: Expr| {
+            ad.insert(name, value);
+        };
+        set("Name", Expr::string(self.name().as_str()));
+        set(rules.slot_number, i64::from(self.id.number).into());
+        match self.kind {
+            Kind::Static => set("SlotType", "Static".into()),
+            Kind::Partitionable => {
+                set("SlotType", "Partitionable".into());
+                set("PartitionableSlot", true.into());
+            }
+            Kind::Dynamic => {
+                set("SlotType", "Dynamic".into());
+                set("DynamicSlot", true.into());
+                set("DSlotID", i64::from(self.id.part.unwrap_or(0)).into());
+            }
+        }
+        set("State", format!("{:?}", self.place.state).into());
+        set("Activity", format!("{:?}", self.place.activity).into());
+        set("EnteredCurrentState", self.entered_state.into());
+        set("EnteredCurrentActivity", self.entered_activity.into());
+        let (minute, day) = dialect::clock(now, world.clock.utc_offset);
+        set("ClockMin", minute.into());
+        set("ClockDay", day.into());
+        if rules.current_time {
+            set("CurrentTime", now.into());
+        } else {
+            set("MyCurrentTime", now.into());
+        }
+        // A slot that hears no keys takes them for as old as the machine, and more.
+        let unheard = now - world.began + self.policy.disconnected_boost;
+        let passed = now - world.seen_at;
+        let hears = |slots: u32, idle: i64| match self.id.number <= slots {
+            true => idle.saturating_add(passed),
+            false => unheard,
+        };
+        let console = hears(self.policy.console_slots, world.seen.console_idle);
+        let keyboard = hears(self.policy.keyboard_slots, world.seen.keyboard_idle);
+        set("ConsoleIdle", console.into());
+        set("KeyboardIdle", keyboard.into());
+        set("LoadAvg", world.load.0.into());
+        set("CondorLoadAvg", world.load.1.into());
+        set("TotalLoadAvg", world.seen.load.into());
+        set("TotalCondorLoadAvg", world.job_load.into());
+        for (name, value) in &world.others {
+            ad.insert(name.as_str(), Arc::clone(value));
+        }
+        for (name, expr) in self.resources.iter() {
+            ad.insert(name.clone(), Arc::clone(expr));
+        }
+        for name in OF_A_CLAIM {
+            ad.remove(*name);
+        }
+        for name in &self.policy.of_the_job {
+            ad.remove(name.as_str());
+        }
+        self.fill_claim(ad, world);
+    }
+
+    fn fill_claim(&self, ad: &mut ClassAd, world: &World<'_>) {
+        let Some(claim) = &self.claim else {
+            ad.insert("CurrentRank", Expr::from(0.0));
+            return;
+        };
+        let copy = |ad: &mut ClassAd, from: &ClassAd, theirs: &str, ours: &str| {
+            if let Some(expr) = from.get(theirs) {
+                ad.insert(ours, Arc::clone(expr));
+            }
+        };
+        let here = world.now - self.entered_activity;
+        let works = self.place.works();
+        let stands = self.place.activity == Activity::Suspended;
+        let mut set = |name: &str, value: i64| {
+            ad.insert(name, Expr::from(value));
+        };
+        set("TotalClaimRunTime", claim.ran + here * i64::from(works));
+        set(
+            "TotalClaimSuspendTime",
+            claim.stood + here * i64::from(stands),
+        );
+        if let Some(active) = &claim.active {
+            set("JobStart", active.since);
+            set("LastPeriodicCheckpoint", active.last_image);
+            set("TotalJobRunTime", active.ran + here * i64::from(works));
+            set(
+                "TotalJobSuspendTime",
+                active.stood + here * i64::from(stands),
+            );
+        }
+        ad.insert("CurrentRank", Expr::from(claim.rank));
+        copy(ad, &claim.job, "Owner", "RemoteOwner");
+        copy(ad, &claim.job, "Owner", "RemoteUser");
+        if claim.active.is_some() {
+            for name in &self.policy.of_the_job {
+                copy(ad, &claim.job, name, name);
+            }
+            let part = |name| claim.job.get(name).map(|expr| expr.to_string());
+            if let (Some(cluster), Some(process)) = (part("ClusterId"), part("ProcId")) {
+                ad.insert("JobId", Expr::from(format!("{cluster}.{process}")));
+            }
+        }
+        if let Some(waiting) = &self.waiting {
+            ad.insert("PreemptingRank", Expr::from(waiting.rank));
+            copy(ad, &waiting.job, "Owner", "PreemptingOwner");
+            copy(ad, &waiting.job, "Owner", "PreemptingUser");
+        }
+    }
+
+    /// Since when the processor is busy, and what other latches say.
+    fn latch(&mut self, world: &World<'_>) {
+        let now = world.now;
+        let value = |slot: &Slot, name: &str| {
+            let mut context = Context::new(&world.clock).with_my(Arc::clone(&slot.ad));
+            if let Some(claim) = &slot.claim {
+                context = context.with_target(Arc::clone(&claim.job));
+            }
+            context.eval_attribute(name).ok().as_ref().and_then(whole)
+        };
+        let busy = value(self, "CpuBusy").is_some_and(|busy| busy != 0);
+        self.busy_since = match busy {
+            true => self.busy_since.or(Some(now)),
+            false => None,
+        };
+        let mut ad = vec![("CpuIsBusy".to_owned(), Expr::from(busy))];
+        let busy_time = self.busy_since.map_or(0, |since| now - since);
+        ad.push(("CpuBusyTime".to_owned(), busy_time.into()));
+        // A latch's time is a moment, not a span: HTCondor's newer policies reckon with that.
+        let policy = Arc::clone(&self.policy);
+        for name in &policy.latches {
+            let Some(value) = value(self, name) else {
+                continue;
+            };
+            let latch = self.latches.entry(name.clone()).or_insert((value, now));
+            if latch.0 != value {
+                *latch = (value, now);
+            }
+            ad.push((format!("{name}Value"), latch.0.into()));
+            ad.push((format!("{name}Time"), latch.1.into()));
+        }
+        let all = Arc::make_mut(&mut self.ad);
+        for (name, value) in ad {
+            all.insert(name.as_str(), value);
+        }
+    }
+
+    /// What other slots see of it, under its own name: `slot1_State` …
+    pub(in super::super) fn shown(&self) -> Vec<(String, Arc<Expr>)> {
+        let name = self.name();
+        let mut shown = vec![
+            (
+                format!("{name}_State"),
+                Arc::new(format!("{:?}", self.place.state).into()),
+            ),
+            (
+                format!("{name}_Activity"),
+                Arc::new(format!("{:?}", self.place.activity).into()),
+            ),
+        ];
+        for attribute in &self.policy.shared {
+            let known = ["State", "Activity"];
+            let known = known
+                .iter()
+                .any(|name| attribute.eq_ignore_ascii_case(name));
+            if let Some(expr) = self.ad.get(attribute.as_str()).filter(|_| !known) {
+                shown.push((format!("{name}_{attribute}"), Arc::clone(expr)));
+            }
+        }
+        shown
+    }
+
+    /// The ad as it is published: `Requirements`, and START only where somebody has to look at it (current manual, "The START Expression").
+    pub(in super::super) fn published(&self, world: &World<'_>) -> ClassAd {
+        let mut ad = ClassAd::clone(&self.ad);
+        let available = world.shutdown.is_none()
+            && !world.draining
+            && !matches!(
+                self.place.state,
+                State::Matched | State::Preempting | State::Drained
+            );
+        if !available {
+            ad.insert("Requirements", Expr::from(false));
+            return ad;
+        }
+        let locally = Context::new(&world.clock)
+            .with_my(Arc::clone(&self.ad))
+            .eval_attribute("START");
+        let start = match locally.ok().and_then(|value| value.truth()) {
+            Some(true) => {
+                ad.remove("START");
+                Expr::from(true)
+            }
+            _ => Expr::attribute("START"),
+        };
+        let platform = Expr::attribute("IS_VALID_CHECKPOINT_PLATFORM");
+        let both = Expr::Binary(classad::BinaryOp::And, Arc::new(start), Arc::new(platform));
+        ad.insert("Requirements", both);
+        ad
+    }
+}

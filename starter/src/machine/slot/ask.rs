@@ -1,0 +1,292 @@
+//! Questions to the policy: each has an answer, or is not TRUE with a warning.
+
+use super::super::policy::{number, whole};
+use super::super::words::{Activity, Order, State};
+use super::claim::Claim;
+use super::{Slot, World};
+use classad::{ClassAd, Context};
+use std::sync::Arc;
+
+/// Universes with expressions of their own.
+const VANILLA: i64 = 5;
+const VIRTUAL_MACHINE: i64 = 13;
+
+/// What an expression says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// It is TRUE.
+    True,
+    /// It is FALSE.
+    False,
+    /// It is UNDEFINED, ERROR, no condition, or not there.
+    Unknown,
+}
+
+impl Verdict {
+    pub(super) fn is_true(self) -> bool {
+        self == Verdict::True
+    }
+}
+
+impl Slot {
+    fn context<'w>(&self, world: &'w World<'_>, job: Option<&Arc<ClassAd>>) -> Context<'w> {
+        let context = Context::new(&world.clock).with_my(Arc::clone(&self.ad));
+        match job {
+            Some(job) => context.with_target(Arc::clone(job)),
+            None => context,
+        }
+    }
+
+    fn verdict(
+        &self,
+        name: &str,
+        job: Option<&Arc<ClassAd>>,
+        world: &World<'_>,
+    ) -> (Verdict, String) {
+        match self.context(world, job).eval_attribute(name) {
+            Ok(value) => match value.truth() {
+                Some(true) => (Verdict::True, String::new()),
+                Some(false) => (Verdict::False, String::new()),
+                None => (Verdict::Unknown, value.to_string()),
+            },
+            Err(error) => (Verdict::Unknown, error.to_string()),
+        }
+    }
+
+    /// Asks an expression that may be another one for vanilla jobs or virtual machines: those say nothing, it is asked.
+    pub(super) fn ask(&mut self, name: &str, world: &mut World<'_>) -> Verdict {
+        self.freshen(world);
+        let job = self.claim.as_ref().map(|claim| Arc::clone(&claim.job));
+        let universe = job.as_ref().and_then(|job| {
+            let context = Context::new(&world.clock).with_my(Arc::clone(job));
+            whole(&context.eval_attribute("JobUniverse").ok()?)
+        });
+        let suffix = match universe {
+            Some(VANILLA) => Some("VANILLA"),
+            Some(VIRTUAL_MACHINE) => Some("VM"),
+            _ => None,
+        };
+        if let Some(suffix) = suffix {
+            let name = format!("{name}_{suffix}");
+            if self.policy.attributes.get(name.as_str()).is_some() {
+                let (verdict, value) = self.verdict(&name, job.as_ref(), world);
+                self.heed(&name, verdict, value, world);
+                if verdict != Verdict::Unknown {
+                    return verdict;
+                }
+            }
+        }
+        let (verdict, value) = self.verdict(name, job.as_ref(), world);
+        self.heed(name, verdict, value, world);
+        verdict
+    }
+
+    /// Warns of what says nothing: once for each thing it says instead.
+    fn heed(&mut self, name: &str, verdict: Verdict, value: String, world: &mut World<'_>) {
+        if verdict != Verdict::Unknown {
+            self.warned.retain(|(warned, _)| warned != name);
+            return;
+        }
+        if self.warned.insert((name.to_owned(), value.clone())) {
+            let (slot, name) = (self.id, name.to_owned());
+            world.orders.push(Order::Warn { slot, name, value });
+        }
+    }
+
+    /// START, as far as the machine alone can say (current manual, "The START Expression").
+    pub(super) fn starts_locally(&mut self, world: &World<'_>) -> Verdict {
+        self.freshen(world);
+        self.verdict("START", None, world).0
+    }
+
+    /// START, for a job.
+    pub(super) fn starts(&mut self, job: &Arc<ClassAd>, world: &World<'_>) -> Verdict {
+        self.freshen(world);
+        self.verdict("START", Some(job), world).0
+    }
+
+    /// Whether machine and job accept each other: `Requirements` of both.
+    pub(in super::super) fn suits(&mut self, job: &Arc<ClassAd>, world: &World<'_>) -> bool {
+        self.freshen(world);
+        let accepts = |name| self.verdict(name, Some(job), world).0.is_true();
+        if !accepts("START") || !accepts("IS_VALID_CHECKPOINT_PLATFORM") {
+            return false;
+        }
+        if job.get("Requirements").is_none() {
+            return true;
+        }
+        let context = Context::new(&world.clock)
+            .with_my(Arc::clone(job))
+            .with_target(Arc::clone(&self.ad));
+        let value = context.eval_attribute("Requirements");
+        value.is_ok_and(|value| value.truth() == Some(true))
+    }
+
+    /// `IsOwner`; what says nothing is fatal, and is TRUE: no job runs by mistake.
+    pub(super) fn is_owner(&mut self, world: &mut World<'_>) -> bool {
+        self.freshen(world);
+        let (verdict, value) = self.verdict("IsOwner", None, world);
+        if verdict == Verdict::Unknown && self.warned.insert(("IsOwner".to_owned(), value.clone()))
+        {
+            let name = "IsOwner".to_owned();
+            world.orders.push(Order::Fatal { name, value });
+        }
+        verdict != Verdict::False
+    }
+
+    /// An expression that has no say of a job.
+    pub(super) fn ask_machine(&mut self, name: &str, world: &World<'_>) -> Verdict {
+        self.freshen(world);
+        match self.policy.attributes.get(name) {
+            Some(_) => self.verdict(name, None, world).0,
+            None => Verdict::Unknown,
+        }
+    }
+
+    /// An expression about a job.
+    pub(super) fn about(
+        &mut self,
+        name: &str,
+        job: Option<&Arc<ClassAd>>,
+        world: &World<'_>,
+    ) -> Verdict {
+        self.freshen(world);
+        self.verdict(name, job, world).0
+    }
+
+    /// How much the machine wants a job.
+    pub(in super::super) fn rank(&mut self, job: &Arc<ClassAd>, world: &World<'_>) -> f64 {
+        self.freshen(world);
+        let value = self.context(world, Some(job)).eval_attribute("Rank");
+        value.ok().as_ref().and_then(number).unwrap_or(0.0)
+    }
+
+    fn seconds(&self, name: &str, job: Option<&Arc<ClassAd>>, world: &World<'_>) -> Option<i64> {
+        whole(&self.context(world, job).eval_attribute(name).ok()?)
+    }
+
+    /// A number of a job's ad, which the machine's is the TARGET of.
+    fn of_job(&self, name: &str, job: &Arc<ClassAd>, world: &World<'_>) -> Option<Option<i64>> {
+        job.get(name)?;
+        let context = Context::new(&world.clock)
+            .with_my(Arc::clone(job))
+            .with_target(Arc::clone(&self.ad));
+        Some(context.eval_attribute(name).ok().as_ref().and_then(whole))
+    }
+
+    /// How long the job may go on though it is to leave. The job may have less than the machine gives, never more.
+    pub(in super::super) fn retirement_left(&mut self, world: &World<'_>) -> i64 {
+        self.freshen(world);
+        let (Some(claim), true) = (&self.claim, self.policy.rules.retires) else {
+            return 0;
+        };
+        let Some(active) = &claim.active else {
+            return 0;
+        };
+        if claim.at_once {
+            return 0;
+        }
+        let mut most = self
+            .seconds("MaxJobRetirementTime", Some(&claim.job), world)
+            .unwrap_or(0);
+        // -1 says "at once" even to those who may take their time.
+        if claim.peaceful && most != -1 {
+            most = i64::MAX;
+        }
+        if let Some(Some(wanted)) = self.of_job("MaxJobRetirementTime", &claim.job, world) {
+            most = most.min(wanted);
+        }
+        let here = match self.place.works() {
+            true => world.now - self.entered_activity,
+            false => 0,
+        };
+        most.saturating_sub(active.ran + here).max(0)
+    }
+
+    /// How long the job may take to leave (current manual, "`MachineMaxVacateTime`").
+    pub(super) fn vacate_time(&mut self, world: &World<'_>) -> i64 {
+        let left = self.retirement_left(world);
+        let Some((claim, active)) = self
+            .claim
+            .as_ref()
+            .and_then(|claim| Some((claim, claim.active.as_ref()?)))
+        else {
+            return 0;
+        };
+        let most = active.vacate_time;
+        let wanted = self
+            .of_job("JobMaxVacateTime", &claim.job, world)
+            .or_else(|| self.of_job("KillSigTimeout", &claim.job, world));
+        match wanted.map(|wanted| wanted.unwrap_or(0)) {
+            None => most,
+            Some(wanted) if wanted <= most => wanted,
+            // It may have of its retirement time.
+            Some(wanted) if left >= wanted => wanted,
+            Some(_) => most.max(left),
+        }
+    }
+
+    /// The time to vacate that a job is promised when it starts.
+    pub(super) fn promised_vacate_time(&self, job: &Arc<ClassAd>, world: &World<'_>) -> i64 {
+        match self.policy.rules.limits_vacating {
+            true => self
+                .seconds("MachineMaxVacateTime", Some(job), world)
+                .unwrap_or(0)
+                .max(0),
+            false => 0,
+        }
+    }
+
+    /// Whether it is time to leave.
+    pub(super) fn retirement_is_over(&mut self, world: &World<'_>) -> bool {
+        let own = self.retirement_left(world);
+        let idle = self.place.activity == Activity::Idle && self.place.state == State::Claimed;
+        // While all drain, nobody leaves before the one with the longest time has to.
+        let left = match world.drain_time {
+            Some(longest) if world.draining && (idle || own > 0) => longest,
+            _ => own,
+        };
+        if left <= 0 {
+            return true;
+        }
+        self.vacate_time(world) >= left
+    }
+
+    /// Whether the claim takes no more jobs.
+    pub(super) fn is_worn_out(&mut self, world: &World<'_>) -> bool {
+        self.freshen(world);
+        let Some(claim) = self.claim.as_ref().filter(|claim| claim.activations > 0) else {
+            return false;
+        };
+        let life = self.seconds("CLAIM_WORKLIFE", None, world).unwrap_or(-1);
+        life >= 0 && world.now - claim.since > life
+    }
+
+    /// How long a claim lasts without a word: the job's `JobLeaseDuration`, or as many words as may be missed.
+    pub(super) fn lease(&self, claim: &Claim, world: &World<'_>) -> i64 {
+        let job = self.of_job("JobLeaseDuration", &claim.job, world).flatten();
+        let ours = self
+            .policy
+            .alives_missed
+            .saturating_mul(self.policy.alive_interval);
+        job.filter(|lease| *lease > 0).unwrap_or(ours)
+    }
+
+    /// How often who has the slot says that he is there: as the configuration says, or three times in his lease, but not more than every 10 s.
+    pub(in super::super) fn alive_interval(&self, world: &World<'_>) -> Option<i64> {
+        let claim = self.claim.as_ref()?;
+        let usual = self.policy.alive_interval;
+        let job = self.of_job("JobLeaseDuration", &claim.job, world).flatten();
+        let third = job
+            .filter(|lease| *lease > 0)
+            .map(|lease| (lease / 3).max(10));
+        Some(third.map_or(usual, |third| third.min(usual)))
+    }
+
+    /// Makes the ad true, if something has changed.
+    pub(super) fn freshen(&mut self, world: &World<'_>) {
+        if !self.is_fresh {
+            self.refresh(world);
+        }
+    }
+}

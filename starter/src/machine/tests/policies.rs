@@ -1,0 +1,425 @@
+//! What policies do, question by question.
+
+use super::*;
+
+const DESKTOP: &str = "IS_OWNER = START =?= FALSE\nSTART = KeyboardIdle > 900\nWANT_SUSPEND = TRUE\nSUSPEND = KeyboardIdle < 60\nCONTINUE = KeyboardIdle > 300\nPREEMPT = Activity == \"Suspended\" && time() - EnteredCurrentActivity > 600\nWANT_VACATE = time() - JobStart > 600";
+
+fn ann() -> Arc<ClassAd> {
+    job("Owner = \"ann\"")
+}
+
+fn value(bench: &Bench, name: &str) -> Option<String> {
+    let ad = bench.machine.ad(SLOT, bench.now)?;
+    ad.get(name).map(|expr| expr.to_string())
+}
+
+#[test]
+fn start_is_published_only_where_somebody_has_to_look_at_it() {
+    let bench = Bench::new(Dialect::V25, DESKTOP);
+    assert_eq!(value(&bench, "START"), None);
+    assert_eq!(
+        value(&bench, "Requirements").as_deref(),
+        Some("true && IS_VALID_CHECKPOINT_PLATFORM")
+    );
+    let bench = Bench::new(Dialect::V25, "START = Owner == \"ann\"");
+    assert_eq!(value(&bench, "START").as_deref(), Some("Owner == \"ann\""));
+    assert_eq!(
+        value(&bench, "Requirements").as_deref(),
+        Some("START && IS_VALID_CHECKPOINT_PLATFORM")
+    );
+    // "Unavailable for further matches".
+    let mut bench = Bench::new(Dialect::V25, "");
+    bench.tell(Event::Matched {
+        slot: SLOT,
+        claim: CLAIM,
+    });
+    assert_eq!(value(&bench, "Requirements").as_deref(), Some("false"));
+}
+
+#[test]
+fn an_image_of_another_platform_does_not_go_on_here() {
+    let mut bench = Bench::new(Dialect::V6_8, "START = TRUE");
+    let image = |platform: &str| {
+        job(&format!(
+            "LastCheckpointPlatform = \"{platform}\"; NumCkpts = 3"
+        ))
+    };
+    bench.claim(&image("Q"));
+    assert_eq!(bench.place(), "Unclaimed/Idle");
+    bench.claim(&image("P"));
+    assert_eq!(bench.place(), "Claimed/Idle");
+}
+
+#[test]
+fn a_job_may_refuse_the_machine() {
+    let mut bench = Bench::new(Dialect::V25, "");
+    let orders = bench.claim(&job("Requirements = TARGET.Memory > 4000"));
+    assert!(matches!(orders[..], [Order::Refused { .. }]), "{orders:?}");
+    bench.claim(&job("Requirements = TARGET.Memory > 1000"));
+    assert_eq!(bench.place(), "Claimed/Idle");
+}
+
+#[test]
+fn vanilla_jobs_and_virtual_machines_have_expressions_of_their_own_that_fall_back() {
+    let lines = "START = TRUE\nWANT_SUSPEND = FALSE\nPREEMPT = TRUE\nWANT_SUSPEND_VANILLA = TRUE\nSUSPEND = TRUE\nPREEMPT_VANILLA = FALSE\nPREEMPT_VM = UNDEFINED\nCONTINUE = FALSE";
+    for (universe, place) in [
+        (1, "Preempting/Vacating"),
+        (5, "Claimed/Suspended"),
+        (13, "Preempting/Vacating"),
+    ] {
+        let mut bench = Bench::new(Dialect::V25, lines);
+        let job = Arc::new(
+            parse_ad(format!("[ JobUniverse = {universe}; NumCkpts = 0 ]")).expect("an ad"),
+        );
+        bench.run(&job);
+        bench.pass(5);
+        assert_eq!(bench.place(), place, "{universe}");
+    }
+}
+
+#[test]
+fn undefined_and_error_are_not_true_and_warned_of_once() {
+    let mut bench = Bench::new(Dialect::V25, "PREEMPT = 1 / 0\nPERIODIC_CHECKPOINT = FALSE");
+    bench.claim(&ann());
+    let mut orders = bench.start(&ann());
+    orders.extend(bench.pass(5));
+    orders.extend(bench.pass(100));
+    assert_eq!(bench.place(), "Claimed/Busy");
+    let warnings: Vec<_> = orders
+        .iter()
+        .filter(|order| matches!(order, Order::Warn { .. }))
+        .collect();
+    assert_eq!(warnings.len(), 1, "{warnings:?}");
+    assert!(
+        matches!(warnings[0], Order::Warn { name, value, .. } if name == "PREEMPT" && value == "error")
+    );
+}
+
+#[test]
+fn who_owns_the_machine_must_be_known() {
+    let mut bench = Bench::try_new(Dialect::V25, "IS_OWNER = Nonsense > 3\nNUM_SLOTS = 1", 1)
+        .expect("a policy");
+    let orders = bench.look();
+    assert!(
+        matches!(&orders[..], [Order::Fatal { name, value }] if name == "IsOwner" && value == "undefined"),
+        "{orders:?}"
+    );
+    assert_eq!(bench.place(), "Owner/Idle");
+}
+
+#[test]
+fn expressions_that_depend_on_the_place_go_round_a_few_times_and_stop() {
+    let mut bench = Bench::new(Dialect::V25, "IS_OWNER = State == \"Unclaimed\"");
+    bench.pass(1000);
+    assert!(bench.changes.len() < 100, "{}", bench.changes.len());
+}
+
+#[test]
+fn the_machine_prefers_jobs_by_rank() {
+    let lines = "RANK = (Owner == \"jones\") + ((Owner == \"garrison\") * 10)";
+    let mut bench = Bench::new(Dialect::V25, lines);
+    let jones = job("Owner = \"jones\"");
+    let garrison = job("Owner = \"garrison\"");
+    bench.run(&ann());
+    assert!(matches!(
+        bench.better(&jones)[..],
+        [Order::Waits { .. }, Order::Changed(_), ..]
+    ));
+    assert_eq!(
+        value(&bench, "PreemptingRank").as_deref(),
+        Some("1.000000000000000E+00")
+    );
+    bench.ended();
+    assert_eq!(bench.machine.slots()[0].claim(), Some(BETTER));
+    bench.start(&jones);
+    // Who is wanted less is not taken.
+    let orders = bench.claim(&ann());
+    assert!(
+        matches!(
+            orders[..],
+            [Order::Refused {
+                reason: "the machine would rather keep the job it has",
+                ..
+            }]
+        ),
+        "{orders:?}"
+    );
+    bench.claim(&garrison);
+    bench.ended();
+    assert_eq!(bench.machine.slots()[0].claim(), Some(CLAIM));
+}
+
+#[test]
+fn a_job_may_lower_its_retirement_time_and_not_raise_it() {
+    let lines = "MAXJOBRETIREMENTTIME = 1000\nPREEMPT = KeyboardIdle < 60\nMachineMaxVacateTime = 0\nWANT_VACATE = TRUE";
+    for (own, at) in [
+        ("", 1000),
+        ("MaxJobRetirementTime = 100", 100),
+        ("MaxJobRetirementTime = 5000", 1000),
+    ] {
+        let mut bench = Bench::new(Dialect::V25, lines);
+        bench.run(&job(own));
+        bench.pass(50);
+        bench.key();
+        assert_eq!(bench.place(), "Claimed/Retiring");
+        bench.pass(at - 50 - 6);
+        assert_eq!(bench.place(), "Claimed/Retiring", "{own}");
+        bench.pass(12);
+        assert!(bench.place().starts_with("Preempting"), "{own}");
+    }
+}
+
+#[test]
+fn a_job_is_vacated_early_enough_to_be_gone_when_its_retirement_ends() {
+    let lines = "MAXJOBRETIREMENTTIME = 1000\nPREEMPT = KeyboardIdle < 60\nMachineMaxVacateTime = 300\nWANT_VACATE = TRUE";
+    // The job may have less; more of its retirement time only.
+    for (own, vacates_at, within) in [
+        ("", 700, 300),
+        ("JobMaxVacateTime = 100", 900, 100),
+        ("JobMaxVacateTime = 600", 400, 600),
+    ] {
+        let mut bench = Bench::new(Dialect::V25, lines);
+        bench.run(&job(own));
+        bench.key();
+        bench.pass(vacates_at - 6);
+        assert_eq!(bench.place(), "Claimed/Retiring", "{own}");
+        let orders = bench.pass(6);
+        let vacate = orders.iter().find_map(|order| match order {
+            Order::Vacate { within, .. } => Some(*within),
+            _ => None,
+        });
+        assert_eq!(vacate, Some(Some(within)), "{own}: {orders:?}");
+    }
+}
+
+#[test]
+fn a_claim_without_a_word_is_over_when_its_lease_is() {
+    for (own, lease) in [
+        ("", 1800),
+        ("JobLeaseDuration = 600", 600),
+        ("JobLeaseDuration = 0", 1800),
+    ] {
+        let mut bench = Bench::new(Dialect::V25, "PERIODIC_CHECKPOINT = FALSE");
+        bench.run(&job(own));
+        bench.pass(lease - 10);
+        bench.tell(Event::Alive { slot: SLOT });
+        bench.pass(lease - 1);
+        assert_eq!(bench.place(), "Claimed/Busy", "{own}");
+        let orders = bench.pass(1);
+        assert!(orders.contains(&Order::Kill(SLOT)), "{own}: {orders:?}");
+    }
+    let mut bench = Bench::new(Dialect::V25, "");
+    bench.run(&job("JobLeaseDuration = 600"));
+    assert_eq!(bench.machine.alive_interval(SLOT, bench.now), Some(200));
+    let mut bench = Bench::new(Dialect::V25, "");
+    bench.run(&job("JobLeaseDuration = 12"));
+    assert_eq!(bench.machine.alive_interval(SLOT, bench.now), Some(10));
+}
+
+#[test]
+fn a_claim_that_is_worn_out_takes_no_more_jobs() {
+    let mut bench = Bench::new(Dialect::V25, "CLAIM_WORKLIFE = 1200");
+    bench.run(&ann());
+    bench.pass(1100);
+    bench.ended();
+    assert_eq!(bench.place(), "Claimed/Idle");
+    bench.start(&ann());
+    bench.tell(Event::Alive { slot: SLOT });
+    bench.pass(200);
+    assert_eq!(bench.place(), "Claimed/Busy", "the job that runs may go on");
+    bench.ended();
+    assert_eq!(bench.place(), "Unclaimed/Idle");
+}
+
+#[test]
+fn images_are_made_when_they_are_due() {
+    let mut bench = Bench::new(
+        Dialect::V25,
+        "PERIODIC_CHECKPOINT = time() - LastPeriodicCheckpoint > 1000",
+    );
+    bench.run(&ann());
+    let made = |orders: Vec<Order>| {
+        orders
+            .iter()
+            .filter(|order| **order == Order::Checkpoint(SLOT))
+            .count()
+    };
+    assert_eq!(made(bench.pass(1000)), 0);
+    assert_eq!(made(bench.pass(10)), 1);
+    bench.tell(Event::Imaged {
+        slot: SLOT,
+        size_kib: 777,
+    });
+    bench.tell(Event::Alive { slot: SLOT });
+    assert_eq!(made(bench.pass(1000)), 1);
+    assert_eq!(value(&bench, "ImageSize").as_deref(), Some("777"));
+    assert_eq!(made(bench.tell(Event::Checkpoint { slot: None })), 1);
+}
+
+#[test]
+fn what_does_not_die_is_killed_again_with_all_that_is_left_of_it() {
+    let mut bench = Bench::new(Dialect::V25, "KILLING_TIMEOUT = 30");
+    bench.run(&ann());
+    bench.tell(Event::Vacate {
+        slot: None,
+        fast: true,
+    });
+    assert_eq!(bench.place(), "Preempting/Killing");
+    let again = |orders: Vec<Order>| orders.contains(&Order::KillAll(SLOT));
+    assert!(!again(bench.pass(29)));
+    assert!(again(bench.pass(1)));
+    assert!(again(bench.pass(30)));
+}
+
+#[test]
+fn shutdowns_let_jobs_run_retire_or_die() {
+    let lines = "MAXJOBRETIREMENTTIME = 500\nMachineMaxVacateTime = 0\nPERIODIC_CHECKPOINT = FALSE\nMAX_CLAIM_ALIVES_MISSED = 100";
+    for (how, after, place) in [
+        (Shutdown::Peaceful, 5000, "Claimed/Retiring"),
+        (Shutdown::Graceful, 400, "Claimed/Retiring"),
+        (Shutdown::Graceful, 506, "Preempting/Killing"),
+        (Shutdown::Fast, 0, "Preempting/Killing"),
+    ] {
+        let mut bench = Bench::new(Dialect::V25, lines);
+        bench.run(&ann());
+        bench.tell(Event::Shutdown(how));
+        bench.pass(after);
+        assert_eq!(bench.place(), place, "{how:?}");
+        let orders = bench.ended();
+        assert_eq!(orders.last(), Some(&Order::ShutDown));
+        assert!(bench.machine.is_shut_down());
+        assert!(matches!(bench.claim(&ann())[..], [Order::Refused { .. }]));
+    }
+}
+
+#[test]
+fn draining_waits_for_the_job_with_the_longest_time() {
+    let lines = "NUM_SLOTS = 2\nRunBenchmarks = FALSE\nMAXJOBRETIREMENTTIME = TARGET.Wants\nMachineMaxVacateTime = 0\nPERIODIC_CHECKPOINT = FALSE";
+    let mut bench = Bench::try_new(Dialect::V25, lines, 2).expect("a policy");
+    bench.look();
+    let place = |bench: &Bench, index: usize| bench.machine.slots()[index].place().to_string();
+    for (number, wants) in [(1, 300), (2, 900)] {
+        let (slot, job) = (SlotId::of(number), job(&format!("Wants = {wants}")));
+        bench.tell(Event::Claimed {
+            slot,
+            claim: ClaimId(u64::from(number)),
+            job: Arc::clone(&job),
+        });
+        bench.tell(Event::Activated { slot, job });
+    }
+    bench.tell(Event::Drain {
+        how: Drain::Graceful,
+        resumes: true,
+    });
+    bench.pass(299);
+    assert_eq!(place(&bench, 0), "Claimed/Retiring");
+    bench.pass(612);
+    assert_eq!(place(&bench, 1), "Preempting/Killing");
+    bench.tell(Event::Ended {
+        slot: SlotId::of(1),
+    });
+    let orders = bench.tell(Event::Ended {
+        slot: SlotId::of(2),
+    });
+    assert!(
+        orders.contains(&Order::Drained { resumes: true }),
+        "{orders:?}"
+    );
+    assert_eq!(
+        (place(&bench, 0).as_str(), bench.machine.is_draining()),
+        ("Unclaimed/Idle", false)
+    );
+    // Quickly: time to vacate, no time to retire.
+    let job = job("Wants = 900; JobMaxVacateTime = 0");
+    bench.tell(Event::Claimed {
+        slot: SLOT,
+        claim: CLAIM,
+        job: Arc::clone(&job),
+    });
+    bench.tell(Event::Activated { slot: SLOT, job });
+    let orders = bench.tell(Event::Drain {
+        how: Drain::Quick,
+        resumes: false,
+    });
+    assert!(
+        orders
+            .iter()
+            .any(|order| matches!(order, Order::Vacate { .. })),
+        "{orders:?}"
+    );
+}
+
+#[test]
+fn slots_that_hear_no_keys_are_never_disturbed() {
+    let lines = "NUM_SLOTS = 2\nSLOTS_CONNECTED_TO_KEYBOARD = 1\nSLOTS_CONNECTED_TO_CONSOLE = 1\nRunBenchmarks = FALSE\nIS_OWNER = START =?= FALSE\nSTART = KeyboardIdle > 900";
+    let mut bench = Bench::try_new(Dialect::V25, lines, 2).expect("a policy");
+    bench.keyboard_idle = 0;
+    bench.look();
+    let states: Vec<_> = bench
+        .machine
+        .slots()
+        .iter()
+        .map(|slot| slot.place().state)
+        .collect();
+    assert_eq!(states, [State::Owner, State::Unclaimed]);
+    assert_eq!(
+        bench.machine.slots()[1]
+            .ad()
+            .get("KeyboardIdle")
+            .map(|expr| expr.to_string())
+            .as_deref(),
+        Some("1200")
+    );
+}
+
+#[test]
+fn the_machine_is_looked_at_often_only_while_it_has_a_job() {
+    let mut bench = Bench::new(Dialect::V25, "POLLING_INTERVAL = 5\nUPDATE_INTERVAL = 300");
+    assert_eq!(bench.machine.wake_at(), bench.now + 300);
+    bench.run(&ann());
+    assert_eq!(bench.machine.wake_at(), bench.now + 5);
+}
+
+#[test]
+fn a_job_that_was_suspended_by_command_goes_on_by_command() {
+    let mut bench = Bench::new(Dialect::V25, "CONTINUE = TRUE");
+    bench.run(&ann());
+    assert!(
+        bench
+            .tell(Event::Suspend { slot: SLOT })
+            .contains(&Order::Suspend(SLOT))
+    );
+    bench.pass(100);
+    assert_eq!(bench.place(), "Claimed/Suspended");
+    assert!(
+        bench
+            .tell(Event::Continue { slot: SLOT })
+            .contains(&Order::Continue(SLOT))
+    );
+    assert_eq!(bench.place(), "Claimed/Busy");
+}
+
+#[test]
+fn a_desktop_gets_its_jobs_out_of_the_way_step_by_step() {
+    let mut bench = Bench::new(Dialect::V25, DESKTOP);
+    bench.run(&ann());
+    bench.pass(700);
+    assert!(bench.key().contains(&Order::Suspend(SLOT)));
+    // A suspended job is let go before it makes its image.
+    let mut orders = vec![];
+    for _ in 0..62 {
+        orders.extend(bench.pass(10));
+        orders.extend(bench.key());
+    }
+    let order = |what: &dyn Fn(&Order) -> bool| orders.iter().position(what);
+    let (go, vacate) = (
+        order(&|order| *order == Order::Continue(SLOT)),
+        order(&|order| matches!(order, Order::Vacate { .. })),
+    );
+    assert!(go.is_some() && go < vacate, "{orders:?}");
+    bench.ended();
+    assert_eq!(bench.place(), "Owner/Idle");
+    let slot = &bench.machine.slots()[0];
+    let spent: i64 = slot.spent(bench.now).values().sum();
+    assert_eq!(spent, bench.now - MONDAY);
+}
