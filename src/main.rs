@@ -47,6 +47,7 @@ fn perform(arguments: &Arguments) -> Outcome {
         Verb::Verify(verify) => verbs::verify::verify(verify),
         Verb::Flatten(flatten) => verbs::flatten::flatten(flatten),
         Verb::Platform(platform) => verbs::platform::platform(platform),
+        Verb::Machine(machine) => verbs::machine::machine(machine),
         Verb::Ps(ps) => verbs::ps::ps(&store()?, ps),
         Verb::Kill(kill) => verbs::kill::kill(&store()?, kill),
         Verb::Suspend(suspend) => verbs::life::suspend(&store()?, suspend),

@@ -4,6 +4,7 @@
 mod classad;
 mod examples;
 mod life;
+mod machine;
 mod methods;
 mod submit;
 mod values;
@@ -12,6 +13,7 @@ pub(crate) use classad::{AdSyntax, Classad, ClassadVerb, EvalAd, MatchAds, Print
 pub(crate) use life::{
     Continue, Hold, Life, Lines, Log, Migrate, Release, Remove, Status, Suspend, Tail, Vacate,
 };
+pub(crate) use machine::{Era, Machine};
 pub(crate) use methods::{Methods, Sight, Whose};
 pub(crate) use submit::{Begun, Submit};
 pub(crate) use values::{is_job_name, signal_name};
@@ -62,6 +64,7 @@ pub(crate) enum Verb {
     Flatten(Flatten),
     Doctor(Doctor),
     Platform(Platform),
+    Machine(Machine),
     Export(Export),
     Classad(Classad),
     Shadow(Shadow),

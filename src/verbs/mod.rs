@@ -14,6 +14,7 @@ pub(crate) mod keeper;
 pub(crate) mod kept;
 pub(crate) mod kill;
 pub(crate) mod life;
+pub(crate) mod machine;
 pub(crate) mod man;
 pub(crate) mod platform;
 pub(crate) mod ps;

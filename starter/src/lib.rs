@@ -1,5 +1,6 @@
 //! The starter: what stands for the shadow on the execute machine, and what a job's life is like there (`life`, `events`);
-//! and what the owner of the machine lets jobs do (`machine`), also on days that are only thought of (`simulate`).
+//! what the machine is and how busy it is (`measure`), and what its owner lets jobs do (`machine`), also on days that are
+//! only thought of (`simulate`).
 //!
 //! ```text
 //! shims ==> socket ─┐
@@ -19,6 +20,7 @@ pub mod events;
 mod job;
 pub mod life;
 pub mod machine;
+pub mod measure;
 mod reattach;
 pub mod simulate;
 mod streams;

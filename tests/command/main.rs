@@ -5,6 +5,7 @@ mod classad;
 mod images;
 
 mod jobs;
+mod machine;
 mod progress;
 mod records;
 mod restart;
