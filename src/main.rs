@@ -5,6 +5,7 @@ mod address;
 mod args;
 mod away;
 mod classad;
+mod config;
 mod fault;
 mod identity;
 mod jobs;
@@ -62,6 +63,7 @@ fn perform(arguments: &Arguments) -> Outcome {
         Verb::Status(status) => verbs::status::status(&store()?, status),
         Verb::Doctor(doctor) => verbs::doctor::doctor(&store()?, doctor),
         Verb::Classad(classad) => verbs::classad::classad(classad),
+        Verb::Config(config) => verbs::config::config(config),
         Verb::Shadow(shadow) => verbs::shadow::shadow(store().ok().as_ref(), shadow),
         Verb::Home(home) => verbs::home::home(&store()?, home),
         Verb::Keeper(keeper) => verbs::keeper::keeper(keeper),

@@ -2,6 +2,7 @@
 //! completions can be made from it.
 
 mod classad;
+mod config;
 mod examples;
 mod life;
 mod machine;
@@ -10,6 +11,7 @@ mod submit;
 mod values;
 
 pub(crate) use classad::{AdSyntax, Classad, ClassadVerb, EvalAd, MatchAds, PrintAds};
+pub(crate) use config::{CheckConfig, Config, ConfigVerb, DumpConfig, Which};
 pub(crate) use life::{
     Continue, Hold, Life, Lines, Log, Migrate, Release, Remove, Status, Suspend, Tail, Vacate,
 };
@@ -67,6 +69,7 @@ pub(crate) enum Verb {
     Machine(Machine),
     Export(Export),
     Classad(Classad),
+    Config(Config),
     Shadow(Shadow),
     #[command(hide = true)]
     Starter(Starter),

@@ -28,12 +28,12 @@ pub(crate) fn classad(arguments: &Classad) -> Outcome {
 }
 
 /// This machine, and its clock.
-struct Here {
+pub(crate) struct Here {
     zone: TimeZone,
 }
 
 impl Here {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let zone = TimeZone::system();
         Here { zone }
     }

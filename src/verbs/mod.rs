@@ -4,6 +4,7 @@ mod ad;
 pub(crate) mod checkpoint;
 pub(crate) mod classad;
 pub(crate) mod completions;
+pub(crate) mod config;
 pub(crate) mod doctor;
 pub(crate) mod export;
 pub(crate) mod flatten;

@@ -2,6 +2,7 @@
 
 mod arguments;
 mod classad;
+mod config;
 mod images;
 
 mod jobs;

@@ -140,6 +140,8 @@ impl Config {
         let mut values = BTreeMap::new();
         let mut faults = vec![];
         let mut undefined = vec![];
+        // Those who only refer to a circle: they are not to blame if somebody in it is.
+        let mut victims: Vec<(Vec<String>, &Entry)> = vec![];
         let limits = &reader.options.limits;
         let mut bytes = 0_usize;
         for (key, entry, is_built_in) in reader.table.entries() {
@@ -154,8 +156,9 @@ impl Config {
                     }
                     values.insert(key.clone(), value);
                 }
-                // Those who only refer to a circle are not to blame.
-                Err(Problem::Circle(circle)) if !circle.contains(&entry.name) => {}
+                Err(Problem::Circle(circle)) if !circle.contains(&entry.name) => {
+                    victims.push((circle, entry));
+                }
                 Err(problem) => faults.push(fault(problem, &entry.name, &entry.origin)),
             }
             if !is_built_in {
@@ -171,6 +174,13 @@ impl Config {
                 }));
             }
         }
+        let named: Vec<&str> = faults.iter().filter_map(ConfigError::name).collect();
+        victims.retain(|(circle, _)| !circle.iter().any(|name| named.contains(&name.as_str())));
+        let faulty = |(circle, entry): (_, &Entry)| {
+            fault(Problem::Circle(circle), &entry.name, &entry.origin)
+        };
+        let blamed: Vec<ConfigError> = victims.into_iter().map(faulty).collect();
+        faults.extend(blamed);
         reader.warnings.extend(undefined);
         let mut config = Self {
             table: reader.table,

@@ -31,8 +31,8 @@ pub(super) struct Expander<'e> {
     pub(super) limits: &'e ConfigLimits,
     /// What expanding has looked at until now, in bytes: shared by all of a configuration.
     pub(super) work: &'e Cell<u64>,
-    /// The keys of the names within whose values we are.
-    active: Vec<String>,
+    /// The names within whose values we are.
+    active: Vec<Active>,
     /// Names that were not defined, without those that had a default.
     pub(super) undefined: Vec<String>,
 }
@@ -41,12 +41,23 @@ pub(super) struct Expander<'e> {
 struct Replacement {
     text: String,
     /// Whose value it is.
-    key: Option<String>,
+    within: Option<Active>,
+}
+
+/// How often what a function makes of a value may refer to that value again, each time within the other.
+const MOST_AGAIN: usize = 8;
+
+/// A name within whose value we are.
+#[derive(Clone)]
+struct Active {
+    key: String,
+    /// We are in what a function has made of it: that may refer to it again, as `$SUBSTR(A,1)` does where A is `$$(A)`.
+    is_made: bool,
 }
 
 /// A part of a text that is the value of a name.
 struct Region {
-    key: String,
+    active: Active,
     start: usize,
     end: usize,
 }
@@ -85,22 +96,36 @@ impl<'e> Expander<'e> {
             let (function, what) = ("$".to_owned(), format!("nested more than {limit} deep"));
             return Err(Problem::Function { function, what });
         }
-        self.active.push(key.to_owned());
+        self.active.push(Active {
+            key: key.to_owned(),
+            is_made: false,
+        });
         let outcome = act(self);
         self.active.pop();
         outcome
     }
 
     fn check_circle(&self, key: &str) -> Result<(), Problem> {
-        let Some(first) = self.active.iter().position(|active| active == key) else {
+        let meets = |active: &&Active| active.key == key;
+        let met = self.active.iter().filter(meets).count();
+        let is_circle = self
+            .active
+            .iter()
+            .filter(meets)
+            .any(|active| !active.is_made);
+        if !is_circle && met < MOST_AGAIN {
             return Ok(());
-        };
-        let name = |key: &String| {
+        }
+        let name = |key: &str| {
             let entry = self.table.exact(key);
-            entry.map_or_else(|| key.clone(), |entry| entry.name.clone())
+            entry.map_or_else(|| key.to_owned(), |entry| entry.name.clone())
         };
-        let mut circle: Vec<String> = self.active[first..].iter().map(name).collect();
-        circle.push(name(&self.active[first]));
+        // Those in brackets are no names: they count how deep arguments are.
+        let inner = (self.active.iter())
+            .skip_while(|active| active.key != key)
+            .filter(|active| !active.key.starts_with('('));
+        let mut circle: Vec<String> = inner.map(|active| name(&active.key)).collect();
+        circle.push(name(key));
         Err(Problem::Circle(circle))
     }
 
@@ -136,7 +161,8 @@ impl<'e> Expander<'e> {
             let around = regions
                 .iter()
                 .filter(|region| region.start <= start && end <= region.end);
-            self.active.extend(around.map(|region| region.key.clone()));
+            self.active
+                .extend(around.map(|region| region.active.clone()));
             let replaced = self.replace(&found);
             self.active.truncate(base);
             let replaced = replaced?;
@@ -156,9 +182,9 @@ impl<'e> Expander<'e> {
                     region.end = region.end - end + new_end;
                 }
             }
-            if let Some(key) = replaced.key {
+            if let Some(active) = replaced.within {
                 regions.push(Region {
-                    key,
+                    active,
                     start,
                     end: new_end,
                 });
@@ -202,10 +228,12 @@ impl<'e> Expander<'e> {
     fn replace(&mut self, found: &Macro<'_>) -> Result<Replacement, Problem> {
         if found.function != Function::Value {
             let text = functions::call(self, found)?;
-            // What a function has made of a name's value is still in that value.
             let name = found.body.split(',').next().unwrap_or_default();
-            let key = self.table.resolve(name).map(|(key, _)| key);
-            return Ok(Replacement { text, key });
+            let within = self
+                .table
+                .resolve(name)
+                .map(|(key, _)| Active { key, is_made: true });
+            return Ok(Replacement { text, within });
         }
         let (name, default) = found.name_and_default();
         let resolved = self.table.resolve(name);
@@ -215,12 +243,15 @@ impl<'e> Expander<'e> {
         let value = resolved.filter(|(_, entry)| !entry.raw.is_empty());
         let Some((key, entry)) = value else {
             let text = default.unwrap_or_default().to_owned();
-            return Ok(Replacement { text, key: None });
+            return Ok(Replacement { text, within: None });
         };
         self.check_circle(&key)?;
         Ok(Replacement {
             text: entry.raw.clone(),
-            key: Some(key),
+            within: Some(Active {
+                key,
+                is_made: false,
+            }),
         })
     }
 
@@ -243,7 +274,10 @@ impl<'e> Expander<'e> {
     /// A text within an argument, expanded.
     pub(super) fn nested(&mut self, text: &str) -> Result<String, Problem> {
         // No name is called so: this only counts.
-        self.active.push(format!("({})", self.active.len()));
+        self.active.push(Active {
+            key: format!("({})", self.active.len()),
+            is_made: false,
+        });
         let deep = self.active.len() > self.limits.depth;
         let outcome = match deep {
             true => Err(Problem::Function {

@@ -40,14 +40,21 @@ pub(super) fn parts_of(letters: &str) -> PathParts {
 }
 
 impl PathParts {
-    /// These parts of a path, which may be in quotes.
+    /// These parts of a path, which may be in quotes; a double one at its beginning goes also if there is none at its end.
     pub(super) fn of(&self, path: &str) -> String {
-        let mut path = unquoted(path).to_owned();
-        if let Some(separator) = self.separator {
-            path = path.replace(['/', '\\'], separator.encode_utf8(&mut [0; 4]));
-        }
-        let part = self.part(&path);
         let quote = if self.single { '\'' } else { '"' };
+        let mut path = unquoted(path);
+        for opening in ['"', quote].iter().take(1 + usize::from(self.quoted)) {
+            if let Some(rest) = path.strip_prefix(*opening) {
+                path = rest.strip_suffix(*opening).unwrap_or(rest);
+                break;
+            }
+        }
+        let path = match self.separator {
+            Some(separator) => path.replace(['/', '\\'], separator.encode_utf8(&mut [0; 4])),
+            None => path.to_owned(),
+        };
+        let part = self.part(&path);
         match self.quoted {
             true => format!("{quote}{part}{quote}"),
             false => part.to_owned(),
@@ -55,7 +62,7 @@ impl PathParts {
     }
 
     fn part<'p>(&self, path: &'p str) -> &'p str {
-        let name_at = path.rfind(['/', '\\']).map_or(0, |at| at + 1);
+        let name_at = path.rfind('/').map_or(0, |at| at + 1);
         let name = &path[name_at..];
         // A name that begins with its only dot has no extension.
         let dot = name.rfind('.').filter(|at| *at > 0);

@@ -11,10 +11,12 @@
 //! ([`Limits`](crate::Limits)); beyond that there is an [`EvalError`], never a panic.
 
 mod context;
+mod explain;
 pub(crate) mod operators;
 pub(crate) mod reference;
 
 pub use context::Context;
+pub use explain::{Explanation, FoundIn};
 
 use crate::error::EvalError;
 use crate::expr::{BinaryOp, Expr};

@@ -38,6 +38,7 @@ const MY: &[&str] = &[
 ];
 const TARGET: &[&str] = &["a", "p", "q", "requirements", "rank"];
 
+const SCRIPT: &str = include_str!("oracle.py");
 const USUAL_SEED: u64 = 20_261_124;
 
 /// A value as the oracle's script tells it.
@@ -249,7 +250,7 @@ impl Comparison {
 
 #[test]
 fn random_expressions_are_evaluated_as_by_the_original() {
-    let oracle = match Oracle::start() {
+    let oracle = match Oracle::start(SCRIPT) {
         Ok(oracle) => oracle,
         Err(reason) => {
             return skip::note(

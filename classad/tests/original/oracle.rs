@@ -7,12 +7,11 @@ use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::Duration;
 
-const SCRIPT: &str = include_str!("oracle.py");
-
 /// How long one answer may take.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 pub(crate) struct Oracle {
+    script: &'static str,
     child: Child,
     requests: ChildStdin,
     answers: Receiver<String>,
@@ -20,7 +19,9 @@ pub(crate) struct Oracle {
 
 impl Oracle {
     /// The library, if `scripts/setup` has installed it; else the reason why there is none.
-    pub(crate) fn start() -> Result<Self, String> {
+    ///
+    /// `script` is what the process does: it answers each line of JSON with one.
+    pub(crate) fn start(script: &'static str) -> Result<Self, String> {
         let own = std::env::current_exe().map_err(|error| error.to_string())?;
         // TARGET/PROFILE/deps/TEST
         let target = own
@@ -36,7 +37,7 @@ impl Oracle {
         };
         let mut command = Command::new(&python);
         command
-            .args(["-c", SCRIPT])
+            .args(["-c", script])
             .env("CONDOR_CONFIG", "/dev/null")
             .env("TZ", "UTC");
         command
@@ -55,6 +56,7 @@ impl Oracle {
             }
         });
         let mut oracle = Self {
+            script,
             child,
             requests,
             answers,
@@ -70,7 +72,7 @@ impl Oracle {
     pub(crate) fn ask(&mut self, request: &Json) -> Result<Option<Json>, String> {
         let answer = self.answer(request)?;
         if answer.is_none() {
-            *self = Self::start()?;
+            *self = Self::start(self.script)?;
         }
         Ok(answer)
     }

@@ -1,0 +1,139 @@
+//! What a configuration may ask of this machine: files, commands, the environment.
+
+use crate::verbs::classad::Here;
+use classad::Surroundings;
+use classad::config::{ConfigLimits, Sources};
+use nix::unistd::{SysconfVar, sysconf};
+use std::fs::{self, File};
+use std::io::{self, Read};
+use std::process::{Command, Stdio};
+
+/// The prefix of variables that stand for names.
+const OVERRIDES: &str = "_CONDOR_";
+
+/// This machine.
+pub(crate) struct Site {
+    here: Here,
+}
+
+impl Site {
+    pub(crate) fn new() -> Self {
+        Site { here: Here::new() }
+    }
+}
+
+/// What can be read, but not more than one byte beyond what is allowed: that is refused then.
+fn limited(source: impl Read) -> io::Result<Vec<u8>> {
+    let most = ConfigLimits::default().file_bytes as u64;
+    let mut bytes = vec![];
+    source.take(most + 1).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+impl Surroundings for Site {
+    fn now(&self) -> i64 {
+        self.here.now()
+    }
+
+    fn utc_offset(&self, at_seconds: i64) -> i32 {
+        self.here.utc_offset(at_seconds)
+    }
+
+    fn zone_name(&self, at_seconds: i64) -> String {
+        self.here.zone_name(at_seconds)
+    }
+
+    fn random(&self) -> i32 {
+        self.here.random()
+    }
+
+    fn home(&self, user: &str) -> Option<String> {
+        self.here.home(user)
+    }
+
+    fn debug(&self, message: &str) {
+        self.here.debug(message);
+    }
+}
+
+impl Sources for Site {
+    fn read(&self, path: &str) -> io::Result<Vec<u8>> {
+        limited(File::open(path)?)
+    }
+
+    fn list(&self, directory: &str) -> io::Result<Vec<String>> {
+        let mut names = vec![];
+        for entry in fs::read_dir(directory)? {
+            let entry = entry?;
+            // What a link leads to counts; one that leads nowhere fails when it is read.
+            if !fs::metadata(entry.path()).is_ok_and(|found| found.is_dir()) {
+                names.extend(entry.file_name().into_string());
+            }
+        }
+        Ok(names)
+    }
+
+    fn run(&self, command: &[String]) -> io::Result<(Vec<u8>, i32)> {
+        let [program, arguments @ ..] = command else {
+            return Err(io::ErrorKind::InvalidInput.into());
+        };
+        let mut command = Command::new(program);
+        command.args(arguments);
+        command.stdin(Stdio::null()).stdout(Stdio::piped());
+        let mut child = command.spawn()?;
+        let read = child.stdout.take().map(limited);
+        // One that prints too much finds nobody who reads, and ends.
+        let status = child.wait()?;
+        let bytes = read.unwrap_or_else(|| Ok(vec![]))?;
+        Ok((bytes, status.code().unwrap_or(-1)))
+    }
+
+    fn write(&self, path: &str, contents: &[u8]) -> io::Result<()> {
+        fs::write(path, contents)
+    }
+
+    fn variable(&self, name: &str) -> Option<String> {
+        std::env::var(name).ok()
+    }
+
+    fn overrides(&self) -> Vec<(String, String)> {
+        let variables = std::env::vars_os().filter_map(|(name, value)| {
+            let (name, value) = (name.into_string().ok()?, value.into_string().ok()?);
+            let (prefix, rest) = name.split_at_checked(OVERRIDES.len())?;
+            let is_ours = prefix.eq_ignore_ascii_case(OVERRIDES);
+            is_ours.then(|| (rest.to_owned(), value))
+        });
+        variables.collect()
+    }
+
+    fn detected(&self) -> Vec<(String, String)> {
+        let asked = |variable| sysconf(variable).ok().flatten().filter(|count| *count > 0);
+        let host = nix::unistd::gethostname().unwrap_or_default();
+        let host = host.to_string_lossy().into_owned();
+        let short = host.split('.').next().unwrap_or_default().to_owned();
+        let uid = nix::unistd::getuid();
+        let user = nix::unistd::User::from_uid(uid).ok().flatten();
+        let mut found = vec![
+            ("HOSTNAME", short),
+            ("FULL_HOSTNAME", host),
+            ("ARCH", "X86_64".to_owned()),
+            ("OPSYS", "LINUX".to_owned()),
+            ("REAL_UID", uid.to_string()),
+            ("REAL_GID", nix::unistd::getgid().to_string()),
+            ("PID", nix::unistd::getpid().to_string()),
+            ("PPID", nix::unistd::getppid().to_string()),
+        ];
+        found.extend(user.map(|user| ("USERNAME", user.name)));
+        if let Some(count) = asked(SysconfVar::_NPROCESSORS_ONLN) {
+            found.push(("DETECTED_CPUS", count.to_string()));
+            found.push(("DETECTED_CORES", count.to_string()));
+        }
+        let (pages, page_size) = (asked(SysconfVar::_PHYS_PAGES), asked(SysconfVar::PAGE_SIZE));
+        if let (Some(pages), Some(page_size)) = (pages, page_size) {
+            let mebibytes = pages.saturating_mul(page_size) >> 20;
+            found.push(("DETECTED_MEMORY", mebibytes.to_string()));
+        }
+        let owned = |(name, value): (&str, String)| (name.to_owned(), value);
+        found.into_iter().map(owned).collect()
+    }
+}
