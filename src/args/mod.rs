@@ -7,6 +7,7 @@ mod examples;
 mod life;
 mod machine;
 mod methods;
+mod startd;
 mod submit;
 mod values;
 
@@ -15,8 +16,9 @@ pub(crate) use config::{CheckConfig, Config, ConfigVerb, DumpConfig, Which};
 pub(crate) use life::{
     Continue, Hold, Life, Lines, Log, Migrate, Release, Remove, Status, Suspend, Tail, Vacate,
 };
-pub(crate) use machine::{Era, Machine};
+pub(crate) use machine::Machine;
 pub(crate) use methods::{Methods, Sight, Whose};
+pub(crate) use startd::{OfQueue, Startd, StartdStatus, StartdVerb, SubmitFile};
 pub(crate) use submit::{Begun, Submit};
 pub(crate) use values::{is_job_name, signal_name};
 
@@ -70,6 +72,7 @@ pub(crate) enum Verb {
     Export(Export),
     Classad(Classad),
     Config(Config),
+    Startd(Startd),
     Shadow(Shadow),
     #[command(hide = true)]
     Starter(Starter),

@@ -26,6 +26,7 @@ mod division;
 mod load;
 mod part;
 mod policy;
+mod reconfigure;
 mod slot;
 #[cfg(test)]
 mod tests;
@@ -36,7 +37,7 @@ pub use classad::config::Dialect;
 pub use dialect::{Rules, rules};
 pub use division::Detected;
 pub use policy::{Policy, PolicyError, Settings};
-pub use slot::{Kind, Slot, Verdict};
+pub use slot::{Kind, Refusal, Slot, Verdict};
 pub use words::{
     Activity, Change, ClaimId, Drain, Event, Moment, Order, Place, Seen, Shutdown, SlotId, State,
 };
@@ -111,11 +112,10 @@ impl Common {
     /// What one of the slots sees.
     fn world_of(&self, index: usize, slots: &[Slot], now: Moment) -> World<'_> {
         let mut world = self.world(now);
-        let states: Vec<_> = slots
-            .iter()
-            .map(|slot| (slot.id, slot.place.state))
-            .collect();
-        let parts = load::divide(self.seen.load, &states, &self.seen.job_loads);
+        let dialect = slots
+            .first()
+            .map_or(Dialect::default(), |slot| slot.policy.dialect);
+        let parts = load::divide(self.seen.load, slots, &self.seen.job_loads, dialect);
         world.load = parts.get(index).copied().unwrap_or_default();
         world.job_load = parts.iter().map(|part| part.1).sum();
         world.others = slots.iter().flat_map(Slot::shown).collect();
@@ -199,6 +199,11 @@ impl Machine {
         self
     }
 
+    /// The local clock is so many seconds ahead of Greenwich's now.
+    pub fn set_utc_offset(&mut self, seconds: i32) {
+        self.common.utc_offset = seconds;
+    }
+
     /// With other chances than usual, for `random()`.
     #[must_use]
     pub fn with_seed(self, seed: u64) -> Self {
@@ -264,6 +269,11 @@ impl Machine {
     /// Whether machine and job accept each other: START and the platform, and the job's `Requirements`.
     pub fn suits(&self, id: SlotId, job: &Arc<ClassAd>, now: Moment) -> bool {
         self.ask(id, now, |slot, world| slot.suits(job, world)) == Some(true)
+    }
+
+    /// Who of the two does not accept the other, if one does not; the machine is asked first.
+    pub fn refusal(&self, id: SlotId, job: &Arc<ClassAd>, now: Moment) -> Option<Refusal> {
+        self.ask(id, now, |slot, world| slot.refusal(job, world))?
     }
 
     /// How often who has a slot says that he is there ([`Event::Alive`]), in seconds.
