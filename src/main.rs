@@ -13,6 +13,7 @@ mod launch;
 mod leftovers;
 mod life;
 mod lookup;
+mod measured;
 mod output;
 mod permission;
 mod progress;
@@ -20,6 +21,7 @@ mod raw;
 mod reach;
 mod remote;
 mod report;
+mod startd;
 mod summary;
 mod sys;
 mod target;
@@ -48,7 +50,7 @@ fn perform(arguments: &Arguments) -> Outcome {
         Verb::Verify(verify) => verbs::verify::verify(verify),
         Verb::Flatten(flatten) => verbs::flatten::flatten(flatten),
         Verb::Platform(platform) => verbs::platform::platform(platform),
-        Verb::Machine(machine) => verbs::machine::machine(machine),
+        Verb::Machine(machine) => verbs::machine::machine(store().ok().as_ref(), machine),
         Verb::Ps(ps) => verbs::ps::ps(&store()?, ps),
         Verb::Kill(kill) => verbs::kill::kill(&store()?, kill),
         Verb::Suspend(suspend) => verbs::life::suspend(&store()?, suspend),
@@ -65,6 +67,7 @@ fn perform(arguments: &Arguments) -> Outcome {
         Verb::Classad(classad) => verbs::classad::classad(classad),
         Verb::Config(config) => verbs::config::config(config),
         Verb::Policy(policy) => verbs::policy::policy(policy),
+        Verb::Startd(startd) => verbs::startd::startd(&store()?, startd),
         Verb::Shadow(shadow) => verbs::shadow::shadow(store().ok().as_ref(), shadow),
         Verb::Home(home) => verbs::home::home(&store()?, home),
         Verb::Keeper(keeper) => verbs::keeper::keeper(keeper),

@@ -57,6 +57,31 @@ pub(crate) fn send_signal(pid: nix::unistd::Pid, signal: i32) -> nix::Result<()>
     nix::errno::Errno::result(unsafe { libc::kill(pid.as_raw(), signal) }).map(drop)
 }
 
+/// Has a command send its process a signal when we, this thread, are gone, and begin with these signals blocked, nicer than we are by so much.
+pub(crate) fn tie_to_us(
+    command: &mut std::process::Command,
+    signal: Signal,
+    mask: nix::sys::signal::SigSet,
+    nicer_by: i32,
+) {
+    use std::os::unix::process::CommandExt;
+    let parent = nix::unistd::getpid();
+    let tie = move || -> std::io::Result<()> {
+        mask.thread_set_mask()?;
+        nix::sys::prctl::set_pdeathsig(signal)?;
+        if nix::unistd::getppid() != parent {
+            return Err(std::io::ErrorKind::NotFound.into());
+        }
+        if nicer_by != 0 {
+            // SAFETY: it reads and writes no memory.
+            unsafe { libc::nice(nicer_by) };
+        }
+        Ok(())
+    };
+    // SAFETY: what is called between fork and exec are system calls only, which allocate nothing and take no lock.
+    unsafe { command.pre_exec(tie) };
+}
+
 /// Takes over a descriptor that whoever executed us has left open for us, and for whom we execute; none if there is none of this number.
 pub(crate) fn inherited(fd: i32) -> Option<std::os::fd::OwnedFd> {
     use std::os::fd::FromRawFd;

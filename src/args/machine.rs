@@ -1,6 +1,6 @@
 //! The machine ad.
 
-use clap::{Args, ValueEnum};
+use clap::Args;
 use std::path::PathBuf;
 
 /// Say what this machine is and how busy it is, as Condor's policies see it
@@ -14,9 +14,13 @@ pub(crate) struct Machine {
     #[arg(long)]
     pub(crate) json: bool,
 
-    /// In the words of this era of Condor
-    #[arg(long, value_enum, default_value_t = Era::Today, value_name = "ERA")]
-    pub(crate) dialect: Era,
+    /// As this configuration has it measured
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+
+    /// In the words of this era of Condor: 6.1, 6.8 or 25
+    #[arg(long, default_value = "25", value_name = "ERA")]
+    pub(crate) dialect: classad::config::Dialect,
 
     /// Measure its speed too: about a second of one processor
     #[arg(long)]
@@ -29,18 +33,4 @@ pub(crate) struct Machine {
     /// Where jobs have their files, instead of $TMPDIR: whose free room is Disk
     #[arg(long, value_name = "DIR")]
     pub(crate) execute: Option<PathBuf>,
-}
-
-/// Eras of Condor.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Era {
-    /// Condor 6.1
-    #[value(name = "6.1")]
-    First,
-    /// Condor 6.8
-    #[value(name = "6.8")]
-    Middle,
-    /// HTCondor 25
-    #[value(name = "25")]
-    Today,
 }

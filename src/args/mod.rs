@@ -8,6 +8,7 @@ mod life;
 mod machine;
 mod methods;
 mod policy;
+mod startd;
 mod submit;
 mod values;
 
@@ -16,11 +17,12 @@ pub(crate) use config::{CheckConfig, Config, ConfigVerb, DumpConfig, Which};
 pub(crate) use life::{
     Continue, Hold, Life, Lines, Log, Migrate, Release, Remove, Status, Suspend, Tail, Vacate,
 };
-pub(crate) use machine::{Era, Machine};
+pub(crate) use machine::Machine;
 pub(crate) use methods::{Methods, Sight, Whose};
 pub(crate) use policy::{
     ExplainPolicy, Policy, PolicyVerb, RecordPolicy, SimulatePolicy, WhichPolicy,
 };
+pub(crate) use startd::{OfQueue, Startd, StartdStatus, StartdVerb, SubmitFile};
 pub(crate) use submit::{Begun, Submit};
 pub(crate) use values::{is_job_name, signal_name};
 
@@ -75,6 +77,7 @@ pub(crate) enum Verb {
     Classad(Classad),
     Config(Config),
     Policy(Policy),
+    Startd(Startd),
     Shadow(Shadow),
     #[command(hide = true)]
     Starter(Starter),

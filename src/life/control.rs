@@ -1,4 +1,5 @@
-//! The socket at which a starter is asked for something: `jobs/NAME/control`.
+//! The socket at which a starter is asked for something: `jobs/NAME/control`; and, in its own directory, who gives jobs to this machine
+//! (crate::startd).
 //!
 //! ```text
 //! {"version":1,"ask":"vacate","within_ms":5000}\n  ──>  starter
@@ -10,10 +11,13 @@
 
 use crate::report::{Exit, Explain, Failure, Outcome};
 use nix::sys::socket::{getsockopt, sockopt};
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use starter::life::{Answer, Command, Who};
 use std::fs::File;
+use std::collections::VecDeque;
 use std::io::{self, ErrorKind, Read, Write};
+use std::marker::PhantomData;
 use std::net::Shutdown;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -32,6 +36,16 @@ const LOOK_AGAIN: Duration = Duration::from_millis(100);
 /// How long somebody may take to say what he wants.
 const SAID_WITHIN: Duration = Duration::from_secs(5);
 
+/// What somebody can be asked.
+pub(crate) trait Question: Clone + Serialize + DeserializeOwned {
+    /// Who is asked.
+    const WHO: &'static str;
+}
+
+impl Question for Ask {
+    const WHO: &'static str = "starter";
+}
+
 /// What is asked.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "ask", rename_all = "kebab-case")]
@@ -40,26 +54,33 @@ pub(crate) enum Ask {
     Continue {},
     Checkpoint {},
     Migrate { to: String },
-    Vacate { within_ms: Option<u64> },
-    VacateLatest {},
+    Vacate {
+        within_ms: Option<u64>,
+        /// It is tried again if no image can be made.
+        #[serde(default)]
+        insists: bool,
+    },
+    VacateLatest {
+        /// Though there is no image.
+        #[serde(default)]
+        at_any_price: bool,
+    },
     Hold { reason: String },
     Kill {},
 }
 
 impl Ask {
-    fn command(self) -> Command {
+    pub(super) fn command(self) -> Command {
         match self {
             Ask::Suspend {} => Command::Suspend,
             Ask::Continue {} => Command::Continue,
             Ask::Checkpoint {} => Command::Checkpoint,
             Ask::Migrate { to } => Command::Migrate { to },
-            Ask::Vacate { within_ms } => Command::Vacate {
+            Ask::Vacate { within_ms, insists } => Command::Vacate {
                 within: within_ms.map(Duration::from_millis),
-                insists: false,
+                insists,
             },
-            Ask::VacateLatest {} => Command::VacateLatest {
-                at_any_price: false,
-            },
+            Ask::VacateLatest { at_any_price } => Command::VacateLatest { at_any_price },
             Ask::Hold { reason } => Command::Hold(reason),
             Ask::Kill {} => Command::Kill,
         }
@@ -67,10 +88,10 @@ impl Ask {
 }
 
 #[derive(Serialize, Deserialize)]
-struct Question {
+struct Said<A> {
     version: u32,
     #[serde(flatten)]
-    ask: Ask,
+    ask: A,
 }
 
 /// What is answered.
@@ -86,13 +107,14 @@ pub(crate) struct Reply {
     pub(crate) reason: Option<String>,
 }
 
-/// The starter's side.
+/// The side of who is asked.
 #[derive(Debug)]
-pub(super) struct Control {
+pub(crate) struct Control<A> {
     listener: UnixListener,
     path: PathBuf,
     clients: Vec<Client>,
     next: u64,
+    asks: PhantomData<A>,
 }
 
 #[derive(Debug)]
@@ -104,9 +126,9 @@ struct Client {
     has_asked: bool,
 }
 
-impl Control {
+impl<A: Question> Control<A> {
     /// Listens in a job's directory, which nobody else may enter.
-    pub(super) fn open(dir: &Path) -> Outcome<Self> {
+    pub(crate) fn open(dir: &Path) -> Outcome<Self> {
         let path = dir.join(NAME);
         let _ = std::fs::remove_file(&path);
         let describe = || format!("cannot listen at {}", path.display());
@@ -117,11 +139,12 @@ impl Control {
             path,
             clients: vec![],
             next: 1,
+            asks: PhantomData,
         })
     }
 
     /// What has to be looked at when it becomes readable.
-    pub(super) fn watched(&self) -> Vec<BorrowedFd<'_>> {
+    pub(crate) fn watched(&self) -> Vec<BorrowedFd<'_>> {
         let clients = self.clients.iter().map(|client| client.stream.as_fd());
         std::iter::once(self.listener.as_fd())
             .chain(clients)
@@ -129,14 +152,14 @@ impl Control {
     }
 
     /// When somebody has to be cut off.
-    pub(super) fn wakes_in(&self) -> Option<Duration> {
+    pub(crate) fn wakes_in(&self) -> Option<Duration> {
         let slow = self.clients.iter().filter(|client| !client.has_asked);
         let left = slow.map(|client| SAID_WITHIN.saturating_sub(client.since.elapsed()));
         left.min()
     }
 
     /// What has been asked since the last time.
-    pub(super) fn asked(&mut self) -> Vec<(Who, Command)> {
+    pub(crate) fn asked(&mut self) -> Vec<(Who, A)> {
         // Who has gone makes room.
         let mut all = self.heard();
         self.accept();
@@ -144,12 +167,12 @@ impl Control {
         all
     }
 
-    fn heard(&mut self) -> Vec<(Who, Command)> {
+    fn heard(&mut self) -> Vec<(Who, A)> {
         let mut all = vec![];
-        self.clients.retain_mut(|client| match client.hear() {
+        self.clients.retain_mut(|client| match client.hear::<A>() {
             Heard::Nothing => true,
-            Heard::Asked(command) => {
-                all.push((client.who, command));
+            Heard::Asked(ask) => {
+                all.push((client.who, ask));
                 true
             }
             Heard::Nonsense(found) => {
@@ -178,7 +201,7 @@ impl Control {
                 has_asked: false,
             };
             let refused = match (known, self.clients.len() < MOST) {
-                (false, _) => Some("the job belongs to another user"),
+                (false, _) => Some("it belongs to another user"),
                 (_, false) => Some("too many ask at once"),
                 _ => None,
             };
@@ -192,14 +215,14 @@ impl Control {
     }
 
     /// Tells somebody, and is through with him.
-    pub(super) fn answer(&mut self, who: Who, answer: &Answer, state: &str) {
+    pub(crate) fn answer(&mut self, who: Who, answer: &Answer, state: &str) {
         if let Some(place) = self.clients.iter().position(|client| client.who == who) {
             self.clients.remove(place).answer(answer, state);
         }
     }
 
     /// Nobody is heard any more; whoever waits is told so.
-    pub(super) fn close(&mut self, answer: &Answer, state: &str) {
+    pub(crate) fn close(&mut self, answer: &Answer, state: &str) {
         let _ = std::fs::remove_file(&self.path);
         for mut client in self.clients.drain(..) {
             client.answer(answer, state);
@@ -207,15 +230,15 @@ impl Control {
     }
 }
 
-enum Heard {
+enum Heard<A> {
     Nothing,
-    Asked(Command),
+    Asked(A),
     Nonsense(String),
     Gone,
 }
 
 impl Client {
-    fn hear(&mut self) -> Heard {
+    fn hear<A: Question>(&mut self) -> Heard<A> {
         let mut buffer = [0; LONGEST];
         loop {
             match self.stream.read(&mut buffer) {
@@ -240,12 +263,12 @@ impl Client {
             };
         };
         self.has_asked = true;
-        match serde_json::from_slice::<Question>(&self.said[..end]) {
-            Ok(Question {
+        match serde_json::from_slice::<Said<A>>(&self.said[..end]) {
+            Ok(Said {
                 version: VERSION,
                 ask,
-            }) => Heard::Asked(ask.command()),
-            Ok(Question { version, .. }) => Heard::Nonsense(format!("version {version}")),
+            }) => Heard::Asked(ask),
+            Ok(Said { version, .. }) => Heard::Nonsense(format!("version {version}")),
             Err(error) => Heard::Nonsense(error.to_string()),
         }
     }
@@ -271,14 +294,120 @@ impl Client {
     }
 }
 
-/// Asks the starter of the job in this directory, and waits for its answer.
+/// A question that is on its way to a starter, or has no answer yet. Nobody waits for it.
+#[derive(Debug)]
+pub(crate) struct Asking<A> {
+    /// What is asked.
+    pub(crate) ask: A,
+    stream: UnixStream,
+    answer: Vec<u8>,
+}
+
+impl<A: Question> Asking<A> {
+    /// Asks who listens in this directory; none: nobody does yet.
+    pub(crate) fn begin(dir: &Path, ask: A) -> io::Result<Self> {
+        let mut stream = by_short_name(dir, |short| UnixStream::connect(short))?;
+        let question = Said {
+            version: VERSION,
+            ask: ask.clone(),
+        };
+        let mut line = serde_json::to_vec(&question)?;
+        line.push(b'\n');
+        stream.write_all(&line)?;
+        stream.set_nonblocking(true)?;
+        Ok(Asking {
+            ask,
+            stream,
+            answer: vec![],
+        })
+    }
+
+    pub(crate) fn watched(&self) -> BorrowedFd<'_> {
+        self.stream.as_fd()
+    }
+
+    /// The answer, when all of it has come: why it was not done, if it was not. Who has ended has answered.
+    pub(crate) fn answer(&mut self) -> Option<Result<(), String>> {
+        let mut buffer = [0; LONGEST];
+        loop {
+            match self.stream.read(&mut buffer) {
+                Ok(0) => break,
+                Ok(len) if self.answer.len() < LONGEST => self.answer.extend(&buffer[..len]),
+                Ok(_) => {}
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return None,
+                Err(_) => break,
+            }
+        }
+        let reply = serde_json::from_slice::<Reply>(&self.answer);
+        Some(match reply.ok().map(|reply| reply.reason) {
+            Some(None) => Ok(()),
+            Some(Some(reason)) => Err(reason),
+            None => Err(format!("the {} has ended", A::WHO)),
+        })
+    }
+}
+
+/// Questions to a starter that may not listen yet: asked in their order, as soon as it does.
+#[derive(Debug)]
+pub(crate) struct Asked<A> {
+    waiting: VecDeque<A>,
+    asking: Vec<Asking<A>>,
+}
+
+impl<A: Question> Asked<A> {
+    /// None yet.
+    pub(crate) fn new() -> Self {
+        Asked {
+            waiting: VecDeque::new(),
+            asking: vec![],
+        }
+    }
+
+    /// One more.
+    pub(crate) fn push(&mut self, ask: A) {
+        self.waiting.push_back(ask);
+    }
+
+    /// Whether there are some that nobody has heard yet.
+    pub(crate) fn waits(&self) -> bool {
+        !self.waiting.is_empty()
+    }
+
+    pub(crate) fn watched(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        self.asking.iter().map(Asking::watched)
+    }
+
+    /// Asks what has not been heard, and what was answered meanwhile.
+    pub(crate) fn answers(&mut self, dir: &Path) -> Vec<(A, Result<(), String>)> {
+        while let Some(ask) = self.waiting.front() {
+            match Asking::begin(dir, ask.clone()) {
+                Ok(asking) => self.asking.push(asking),
+                Err(_) => break,
+            }
+            self.waiting.pop_front();
+        }
+        let mut answers = vec![];
+        self.asking.retain_mut(|asking| match asking.answer() {
+            Some(answer) => {
+                answers.push((asking.ask.clone(), answer));
+                false
+            }
+            None => true,
+        });
+        answers
+    }
+}
+
+/// Asks who listens in this directory, and waits for the answer.
 /// `wake` is called now and then meanwhile: a starter that its terminal has stopped hears nothing.
-pub(crate) fn ask(dir: &Path, ask: Ask, wake: impl Fn()) -> Outcome<Reply> {
+pub(crate) fn ask<A: Question>(dir: &Path, ask: A, wake: impl Fn()) -> Outcome<Reply> {
+    let who = A::WHO;
     let path = dir.join(NAME);
-    let describe = || format!("the starter at {} does not answer", path.display());
+    let describe = || format!("the {who} at {} does not answer", path.display());
     let stream = by_short_name(dir, |short| UnixStream::connect(short));
     let mut stream = stream.context(describe).exit(Exit::Lost)?;
-    let question = Question {
+    let question = Said {
         version: VERSION,
         ask,
     };
@@ -303,12 +432,12 @@ pub(crate) fn ask(dir: &Path, ask: Ask, wake: impl Fn()) -> Outcome<Reply> {
         Ok(reply) if reply.version == VERSION => Ok(reply),
         Ok(reply) => {
             let found = reply.version;
-            let message = format!("the starter's answer has version {found}, expected {VERSION}");
+            let message = format!("the {who}'s answer has version {found}, expected {VERSION}");
             Err(Failure::new(Exit::Lost, message))
         }
         Err(_) if answer.is_empty() => {
             let message = format!(
-                "the starter at {} has ended without an answer",
+                "the {who} at {} has ended without an answer",
                 path.display()
             );
             Err(Failure::new(Exit::Lost, message))
@@ -328,9 +457,9 @@ mod tests {
     use super::*;
 
     /// What comes of these bytes.
-    fn hear(said: &[u8]) -> (Vec<(Who, Command)>, String) {
+    fn hear(said: &[u8]) -> (Vec<(Who, Ask)>, String) {
         let dir = tempfile::tempdir().expect("dir");
-        let mut control = Control::open(dir.path()).expect("listens");
+        let mut control = Control::<Ask>::open(dir.path()).expect("listens");
         let mut stream =
             by_short_name(dir.path(), |short| UnixStream::connect(short)).expect("connects");
         stream.write_all(said).expect("is said");
@@ -344,14 +473,15 @@ mod tests {
     #[test]
     fn questions_are_commands() {
         let (asked, answer) = hear(b"{\"version\":1,\"ask\":\"vacate\",\"within_ms\":5000}\n");
-        let command = Command::Vacate {
-            within: Some(Duration::from_secs(5)),
+        let ask = Ask::Vacate {
+            within_ms: Some(5000),
             insists: false,
         };
-        assert_eq!(asked, [(Who(1), command)]);
+        assert_eq!(asked, [(Who(1), ask)]);
         assert_eq!(answer, "{\"version\":1,\"done\":true,\"state\":\"Idle\"}\n");
         let (asked, _) = hear(b"{\"version\":1,\"ask\":\"hold\",\"reason\":\"x\"}\n");
-        assert_eq!(asked, [(Who(1), Command::Hold("x".to_owned()))]);
+        let reason = "x".to_owned();
+        assert_eq!(asked, [(Who(1), Ask::Hold { reason })]);
     }
 
     #[test]
@@ -375,7 +505,7 @@ mod tests {
     #[test]
     fn too_many_are_told() {
         let dir = tempfile::tempdir().expect("dir");
-        let mut control = Control::open(dir.path()).expect("listens");
+        let mut control = Control::<Ask>::open(dir.path()).expect("listens");
         let connect = || by_short_name(dir.path(), |short| UnixStream::connect(short));
         let mut streams: Vec<UnixStream> = (0..=MOST)
             .map(|_| {

@@ -27,7 +27,7 @@ mod voice;
 
 pub(crate) use begin::{restart, run, submit};
 pub(crate) use chronicle::{Chronicle, NAME as EVENTS};
-pub(crate) use control::{Ask, ask};
+pub(crate) use control::{Ask, Asked, Control, Question, ask};
 pub(crate) use copy::{heed, words};
 
 use crate::args::{Life as Arguments, Restart, Run};
@@ -36,7 +36,6 @@ use crate::report::{Outcome, chain};
 use crate::sys;
 use crate::sys::Change;
 use away::Away;
-use control::Control;
 use copy::{Copy, News};
 use inside::Inside;
 use making::Making;
@@ -125,7 +124,7 @@ struct Starter<'a> {
     stands_since: Option<Instant>,
     making: Option<Making>,
     inside: Inside,
-    control: Control,
+    control: Control<Ask>,
     voice: Voice,
     begun: Instant,
     events: VecDeque<Event>,
@@ -242,8 +241,8 @@ impl<'a> Starter<'a> {
             while let Some(meaning) = self.copies.signals.next(self.arguments.vacate_within) {
                 self.heed(meaning);
             }
-            for (who, command) in self.control.asked() {
-                self.is_asked(who, command);
+            for (who, ask) in self.control.asked() {
+                self.is_asked(who, ask.command());
             }
             self.hear_copy();
             if self.wakes_in() == Some(Duration::ZERO) {

@@ -144,7 +144,7 @@ fn attributes(of: &impl Serialize) -> Outcome<Ad> {
 }
 
 /// The user's name, or number if nobody knows that. The C library would ask services for it that a static program has not.
-fn name_of(uid: Uid) -> String {
+pub(crate) fn name_of(uid: Uid) -> String {
     let users = fs::read("/etc/passwd").unwrap_or_default();
     let users = String::from_utf8_lossy(&users);
     let found = users.lines().find_map(|line| {

@@ -23,7 +23,7 @@ pub(crate) fn config(arguments: &Arguments) -> Outcome {
 }
 
 /// Reads a configuration; values of no use are among its faults.
-fn read(which: &Which) -> Outcome<Result<Config, ConfigError>> {
+pub(crate) fn read(which: &Which) -> Outcome<Result<Config, ConfigError>> {
     let named = || std::env::var_os("CONDOR_CONFIG").map(PathBuf::from);
     let path = which.config.clone().or_else(named);
     let path = path.unwrap_or_else(|| PathBuf::from(USUAL));

@@ -29,9 +29,12 @@ pub(crate) fn go_on(store: &JobStore, arguments: &Continue) -> Outcome {
 pub(crate) fn vacate(store: &JobStore, arguments: &Vacate) -> Outcome {
     let ms = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
     let what = match arguments.latest {
-        true => Ask::VacateLatest {},
+        true => Ask::VacateLatest {
+            at_any_price: false,
+        },
         false => Ask::Vacate {
             within_ms: arguments.within.map(ms),
+            insists: false,
         },
     };
     left(&asked(store, &arguments.job, what)?)
@@ -172,7 +175,7 @@ fn without_starter(job: &Job, what: &Ask) -> Failure {
         Ask::Migrate { .. } => {
             failure.advise("wayfarer submit --on HOST --every TIME: such jobs move")
         }
-        Ask::VacateLatest {} | Ask::Kill {} => {
+        Ask::VacateLatest { .. } | Ask::Kill {} => {
             failure.advise(format!("wayfarer kill -s KILL {name}"))
         }
     }

@@ -1,33 +1,36 @@
 //! `wayfarer machine`.
 
 use crate::args;
+use crate::jobs::JobStore;
+use crate::measured;
 use crate::output::{self, Table};
 use crate::report::{Exit, Explain, Outcome};
+use crate::startd::{self, Record, SlotLine};
 use ::classad::ClassAd;
+use ::classad::config::Config;
 use ckpt_lib::platform::Platform;
 use serde::Serialize;
 use starter::measure::{
-    Benchmarks, Connected, Dialect, Facts, Here, Look, Machine, Score, Settings, Slot, Watch,
+    Activity, Benchmarks, Facts, Here, Kind, Look, Machine, Score, Settings, Slot, State, Watch,
 };
+use std::path::PathBuf;
 
 const SCHEMA_VERSION: u32 = 1;
-/// The kernel feature of [`Platform`] that HTCondor calls HasUserNamespaces.
-const OWN_IDS: &str = "own_ids";
 
 #[derive(Serialize)]
 struct Report {
-    dialect: &'static str,
+    dialect: String,
     /// An ad for each slot, as ClassAds in JSON.
     ads: Vec<serde_json::Value>,
 }
 
-/// Measures this machine, as one slot that has all of it and begins now.
-pub(crate) fn machine(arguments: &args::Machine) -> Outcome {
-    let ads = measure(arguments)?;
+/// Measures this machine: the slots of a startd that is there, else as one slot that has all of it and begins now.
+pub(crate) fn machine(store: Option<&JobStore>, arguments: &args::Machine) -> Outcome {
+    let ads = measure(store, arguments)?;
     if arguments.json {
         let value = |ad: &ClassAd| serde_json::from_slice(&ad.to_json().into_bytes());
         let report = Report {
-            dialect: dialect(arguments.dialect).name(),
+            dialect: arguments.dialect.to_string(),
             ads: ads.iter().map(value).collect::<Result<_, _>>()?,
         };
         output::print_json(SCHEMA_VERSION, &report)?;
@@ -41,24 +44,34 @@ pub(crate) fn machine(arguments: &args::Machine) -> Outcome {
     Ok(Exit::Done)
 }
 
-fn dialect(era: args::Era) -> Dialect {
-    match era {
-        args::Era::First => Dialect::V6_1,
-        args::Era::Middle => Dialect::V6_8,
-        args::Era::Today => Dialect::V25,
-    }
+/// The configuration that was named, or that of the startd that is there.
+fn configured(record: Option<&Record>, arguments: &args::Machine) -> Outcome<Option<Config>> {
+    let of_startd = record.map(|record| PathBuf::from(&record.config));
+    let Some(path) = arguments.config.clone().or(of_startd) else {
+        return Ok(None);
+    };
+    let dialect = match (&arguments.config, record.map(|record| record.dialect.parse())) {
+        (None, Some(Ok(dialect))) => dialect,
+        _ => arguments.dialect,
+    };
+    startd::configuration(&path, dialect).map(Some)
 }
 
-fn measure(arguments: &args::Machine) -> Outcome<Vec<ClassAd>> {
+fn measure(store: Option<&JobStore>, arguments: &args::Machine) -> Outcome<Vec<ClassAd>> {
     let machine = || "this machine cannot be measured".to_owned();
     let here = Here::with_inputs([]);
     let facts = Facts::of(&here).context(machine)?;
     let platform = Platform::of_this_machine();
-    let mut settings = Settings::default_of(dialect(arguments.dialect), facts.processors.threads);
-    settings.connected = Connected::ALL;
-    settings.watched.stamps.clone_from(&arguments.console_stamp);
-    settings.has_user_namespaces = Some(platform.kernel.contains(OWN_IDS));
-    settings.checkpoint_platform = Some(platform.to_string());
+    let record = store.map(startd::record).transpose()?.flatten();
+    let config = configured(record.as_ref(), arguments)?;
+    let mut settings = match &config {
+        Some(config) => measured::settings(config, &facts, &platform)?,
+        None => Settings::default_of(arguments.dialect, facts.processors.threads),
+    };
+    if config.is_none() {
+        measured::offer(&mut settings, &platform);
+    }
+    settings.watched.stamps.extend(arguments.console_stamp.iter().cloned());
     if let Some(execute) = &arguments.execute {
         settings.execute.clone_from(execute);
     }
@@ -69,16 +82,38 @@ fn measure(arguments: &args::Machine) -> Outcome<Vec<ClassAd>> {
     }
     let look = Look::now(&here, &mut Watch::once(), &settings).context(machine)?;
     let memory = settings.memory_mib_of(&facts);
-    let slot = Slot::whole(settings.cpus_of(&facts), memory, look.at);
+    let slots = match &record {
+        Some(record) => record.slots.iter().filter_map(|line| slot(line, look.at)).collect(),
+        None => vec![Slot::whole(settings.cpus_of(&facts), memory, look.at)],
+    };
     let machine = Machine {
         facts: &facts,
         look: &look,
         settings: &settings,
         benchmarks: &benchmarks,
-        slots: &[slot],
-        started_at: look.at,
+        slots: &slots,
+        started_at: record.as_ref().map_or(look.at, |record| record.since),
     };
     Ok(machine.ads())
+}
+
+/// A slot as a startd has written it down.
+fn slot(line: &SlotLine, now: i64) -> Option<Slot> {
+    let cpus = u32::try_from(line.cpus).unwrap_or(0);
+    let memory = u64::try_from(line.memory).unwrap_or(0);
+    let (mut states, mut activities) = (State::ALL.into_iter(), Activity::ALL.into_iter());
+    Some(Slot {
+        id: line.id,
+        sub_id: line.sub_id,
+        kind: [Kind::Static, Kind::Partitionable, Kind::Dynamic]
+            .into_iter()
+            .find(|kind| kind.name() == line.kind)?,
+        state: states.find(|state| state.name() == line.state)?,
+        activity: activities.find(|activity| activity.name() == line.activity)?,
+        entered_state_at: line.entered_state,
+        entered_activity_at: line.entered_activity,
+        ..Slot::whole(cpus, memory, now)
+    })
 }
 
 /// What people want to know first.

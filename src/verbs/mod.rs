@@ -1,6 +1,6 @@
 //! The verbs of the command, one file each; here is what several of them need.
 
-mod ad;
+pub(crate) mod ad;
 pub(crate) mod checkpoint;
 pub(crate) mod classad;
 pub(crate) mod completions;
@@ -24,6 +24,7 @@ pub(crate) mod reattach;
 pub(crate) mod restart;
 pub(crate) mod run;
 pub(crate) mod shadow;
+pub(crate) mod startd;
 pub(crate) mod starter;
 pub(crate) mod status;
 pub(crate) mod submit;

@@ -59,6 +59,11 @@ pub(crate) fn platform(arguments: &args::Platform) -> Outcome {
     Ok(if fits { Exit::Done } else { Exit::Image })
 }
 
+/// What the image at this path needs; none: it cannot be read.
+pub(crate) fn needed(path: &Path) -> Option<Platform> {
+    needed_by(&open_image(path).ok()?).ok()
+}
+
 fn check(path: &Path, offered: &Platform) -> Outcome<Check> {
     let image = open_image(path)?;
     let needed = needed_by(&image)?;

@@ -2,9 +2,8 @@
 
 use super::policy::Policy;
 use super::slot::{Kind, Slot};
-use super::words::{Moment, Seen, SlotId, State};
-use crate::measure::{self, Connected, Idle, Share, idle_shares, owner_loads};
-use classad::config::Dialect;
+use super::words::{Moment, Seen, SlotId};
+use crate::measure::{Connected, Idle, Share, idle_shares, owner_loads};
 use classad::{Expr, Literal};
 
 /// What a slot sees.
@@ -35,7 +34,7 @@ pub(super) fn divide(
     let Some(policy) = slots.first().map(|slot| &slot.policy) else {
         return vec![];
     };
-    let dialect = era(policy.dialect);
+    let dialect = policy.dialect;
     let passed = now - seen_at;
     let idle = Idle {
         keyboard_s: seen.keyboard_idle.saturating_add(passed),
@@ -69,27 +68,11 @@ fn share(slot: &Slot, job_loads: &[(SlotId, f64)]) -> Share {
         _ => 1.0,
     };
     Share {
-        state: match slot.place.state {
-            State::Owner => measure::State::Owner,
-            State::Unclaimed => measure::State::Unclaimed,
-            State::Matched => measure::State::Matched,
-            State::Claimed => measure::State::Claimed,
-            State::Preempting => measure::State::Preempting,
-            State::Backfill => measure::State::Backfill,
-            State::Drained => measure::State::Drained,
-        },
+        state: slot.place.state,
         rank: slot.claim.as_ref().map_or(0.0, |claim| claim.rank),
         id: (slot.id.number, slot.id.part.unwrap_or(0)),
         cpus,
         condor_load: mine.map(|(_, load)| load.max(0.0)).sum(),
         is_partitionable: slot.kind == Kind::Partitionable,
-    }
-}
-
-fn era(dialect: Dialect) -> measure::Dialect {
-    match dialect {
-        Dialect::V6_1 => measure::Dialect::V6_1,
-        Dialect::V6_8 => measure::Dialect::V6_8,
-        Dialect::V25 => measure::Dialect::V25,
     }
 }

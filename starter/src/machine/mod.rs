@@ -26,6 +26,7 @@ mod division;
 mod load;
 mod part;
 mod policy;
+mod reconfigure;
 mod slot;
 #[cfg(test)]
 mod tests;
@@ -36,7 +37,7 @@ pub use classad::config::Dialect;
 pub use dialect::{Rules, rules};
 pub use division::Detected;
 pub use policy::{Policy, PolicyError, Settings};
-pub use slot::{Kind, Slot, Verdict};
+pub use slot::{Kind, Refusal, Slot, Verdict};
 pub use words::{
     Activity, Change, ClaimId, Drain, Event, Moment, Order, Place, Seen, Shutdown, SlotId, State,
 };
@@ -193,6 +194,11 @@ impl Machine {
         self
     }
 
+    /// The local clock is so many seconds ahead of Greenwich's now.
+    pub fn set_utc_offset(&mut self, seconds: i32) {
+        self.common.utc_offset = seconds;
+    }
+
     /// With other chances than usual, for `random()`.
     #[must_use]
     pub fn with_seed(self, seed: u64) -> Self {
@@ -258,6 +264,11 @@ impl Machine {
     /// Whether machine and job accept each other: START and the platform, and the job's `Requirements`.
     pub fn suits(&self, id: SlotId, job: &Arc<ClassAd>, now: Moment) -> bool {
         self.ask(id, now, |slot, world| slot.suits(job, world)) == Some(true)
+    }
+
+    /// Who of the two does not accept the other, if one does not; the machine is asked first.
+    pub fn refusal(&self, id: SlotId, job: &Arc<ClassAd>, now: Moment) -> Option<Refusal> {
+        self.ask(id, now, |slot, world| slot.refusal(job, world))?
     }
 
     /// How often who has a slot says that he is there ([`Event::Alive`]), in seconds.

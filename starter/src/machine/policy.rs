@@ -118,6 +118,8 @@ const VALID_PLATFORM: &str = "((TARGET.JobUniverse == 1) == FALSE) || ((MY.Check
 pub struct Policy {
     /// Whose rules.
     pub dialect: Dialect,
+    /// The type of the slots that it is for.
+    pub slot_type: Option<u32>,
     /// Its rules.
     pub rules: Rules,
     /// What slots publish of it: the expressions, and what `STARTD_ATTRS` names.
@@ -232,6 +234,7 @@ impl Policy {
         let doubts = deaf(&attributes, keyboard_slots, console_slots);
         Ok(Policy {
             dialect,
+            slot_type,
             rules,
             shared,
             of_the_job,

@@ -21,6 +21,33 @@ pub enum State {
     Drained,
 }
 
+impl State {
+    /// All of them, in the order in which slots get the owner's load and keyboard.
+    pub const ALL: [State; 7] = [
+        State::Owner,
+        State::Unclaimed,
+        State::Matched,
+        State::Claimed,
+        State::Preempting,
+        State::Backfill,
+        State::Drained,
+    ];
+
+    /// As in ads.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            State::Owner => "Owner",
+            State::Unclaimed => "Unclaimed",
+            State::Matched => "Matched",
+            State::Claimed => "Claimed",
+            State::Preempting => "Preempting",
+            State::Backfill => "Backfill",
+            State::Drained => "Drained",
+        }
+    }
+}
+
 /// What a slot does (current manual, "Machine Activities").
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[allow(missing_docs, reason = "named as the manual names them")]
@@ -32,6 +59,33 @@ pub enum Activity {
     Retiring,
     Vacating,
     Killing,
+}
+
+impl Activity {
+    /// All of them.
+    pub const ALL: [Activity; 7] = [
+        Activity::Idle,
+        Activity::Benchmarking,
+        Activity::Busy,
+        Activity::Suspended,
+        Activity::Retiring,
+        Activity::Vacating,
+        Activity::Killing,
+    ];
+
+    /// As in ads.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Activity::Idle => "Idle",
+            Activity::Benchmarking => "Benchmarking",
+            Activity::Busy => "Busy",
+            Activity::Suspended => "Suspended",
+            Activity::Retiring => "Retiring",
+            Activity::Vacating => "Vacating",
+            Activity::Killing => "Killing",
+        }
+    }
 }
 
 /// A state and an activity: where a slot is.

@@ -3,13 +3,14 @@
 use super::bench::Benchmarks;
 use super::busy::BusyTime;
 use super::custom::share;
-use super::dialect::Dialect;
+use super::dialect::Era as _;
 use super::facts::Facts;
 use super::idle::Idle;
 use super::look::Look;
 use super::settings::Settings;
 use super::shares::{Share, condor_load, idle_shares, owner_loads};
 use super::slot::{Kind, Slot};
+use classad::config::Dialect;
 use classad::{ClassAd, Expr, Literal};
 use std::sync::Arc;
 

@@ -1,6 +1,7 @@
 //! Attributes that the configuration adds: STARTD_ATTRS, STARTD_EXPRS, those of one slot, and what slots see of each other.
 
-use super::dialect::Dialect;
+use super::dialect::Era as _;
+use classad::config::Dialect;
 use classad::{ClassAd, Expr, ParseError, parse_expression};
 use std::collections::BTreeMap;
 use std::sync::Arc;

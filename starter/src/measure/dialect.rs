@@ -1,91 +1,44 @@
 //! The eras of Condor whose policies run here, and which attribute a machine's ad has in which of them.
 
-use std::fmt;
-use std::str::FromStr;
+use crate::machine::rules;
+use classad::config::Dialect;
 
-/// An era of Condor.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Dialect {
-    /// Condor 6.1.
-    V6_1,
-    /// Condor 6.8.
-    V6_8,
-    /// HTCondor 25.
-    #[default]
-    V25,
-}
-
-/// A dialect that nobody speaks here.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("dialect {found} is none of 6.1, 6.8 and 25")]
-pub struct UnknownDialect {
-    /// What was asked for.
-    pub found: String,
-}
-
-impl Dialect {
-    /// All of them, the oldest first.
-    pub const ALL: [Dialect; 3] = [Dialect::V6_1, Dialect::V6_8, Dialect::V25];
-
-    /// As it is named on the command line.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Dialect::V6_1 => "6.1",
-            Dialect::V6_8 => "6.8",
-            Dialect::V25 => "25",
-        }
-    }
-
+/// What an era's ads are like.
+pub trait Era {
     /// Whether an ad of this era has the attribute. Names that are made (`has_avx2`, `slot2_State`, those of STARTD_ATTRS) are not asked for.
     #[must_use]
-    pub fn has(self, attribute: &str) -> bool {
-        let row = ATTRIBUTES.iter().find(|row| row.0 == attribute);
-        row.is_some_and(|row| row.1 & self.bit() != 0)
-    }
-
-    fn bit(self) -> u8 {
-        match self {
-            Dialect::V6_1 => OLD,
-            Dialect::V6_8 => MID,
-            Dialect::V25 => NEW,
-        }
-    }
+    fn has(self, attribute: &str) -> bool;
 
     /// What a slot's names begin with: `vm1_State`, `slot1@host`.
     #[must_use]
-    pub fn slot_prefix(self) -> &'static str {
-        match self {
-            Dialect::V6_1 | Dialect::V6_8 => "vm",
-            Dialect::V25 => "slot",
-        }
-    }
+    fn slot_prefix(self) -> &'static str;
 
     /// What a slot's attributes are called, seen from other slots: `vm1_`, `slot1_`, `slot1_2_`.
     #[must_use]
-    pub fn slot_name(self, id: u32, sub_id: Option<u32>) -> String {
+    fn slot_name(self, id: u32, sub_id: Option<u32>) -> String;
+}
+
+impl Era for Dialect {
+    fn has(self, attribute: &str) -> bool {
+        let bit = match self {
+            Dialect::V6_1 => OLD,
+            Dialect::V6_8 => MID,
+            Dialect::V25 => NEW,
+        };
+        let row = ATTRIBUTES.iter().find(|row| row.0 == attribute);
+        row.is_some_and(|row| row.1 & bit != 0)
+    }
+
+    fn slot_prefix(self) -> &'static str {
+        rules(self).slot_prefix
+    }
+
+    fn slot_name(self, id: u32, sub_id: Option<u32>) -> String {
         let prefix = self.slot_prefix();
         match sub_id {
             Some(sub_id) => format!("{prefix}{id}_{sub_id}"),
             None => format!("{prefix}{id}"),
         }
-    }
-}
-
-impl fmt::Display for Dialect {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
-
-impl FromStr for Dialect {
-    type Err = UnknownDialect;
-
-    fn from_str(name: &str) -> Result<Self, UnknownDialect> {
-        let found = Dialect::ALL.into_iter().find(|one| one.name() == name);
-        found.ok_or_else(|| UnknownDialect {
-            found: name.to_owned(),
-        })
     }
 }
 
@@ -215,15 +168,6 @@ pub const ATTRIBUTES: &[(&str, u8)] = &[
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn dialects_are_read_as_they_are_written() {
-        for dialect in Dialect::ALL {
-            assert_eq!(dialect.to_string().parse(), Ok(dialect));
-        }
-        let error = "7.2".parse::<Dialect>().expect_err("is wrong");
-        assert_eq!(error.to_string(), "dialect 7.2 is none of 6.1, 6.8 and 25");
-    }
 
     #[test]
     fn eras_have_their_own_names() {

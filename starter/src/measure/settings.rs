@@ -2,10 +2,10 @@
 
 use super::busy::BusyTime;
 use super::custom::Custom;
-use super::dialect::Dialect;
 use super::facts::Facts;
 use super::idle::Watched;
 use classad::Expr;
+use classad::config::Dialect;
 use std::path::PathBuf;
 use std::sync::Arc;
 

@@ -8,10 +8,10 @@
 //! ```
 //! (manual, "Load Average for Multi-core Machines"; that the last slot gets all was given up in HTCondor 10).
 
-use super::dialect::Dialect;
 use super::idle::Idle;
 use super::settings::Connected;
 use super::slot::{Kind, Slot, State};
+use classad::config::Dialect;
 
 /// What of a slot counts here.
 #[derive(Clone, Copy, Debug, PartialEq)]

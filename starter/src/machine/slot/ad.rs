@@ -46,6 +46,19 @@ impl Slot {
         self.is_fresh = false;
     }
 
+    /// Another policy: what only the last one has said is forgotten.
+    pub(in super::super) fn goes_by(&mut self, policy: Arc<super::super::policy::Policy>) {
+        let ad = Arc::make_mut(&mut self.ad);
+        for (name, _) in self.policy.attributes.iter() {
+            ad.remove(name.clone());
+        }
+        for (name, expr) in policy.attributes.iter() {
+            ad.insert(name.clone(), Arc::clone(expr));
+        }
+        self.policy = policy;
+        self.is_fresh = false;
+    }
+
     fn fill(&self, ad: &mut ClassAd, world: &World<'_>) {
         let rules = &self.policy.rules;
         let now = world.now;

@@ -22,6 +22,27 @@ pub enum Verdict {
     Unknown,
 }
 
+/// Who does not accept the other, and what his expression says instead.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Refusal {
+    /// The machine: START.
+    Start {
+        /// FALSE, UNDEFINED, ERROR …
+        value: String,
+    },
+    /// The machine: images of the job do not go on on it.
+    Platform {
+        /// FALSE, UNDEFINED, ERROR …
+        value: String,
+    },
+    /// The job: its `Requirements`.
+    Requirements {
+        /// FALSE, UNDEFINED, ERROR …
+        value: String,
+    },
+}
+
 impl Verdict {
     pub(super) fn is_true(self) -> bool {
         self == Verdict::True
@@ -107,19 +128,37 @@ impl Slot {
 
     /// Whether machine and job accept each other: `Requirements` of both.
     pub(in super::super) fn suits(&mut self, job: &Arc<ClassAd>, world: &World<'_>) -> bool {
+        self.refusal(job, world).is_none()
+    }
+
+    /// Who of the two does not accept the other; the machine is asked first.
+    pub(in super::super) fn refusal(
+        &mut self,
+        job: &Arc<ClassAd>,
+        world: &World<'_>,
+    ) -> Option<Refusal> {
         self.freshen(world);
-        let accepts = |name| self.verdict(name, Some(job), world).0.is_true();
-        if !accepts("START") || !accepts("IS_VALID_CHECKPOINT_PLATFORM") {
-            return false;
+        let refuses = |name| match self.verdict(name, Some(job), world) {
+            (Verdict::True, _) => None,
+            (Verdict::False, _) => Some("false".to_owned()),
+            (Verdict::Unknown, value) => Some(value),
+        };
+        if let Some(value) = refuses("START") {
+            return Some(Refusal::Start { value });
         }
-        if job.get("Requirements").is_none() {
-            return true;
+        if let Some(value) = refuses("IS_VALID_CHECKPOINT_PLATFORM") {
+            return Some(Refusal::Platform { value });
         }
+        job.get("Requirements")?;
         let context = Context::new(&world.clock)
             .with_my(Arc::clone(job))
             .with_target(Arc::clone(&self.ad));
-        let value = context.eval_attribute("Requirements");
-        value.is_ok_and(|value| value.truth() == Some(true))
+        let value = match context.eval_attribute("Requirements") {
+            Ok(value) if value.truth() == Some(true) => return None,
+            Ok(value) => value.to_string(),
+            Err(error) => error.to_string(),
+        };
+        Some(Refusal::Requirements { value })
     }
 
     /// `IsOwner`; what says nothing is fatal, and is TRUE: no job runs by mistake.

@@ -18,7 +18,7 @@ pub(super) mod claim;
 mod commands;
 mod evaluate;
 
-pub use ask::Verdict;
+pub use ask::{Refusal, Verdict};
 
 use super::load::Part;
 use super::policy::Policy;
@@ -30,14 +30,27 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// Whether a slot can be divided.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Kind {
     /// It is as it is.
+    #[default]
     Static,
     /// Its parts become slots of jobs.
     Partitionable,
     /// It is such a part, and goes back when it is free.
     Dynamic,
+}
+
+impl Kind {
+    /// `SlotType`.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Kind::Static => "Static",
+            Kind::Partitionable => "Partitionable",
+            Kind::Dynamic => "Dynamic",
+        }
+    }
 }
 
 /// A slot of the machine.
@@ -173,6 +186,11 @@ impl Slot {
     /// Whether it can be divided, or is a part.
     pub fn kind(&self) -> Kind {
         self.kind
+    }
+
+    /// Since when it is in its state, and since when in its activity.
+    pub fn entered(&self) -> (Moment, Moment) {
+        (self.entered_state, self.entered_activity)
     }
 
     /// Where it is.

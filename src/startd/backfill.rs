@@ -1,0 +1,123 @@
+//! Backfill: a command that a slot works for while nobody wants it.
+//!
+//! # What callers may rely on
+//! It ends with us. What it has begun ends with it, wherever that has moved: it is known by a variable of its environment.
+
+use crate::sys;
+use nix::sys::signal::{SigSet, Signal, kill, killpg};
+use nix::unistd::Pid;
+use starter::machine::SlotId;
+use std::fs;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+const MARK: &str = "WAYFARER_BACKFILL";
+/// How much nicer than we it is.
+const NICER_BY: i32 = 19;
+
+/// One that runs.
+#[derive(Debug)]
+pub(super) struct Backfill {
+    pub(super) slot: SlotId,
+    pub(super) pid: Pid,
+    mark: String,
+}
+
+impl Backfill {
+    /// Begins it in this directory.
+    pub(super) fn begin(
+        slot: SlotId,
+        name: &str,
+        command: &str,
+        dir: &Path,
+        mask: SigSet,
+    ) -> std::io::Result<Self> {
+        let own = std::process::id();
+        let mark = format!("{name}-{own}");
+        let mut shell = Command::new("/bin/sh");
+        shell.args(["-c", command]).current_dir(dir);
+        shell.env("WAYFARER_SLOT", name).env(MARK, &mark);
+        shell.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        shell.process_group(0);
+        sys::tie_to_us(&mut shell, Signal::SIGKILL, mask, NICER_BY);
+        let child = shell.spawn()?;
+        let mark = format!("{MARK}={mark}");
+        let pid = Pid::from_raw(child.id().cast_signed());
+        Ok(Backfill { slot, pid, mark })
+    }
+
+    /// Ends it and all that it has begun.
+    pub(super) fn kill(&self) {
+        let _ = killpg(self.pid, Signal::SIGKILL);
+        self.kill_rest();
+    }
+
+    /// Ends what it has begun, and has left its process group.
+    pub(super) fn kill_rest(&self) {
+        // Whoever is begun meanwhile is found in the next round.
+        for _ in 0..8 {
+            let left = self.left();
+            if left.is_empty() {
+                return;
+            }
+            for pid in left {
+                let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
+            }
+        }
+    }
+
+    fn left(&self) -> Vec<i32> {
+        let own = std::process::id().cast_signed();
+        let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+        let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
+        pids.filter(|pid| *pid != own && self.is_ours(*pid)).collect()
+    }
+
+    fn is_ours(&self, pid: i32) -> bool {
+        let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+        let mut variables = environment.split(|byte| *byte == 0);
+        variables.any(|variable| variable == self.mark.as_bytes())
+    }
+}
+
+/// The command of a configuration: `BACKFILL_COMMAND`, carried out by a shell; or HTCondor's `BOINC_Executable` with `BOINC_Arguments`.
+pub(super) fn command(setting: impl Fn(&str) -> Option<String>) -> Option<String> {
+    if let Some(command) = setting("BACKFILL_COMMAND") {
+        return Some(command);
+    }
+    let program = setting("BOINC_Executable")?;
+    let arguments = setting("BOINC_Arguments").unwrap_or_default();
+    let folder = setting("BOINC_InitialDir").map(|folder| format!("cd {} && ", quoted(&folder)));
+    let folder = folder.unwrap_or_default();
+    Some(format!("{folder}exec {} {arguments}", quoted(&program)))
+}
+
+/// For a shell, as one word.
+fn quoted(word: &str) -> String {
+    format!("'{}'", word.replace('\'', "'\\''"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_command_of_condors_is_one_of_ours() {
+        let of = |settings: &'static [(&str, &str)]| {
+            command(|wanted| {
+                let found = settings.iter().find(|(name, _)| *name == wanted);
+                found.map(|(_, value)| (*value).to_owned())
+            })
+        };
+        assert_eq!(of(&[("BACKFILL_COMMAND", "a | b")]).as_deref(), Some("a | b"));
+        let boinc = of(&[
+            ("BOINC_Executable", "/opt/it's/boinc"),
+            ("BOINC_Arguments", "--no_gui_rpc"),
+            ("BOINC_InitialDir", "/tmp"),
+        ]);
+        let expected = "cd '/tmp' && exec '/opt/it'\\''s/boinc' --no_gui_rpc";
+        assert_eq!(boinc.as_deref(), Some(expected));
+        assert_eq!(of(&[]), None);
+    }
+}

@@ -1,0 +1,179 @@
+//! What a startd is asked, by `wayfarer startd …` and by signals.
+
+use super::ask::{Ask, How};
+use super::queue::{Phase, Queue};
+use super::{Startd, configuration, measured, polling_interval, settings};
+use crate::life;
+use crate::report::Outcome;
+use starter::life::{Answer, Who};
+use starter::machine::{Drain, Event, Shutdown, SlotId};
+use tracing::{error, info};
+
+impl Startd<'_> {
+    /// By a signal: nobody is answered.
+    pub(super) fn told(&mut self, ask: Ask) {
+        if let Err(why) = self.does(ask) {
+            error!("{why}");
+        }
+    }
+
+    pub(super) fn is_asked(&mut self, who: Who, ask: Ask) {
+        let waits = matches!(ask, Ask::Off { .. });
+        match self.does(ask) {
+            Ok(()) if waits && !self.is_over => self.waiting.push(who),
+            done => {
+                self.save();
+                let answer = match done {
+                    Ok(()) => Answer::Done,
+                    Err(why) => Answer::Refused(why),
+                };
+                self.control.answer(who, &answer, "");
+            }
+        }
+    }
+
+    fn does(&mut self, ask: Ask) -> Result<(), String> {
+        match ask {
+            Ask::Status {} => {}
+            Ask::Submitted {} => {
+                self.read_spool(None).map_err(|failure| failure.to_string())?;
+                self.offer();
+            }
+            Ask::Remove { job } => self.remove(&job)?,
+            Ask::Release { job } => self.release(&job)?,
+            Ask::Drain { how, resumes } => {
+                let how = match how {
+                    How::Quick => Drain::Quick,
+                    How::Fast => Drain::Fast,
+                    How::Graceful | How::Peaceful => Drain::Graceful,
+                };
+                if self.machine.is_draining() {
+                    return Err("the machine is being drained already".to_owned());
+                }
+                info!("the machine is to be drained");
+                self.tell(Event::Drain { how, resumes });
+                // An era without draining has nothing to do.
+                if !self.machine.is_draining() && !resumes {
+                    let dialect = self.measured.dialect();
+                    return Err(format!("Condor {dialect} does not drain machines"));
+                }
+            }
+            Ask::CancelDrain {} => self.tell(Event::CancelDrain),
+            Ask::Off { how } => {
+                info!("the machine is to be shut down");
+                self.shut_down(match how {
+                    How::Peaceful => Shutdown::Peaceful,
+                    How::Graceful | How::Quick => Shutdown::Graceful,
+                    How::Fast => Shutdown::Fast,
+                });
+            }
+            Ask::Vacate { slot, fast } => {
+                let slot = slot.map(|name| self.slot_called(&name)).transpose()?;
+                self.tell(Event::Vacate { slot, fast });
+            }
+            Ask::Checkpoint { slot } => {
+                let slot = slot.map(|name| self.slot_called(&name)).transpose()?;
+                self.tell(Event::Checkpoint { slot });
+            }
+            Ask::Reconfig {} => {
+                self.reconfigure().map_err(|failure| {
+                    format!("the configuration stays as it was: {failure}")
+                })?;
+                info!("the configuration was read again");
+            }
+        }
+        Ok(())
+    }
+
+    fn slot_called(&self, name: &str) -> Result<SlotId, String> {
+        let slots = self.machine.slots();
+        let found = slots.iter().find(|slot| slot.name().eq_ignore_ascii_case(name));
+        found.map(|slot| slot.id()).ok_or_else(|| {
+            let names: Vec<String> = slots.iter().map(|slot| slot.name()).collect();
+            format!("no slot {name} (found: {})", names.join(", "))
+        })
+    }
+
+    fn remove(&mut self, name: &str) -> Result<(), String> {
+        if self.queue.damaged.contains_key(name) {
+            self.queue.forget(name);
+            return Ok(());
+        }
+        let Some(entry) = self.queue.entries.get_mut(name) else {
+            return Err(format!("no job {name} in the queue"));
+        };
+        match &mut entry.phase {
+            // It is removed when its starter says that it is.
+            Phase::Running(runner) => {
+                runner.ask(life::Ask::Kill {});
+                self.hear_starters();
+                return Ok(());
+            }
+            Phase::Leaving => return Err(format!("job {name} is leaving another startd; ask again")),
+            Phase::Claiming(claim) => {
+                let claim = *claim;
+                self.claims.remove(&claim);
+                let slots = self.machine.slots().iter();
+                let waits = slots.filter(|slot| slot.waiting() == Some(claim)).map(|slot| slot.id());
+                for slot in waits.collect::<Vec<_>>() {
+                    self.tell(Event::Withdrawn { slot, claim });
+                }
+            }
+            Phase::Claimed(slot) => {
+                let slot = *slot;
+                self.queue.forget(name);
+                self.tell(Event::Released { slot });
+            }
+            Phase::Idle | Phase::Held(_) => {}
+        }
+        self.queue.forget(name);
+        info!("job {name} was removed");
+        Ok(())
+    }
+
+    fn release(&mut self, name: &str) -> Result<(), String> {
+        let Some(entry) = self.queue.entries.get_mut(name) else {
+            return Err(format!("no job {name} in the queue"));
+        };
+        if !matches!(entry.phase, Phase::Held(_)) {
+            return Err(format!("job {name} is not held"));
+        }
+        if let Some(job) = Queue::job(self.store, name)
+            && let Some(mut life) = job.life.clone()
+        {
+            life.release();
+            life.save(&job.dir).map_err(|error| crate::report::chain(&error))?;
+        }
+        entry.phase = Phase::Idle;
+        (entry.short_runs, entry.not_before) = (0, 0);
+        info!("job {name} was released");
+        self.offers = true;
+        Ok(())
+    }
+
+    fn reconfigure(&mut self) -> Outcome<()> {
+        let path = self.which.config.clone().unwrap_or_default();
+        let config = configuration(&path, self.which.dialect)?;
+        let polling_interval = polling_interval(&config)?;
+        // Nothing is changed before all is known to be right.
+        measured::number(&config, "JOB_RENICE_INCREMENT")?;
+        let detected = self.measured.detected()?;
+        let now = self.now();
+        let before = std::mem::replace(&mut self.config, config);
+        let changed = self.measured.reconfigure(&self.config).and_then(|()| {
+            let settings = settings(&self.config);
+            Ok(self.machine.reconfigure(&settings, &detected, now)?)
+        });
+        if let Err(failure) = changed {
+            self.config = before;
+            self.measured.reconfigure(&self.config)?;
+            return Err(failure);
+        }
+        self.polling_interval = polling_interval;
+        self.next_look = now;
+        for warning in self.config.warnings() {
+            tracing::warn!("{warning}");
+        }
+        Ok(())
+    }
+}

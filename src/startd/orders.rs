@@ -1,0 +1,364 @@
+//! What the machine's states order is carried out; what has happened to jobs is told to them.
+
+use super::queue::{self, Entry, Found, Phase, Queue};
+use super::runner::{Runner, Ways};
+use super::{Backfill, Benchmark, Startd, backfill, measured};
+use crate::life::Ask;
+use crate::report::Outcome;
+use crate::sys::{self, Change};
+use nix::unistd::Pid;
+use starter::machine::{Activity, Event, Order, Place, Shutdown, SlotId, State};
+use starter::measure::Score;
+use std::os::fd::AsFd;
+use std::sync::mpsc;
+use std::time::Duration;
+use tracing::{error, info, warn};
+
+/// A job that has left by itself before this waits for a while.
+const SHORT: Duration = Duration::from_secs(5);
+/// The longest that it waits, in seconds.
+const LONGEST_PAUSE: i64 = 60;
+/// How a starter ends whose job can go on.
+const VACATED: i32 = 85;
+
+impl Startd<'_> {
+    /// Tells the machine what has happened, and does what it orders.
+    pub(super) fn tell(&mut self, event: Event) {
+        let now = self.now();
+        for order in self.machine.step(event, now) {
+            self.carry_out(order);
+        }
+    }
+
+    fn carry_out(&mut self, order: Order) {
+        match order {
+            Order::Changed(change) => {
+                self.offers = true;
+                let number = change.transition.number_in(self.which.dialect);
+                let number = number.map(|number| format!("{number}: ")).unwrap_or_default();
+                let (from, to, reason) = (change.from, change.to, change.reason);
+                let name = self.slot_name(change.slot);
+                let job = self.queue.in_slot(change.slot);
+                let job = job.map(|entry| format!(", job {}", entry.name)).unwrap_or_default();
+                info!("{name}: {from} -> {to} ({number}{reason}){job}");
+            }
+            Order::Accepted { slot, claim } => {
+                let name = self.claims.remove(&claim);
+                let entry = name.and_then(|name| self.queue.entries.get_mut(&name));
+                match entry.filter(|entry| matches!(entry.phase, Phase::Claiming(_))) {
+                    Some(entry) => {
+                        entry.phase = Phase::Claimed(slot);
+                        entry.refused = None;
+                        let job = entry.ad(&self.owner);
+                        self.tell(Event::Activated { slot, job });
+                    }
+                    None => self.tell(Event::Released { slot }),
+                }
+            }
+            Order::Waits { slot, claim } => {
+                if let Some(job) = self.claims.get(&claim) {
+                    info!("job {job} waits for {}", self.slot_name(slot));
+                }
+            }
+            Order::Refused { claim, reason, .. } => {
+                let name = self.claims.remove(&claim);
+                if let Some(entry) = name.and_then(|name| self.queue.entries.get_mut(&name)) {
+                    entry.phase = Phase::Idle;
+                    entry.refused = Some(reason.to_owned());
+                }
+            }
+            Order::ClaimOver { slot, .. } => self.unclaim(slot, None),
+            Order::Start { slot, .. } => self.start(slot),
+            Order::NotStarted { slot, reason } => {
+                self.unclaim(slot, Some(reason));
+                self.tell(Event::Released { slot });
+            }
+            Order::Suspend(slot) => self.ask(slot, Ask::Suspend {}),
+            Order::Continue(slot) => self.ask(slot, Ask::Continue {}),
+            Order::Checkpoint(slot) => self.ask(slot, Ask::Checkpoint {}),
+            // When its time is over, the machine orders to kill it.
+            Order::Vacate { slot, .. } => self.ask(
+                slot,
+                Ask::Vacate {
+                    within_ms: None,
+                    insists: true,
+                },
+            ),
+            Order::Kill(slot) => self.ask(slot, Ask::VacateLatest { at_any_price: true }),
+            Order::KillAll(slot) => {
+                if let Some(runner) = self.queue.in_slot(slot).and_then(|entry| entry.runner()) {
+                    runner.leaves = true;
+                    runner.kill();
+                }
+            }
+            Order::Benchmark(slot) => self.benchmark(slot),
+            Order::StartBackfill(slot) => self.backfill(slot),
+            Order::KillBackfill(slot) => {
+                let mut backfills = self.backfills.iter();
+                if let Some(backfill) = backfills.find(|backfill| backfill.slot == slot) {
+                    backfill.kill();
+                }
+            }
+            Order::Drained { resumes } => match resumes {
+                true => info!("the machine is drained, and takes jobs again"),
+                false => info!("the machine is drained"),
+            },
+            Order::ShutDown => self.is_over = true,
+            Order::Warn { slot, name, value } => {
+                warn!("{}: {name} is {value}, and counts as not TRUE", self.slot_name(slot));
+            }
+            Order::Fatal { name, value } => {
+                let why = format!("{name} is {value}: nobody can say whose the machine is");
+                error!("{why}");
+                self.fatal = Some(why);
+                self.shut_down(Shutdown::Fast);
+            }
+        }
+    }
+
+    pub(super) fn shut_down(&mut self, how: Shutdown) {
+        self.is_shutting_down = true;
+        self.tell(Event::Shutdown(how));
+    }
+
+    pub(super) fn slot_name(&self, id: SlotId) -> String {
+        match self.machine.slot(id) {
+            Some(slot) => slot.name(),
+            None => format!("slot {}", id.number),
+        }
+    }
+
+    /// A job has its slot no more, and has not run there.
+    fn unclaim(&mut self, slot: SlotId, reason: Option<&str>) {
+        let entry = self.queue.in_slot(slot);
+        if let Some(entry) = entry.filter(|entry| matches!(entry.phase, Phase::Claimed(_))) {
+            entry.phase = Phase::Idle;
+            entry.refused = reason.map(str::to_owned);
+        }
+    }
+
+    fn ask(&mut self, slot: SlotId, ask: Ask) {
+        if let Some(runner) = self.queue.in_slot(slot).and_then(|entry| entry.runner()) {
+            runner.ask(ask);
+            // Most starters listen.
+            self.hear_starters();
+        }
+    }
+
+    fn start(&mut self, slot: SlotId) {
+        let Some(name) = self.queue.in_slot(slot).map(|entry| entry.name.clone()) else {
+            return self.tell(Event::Ended { slot });
+        };
+        match self.begin_job(&name, slot) {
+            Ok(runner) => {
+                info!("job {name} begins in {}", self.slot_name(slot));
+                if let Some(entry) = self.queue.entries.get_mut(&name) {
+                    entry.phase = Phase::Running(Box::new(runner));
+                }
+            }
+            Err(failure) => {
+                warn!("job {name} is held: {failure}");
+                if let Some(entry) = self.queue.entries.get_mut(&name) {
+                    entry.phase = Phase::Held(failure.to_string());
+                }
+                self.tell(Event::Ended { slot });
+                self.next_in(slot);
+            }
+        }
+    }
+
+    fn begin_job(&self, name: &str, slot: SlotId) -> Outcome<Runner> {
+        let ways = Ways {
+            store: self.store,
+            mask: self.signals.mask,
+            nicer_by: measured::number(&self.config, "JOB_RENICE_INCREMENT")?.unwrap_or(0),
+        };
+        let job = Queue::job(self.store, name);
+        let has_image = job.is_some_and(|job| job.images().is_ok_and(|images| !images.is_empty()));
+        match self.queue.entries.get(name) {
+            Some(entry) => Runner::begin(entry, slot, has_image, &ways),
+            None => Err(crate::report::Failure::new(
+                crate::report::Exit::Failed,
+                format!("there is no job {name}"),
+            )),
+        }
+    }
+
+    /// What a starter says to what it was asked.
+    pub(super) fn is_answered(
+        &mut self,
+        name: &str,
+        slot: SlotId,
+        ask: &Ask,
+        answer: Result<(), String>,
+    ) {
+        match (ask, answer) {
+            (Ask::Checkpoint {}, Ok(())) => {
+                info!("job {name} has a new image");
+                let job = Queue::job(self.store, name);
+                let entry = self.queue.entries.get_mut(name);
+                if let (Some(job), Some(entry)) = (job, entry) {
+                    entry.note(&job, self.measured.platform());
+                    let size_kib = i64::try_from(entry.size_kib).unwrap_or(i64::MAX);
+                    let job = entry.ad(&self.owner);
+                    self.tell(Event::JobChanged { slot, job });
+                    self.tell(Event::Imaged { slot, size_kib });
+                }
+            }
+            (_, Ok(())) => {}
+            (ask, Err(why)) => {
+                let what = match ask {
+                    Ask::Checkpoint {} => "has no new image",
+                    Ask::Suspend {} => "is not suspended",
+                    Ask::Continue {} => "is not continued",
+                    _ => "does not leave",
+                };
+                warn!("job {name} {what}: {why}");
+            }
+        }
+    }
+
+    /// Children of ours have ended.
+    pub(super) fn reap(&mut self) {
+        while let Some((pid, change, _)) = sys::wait_any() {
+            if matches!(change, Change::Stopped(_) | Change::Continued) {
+                continue;
+            }
+            if let Some(index) = self.backfills.iter().position(|one| one.pid == pid) {
+                let backfill = self.backfills.swap_remove(index);
+                backfill.kill_rest();
+                self.tell(Event::BackfillEnded {
+                    slot: backfill.slot,
+                });
+                continue;
+            }
+            if let Some(name) = self.runs_under(pid) {
+                self.ended(&name, change);
+            }
+        }
+    }
+
+    fn runs_under(&self, pid: Pid) -> Option<String> {
+        let mut entries = self.queue.entries.values();
+        let is_it = |entry: &&Entry| matches!(&entry.phase, Phase::Running(runner) if runner.pid == pid);
+        Some(entries.find(is_it)?.name.clone())
+    }
+
+    /// The starter of a job is gone.
+    fn ended(&mut self, name: &str, change: Change) {
+        let now = self.now();
+        self.hear_starters();
+        let job = Queue::job(self.store, name);
+        let here = self.measured.platform().clone();
+        let Some(entry) = self.queue.entries.get_mut(name) else {
+            return;
+        };
+        let Phase::Running(runner) = std::mem::replace(&mut entry.phase, Phase::Idle) else {
+            return;
+        };
+        if let Some(job) = &job {
+            entry.note(job, &here);
+        }
+        let is_told = runner.leaves || matches!(change, Change::Signalled(_) | Change::Exited(VACATED));
+        let found = match job.as_ref().map(queue::found) {
+            Some(found) => found,
+            None if is_told => Found::Idle,
+            None => Found::Held(format!("it could not be begun ({})", said(change))),
+        };
+        let mut is_over = false;
+        match found {
+            Found::Over(how) => {
+                info!("job {name} {how}");
+                is_over = true;
+            }
+            Found::Held(reason) => {
+                warn!("job {name} is held: {reason}");
+                entry.phase = Phase::Held(reason);
+            }
+            Found::Leaving => entry.phase = Phase::Leaving,
+            Found::Idle => {
+                info!("job {name} has left, with {} images behind it", entry.images);
+                let was_short = !runner.leaves && runner.began.elapsed() < SHORT;
+                entry.short_runs = match was_short {
+                    true => entry.short_runs.saturating_add(1),
+                    false => 0,
+                };
+                if was_short {
+                    entry.not_before = now + (1 << entry.short_runs.min(6)).min(LONGEST_PAUSE);
+                }
+            }
+        }
+        if is_over {
+            self.queue.forget(name);
+        }
+        let slot = runner.slot;
+        self.offers = true;
+        self.tell(Event::Ended { slot });
+        self.next_in(slot);
+    }
+
+    /// Whoever has had a slot has more jobs, or gives it back.
+    fn next_in(&mut self, slot: SlotId) {
+        let idle = Place::of(State::Claimed, Activity::Idle);
+        let is_idle = self.machine.slot(slot).is_some_and(|slot| slot.place() == idle);
+        if !is_idle || self.queue.in_slot(slot).is_some() {
+            return;
+        }
+        let next = self.best_for(slot);
+        match next.and_then(|name| self.queue.entries.get_mut(&name)) {
+            Some(entry) => {
+                entry.phase = Phase::Claimed(slot);
+                entry.refused = None;
+                let job = entry.ad(&self.owner);
+                self.tell(Event::Activated { slot, job });
+            }
+            None => self.tell(Event::Released { slot }),
+        }
+    }
+
+    fn benchmark(&mut self, slot: SlotId) {
+        let (send, score) = mpsc::channel();
+        let wake = self.benchmarked.as_fd().try_clone_to_owned().ok();
+        let begun = std::thread::Builder::new().spawn(move || {
+            let _ = send.send(Score::measure());
+            if let Some(wake) = wake {
+                let _ = nix::unistd::write(&wake, &1u64.to_ne_bytes());
+            }
+        });
+        match begun {
+            Ok(_) => self.benchmark = Some(Benchmark { slot, score }),
+            Err(error) => {
+                warn!("no benchmark: {error}");
+                self.tell(Event::Benchmarked { slot });
+            }
+        }
+    }
+
+    fn backfill(&mut self, slot: SlotId) {
+        let name = self.slot_name(slot);
+        let Some(command) = backfill::command(|name| self.config.get(name)) else {
+            warn!("{name}: there is no BACKFILL_COMMAND");
+            return self.tell(Event::BackfillEnded { slot });
+        };
+        match Backfill::begin(slot, &name, &command, &self.places.own, self.signals.mask) {
+            Ok(backfill) => {
+                info!("{name}: backfill begins, process {}", backfill.pid);
+                self.backfills.push(backfill);
+                self.tell(Event::BackfillRuns { slot });
+            }
+            Err(error) => {
+                warn!("{name}: backfill does not begin: {error}");
+                self.tell(Event::BackfillEnded { slot });
+            }
+        }
+    }
+}
+
+/// How a process has ended.
+fn said(change: Change) -> String {
+    match change {
+        Change::Exited(status) => format!("status {status}"),
+        Change::Signalled(signal) => crate::args::signal_name(signal),
+        Change::Stopped(_) | Change::Continued => "it is there".to_owned(),
+    }
+}

@@ -1,0 +1,305 @@
+//! The queue: the jobs in the spool, and where each of them is.
+//!
+//! ```text
+//! spool/NAME.job ──> Idle ──claim──> Claiming ──> Claimed ──start──> Running ──> completed, removed: no more
+//!                     ^ ^               │           │                  │  `────> Held
+//!                     │ `───refused─────┴───────────┘                  │
+//!                     `─────────── it has left, or was killed ─────────'
+//! Leaving: it still runs under a starter that another startd has begun; that makes an image, and is gone soon
+//! ```
+
+use super::ask::Places;
+use super::job_file::{self, Spec, Surrounding};
+use super::record::Record;
+use super::runner::Runner;
+use crate::args::is_job_name;
+use crate::jobs::{Job, JobStore, Life};
+use crate::report::{Explain, Outcome, chain};
+use crate::verbs;
+use ckpt_lib::platform::Platform;
+use classad::{ClassAd, Context, Expr, Nowhere, Value};
+use nix::unistd::Uid;
+use starter::life::State;
+use starter::machine::{ClaimId, SlotId};
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// What a file in the spool is called behind the job's name.
+pub(crate) const SUFFIX: &str = "job";
+
+/// Where a job is.
+#[derive(Debug)]
+pub(super) enum Phase {
+    Idle,
+    /// It has asked for a slot.
+    Claiming(ClaimId),
+    /// It has a slot.
+    Claimed(SlotId),
+    Running(Box<Runner>),
+    Leaving,
+    /// Why.
+    Held(String),
+}
+
+/// A job of the queue.
+#[derive(Debug)]
+pub(super) struct Entry {
+    pub(super) name: String,
+    /// `ClusterId`: the smaller, the older.
+    pub(super) number: i64,
+    pub(super) priority: i64,
+    pub(super) submitted: i64,
+    pub(super) spec: Spec,
+    pub(super) phase: Phase,
+    /// What a slot was refused for last.
+    pub(super) refused: Option<String>,
+    /// Not before this moment.
+    pub(super) not_before: i64,
+    pub(super) short_runs: u32,
+    /// The most that its processes had, in KiB, until there is an image.
+    pub(super) size_kib: u64,
+    pub(super) images: u64,
+    pub(super) starts: u64,
+    /// Its newest image goes on on this platform: what that is called.
+    platform: Option<String>,
+}
+
+/// All of them, by name; and files that are none.
+#[derive(Debug)]
+pub(super) struct Queue {
+    pub(super) places: Places,
+    pub(super) entries: BTreeMap<String, Entry>,
+    pub(super) damaged: BTreeMap<String, String>,
+}
+
+impl Entry {
+    fn new(name: String, spec: Spec) -> Self {
+        let ad = spec.ad.clone();
+        let context = Context::new(&Nowhere).with_my(ad);
+        let number = |attribute: &str| match context.eval_attribute(attribute) {
+            Ok(Value::Integer(number)) => Some(number),
+            _ => None,
+        };
+        let program = fs::metadata(&spec.program).map_or(0, |file| file.len() >> 10);
+        let size = number("ImageSize").and_then(|size| u64::try_from(size).ok());
+        Entry {
+            number: number("ClusterId").unwrap_or(0),
+            priority: number("JobPrio").unwrap_or(0),
+            submitted: number("QDate").unwrap_or(0),
+            size_kib: size.unwrap_or(program),
+            name,
+            spec,
+            phase: Phase::Idle,
+            refused: None,
+            not_before: 0,
+            short_runs: 0,
+            images: 0,
+            starts: 0,
+            platform: None,
+        }
+    }
+
+    /// Its ad, as it is now.
+    pub(super) fn ad(&self, owner: &str) -> Arc<ClassAd> {
+        let mut ad = self.spec.ad.clone();
+        let number = |number: u64| Expr::from(i64::try_from(number).unwrap_or(i64::MAX));
+        let mut usual = |name: &str, value: Expr| {
+            if ad.get(name).is_none() {
+                ad.insert(name, value);
+            }
+        };
+        usual("MyType", Expr::from("Job"));
+        usual("Owner", Expr::string(owner));
+        usual("User", Expr::string(owner));
+        usual("ClusterId", Expr::from(self.number));
+        usual("ProcId", Expr::from(0));
+        ad.insert("NumCkpts", number(self.images));
+        ad.insert("NumJobStarts", number(self.starts));
+        ad.insert("ImageSize", number(self.size_kib));
+        match &self.platform {
+            Some(platform) => ad.insert("LastCheckpointPlatform", Expr::string(platform.as_str())),
+            None => ad.remove("LastCheckpointPlatform"),
+        };
+        Arc::new(ad)
+    }
+
+    pub(super) fn slot(&self) -> Option<SlotId> {
+        match &self.phase {
+            Phase::Claimed(slot) => Some(*slot),
+            Phase::Running(runner) => Some(runner.slot),
+            _ => None,
+        }
+    }
+
+    pub(super) fn runner(&mut self) -> Option<&mut Runner> {
+        match &mut self.phase {
+            Phase::Running(runner) => Some(runner),
+            _ => None,
+        }
+    }
+
+    pub(super) fn waits(&self, now: i64) -> bool {
+        matches!(self.phase, Phase::Idle) && self.not_before <= now
+    }
+
+    /// What its directory says of its images.
+    pub(super) fn note(&mut self, job: &Job, here: &Platform) {
+        self.images = job.record.generation;
+        let life = job.life.as_ref();
+        self.starts = life.map_or(self.starts, |life| life.counted.num_job_starts);
+        let Some(last) = &job.record.last_checkpoint else {
+            return;
+        };
+        if last.image_bytes > 0 {
+            self.size_kib = last.image_bytes >> 10;
+        }
+        self.platform = verbs::platform::needed(&last.image).map(|needed| {
+            // Who may go on here is of this platform, whatever it needs less.
+            match needed.missing(here).is_empty() {
+                true => here.to_string(),
+                false => needed.to_string(),
+            }
+        });
+    }
+}
+
+/// What has become of a job that does not run.
+pub(super) enum Found {
+    /// Nothing, or it may go on.
+    Idle,
+    Held(String),
+    /// It still runs.
+    Leaving,
+    /// It is no more, and how it was.
+    Over(String),
+}
+
+/// What the directory of a job says.
+pub(super) fn found(job: &Job) -> Found {
+    if job.life() != Life::Ended {
+        return Found::Leaving;
+    }
+    let Some(life) = &job.life else {
+        return Found::Idle;
+    };
+    let counted = &life.counted;
+    match life.state() {
+        Some(State::Completed) => Found::Over(match (counted.exit_code, counted.exit_signal) {
+            (Some(code), _) => format!("completed with status {code}"),
+            (None, Some(signal)) => format!("completed by signal {signal}"),
+            (None, None) => "completed".to_owned(),
+        }),
+        Some(State::Removed) => Found::Over("was removed".to_owned()),
+        Some(State::Held) => {
+            let reason = counted.hold_reason.clone();
+            Found::Held(reason.unwrap_or_else(|| "no reason is known".to_owned()))
+        }
+        _ => Found::Idle,
+    }
+}
+
+impl Queue {
+    pub(super) fn new(places: Places) -> Self {
+        Queue {
+            places,
+            entries: BTreeMap::new(),
+            damaged: BTreeMap::new(),
+        }
+    }
+
+    /// Looks at the spool; names of jobs that are new, or damaged.
+    pub(super) fn read(&mut self, before: Option<&Record>) -> Outcome<Vec<String>> {
+        let mut news = vec![];
+        let mut names = vec![];
+        let describe = || format!("cannot read {}", self.places.spool.display());
+        for file in fs::read_dir(&self.places.spool).context(describe)?.flatten() {
+            let path = file.path();
+            let name = path.file_stem().and_then(|name| name.to_str()).unwrap_or_default();
+            let is_job = path.extension().is_some_and(|suffix| suffix == SUFFIX);
+            if !is_job || !is_job_name(name) {
+                continue;
+            }
+            names.push(name.to_owned());
+            if self.entries.contains_key(name) || self.damaged.contains_key(name) {
+                continue;
+            }
+            match load(&path) {
+                Ok(spec) => {
+                    let mut entry = Entry::new(name.to_owned(), spec);
+                    let mut known = before.into_iter().flat_map(|record| &record.jobs);
+                    let held = known.find(|line| line.name == name && line.state == "Held");
+                    if let Some(line) = held {
+                        entry.phase = Phase::Held(line.why.join("; "));
+                    }
+                    self.entries.insert(name.to_owned(), entry);
+                }
+                Err(error) => {
+                    self.damaged.insert(name.to_owned(), error);
+                }
+            }
+            news.push(name.to_owned());
+        }
+        self.damaged.retain(|name, _| names.contains(name));
+        Ok(news)
+    }
+
+    /// The jobs that wait, those that come first first.
+    pub(super) fn waiting(&self, now: i64) -> Vec<&Entry> {
+        let mut waiting: Vec<&Entry> =
+            self.entries.values().filter(|entry| entry.waits(now)).collect();
+        waiting.sort_by_key(|entry| (-entry.priority, entry.number, entry.submitted));
+        waiting
+    }
+
+    pub(super) fn in_slot(&mut self, slot: SlotId) -> Option<&mut Entry> {
+        self.entries.values_mut().find(|entry| entry.slot() == Some(slot))
+    }
+
+    /// A job is no more.
+    pub(super) fn forget(&mut self, name: &str) {
+        let _ = fs::remove_file(file_of(&self.places.spool, name));
+        self.entries.remove(name);
+        self.damaged.remove(name);
+    }
+
+    /// The job's directory, if it has begun.
+    pub(super) fn job(store: &JobStore, name: &str) -> Option<Job> {
+        store.find(name).ok()
+    }
+}
+
+/// The file of a job.
+pub(crate) fn file_of(spool: &Path, name: &str) -> PathBuf {
+    spool.join(format!("{name}.{SUFFIX}"))
+}
+
+/// Reads a job of the spool.
+fn load(path: &Path) -> Result<Spec, String> {
+    let bytes = read_limited(path).map_err(|error| format!("{}: {error}", path.display()))?;
+    let around = Surrounding {
+        directory: std::env::current_dir().unwrap_or_default(),
+        environment: std::env::vars_os().collect(),
+    };
+    let read = job_file::read(&path.display().to_string(), &bytes, &around);
+    read.map(|read| read.spec).map_err(|error| chain(&error))
+}
+
+/// As much of a job file as is looked at.
+pub(crate) fn read_limited(path: &Path) -> std::io::Result<Vec<u8>> {
+    use std::io::Read;
+    let mut bytes = vec![];
+    let file = fs::File::open(path)?;
+    if !file.metadata()?.is_file() {
+        return Err(ErrorKind::InvalidInput.into());
+    }
+    file.take(job_file::MOST_BYTES as u64 + 1).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+/// Whose jobs these are.
+pub(super) fn owner() -> String {
+    verbs::ad::name_of(Uid::effective())
+}

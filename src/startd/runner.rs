@@ -1,0 +1,139 @@
+//! A job that runs: its starter, a child of ours, and what we ask of that.
+//!
+//! ```text
+//! order of the machine ──> Ask ──jobs/NAME/control──> wayfarer run --resume --name NAME ... (crate::life)
+//!                                                       `- the job
+//! ```
+//! # What callers may rely on
+//! A job never runs without us: when we are gone, the kernel tells its starter to make an image and leave (SIGTERM, as a batch system
+//! would). Nobody is waited for here.
+
+use super::queue::Entry;
+use crate::jobs::JobStore;
+use crate::life::{Ask, Asked};
+use crate::report::{Explain, Outcome};
+use crate::sys;
+use nix::sys::signal::{SigSet, Signal, kill};
+use nix::unistd::Pid;
+use starter::machine::SlotId;
+use std::ffi::OsString;
+use std::fs::{File, OpenOptions};
+use std::os::fd::BorrowedFd;
+use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Instant;
+
+/// After so long without us a job leaves with its last image.
+const LEAVES_WITHIN: &str = "60s";
+
+/// A starter.
+#[derive(Debug)]
+pub(super) struct Runner {
+    pub(super) slot: SlotId,
+    pub(super) pid: Pid,
+    pub(super) began: Instant,
+    /// It was told to leave.
+    pub(super) leaves: bool,
+    /// The directory of its job.
+    dir: PathBuf,
+    asked: Asked<Ask>,
+}
+
+/// How starters are begun.
+pub(super) struct Ways<'a> {
+    pub(super) store: &'a JobStore,
+    /// Signals that a starter may have blocked.
+    pub(super) mask: SigSet,
+    /// `JOB_RENICE_INCREMENT`.
+    pub(super) nicer_by: i64,
+}
+
+impl Runner {
+    /// Begins a job, or goes on with it.
+    pub(super) fn begin(entry: &Entry, slot: SlotId, has_image: bool, ways: &Ways<'_>) -> Outcome<Self> {
+        let spec = &entry.spec;
+        let name = &entry.name;
+        let mut command = Command::new("/proc/self/exe");
+        command.arg0("wayfarer").arg("--dir").arg(ways.store.dir());
+        command.args(["run", "--quiet", "--resume", "--name", name]);
+        command.args(["--vacate-within", LEAVES_WITHIN]);
+        if spec.journal {
+            command.arg("--journal");
+        }
+        if (1..=19).contains(&ways.nicer_by) {
+            command.args(["--nice", &ways.nicer_by.to_string()]);
+        }
+        command.arg("--").arg(&spec.program).args(&spec.arguments);
+        command.current_dir(&spec.directory);
+        if let Some(variables) = &spec.environment {
+            command.env_clear().envs(variables.iter().map(|(name, value)| (name, value)));
+        }
+        command.stdin(input(spec.input.as_deref())?);
+        // What is there is what an image goes on with.
+        let out = output(spec.output.as_deref(), !has_image)?;
+        let same = spec.output.is_some() && spec.output == spec.errors;
+        let errors = match same {
+            true => out.try_clone()?,
+            false => output(spec.errors.as_deref(), !has_image)?,
+        };
+        command.stdout(out).stderr(errors);
+        command.process_group(0);
+        sys::tie_to_us(&mut command, Signal::SIGTERM, ways.mask, 0);
+        let place = || {
+            let program = OsString::from(&spec.program);
+            format!("{} in {}", program.display(), spec.directory.display())
+        };
+        let child = command.spawn().context(place)?;
+        Ok(Runner {
+            slot,
+            pid: Pid::from_raw(child.id().cast_signed()),
+            began: Instant::now(),
+            leaves: false,
+            dir: ways.store.dir().join("jobs").join(name),
+            asked: Asked::new(),
+        })
+    }
+
+    pub(super) fn ask(&mut self, ask: Ask) {
+        self.leaves |= matches!(ask, Ask::Vacate { .. } | Ask::VacateLatest { .. });
+        self.asked.push(ask);
+    }
+
+    /// Ends the starter; the kernel ends the job with it.
+    pub(super) fn kill(&self) {
+        let _ = kill(self.pid, Signal::SIGKILL);
+    }
+
+    pub(super) fn waits(&self) -> bool {
+        self.asked.waits()
+    }
+
+    pub(super) fn watched(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        self.asked.watched()
+    }
+
+    pub(super) fn answers(&mut self) -> Vec<(Ask, Result<(), String>)> {
+        self.asked.answers(&self.dir)
+    }
+}
+
+fn input(path: Option<&Path>) -> Outcome<Stdio> {
+    let Some(path) = path else {
+        return Ok(Stdio::null());
+    };
+    let file = File::open(path).context(|| format!("input {}", path.display()))?;
+    Ok(file.into())
+}
+
+fn output(path: Option<&Path>, anew: bool) -> Outcome<File> {
+    let path = path.unwrap_or(Path::new("/dev/null"));
+    let file = OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(anew)
+        .mode(0o666)
+        .open(path);
+    file.context(|| format!("output {}", path.display()))
+}

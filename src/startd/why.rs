@@ -1,0 +1,173 @@
+//! What slots and queue are like, for who looks; and why a job does not run.
+
+use super::Startd;
+use super::queue::{Entry, Phase};
+use super::record::{JobLine, SlotLine};
+use crate::jobs::Life;
+use classad::{BinaryOp, ClassAd, Context, Expr, Literal, Surroundings};
+use starter::machine::{Activity, Refusal, Slot, State};
+use std::sync::Arc;
+
+/// So many reasons are told.
+const MOST: usize = 8;
+
+/// A clock that stands still.
+struct At(i64);
+
+impl Surroundings for At {
+    fn now(&self) -> i64 {
+        self.0
+    }
+}
+
+impl Startd<'_> {
+    pub(super) fn slot_line(&self, slot: &Slot) -> SlotLine {
+        let (entered_state, entered_activity) = slot.entered();
+        let number = |name: &str| match slot.ad().get(name).map(AsRef::as_ref) {
+            Some(Expr::Literal(Literal::Integer(number))) => *number,
+            _ => 0,
+        };
+        let mut entries = self.queue.entries.values();
+        let job = entries.find(|entry| entry.slot() == Some(slot.id()));
+        SlotLine {
+            name: slot.name(),
+            id: slot.id().number,
+            sub_id: slot.id().part,
+            kind: slot.kind().name().to_owned(),
+            state: slot.place().state.name().to_owned(),
+            activity: slot.place().activity.name().to_owned(),
+            entered_state,
+            entered_activity,
+            job: job.map(|entry| entry.name.clone()),
+            cpus: number("Cpus"),
+            memory: number("Memory"),
+        }
+    }
+
+    pub(super) fn job_lines(&self) -> Vec<JobLine> {
+        let mut lines: Vec<JobLine> =
+            self.queue.entries.values().map(|entry| self.job_line(entry)).collect();
+        lines.extend(self.queue.damaged.iter().map(|(name, why)| JobLine {
+            name: name.clone(),
+            number: 0,
+            state: "Damaged".to_owned(),
+            slot: None,
+            submitted: 0,
+            starts: 0,
+            images: 0,
+            why: vec![why.clone()],
+        }));
+        lines.sort_by(|left, right| (left.number, &left.name).cmp(&(right.number, &right.name)));
+        lines
+    }
+
+    fn job_line(&self, entry: &Entry) -> JobLine {
+        let slot = entry.slot().and_then(|slot| self.machine.slot(slot));
+        let activity = slot.map(|slot| slot.place().activity);
+        let state = match (&entry.phase, activity) {
+            (Phase::Idle | Phase::Claiming(_) | Phase::Claimed(_), _) => "Idle",
+            (Phase::Running(_), Some(Activity::Suspended)) => "Suspended",
+            (Phase::Running(_), Some(Activity::Vacating)) => "Vacating",
+            (Phase::Running(_), Some(Activity::Killing)) => "Killing",
+            (Phase::Running(_), _) => "Running",
+            (Phase::Leaving, _) => "Leaving",
+            (Phase::Held(_), _) => "Held",
+        };
+        let why = match &entry.phase {
+            Phase::Held(reason) => vec![reason.clone()],
+            Phase::Leaving => vec!["it leaves a startd that is gone".to_owned()],
+            Phase::Idle => self.why_idle(entry),
+            _ => vec![],
+        };
+        JobLine {
+            name: entry.name.clone(),
+            number: entry.number,
+            state: state.to_owned(),
+            slot: slot.map(Slot::name),
+            submitted: entry.submitted,
+            starts: entry.starts,
+            images: entry.images,
+            why,
+        }
+    }
+
+    fn why_idle(&self, entry: &Entry) -> Vec<String> {
+        let now = self.now();
+        if self.is_shutting_down {
+            return vec!["the machine is shut down".to_owned()];
+        }
+        if self.machine.is_draining() {
+            return vec!["the machine is drained".to_owned()];
+        }
+        let mut why = vec![];
+        if entry.not_before > now {
+            why.push("it has just left by itself, and waits for a moment".to_owned());
+        }
+        let elsewhere = self.store.find(&entry.name).ok().map(|job| job.life());
+        if let Some(Life::Elsewhere { host }) = elsewhere {
+            why.push(format!("it runs on {host}"));
+        }
+        let job = entry.ad(&self.owner);
+        let whole = |slot: &&Slot| slot.id().part.is_none();
+        for slot in self.machine.slots().iter().filter(whole).take(MOST) {
+            let name = slot.name();
+            let reason = match self.machine.refusal(slot.id(), &job, now) {
+                Some(Refusal::Start { value }) => {
+                    let failing = failing("START", slot.ad(), &job, now);
+                    format!("START is {value}{failing}")
+                }
+                Some(Refusal::Platform { value }) => {
+                    format!("its images are not for this machine (IS_VALID_CHECKPOINT_PLATFORM is {value})")
+                }
+                Some(Refusal::Requirements { value }) => {
+                    let failing = failing("Requirements", &job, slot.ad(), now);
+                    format!("the job's Requirements are {value}{failing}")
+                }
+                Some(_) => "machine and job do not accept each other".to_owned(),
+                None if !matches!(slot.place().state, State::Owner | State::Unclaimed) => {
+                    format!("it is {}", slot.place())
+                }
+                None => match &entry.refused {
+                    Some(reason) => reason.clone(),
+                    None => continue,
+                },
+            };
+            why.push(format!("{name}: {reason}"));
+        }
+        why
+    }
+}
+
+/// The parts of a condition that are not TRUE, where it says that all are to be.
+fn failing(name: &str, my: &Arc<ClassAd>, target: &Arc<ClassAd>, now: i64) -> String {
+    let clock = At(now);
+    let context = Context::new(&clock)
+        .with_my(Arc::clone(my))
+        .with_target(Arc::clone(target));
+    let Some(expr) = my.get(name) else {
+        return String::new();
+    };
+    let mut parts = vec![];
+    conjuncts(expr, &mut parts);
+    let is_true = |part: &&&Expr| {
+        let value = context.eval(part);
+        !value.is_ok_and(|value| value.truth() == Some(true))
+    };
+    let failing: Vec<String> =
+        parts.iter().filter(is_true).take(MOST).map(|part| part.to_string()).collect();
+    match failing.is_empty() {
+        true => String::new(),
+        false => format!(": {}", failing.join(", ")),
+    }
+}
+
+fn conjuncts<'e>(expr: &'e Expr, parts: &mut Vec<&'e Expr>) {
+    match expr {
+        Expr::Binary(BinaryOp::And, left, right) => {
+            conjuncts(left, parts);
+            conjuncts(right, parts);
+        }
+        Expr::Parentheses(inner) => conjuncts(inner, parts),
+        other => parts.push(other),
+    }
+}

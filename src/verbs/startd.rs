@@ -1,0 +1,279 @@
+//! `wayfarer startd`, and what is asked of the one that is there.
+
+use crate::args::{OfQueue, Startd, StartdStatus, StartdVerb, SubmitFile};
+use crate::jobs::JobStore;
+use crate::life;
+use crate::output::{self, Table};
+use crate::raw;
+use crate::report::{Exit, Explain, Failure, Outcome, tell};
+use crate::startd::{self, Ask, How, JobLine, Places, Record, SlotLine, Surrounding};
+use classad::Expr;
+use serde::Serialize;
+use std::fs::{self, OpenOptions};
+use std::io::{ErrorKind, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+
+const SCHEMA_VERSION: u32 = 1;
+/// What a job's name is made from, where its file has none that jobs may have.
+const USUAL_NAME: &str = "job";
+
+/// Is one, or asks one.
+pub(crate) fn startd(store: &JobStore, arguments: &Startd) -> Outcome {
+    let how = |graceful: bool, quick: bool, fast: bool| match (quick, fast, graceful) {
+        (true, ..) => How::Quick,
+        (_, true, _) => How::Fast,
+        _ => How::Graceful,
+    };
+    let Some(what) = &arguments.what else {
+        return startd::run(store, arguments);
+    };
+    let ask = match what {
+        StartdVerb::Submit(file) => return submit(store, file),
+        StartdVerb::Status(status) => return show(store, status),
+        StartdVerb::Remove(job) => return remove(store, job),
+        StartdVerb::Release(job) => Ask::Release {
+            job: job.job.clone(),
+        },
+        StartdVerb::Drain(drain) if drain.cancel => Ask::CancelDrain {},
+        StartdVerb::Drain(drain) => Ask::Drain {
+            how: how(drain.graceful, drain.quick, drain.fast),
+            resumes: drain.resume_on_completion,
+        },
+        StartdVerb::Off(off) if off.peaceful => Ask::Off { how: How::Peaceful },
+        StartdVerb::Off(off) => Ask::Off {
+            how: how(off.graceful, false, off.fast),
+        },
+        StartdVerb::Vacate(vacate) => Ask::Vacate {
+            slot: vacate.slot.clone(),
+            fast: vacate.fast,
+        },
+        StartdVerb::Checkpoint(checkpoint) => Ask::Checkpoint {
+            slot: checkpoint.slot.clone(),
+        },
+        StartdVerb::Reconfig => Ask::Reconfig {},
+    };
+    asked(store, ask)?;
+    Ok(Exit::Done)
+}
+
+/// Asks the one that is there.
+fn asked(store: &JobStore, ask: Ask) -> Outcome<()> {
+    let places = Places::of(store.dir());
+    if !places.is_watched() {
+        let message = format!("no startd is there for the jobs in {}", store.dir().display());
+        return Err(Failure::new(Exit::Lost, message).advise("wayfarer startd --config FILE"));
+    }
+    let reply = life::ask(&places.own, ask, || ())?;
+    match reply.reason {
+        None => Ok(()),
+        Some(reason) => Err(Failure::new(Exit::Failed, reason)),
+    }
+}
+
+/// Hands a job in.
+fn submit(store: &JobStore, arguments: &SubmitFile) -> Outcome {
+    let path = &arguments.file;
+    let shown = raw::shown_path(path);
+    let bytes = startd::read_limited(path);
+    let bytes = bytes.context(|| shown.clone()).exit(Exit::Usage)?;
+    let around = Surrounding {
+        directory: std::env::current_dir()?,
+        environment: std::env::vars_os().collect(),
+    };
+    let read = startd::read_job(&shown, &bytes, &around).exit(Exit::Usage)?;
+    if !read.ignored.is_empty() {
+        tell(&format!("{shown}: without meaning here: {}", read.ignored.join(", ")));
+    }
+    let places = Places::of(store.dir());
+    places.make()?;
+    let mut ad = read.spec.ad;
+    let now = i64::try_from(crate::jobs::unix_now()).unwrap_or(i64::MAX);
+    ad.insert("QDate", Expr::from(now));
+    let _guard = numbering(&places)?;
+    let number = next_number(&places)?;
+    ad.insert("ClusterId", Expr::from(number));
+    let name = match &arguments.name {
+        Some(name) => name.clone(),
+        None => free_name(store, &places, path),
+    };
+    if !is_free(store, &places, &name) {
+        let message = format!("there is a job {name} already");
+        let failure = Failure::new(Exit::Failed, message);
+        return Err(failure.advise("another --name, or none").advise(format!("wayfarer remove {name}")));
+    }
+    write_whole(&startd::file_of(&places.spool, &name), &ad.to_old().into_bytes())?;
+    if places.is_watched() {
+        // It looks when it begins, too.
+        let _ = life::ask(&places.own, Ask::Submitted {}, || ());
+    }
+    output::print(&format!("{name}\n"))?;
+    Ok(Exit::Done)
+}
+
+/// Held while a job gets its number and its name.
+fn numbering(places: &Places) -> Outcome<nix::fcntl::Flock<fs::File>> {
+    let path = places.spool.join(".lock");
+    let file = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(&path);
+    let file = file.context(|| path.display().to_string())?;
+    nix::fcntl::Flock::lock(file, nix::fcntl::FlockArg::LockExclusive)
+        .map_err(|(_, errno)| errno)
+        .context(|| path.display().to_string())
+}
+
+fn next_number(places: &Places) -> Outcome<i64> {
+    let path = places.spool.join(".number");
+    let last = fs::read_to_string(&path).unwrap_or_default();
+    let number = last.trim().parse().unwrap_or(0i64).saturating_add(1);
+    write_whole(&path, format!("{number}\n").as_bytes())?;
+    Ok(number)
+}
+
+fn is_free(store: &JobStore, places: &Places, name: &str) -> bool {
+    !startd::file_of(&places.spool, name).exists() && !store.dir().join("jobs").join(name).exists()
+}
+
+fn free_name(store: &JobStore, places: &Places, path: &Path) -> String {
+    let stem = path.file_stem().and_then(|stem| stem.to_str()).unwrap_or_default();
+    let stem = match crate::args::is_job_name(stem) && stem.len() < 40 {
+        true => stem,
+        false => USUAL_NAME,
+    };
+    let names = (1u64..).map(|number| format!("{stem}-{number}"));
+    let mut free = names.filter(|name| is_free(store, places, name));
+    free.next().unwrap_or_else(|| stem.to_owned())
+}
+
+/// A file that is there whole, or not at all.
+fn write_whole(path: &Path, bytes: &[u8]) -> Outcome<()> {
+    let describe = || format!("cannot write {}", path.display());
+    let beside = path.with_extension(format!("new{}", std::process::id()));
+    let mut file = OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .mode(0o600)
+        .open(&beside)
+        .context(describe)?;
+    let written = file
+        .write_all(bytes)
+        .and_then(|()| file.sync_all())
+        .and_then(|()| fs::rename(&beside, path))
+        .and_then(|()| match path.parent() {
+            Some(dir) => fs::File::open(dir)?.sync_all(),
+            None => Ok(()),
+        });
+    if written.is_err() {
+        let _ = fs::remove_file(&beside);
+    }
+    written.context(describe)
+}
+
+/// Takes a job out of the queue.
+fn remove(store: &JobStore, arguments: &OfQueue) -> Outcome {
+    let places = Places::of(store.dir());
+    let name = &arguments.job;
+    if places.is_watched() {
+        let job = name.clone();
+        asked(store, Ask::Remove { job })?;
+    } else {
+        match fs::remove_file(startd::file_of(&places.spool, name)) {
+            Ok(()) => {}
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                return Err(Failure::new(Exit::Usage, format!("no job {name} in the queue")));
+            }
+            Err(error) => return Err(error).context(|| format!("cannot remove job {name}")),
+        }
+    }
+    Ok(Exit::Done)
+}
+
+#[derive(Serialize)]
+struct Report<'r> {
+    is_running: bool,
+    #[serde(flatten)]
+    record: &'r Shown,
+}
+
+/// What is shown of the record.
+#[derive(Serialize)]
+struct Shown {
+    state: String,
+    config: String,
+    dialect: String,
+    since: i64,
+    slots: Vec<SlotLine>,
+    jobs: Vec<JobLine>,
+}
+
+/// Shows slots and queue.
+fn show(store: &JobStore, arguments: &StartdStatus) -> Outcome {
+    let places = Places::of(store.dir());
+    let is_running = places.is_watched();
+    if is_running {
+        asked(store, Ask::Status {})?;
+    }
+    let Some(record) = Record::load(&places.record)? else {
+        let message = format!("no startd was there for the jobs in {}", store.dir().display());
+        return Err(Failure::new(Exit::Failed, message).advise("wayfarer startd --config FILE"));
+    };
+    let shown = Shown {
+        state: match is_running {
+            true => record.state,
+            false => "Off".to_owned(),
+        },
+        config: record.config,
+        dialect: record.dialect,
+        since: record.since,
+        slots: match is_running {
+            true => record.slots,
+            false => vec![],
+        },
+        jobs: record.jobs,
+    };
+    if arguments.json {
+        let record = &shown;
+        output::print_json(SCHEMA_VERSION, &Report { is_running, record })?;
+    } else {
+        output::print(&render(&shown))?;
+    }
+    Ok(Exit::Done)
+}
+
+fn render(shown: &Shown) -> String {
+    let now = i64::try_from(crate::jobs::unix_now()).unwrap_or(i64::MAX);
+    let since = |moment: i64| format!("{} s", now.saturating_sub(moment).max(0));
+    let mut text = format!("{}, {} (Condor {})\n", shown.state, shown.config, shown.dialect);
+    if !shown.slots.is_empty() {
+        let mut table = Table::new(&["SLOT", "STATE", "ACTIVITY", "SINCE", "CPUS", "MEMORY", "JOB"]);
+        for slot in &shown.slots {
+            table.push(vec![
+                slot.name.clone(),
+                slot.state.clone(),
+                slot.activity.clone(),
+                since(slot.entered_activity),
+                slot.cpus.to_string(),
+                format!("{} MiB", slot.memory),
+                slot.job.clone().unwrap_or_else(|| "-".to_owned()),
+            ]);
+        }
+        text.push_str(&table.render());
+    }
+    if shown.jobs.is_empty() {
+        text.push_str("no jobs\n");
+        return text;
+    }
+    let mut table = Table::new(&["JOB", "STATE", "SLOT", "STARTS", "IMAGES", "WHY"]);
+    for job in &shown.jobs {
+        table.push(vec![
+            job.name.clone(),
+            job.state.clone(),
+            job.slot.clone().unwrap_or_else(|| "-".to_owned()),
+            job.starts.to_string(),
+            job.images.to_string(),
+            job.why.join("; "),
+        ]);
+    }
+    text.push_str(&table.render());
+    text
+}
