@@ -259,6 +259,23 @@ fn who_refers_to_itself_is_undefined() {
 }
 
 #[test]
+fn a_list_of_separators_is_part_of_none_and_an_empty_one_of_each() {
+    let context = Context::new(&Nowhere);
+    // Each as the original says.
+    for (text, expected) in [
+        (r#"stringListSubsetMatch("", "x")"#, "true"),
+        (r#"stringListSubsetMatch(undefined, "x")"#, "true"),
+        (r#"stringListSubsetMatch(", ", "x")"#, "false"),
+        (r#"stringListISubsetMatch("abc", "abc", "abc")"#, "false"),
+        (r#"stringListISubsetMatch(",A", "a")"#, "true"),
+    ] {
+        let expr = parse_expression(text).expect("parses");
+        let value = context.eval(&expr).expect("evaluates");
+        assert_eq!(value.to_string(), expected, "{text}");
+    }
+}
+
+#[test]
 fn the_ads_of_the_manual_match() {
     let job = parse_old_ad(
         "MyType = \"Job\"\nOwner = \"tannenba\"\nDepartment = \"CompSci\"\nDiskUsage = 465\n\

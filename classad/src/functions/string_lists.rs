@@ -162,8 +162,11 @@ fn is_subset(call: &mut Call<'_, '_>, same: Same) -> Evaluated {
         Err(value) => return Ok(value),
     };
     let whole = items(&whole, &separators);
-    let all = items(&part, &separators).all(|wanted| whole.clone().any(|item| same(item, wanted)));
-    Ok(Value::Boolean(all))
+    let mut wanted = items(&part, &separators).peekable();
+    // Of separators alone the original makes an item that no list has.
+    let is_nothing = !part.is_empty() && wanted.peek().is_none();
+    let all = wanted.all(|wanted| whole.clone().any(|item| same(item, wanted)));
+    Ok(Value::Boolean(all && !is_nothing))
 }
 
 /// Whether two lists have an item in common; here blanks round items belong to them.
