@@ -124,6 +124,8 @@ pub(crate) fn record(store: &JobStore) -> Outcome<Option<Record>> {
 
 /// Gives jobs to this machine until it is told to end.
 pub(crate) fn run(store: &JobStore, arguments: &Arguments) -> Outcome {
+    // Jobs would have what we were given.
+    crate::sys::close_from(3);
     let Some(path) = &arguments.config else {
         let message = "which policy? --config FILE";
         return Err(Failure::new(Exit::Usage, message));
@@ -298,9 +300,11 @@ impl<'a> Startd<'a> {
         self.offers = true;
         self.look_at_waiting();
         let mut jobs = vec![];
-        for entry in self.queue.entries.values() {
+        for entry in self.queue.entries.values_mut() {
             if let Phase::Running(runner) = &entry.phase {
                 let job = Queue::job(self.store, &entry.name);
+                let life = job.as_ref().and_then(|job| job.life.as_ref());
+                entry.starts = life.map_or(entry.starts, |life| life.counted.num_job_starts);
                 let pids = job.map(|job| job.processes().all).unwrap_or_default();
                 jobs.push((runner.slot, pids));
             }
