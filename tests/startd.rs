@@ -173,11 +173,18 @@ fn until(job: &mut Job, what: &str, wanted: impl Fn(&Value) -> bool) -> Result<V
 
 /// Waits until a job of the queue is in this state.
 fn until_job(job: &mut Job, name: &str, state: &str) -> Result<Value, String> {
-    until(job, &format!("{name} {state}"), |status| line_of(status, name)["state"] == state)
+    until(job, &format!("{name} {state}"), |status| {
+        line_of(status, name)["state"] == state
+    })
 }
 
 /// Waits until the starter of a job says this of it.
-fn until_fares(job: &mut Job, name: &str, what: &str, wanted: impl Fn(&Value) -> bool) -> Result<Value, String> {
+fn until_fares(
+    job: &mut Job,
+    name: &str,
+    what: &str,
+    wanted: impl Fn(&Value) -> bool,
+) -> Result<Value, String> {
     let mut last = Err("no status".to_owned());
     let found = run::poll(STEP, || {
         last = faring(job, name);
@@ -212,20 +219,30 @@ fn until_longer(job: &Job, name: &str) -> Tried {
 fn check_chain(job: &Job, name: &str) -> Tried {
     let data = job.dir.join("data");
     let mut command = run::clean_command("/usr/bin/python3");
-    command.args(["-c", CHECK, &format!("{name}.chain")]).current_dir(&data);
+    command
+        .args(["-c", CHECK, &format!("{name}.chain")])
+        .current_dir(&data);
     let (status, check) = finish("the check", command, User::Ordinary, STEP)?;
     let read = |suffix: &str| fs::read_to_string(data.join(format!("{name}.{suffix}")));
-    let (said, complained) = (read("out").unwrap_or_default(), read("err").unwrap_or_default());
+    let (said, complained) = (
+        read("out").unwrap_or_default(),
+        read("err").unwrap_or_default(),
+    );
     match status.success() && said == check.out.text() && complained.is_empty() {
         true => Ok(()),
-        false => Err(format!("{}found {said:?}, {complained:?}", check.describe())),
+        false => Err(format!(
+            "{}found {said:?}, {complained:?}",
+            check.describe()
+        )),
     }
 }
 
 /// The jobs are let go, and end as if nothing had been.
 fn ends_well(job: &mut Job, names: &[&str]) -> Tried {
     job.let_go();
-    until(job, "no jobs", |status| status["jobs"] == Value::Array(vec![]))?;
+    until(job, "no jobs", |status| {
+        status["jobs"] == Value::Array(vec![])
+    })?;
     names.iter().try_for_each(|name| check_chain(job, name))
 }
 
@@ -240,7 +257,9 @@ fn has_ended(job: &mut Job, expected: i32) -> Tried {
     nothing_is_left(job)?;
     match status.code() {
         Some(code) if code == expected => Ok(()),
-        _ => Err(format!("the startd: found {status}, expected status {expected}")),
+        _ => Err(format!(
+            "the startd: found {status}, expected status {expected}"
+        )),
     }
 }
 

@@ -54,7 +54,12 @@ pub(crate) struct Life {
     pub(crate) policy: Option<std::path::PathBuf>,
 
     /// The Condor that the policy is for: 6.1, 6.8 or 25
-    #[arg(long, value_name = "VERSION", default_value = "25", requires = "policy")]
+    #[arg(
+        long,
+        value_name = "VERSION",
+        default_value = "25",
+        requires = "policy"
+    )]
     pub(crate) dialect: classad::config::Dialect,
 
     /// The status that says: the job has left, start it again and it goes on [default: 85]

@@ -32,7 +32,11 @@ const OURS: &[(&str, &str)] = &[
     ("NUM_SLOTS", "1"),
 ];
 /// Settings about types of slots.
-const TYPES: &[&str] = &["SLOT_TYPE_", "NUM_SLOTS_TYPE_", "NUM_VIRTUAL_MACHINES_TYPE_"];
+const TYPES: &[&str] = &[
+    "SLOT_TYPE_",
+    "NUM_SLOTS_TYPE_",
+    "NUM_VIRTUAL_MACHINES_TYPE_",
+];
 const SLOT: SlotId = SlotId::of(1);
 
 pub(super) struct Owner {
@@ -63,7 +67,9 @@ impl Owner {
         let now = measured.now();
         let machine = Machine::begin(&settings, dialect, &detected, now)?
             .with_utc_offset(measured.utc_offset());
-        let polling_interval = measured::number(&config, "POLLING_INTERVAL")?.unwrap_or(5).max(1);
+        let polling_interval = measured::number(&config, "POLLING_INTERVAL")?
+            .unwrap_or(5)
+            .max(1);
         let mut owner = Owner {
             measured,
             machine,
@@ -93,7 +99,11 @@ impl Owner {
     pub(super) fn wakes_in(&self) -> Duration {
         let at = self.next.min(self.machine.wake_at());
         let at = Duration::from_secs(u64::try_from(at).unwrap_or(0));
-        at.saturating_sub(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default())
+        at.saturating_sub(
+            SystemTime::now()
+                .duration_since(UNIX_EPOCH)
+                .unwrap_or_default(),
+        )
     }
 
     /// What he wants now.

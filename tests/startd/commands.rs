@@ -10,10 +10,17 @@ fn a_machine_is_drained_and_takes_jobs_again() {
         until_job(job, "job", "Running")?;
         until_longer(job, "job")?;
         ask(job, &["startd", "drain", "--quick"])?;
-        let drained = until(job, "a drained machine", |status| status["state"] == "Drained")?;
+        let drained = until(job, "a drained machine", |status| {
+            status["state"] == "Drained"
+        })?;
         let line = line_of(&drained, "job");
-        if line["state"] != "Idle" || line["images"] != 1 || line["why"][0] != "the machine is drained" {
-            return Err(format!("found {drained}, expected a job that waits with an image"));
+        if line["state"] != "Idle"
+            || line["images"] != 1
+            || line["why"][0] != "the machine is drained"
+        {
+            return Err(format!(
+                "found {drained}, expected a job that waits with an image"
+            ));
         }
         let shown = ask(job, &["machine"])?;
         if !shown.contains("Drained") {
@@ -34,11 +41,17 @@ fn a_startd_that_is_told_to_end_lets_its_jobs_leave() {
         submit(job, "job", "")?;
         until_job(job, "job", "Running")?;
         until_longer(job, "job")?;
-        refused(job, &["startd", "--config", "policy"], "there is a startd already")?;
+        refused(
+            job,
+            &["startd", "--config", "policy"],
+            "there is a startd already",
+        )?;
         ends(job, Signal::SIGTERM, 0)?;
         let fares = faring(job, "job")?;
         if fares["State"] != "Idle" || fares["NumCkpts"] != 1 {
-            return Err(format!("found {fares}, expected a job that has left with an image"));
+            return Err(format!(
+                "found {fares}, expected a job that has left with an image"
+            ));
         }
         refused(job, &["startd", "drain"], "no startd is there")?;
         // At once: it goes on from what it has.
@@ -83,7 +96,9 @@ fn a_running_job_is_removed_and_another_held_and_released() {
         until_job(job, "gone", "Running")?;
         until_longer(job, "gone")?;
         ask(job, &["startd", "remove", "gone"])?;
-        until(job, "no jobs", |status| status["jobs"] == Value::Array(vec![]))?;
+        until(job, "no jobs", |status| {
+            status["jobs"] == Value::Array(vec![])
+        })?;
         submit(job, "job", "")?;
         until_job(job, "job", "Running")?;
         until_longer(job, "job")?;

@@ -32,11 +32,15 @@ fn a_job_whose_starter_is_killed_goes_on() {
         until_job(job, "job", "Running")?;
         until_longer(job, "job")?;
         ask(job, &["startd", "checkpoint"])?;
-        until(job, "an image", |status| line_of(status, "job")["images"] == 1)?;
+        until(job, "an image", |status| {
+            line_of(status, "job")["images"] == 1
+        })?;
         let text = fs::read_to_string(job.dir.join("state/jobs/job/life.json"));
         let life: Value = serde_json::from_str(&text.map_err(|error| error.to_string())?)
             .map_err(|error| error.to_string())?;
-        let pid = life["starter"]["pid"].as_i64().and_then(|pid| i32::try_from(pid).ok());
+        let pid = life["starter"]["pid"]
+            .as_i64()
+            .and_then(|pid| i32::try_from(pid).ok());
         let pid = Pid::from_raw(pid.ok_or("no starter")?);
         kill(pid, Signal::SIGKILL).map_err(|error| error.to_string())?;
         until_fares(job, "job", "a restart", |status| {

@@ -5,7 +5,10 @@ use super::*;
 #[test]
 fn images_are_made_as_the_policy_says() {
     with_job(&guest("periodic"), |job| {
-        begun(job, "PERIODIC_CHECKPOINT = time() - LastPeriodicCheckpoint > 1")?;
+        begun(
+            job,
+            "PERIODIC_CHECKPOINT = time() - LastPeriodicCheckpoint > 1",
+        )?;
         submit(job, "job", "")?;
         until(job, "three images", |status| {
             line_of(status, "job")["images"].as_u64() >= Some(3)
@@ -48,14 +51,18 @@ fn a_job_that_takes_too_long_to_leave_is_killed_and_begins_again() {
         until(job, "a second start", |status| {
             line_of(status, "job")["starts"] == 2
         })?;
-        until_fares(job, "job", "a second copy", |status| status["NumJobStarts"] == 2)?;
+        until_fares(job, "job", "a second copy", |status| {
+            status["NumJobStarts"] == 2
+        })?;
         says("connected\n")?;
         let said = startd(job)?.err.text();
         if !said.contains("Preempting/Vacating -> Preempting/Killing (21: KILL is TRUE)") {
             return Err(format!("found {said}, expected a job that was killed"));
         }
         job.let_go();
-        until(job, "no jobs", |status| status["jobs"] == Value::Array(vec![]))?;
+        until(job, "no jobs", |status| {
+            status["jobs"] == Value::Array(vec![])
+        })?;
         ends(job, Signal::SIGTERM, 0)
     });
 }
@@ -88,14 +95,25 @@ fn the_machine_prefers_a_job_that_it_ranks_higher() {
 fn a_job_that_the_machine_does_not_suit_waits_and_says_why() {
     with_job(&guest("unsuited"), |job| {
         begun(job, "START = TARGET.Project =?= \"good\"")?;
-        submit(job, "picky", "requirements = Memory > 1 && Memory > 1000000000\n+Project = \"good\"")?;
+        submit(
+            job,
+            "picky",
+            "requirements = Memory > 1 && Memory > 1000000000\n+Project = \"good\"",
+        )?;
         submit(job, "stranger", "")?;
         let status = until(job, "two that wait", |status| {
-            line_of(status, "picky")["why"] != Value::Null && line_of(status, "stranger")["why"] != Value::Null
+            line_of(status, "picky")["why"] != Value::Null
+                && line_of(status, "stranger")["why"] != Value::Null
         })?;
         for (name, why) in [
-            ("picky", "slot1: the job's Requirements are false: Memory > 1000000000"),
-            ("stranger", "slot1: START is false: TARGET.Project =?= \"good\""),
+            (
+                "picky",
+                "slot1: the job's Requirements are false: Memory > 1000000000",
+            ),
+            (
+                "stranger",
+                "slot1: START is false: TARGET.Project is \"good\"",
+            ),
         ] {
             let line = line_of(&status, name);
             let found = line["why"][0].as_str().unwrap_or_default().to_owned();
@@ -122,12 +140,16 @@ fn backfill_works_while_nobody_wants_the_slot() {
         until_job(job, "job", "Running")?;
         let sleeping = || {
             let mut pids = run::marked(&job.mark).into_iter();
-            pids.any(|pid| fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|name| name == "sleep\n"))
+            pids.any(|pid| {
+                fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|name| name == "sleep\n")
+            })
         };
         let gone = run::poll(STEP, || (!sleeping()).then_some(()));
         gone.ok_or("something of the backfill is left")?;
         ends_well(job, &["job"])?;
-        until(job, "backfill again", |status| place(status) == "Backfill/Busy")?;
+        until(job, "backfill again", |status| {
+            place(status) == "Backfill/Busy"
+        })?;
         ends(job, Signal::SIGTERM, 0)
     });
 }
@@ -143,19 +165,27 @@ fn a_lone_job_has_a_policy_of_its_own() {
         );
         let run = |job: &mut Job, options: &[&str]| -> Tried {
             let mut command = job.wayfarer(&["run", "--quiet", "--name", "job", "--resume"]);
-            command.args(options).args(["--", "/usr/bin/python3", "chain.py", "job.chain"]);
+            command
+                .args(options)
+                .args(["--", "/usr/bin/python3", "chain.py", "job.chain"]);
             job.equip(&mut command);
-            let out = fs::OpenOptions::new().append(true).create(true).open(job.dir.join("data/job.out"));
+            let out = fs::OpenOptions::new()
+                .append(true)
+                .create(true)
+                .open(job.dir.join("data/job.out"));
             let out = out.map_err(|error| error.to_string())?;
             User::Ordinary.own(&job.dir.join("data/job.out"));
-            job.runs.push(Run::start_into(out, STARTD, command, User::Ordinary)?);
+            job.runs
+                .push(Run::start_into(out, STARTD, command, User::Ordinary)?);
             Ok(())
         };
         run(job, &["--policy", "policy"])?;
         has_ended(job, 85)?;
         let fares = faring(job, "job")?;
         if fares["State"] != "Idle" || fares["NumCkpts"].as_u64() < Some(3) {
-            return Err(format!("found {fares}, expected two images, and one with which it left"));
+            return Err(format!(
+                "found {fares}, expected two images, and one with which it left"
+            ));
         }
         configure(job, "PREEMPT = (1 +");
         run(job, &["--policy", "policy"])?;
@@ -165,7 +195,9 @@ fn a_lone_job_has_a_policy_of_its_own() {
             return Err(format!("found {status}: {said}, expected file and line"));
         }
         run(job, &[])?;
-        until_fares(job, "job", "a job that runs", |status| status["State"] == "Running")?;
+        until_fares(job, "job", "a job that runs", |status| {
+            status["State"] == "Running"
+        })?;
         until_longer(job, "job")?;
         job.let_go();
         has_ended(job, 0)?;
