@@ -67,6 +67,7 @@ fn perform(arguments: &Arguments) -> Outcome {
         Verb::Classad(classad) => verbs::classad::classad(classad),
         Verb::Config(config) => verbs::config::config(config),
         Verb::Startd(startd) => verbs::startd::startd(&store()?, startd),
+        Verb::Policy(policy) => verbs::policy::policy(policy),
         Verb::Shadow(shadow) => verbs::shadow::shadow(store().ok().as_ref(), shadow),
         Verb::Home(home) => verbs::home::home(&store()?, home),
         Verb::Keeper(keeper) => verbs::keeper::keeper(keeper),

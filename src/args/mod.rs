@@ -7,6 +7,7 @@ mod examples;
 mod life;
 mod machine;
 mod methods;
+mod policy;
 mod startd;
 mod submit;
 mod values;
@@ -18,6 +19,9 @@ pub(crate) use life::{
 };
 pub(crate) use machine::Machine;
 pub(crate) use methods::{Methods, Sight, Whose};
+pub(crate) use policy::{
+    ExplainPolicy, Policy, PolicyVerb, RecordPolicy, SimulatePolicy, WhichPolicy,
+};
 pub(crate) use startd::{OfQueue, Startd, StartdStatus, StartdVerb, SubmitFile};
 pub(crate) use submit::{Begun, Submit};
 pub(crate) use values::{is_job_name, signal_name};
@@ -73,6 +77,7 @@ pub(crate) enum Verb {
     Classad(Classad),
     Config(Config),
     Startd(Startd),
+    Policy(Policy),
     Shadow(Shadow),
     #[command(hide = true)]
     Starter(Starter),

@@ -68,7 +68,8 @@ pub(super) fn parse_duration(text: &str) -> Result<std::time::Duration, String> 
         "" | "s" => 1000,
         "m" | "min" => 60_000,
         "h" => 3_600_000,
-        _ => return Err("expected a number with ms, s, m or h".to_owned()),
+        "d" => 86_400_000,
+        _ => return Err("expected a number with ms, s, m, h or d".to_owned()),
     };
     let number: u64 = digits
         .parse()

@@ -18,6 +18,7 @@ pub(crate) mod life;
 pub(crate) mod machine;
 pub(crate) mod man;
 pub(crate) mod platform;
+pub(crate) mod policy;
 pub(crate) mod ps;
 pub(crate) mod reattach;
 pub(crate) mod restart;

@@ -1,6 +1,6 @@
 //! The starter: what stands for the shadow on the execute machine, and what a job's life is like there (`life`, `events`);
-//! what the machine is and how busy it is (`measure`), and what its owner lets jobs do (`machine`), also on days that are
-//! only thought of (`simulate`).
+//! what the machine is and how busy it is (`measure`), and what its owner lets jobs do (`machine`), also on days that are only thought
+//! of (`simulate`).
 //!
 //! ```text
 //! shims ==> socket ─┐

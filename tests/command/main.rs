@@ -7,6 +7,7 @@ mod images;
 
 mod jobs;
 mod machine;
+mod policy;
 mod progress;
 mod records;
 mod restart;

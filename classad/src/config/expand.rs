@@ -155,7 +155,7 @@ impl<'e> Expander<'e> {
         let mut from = 0;
         self.spend(text.len())?;
         while let Some(found) = next_macro(&text, from, |found| !found.is_dollar()) {
-            self.spend(text.len() - from)?;
+            self.spend(text.len() - from + regions.len() * 64)?;
             let (start, end, pending) = (found.start, found.end, found.pending);
             let base = self.active.len();
             let around = regions
@@ -191,6 +191,8 @@ impl<'e> Expander<'e> {
             }
             text.replace_range(start..end, &replaced.text);
             from = pending.min(start);
+            // What has ended before the place where it goes on holds nothing any more.
+            regions.retain(|region| region.end > from);
         }
         let mut from = 0;
         while let Some(found) = next_macro(&text, from, Macro::is_dollar) {

@@ -27,7 +27,7 @@ impl Default for ConfigLimits {
             file_bytes: 4 << 20,
             value_bytes: 1 << 20,
             total_bytes: 64 << 20,
-            work_bytes: 1 << 30,
+            work_bytes: 256 << 20,
             depth: 60,
         }
     }

@@ -87,10 +87,8 @@ impl Common {
         World {
             now,
             clock: self.clock(now),
-            began: self.began,
-            seen: &self.seen,
-            seen_at: self.seen_at,
-            load: (0.0, 0.0),
+            load: self.seen.load,
+            part: load::Part::default(),
             job_load: 0.0,
             others: vec![],
             draining: self.draining.is_some(),
@@ -112,12 +110,9 @@ impl Common {
     /// What one of the slots sees.
     fn world_of(&self, index: usize, slots: &[Slot], now: Moment) -> World<'_> {
         let mut world = self.world(now);
-        let dialect = slots
-            .first()
-            .map_or(Dialect::default(), |slot| slot.policy.dialect);
-        let parts = load::divide(self.seen.load, slots, &self.seen.job_loads, dialect);
-        world.load = parts.get(index).copied().unwrap_or_default();
-        world.job_load = parts.iter().map(|part| part.1).sum();
+        let parts = load::divide(slots, &self.seen, self.seen_at, self.began, now);
+        world.part = parts.get(index).copied().unwrap_or_default();
+        world.job_load = parts.iter().map(|part| part.job_load).sum();
         world.others = slots.iter().flat_map(Slot::shown).collect();
         world.all_drained = slots.iter().all(|slot| slot.place.state == State::Drained);
         world

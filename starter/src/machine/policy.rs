@@ -273,7 +273,7 @@ fn deaf(attributes: &ClassAd, keyboard_slots: u32, console_slots: u32) -> Vec<St
         let asking: Vec<String> = attributes.iter().filter_map(asks).collect();
         let asking = (slots == 0 && !asking.is_empty()).then_some(asking)?;
         Some(format!(
-            "no slot hears keys ({setting} = 0), and {attribute} is asked for by {}",
+            "no slot with a job hears keys ({setting} = 0), and {attribute} is asked for by {}",
             asking.join(", ")
         ))
     };

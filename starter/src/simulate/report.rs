@@ -40,7 +40,7 @@ pub struct JobReport {
 }
 
 /// A simulated day.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Report {
     /// When it began.
     pub began: Moment,

@@ -37,7 +37,7 @@ fn default_jobs_always_run() {
     let outcome = day.until("05:00", &default_policy(&manual), V25, 1);
     // "Preemption is disabled as a default. Always desire to start jobs."
     assert_eq!(outcome.started("00:30", "00:31"), 1, "{}", outcome.story());
-    assert_eq!(outcome.place("05:00"), "Claimed/Busy");
+    assert_eq!(outcome.place_of(1, "05:00"), "Claimed/Busy");
     assert_eq!(outcome.suspended("00:00", "05:00"), 0);
 }
 
@@ -261,7 +261,7 @@ fn interactive_jobs_are_preferred_or_the_only_ones() {
         .until("02:00", &prefers, V25, 1);
     assert_eq!(outcome.vacated("01:00", "01:01"), 1, "{}", outcome.story());
     assert_eq!(
-        (outcome.report.jobs[1].starts, outcome.place("01:59")),
+        (outcome.report.jobs[1].starts, outcome.place_of(1, "01:59")),
         (1, "Claimed/Busy".to_owned())
     );
     // "Or, if slot 1 should be reserved for interactive jobs."

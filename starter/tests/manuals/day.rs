@@ -164,11 +164,6 @@ impl Day {
 }
 
 impl Outcome {
-    /// Where the first slot is.
-    pub(crate) fn place(&self, time: &str) -> String {
-        self.place_of(1, time)
-    }
-
     /// Where a slot is.
     pub(crate) fn place_of(&self, slot: u32, time: &str) -> String {
         let place = self.report.place_at(SlotId::of(slot), at(time));

@@ -156,7 +156,7 @@ fn default_images_are_made_every_six_hours_or_every_twelve() {
         assert_eq!(outcome.images("00:00", "06:00"), 0);
         assert_eq!(outcome.images("06:00", "06:15"), at_six);
         assert_eq!(outcome.images("00:00", "12:30"), at_six + 1);
-        assert_eq!(outcome.place("12:29"), "Claimed/Busy");
+        assert_eq!(outcome.place_of(1, "12:29"), "Claimed/Busy");
     }
 }
 

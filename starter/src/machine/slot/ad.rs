@@ -91,20 +91,11 @@ impl Slot {
         } else {
             set("MyCurrentTime", now.into());
         }
-        // A slot that hears no keys takes them for as old as the machine, and more.
-        let unheard = now - world.began + self.policy.disconnected_boost;
-        let passed = now - world.seen_at;
-        let hears = |slots: u32, idle: i64| match self.id.number <= slots {
-            true => idle.saturating_add(passed),
-            false => unheard,
-        };
-        let console = hears(self.policy.console_slots, world.seen.console_idle);
-        let keyboard = hears(self.policy.keyboard_slots, world.seen.keyboard_idle);
-        set("ConsoleIdle", console.into());
-        set("KeyboardIdle", keyboard.into());
-        set("LoadAvg", world.load.0.into());
-        set("CondorLoadAvg", world.load.1.into());
-        set("TotalLoadAvg", world.seen.load.into());
+        set("ConsoleIdle", world.part.console_idle.into());
+        set("KeyboardIdle", world.part.keyboard_idle.into());
+        set("LoadAvg", world.part.load.into());
+        set("CondorLoadAvg", world.part.job_load.into());
+        set("TotalLoadAvg", world.load.into());
         set("TotalCondorLoadAvg", world.job_load.into());
         for (name, value) in &world.others {
             ad.insert(name.as_str(), Arc::clone(value));

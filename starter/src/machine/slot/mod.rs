@@ -20,8 +20,9 @@ mod evaluate;
 
 pub use ask::{Refusal, Verdict};
 
+use super::load::Part;
 use super::policy::Policy;
-use super::words::{Activity, ClaimId, Moment, Order, Place, Seen, Shutdown, SlotId, State};
+use super::words::{Activity, ClaimId, Moment, Order, Place, Shutdown, SlotId, State};
 use claim::Claim;
 use classad::{ClassAd, Surroundings};
 use std::cell::Cell;
@@ -92,12 +93,11 @@ pub struct Slot {
 pub(super) struct World<'w> {
     pub(super) now: Moment,
     pub(super) clock: Clock<'w>,
-    /// When the machine began.
-    pub(super) began: Moment,
-    pub(super) seen: &'w Seen,
-    pub(super) seen_at: Moment,
-    /// This slot's part of the load: all, and its job's.
-    pub(super) load: (f64, f64),
+    /// The load of the machine.
+    pub(super) load: f64,
+    /// This slot's part of load and keys.
+    pub(super) part: Part,
+    /// The load of all jobs.
     pub(super) job_load: f64,
     /// What other slots are, as attributes.
     pub(super) others: Vec<(String, Arc<classad::Expr>)>,

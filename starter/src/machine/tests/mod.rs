@@ -2,6 +2,7 @@
 
 mod eras;
 mod policies;
+mod slots;
 mod table;
 mod worlds;
 

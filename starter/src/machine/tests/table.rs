@@ -259,3 +259,26 @@ fn the_numbers_of_older_manuals_are_each_there_once() {
         assert_eq!(row.letter.is_some(), changes, "{:?}", row.number);
     }
 }
+
+#[test]
+fn the_documentation_has_the_same_table() {
+    let document = include_str!("../../../../docs/POLICY.md");
+    let places = |places: &[Place]| {
+        let places: Vec<_> = places.iter().map(Place::to_string).collect();
+        places.join(" or ")
+    };
+    let number = |number: Option<u8>| number.map(|number| number.to_string()).unwrap_or_default();
+    for row in TABLE {
+        let letter = row.letter.map(String::from).unwrap_or_default();
+        let line = format!(
+            "| {} | {letter} | {} | {} | {} | {} | {} |",
+            number(row.number),
+            number(row.number_6_8),
+            number(row.number_6_1),
+            places(row.from),
+            places(row.to),
+            row.condition
+        );
+        assert!(document.contains(&line), "{line}");
+    }
+}

@@ -1,0 +1,99 @@
+//! Policies of machine owners, tried by hand.
+
+use super::values::parse_duration;
+use clap::{Args, Subcommand};
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// See what a policy of Condor's does, and why
+#[derive(Debug, Args)]
+pub(crate) struct Policy {
+    #[command(subcommand)]
+    pub(crate) what: PolicyVerb,
+}
+
+/// What to do with a policy.
+#[derive(Debug, Subcommand)]
+pub(crate) enum PolicyVerb {
+    Simulate(SimulatePolicy),
+    Explain(ExplainPolicy),
+    Record(RecordPolicy),
+}
+
+/// Which policy, and of what machine.
+#[derive(Debug, Args)]
+pub(crate) struct WhichPolicy {
+    /// The configuration that it is in
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+
+    /// The Condor that it is for: 6.1, 6.8 or 25
+    #[arg(long, value_name = "VERSION", default_value = "25")]
+    pub(crate) dialect: classad::config::Dialect,
+
+    /// How many processors the machine has [default: as many as this one]
+    #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub(crate) cpus: Option<u16>,
+
+    /// How much memory the machine has, in MiB [default: as much as this one]
+    #[arg(long, value_name = "MIB")]
+    pub(crate) memory: Option<u32>,
+
+    /// Report as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Run a machine with this policy over a recorded or invented day, in virtual time
+#[derive(Debug, Args)]
+pub(crate) struct SimulatePolicy {
+    #[command(flatten)]
+    pub(crate) which: WhichPolicy,
+
+    /// What happens, as CSV (docs/POLICY.md); - for standard input
+    #[arg(long, value_name = "FILE")]
+    pub(crate) trace: PathBuf,
+
+    /// How long after the trace's first row it ends, such as 90m, 8h or 7d [default: with its last row]
+    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    pub(crate) until: Option<Duration>,
+
+    /// Also draw it
+    #[arg(long, value_name = "FILE.svg")]
+    pub(crate) plot: Option<PathBuf>,
+}
+
+/// Say term by term why an expression has its value
+#[derive(Debug, Args)]
+pub(crate) struct ExplainPolicy {
+    /// The expression, or the name of one, such as START
+    #[arg(value_name = "EXPR", allow_hyphen_values = true)]
+    pub(crate) expression: String,
+
+    #[command(flatten)]
+    pub(crate) which: WhichPolicy,
+
+    /// An ad for the machine, instead of what is seen of this one; it is stronger than the configuration
+    #[arg(long, value_name = "FILE")]
+    pub(crate) my: Option<PathBuf>,
+
+    /// The ad of the job
+    #[arg(long, value_name = "FILE")]
+    pub(crate) target: Option<PathBuf>,
+
+    /// Whose ad it is, if the configuration has more than one slot
+    #[arg(long, value_name = "SLOTID", default_value_t = 1)]
+    pub(crate) slot: u32,
+}
+
+/// Write what happens on this machine as a trace for `policy simulate`
+#[derive(Debug, Args)]
+pub(crate) struct RecordPolicy {
+    /// How often the machine is looked at
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = parse_duration)]
+    pub(crate) every: Duration,
+
+    /// For how long [default: until it is interrupted]
+    #[arg(long = "for", value_name = "TIME", value_parser = parse_duration)]
+    pub(crate) span: Option<Duration>,
+}

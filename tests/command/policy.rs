@@ -1,0 +1,214 @@
+//! `wayfarer policy`: a day of a policy, and why an expression has its value.
+
+use crate::station::{Station, text};
+use std::fs;
+
+const POLICY: &str = "\
+NUM_SLOTS = 1
+SLOTS_CONNECTED_TO_KEYBOARD = 1
+RunBenchmarks = False
+START = KeyboardIdle > 15 * $(MINUTE) && TARGET.Owner != \"mallory\"
+WANT_SUSPEND = True
+SUSPEND = KeyboardIdle < $(MINUTE)
+CONTINUE = KeyboardIdle > 5 * $(MINUTE)
+PREEMPT = Activity == \"Suspended\" && $(ActivityTimer) > 10 * $(MINUTE)
+WANT_VACATE = True
+";
+const TRACE: &str = "\
+time,keyboard,load,job
+2026-11-23 00:00:00,,0.1,\"[ Owner = \"\"ann\"\"; SimWork = 14400 ]\"
+2026-11-23 01:00:00,0,,
+2026-11-23 02:00:00,busy,0.7,
+2026-11-23 02:30:00,0,0.1,
+";
+
+fn written(station: &Station, name: &str, contents: &str) -> String {
+    let path = format!("{}/{name}", station.state.path().display());
+    fs::write(&path, contents).expect("a file");
+    path
+}
+
+#[test]
+fn a_day_of_a_policy_is_told_counted_and_drawn() {
+    let station = Station::new();
+    let policy = written(&station, "policy", POLICY);
+    let trace = written(&station, "trace.csv", TRACE);
+    let plot = format!("{}/day.svg", station.state.path().display());
+    let line = [
+        "policy", "simulate", "--config", &policy, "--trace", &trace, "--until", "6h",
+    ];
+    let output = station.output(&[&line[..], &["--plot", &plot]].concat());
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    let told = text(&output.stdout);
+    let has = |parts: &[&str]| {
+        let found = told
+            .lines()
+            .any(|line| parts.iter().all(|part| line.contains(part)));
+        assert!(found, "{parts:?}\n{told}");
+    };
+    has(&[
+        "2026-11-23 01:00:00",
+        "slot1",
+        "Claimed/Busy -> Claimed/Suspended",
+        "14",
+        "SUSPEND is TRUE",
+    ]);
+    has(&[
+        "2026-11-23 01:05:05",
+        "Claimed/Suspended -> Claimed/Busy",
+        "15",
+    ]);
+    has(&["Claimed/Retiring -> Preempting/Vacating", "18"]);
+    has(&["slot1", "Claimed/Busy", "4:00:00"]);
+    has(&["goodput 4:00:00, badput 0:00:00"]);
+    let drawn = fs::read_to_string(&plot).expect("a plot");
+    assert!(
+        drawn.starts_with("<svg")
+            && drawn.contains("Claimed/Suspended")
+            && drawn.contains("slot 1"),
+        "{drawn}"
+    );
+    let json = station.output(&[&line[..], &["--json"]].concat());
+    let day: serde_json::Value = serde_json::from_str(&text(&json.stdout)).expect("JSON");
+    assert_eq!(
+        (&day["schema_version"], &day["goodput_s"], &day["badput_s"]),
+        (&1.into(), &14400.into(), &0.into())
+    );
+    assert_eq!(day["jobs"][0]["starts"], 2);
+    let numbers: Vec<_> = day["timeline"]
+        .as_array()
+        .expect("a list")
+        .iter()
+        .filter_map(|line| line["number"].as_u64())
+        .collect();
+    assert_eq!(numbers[..6], [1, 6, 9, 11, 14, 15]);
+}
+
+#[test]
+fn a_policy_that_hears_no_keys_and_a_trace_that_is_none_are_said() {
+    let station = Station::new();
+    let policy = written(&station, "policy", "START = KeyboardIdle > 900\n");
+    let trace = written(&station, "trace.csv", TRACE);
+    let output = station.output(&["policy", "simulate", "--config", &policy, "--trace", &trace]);
+    assert_eq!(output.status.code(), Some(0));
+    let said = text(&output.stderr);
+    assert!(said.contains("no slot with a job hears keys (SLOTS_CONNECTED_TO_KEYBOARD = 0), and KeyboardIdle is asked for by START"), "{said}");
+    let wrong = written(&station, "wrong.csv", "time,load\n2026-11-23 00:00,much\n");
+    let output = station.output(&["policy", "simulate", "--config", &policy, "--trace", &wrong]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(
+        text(&output.stderr).contains("row 1 of the trace: load \"much\" is not a load average")
+    );
+    let wrong = written(&station, "wrong", "NUM_SLOTS = several\n");
+    let output = station.output(&["policy", "simulate", "--config", &wrong, "--trace", &trace]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(
+        text(&output.stderr).contains("NUM_SLOTS"),
+        "{}",
+        text(&output.stderr)
+    );
+}
+
+#[test]
+fn the_policies_that_come_along_live_through_a_day() {
+    let station = Station::new();
+    let trace = written(&station, "trace.csv", TRACE);
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/classad/policies");
+    let policy = format!("{folder}/desktop.conf");
+    let output = station.output(&[
+        "policy", "simulate", "--config", &policy, "--cpus", "2", "--memory", "512", "--trace",
+        &trace, "--until", "1d",
+    ]);
+    assert_eq!(
+        (output.status.code(), text(&output.stderr).as_str()),
+        (Some(0), "")
+    );
+    let told = text(&output.stdout);
+    assert!(
+        told.contains("slot1_1") && told.contains("goodput 4:00:00"),
+        "{told}"
+    );
+}
+
+#[test]
+fn why_an_expression_has_its_value_is_said_term_by_term() {
+    let station = Station::new();
+    let policy = written(&station, "policy", POLICY);
+    let my = written(&station, "my.ad", "KeyboardIdle = 34\n");
+    let target = written(&station, "job.ad", "Owner = \"ann\"\n");
+    let explain = |my: &str, more: &[&str]| {
+        let line = [
+            "policy", "explain", "START", "--config", &policy, "--my", my, "--target", &target,
+        ];
+        let output = station.output(&[&line[..], more].concat());
+        assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+        text(&output.stdout)
+    };
+    let lines = explain(&my, &[]);
+    let words: Vec<String> = lines
+        .lines()
+        .map(|line| line.split_whitespace().collect::<Vec<_>>().join(" "))
+        .collect();
+    assert_eq!(
+        words,
+        [
+            "START false (MY)",
+            "KeyboardIdle > 15 * 60 && TARGET.Owner != \"mallory\" false",
+            "KeyboardIdle > 15 * 60 false",
+            "KeyboardIdle 34 (MY)",
+            "TARGET.Owner != \"mallory\" not looked at: what stands before it decides",
+        ]
+    );
+    let idle = written(&station, "idle.ad", "KeyboardIdle = 1000\n");
+    let lines = explain(&idle, &[]);
+    assert!(
+        lines.contains("(TARGET)") && lines.starts_with("START"),
+        "{lines}"
+    );
+    let json: serde_json::Value = serde_json::from_str(&explain(&idle, &["--json"])).expect("JSON");
+    assert_eq!(json["value"], "true");
+    assert_eq!(
+        json["parts"][0]["parts"][1]["parts"][0]["found_in"],
+        "TARGET"
+    );
+    let output = station.output(&["policy", "explain", "1 +"]);
+    assert_eq!(output.status.code(), Some(2));
+    // On this machine, now.
+    let here = [
+        "policy",
+        "explain",
+        "KeyboardIdle >= 0 && LoadAvg >= 0",
+        "--config",
+        &policy,
+    ];
+    let output = station.output(&here);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    let first = text(&output.stdout)
+        .lines()
+        .next()
+        .map(str::to_owned)
+        .unwrap_or_default();
+    assert!(first.ends_with("  true"), "{first}");
+}
+
+#[test]
+fn what_happens_here_is_recorded_as_a_trace_that_is_read_back() {
+    let station = Station::new();
+    let output = station.output(&["policy", "record", "--every", "1s", "--for", "1s"]);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    let recorded = text(&output.stdout);
+    let rows: Vec<&str> = recorded.lines().collect();
+    assert_eq!(
+        (rows.len(), rows[0]),
+        (3, "time,keyboard,console,load,job,command"),
+        "{recorded}"
+    );
+    let policy = written(&station, "policy", POLICY);
+    let trace = written(&station, "here.csv", &recorded);
+    let output = station.output(&[
+        "policy", "simulate", "--config", &policy, "--trace", &trace, "--until", "1h",
+    ]);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    let output = station.output(&["policy", "record", "--every", "10ms"]);
+    assert_eq!(output.status.code(), Some(2));
+}
