@@ -78,7 +78,9 @@ pub(crate) fn settings(config: &Config, facts: &Facts, platform: &Platform) -> O
         Ok(found.map(|number| u32::try_from(number.max(0)).unwrap_or(u32::MAX)))
     };
     settings.name = config.get("STARTD_NAME");
-    settings.host = config.get("FULL_HOSTNAME").filter(|host| host.contains('.'));
+    settings.host = config
+        .get("FULL_HOSTNAME")
+        .filter(|host| host.contains('.'));
     settings.file_system_domain = config.get("FILESYSTEM_DOMAIN");
     settings.uid_domain = config.get("UID_DOMAIN");
     settings.cpus = size("NUM_CPUS")?.map(|cpus| u32::try_from(cpus).unwrap_or(u32::MAX));
@@ -89,7 +91,11 @@ pub(crate) fn settings(config: &Config, facts: &Facts, platform: &Platform) -> O
     if let Some(execute) = config.get("EXECUTE") {
         settings.execute = PathBuf::from(execute);
     }
-    let paths = |name: &str| config.get(name).map(|list| words(&list).map(PathBuf::from).collect());
+    let paths = |name: &str| {
+        config
+            .get(name)
+            .map(|list| words(&list).map(PathBuf::from).collect())
+    };
     if let Some(consoles) = paths("CONSOLE_DEVICES") {
         settings.watched.consoles = consoles;
     }
@@ -102,18 +108,23 @@ pub(crate) fn settings(config: &Config, facts: &Facts, platform: &Platform) -> O
         devices.collect()
     });
     let connected = &mut settings.connected;
-    if let Some(slots) = either("SLOTS_CONNECTED_TO_CONSOLE", "VIRTUAL_MACHINES_CONNECTED_TO_CONSOLE")? {
+    if let Some(slots) = either(
+        "SLOTS_CONNECTED_TO_CONSOLE",
+        "VIRTUAL_MACHINES_CONNECTED_TO_CONSOLE",
+    )? {
         connected.consoles = slots;
     }
-    if let Some(slots) = either("SLOTS_CONNECTED_TO_KEYBOARD", "VIRTUAL_MACHINES_CONNECTED_TO_KEYBOARD")? {
+    if let Some(slots) = either(
+        "SLOTS_CONNECTED_TO_KEYBOARD",
+        "VIRTUAL_MACHINES_CONNECTED_TO_KEYBOARD",
+    )? {
         connected.keyboards = slots;
     }
     if let Some(boost) = number(config, "DISCONNECTED_KEYBOARD_IDLE_BOOST")? {
         connected.boost_s = boost;
     }
-    let expression = |name: &str| -> Outcome<Option<Arc<Expr>>> {
-        Ok(config.expression(name)?.map(Arc::new))
-    };
+    let expression =
+        |name: &str| -> Outcome<Option<Arc<Expr>>> { Ok(config.expression(name)?.map(Arc::new)) };
     settings.rank = expression("RANK")?;
     settings.cpu_busy = expression("CpuBusy")?;
     settings.max_job_retirement_time = expression("MAXJOBRETIREMENTTIME")?;
@@ -122,10 +133,15 @@ pub(crate) fn settings(config: &Config, facts: &Facts, platform: &Platform) -> O
     settings.has_user_namespaces = Some(platform.kernel.contains(OWN_IDS));
     let slots = settings.cpus_of(facts).clamp(1, 1024);
     settings.custom = Custom::read(dialect, slots, |name| config.get(name))?;
-    settings.shared = ["STARTD_SLOT_ATTRS", "STARTD_SLOT_EXPRS", "STARTD_VM_ATTRS", "STARTD_VM_EXPRS"]
-        .iter()
-        .filter_map(|name| config.get(name))
-        .collect();
+    settings.shared = [
+        "STARTD_SLOT_ATTRS",
+        "STARTD_SLOT_EXPRS",
+        "STARTD_VM_ATTRS",
+        "STARTD_VM_EXPRS",
+    ]
+    .iter()
+    .filter_map(|name| config.get(name))
+    .collect();
     Ok(settings)
 }
 
@@ -272,7 +288,8 @@ impl Measured {
         let processors = self.settings.cpus_of(&self.facts);
         let mut loads = vec![];
         let mut sizes = BTreeMap::new();
-        self.used.retain(|slot, _| jobs.iter().any(|(other, _)| other == slot));
+        self.used
+            .retain(|slot, _| jobs.iter().any(|(other, _)| other == slot));
         for (slot, pids) in jobs {
             let use_now = JobUse::of(&self.here, pids);
             let used = self.used.entry(*slot).or_default();
@@ -315,7 +332,11 @@ impl Measured {
         }
         let of_time: Vec<_> = ad
             .iter()
-            .filter(|(name, _)| name.text().to_str().is_some_and(|name| name.starts_with("TotalTime")))
+            .filter(|(name, _)| {
+                name.text()
+                    .to_str()
+                    .is_some_and(|name| name.starts_with("TotalTime"))
+            })
             .map(|(name, _)| name.clone())
             .collect();
         for name in of_time {

@@ -49,6 +49,19 @@ pub(crate) struct Life {
     #[arg(long, hide = true, value_name = "TIME", value_parser = parse_period, default_value = "60s")]
     pub(crate) pulse: Duration,
 
+    /// Suspend, continue, checkpoint and vacate the job as this configuration of Condor's says (SUSPEND, PREEMPT, PERIODIC_CHECKPOINT …)
+    #[arg(long, value_name = "FILE")]
+    pub(crate) policy: Option<std::path::PathBuf>,
+
+    /// The Condor that the policy is for: 6.1, 6.8 or 25
+    #[arg(
+        long,
+        value_name = "VERSION",
+        default_value = "25",
+        requires = "policy"
+    )]
+    pub(crate) dialect: classad::config::Dialect,
+
     /// The status that says: the job has left, start it again and it goes on [default: 85]
     #[arg(long, value_name = "STATUS", value_parser = clap::value_parser!(u8).range(1..))]
     pub(crate) vacated_status: Option<u8>,
@@ -67,6 +80,8 @@ impl Life {
             wait_for_sockets,
             vacated_status,
             notify,
+            policy,
+            dialect: _,
             notify_within: _,
             pulse: _,
         } = self;
@@ -79,6 +94,7 @@ impl Life {
             || wait_for_sockets.is_some()
             || vacated_status.is_some()
             || notify.is_some()
+            || policy.is_some()
     }
 }
 

@@ -164,6 +164,10 @@ pub(crate) fn submit(store: &JobStore, arguments: &Submit) -> Outcome {
         let message = "a job without remote files cannot have a life of its own at home";
         return Err(Failure::new(Exit::Usage, message).advise("run, on the other machine"));
     }
+    if arguments.life.policy.is_some() {
+        let message = "--policy is about the machine where the job runs, which is not this one";
+        return Err(Failure::new(Exit::Usage, message));
+    }
     let mode = umask(Mode::empty());
     umask(mode);
     let name = arguments.name.as_deref().filter(|_| arguments.resume);

@@ -14,8 +14,8 @@ use nix::sys::socket::{getsockopt, sockopt};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use starter::life::{Answer, Command, Who};
-use std::fs::File;
 use std::collections::VecDeque;
+use std::fs::File;
 use std::io::{self, ErrorKind, Read, Write};
 use std::marker::PhantomData;
 use std::net::Shutdown;
@@ -53,7 +53,9 @@ pub(crate) enum Ask {
     Suspend {},
     Continue {},
     Checkpoint {},
-    Migrate { to: String },
+    Migrate {
+        to: String,
+    },
     Vacate {
         within_ms: Option<u64>,
         /// It is tried again if no image can be made.
@@ -65,7 +67,9 @@ pub(crate) enum Ask {
         #[serde(default)]
         at_any_price: bool,
     },
-    Hold { reason: String },
+    Hold {
+        reason: String,
+    },
     Kill {},
 }
 

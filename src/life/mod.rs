@@ -21,6 +21,7 @@ mod end;
 mod inside;
 mod making;
 mod notify;
+mod owner;
 mod signals;
 mod streams;
 mod voice;
@@ -44,6 +45,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::Signal;
 use nix::sys::timerfd::{ClockId, Expiration, TimerFd, TimerFlags, TimerSetTimeFlags};
 use nix::unistd::Pid;
+use owner::Owner;
 use signals::{Meaning, Signals};
 use starter::life::{Answer, Command, End, Event, First, Leave, Life, Policy, State, Who};
 use std::collections::VecDeque;
@@ -125,6 +127,8 @@ struct Starter<'a> {
     making: Option<Making>,
     inside: Inside,
     control: Control<Ask>,
+    /// Who has a say about the job (`--policy`).
+    owner: Option<Owner>,
     voice: Voice,
     begun: Instant,
     events: VecDeque<Event>,
@@ -155,6 +159,10 @@ impl<'a> Starter<'a> {
         has_image: bool,
         arguments: &'a Arguments,
     ) -> Outcome<Self> {
+        let owner = match &arguments.policy {
+            Some(path) => Some(Owner::begin(path, arguments.dialect, job)?),
+            None => None,
+        };
         let before = job.life_before.clone().filter(|_| copies.go_on);
         let record = LifeRecord::begin(before, arguments)?;
         let minute = TimerFd::new(
@@ -201,6 +209,7 @@ impl<'a> Starter<'a> {
             making: None,
             inside: Inside::default(),
             control,
+            owner,
             voice: Voice::open(&job.dir),
             begun: Instant::now(),
             events: VecDeque::new(),
@@ -245,9 +254,22 @@ impl<'a> Starter<'a> {
                 self.is_asked(who, ask.command());
             }
             self.hear_copy();
+            self.hear_owner();
             if self.wakes_in() == Some(Duration::ZERO) {
                 self.events.push_back(Event::Time);
             }
+        }
+    }
+
+    fn hear_owner(&mut self) {
+        let is_there = self.copy.is_some();
+        let Some(owner) = self.owner.as_mut().filter(|_| is_there) else {
+            return;
+        };
+        if let Ok(job) = self.store.find(&self.name) {
+            let asked = owner.wants(&job).into_iter();
+            self.events
+                .extend(asked.map(|command| Event::Asked(NOBODY, command)));
         }
     }
 
@@ -268,7 +290,15 @@ impl<'a> Starter<'a> {
             .collect();
         let leftovers = copy.filter(|copy| !copy.is_watched()).map(|_| LOOK_AGAIN);
         let again = self.away().and_then(|away| away.hosts.again_in());
-        let wakes = [self.wakes_in(), self.control.wakes_in(), leftovers, again];
+        let owner = self.owner.as_ref().filter(|_| copy.is_some());
+        let owner = owner.map(Owner::wakes_in);
+        let wakes = [
+            self.wakes_in(),
+            self.control.wakes_in(),
+            leftovers,
+            again,
+            owner,
+        ];
         let timeout = wakes.into_iter().flatten().min().map(|time| {
             // Not before its time.
             let ms = time.as_micros().div_ceil(1000);

@@ -81,7 +81,10 @@ impl Places {
     /// Makes them, for nobody else.
     pub(crate) fn make(&self) -> Outcome<()> {
         for dir in [&self.own, &self.spool] {
-            let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(dir);
+            let made = fs::DirBuilder::new()
+                .recursive(true)
+                .mode(0o700)
+                .create(dir);
             made.context(|| format!("cannot make {}", dir.display()))?;
         }
         Ok(())

@@ -38,7 +38,10 @@ impl Backfill {
         let mut shell = Command::new("/bin/sh");
         shell.args(["-c", command]).current_dir(dir);
         shell.env("WAYFARER_SLOT", name).env(MARK, &mark);
-        shell.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        shell
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null());
         shell.process_group(0);
         sys::tie_to_us(&mut shell, Signal::SIGKILL, mask, NICER_BY);
         let child = shell.spawn()?;
@@ -71,7 +74,8 @@ impl Backfill {
         let own = std::process::id().cast_signed();
         let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
         let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
-        pids.filter(|pid| *pid != own && self.is_ours(*pid)).collect()
+        pids.filter(|pid| *pid != own && self.is_ours(*pid))
+            .collect()
     }
 
     fn is_ours(&self, pid: i32) -> bool {
@@ -110,7 +114,10 @@ mod tests {
                 found.map(|(_, value)| (*value).to_owned())
             })
         };
-        assert_eq!(of(&[("BACKFILL_COMMAND", "a | b")]).as_deref(), Some("a | b"));
+        assert_eq!(
+            of(&[("BACKFILL_COMMAND", "a | b")]).as_deref(),
+            Some("a | b")
+        );
         let boinc = of(&[
             ("BOINC_Executable", "/opt/it's/boinc"),
             ("BOINC_Arguments", "--no_gui_rpc"),

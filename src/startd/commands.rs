@@ -36,7 +36,8 @@ impl Startd<'_> {
         match ask {
             Ask::Status {} => {}
             Ask::Submitted {} => {
-                self.read_spool(None).map_err(|failure| failure.to_string())?;
+                self.read_spool(None)
+                    .map_err(|failure| failure.to_string())?;
                 self.offer();
             }
             Ask::Remove { job } => self.remove(&job)?,
@@ -76,9 +77,8 @@ impl Startd<'_> {
                 self.tell(Event::Checkpoint { slot });
             }
             Ask::Reconfig {} => {
-                self.reconfigure().map_err(|failure| {
-                    format!("the configuration stays as it was: {failure}")
-                })?;
+                self.reconfigure()
+                    .map_err(|failure| format!("the configuration stays as it was: {failure}"))?;
                 info!("the configuration was read again");
             }
         }
@@ -87,7 +87,9 @@ impl Startd<'_> {
 
     fn slot_called(&self, name: &str) -> Result<SlotId, String> {
         let slots = self.machine.slots();
-        let found = slots.iter().find(|slot| slot.name().eq_ignore_ascii_case(name));
+        let found = slots
+            .iter()
+            .find(|slot| slot.name().eq_ignore_ascii_case(name));
         found.map(|slot| slot.id()).ok_or_else(|| {
             let names: Vec<String> = slots.iter().map(|slot| slot.name()).collect();
             format!("no slot {name} (found: {})", names.join(", "))
@@ -109,12 +111,16 @@ impl Startd<'_> {
                 self.hear_starters();
                 return Ok(());
             }
-            Phase::Leaving => return Err(format!("job {name} is leaving another startd; ask again")),
+            Phase::Leaving => {
+                return Err(format!("job {name} is leaving another startd; ask again"));
+            }
             Phase::Claiming(claim) => {
                 let claim = *claim;
                 self.claims.remove(&claim);
                 let slots = self.machine.slots().iter();
-                let waits = slots.filter(|slot| slot.waiting() == Some(claim)).map(|slot| slot.id());
+                let waits = slots
+                    .filter(|slot| slot.waiting() == Some(claim))
+                    .map(|slot| slot.id());
                 for slot in waits.collect::<Vec<_>>() {
                     self.tell(Event::Withdrawn { slot, claim });
                 }
@@ -142,7 +148,8 @@ impl Startd<'_> {
             && let Some(mut life) = job.life.clone()
         {
             life.release();
-            life.save(&job.dir).map_err(|error| crate::report::chain(&error))?;
+            life.save(&job.dir)
+                .map_err(|error| crate::report::chain(&error))?;
         }
         entry.phase = Phase::Idle;
         (entry.short_runs, entry.not_before) = (0, 0);

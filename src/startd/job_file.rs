@@ -18,7 +18,9 @@
 //! It expands no macros, and queues one job of a file. Commands about a file transfer, a log or a mail mean nothing here: they are named.
 
 use crate::classad::arguments as joined;
-use classad::{ClassAd, Context, Expr, Name, Nowhere, ParseError, Value, parse_whole_old_expression};
+use classad::{
+    ClassAd, Context, Expr, Name, Nowhere, ParseError, Value, parse_whole_old_expression,
+};
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
@@ -111,11 +113,7 @@ struct Reader<'f> {
 ///
 /// # Errors
 /// [`JobFileError`].
-pub(crate) fn read(
-    file: &str,
-    bytes: &[u8],
-    around: &Surrounding,
-) -> Result<Read, JobFileError> {
+pub(crate) fn read(file: &str, bytes: &[u8], around: &Surrounding) -> Result<Read, JobFileError> {
     let mut reader = Reader {
         file,
         lines: BTreeMap::new(),
@@ -134,7 +132,9 @@ pub(crate) fn read(
         (true, false) => reader.description(lines, around)?,
         (false, true) => reader.ad_lines(lines)?,
         (true, true) => {
-            return Err(reader.whole("both `executable` (a submit description) and `Cmd` (an ad)".into()));
+            return Err(
+                reader.whole("both `executable` (a submit description) and `Cmd` (an ad)".into())
+            );
         }
         (false, false) => {
             return Err(reader.whole(
@@ -194,10 +194,17 @@ impl Reader<'_> {
 
     fn line(&self, number: usize, text: &str) -> Result<Option<Line>, JobFileError> {
         let mut words = text.split_ascii_whitespace();
-        if words.next().is_some_and(|word| word.eq_ignore_ascii_case("queue")) && !text.contains('=') {
+        if words
+            .next()
+            .is_some_and(|word| word.eq_ignore_ascii_case("queue"))
+            && !text.contains('=')
+        {
             return match (words.next(), words.next()) {
                 (None | Some("1"), None) => Ok(None),
-                _ => Err(self.at(number, format!("`{text}`: one job of a file is queued, expected `queue`"))),
+                _ => Err(self.at(
+                    number,
+                    format!("`{text}`: one job of a file is queued, expected `queue`"),
+                )),
             };
         }
         let Some((name, value)) = text.split_once('=') else {
@@ -270,12 +277,18 @@ impl Reader<'_> {
                     self.put(number, "Arguments", Expr::string(joined(&words).as_str()));
                 }
                 "environment" | "env" => {
-                    environment = Some((number, variables(value).map_err(|why| self.at(number, why))?));
+                    environment = Some((
+                        number,
+                        variables(value).map_err(|why| self.at(number, why))?,
+                    ));
                 }
                 "getenv" => {
-                    gets_all = truth(value).ok_or_else(|| self.at(number, "expected true or false"))?;
+                    gets_all =
+                        truth(value).ok_or_else(|| self.at(number, "expected true or false"))?;
                 }
-                "initialdir" | "initial_dir" | "iwd" => self.put(number, "Iwd", Expr::string(value)),
+                "initialdir" | "initial_dir" | "iwd" => {
+                    self.put(number, "Iwd", Expr::string(value))
+                }
                 "input" | "stdin" => self.put(number, "In", Expr::string(value)),
                 "output" | "stdout" => self.put(number, "Out", Expr::string(value)),
                 "error" | "stderr" => self.put(number, "Err", Expr::string(value)),
@@ -305,7 +318,9 @@ impl Reader<'_> {
             }
         }
         let kept = |name: &OsString| {
-            const USUAL: [&str; 8] = ["PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "TZ", "TMPDIR"];
+            const USUAL: [&str; 8] = [
+                "PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "TZ", "TMPDIR",
+            ];
             let is_usual = |name: &str| USUAL.contains(&name) || name.starts_with("LC_");
             gets_all || name.to_str().is_some_and(is_usual)
         };
@@ -320,7 +335,10 @@ impl Reader<'_> {
         }
         let (number, said) = environment.unwrap_or((0, vec![]));
         all.extend(said);
-        let words: Vec<String> = all.iter().map(|(name, value)| format!("{name}={value}")).collect();
+        let words: Vec<String> = all
+            .iter()
+            .map(|(name, value)| format!("{name}={value}"))
+            .collect();
         self.put(number, "Environment", Expr::string(joined(&words).as_str()));
         Ok(())
     }
@@ -409,14 +427,18 @@ impl Reader<'_> {
         match self.value("JobUniverse") {
             Value::Integer(STANDARD | VANILLA) => {}
             found => {
-                let why = format!("JobUniverse: found {found}, expected 1 (standard) or 5 (vanilla)");
+                let why =
+                    format!("JobUniverse: found {found}, expected 1 (standard) or 5 (vanilla)");
                 return Err(self.at(self.line_of("JobUniverse"), why));
             }
         }
         let journal = match self.ad.get("WantJournal") {
             None => false,
             Some(_) => self.value("WantJournal").truth().ok_or_else(|| {
-                self.at(self.line_of("WantJournal"), "WantJournal: expected true or false")
+                self.at(
+                    self.line_of("WantJournal"),
+                    "WantJournal: expected true or false",
+                )
             })?,
         };
         let [input, output, errors] = ["In", "Out", "Err"].map(|name| self.path(name, &directory));
@@ -496,7 +518,9 @@ fn unquoted(value: &str) -> Result<Option<String>, String> {
     let Some(inner) = value.strip_prefix('"') else {
         return Ok(None);
     };
-    let inner = inner.strip_suffix('"').ok_or("a double quote is not closed")?;
+    let inner = inner
+        .strip_suffix('"')
+        .ok_or("a double quote is not closed")?;
     let plain = inner.replace("\"\"", "");
     match plain.contains('"') {
         true => Err("a double quote in double quotes is written twice".to_owned()),
@@ -506,7 +530,9 @@ fn unquoted(value: &str) -> Result<Option<String>, String> {
 
 /// Words with blanks between them.
 fn plain_words(text: &str) -> Vec<String> {
-    text.split_ascii_whitespace().map(|word| word.replace("\\\"", "\"")).collect()
+    text.split_ascii_whitespace()
+        .map(|word| word.replace("\\\"", "\""))
+        .collect()
 }
 
 /// Words, those with blanks in single quotes, in which a single quote is written twice: the reverse of [`joined`].
@@ -543,7 +569,10 @@ fn pairs(words: impl Iterator<Item = String>) -> Result<Vec<(String, String)>, S
         }
         _ => Err(format!("found `{word}`, expected NAME=VALUE")),
     };
-    words.filter(|word| !word.trim().is_empty()).map(pair).collect()
+    words
+        .filter(|word| !word.trim().is_empty())
+        .map(pair)
+        .collect()
 }
 
 fn truth(value: &str) -> Option<bool> {
@@ -556,7 +585,9 @@ fn truth(value: &str) -> Option<bool> {
 
 /// A size with a unit, in units of two to the power of `shift` bytes.
 fn with_unit(value: &str, shift: u32) -> Option<i64> {
-    let digits = value.trim_end_matches(|c: char| c.is_ascii_alphabetic()).trim();
+    let digits = value
+        .trim_end_matches(|c: char| c.is_ascii_alphabetic())
+        .trim();
     let unit = value[digits.len()..].trim().to_ascii_lowercase();
     let power = match unit.trim_end_matches('b') {
         "k" => 10,
@@ -566,7 +597,10 @@ fn with_unit(value: &str, shift: u32) -> Option<i64> {
         _ => return None,
     };
     let number: f64 = digits.parse().ok().filter(|number: &f64| *number >= 0.0)?;
-    #[allow(clippy::cast_possible_truncation, reason = "bounded by what a number of units can be")]
+    #[allow(
+        clippy::cast_possible_truncation,
+        reason = "bounded by what a number of units can be"
+    )]
     let units = (number * 2f64.powi(power - shift.cast_signed())).ceil() as i64;
     Some(units)
 }
@@ -584,11 +618,15 @@ mod tests {
     }
 
     fn parsed(text: &str) -> Spec {
-        read("f", text.as_bytes(), &around()).expect("is a job").spec
+        read("f", text.as_bytes(), &around())
+            .expect("is a job")
+            .spec
     }
 
     fn error(text: &str) -> String {
-        read("f", text.as_bytes(), &around()).expect_err("is wrong").to_string()
+        read("f", text.as_bytes(), &around())
+            .expect_err("is wrong")
+            .to_string()
     }
 
     #[test]
@@ -620,16 +658,43 @@ mod tests {
     #[test]
     fn what_is_wrong_is_named_with_its_line() {
         for (text, expected) in [
-            ("executable = a\nrequirements = (Memory > \n", "f:2: requirements = (Memory >: not an expression"),
-            ("executable = a\n\nwhat is this\n", "f:3: found `what is this`, expected NAME = VALUE"),
-            ("executable = a\nqueue 10\n", "f:2: `queue 10`: one job of a file is queued, expected `queue`"),
-            ("executable = $(x)\n", "f:1: macros, `$(…)`, are not expanded in job files"),
-            ("executable = a\nuniverse = vm\n", "f:2: universe vm: expected standard or vanilla"),
-            ("executable = a\narguments = \"a 'b\"\n", "f:2: a single quote is not closed"),
-            ("executable = a\nenvironment = B\n", "f:2: found `B`, expected NAME=VALUE"),
+            (
+                "executable = a\nrequirements = (Memory > \n",
+                "f:2: requirements = (Memory >: not an expression",
+            ),
+            (
+                "executable = a\n\nwhat is this\n",
+                "f:3: found `what is this`, expected NAME = VALUE",
+            ),
+            (
+                "executable = a\nqueue 10\n",
+                "f:2: `queue 10`: one job of a file is queued, expected `queue`",
+            ),
+            (
+                "executable = $(x)\n",
+                "f:1: macros, `$(…)`, are not expanded in job files",
+            ),
+            (
+                "executable = a\nuniverse = vm\n",
+                "f:2: universe vm: expected standard or vanilla",
+            ),
+            (
+                "executable = a\narguments = \"a 'b\"\n",
+                "f:2: a single quote is not closed",
+            ),
+            (
+                "executable = a\nenvironment = B\n",
+                "f:2: found `B`, expected NAME=VALUE",
+            ),
             ("Cmd = 7\n", "f:1: Cmd: found 7, expected a string"),
-            ("Cmd = \"a\"\nJobUniverse = 13\n", "f:2: JobUniverse: found 13, expected 1 (standard) or 5 (vanilla)"),
-            ("output = a\n", "f: neither `executable = PROGRAM` (a submit description) nor `Cmd = \"PROGRAM\"` (an ad)"),
+            (
+                "Cmd = \"a\"\nJobUniverse = 13\n",
+                "f:2: JobUniverse: found 13, expected 1 (standard) or 5 (vanilla)",
+            ),
+            (
+                "output = a\n",
+                "f: neither `executable = PROGRAM` (a submit description) nor `Cmd = \"PROGRAM\"` (an ad)",
+            ),
         ] {
             assert_eq!(error(text), expected);
         }
@@ -642,7 +707,12 @@ mod tests {
         let text = "executable = a\nlog = x\ngetenv = true\nshould_transfer_files = yes\n";
         let read = read("f", text.as_bytes(), &around()).expect("is a job");
         assert_eq!(read.ignored, ["log", "should_transfer_files"]);
-        let names = read.spec.environment.expect("is there").into_iter().map(|(name, _)| name);
+        let names = read
+            .spec
+            .environment
+            .expect("is there")
+            .into_iter()
+            .map(|(name, _)| name);
         assert_eq!(names.collect::<Vec<_>>(), ["EDITOR", "PATH"]);
     }
 

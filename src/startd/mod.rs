@@ -124,6 +124,8 @@ pub(crate) fn record(store: &JobStore) -> Outcome<Option<Record>> {
 
 /// Gives jobs to this machine until it is told to end.
 pub(crate) fn run(store: &JobStore, arguments: &Arguments) -> Outcome {
+    // Jobs would have what we were given.
+    crate::sys::close_from(3);
     let Some(path) = &arguments.config else {
         let message = "which policy? --config FILE";
         return Err(Failure::new(Exit::Usage, message));
@@ -153,12 +155,7 @@ fn settings(config: &Config) -> impl Fn(&str) -> Option<String> + '_ {
 }
 
 impl<'a> Startd<'a> {
-    fn begin(
-        store: &'a JobStore,
-        which: Which,
-        config: Config,
-        places: Places,
-    ) -> Outcome<Self> {
+    fn begin(store: &'a JobStore, which: Which, config: Config, places: Places) -> Outcome<Self> {
         let signals = Signals::open()?;
         let mut measured = Measured::begin(&config)?;
         let detected = measured.detected()?;
@@ -205,7 +202,11 @@ impl<'a> Startd<'a> {
             written: None,
         };
         startd.read_spool(before.as_ref())?;
-        info!("{} slots, {} jobs", startd.machine.slots().len(), startd.queue.entries.len());
+        info!(
+            "{} slots, {} jobs",
+            startd.machine.slots().len(),
+            startd.queue.entries.len()
+        );
         Ok(startd)
     }
 
@@ -261,14 +262,18 @@ impl<'a> Startd<'a> {
         let mut fds = vec![self.signals.watched(), self.benchmarked.as_fd()];
         fds.extend(self.control.watched());
         fds.extend(runners().flat_map(|runner| Runner::watched(runner)));
-        let mut fds: Vec<PollFd<'_>> =
-            fds.into_iter().map(|fd| PollFd::new(fd, PollFlags::POLLIN)).collect();
+        let mut fds: Vec<PollFd<'_>> = fds
+            .into_iter()
+            .map(|fd| PollFd::new(fd, PollFlags::POLLIN))
+            .collect();
         let is_leaving = |entry: &queue::Entry| matches!(entry.phase, Phase::Leaving);
-        let again = runners().any(|runner| runner.waits())
-            || self.queue.entries.values().any(is_leaving);
+        let again =
+            runners().any(|runner| runner.waits()) || self.queue.entries.values().any(is_leaving);
         let next = self.machine.wake_at().min(self.next_look);
         let next = Duration::from_secs(u64::try_from(next).unwrap_or(0));
-        let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let since_epoch = SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .unwrap_or_default();
         let times = [
             Some(next.saturating_sub(since_epoch)),
             self.control.wakes_in(),
@@ -298,9 +303,11 @@ impl<'a> Startd<'a> {
         self.offers = true;
         self.look_at_waiting();
         let mut jobs = vec![];
-        for entry in self.queue.entries.values() {
+        for entry in self.queue.entries.values_mut() {
             if let Phase::Running(runner) = &entry.phase {
                 let job = Queue::job(self.store, &entry.name);
+                let life = job.as_ref().and_then(|job| job.life.as_ref());
+                entry.starts = life.map_or(entry.starts, |life| life.counted.num_job_starts);
                 let pids = job.map(|job| job.processes().all).unwrap_or_default();
                 jobs.push((runner.slot, pids));
             }
@@ -318,7 +325,11 @@ impl<'a> Startd<'a> {
                 return self.tell(Event::Time);
             }
         };
-        let claimed = self.machine.slots().iter().filter(|slot| slot.claim().is_some());
+        let claimed = self
+            .machine
+            .slots()
+            .iter()
+            .filter(|slot| slot.claim().is_some());
         let claimed: Vec<SlotId> = claimed.map(|slot| slot.id()).collect();
         for slot in claimed {
             self.tell(Event::Alive { slot });
@@ -447,7 +458,11 @@ impl<'a> Startd<'a> {
             let mut slots = self.machine.slots().iter();
             slots.all(|slot| slot.place().state == State::Drained)
         };
-        let state = match (self.is_over, self.is_shutting_down, self.machine.is_draining()) {
+        let state = match (
+            self.is_over,
+            self.is_shutting_down,
+            self.machine.is_draining(),
+        ) {
             (true, ..) => "Off",
             (_, true, _) => "ShuttingDown",
             (_, _, true) if all_drained() => "Drained",
@@ -462,16 +477,28 @@ impl<'a> Startd<'a> {
             }),
             place: Place::here(),
             since: self.since,
-            config: self.which.config.as_deref().unwrap_or(Path::new("")).display().to_string(),
+            config: self
+                .which
+                .config
+                .as_deref()
+                .unwrap_or(Path::new(""))
+                .display()
+                .to_string(),
             dialect: self.which.dialect.to_string(),
             state: state.to_owned(),
-            slots: self.machine.slots().iter().map(|slot| self.slot_line(slot)).collect(),
+            slots: self
+                .machine
+                .slots()
+                .iter()
+                .map(|slot| self.slot_line(slot))
+                .collect(),
             jobs: self.job_lines(),
         }
     }
 }
 
 fn polling_interval(config: &Config) -> Outcome<i64> {
-    Ok(measured::number(config, "POLLING_INTERVAL")?.unwrap_or(5).max(1))
+    Ok(measured::number(config, "POLLING_INTERVAL")?
+        .unwrap_or(5)
+        .max(1))
 }
-

@@ -55,7 +55,9 @@ impl Startd<'_> {
             return None;
         }
         let may_ask = |slot: SlotId, entry: &Entry| {
-            !asked.iter().any(|(other, name)| *other == slot && *name == entry.name)
+            !asked
+                .iter()
+                .any(|(other, name)| *other == slot && *name == entry.name)
         };
         let is_free = |slot: &&Slot| {
             let state = slot.place().state;
@@ -106,8 +108,14 @@ impl Startd<'_> {
             let rank = self.machine.rank(slot.id(), &entry.ad(&self.owner), now);
             Some((slot.id(), rank.unwrap_or(0.0)))
         };
-        let is_taken = |slot: &&Slot| slot.place().state == State::Claimed && slot.waiting().is_none();
-        self.machine.slots().iter().filter(is_taken).filter_map(rank).collect()
+        let is_taken =
+            |slot: &&Slot| slot.place().state == State::Claimed && slot.waiting().is_none();
+        self.machine
+            .slots()
+            .iter()
+            .filter(is_taken)
+            .filter_map(rank)
+            .collect()
     }
 
     /// The job that comes first for a slot that its claim keeps.

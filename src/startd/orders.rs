@@ -35,11 +35,15 @@ impl Startd<'_> {
             Order::Changed(change) => {
                 self.offers = true;
                 let number = change.transition.number_in(self.which.dialect);
-                let number = number.map(|number| format!("{number}: ")).unwrap_or_default();
+                let number = number
+                    .map(|number| format!("{number}: "))
+                    .unwrap_or_default();
                 let (from, to, reason) = (change.from, change.to, change.reason);
                 let name = self.slot_name(change.slot);
                 let job = self.queue.in_slot(change.slot);
-                let job = job.map(|entry| format!(", job {}", entry.name)).unwrap_or_default();
+                let job = job
+                    .map(|entry| format!(", job {}", entry.name))
+                    .unwrap_or_default();
                 info!("{name}: {from} -> {to} ({number}{reason}){job}");
             }
             Order::Accepted { slot, claim } => {
@@ -105,7 +109,10 @@ impl Startd<'_> {
             },
             Order::ShutDown => self.is_over = true,
             Order::Warn { slot, name, value } => {
-                warn!("{}: {name} is {value}, and counts as not TRUE", self.slot_name(slot));
+                warn!(
+                    "{}: {name} is {value}, and counts as not TRUE",
+                    self.slot_name(slot)
+                );
             }
             Order::Fatal { name, value } => {
                 let why = format!("{name} is {value}: nobody can say whose the machine is");
@@ -240,7 +247,8 @@ impl Startd<'_> {
 
     fn runs_under(&self, pid: Pid) -> Option<String> {
         let mut entries = self.queue.entries.values();
-        let is_it = |entry: &&Entry| matches!(&entry.phase, Phase::Running(runner) if runner.pid == pid);
+        let is_it =
+            |entry: &&Entry| matches!(&entry.phase, Phase::Running(runner) if runner.pid == pid);
         Some(entries.find(is_it)?.name.clone())
     }
 
@@ -259,7 +267,8 @@ impl Startd<'_> {
         if let Some(job) = &job {
             entry.note(job, &here);
         }
-        let is_told = runner.leaves || matches!(change, Change::Signalled(_) | Change::Exited(VACATED));
+        let is_told =
+            runner.leaves || matches!(change, Change::Signalled(_) | Change::Exited(VACATED));
         let found = match job.as_ref().map(queue::found) {
             Some(found) => found,
             None if is_told => Found::Idle,
@@ -277,7 +286,10 @@ impl Startd<'_> {
             }
             Found::Leaving => entry.phase = Phase::Leaving,
             Found::Idle => {
-                info!("job {name} has left, with {} images behind it", entry.images);
+                info!(
+                    "job {name} has left, with {} images behind it",
+                    entry.images
+                );
                 let was_short = !runner.leaves && runner.began.elapsed() < SHORT;
                 entry.short_runs = match was_short {
                     true => entry.short_runs.saturating_add(1),
@@ -300,7 +312,10 @@ impl Startd<'_> {
     /// Whoever has had a slot has more jobs, or gives it back.
     fn next_in(&mut self, slot: SlotId) {
         let idle = Place::of(State::Claimed, Activity::Idle);
-        let is_idle = self.machine.slot(slot).is_some_and(|slot| slot.place() == idle);
+        let is_idle = self
+            .machine
+            .slot(slot)
+            .is_some_and(|slot| slot.place() == idle);
         if !is_idle || self.queue.in_slot(slot).is_some() {
             return;
         }

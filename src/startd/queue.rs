@@ -215,9 +215,15 @@ impl Queue {
         let mut news = vec![];
         let mut names = vec![];
         let describe = || format!("cannot read {}", self.places.spool.display());
-        for file in fs::read_dir(&self.places.spool).context(describe)?.flatten() {
+        for file in fs::read_dir(&self.places.spool)
+            .context(describe)?
+            .flatten()
+        {
             let path = file.path();
-            let name = path.file_stem().and_then(|name| name.to_str()).unwrap_or_default();
+            let name = path
+                .file_stem()
+                .and_then(|name| name.to_str())
+                .unwrap_or_default();
             let is_job = path.extension().is_some_and(|suffix| suffix == SUFFIX);
             if !is_job || !is_job_name(name) {
                 continue;
@@ -248,14 +254,19 @@ impl Queue {
 
     /// The jobs that wait, those that come first first.
     pub(super) fn waiting(&self, now: i64) -> Vec<&Entry> {
-        let mut waiting: Vec<&Entry> =
-            self.entries.values().filter(|entry| entry.waits(now)).collect();
+        let mut waiting: Vec<&Entry> = self
+            .entries
+            .values()
+            .filter(|entry| entry.waits(now))
+            .collect();
         waiting.sort_by_key(|entry| (-entry.priority, entry.number, entry.submitted));
         waiting
     }
 
     pub(super) fn in_slot(&mut self, slot: SlotId) -> Option<&mut Entry> {
-        self.entries.values_mut().find(|entry| entry.slot() == Some(slot))
+        self.entries
+            .values_mut()
+            .find(|entry| entry.slot() == Some(slot))
     }
 
     /// A job is no more.
@@ -295,7 +306,8 @@ pub(crate) fn read_limited(path: &Path) -> std::io::Result<Vec<u8>> {
     if !file.metadata()?.is_file() {
         return Err(ErrorKind::InvalidInput.into());
     }
-    file.take(job_file::MOST_BYTES as u64 + 1).read_to_end(&mut bytes)?;
+    file.take(job_file::MOST_BYTES as u64 + 1)
+        .read_to_end(&mut bytes)?;
     Ok(bytes)
 }
 

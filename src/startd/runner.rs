@@ -52,7 +52,12 @@ pub(super) struct Ways<'a> {
 
 impl Runner {
     /// Begins a job, or goes on with it.
-    pub(super) fn begin(entry: &Entry, slot: SlotId, has_image: bool, ways: &Ways<'_>) -> Outcome<Self> {
+    pub(super) fn begin(
+        entry: &Entry,
+        slot: SlotId,
+        has_image: bool,
+        ways: &Ways<'_>,
+    ) -> Outcome<Self> {
         let spec = &entry.spec;
         let name = &entry.name;
         let mut command = Command::new("/proc/self/exe");
@@ -68,7 +73,9 @@ impl Runner {
         command.arg("--").arg(&spec.program).args(&spec.arguments);
         command.current_dir(&spec.directory);
         if let Some(variables) = &spec.environment {
-            command.env_clear().envs(variables.iter().map(|(name, value)| (name, value)));
+            command
+                .env_clear()
+                .envs(variables.iter().map(|(name, value)| (name, value)));
         }
         command.stdin(input(spec.input.as_deref())?);
         // What is there is what an image goes on with.

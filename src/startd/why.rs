@@ -45,8 +45,12 @@ impl Startd<'_> {
     }
 
     pub(super) fn job_lines(&self) -> Vec<JobLine> {
-        let mut lines: Vec<JobLine> =
-            self.queue.entries.values().map(|entry| self.job_line(entry)).collect();
+        let mut lines: Vec<JobLine> = self
+            .queue
+            .entries
+            .values()
+            .map(|entry| self.job_line(entry))
+            .collect();
         lines.extend(self.queue.damaged.iter().map(|(name, why)| JobLine {
             name: name.clone(),
             number: 0,
@@ -117,7 +121,9 @@ impl Startd<'_> {
                     format!("START is {value}{failing}")
                 }
                 Some(Refusal::Platform { value }) => {
-                    format!("its images are not for this machine (IS_VALID_CHECKPOINT_PLATFORM is {value})")
+                    format!(
+                        "its images are not for this machine (IS_VALID_CHECKPOINT_PLATFORM is {value})"
+                    )
                 }
                 Some(Refusal::Requirements { value }) => {
                     let failing = failing("Requirements", &job, slot.ad(), now);
@@ -153,8 +159,12 @@ fn failing(name: &str, my: &Arc<ClassAd>, target: &Arc<ClassAd>, now: i64) -> St
         let value = context.eval(part);
         !value.is_ok_and(|value| value.truth() == Some(true))
     };
-    let failing: Vec<String> =
-        parts.iter().filter(is_true).take(MOST).map(|part| part.to_string()).collect();
+    let failing: Vec<String> = parts
+        .iter()
+        .filter(is_true)
+        .take(MOST)
+        .map(|part| part.to_string())
+        .collect();
     match failing.is_empty() {
         true => String::new(),
         false => format!(": {}", failing.join(", ")),

@@ -50,7 +50,10 @@ fn configured(record: Option<&Record>, arguments: &args::Machine) -> Outcome<Opt
     let Some(path) = arguments.config.clone().or(of_startd) else {
         return Ok(None);
     };
-    let dialect = match (&arguments.config, record.map(|record| record.dialect.parse())) {
+    let dialect = match (
+        &arguments.config,
+        record.map(|record| record.dialect.parse()),
+    ) {
         (None, Some(Ok(dialect))) => dialect,
         _ => arguments.dialect,
     };
@@ -71,7 +74,10 @@ fn measure(store: Option<&JobStore>, arguments: &args::Machine) -> Outcome<Vec<C
     if config.is_none() {
         measured::offer(&mut settings, &platform);
     }
-    settings.watched.stamps.extend(arguments.console_stamp.iter().cloned());
+    settings
+        .watched
+        .stamps
+        .extend(arguments.console_stamp.iter().cloned());
     if let Some(execute) = &arguments.execute {
         settings.execute.clone_from(execute);
     }
@@ -83,7 +89,11 @@ fn measure(store: Option<&JobStore>, arguments: &args::Machine) -> Outcome<Vec<C
     let look = Look::now(&here, &mut Watch::once(), &settings).context(machine)?;
     let memory = settings.memory_mib_of(&facts);
     let slots = match &record {
-        Some(record) => record.slots.iter().filter_map(|line| slot(line, look.at)).collect(),
+        Some(record) => record
+            .slots
+            .iter()
+            .filter_map(|line| slot(line, look.at))
+            .collect(),
         None => vec![Slot::whole(settings.cpus_of(&facts), memory, look.at)],
     };
     let machine = Machine {

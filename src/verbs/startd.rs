@@ -61,7 +61,10 @@ pub(crate) fn startd(store: &JobStore, arguments: &Startd) -> Outcome {
 fn asked(store: &JobStore, ask: Ask) -> Outcome<()> {
     let places = Places::of(store.dir());
     if !places.is_watched() {
-        let message = format!("no startd is there for the jobs in {}", store.dir().display());
+        let message = format!(
+            "no startd is there for the jobs in {}",
+            store.dir().display()
+        );
         return Err(Failure::new(Exit::Lost, message).advise("wayfarer startd --config FILE"));
     }
     let reply = life::ask(&places.own, ask, || ())?;
@@ -83,7 +86,10 @@ fn submit(store: &JobStore, arguments: &SubmitFile) -> Outcome {
     };
     let read = startd::read_job(&shown, &bytes, &around).exit(Exit::Usage)?;
     if !read.ignored.is_empty() {
-        tell(&format!("{shown}: without meaning here: {}", read.ignored.join(", ")));
+        tell(&format!(
+            "{shown}: without meaning here: {}",
+            read.ignored.join(", ")
+        ));
     }
     let places = Places::of(store.dir());
     places.make()?;
@@ -100,9 +106,14 @@ fn submit(store: &JobStore, arguments: &SubmitFile) -> Outcome {
     if !is_free(store, &places, &name) {
         let message = format!("there is a job {name} already");
         let failure = Failure::new(Exit::Failed, message);
-        return Err(failure.advise("another --name, or none").advise(format!("wayfarer remove {name}")));
+        return Err(failure
+            .advise("another --name, or none")
+            .advise(format!("wayfarer remove {name}")));
     }
-    write_whole(&startd::file_of(&places.spool, &name), &ad.to_old().into_bytes())?;
+    write_whole(
+        &startd::file_of(&places.spool, &name),
+        &ad.to_old().into_bytes(),
+    )?;
     if places.is_watched() {
         // It looks when it begins, too.
         let _ = life::ask(&places.own, Ask::Submitted {}, || ());
@@ -114,7 +125,12 @@ fn submit(store: &JobStore, arguments: &SubmitFile) -> Outcome {
 /// Held while a job gets its number and its name.
 fn numbering(places: &Places) -> Outcome<nix::fcntl::Flock<fs::File>> {
     let path = places.spool.join(".lock");
-    let file = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(&path);
+    let file = OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .mode(0o600)
+        .open(&path);
     let file = file.context(|| path.display().to_string())?;
     nix::fcntl::Flock::lock(file, nix::fcntl::FlockArg::LockExclusive)
         .map_err(|(_, errno)| errno)
@@ -134,7 +150,10 @@ fn is_free(store: &JobStore, places: &Places, name: &str) -> bool {
 }
 
 fn free_name(store: &JobStore, places: &Places, path: &Path) -> String {
-    let stem = path.file_stem().and_then(|stem| stem.to_str()).unwrap_or_default();
+    let stem = path
+        .file_stem()
+        .and_then(|stem| stem.to_str())
+        .unwrap_or_default();
     let stem = match crate::args::is_job_name(stem) && stem.len() < 40 {
         true => stem,
         false => USUAL_NAME,
@@ -180,7 +199,10 @@ fn remove(store: &JobStore, arguments: &OfQueue) -> Outcome {
         match fs::remove_file(startd::file_of(&places.spool, name)) {
             Ok(()) => {}
             Err(error) if error.kind() == ErrorKind::NotFound => {
-                return Err(Failure::new(Exit::Usage, format!("no job {name} in the queue")));
+                return Err(Failure::new(
+                    Exit::Usage,
+                    format!("no job {name} in the queue"),
+                ));
             }
             Err(error) => return Err(error).context(|| format!("cannot remove job {name}")),
         }
@@ -214,7 +236,10 @@ fn show(store: &JobStore, arguments: &StartdStatus) -> Outcome {
         asked(store, Ask::Status {})?;
     }
     let Some(record) = Record::load(&places.record)? else {
-        let message = format!("no startd was there for the jobs in {}", store.dir().display());
+        let message = format!(
+            "no startd was there for the jobs in {}",
+            store.dir().display()
+        );
         return Err(Failure::new(Exit::Failed, message).advise("wayfarer startd --config FILE"));
     };
     let shown = Shown {
@@ -243,9 +268,14 @@ fn show(store: &JobStore, arguments: &StartdStatus) -> Outcome {
 fn render(shown: &Shown) -> String {
     let now = i64::try_from(crate::jobs::unix_now()).unwrap_or(i64::MAX);
     let since = |moment: i64| format!("{} s", now.saturating_sub(moment).max(0));
-    let mut text = format!("{}, {} (Condor {})\n", shown.state, shown.config, shown.dialect);
+    let mut text = format!(
+        "{}, {} (Condor {})\n",
+        shown.state, shown.config, shown.dialect
+    );
     if !shown.slots.is_empty() {
-        let mut table = Table::new(&["SLOT", "STATE", "ACTIVITY", "SINCE", "CPUS", "MEMORY", "JOB"]);
+        let mut table = Table::new(&[
+            "SLOT", "STATE", "ACTIVITY", "SINCE", "CPUS", "MEMORY", "JOB",
+        ]);
         for slot in &shown.slots {
             table.push(vec![
                 slot.name.clone(),

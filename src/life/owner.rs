@@ -1,0 +1,189 @@
+//! The owner of the machine has a say about a lone job (`run --policy FILE`): the machine's states, with one slot that the job has.
+//!
+//! ```text
+//! FILE ──> starter::machine, one slot ──SUSPEND, CONTINUE, PREEMPT, WANT_VACATE, KILL, PERIODIC_CHECKPOINT──> Command ──> Life
+//! ```
+//! # What callers may rely on
+//! A job that was begun runs: START, `IS_OWNER`, RANK and slots of the configuration are not asked. One that has to leave does so as told
+//! by a signal, and it is for whoever has begun it to begin it again.
+
+use crate::jobs::Job;
+use crate::measured::{self, Measured};
+use crate::report::Outcome;
+use crate::startd::configuration;
+use crate::{raw, verbs};
+use classad::config::Dialect;
+use classad::{ClassAd, Expr};
+use nix::unistd::Uid;
+use starter::life::Command;
+use starter::machine::{ClaimId, Event, Machine, Order, SlotId};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// What a lone job is not asked for.
+const OURS: &[(&str, &str)] = &[
+    ("START", "True"),
+    ("IS_OWNER", "False"),
+    ("IS_VALID_CHECKPOINT_PLATFORM", "True"),
+    ("RunBenchmarks", "False"),
+    ("ENABLE_BACKFILL", "False"),
+    ("CLAIM_WORKLIFE", "-1"),
+    ("NUM_SLOTS", "1"),
+];
+/// Settings about types of slots.
+const TYPES: &[&str] = &[
+    "SLOT_TYPE_",
+    "NUM_SLOTS_TYPE_",
+    "NUM_VIRTUAL_MACHINES_TYPE_",
+];
+const SLOT: SlotId = SlotId::of(1);
+
+pub(super) struct Owner {
+    measured: Measured,
+    machine: Machine,
+    polling_interval: i64,
+    next: i64,
+}
+
+impl Owner {
+    /// By this configuration.
+    ///
+    /// # Errors
+    /// What is wrong with it, with file and line.
+    pub(super) fn begin(path: &Path, dialect: Dialect, job: &Job) -> Outcome<Self> {
+        let config = configuration(path, dialect)?;
+        let mut measured = Measured::begin(&config)?;
+        let detected = measured.detected()?;
+        let settings = |name: &str| {
+            let named = |ours: &&(&str, &str)| ours.0.eq_ignore_ascii_case(name);
+            let upper = name.to_ascii_uppercase();
+            match OURS.iter().find(named) {
+                Some((_, value)) => Some((*value).to_owned()),
+                None if TYPES.iter().any(|prefix| upper.starts_with(prefix)) => None,
+                None => config.get(name),
+            }
+        };
+        let now = measured.now();
+        let machine = Machine::begin(&settings, dialect, &detected, now)?
+            .with_utc_offset(measured.utc_offset());
+        let polling_interval = measured::number(&config, "POLLING_INTERVAL")?
+            .unwrap_or(5)
+            .max(1);
+        let mut owner = Owner {
+            measured,
+            machine,
+            polling_interval,
+            next: now,
+        };
+        let ad = ad(job);
+        let claim = ClaimId(1);
+        for event in [
+            Event::Time,
+            Event::Claimed {
+                slot: SLOT,
+                claim,
+                job: Arc::clone(&ad),
+            },
+            Event::Activated {
+                slot: SLOT,
+                job: ad,
+            },
+        ] {
+            owner.machine.step(event, now);
+        }
+        Ok(owner)
+    }
+
+    /// When it wants to be asked.
+    pub(super) fn wakes_in(&self) -> Duration {
+        let at = self.next.min(self.machine.wake_at());
+        let at = Duration::from_secs(u64::try_from(at).unwrap_or(0));
+        at.saturating_sub(
+            SystemTime::now()
+                .duration_since(UNIX_EPOCH)
+                .unwrap_or_default(),
+        )
+    }
+
+    /// What he wants now.
+    pub(super) fn wants(&mut self, job: &Job) -> Vec<Command> {
+        let now = self.measured.now();
+        if now < self.next && now < self.machine.wake_at() {
+            return vec![];
+        }
+        self.next = now + self.polling_interval;
+        self.machine.set_utc_offset(self.measured.utc_offset());
+        let mut ad = ad(job);
+        let pids = job.processes().all;
+        let mut events = vec![Event::Alive { slot: SLOT }];
+        match self.measured.seen(&[(SLOT, pids)], self.polling_interval) {
+            Ok((seen, sizes)) => {
+                if let (Some(kib), None) = (sizes.get(&SLOT), ad.get("ImageSize")) {
+                    let kib = i64::try_from(*kib).unwrap_or(i64::MAX);
+                    Arc::make_mut(&mut ad).insert("ImageSize", Expr::from(kib));
+                }
+                events.push(Event::JobChanged {
+                    slot: SLOT,
+                    job: ad,
+                });
+                events.push(Event::Seen(seen));
+            }
+            Err(failure) => {
+                tracing::warn!("{failure}");
+                events.push(Event::Time);
+            }
+        }
+        let mut commands = vec![];
+        for event in events {
+            let orders = self.machine.step(event, now);
+            commands.extend(orders.into_iter().filter_map(command));
+        }
+        commands
+    }
+}
+
+fn command(order: Order) -> Option<Command> {
+    match order {
+        Order::Changed(change) => {
+            tracing::info!("{} -> {} ({})", change.from, change.to, change.reason);
+            None
+        }
+        Order::Suspend(_) => Some(Command::Suspend),
+        Order::Continue(_) => Some(Command::Continue),
+        Order::Checkpoint(_) => Some(Command::Checkpoint),
+        Order::Vacate { .. } => Some(Command::Vacate {
+            within: None,
+            insists: true,
+        }),
+        // Whatever does not end then, the starter ends.
+        Order::Kill(_) => Some(Command::VacateLatest { at_any_price: true }),
+        Order::Warn { name, value, .. } => {
+            tracing::warn!("{name} is {value}, and counts as not TRUE");
+            None
+        }
+        _ => None,
+    }
+}
+
+/// The job, as a policy sees it.
+fn ad(job: &Job) -> Arc<ClassAd> {
+    let record = &job.record;
+    let count = |number: u64| Expr::from(i64::try_from(number).unwrap_or(i64::MAX));
+    let owner = verbs::ad::name_of(Uid::effective());
+    let mut ad = ClassAd::new();
+    ad.insert("MyType", Expr::from("Job"));
+    ad.insert("JobUniverse", Expr::from(1));
+    ad.insert("Owner", Expr::string(owner.as_str()));
+    ad.insert("User", Expr::string(owner.as_str()));
+    ad.insert("ClusterId", count(record.number.into()));
+    ad.insert("ProcId", Expr::from(0));
+    ad.insert("NumCkpts", count(record.generation));
+    if let Some(program) = record.command.first() {
+        ad.insert("Cmd", Expr::string(raw::shown(program).as_str()));
+    }
+    if let Some(last) = &record.last_checkpoint {
+        ad.insert("ImageSize", count(last.image_bytes >> 10));
+    }
+    Arc::new(ad)
+}

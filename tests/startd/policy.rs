@@ -1,0 +1,206 @@
+//! What the owner's expressions order.
+
+use super::*;
+
+#[test]
+fn images_are_made_as_the_policy_says() {
+    with_job(&guest("periodic"), |job| {
+        begun(
+            job,
+            "PERIODIC_CHECKPOINT = time() - LastPeriodicCheckpoint > 1",
+        )?;
+        submit(job, "job", "")?;
+        until(job, "three images", |status| {
+            line_of(status, "job")["images"].as_u64() >= Some(3)
+        })?;
+        until_job(job, "job", "Running")?;
+        ends_well(job, &["job"])?;
+        ends(job, Signal::SIGTERM, 0)
+    });
+}
+
+/// It has a connection to the outside, and so cannot leave with an image.
+const CONNECTED: &str = r#"
+import os, socket, sys, time
+connection = socket.create_connection(("127.0.0.1", int(sys.argv[1])))
+print("connected", flush=True)
+while not os.path.exists(os.environ["WF_GO"]):
+    time.sleep(0.02)
+print("closed", flush=True)
+"#;
+
+#[test]
+fn a_job_that_takes_too_long_to_leave_is_killed_and_begins_again() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("listens");
+    let port = listener.local_addr().expect("has a port").port();
+    with_job(&guest("kill"), |job| {
+        begun(job, "KILL = $(ActivityTimer) > 1")?;
+        fs::write(job.dir.join("data/connected.py"), CONNECTED).expect("a program");
+        submit(job, "job", &format!("arguments = connected.py {port}"))?;
+        let out = job.dir.join("data/job.out");
+        let says = |wanted: &str| {
+            let said = run::poll(STEP, || {
+                let said = fs::read_to_string(&out).unwrap_or_default();
+                (said == wanted).then_some(())
+            });
+            said.ok_or_else(|| format!("it does not say {wanted:?}"))
+        };
+        says("connected\n")?;
+        ask(job, &["startd", "vacate", "slot1"])?;
+        // Its next copy has nothing to go on from.
+        until(job, "a second start", |status| {
+            line_of(status, "job")["starts"] == 2
+        })?;
+        until_fares(job, "job", "a second copy", |status| {
+            status["NumJobStarts"] == 2
+        })?;
+        says("connected\n")?;
+        let said = startd(job)?.err.text();
+        if !said.contains("Preempting/Vacating -> Preempting/Killing (21: KILL is TRUE)") {
+            return Err(format!("found {said}, expected a job that was killed"));
+        }
+        job.let_go();
+        until(job, "no jobs", |status| {
+            status["jobs"] == Value::Array(vec![])
+        })?;
+        ends(job, Signal::SIGTERM, 0)
+    });
+}
+
+#[test]
+fn the_machine_prefers_a_job_that_it_ranks_higher() {
+    with_job(&guest("rank"), |job| {
+        begun(job, "RANK = TARGET.Weight\nMAXJOBRETIREMENTTIME = 0")?;
+        submit(job, "light", "+Weight = 1")?;
+        until(job, "the light one", |status| {
+            line_of(status, "light")["state"] == "Running"
+        })?;
+        until_longer(job, "light")?;
+        submit(job, "heavy", "+Weight = 2")?;
+        until(job, "the heavy one", |status| {
+            line_of(status, "heavy")["state"] == "Running"
+                && line_of(status, "light")["state"] == "Idle"
+        })?;
+        until_longer(job, "heavy")?;
+        // The one that left has its image, and goes on when the other is done.
+        if line_of(&status(job)?, "light")["images"] != 1 {
+            return Err(format!("found {}, expected an image", status(job)?));
+        }
+        ends_well(job, &["light", "heavy"])?;
+        ends(job, Signal::SIGTERM, 0)
+    });
+}
+
+#[test]
+fn a_job_that_the_machine_does_not_suit_waits_and_says_why() {
+    with_job(&guest("unsuited"), |job| {
+        begun(job, "START = TARGET.Project =?= \"good\"")?;
+        submit(
+            job,
+            "picky",
+            "requirements = Memory > 1 && Memory > 1000000000\n+Project = \"good\"",
+        )?;
+        submit(job, "stranger", "")?;
+        let status = until(job, "two that wait", |status| {
+            line_of(status, "picky")["why"] != Value::Null
+                && line_of(status, "stranger")["why"] != Value::Null
+        })?;
+        for (name, why) in [
+            (
+                "picky",
+                "slot1: the job's Requirements are false: Memory > 1000000000",
+            ),
+            (
+                "stranger",
+                "slot1: START is false: TARGET.Project is \"good\"",
+            ),
+        ] {
+            let line = line_of(&status, name);
+            let found = line["why"][0].as_str().unwrap_or_default().to_owned();
+            if line["state"] != "Idle" || found != why {
+                return Err(format!("found {line}, expected {why:?}"));
+            }
+            ask(job, &["startd", "remove", name])?;
+        }
+        ends(job, Signal::SIGTERM, 0)
+    });
+}
+
+#[test]
+fn backfill_works_while_nobody_wants_the_slot() {
+    with_job(&guest("backfill"), |job| {
+        // It begins something that leaves its process group.
+        begun(
+            job,
+            "ENABLE_BACKFILL = True\nSTART_BACKFILL = $(StateTimer) >= 0\nEVICT_BACKFILL = False\n\
+             BACKFILL_COMMAND = setsid sleep 600 & sleep 600",
+        )?;
+        until(job, "backfill", |status| place(status) == "Backfill/Busy")?;
+        submit(job, "job", "")?;
+        until_job(job, "job", "Running")?;
+        let sleeping = || {
+            let mut pids = run::marked(&job.mark).into_iter();
+            pids.any(|pid| {
+                fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|name| name == "sleep\n")
+            })
+        };
+        let gone = run::poll(STEP, || (!sleeping()).then_some(()));
+        gone.ok_or("something of the backfill is left")?;
+        ends_well(job, &["job"])?;
+        until(job, "backfill again", |status| {
+            place(status) == "Backfill/Busy"
+        })?;
+        ends(job, Signal::SIGTERM, 0)
+    });
+}
+
+#[test]
+fn a_lone_job_has_a_policy_of_its_own() {
+    with_job(&guest("lone"), |job| {
+        fs::write(job.dir.join("data/chain.py"), CHAIN).expect("a program");
+        // Whatever START says, it has begun.
+        configure(
+            job,
+            "START = False\nPERIODIC_CHECKPOINT = time() - LastPeriodicCheckpoint > 1\nPREEMPT = TARGET.NumCkpts >= 2",
+        );
+        let run = |job: &mut Job, options: &[&str]| -> Tried {
+            let mut command = job.wayfarer(&["run", "--quiet", "--name", "job", "--resume"]);
+            command
+                .args(options)
+                .args(["--", "/usr/bin/python3", "chain.py", "job.chain"]);
+            job.equip(&mut command);
+            let out = fs::OpenOptions::new()
+                .append(true)
+                .create(true)
+                .open(job.dir.join("data/job.out"));
+            let out = out.map_err(|error| error.to_string())?;
+            User::Ordinary.own(&job.dir.join("data/job.out"));
+            job.runs
+                .push(Run::start_into(out, STARTD, command, User::Ordinary)?);
+            Ok(())
+        };
+        run(job, &["--policy", "policy"])?;
+        has_ended(job, 85)?;
+        let fares = faring(job, "job")?;
+        if fares["State"] != "Idle" || fares["NumCkpts"].as_u64() < Some(3) {
+            return Err(format!(
+                "found {fares}, expected two images, and one with which it left"
+            ));
+        }
+        configure(job, "PREEMPT = (1 +");
+        run(job, &["--policy", "policy"])?;
+        let status = startd(job)?.wait(STEP)?;
+        let said = startd(job)?.err.text();
+        if status.success() || !said.contains("policy, line 13: PREEMPT") {
+            return Err(format!("found {status}: {said}, expected file and line"));
+        }
+        run(job, &[])?;
+        until_fares(job, "job", "a job that runs", |status| {
+            status["State"] == "Running"
+        })?;
+        until_longer(job, "job")?;
+        job.let_go();
+        has_ended(job, 0)?;
+        check_chain(job, "job")
+    });
+}
