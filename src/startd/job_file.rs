@@ -52,7 +52,7 @@ pub(crate) enum JobFileError {
         name: String,
         text: String,
         #[source]
-        reason: ParseError,
+        reason: Box<ParseError>,
     },
     /// Something is missing in it.
     #[error("{file}: {why}")]
@@ -185,9 +185,8 @@ impl Reader<'_> {
             whole.push_str(text);
             lines.extend(self.line(first, &whole)?);
         }
-        match begun {
-            Some((first, whole)) => lines.extend(self.line(first, &whole)?),
-            None => {}
+        if let Some((first, whole)) = begun {
+            lines.extend(self.line(first, &whole)?);
         }
         Ok(lines)
     }
@@ -246,7 +245,7 @@ impl Reader<'_> {
                 line: line.number,
                 name: line.name.clone(),
                 text: text.to_owned(),
-                reason,
+                reason: Box::new(reason),
             }
         })?;
         self.put(line.number, attribute, expr);

@@ -7,6 +7,7 @@ use super::slot::Kind;
 use super::words::Moment;
 use super::{Machine, division};
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::sync::Arc;
 
 impl Machine {
@@ -27,9 +28,9 @@ impl Machine {
             // What the next beginning would fail of is said now.
             division::plan(settings, slot.policy.dialect, detected)?;
             let slot_type = slot.policy.slot_type;
-            if !policies.contains_key(&slot_type) {
+            if let Entry::Vacant(place) = policies.entry(slot_type) {
                 let policy = Policy::read(settings, slot.policy.dialect, slot_type)?;
-                policies.insert(slot_type, Arc::new(policy));
+                place.insert(Arc::new(policy));
             }
             if slot.kind == Kind::Partitionable {
                 let division = Division::read(settings, slot, slot_type)?;
