@@ -66,7 +66,8 @@ impl Owner {
         };
         let now = measured.now();
         let machine = Machine::begin(&settings, dialect, &detected, now)?
-            .with_utc_offset(measured.utc_offset());
+            .with_utc_offset(measured.utc_offset())
+            .with_claimants_here();
         let polling_interval = measured::number(&config, "POLLING_INTERVAL")?
             .unwrap_or(5)
             .max(1);
@@ -109,14 +110,16 @@ impl Owner {
     /// What he wants now.
     pub(super) fn wants(&mut self, job: &Job) -> Vec<Command> {
         let now = self.measured.now();
-        if now < self.next && now < self.machine.wake_at() {
+        // A clock that was set back does not make us blind for as long.
+        let is_early = now < self.next && self.next <= now.saturating_add(self.polling_interval);
+        if is_early && now < self.machine.wake_at() {
             return vec![];
         }
-        self.next = now + self.polling_interval;
+        self.next = now.saturating_add(self.polling_interval);
         self.machine.set_utc_offset(self.measured.utc_offset());
         let mut ad = ad(job);
         let pids = job.processes().all;
-        let mut events = vec![Event::Alive { slot: SLOT }];
+        let mut events = vec![];
         match self.measured.seen(&[(SLOT, pids)], self.polling_interval) {
             Ok((seen, sizes)) => {
                 if let (Some(kib), None) = (sizes.get(&SLOT), ad.get("ImageSize")) {

@@ -162,6 +162,7 @@ impl<'a> Startd<'a> {
         let now = measured.now();
         let machine = Machine::begin(&settings(&config), config.dialect(), &detected, now)?
             .with_utc_offset(measured.utc_offset())
+            .with_claimants_here()
             .with_seed(u64::from(std::process::id()) << 32 | now.cast_unsigned());
         for doubt in machine.doubts() {
             warn!("{doubt}");
@@ -293,7 +294,9 @@ impl<'a> Startd<'a> {
     /// Looks at the machine if it is time to, and lets it go on.
     fn see(&mut self) {
         let now = self.now();
-        let is_time = self.next_look <= now || self.machine.wants_to_see(now);
+        let is_time = self.next_look <= now
+            || self.is_watchful() && self.next_look > now.saturating_add(self.polling_interval)
+            || self.machine.wants_to_see(now);
         if !is_time {
             if self.machine.wake_at() <= now {
                 self.tell(Event::Time);
@@ -313,7 +316,7 @@ impl<'a> Startd<'a> {
             }
         }
         self.next_look = match self.is_watchful() {
-            true => now + self.polling_interval,
+            true => now.saturating_add(self.polling_interval),
             false => i64::MAX,
         };
         self.machine.set_utc_offset(self.measured.utc_offset());
@@ -321,19 +324,10 @@ impl<'a> Startd<'a> {
             Ok(seen) => seen,
             Err(failure) => {
                 warn!("{failure}");
-                self.next_look = now + self.polling_interval;
+                self.next_look = now.saturating_add(self.polling_interval);
                 return self.tell(Event::Time);
             }
         };
-        let claimed = self
-            .machine
-            .slots()
-            .iter()
-            .filter(|slot| slot.claim().is_some());
-        let claimed: Vec<SlotId> = claimed.map(|slot| slot.id()).collect();
-        for slot in claimed {
-            self.tell(Event::Alive { slot });
-        }
         for (slot, kib) in sizes {
             let Some(entry) = self.queue.in_slot(slot) else {
                 continue;

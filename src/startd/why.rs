@@ -125,6 +125,11 @@ impl Startd<'_> {
                         "its images are not for this machine (IS_VALID_CHECKPOINT_PLATFORM is {value})"
                     )
                 }
+                Some(Refusal::Resources {
+                    name,
+                    wanted,
+                    there,
+                }) => format!("the job asks for {wanted} {name}, and there are {there}"),
                 Some(Refusal::Requirements { value }) => {
                     let failing = failing("Requirements", &job, slot.ad(), now);
                     format!("the job's Requirements are {value}{failing}")

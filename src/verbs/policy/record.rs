@@ -21,9 +21,14 @@ pub(super) fn record(arguments: &RecordPolicy) -> Outcome {
     let begun = Instant::now();
     let mut next = begun;
     let mut head = true;
+    let mut last = i64::MIN;
     loop {
         let seen = observe(&mut watch)?;
-        let rows = vec![row(&seen, &here)];
+        let mut row = row(&seen, &here);
+        // A clock that is set back, as at the end of summer time: a trace goes forward only.
+        row.at = row.at.max(last);
+        last = row.at;
+        let rows = vec![row];
         let text = Trace { rows }.to_string();
         let line = match std::mem::take(&mut head) {
             true => text.as_str(),

@@ -79,6 +79,7 @@ struct Common {
     chance: Cell<u64>,
     draining: Option<Draining>,
     shutdown: Option<Shutdown>,
+    claimants_are_here: bool,
 }
 
 impl Common {
@@ -95,6 +96,7 @@ impl Common {
             drain_time: None,
             all_drained: false,
             shutdown: self.shutdown,
+            claimants_are_here: self.claimants_are_here,
             orders: vec![],
         }
     }
@@ -174,6 +176,7 @@ impl Machine {
                 chance: Cell::new(1),
                 draining: None,
                 shutdown: None,
+                claimants_are_here: false,
             },
             next_poll: now,
             polling_interval,
@@ -197,6 +200,14 @@ impl Machine {
     /// The local clock is so many seconds ahead of Greenwich's now.
     pub fn set_utc_offset(&mut self, seconds: i32) {
         self.common.utc_offset = seconds;
+    }
+
+    /// Whoever claims its slots is who keeps this machine: claims have no lease, which a clock that was set or a computer that slept
+    /// would end.
+    #[must_use]
+    pub fn with_claimants_here(mut self) -> Self {
+        self.common.claimants_are_here = true;
+        self
     }
 
     /// With other chances than usual, for `random()`.
@@ -245,7 +256,9 @@ impl Machine {
 
     /// Whether the machine is to be looked at ([`Event::Seen`]) before the next step.
     pub fn wants_to_see(&self, now: Moment) -> bool {
-        self.next_poll <= now
+        // A clock that was set back does not make it blind for as long.
+        let longest = self.polling_interval.max(self.update_interval);
+        self.next_poll <= now || self.next_poll > now.saturating_add(longest)
     }
 
     /// A slot's ad as it is published, with `Requirements`.
@@ -294,15 +307,19 @@ impl Machine {
     /// What follows from what has happened at a moment.
     pub fn step(&mut self, event: Event, now: Moment) -> Vec<Order> {
         let mut orders = vec![];
-        let mut polls = self.next_poll <= now;
+        let mut polls = self.wants_to_see(now);
         for slot in &mut self.slots {
             slot.begin_step();
+        }
+        // Whoever says now that he is there has been there until now.
+        if let Event::Alive { slot } = event {
+            self.at(slot, now, &mut orders, |slot, world| slot.alive(world));
         }
         for index in 0..self.slots.len() {
             self.with(index, now, &mut orders, Slot::timers);
         }
         match event {
-            Event::Time => {}
+            Event::Time | Event::Alive { .. } => {}
             Event::Seen(seen) => {
                 polls = true;
                 self.overlay(&seen.attributes);
@@ -313,14 +330,15 @@ impl Machine {
         self.settle(polls, now, &mut orders);
         if polls {
             let often = self.slots.iter().any(Slot::needs_polling);
-            self.next_poll = now
-                + if often {
-                    self.polling_interval
-                } else {
-                    self.update_interval
-                };
+            self.next_poll = now.saturating_add(if often {
+                self.polling_interval
+            } else {
+                self.update_interval
+            });
         } else if self.slots.iter().any(Slot::needs_polling) {
-            self.next_poll = self.next_poll.min(now + self.polling_interval);
+            self.next_poll = self
+                .next_poll
+                .min(now.saturating_add(self.polling_interval));
         }
         orders
     }
@@ -414,7 +432,7 @@ impl Machine {
             });
         };
         match event {
-            Event::Time | Event::Seen(_) => {}
+            Event::Time | Event::Seen(_) | Event::Alive { .. } => {}
             Event::Matched { slot, claim } => {
                 if !self.at(slot, now, orders, |slot, world| slot.matched(claim, world)) {
                     refuse(slot, claim, orders);
@@ -453,9 +471,6 @@ impl Machine {
             }
             Event::Released { slot } => {
                 self.at(slot, now, orders, Slot::released);
-            }
-            Event::Alive { slot } => {
-                self.at(slot, now, orders, |slot, world| slot.alive(world));
             }
             Event::JobChanged { slot, job } => {
                 self.at(slot, now, orders, |slot, _| slot.job_changed(job));

@@ -22,6 +22,8 @@ const MOMENT: i64 = 1;
 const LONG_IDLE: i64 = 7 * 86_400;
 /// The most things that happen in a day: beyond that a policy goes round in circles.
 const MOST_STEPS: usize = 2_000_000;
+/// So many questions whether a job and the slots suit each other.
+const MOST_QUESTIONS: usize = 5_000_000;
 
 /// A day that cannot be simulated.
 #[derive(Debug, Error)]
@@ -86,6 +88,8 @@ struct Day<'d> {
     soon: BTreeSet<(Moment, Soon)>,
     next_round: Moment,
     timeline: Vec<Step>,
+    moments: usize,
+    questions: usize,
     spent: BTreeMap<(String, Place), i64>,
 }
 
@@ -105,7 +109,8 @@ pub fn simulate(
     let until = setting
         .seconds
         .map_or(last.at, |seconds| began.saturating_add(seconds));
-    let machine = Machine::begin(settings, setting.dialect, &setting.detected, began)?;
+    let machine =
+        Machine::begin(settings, setting.dialect, &setting.detected, began)?.with_claimants_here();
     let long_ago = (Keys::Idle(LONG_IDLE), began);
     let doubts = machine.doubts();
     let mut day = Day {
@@ -123,6 +128,8 @@ pub fn simulate(
         soon: BTreeSet::new(),
         next_round: began,
         timeline: vec![],
+        moments: 0,
+        questions: 0,
         spent: BTreeMap::new(),
     };
     loop {
@@ -172,12 +179,16 @@ impl Day<'_> {
     }
 
     fn moment(&mut self) -> Result<(), Fault> {
-        if self.timeline.len() > MOST_STEPS {
-            let at = super::trace::civil(self.now);
-            return Err(Fault::TooMuch {
-                limit: MOST_STEPS,
-                at,
-            });
+        self.moments += 1;
+        for (count, limit) in [
+            (self.timeline.len(), MOST_STEPS),
+            (self.moments, MOST_STEPS),
+            (self.questions, MOST_QUESTIONS),
+        ] {
+            if count > limit {
+                let at = super::trace::civil(self.now);
+                return Err(Fault::TooMuch { limit, at });
+            }
         }
         while let Some(row) = self
             .trace
@@ -407,23 +418,14 @@ impl Day<'_> {
         self.tell(Event::Activated { slot, job });
     }
 
-    /// Jobs are given to slots, and those who have slots say that they are there.
+    /// Jobs are given to slots.
     fn round(&mut self) {
-        let claimed: Vec<SlotId> = self
-            .machine
-            .slots()
-            .iter()
-            .filter(|slot| slot.claim().is_some())
-            .map(|slot| slot.id())
-            .collect();
-        for slot in claimed {
-            self.tell(Event::Alive { slot });
-        }
         for index in 0..self.jobs.len() {
             if !self.jobs[index].waits() || self.claims.values().any(|waits| *waits == index) {
                 continue;
             }
             let job = Arc::clone(&self.jobs[index].ad);
+            self.questions += self.machine.slots().len();
             let Some((slot, is_free)) = self.best_slot(&job) else {
                 continue;
             };

@@ -1,9 +1,9 @@
 //! Questions to the policy: each has an answer, or is not TRUE with a warning.
 
 use super::super::policy::{number, whole};
-use super::super::words::{Activity, Order, State};
+use super::super::words::{Activity, Moment, Order, State};
 use super::claim::Claim;
-use super::{Slot, World};
+use super::{Kind, Slot, World};
 use classad::{ClassAd, Context};
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ pub enum Verdict {
 }
 
 /// Who does not accept the other, and what his expression says instead.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Refusal {
     /// The machine: START.
@@ -35,6 +35,15 @@ pub enum Refusal {
     Platform {
         /// FALSE, UNDEFINED, ERROR …
         value: String,
+    },
+    /// The job asks for more than the slot has.
+    Resources {
+        /// `Cpus`, `Memory` …
+        name: String,
+        /// What it asks for.
+        wanted: f64,
+        /// What there is.
+        there: f64,
     },
     /// The job: its `Requirements`.
     Requirements {
@@ -149,6 +158,9 @@ impl Slot {
         if let Some(value) = refuses("IS_VALID_CHECKPOINT_PLATFORM") {
             return Some(Refusal::Platform { value });
         }
+        if let Some(lack) = self.lack(job, world) {
+            return Some(lack);
+        }
         job.get("Requirements")?;
         let context = Context::new(&world.clock)
             .with_my(Arc::clone(job))
@@ -159,6 +171,40 @@ impl Slot {
             Err(error) => error.to_string(),
         };
         Some(Refusal::Requirements { value })
+    }
+
+    /// What a job asks for (`RequestCpus` …) and a slot of its own size does not have. The original has the clauses for it appended to the job's
+    /// `Requirements` when it is submitted. A partitionable slot is asked by its consumption instead.
+    fn lack(&self, job: &Arc<ClassAd>, world: &World<'_>) -> Option<Refusal> {
+        if self.kind == Kind::Partitionable {
+            return None;
+        }
+        let asks = |job: &Arc<ClassAd>, name: &str| {
+            let context = Context::new(&world.clock)
+                .with_my(Arc::clone(job))
+                .with_target(Arc::clone(&self.ad));
+            let value = context.eval_attribute(format!("Request{name}").as_str());
+            value.ok().as_ref().and_then(number)
+        };
+        self.resources.iter().find_map(|(name, _)| {
+            let name = name.to_string();
+            let wanted = asks(job, &name)?;
+            let has = Context::new(&world.clock)
+                .with_my(Arc::clone(&self.ad))
+                .eval_attribute(name.as_str());
+            let has = has.ok().as_ref().and_then(number)?;
+            // A part is as large as the machine's owner had it made for the job that it was made for.
+            let made_for = match (self.kind, &self.claim) {
+                (Kind::Dynamic, Some(claim)) => asks(&claim.job, &name).unwrap_or(0.0),
+                _ => 0.0,
+            };
+            let there = has.max(made_for);
+            (wanted > there).then_some(Refusal::Resources {
+                name,
+                wanted,
+                there,
+            })
+        })
     }
 
     /// `IsOwner`; what says nothing is fatal, and is TRUE: no job runs by mistake.
@@ -244,6 +290,10 @@ impl Slot {
 
     /// How long the job may take to leave (current manual, "`MachineMaxVacateTime`").
     pub(super) fn vacate_time(&mut self, world: &World<'_>) -> i64 {
+        // Before there was such a limit, KILL alone said when.
+        if !self.policy.rules.limits_vacating {
+            return 0;
+        }
         let left = self.retirement_left(world);
         let Some((claim, active)) = self
             .claim
@@ -301,8 +351,13 @@ impl Slot {
         life >= 0 && world.now - claim.since > life
     }
 
+    /// When a claim is over without a word; never, if whoever claims is who keeps the machine.
+    pub(super) fn lease_ends(&self, claim: &Claim, world: &World<'_>) -> Option<Moment> {
+        (!world.claimants_are_here).then(|| world.now.saturating_add(self.lease(claim, world)))
+    }
+
     /// How long a claim lasts without a word: the job's `JobLeaseDuration`, or as many words as may be missed.
-    pub(super) fn lease(&self, claim: &Claim, world: &World<'_>) -> i64 {
+    fn lease(&self, claim: &Claim, world: &World<'_>) -> i64 {
         let job = self.of_job("JobLeaseDuration", &claim.job, world).flatten();
         let ours = self
             .policy

@@ -118,7 +118,7 @@ impl Slot {
             return;
         };
         claim.since = world.now;
-        claim.lease_ends = Some(world.now.saturating_add(self.lease(&claim, world)));
+        claim.lease_ends = self.lease_ends(&claim, world);
         let (slot, id) = (self.id, claim.id);
         self.claim = Some(claim);
         self.is_fresh = false;

@@ -187,7 +187,7 @@ impl Slot {
 
     pub(in super::super) fn alive(&mut self, world: &World<'_>) {
         if let Some(mut claim) = self.claim.take() {
-            claim.lease_ends = Some(world.now.saturating_add(self.lease(&claim, world)));
+            claim.lease_ends = self.lease_ends(&claim, world);
             self.claim = Some(claim);
         }
     }

@@ -106,6 +106,8 @@ pub(super) struct World<'w> {
     pub(super) drain_time: Option<i64>,
     pub(super) all_drained: bool,
     pub(super) shutdown: Option<Shutdown>,
+    /// Whoever claims a slot is who keeps the machine, and needs no lease.
+    pub(super) claimants_are_here: bool,
     pub(super) orders: Vec<Order>,
 }
 

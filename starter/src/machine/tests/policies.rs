@@ -217,6 +217,66 @@ fn a_claim_without_a_word_is_over_when_its_lease_is() {
 }
 
 #[test]
+fn a_word_that_comes_late_still_counts_and_who_keeps_the_machine_needs_none() {
+    // The computer has slept for a day.
+    let mut bench = Bench::new(Dialect::V25, "PERIODIC_CHECKPOINT = FALSE");
+    bench.run(&ann());
+    bench.now += 86_400;
+    bench.tell(Event::Alive { slot: SLOT });
+    bench.look();
+    assert_eq!(bench.place(), "Claimed/Busy");
+    let mut bench = Bench::new(Dialect::V25, "PERIODIC_CHECKPOINT = FALSE");
+    bench.machine = bench.machine.with_claimants_here();
+    bench.run(&job("JobLeaseDuration = 3"));
+    bench.now += 86_400;
+    bench.look();
+    bench.pass(10_000);
+    assert_eq!(bench.place(), "Claimed/Busy");
+}
+
+#[test]
+fn a_clock_that_is_set_back_does_not_blind_the_machine() {
+    let policy = "SUSPEND = KeyboardIdle < 60\nWANT_SUSPEND = TRUE\nPERIODIC_CHECKPOINT = FALSE\nPREEMPT = FALSE\nSLOTS_CONNECTED_TO_KEYBOARD = 1";
+    let mut bench = Bench::new(Dialect::V25, policy);
+    bench.machine = bench.machine.with_claimants_here();
+    bench.run(&ann());
+    bench.now += 200_000;
+    bench.look();
+    assert_eq!(bench.place(), "Claimed/Busy");
+    bench.now -= 86_400;
+    bench.keyboard_idle = 0;
+    assert!(bench.machine.wants_to_see(bench.now));
+    bench.look();
+    assert_eq!(bench.place(), "Claimed/Suspended");
+    // Settings that no clock will ever reach.
+    let forever = "POLLING_INTERVAL = 9223372036854775807\nUPDATE_INTERVAL = 9223372036854775807";
+    let mut bench = Bench::new(Dialect::V25, forever);
+    bench.run(&ann());
+    bench.pass(1000);
+    assert_eq!(bench.place(), "Claimed/Busy");
+}
+
+#[test]
+fn a_job_that_asks_for_more_than_there_is_does_not_suit() {
+    let bench = Bench::new(Dialect::V25, "");
+    let refusal = |text: &str| bench.machine.refusal(SLOT, &job(text), bench.now);
+    assert_eq!(refusal("RequestCpus = 1; RequestMemory = 1024"), None);
+    let lacks = |name: &str, wanted, there| {
+        let name = name.to_owned();
+        Some(Refusal::Resources {
+            name,
+            wanted,
+            there,
+        })
+    };
+    assert_eq!(refusal("RequestCpus = 2"), lacks("Cpus", 2.0, 1.0));
+    assert_eq!(
+        refusal("RequestMemory = 500 + 525"),
+        lacks("Memory", 1025.0, 1024.0)
+    );
+}
+
+#[test]
 fn a_claim_that_is_worn_out_takes_no_more_jobs() {
     let mut bench = Bench::new(Dialect::V25, "CLAIM_WORKLIFE = 1200");
     bench.run(&ann());
