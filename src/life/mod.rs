@@ -261,18 +261,6 @@ impl<'a> Starter<'a> {
         }
     }
 
-    fn hear_owner(&mut self) {
-        let is_there = self.copy.is_some();
-        let Some(owner) = self.owner.as_mut().filter(|_| is_there) else {
-            return;
-        };
-        if let Ok(job) = self.store.find(&self.name) {
-            let asked = owner.wants(&job).into_iter();
-            self.events
-                .extend(asked.map(|command| Event::Asked(NOBODY, command)));
-        }
-    }
-
     fn wakes_in(&self) -> Option<Duration> {
         let now = self.begun.elapsed();
         let at = self.life.wake_at(now)?;

@@ -7,6 +7,7 @@
 //! A job that was begun runs: START, `IS_OWNER`, RANK and slots of the configuration are not asked. One that has to leave does so as told
 //! by a signal, and it is for whoever has begun it to begin it again.
 
+use super::{NOBODY, Starter};
 use crate::jobs::Job;
 use crate::measured::{self, Measured};
 use crate::report::Outcome;
@@ -15,7 +16,7 @@ use crate::{raw, verbs};
 use classad::config::Dialect;
 use classad::{ClassAd, Expr};
 use nix::unistd::Uid;
-use starter::life::Command;
+use starter::life::{Command, Event as Told};
 use starter::machine::{ClaimId, Event, Machine, Order, SlotId};
 use std::path::Path;
 use std::sync::Arc;
@@ -143,6 +144,21 @@ impl Owner {
             commands.extend(orders.into_iter().filter_map(command));
         }
         commands
+    }
+}
+
+impl Starter<'_> {
+    /// What the owner wants of a copy that is there is asked.
+    pub(super) fn hear_owner(&mut self) {
+        let is_there = self.copy.is_some();
+        let Some(owner) = self.owner.as_mut().filter(|_| is_there) else {
+            return;
+        };
+        if let Ok(job) = self.store.find(&self.name) {
+            let asked = owner.wants(&job).into_iter();
+            self.events
+                .extend(asked.map(|command| Told::Asked(NOBODY, command)));
+        }
     }
 }
 

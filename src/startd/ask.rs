@@ -7,6 +7,11 @@ use serde::{Deserialize, Serialize};
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// How long others may look whether there is one.
+const OTHERS_LOOK_FOR: Duration = Duration::from_secs(1);
+const LOOK_AGAIN: Duration = Duration::from_millis(10);
 
 /// What is asked.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -90,8 +95,18 @@ impl Places {
         Ok(())
     }
 
-    /// The lock of the one that is there; none: there is one.
+    /// The lock of the one that is there; none: there is one. Whoever only looks whether there is one has it for a moment.
     pub(crate) fn lock(&self) -> Outcome<Option<Flock<File>>> {
+        let end = Instant::now() + OTHERS_LOOK_FOR;
+        loop {
+            match self.lock_now(FlockArg::LockExclusiveNonblock)? {
+                None if Instant::now() < end => std::thread::sleep(LOOK_AGAIN),
+                locked => return Ok(locked),
+            }
+        }
+    }
+
+    fn lock_now(&self, how: FlockArg) -> Outcome<Option<Flock<File>>> {
         let path = self.own.join("lock");
         let describe = || format!("cannot lock {}", path.display());
         let file = OpenOptions::new()
@@ -102,7 +117,7 @@ impl Places {
             .mode(0o600)
             .open(&path)
             .context(describe)?;
-        match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
+        match Flock::lock(file, how) {
             Ok(held) => Ok(Some(held)),
             Err((_, nix::errno::Errno::EWOULDBLOCK)) => Ok(None),
             Err((_, errno)) => Err(errno).context(describe),
@@ -111,6 +126,6 @@ impl Places {
 
     /// Whether one is there.
     pub(crate) fn is_watched(&self) -> bool {
-        self.own.is_dir() && matches!(self.lock(), Ok(None))
+        self.own.is_dir() && matches!(self.lock_now(FlockArg::LockSharedNonblock), Ok(None))
     }
 }

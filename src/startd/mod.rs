@@ -23,6 +23,7 @@ mod record;
 mod runner;
 mod signals;
 mod why;
+mod words;
 
 pub(crate) use ask::{Ask, How, Places};
 pub(crate) use job_file::{Surrounding, read as read_job};
