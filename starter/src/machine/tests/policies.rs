@@ -236,7 +236,7 @@ fn a_word_that_comes_late_still_counts_and_who_keeps_the_machine_needs_none() {
 
 #[test]
 fn a_clock_that_is_set_back_does_not_blind_the_machine() {
-    let policy = "SUSPEND = KeyboardIdle < 60\nWANT_SUSPEND = TRUE\nPERIODIC_CHECKPOINT = FALSE\nPREEMPT = FALSE\nSLOTS_CONNECTED_TO_KEYBOARD = 1";
+    let policy = "SUSPEND = KeyboardIdle < 60\nCONTINUE = FALSE\nWANT_SUSPEND = TRUE\nPERIODIC_CHECKPOINT = FALSE\nPREEMPT = FALSE\nSLOTS_CONNECTED_TO_KEYBOARD = 1";
     let mut bench = Bench::new(Dialect::V25, policy);
     bench.machine = bench.machine.with_claimants_here();
     bench.run(&ann());
