@@ -22,8 +22,8 @@ use support::run::{self, Run, finish};
 use support::scenario::{Guest, Job};
 use support::user::User;
 
-/// One step of a test, on a loaded machine.
-const STEP: Duration = Duration::from_secs(60);
+/// One step of a test, on a loaded machine. Jobs have 60 seconds to leave a startd that is gone.
+const STEP: Duration = Duration::from_secs(90);
 /// The label of what gives jobs to the machine.
 const STARTD: &str = "the startd";
 

@@ -373,6 +373,14 @@ impl<A: Question> Asked<A> {
         self.waiting.push_back(ask);
     }
 
+    /// Whether this is asked already, and not answered.
+    pub(crate) fn is_pending(&self, ask: &A) -> bool
+    where
+        A: PartialEq,
+    {
+        self.waiting.contains(ask) || self.asking.iter().any(|asking| asking.ask == *ask)
+    }
+
     /// Whether there are some that nobody has heard yet.
     pub(crate) fn waits(&self) -> bool {
         !self.waiting.is_empty()

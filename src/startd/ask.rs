@@ -2,16 +2,13 @@
 
 use crate::life::Question;
 use crate::report::{Explain, Outcome};
-use nix::fcntl::{Flock, FlockArg};
+use nix::errno::Errno;
+use nix::fcntl::{FcntlArg, fcntl};
+use nix::libc::{self, flock};
 use serde::{Deserialize, Serialize};
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
-
-/// How long others may look whether there is one.
-const OTHERS_LOOK_FOR: Duration = Duration::from_secs(1);
-const LOOK_AGAIN: Duration = Duration::from_millis(10);
 
 /// What is asked.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -95,18 +92,8 @@ impl Places {
         Ok(())
     }
 
-    /// The lock of the one that is there; none: there is one. Whoever only looks whether there is one has it for a moment.
-    pub(crate) fn lock(&self) -> Outcome<Option<Flock<File>>> {
-        let end = Instant::now() + OTHERS_LOOK_FOR;
-        loop {
-            match self.lock_now(FlockArg::LockExclusiveNonblock)? {
-                None if Instant::now() < end => std::thread::sleep(LOOK_AGAIN),
-                locked => return Ok(locked),
-            }
-        }
-    }
-
-    fn lock_now(&self, how: FlockArg) -> Outcome<Option<Flock<File>>> {
+    /// The lock of the one that is there, held as long as the file is open; none: there is one.
+    pub(crate) fn lock(&self) -> Outcome<Option<File>> {
         let path = self.own.join("lock");
         let describe = || format!("cannot lock {}", path.display());
         let file = OpenOptions::new()
@@ -117,15 +104,63 @@ impl Places {
             .mode(0o600)
             .open(&path)
             .context(describe)?;
-        match Flock::lock(file, how) {
-            Ok(held) => Ok(Some(held)),
-            Err((_, nix::errno::Errno::EWOULDBLOCK)) => Ok(None),
-            Err((_, errno)) => Err(errno).context(describe),
+        match fcntl(&file, FcntlArg::F_OFD_SETLK(&whole())) {
+            Ok(_) => Ok(Some(file)),
+            Err(Errno::EAGAIN | Errno::EACCES) => Ok(None),
+            Err(errno) => Err(errno).context(describe),
         }
     }
 
-    /// Whether one is there.
+    /// Whether one is there. Nothing is locked for that, not even for a moment: one that begins just now would take us for one.
     pub(crate) fn is_watched(&self) -> bool {
-        self.own.is_dir() && matches!(self.lock_now(FlockArg::LockSharedNonblock), Ok(None))
+        let Ok(file) = File::open(self.own.join("lock")) else {
+            return false;
+        };
+        let mut found = whole();
+        let asked = fcntl(&file, FcntlArg::F_OFD_GETLK(&mut found));
+        asked.is_ok() && i32::from(found.l_type) != libc::F_UNLCK
+    }
+}
+
+/// A lock of an open file (fcntl(2), "Open file description locks"), for one alone.
+fn whole() -> flock {
+    #[allow(clippy::cast_possible_truncation, reason = "it is 1")]
+    let l_type = libc::F_WRLCK as libc::c_short;
+    #[allow(clippy::cast_possible_truncation, reason = "it is 0")]
+    let l_whence = libc::SEEK_SET as libc::c_short;
+    flock {
+        l_type,
+        l_whence,
+        l_start: 0,
+        l_len: 0,
+        l_pid: 0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_holds_the_lock_and_who_looks_does_not() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let places = Places::of(dir.path());
+        assert!(!places.is_watched());
+        places.make().expect("is made");
+        assert!(!places.is_watched());
+        let held = places.lock().expect("can be locked").expect("is free");
+        assert!(places.is_watched());
+        assert!(places.lock().expect("can be looked at").is_none());
+        drop(held);
+        // Nobody who begins is kept off by those who look.
+        std::thread::scope(|scope| {
+            let looks = scope.spawn(|| (0..2000).filter(|_| places.is_watched()).count());
+            for _ in 0..500 {
+                let held = places.lock().expect("can be locked");
+                assert!(held.is_some(), "found a lock, expected none");
+            }
+            looks.join().expect("has looked");
+        });
+        assert!(!places.is_watched());
     }
 }

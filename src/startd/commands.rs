@@ -35,11 +35,10 @@ impl Startd<'_> {
     fn does(&mut self, ask: Ask) -> Result<(), String> {
         match ask {
             Ask::Status {} => {}
-            Ask::Submitted {} => {
-                self.read_spool(None)
-                    .map_err(|failure| failure.to_string())?;
-                self.offer();
-            }
+            // Slots are offered to it after the next look, which is at once.
+            Ask::Submitted {} => self
+                .read_spool(None)
+                .map_err(|failure| failure.to_string())?,
             Ask::Remove { job } => self.remove(&job)?,
             Ask::Release { job } => self.release(&job)?,
             Ask::Drain { how, resumes } => {
@@ -105,8 +104,9 @@ impl Startd<'_> {
             return Err(format!("no job {name} in the queue"));
         };
         match &mut entry.phase {
-            // It is removed when its starter says that it is.
+            // It is removed when its starter has ended, told or not.
             Phase::Running(runner) => {
+                entry.is_removed = true;
                 runner.ask(life::Ask::Kill {});
                 self.hear_starters();
                 return Ok(());

@@ -18,6 +18,7 @@ mod commands;
 mod job_file;
 mod offer;
 mod orders;
+mod pending;
 mod queue;
 mod record;
 mod runner;
@@ -41,7 +42,9 @@ use classad::config::{Config, Dialect};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::eventfd::{EfdFlags, EventFd};
-use queue::{Found, Phase, Queue};
+use orders::Happening;
+use pending::Pending;
+use queue::{Found, Phase, Queue, Turn};
 use runner::Runner;
 use signals::{Meaning, Signals};
 use starter::life::{Answer, Who};
@@ -80,6 +83,9 @@ struct Startd<'a> {
     /// Whose claim is for which job.
     claims: BTreeMap<ClaimId, String>,
     last_claim: u64,
+    pending: Pending<Happening>,
+    /// Who was offered last to the slots (offer.rs).
+    offered: Option<Turn>,
     /// Something has happened that a job may wait for.
     offers: bool,
     backfills: Vec<Backfill>,
@@ -191,6 +197,8 @@ impl<'a> Startd<'a> {
             places,
             claims: BTreeMap::new(),
             last_claim: 0,
+            pending: Pending::new(),
+            offered: None,
             offers: true,
             backfills: vec![],
             benchmark: None,
@@ -363,16 +371,22 @@ impl<'a> Startd<'a> {
 
     /// What the directory of a job says that does not run for us.
     fn look_at_job(&mut self, name: &str) {
-        let Some(job) = Queue::job(self.store, name) else {
+        let job = Queue::job(self.store, name);
+        let Some(entry) = self.queue.entries.get_mut(name) else {
             return;
         };
-        let found = queue::found(&job);
-        if let Found::Over(how) = &found {
+        let found = job.as_ref().map_or(Found::Idle, queue::found);
+        let how = match found {
+            Found::Over(ref how) => Some(how.as_str()),
+            Found::Idle | Found::Held(_) if entry.is_removed => Some("was removed"),
+            _ => None,
+        };
+        if let Some(how) = how {
             info!("job {name} {how}");
             self.queue.forget(name);
             return;
         }
-        let Some(entry) = self.queue.entries.get_mut(name) else {
+        let Some(job) = job else {
             return;
         };
         let was_leaving = matches!(entry.phase, Phase::Leaving);

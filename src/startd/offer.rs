@@ -1,13 +1,13 @@
 //! Who gets which slot: what the machine wants most (RANK), then what its owner's jobs' user wants first (JobPrio), then the oldest.
 
 use super::Startd;
-use super::queue::{Entry, Phase};
+use super::queue::{Entry, Phase, Turn};
 use classad::{ClassAd, Context, Value};
 use starter::machine::{ClaimId, Event, Kind, Slot, SlotId, State};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// So many jobs are looked at in a round; the others wait for the next.
+/// So many jobs are looked at in a round: one half those that come first, one half the others in turn.
 const MOST_JOBS: usize = 256;
 /// So many slots are given in a round.
 const MOST_CLAIMS: usize = 1024;
@@ -18,17 +18,18 @@ impl Startd<'_> {
         if self.is_shutting_down || self.machine.is_draining() {
             return;
         }
+        let last = self.in_turn(self.now()).1;
         // Who was refused a slot in this round asks for it again in the next.
         let mut asked: Vec<(SlotId, String)> = vec![];
         for _ in 0..MOST_CLAIMS {
             let Some((name, slot, is_free)) = self.best_pair(&asked) else {
-                return;
+                break;
             };
             asked.push((slot, name.clone()));
             self.last_claim += 1;
             let claim = ClaimId(self.last_claim);
             let Some(entry) = self.queue.entries.get_mut(&name) else {
-                return;
+                break;
             };
             entry.phase = Phase::Claiming(claim);
             let job = entry.ad(&self.owner);
@@ -41,14 +42,25 @@ impl Startd<'_> {
                 self.tell(Event::Claimed { slot, claim, job });
             }
         }
+        self.offered = last;
+    }
+
+    /// The jobs of this round, those that come first first; and the last of them that had its turn, if not all are among them.
+    fn in_turn(&self, now: i64) -> (Vec<&Entry>, Option<Turn>) {
+        let waiting = self.queue.waiting(now);
+        in_turn(
+            waiting,
+            MOST_JOBS,
+            |entry| entry.turn(),
+            self.offered.as_ref(),
+        )
     }
 
     fn best_pair(&self, asked: &[(SlotId, String)]) -> Option<(String, SlotId, bool)> {
         let now = self.now();
-        let waiting = self.queue.waiting(now);
+        let (waiting, _) = self.in_turn(now);
         let waiting: Vec<(&Entry, Arc<ClassAd>)> = waiting
             .into_iter()
-            .take(MOST_JOBS)
             .map(|entry| (entry, entry.ad(&self.owner)))
             .collect();
         if waiting.is_empty() {
@@ -125,7 +137,7 @@ impl Startd<'_> {
             return None;
         }
         let mut best: Option<(f64, &Entry)> = None;
-        for entry in self.queue.waiting(now).into_iter().take(MOST_JOBS) {
+        for entry in self.in_turn(now).0 {
             let job = entry.ad(&self.owner);
             if !self.machine.suits(slot, &job, now) {
                 continue;
@@ -139,6 +151,27 @@ impl Startd<'_> {
     }
 }
 
+/// At most so many of those that wait, which are in their order: the first ones always, of the others those that come behind the one that was
+/// the last before; after the last of all, the first of them again. In their order; with the last that had its turn, if not all are among them.
+fn in_turn<T, K: Ord>(
+    mut waiting: Vec<T>,
+    most: usize,
+    key: impl Fn(&T) -> K,
+    before: Option<&K>,
+) -> (Vec<T>, Option<K>) {
+    if waiting.len() <= most {
+        return (waiting, None);
+    }
+    let mut others = waiting.split_off(most / 2);
+    let begins = before.map_or(0, |last| others.partition_point(|one| key(one) <= *last));
+    others.rotate_left(begins);
+    others.truncate(most - most / 2);
+    let last = others.last().map(&key);
+    waiting.extend(others);
+    waiting.sort_by_cached_key(key);
+    (waiting, last)
+}
+
 /// How much a job wants a slot: its Rank.
 fn wish(job: &Arc<ClassAd>, slot: &Arc<ClassAd>) -> f64 {
     let context = Context::new(&classad::Nowhere)
@@ -150,5 +183,37 @@ fn wish(job: &Arc<ClassAd>, slot: &Arc<ClassAd>) -> f64 {
         Ok(Value::Real(rank)) => rank,
         Ok(Value::Boolean(rank)) => f64::from(u8::from(rank)),
         _ => 0.0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn each_job_has_its_turn_and_the_first_ones_always() {
+        let jobs: Vec<u32> = (0..1000).collect();
+        let mut seen = BTreeSet::new();
+        let mut last = None;
+        // 990 others, by ten.
+        for _ in 0..99 {
+            let (round, next) = in_turn(jobs.clone(), 20, |job| *job, last.as_ref());
+            assert_eq!(round.len(), 20);
+            assert!(round.is_sorted());
+            assert!(round.iter().copied().take(10).eq(0..10));
+            seen.extend(round);
+            last = next;
+        }
+        assert_eq!(seen.len(), jobs.len());
+        // Over the end, and on from its beginning.
+        let (round, next) = in_turn(jobs.clone(), 20, |job| *job, Some(&995));
+        let expected = (0..10).chain(10..16).chain(996..1000);
+        assert!(round.into_iter().eq(expected));
+        assert_eq!(next, Some(15));
+        // Whoever was the last is gone meanwhile, or there are few.
+        let few: Vec<u32> = vec![3, 5, 7];
+        assert_eq!(in_turn(few.clone(), 2, |job| *job, Some(&6)).0, [3, 7]);
+        assert_eq!(in_turn(few.clone(), 3, |job| *job, Some(&6)), (few, None));
     }
 }

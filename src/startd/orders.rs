@@ -21,12 +21,36 @@ const LONGEST_PAUSE: i64 = 60;
 /// How a starter ends whose job can go on.
 const VACATED: i32 = 85;
 
+/// What has happened.
+#[derive(Debug)]
+pub(super) enum Happening {
+    /// To the machine.
+    Event(Event),
+    /// The job of this slot is gone; its claim may be kept.
+    JobGone(SlotId),
+}
+
 impl Startd<'_> {
-    /// Tells the machine what has happened, and does what it orders.
+    /// Tells the machine what has happened, and does what it orders. What follows from that is told when that is done: a job that cannot
+    /// begin is followed by the next, and there may be thousands of them.
     pub(super) fn tell(&mut self, event: Event) {
-        let now = self.now();
-        for order in self.machine.step(event, now) {
-            self.carry_out(order);
+        self.happens(Happening::Event(event));
+    }
+
+    fn happens(&mut self, happening: Happening) {
+        if !self.pending.push(happening) {
+            return;
+        }
+        while let Some(happening) = self.pending.next() {
+            match happening {
+                Happening::Event(event) => {
+                    let now = self.now();
+                    for order in self.machine.step(event, now) {
+                        self.carry_out(order);
+                    }
+                }
+                Happening::JobGone(slot) => self.next_in(slot),
+            }
         }
     }
 
@@ -169,7 +193,7 @@ impl Startd<'_> {
                     entry.phase = Phase::Held(failure.to_string());
                 }
                 self.tell(Event::Ended { slot });
-                self.next_in(slot);
+                self.happens(Happening::JobGone(slot));
             }
         }
     }
@@ -274,6 +298,13 @@ impl Startd<'_> {
             None if is_told => Found::Idle,
             None => Found::Held(format!("it could not be begun ({})", said(change))),
         };
+        // Whatever its starter has done before it was told.
+        let found = match found {
+            Found::Idle | Found::Held(_) if entry.is_removed => {
+                Found::Over("was removed".to_owned())
+            }
+            found => found,
+        };
         let mut is_over = false;
         match found {
             Found::Over(how) => {
@@ -306,7 +337,7 @@ impl Startd<'_> {
         let slot = runner.slot;
         self.offers = true;
         self.tell(Event::Ended { slot });
-        self.next_in(slot);
+        self.happens(Happening::JobGone(slot));
     }
 
     /// Whoever has had a slot has more jobs, or gives it back.

@@ -18,12 +18,15 @@ use crate::report::{Explain, Outcome, chain};
 use crate::verbs;
 use ckpt_lib::platform::Platform;
 use classad::{ClassAd, Context, Expr, Nowhere, Value};
+use nix::fcntl::OFlag;
 use nix::unistd::Uid;
 use starter::life::State;
 use starter::machine::{ClaimId, SlotId};
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::fs;
-use std::io::ErrorKind;
+use std::io::{Error, ErrorKind};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -54,6 +57,8 @@ pub(super) struct Entry {
     pub(super) submitted: i64,
     pub(super) spec: Spec,
     pub(super) phase: Phase,
+    /// It is to be no more as soon as it does not run.
+    pub(super) is_removed: bool,
     /// What a slot was refused for last.
     pub(super) refused: Option<String>,
     /// Not before this moment.
@@ -66,6 +71,9 @@ pub(super) struct Entry {
     /// Its newest image goes on on this platform: what that is called.
     platform: Option<String>,
 }
+
+/// When it is a job's turn: the smaller, the sooner. Priority, number, when it was handed in, name.
+pub(super) type Turn = (Reverse<i64>, i64, i64, String);
 
 /// All of them, by name; and files that are none.
 #[derive(Debug)]
@@ -93,6 +101,7 @@ impl Entry {
             name,
             spec,
             phase: Phase::Idle,
+            is_removed: false,
             refused: None,
             not_before: 0,
             short_runs: 0,
@@ -139,6 +148,11 @@ impl Entry {
             Phase::Running(runner) => Some(runner),
             _ => None,
         }
+    }
+
+    pub(super) fn turn(&self) -> Turn {
+        let priority = Reverse(self.priority);
+        (priority, self.number, self.submitted, self.name.clone())
     }
 
     pub(super) fn waits(&self, now: i64) -> bool {
@@ -236,9 +250,11 @@ impl Queue {
                 Ok(spec) => {
                     let mut entry = Entry::new(name.to_owned(), spec);
                     let mut known = before.into_iter().flat_map(|record| &record.jobs);
-                    let held = known.find(|line| line.name == name && line.state == "Held");
-                    if let Some(line) = held {
-                        entry.phase = Phase::Held(line.why.join("; "));
+                    if let Some(line) = known.find(|line| line.name == name) {
+                        entry.is_removed = line.is_removed;
+                        if line.state == "Held" {
+                            entry.phase = Phase::Held(line.why.join("; "));
+                        }
                     }
                     self.entries.insert(name.to_owned(), entry);
                 }
@@ -259,7 +275,7 @@ impl Queue {
             .values()
             .filter(|entry| entry.waits(now))
             .collect();
-        waiting.sort_by_key(|entry| (-entry.priority, entry.number, entry.submitted));
+        waiting.sort_by_cached_key(|entry| entry.turn());
         waiting
     }
 
@@ -302,9 +318,15 @@ fn load(path: &Path) -> Result<Spec, String> {
 pub(crate) fn read_limited(path: &Path) -> std::io::Result<Vec<u8>> {
     use std::io::Read;
     let mut bytes = vec![];
-    let file = fs::File::open(path)?;
+    // Nobody may have to be waited for.
+    let flags = OFlag::O_NONBLOCK | OFlag::O_NOCTTY | OFlag::O_CLOEXEC;
+    let file = fs::OpenOptions::new()
+        .read(true)
+        .custom_flags(flags.bits())
+        .open(path)?;
     if !file.metadata()?.is_file() {
-        return Err(ErrorKind::InvalidInput.into());
+        let expected = "not a regular file";
+        return Err(Error::new(ErrorKind::InvalidInput, expected));
     }
     file.take(job_file::MOST_BYTES as u64 + 1)
         .read_to_end(&mut bytes)?;
@@ -314,4 +336,48 @@ pub(crate) fn read_limited(path: &Path) -> std::io::Result<Vec<u8>> {
 /// Whose jobs these are.
 pub(super) fn owner() -> String {
     verbs::ad::name_of(Uid::effective())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::path::Path;
+
+    /// A queue of these jobs: names and priorities, numbered in this order.
+    fn queue(jobs: &[(&str, i64)]) -> Queue {
+        let mut queue = Queue::new(Places::of(Path::new("/nowhere")));
+        for (number, (name, priority)) in jobs.iter().enumerate() {
+            let text = format!("Cmd = \"/bin/true\"\nJobPrio = {priority}\nClusterId = {number}\n");
+            let around = Surrounding {
+                directory: PathBuf::from("/"),
+                environment: vec![],
+            };
+            let read = job_file::read("a.job", text.as_bytes(), &around).expect("a job");
+            let entry = Entry::new((*name).to_owned(), read.spec);
+            queue.entries.insert((*name).to_owned(), entry);
+        }
+        queue
+    }
+
+    #[test]
+    fn any_priority_has_its_place() {
+        let queue = queue(&[("e", 0), ("f", i64::MIN + 1), ("a", i64::MAX), ("b", 0)]);
+        let names = |queue: &Queue| -> String {
+            let waiting = queue.waiting(0);
+            waiting.iter().map(|entry| entry.name.as_str()).collect()
+        };
+        assert_eq!(names(&queue), "aebf");
+        let mut queue = queue;
+        queue.entries.get_mut("e").expect("is there").priority = i64::MIN;
+        assert_eq!(names(&queue), "abfe");
+    }
+
+    #[test]
+    fn who_is_no_file_is_not_waited_for() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let fifo = dir.path().join("a.job");
+        nix::unistd::mkfifo(&fifo, nix::sys::stat::Mode::S_IRWXU).expect("a FIFO");
+        let error = read_limited(&fifo).expect_err("a FIFO");
+        assert_eq!(error.to_string(), "not a regular file");
+    }
 }

@@ -61,6 +61,9 @@ pub(crate) struct JobLine {
     pub(crate) images: u64,
     /// Why it does not run.
     pub(crate) why: Vec<String>,
+    /// It is no more as soon as it has left.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) is_removed: bool,
 }
 
 impl Record {

@@ -11,15 +11,16 @@
 use super::queue::Entry;
 use crate::jobs::JobStore;
 use crate::life::{Ask, Asked};
-use crate::report::{Explain, Outcome};
+use crate::report::{Exit, Explain, Failure, Outcome};
 use crate::sys;
+use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::sys::signal::{SigSet, Signal, kill};
 use nix::unistd::Pid;
 use starter::machine::SlotId;
 use std::ffi::OsString;
-use std::fs::{File, OpenOptions};
+use std::fs::{self, File, FileType, OpenOptions};
 use std::os::fd::BorrowedFd;
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -105,6 +106,10 @@ impl Runner {
 
     pub(super) fn ask(&mut self, ask: Ask) {
         self.leaves |= matches!(ask, Ask::Vacate { .. } | Ask::VacateLatest { .. });
+        // One image is as good as two.
+        if matches!(ask, Ask::Checkpoint {}) && self.asked.is_pending(&ask) {
+            return;
+        }
         self.asked.push(ask);
     }
 
@@ -130,17 +135,82 @@ fn input(path: Option<&Path>) -> Outcome<Stdio> {
     let Some(path) = path else {
         return Ok(Stdio::null());
     };
-    let file = File::open(path).context(|| format!("input {}", path.display()))?;
-    Ok(file.into())
+    let mut options = OpenOptions::new();
+    Ok(open("input", path, options.read(true))?.into())
 }
 
 fn output(path: Option<&Path>, anew: bool) -> Outcome<File> {
     let path = path.unwrap_or(Path::new("/dev/null"));
-    let file = OpenOptions::new()
-        .write(true)
-        .create(true)
-        .truncate(anew)
-        .mode(0o666)
-        .open(path);
-    file.context(|| format!("output {}", path.display()))
+    let mut options = OpenOptions::new();
+    options.write(true).create(true).truncate(anew).mode(0o666);
+    open("output", path, &mut options)
+}
+
+/// Opens what a job reads or writes. A FIFO would have us wait for who opens its other end, and an image could not go on with it.
+fn open(what: &str, path: &Path, options: &mut OpenOptions) -> Outcome<File> {
+    let describe = || format!("{what} {}", path.display());
+    // What has no other end cannot even be opened.
+    if let Ok(found) = fs::metadata(path) {
+        usable(found.file_type()).context(describe)?;
+    }
+    let flags = OFlag::O_NONBLOCK | OFlag::O_NOCTTY | OFlag::O_CLOEXEC;
+    let file = options.custom_flags(flags.bits()).open(path);
+    let file = file.context(describe)?;
+    let found = file.metadata().context(describe)?;
+    usable(found.file_type()).context(describe)?;
+    let now = fcntl(&file, FcntlArg::F_GETFL).context(describe)?;
+    let blocking = OFlag::from_bits_retain(now) - OFlag::O_NONBLOCK;
+    fcntl(&file, FcntlArg::F_SETFL(blocking)).context(describe)?;
+    Ok(file)
+}
+
+fn usable(kind: FileType) -> Outcome<()> {
+    if kind.is_file() || kind.is_char_device() {
+        return Ok(());
+    }
+    let found = match kind {
+        kind if kind.is_fifo() => "a FIFO",
+        kind if kind.is_dir() => "a directory",
+        kind if kind.is_socket() => "a socket",
+        kind if kind.is_block_device() => "a block device",
+        _ => "something else",
+    };
+    Err(Failure::new(
+        Exit::Failed,
+        format!("found {found}, expected a file or a character device"),
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use nix::sys::stat::Mode;
+
+    #[test]
+    fn no_job_has_a_fifo_and_nobody_waits_for_its_other_end() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let fifo = dir.path().join("fifo");
+        nix::unistd::mkfifo(&fifo, Mode::S_IRWXU).expect("a FIFO");
+        let expected = "fifo: found a FIFO, expected a file or a character device";
+        let refused = input(Some(&fifo)).map(drop).expect_err("a FIFO");
+        assert!(refused.to_string().ends_with(expected), "{refused}");
+        let refused = output(Some(&fifo), true).expect_err("a FIFO");
+        assert!(refused.to_string().ends_with(expected), "{refused}");
+        let refused = input(Some(dir.path())).map(drop).expect_err("a directory");
+        assert!(
+            refused.to_string().contains("found a directory"),
+            "{refused}"
+        );
+    }
+
+    #[test]
+    fn a_job_blocks_at_its_files_as_usual() {
+        let dir = tempfile::tempdir().expect("a directory");
+        for path in [dir.path().join("file"), PathBuf::from("/dev/null")] {
+            let file = output(Some(&path), false).expect("is opened");
+            let flags = fcntl(&file, FcntlArg::F_GETFL).expect("its flags");
+            assert!(!OFlag::from_bits_retain(flags).contains(OFlag::O_NONBLOCK));
+            input(Some(&path)).expect("is opened");
+        }
+    }
 }

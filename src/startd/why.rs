@@ -60,6 +60,7 @@ impl Startd<'_> {
             starts: 0,
             images: 0,
             why: vec![why.clone()],
+            is_removed: false,
         }));
         lines.sort_by(|left, right| (left.number, &left.name).cmp(&(right.number, &right.name)));
         lines
@@ -92,6 +93,7 @@ impl Startd<'_> {
             starts: entry.starts,
             images: entry.images,
             why,
+            is_removed: entry.is_removed,
         }
     }
 

@@ -24,11 +24,9 @@ fn what_is_wrong_in_a_file_is_named_with_its_line() {
         )?;
         // What is dropped into the spool by hand is named, too, and holds nobody up.
         begun(job, "")?;
-        fs::write(
-            job.dir.join("state/spool/bad.job"),
-            "Cmd = \"/bin/true\"\nRank =\n",
-        )
-        .expect("a file");
+        let bad = job.dir.join("state/spool/bad.job");
+        fs::write(&bad, "Cmd = \"/bin/true\"\nRank =\n").expect("a file");
+        User::Ordinary.own(&bad);
         submit(job, "job", "")?;
         let status = until_job(job, "bad", "Damaged")?;
         let why = line_of(&status, "bad")["why"][0]

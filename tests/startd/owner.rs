@@ -9,7 +9,11 @@ use std::fs::{File, OpenOptions};
 use std::io::{Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::PathBuf;
+use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{SystemTime, UNIX_EPOCH};
+
+/// So that there is one in each second.
+const BETWEEN_KEYS: Duration = Duration::from_millis(200);
 
 /// A terminal, and whoever sits there.
 struct Terminal {
@@ -63,20 +67,62 @@ impl Terminal {
     }
 }
 
-/// Keys are pressed until slots and queue are as wanted.
-fn type_until(
-    job: &mut Job,
-    terminal: &Terminal,
-    what: &str,
-    wanted: impl Fn(&Value) -> bool,
-) -> Result<Value, String> {
-    until(job, what, |status| {
-        let is_so = wanted(status);
-        if !is_so {
-            terminal.press();
-        }
-        is_so
+/// Keys are pressed, several each second, as long as this takes.
+fn while_typing<T>(terminal: &Terminal, act: impl FnOnce() -> T) -> T {
+    std::thread::scope(|scope| {
+        let (goes, gone) = mpsc::channel::<()>();
+        scope.spawn(move || {
+            loop {
+                terminal.press();
+                // Until nobody is there who could say something.
+                match gone.recv_timeout(BETWEEN_KEYS) {
+                    Err(RecvTimeoutError::Timeout) => {}
+                    _ => return,
+                }
+            }
+        });
+        let done = act();
+        drop(goes);
+        done
     })
+}
+
+/// What an owner wants who lets a job stand still for so long.
+fn policy(device: &str, max_suspend_time: u32) -> String {
+    format!(
+        "
+KEYBOARD_DEVICES = {device}
+CONSOLE_DEVICES = none
+SLOTS_CONNECTED_TO_KEYBOARD = 1
+SLOTS_CONNECTED_TO_CONSOLE = 1
+StartIdleTime = 2
+ContinueIdleTime = 2
+MaxSuspendTime = {max_suspend_time}
+START = KeyboardIdle > $(StartIdleTime)
+WANT_SUSPEND = True
+SUSPEND = KeyboardIdle < $(ContinueIdleTime)
+CONTINUE = KeyboardIdle > $(ContinueIdleTime)
+PREEMPT = Activity == \"Suspended\" && $(ActivityTimer) > $(MaxSuspendTime)
+WANT_VACATE = True
+"
+    )
+}
+
+/// Waits until the slot and the starter of the job say both that it stands still.
+fn until_it_stands_still(job: &mut Job) -> Tried {
+    let mut last = String::new();
+    let found = run::poll(STEP, || {
+        let (of_slot, of_job) = (status(job), faring(job, "job"));
+        let is_so = of_slot
+            .as_ref()
+            .is_ok_and(|status| place(status) == "Claimed/Suspended")
+            && of_job
+                .as_ref()
+                .is_ok_and(|fares| fares["State"] == "Suspended");
+        last = format!("{of_slot:?}, {of_job:?}");
+        is_so.then_some(())
+    });
+    found.ok_or_else(|| format!("not within {STEP:?}: a job that stands still; {last}"))
 }
 
 #[test]
@@ -89,37 +135,14 @@ fn a_job_gives_way_to_a_key_and_goes_on_when_its_owner_has_gone() {
             .expect("a device")
             .display()
             .to_string();
-        begun(
-            job,
-            &format!(
-                "
-KEYBOARD_DEVICES = {device}
-CONSOLE_DEVICES = none
-SLOTS_CONNECTED_TO_KEYBOARD = 1
-SLOTS_CONNECTED_TO_CONSOLE = 1
-StartIdleTime = 2
-ContinueIdleTime = 2
-MaxSuspendTime = 10
-START = KeyboardIdle > $(StartIdleTime)
-WANT_SUSPEND = True
-SUSPEND = KeyboardIdle < $(ContinueIdleTime)
-CONTINUE = KeyboardIdle > $(ContinueIdleTime)
-PREEMPT = Activity == \"Suspended\" && $(ActivityTimer) > $(MaxSuspendTime)
-WANT_VACATE = True
-"
-            ),
-        )?;
+        // Longer than it takes anybody to look.
+        begun(job, &policy(&device, 60))?;
         submit(job, "job", "")?;
         // It waits for the owner to have gone; now it works.
         until(job, "a job", |status| place(status) == "Claimed/Busy")?;
         until_longer(job, "job")?;
         // A key: it stands still, and goes on when there are none for a while.
-        type_until(job, &terminal, "a suspended job", |status| {
-            place(status) == "Claimed/Suspended"
-        })?;
-        until_fares(job, "job", "a job that stands still", |status| {
-            status["State"] == "Suspended"
-        })?;
+        while_typing(&terminal, || until_it_stands_still(job))?;
         until(job, "a job that goes on", |status| {
             place(status) == "Claimed/Busy"
         })?;
@@ -128,18 +151,18 @@ WANT_VACATE = True
         if fares["NumCkpts"] != 0 || fares["NumJobStarts"] != 1 {
             return Err(format!("found {fares}, expected the first copy"));
         }
-        // The owner stays: it is suspended again, and leaves with an image.
-        type_until(job, &terminal, "a job that has left", |status| {
-            line_of(status, "job")["state"] == "Idle" && line_of(status, "job")["images"] == 1
+        // The owner stays, and is less patient: it is suspended again, and leaves with an image.
+        configure(job, &policy(&device, 10));
+        ask(job, &["startd", "reconfig"])?;
+        while_typing(&terminal, || {
+            until(job, "a job that has left, and why it waits", |status| {
+                let line = line_of(status, "job");
+                let why = line["why"][0].as_str().unwrap_or_default().to_owned();
+                line["state"] == "Idle"
+                    && line["images"] == 1
+                    && why.contains("START is false: KeyboardIdle > 2")
+            })
         })?;
-        let left = status(job)?;
-        let why = line_of(&left, "job")["why"][0]
-            .as_str()
-            .unwrap_or_default()
-            .to_owned();
-        if !why.contains("START is false: KeyboardIdle > 2") {
-            return Err(format!("found {left}, expected why it waits"));
-        }
         // He has gone: it goes on from there.
         until(job, "a job that goes on", |status| {
             place(status) == "Claimed/Busy"
