@@ -160,6 +160,7 @@ while not os.path.exists(os.environ["WF_GO"]):
     rest = sum(os.pread(table, 4000, 0)) % 251
     os.pwrite(table, bytes([rest]), number * 53 % 4000)
     time.sleep(0.02)
+time.sleep(float(os.environ.get("WF_LINGER", "0")))
 print(number, flush=True)
 "#;
 
@@ -373,11 +374,16 @@ fn an_end_that_is_not_written_down_happens_again() {
 fn an_end_of_which_something_may_be_lost_happens_again() {
     let guest = Guest::new("keeper_killed", "/usr/bin/python3", &["-c", IN_PLACE]);
     with_job(&guest, |job| {
-        let mut command = starting(job, &["--journal", "--every", "300ms"]);
-        // Of each copy.
+        let mut command = starting(job, &["--journal", "--every", "1h"]);
+        // Of each copy. One that ends before its keeper has found it would end well: it stays for a while.
         command.env("WAYFARER_FAULT", "keeper:ended:1");
+        command.env("WF_LINGER", "1");
         let run = Run::start(THE_GUEST, command, User::Ordinary)?;
         job.runs.push(run);
+        until(job, "a job that runs", |status| {
+            status["State"] == "Running"
+        })?;
+        ask(job, &["checkpoint", "job"])?;
         until_images(job, 1)?;
         job.let_go();
         expect_end(job, 1)?;
