@@ -1,10 +1,10 @@
 //! Streams that break and are made anew, and sessions that go on from a state.
 #![allow(clippy::disallowed_methods)]
 
-#[path = "support/peer.rs"]
+mod journals;
+#[path = "../support/peer.rs"]
 mod peer;
 
-use journal::{Durability, Journal, Settings};
 use peer::{Peer, TOKEN};
 use shadow::{Allowed, Journals, Limits, Sessions, serve_stream};
 use std::fs;
@@ -509,98 +509,4 @@ fn an_open_that_comes_again_brings_the_first_bytes_again() {
     let (mut again, _) = home.peer(session, 7);
     again.number = 40;
     assert_eq!(again.ask(&open, &[]), answer);
-}
-
-fn journalled(allowed: Allowed, folder: &Path) -> Sessions {
-    let journals = Journals::new(&folder.join("journals"), Durability::Kill).expect("a folder");
-    Sessions::journalled(allowed, TOKEN, Limits::default(), journals).expect("allowed")
-}
-
-#[test]
-fn a_file_that_somebody_else_has_cut_is_refused_behind_an_undoing_too() {
-    let home = Home::with(journalled);
-    let mark = |peer: &mut Peer| {
-        let (reply, state) = peer.ask(&Request::Mark(Mark {}), &[]);
-        assert_eq!(reply, Reply::Done);
-        let settle = Request::Settle(Settle { committed: true });
-        assert_eq!(peer.ask(&settle, &[]).0, Reply::Done);
-        state
-    };
-    for name in ["own", "other"] {
-        fs::write(home.at(name), "0123456789").expect("writes");
-    }
-    let (mut old, _) = home.peer(0, 0);
-    let own = old.open(&home.at("own")).expect("opens");
-    old.open(&home.at("other")).expect("opens");
-    let state = mark(&mut old);
-    // The job's own cut is undone.
-    let change = Request::Change(Change {
-        place: Place { at: own, name: b"" },
-        follow: true,
-        what: What::Size(3),
-    });
-    let reply = old.ask(&change, &[]).0;
-    assert!(matches!(reply, Reply::Attributes(now) if now.size == 3));
-    drop(old);
-    let whole = fs::read(home.at("other")).expect("is there");
-    fs::write(home.at("other"), &whole[..4]).expect("cuts");
-    let told = home.resumed(&state, Others::RollBack).map(|_| ());
-    let told = told.expect_err("refused");
-    assert!(
-        told.contains("other is shorter than at the checkpoint (4 bytes, then 10)"),
-        "{told}"
-    );
-    assert!(!told.contains("own"), "{told}");
-    fs::write(home.at("other"), &whole).expect("writes");
-    drop(home.resumed(&state, Others::RollBack).expect("goes on"));
-    assert_eq!(fs::read(home.at("own")).expect("is there"), whole);
-}
-
-/// How many journals are left when a session has ended that was marked and then asked for this.
-fn journals_left(keep: bool, requests: &[Request<'_>]) -> usize {
-    let home = Home::with(|allowed, folder| {
-        let journals = Journals::new(&folder.join("journals"), Durability::Kill).expect("a folder");
-        let journals = if keep { journals.kept() } else { journals };
-        Sessions::journalled(allowed, TOKEN, Limits::default(), journals).expect("allowed")
-    });
-    let (mut peer, _) = home.peer(0, 0);
-    let folder = home.at("folder");
-    let make = make(folder.as_os_str().as_encoded_bytes());
-    for request in [make, Request::Mark(Mark {})].iter().chain(requests) {
-        assert_eq!(peer.ask(request, &[]).0, Reply::Done, "{request:?}");
-    }
-    drop(peer);
-    let end = Instant::now() + Duration::from_secs(10);
-    loop {
-        let journals = fs::read_dir(home.at("journals")).expect("lists");
-        let all: Vec<PathBuf> = journals.map(|one| one.expect("an entry").path()).collect();
-        // Nobody has it open any more.
-        let is_closed = |path: &PathBuf| {
-            // One that is being removed is nobody's to open.
-            if path.extension().is_some() {
-                return false;
-            }
-            let opened = Journal::open_existing(path, &Settings::default());
-            matches!(opened, Ok(Some(_)))
-        };
-        if all.iter().all(is_closed) {
-            return all.len();
-        }
-        assert!(Instant::now() < end, "the session does not end");
-        std::thread::sleep(Duration::from_millis(5));
-    }
-}
-
-#[test]
-fn the_journal_of_a_complete_job_goes_unless_it_is_wanted() {
-    let complete = Request::Complete(Complete {});
-    assert_eq!(journals_left(false, &[]), 1, "there is an image");
-    assert_eq!(journals_left(false, &[complete]), 0);
-    assert_eq!(journals_left(false, &[complete, complete]), 0);
-    assert_eq!(
-        journals_left(false, &[complete, Request::Mark(Mark {})]),
-        1,
-        "there is another image"
-    );
-    assert_eq!(journals_left(true, &[complete]), 1, "--keep-journals");
 }
