@@ -28,7 +28,8 @@ use std::fs;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-use support::promise::with_job;
+use support::chain;
+use support::promise::{ask, refused, with_job};
 use support::run::{self, Run, finish};
 use support::scenario::{Guest, Job};
 use support::user::User;
@@ -180,42 +181,9 @@ fn images(job: &Job) -> Vec<PathBuf> {
     paths
 }
 
-fn ask(job: &mut Job, words: &[&str]) -> Result<String, String> {
-    match job.tell(words)? {
-        (Some(0), said) => Ok(said),
-        (code, said) => Err(format!("{words:?}: status {code:?}: {said}")),
-    }
-}
-
-fn refused(job: &mut Job, words: &[&str], why: &str) -> Result<(), String> {
-    match job.tell(words)? {
-        (Some(0), _) => Err(format!("{words:?}: found success, expected a refusal")),
-        (_, said) if said.contains(why) => Ok(()),
-        (_, said) => Err(format!("{words:?}: found {said:?}, expected {why:?}")),
-    }
-}
-
-/// The same links, made anew, as many as there are.
-const CHECK: &str = r#"
-import hashlib
-lines = open("chain", "rb").read().splitlines()
-assert lines
-link = b"begin"
-for number, line in enumerate(lines):
-    for _ in range(300):
-        link = hashlib.sha256(link).digest()
-    expected = b"%d %s" % (number, link.hex().encode())
-    assert line == expected, (number, line, expected)
-print("at last", link.hex())
-"#;
-
 /// The chain is as one that nobody has disturbed.
 fn check_chain(job: &Job) -> Result<(), String> {
-    let mut command = run::clean_command("/usr/bin/python3");
-    command
-        .args(["-c", CHECK])
-        .current_dir(job.dir.join("data"));
-    let (status, check) = finish("the check", command, User::Ordinary, WHOLE)?;
+    let (status, check) = chain::check(&job.dir.join("data"), "chain", WHOLE)?;
     let said = job.guest_output();
     match status.success() && said == check.out.text() {
         true => Ok(()),

@@ -17,7 +17,8 @@ use nix::unistd::Pid;
 use serde_json::Value;
 use std::fs;
 use std::time::Duration;
-use support::promise::with_job;
+use support::chain;
+use support::promise::{ask, refused, with_job};
 use support::run::{self, Run, finish};
 use support::scenario::{Guest, Job};
 use support::user::User;
@@ -43,20 +44,6 @@ for number, link in enumerate(links()):
         break
     time.sleep(0.02)
 print("at last", link, flush=True)
-"#;
-
-/// The same links, made anew, as many as there are.
-const CHECK: &str = r#"
-import hashlib, sys
-lines = open(sys.argv[1], "rb").read().splitlines()
-assert lines
-link = b"begin"
-for number, line in enumerate(lines):
-    for _ in range(300):
-        link = hashlib.sha256(link).digest()
-    expected = b"%d %s" % (number, link.hex().encode())
-    assert line == expected, (number, line, expected)
-print("at last", link.hex())
 "#;
 
 /// One slot, no keys, no benchmarks, a look at everything each second.
@@ -124,21 +111,6 @@ fn submit(job: &mut Job, name: &str, lines: &str) -> Tried {
     match status.success() {
         true => Ok(()),
         false => Err(run.describe()),
-    }
-}
-
-fn ask(job: &mut Job, words: &[&str]) -> Result<String, String> {
-    match job.tell(words)? {
-        (Some(0), said) => Ok(said),
-        (code, said) => Err(format!("{words:?}: status {code:?}: {said}")),
-    }
-}
-
-fn refused(job: &mut Job, words: &[&str], why: &str) -> Tried {
-    match job.tell(words)? {
-        (Some(0), _) => Err(format!("{words:?}: found success, expected a refusal")),
-        (_, said) if said.contains(why) => Ok(()),
-        (_, said) => Err(format!("{words:?}: found {said:?}, expected {why:?}")),
     }
 }
 
@@ -218,11 +190,7 @@ fn until_longer(job: &Job, name: &str) -> Tried {
 /// What a job has left is what one leaves that nobody has disturbed.
 fn check_chain(job: &Job, name: &str) -> Tried {
     let data = job.dir.join("data");
-    let mut command = run::clean_command("/usr/bin/python3");
-    command
-        .args(["-c", CHECK, &format!("{name}.chain")])
-        .current_dir(&data);
-    let (status, check) = finish("the check", command, User::Ordinary, STEP)?;
+    let (status, check) = chain::check(&data, &format!("{name}.chain"), STEP)?;
     let read = |suffix: &str| fs::read_to_string(data.join(format!("{name}.{suffix}")));
     let (said, complained) = (
         read("out").unwrap_or_default(),

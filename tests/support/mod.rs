@@ -7,6 +7,7 @@
 //! scenario   checkpoint and go on; checkpoint, kill, restart; ten times in a row
 //! promise    one test of its own with one job: set up, tried, cleared up
 //! program    real programs, compared with an undisturbed run
+//! chain      what a job's file has to be, line by line
 //! python     guests that are scripts of a few lines
 //! skip       what was not tested here, and why
 //! host       a second, empty machine: a root of its own, with nothing but /proc
@@ -17,6 +18,7 @@
 //! a failure says where the images and logs of the job lie.
 #![allow(dead_code, unreachable_pub)] // each test program uses its part
 
+pub mod chain;
 pub mod host;
 pub mod program;
 pub mod promise;

@@ -53,3 +53,20 @@ pub fn passed(verdict: Verdict) -> Result<(), String> {
         Verdict::Skipped(reason) => Err(format!("skipped: {reason}")),
     }
 }
+
+/// Asks wayfarer something about a job, which has to succeed.
+pub fn ask(job: &mut Job<'_>, words: &[&str]) -> Result<String, String> {
+    match job.tell(words)? {
+        (Some(0), said) => Ok(said),
+        (code, said) => Err(format!("{words:?}: status {code:?}: {said}")),
+    }
+}
+
+/// Asks for what has to be refused, with this reason.
+pub fn refused(job: &mut Job<'_>, words: &[&str], why: &str) -> Result<(), String> {
+    match job.tell(words)? {
+        (Some(0), _) => Err(format!("{words:?}: found success, expected a refusal")),
+        (_, said) if said.contains(why) => Ok(()),
+        (_, said) => Err(format!("{words:?}: found {said:?}, expected {why:?}")),
+    }
+}
