@@ -142,6 +142,15 @@ fn calls_in_progress_do_not_notice() {
 }
 
 #[test]
+fn a_call_that_has_only_begun_is_not_shortened_by_the_sleep_in_the_one_before() {
+    // A thread whose call ends in the microseconds between the look at it and its stop, and that is in the next one by then.
+    for who in [As::Self_, As::User] {
+        let job = Job::start(who, &["calls", "6", "cccccccccccccccccccc", "3"]);
+        stop_until_it_ends(job, Duration::from_micros(3700));
+    }
+}
+
+#[test]
 fn calls_end_in_time_though_they_never_sleep_a_millisecond() {
     for who in [As::Self_, As::User] {
         let job = Job::start(who, &["calls", "2", "e", "1"]);

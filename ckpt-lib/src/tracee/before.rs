@@ -3,17 +3,24 @@
 //! A stop wakes a sleeping thread, so the moment it fell asleep must be read before: the scheduler's
 //! `se.exec_start` of `/proc/PID/task/TID/sched`, right before the thread is asked to stop, and then its state: one that
 //! is runnable has waited for a CPU since, or was at a stop of another tracer, and has not slept. The number of times it
-//! gave its CPU up is compared afterwards: so it is known to be the sleep that the stop has ended, not one before. That
+//! gave its CPU up is compared afterwards: so it is known to be the sleep that it was in last. That
 //! the CPU was taken from it, on its way from the sleep to the stop, does not count.
+//!
+//! Was it the stop that ended this sleep? A thread that woke by itself between the look and the stop may be in its next call
+//! by then, without having slept there. When it began to run is known: when it gave its CPU up again, less what it ran in
+//! between (`se.sum_exec_runtime`). Only who began after we had set about asking it was woken by the stop: asking takes
+//! less than a microsecond, less than the way out of one call and into another.
 //!
 //! The scheduler has a clock for each CPU (`rq_clock_task`), which stands still while a hypervisor has taken the CPU away: they
 //! differ by all that was ever taken from each. So it is held against our own on the CPU where the thread sleeps,
-//! measured after it fell asleep: what is taken meanwhile can only make the sleep seem shorter, never longer. All threads are looked at, then
+//! measured after it fell asleep: what is taken meanwhile can only make the sleep seem shorter, never longer. For the same
+//! reason a moment by a clock that was measured before it was not later than it seems. All threads are looked at, then
 //! the clocks are measured, then the threads are stopped; that of one that has fallen asleep in between is measured again when all stand still.
 
 use super::HostTid;
 use crate::filters::Filters;
 use crate::sys::{affinity, ptrace};
+use nix::time::{ClockId, clock_gettime};
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
@@ -24,8 +31,8 @@ pub struct BeforeStop {
     /// How long it had been asleep in a call with a time-out when it was stopped; none if it was in
     /// no such call, or the kernel does not tell.
     pub asleep_ns: Option<u64>,
-    /// The same, but when it had been asked to stop: a call whose time was over by then had ended before.
-    pub asleep_when_asked_ns: Option<u64>,
+    /// It is known that the stop has ended that sleep: else it may have been in another call before, and slept there.
+    pub woken_by_stop: bool,
     /// When it was started, clock ticks after boot, if it was in such a call.
     pub started_ticks: Option<u64>,
     /// The kernel function it slept in (`/proc/PID/task/TID/wchan`); empty if not to be had.
@@ -52,7 +59,7 @@ struct Account {
     first: Option<Sleep>,
     /// The sleep that it was in when it was looked at last.
     last: Option<Sleep>,
-    /// CLOCK_MONOTONIC when it had been asked to stop.
+    /// CLOCK_MONOTONIC when it was about to be asked to stop.
     asked_at_ns: u64,
 }
 
@@ -61,14 +68,25 @@ struct Account {
 struct Sleep {
     /// On which CPU.
     cpu: usize,
-    /// When it began, by the clock of that CPU.
+    /// What the scheduler said of the thread.
+    told: Told,
+}
+
+/// What the scheduler says of a thread that does not run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Told {
+    /// When it ran last, by the clock of its CPU: `se.exec_start`.
     since_ns: u64,
-    /// How often the thread had given its CPU up by then.
+    /// For how long it has run: `se.sum_exec_runtime`.
+    ran_ns: u64,
+    /// How often another took its CPU: `nr_switches`.
+    switches: u64,
+    /// How often it gave it up by itself: `nr_voluntary_switches`.
     yields: u64,
 }
 
 impl Account {
-    fn read(&self) -> Option<(u64, u64)> {
+    fn read(&self) -> Option<Told> {
         let mut bytes = vec![0; 8192];
         let len = self.sched.read_at(&mut bytes, 0).ok()?;
         parse_sched(std::str::from_utf8(&bytes[..len]).ok()?)
@@ -76,14 +94,30 @@ impl Account {
 
     /// The sleep it is in now (S, D), also if it is stopped in it by job control (T).
     fn sleep(&self) -> Option<Sleep> {
-        let (since_ns, yields) = self.read()?;
-        let stat = read_task(self.thread.0, self.thread.1, "stat");
+        let told = self.read()?;
+        let stat = self.stat();
         let sleep = Sleep {
             cpu: parse_cpu(&stat)?,
-            since_ns,
-            yields,
+            told,
         };
         matches!(parse_state(&stat), Some(b'S' | b'D' | b'T')).then_some(sleep)
+    }
+
+    fn stat(&self) -> String {
+        read_task(self.thread.0, self.thread.1, "stat")
+    }
+
+    /// Whether a thread that has stopped now is known to have gone on from this sleep because it was asked to stop.
+    fn woken_by_stop(&self, sleep: &Sleep, now: &Told, clocks: &SchedulerClocks) -> bool {
+        // More: somebody else ran in between, and it is not known when it began.
+        if now.switches != sleep.told.switches + 1 {
+            return false;
+        }
+        let ran_ns = now.ran_ns.saturating_sub(sleep.told.ran_ns);
+        let began_ns = now.since_ns.saturating_sub(ran_ns);
+        // It may have been woken on another CPU than it slept on.
+        let earliest = parse_cpu(&self.stat()).and_then(|cpu| clocks.earliest(cpu, began_ns));
+        earliest.is_some_and(|earliest| earliest >= self.asked_at_ns)
     }
 }
 
@@ -101,16 +135,22 @@ pub(super) struct SchedulerClocks {
 /// One clock of the scheduler held against CLOCK_MONOTONIC.
 #[derive(Clone, Copy, Debug)]
 struct Measured {
-    /// From the scheduler's time to CLOCK_MONOTONIC.
+    /// From the scheduler's time to CLOCK_MONOTONIC, at most.
     offset: i128,
+    /// The same, at least, for moments after the first measurement; none if threads had been asked to stop by then.
+    least_offset: Option<i128>,
     /// All threads stood still.
     all_stopped: bool,
 }
 
 impl Measured {
     fn moment(&self, since_ns: u64) -> u64 {
-        u64::try_from(i128::from(since_ns) + self.offset).unwrap_or(u64::MAX)
+        shifted(since_ns, self.offset)
     }
+}
+
+fn shifted(ns: u64, offset: i128) -> u64 {
+    u64::try_from(i128::from(ns) + offset).unwrap_or(u64::MAX)
 }
 
 impl Glimpse {
@@ -156,12 +196,6 @@ impl Glimpse {
             if matches!(self.before.wchan.as_str(), "" | "0") {
                 self.before.wchan = read_task(account.thread.0, account.thread.1, "wchan");
             }
-        }
-    }
-
-    /// The thread has been asked to stop.
-    pub(super) fn asked(&mut self) {
-        if let Some(account) = &mut self.account {
             account.asked_at_ns = ptrace::monotonic_ns();
         }
     }
@@ -176,19 +210,15 @@ impl Glimpse {
             return before;
         };
         // Woken by the stop, it gave its CPU up once. More: it was in another call by then.
-        let same_sleep = account
-            .read()
-            .is_some_and(|(_, now)| now <= sleep.yields + 1);
+        let now = account.read();
+        let now = now.filter(|now| now.yields <= sleep.told.yields + 1);
         let was_asleep = account.first == Some(sleep);
-        let began = clocks.moment(sleep.cpu, sleep.since_ns, was_asleep);
-        let until = |moment_ns: u64| {
-            began.map(|began| match same_sleep {
-                true => moment_ns.saturating_sub(began),
-                false => 0,
-            })
-        };
-        before.asleep_ns = until(stopped_at_ns);
-        before.asleep_when_asked_ns = until(account.asked_at_ns);
+        let began = clocks.moment(sleep.cpu, sleep.told.since_ns, was_asleep);
+        before.asleep_ns = began.map(|began| match now {
+            Some(_) => stopped_at_ns.saturating_sub(began),
+            None => 0,
+        });
+        before.woken_by_stop = now.is_some_and(|now| account.woken_by_stop(&sleep, &now, clocks));
         before
     }
 }
@@ -226,6 +256,13 @@ impl SchedulerClocks {
         self.moment_by(cpu, since_ns, was_asleep, |cpu| measure(cpu, true))
     }
 
+    /// The earliest CLOCK_MONOTONIC moment that can be this one by the scheduler's clock of this CPU, if it came after
+    /// [`SchedulerClocks::look_at`]; none if that did not look at this CPU.
+    fn earliest(&self, cpu: usize, moment_ns: u64) -> Option<u64> {
+        let least_offset = (*self.measured.get(&cpu)?)?.least_offset?;
+        Some(shifted(moment_ns, least_offset))
+    }
+
     fn moment_by(
         &mut self,
         cpu: usize,
@@ -237,8 +274,16 @@ impl SchedulerClocks {
             Some(Some(known)) if was_asleep || known.all_stopped => {}
             Some(None) => {}
             // What was taken from the CPU since would be missing.
-            _ => {
-                self.measured.insert(cpu, measure(cpu));
+            known => {
+                let least_offset = known
+                    .copied()
+                    .flatten()
+                    .and_then(|known| known.least_offset);
+                let now = measure(cpu).map(|now| Measured {
+                    least_offset,
+                    ..now
+                });
+                self.measured.insert(cpu, now);
             }
         }
         let known = (*self.measured.get(&cpu)?)?;
@@ -249,29 +294,39 @@ impl SchedulerClocks {
 /// Holds the scheduler's clock of a CPU against CLOCK_MONOTONIC, on that CPU.
 fn measure(cpu: usize, all_stopped: bool) -> Option<Measured> {
     let measured = affinity::on_cpu(cpu, || {
+        let before = i128::from(ptrace::monotonic_ns());
+        // Asked how long we have run, the scheduler brings its account up to date (kernel/sched/core.c, `task_sched_runtime`).
+        clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).ok()?;
         let text = fs::read_to_string("/proc/thread-self/sched").ok()?;
-        let now = ptrace::monotonic_ns();
-        let offset = i128::from(now) - i128::from(parse_sched(&text)?.0);
+        let after = i128::from(ptrace::monotonic_ns());
+        let told = i128::from(parse_sched(&text)?.since_ns);
         Some(Measured {
-            offset,
+            offset: after - told,
+            least_offset: (!all_stopped).then_some(before - told),
             all_stopped,
         })
     });
     measured.flatten()
 }
 
-/// `se.exec_start` in nanoseconds and `nr_voluntary_switches`.
-fn parse_sched(text: &str) -> Option<(u64, u64)> {
+fn parse_sched(text: &str) -> Option<Told> {
     let field = |name: &str| {
         let line = text.lines().find(|line| line.starts_with(name))?;
         Some(line.rsplit_once(':')?.1.trim())
     };
-    let (whole, part) = field("se.exec_start")?.split_once('.')?;
-    let part = format!("{part:0<6}");
-    let start: u64 = whole.parse().ok()?;
-    let nanos: u64 = part.get(..6)?.parse().ok()?;
-    let start_ns = start.checked_mul(1_000_000)?.checked_add(nanos)?;
-    Some((start_ns, field("nr_voluntary_switches")?.parse().ok()?))
+    // Milliseconds, with six places.
+    let nanos = |name: &str| {
+        let (whole, part) = field(name)?.split_once('.')?;
+        let part: u64 = format!("{part:0<6}").get(..6)?.parse().ok()?;
+        let whole: u64 = whole.parse().ok()?;
+        whole.checked_mul(1_000_000)?.checked_add(part)
+    };
+    Some(Told {
+        since_ns: nanos("se.exec_start")?,
+        ran_ns: nanos("se.sum_exec_runtime")?,
+        switches: field("nr_switches")?.parse().ok()?,
+        yields: field("nr_voluntary_switches")?.parse().ok()?,
+    })
 }
 
 /// Its state: field 3 of `stat`.
@@ -322,10 +377,17 @@ mod tests {
         let text = "sleep (5, #threads: 1)\n---\n\
             se.exec_start                                :       4183.015462\n\
             se.vruntime                                  :          0.1\n\
+            se.sum_exec_runtime                          :          0.70309\n\
             nr_switches                                  :                    9\n\
             nr_voluntary_switches                        :                    7\n\
             nr_involuntary_switches                      :                    2\n";
-        assert_eq!(parse_sched(text), Some((4_183_015_462, 7)));
+        let told = Told {
+            since_ns: 4_183_015_462,
+            ran_ns: 703_090,
+            switches: 9,
+            yields: 7,
+        };
+        assert_eq!(parse_sched(text), Some(told));
         assert_eq!(parse_sched("se.exec_start : x"), None);
         let own = fs::read_to_string("/proc/thread-self/stat").expect("stat");
         assert!(parse_cpu(&own).is_some());
@@ -358,10 +420,11 @@ mod tests {
     #[test]
     fn a_clock_is_measured_after_the_sleep_has_begun() {
         let mut clocks = SchedulerClocks::default();
-        let measured = |offset, all_stopped| {
+        let measured = |offset: i128, all_stopped: bool| {
             move |_| {
                 Some(Measured {
                     offset,
+                    least_offset: (!all_stopped).then_some(offset - 3),
                     all_stopped,
                 })
             }
@@ -380,6 +443,10 @@ mod tests {
         }
         assert_eq!(clocks.moment_by(2, 50, true, measured(7, true)), Some(57));
         assert_eq!(clocks.moment_by(3, 50, false, unknown), None);
+        // What was taken before it was measured again could make a moment before that seem later.
+        assert_eq!(clocks.earliest(1, 60), Some(157));
+        assert_eq!(clocks.earliest(2, 60), None);
+        assert_eq!(clocks.earliest(3, 60), None);
         let had = |_| panic!("not to be had");
         assert_eq!(clocks.moment_by(3, 50, false, had), None);
     }
