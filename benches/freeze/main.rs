@@ -9,6 +9,8 @@
 //! with status 1. `WF_BENCH_ONLY=size|scale|small` runs one part.
 #![allow(unsafe_code, clippy::unwrap_used, clippy::expect_used)]
 
+#[path = "../../tests/support/inherited.rs"]
+mod inherited;
 mod job;
 mod yardsticks;
 
@@ -53,6 +55,7 @@ fn main() -> ExitCode {
     if std::env::args().any(|argument| argument == "--test") {
         return ExitCode::SUCCESS;
     }
+    inherited::close_inherited();
     let repeat: usize = setting("WF_BENCH_REPEAT", "5").parse().expect("a number");
     let only = setting("WF_BENCH_ONLY", "");
     let wanted = |part: &str| only.is_empty() || only == part;

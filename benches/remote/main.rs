@@ -10,6 +10,8 @@
 
 mod calls;
 mod delay;
+#[path = "../../tests/support/inherited.rs"]
+mod inherited;
 mod journal;
 mod peers;
 mod programs;
@@ -82,6 +84,7 @@ fn median(values: &[f64]) -> f64 {
 }
 
 fn main() -> ExitCode {
+    inherited::close_inherited();
     let repeat: usize = setting("WF_BENCH_REPEAT", "5").parse().expect("a number");
     let dir = tempfile::tempdir_in(setting("WF_BENCH_DIR", "/var/tmp")).expect("a directory");
     let dir = dir.path();

@@ -4,6 +4,8 @@ mod arguments;
 mod classad;
 mod config;
 mod images;
+#[path = "../support/inherited.rs"]
+mod inherited;
 
 mod jobs;
 mod machine;

@@ -1,13 +1,12 @@
 //! What the tests of the command stand on: the built binary, a directory of
 //! jobs of its own, and children that cannot outlive their test.
 
+use crate::inherited::close_inherited;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use std::ffi::OsStr;
-use std::fs;
 use std::io::Read;
 use std::os::fd::AsFd;
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
-use std::sync::Once;
 use std::time::{Duration, Instant};
 
 /// No step of a test takes longer.
@@ -16,29 +15,6 @@ pub(crate) const DEADLINE: Duration = Duration::from_secs(20);
 /// A place where jobs are run.
 pub(crate) struct Station {
     pub state: tempfile::TempDir,
-}
-
-/// Closes what the tests were started with besides 0, 1 and 2 (by a job server, a shell): a job would
-/// inherit it and, rightly, be refused. Our own descriptors are all close-on-exec.
-fn close_inherited() {
-    static DONE: Once = Once::new();
-    DONE.call_once(|| {
-        let entries = fs::read_dir("/proc/self/fdinfo").expect("/proc");
-        for entry in entries.flatten() {
-            let number = entry
-                .file_name()
-                .to_str()
-                .and_then(|name| name.parse::<i32>().ok());
-            let info = fs::read_to_string(entry.path()).unwrap_or_default();
-            let flags = info.lines().find_map(|line| line.strip_prefix("flags:"));
-            let flags = flags.and_then(|flags| i32::from_str_radix(flags.trim(), 8).ok());
-            if let (Some(number @ 3..), Some(flags)) = (number, flags)
-                && flags & libc::O_CLOEXEC == 0
-            {
-                let _ = nix::unistd::close(number);
-            }
-        }
-    });
 }
 
 impl Station {

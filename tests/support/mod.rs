@@ -20,6 +20,7 @@
 
 pub mod chain;
 pub mod host;
+pub mod inherited;
 pub mod program;
 pub mod promise;
 pub mod python;

@@ -1,5 +1,6 @@
 //! One started program: what it says, how it ends, and that nothing stays of it.
 
+use super::inherited::close_inherited;
 use super::user::User;
 use std::ffi::OsStr;
 use std::fs;
@@ -8,7 +9,7 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, Once};
+use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -57,32 +58,6 @@ pub struct Run {
     /// Its standard error.
     pub err: Stream,
     ended: Option<ExitStatus>,
-}
-
-/// Closes what we were started with besides 0, 1 and 2 (of a job server, a shell): a job would
-/// inherit it and, rightly, be refused. Our own descriptors are all close-on-exec.
-fn close_inherited() {
-    static DONE: Once = Once::new();
-    DONE.call_once(|| {
-        let entries = fs::read_dir("/proc/self/fdinfo")
-            .into_iter()
-            .flatten()
-            .flatten();
-        for entry in entries {
-            let info = fs::read_to_string(entry.path()).unwrap_or_default();
-            let flags = info.lines().find_map(|line| line.strip_prefix("flags:"));
-            let flags = flags.and_then(|text| u32::from_str_radix(text.trim(), 8).ok());
-            let number = entry
-                .file_name()
-                .to_str()
-                .and_then(|text| text.parse::<i32>().ok());
-            if let (Some(flags), Some(number @ 3..)) = (flags, number)
-                && flags & nix::libc::O_CLOEXEC as u32 == 0
-            {
-                let _ = nix::unistd::close(number);
-            }
-        }
-    });
 }
 
 /// Polls until `done` gives something.
