@@ -72,7 +72,7 @@ struct Sleep {
     told: Told,
 }
 
-/// What the scheduler says of a thread that does not run.
+/// What the scheduler says of a thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Told {
     /// When it ran last, by the clock of its CPU: `se.exec_start`.
@@ -322,7 +322,9 @@ fn parse_sched(text: &str) -> Option<Told> {
         whole.checked_mul(1_000_000)?.checked_add(part)
     };
     Some(Told {
-        since_ns: nanos("se.exec_start")?,
+        // 0: it was moved to another CPU while it slept, which happens while the scheduler still holds its lag against it
+        // (kernel/sched/fair.c, `DELAY_DEQUEUE`). When it fell asleep is not known any more.
+        since_ns: nanos("se.exec_start").filter(|ns| *ns > 0)?,
         ran_ns: nanos("se.sum_exec_runtime")?,
         switches: field("nr_switches")?.parse().ok()?,
         yields: field("nr_voluntary_switches")?.parse().ok()?,
@@ -389,6 +391,8 @@ mod tests {
         };
         assert_eq!(parse_sched(text), Some(told));
         assert_eq!(parse_sched("se.exec_start : x"), None);
+        let moved = text.replace("4183.015462", "0.000000");
+        assert_eq!(parse_sched(&moved), None);
         let own = fs::read_to_string("/proc/thread-self/stat").expect("stat");
         assert!(parse_cpu(&own).is_some());
         assert!(parse_start(&own).is_some_and(|ticks| ticks > 0));

@@ -350,9 +350,11 @@ struct Sleep {
 const DOUBTED_NS: u64 = NANOS;
 
 /// What is left of a time-out. A call that was stopped had not timed out; if by its account it had, the
-/// account is that of the call before, and this one has only begun.
+/// account is that of the call before, and this one has only begun; if it had long ago, it is nobody's.
 fn rest(timeout_ns: u64, sleep: &Sleep, stopped_for_ns: u64) -> u64 {
-    let is_doubted = !sleep.is_this_calls && (sleep.ns <= DOUBTED_NS || sleep.ns >= timeout_ns);
+    let is_nobodys = sleep.ns > timeout_ns.saturating_add(DOUBTED_NS);
+    let may_be_anothers = sleep.ns <= DOUBTED_NS || sleep.ns >= timeout_ns;
+    let is_doubted = is_nobodys || (!sleep.is_this_calls && may_be_anothers);
     let gone_ns = if is_doubted { 0 } else { sleep.ns };
     timeout_ns.saturating_sub(gone_ns.saturating_add(stopped_for_ns))
 }
@@ -446,6 +448,7 @@ mod tests {
         };
         assert_eq!(left(20, 5, true), 12);
         assert_eq!(left(20, 25, true), 0);
+        assert_eq!(left(20, 1021, true), 17);
         // It had, or the call before, that we had entered with less than its whole time.
         assert_eq!(left(20, 5, false), 17);
         assert_eq!(left(20, 25, false), 17);
