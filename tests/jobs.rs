@@ -512,3 +512,81 @@ fn a_job_that_an_image_has_resumed_is_a_job_like_others() {
         passed(job.wait_pass()?)
     });
 }
+
+/// As an ordinary user, who has no way to such memory but through the process.
+fn through_python(label: &str, script: &str) {
+    let program = Path::new("/usr/bin/python3");
+    with_job(&Guest::new(label, program, &["-c", script]), |job| {
+        passed(job.start()?)?;
+        let image = job.checkpoint("go-on")?;
+        job.let_go();
+        passed(job.wait_pass()?)?;
+        job.restart(&image, Restart::Command)?;
+        passed(job.wait_pass()?)
+    });
+}
+
+#[test]
+fn shared_memory_that_was_never_touched_stays_so() {
+    // Also where it is a memfd that was closed, in the middle of which a page is hidden from this process's page table.
+    through_python(
+        "untouched",
+        "import mmap, os, time\n\
+         SIZE = 1 << 30\n\
+         fd = os.memfd_create('closed')\n\
+         os.ftruncate(fd, SIZE)\n\
+         maps = [mmap.mmap(-1, SIZE), mmap.mmap(fd, SIZE)]\n\
+         os.close(fd)\n\
+         for at in (0, 5 << 20, SIZE - 1):\n\
+         \x20   for m in maps: m[at] = 7\n\
+         for m in maps: m.madvise(mmap.MADV_DONTNEED, 5 << 20, 4096)\n\
+         def held():\n\
+         \x20   lines = open('/proc/self/status').read().splitlines()\n\
+         \x20   return next(int(l.split()[1]) for l in lines if l.startswith('RssShmem'))\n\
+         before = held()\n\
+         print('READY', flush=True)\n\
+         while not os.path.exists(os.environ['WF_GO']): time.sleep(0.01)\n\
+         assert held() <= before + 64, (before, held())\n\
+         for at in (0, 5 << 20, SIZE - 1):\n\
+         \x20   for m in maps: assert m[at] == 7, at\n\
+         for m in maps: assert m[9 << 20] == 0\n\
+         print('PASS')",
+    );
+}
+
+#[test]
+fn an_epoll_set_goes_on_watching_what_has_another_number_now() {
+    through_python(
+        "watched",
+        "import os, select, time\n\
+         r, w = os.pipe()\n\
+         other = os.dup(r)\n\
+         poll = select.epoll()\n\
+         poll.register(r, select.EPOLLIN)\n\
+         os.close(r)\n\
+         print('READY', flush=True)\n\
+         while not os.path.exists(os.environ['WF_GO']): time.sleep(0.01)\n\
+         assert poll.poll(0) == []\n\
+         os.write(w, b'x')\n\
+         assert poll.poll(0) == [(r, select.EPOLLIN)]\n\
+         assert os.read(other, 1) == b'x'\n\
+         print('PASS')",
+    );
+}
+
+#[test]
+fn a_job_that_holds_a_lease_is_refused_and_keeps_it() {
+    // Undisturbed by SIGIO, which would end it.
+    let script = "import fcntl, os, time\n\
+         fd = os.open('leased', os.O_CREAT | os.O_RDWR)\n\
+         fcntl.fcntl(fd, fcntl.F_SETLEASE, fcntl.F_WRLCK)\n\
+         print('READY', flush=True)\n\
+         while not os.path.exists(os.environ['WF_GO']): time.sleep(0.01)\n\
+         assert fcntl.fcntl(fd, fcntl.F_GETLEASE) == fcntl.F_WRLCK\n\
+         print('PASS')";
+    let program = Path::new("/usr/bin/python3");
+    with_job(&Guest::new("leased", program, &["-c", script]), |job| {
+        passed(job.start()?)?;
+        refused(job, &[], "a lease or an unknown kind of lock")
+    });
+}

@@ -8,7 +8,7 @@
 
 use super::file_systems::{self, FileSystem};
 use super::inodes::{Inodes, record};
-use super::open_files::OpenFiles;
+use super::open_files::{OpenFile, OpenFiles};
 use super::refusal::Refusals;
 use super::shim::{self, Shim};
 use super::sockets::Sockets;
@@ -59,6 +59,12 @@ pub(super) fn survey(
     refusals: &mut Refusals,
 ) -> Result<Descriptors, CaptureError> {
     let mut open = OpenFiles::collect(job.subjects, refusals)?;
+    if open.strange_locks {
+        // To open such a file, as is done below, would break its lease, of which its holder is told by a signal (fcntl(2)).
+        std::mem::take(refusals)
+            .into_result()
+            .map_err(CaptureError::Refused)?;
+    }
     for number in &job.options.inherit_fds {
         let mut all = open.tables.iter().flatten();
         if !all.any(|entry| u32::try_from(entry.fd) == Ok(*number)) {
@@ -463,6 +469,23 @@ impl Kinds<'_> {
         }
     }
 
+    /// Whether the target of an epoll set can be added to it again under its number: it has that number, or another one
+    /// and this is free.
+    fn reachable(&self, epoll: &OpenFile, fd: i32, target: usize) -> Result<(), String> {
+        let holder = epoll.holders.first();
+        let table = holder.and_then(|(process, _)| self.open.tables.get(*process));
+        let of_target = |entry: &&Descriptor| entry.description.0 as usize == target;
+        let entries = table.map_or(&[][..], Vec::as_slice);
+        let at_number = entries.iter().find(|entry| entry.fd == fd);
+        match at_number {
+            Some(entry) if of_target(&entry) => Ok(()),
+            None if entries.iter().any(|entry| of_target(&entry)) => Ok(()),
+            _ => Err(format!(
+                "an epoll set that still watches what was descriptor {fd}, which is another's by now, or of which no descriptor is left"
+            )),
+        }
+    }
+
     fn epoll(&self, index: usize) -> Result<DescriptionKind, String> {
         let epoll = &self.open.files[index];
         let own = std::process::id().cast_signed();
@@ -505,6 +528,7 @@ impl Kinds<'_> {
                     line.fd
                 ));
             };
+            self.reachable(epoll, line.fd, target)?;
             entries.push(EpollEntry {
                 fd: line.fd,
                 target: DescriptionId(target as u32),

@@ -7,6 +7,7 @@ use crate::snapshot::{ContentCheck, InodeId, InodeKind, InodeRecord, KernelPath}
 use std::collections::HashMap;
 use std::fs::File;
 use std::io;
+use std::ops::Range;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
@@ -53,6 +54,8 @@ pub struct InodeSource {
     pub bytes: InodeBytes,
     /// How many bytes.
     pub len: u64,
+    /// Where there are any, if it is known; else everywhere.
+    pub there: Option<Vec<Range<u64>>>,
     /// The job can still change them: they must be copied before it goes on. All others may be
     /// read afterwards.
     pub while_frozen: bool,
@@ -66,6 +69,8 @@ pub(super) struct Draft {
     pub(super) file: Option<Arc<File>>,
     /// Where it is mapped.
     pub(super) pieces: Vec<MemoryPiece>,
+    /// Where it has bytes, if it is read there and that is known; in no order.
+    pub(super) there: Option<Vec<Range<u64>>>,
     /// Mapped executable, or the program itself.
     pub(super) program: bool,
     /// Mapped at all.
@@ -213,6 +218,7 @@ impl Inodes {
             record,
             file,
             pieces: vec![],
+            there: None,
             program: false,
             mapped: false,
             mapped_written: false,
@@ -469,9 +475,23 @@ impl Draft {
         InodeSource {
             bytes,
             len: self.record.size,
+            there: self.there.take().map(merged),
             while_frozen: from_memory || (self.record.written && !self.sealed),
         }
     }
+}
+
+/// The same ranges in order, none of which touch.
+fn merged(mut ranges: Vec<Range<u64>>) -> Vec<Range<u64>> {
+    ranges.sort_by_key(|range| range.start);
+    let mut merged: Vec<Range<u64>> = vec![];
+    for range in ranges {
+        match merged.last_mut() {
+            Some(last) if range.start <= last.end => last.end = last.end.max(range.end),
+            _ => merged.push(range),
+        }
+    }
+    merged
 }
 
 /// What `stat` says, as a record.

@@ -20,6 +20,7 @@ mod contents;
 mod descriptors;
 mod expired;
 mod file_systems;
+mod holes;
 mod inodes;
 mod inside;
 mod landlock;
@@ -214,6 +215,7 @@ fn look(
         let space = mappings::record(subject, &found, skip, &mut inodes, refusals);
         spaces.push(space);
     }
+    holes::refuse(&subjects, &inodes, refusals);
     if skip.is_none() {
         landlock::warm(&subjects);
         inodes.warm();
@@ -296,7 +298,7 @@ pub fn capture(
     let Look {
         subjects,
         ids,
-        inodes,
+        mut inodes,
         mut descriptors,
         spaces,
         mut processes,
@@ -306,7 +308,6 @@ pub fn capture(
     std::mem::take(&mut refusals)
         .into_result()
         .map_err(CaptureError::Refused)?;
-    let clocks = clocks::of(&subjects[0])?;
     let mut memory_plan = vec![];
     let records = processes.iter_mut().zip(spaces);
     for (index, (record, (mappings, contents))) in records.enumerate() {
@@ -325,8 +326,14 @@ pub fn capture(
             index,
         };
         context.complete(quiesced, workshop, record, &mut refusals)?;
+        if let Some(workshop) = workshops.get_mut(index) {
+            let stopped = &mut quiesced.processes_mut()[index];
+            holes::find(&subjects[index], stopped, workshop, &mut inodes)?;
+        }
     }
     refusals.into_result().map_err(CaptureError::Refused)?;
+    // Behind the timers: what they have left is counted from then on, and never too short.
+    let clocks = clocks::of(&subjects[0])?;
     let (inodes, inode_sources, hash_tasks) = inodes.finish(options);
     let tables = processes.iter_mut().map(|process| &mut process.descriptors);
     outside::stand_apart(tables, &mut descriptors.descriptions);

@@ -108,6 +108,8 @@ pub(super) struct OpenFiles {
     pub(super) tables: Vec<Vec<Descriptor>>,
     /// POSIX locks of each process: on which file, which lock.
     pub(super) record_locks: Vec<Vec<(usize, LockRange)>>,
+    /// There are locks of unknown kinds, or leases.
+    pub(super) strange_locks: bool,
     buckets: HashMap<Bucket, Vec<usize>>,
 }
 
@@ -175,6 +177,7 @@ impl OpenFiles {
                 Err(error) => return Err(error.into()),
             };
             for lock in &info.unknown_locks {
+                self.strange_locks = true;
                 let reason = format!("a lease or an unknown kind of lock: {lock}");
                 refusals.add(subject.who(), label.as_str(), reason);
             }

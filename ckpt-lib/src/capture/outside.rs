@@ -1,13 +1,22 @@
 //! What leads out of the job and may: descriptors 0 to 2 and those the user has named.
 
 use super::descriptors::{Survey, external};
-use super::open_files::OpenFiles;
+use super::open_files::{OpenFile, OpenFiles};
 use crate::snapshot::{
     Description, DescriptionId, DescriptionKind, Descriptor, EpollEntry, External, Terminal,
 };
 use crate::sys::channels::{termios2, window};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::os::fd::AsFd;
+
+/// Device and inode; who reads and who writes, but of a device.
+type End = (u64, u64, Option<(bool, bool)>);
+
+fn end_of(file: &OpenFile) -> End {
+    let is_device = file.stat.st_mode & libc::S_IFMT == libc::S_IFCHR;
+    let access = (!is_device).then(|| (file.reads(), file.writes()));
+    (file.stat.st_dev, file.stat.st_ino, access)
+}
 
 /// For each description, the restarter's descriptor that may take its place.
 #[derive(Debug)]
@@ -27,23 +36,16 @@ impl Outside {
             .map(|file| file.holders.iter().filter_map(|(_, fd)| allowed(*fd)).min())
             .collect();
         // Another opening of the same terminal or pipe end goes where the first goes.
-        let inherit = (0..open.files.len())
-            .map(|index| {
-                direct[index].or_else(|| {
-                    let file = &open.files[index];
-                    let twin = |other: &usize| {
-                        let candidate = &open.files[*other];
-                        let device = candidate.stat.st_mode & libc::S_IFMT == libc::S_IFCHR;
-                        (candidate.stat.st_dev, candidate.stat.st_ino)
-                            == (file.stat.st_dev, file.stat.st_ino)
-                            && (device
-                                || (candidate.reads(), candidate.writes())
-                                    == (file.reads(), file.writes()))
-                    };
-                    let found = (0..open.files.len()).filter(twin);
-                    found.filter_map(|other| direct[other]).min()
-                })
-            })
+        let mut firsts: HashMap<End, u32> = HashMap::new();
+        for (file, direct) in open.files.iter().zip(&direct) {
+            if let Some(fd) = *direct {
+                let first = firsts.entry(end_of(file)).or_insert(fd);
+                *first = fd.min(*first);
+            }
+        }
+        let files = open.files.iter().zip(direct);
+        let inherit = files
+            .map(|(file, direct)| direct.or_else(|| firsts.get(&end_of(file)).copied()))
             .collect();
         Outside { inherit }
     }

@@ -57,10 +57,11 @@ pub(super) fn store(
         })
         .map(|pieces| PiecesOfMemory { pieces, pids, from })
         .collect();
-    for ((InodeId(id), InodeSource { bytes, len, .. }), mapped) in inodes.into_iter().zip(&mapped) {
-        let (ranges, source): (_, &dyn ByteSource) = match bytes {
-            InodeBytes::File(file) => (data_of(file, *len), &**file),
-            InodeBytes::Memory(_) => (std::iter::once(0..*len).collect(), mapped),
+    for ((InodeId(id), inode), mapped) in inodes.into_iter().zip(&mapped) {
+        let all = || std::iter::once(0..inode.len).collect();
+        let (ranges, source): (_, &dyn ByteSource) = match &inode.bytes {
+            InodeBytes::File(file) => (data_of(file, inode.len), &**file),
+            InodeBytes::Memory(_) => (inode.there.clone().unwrap_or_else(all), mapped),
         };
         parts.push(Part {
             space: Space::Inode(*id),

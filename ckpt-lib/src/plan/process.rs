@@ -179,23 +179,39 @@ fn emit_descriptors(
             && is_first(process, descriptor.description, descriptor.fd)
         {
             for entry in entries {
+                let label = format!("descriptor {fd} (epoll): member {}", entry.fd);
+                let member = entry.fd as u64;
+                let mut table = process.descriptors.iter();
+                let has_number = table.any(|descriptor| descriptor.fd == entry.fd);
+                // It was added under a number that is closed now: it has that again for a moment.
+                let twin = process
+                    .descriptors
+                    .iter()
+                    .find(|other| !has_number && other.description == entry.target);
+                if let Some(twin) = twin {
+                    let args = [
+                        Arg::Value(twin.fd as u64),
+                        Arg::Value(member),
+                        Arg::Value(0),
+                    ];
+                    let expect = Expect::Exactly;
+                    ops.call(stream, &label, libc::SYS_dup3, &args, expect, member);
+                }
                 let mut event = entry.events.to_le_bytes().to_vec();
                 event.extend(entry.data.to_le_bytes());
                 let args = [
                     Arg::Value(fd),
                     Arg::Value(libc::EPOLL_CTL_ADD as u64),
-                    Arg::Value(entry.fd as u64),
+                    Arg::Value(member),
                     Arg::Bytes(event),
                 ];
-                let label = format!("descriptor {fd} (epoll): member {}", entry.fd);
-                ops.call(
-                    stream,
-                    &label,
-                    libc::SYS_epoll_ctl,
-                    &args,
-                    Expect::Success,
-                    0,
-                );
+                let mut must = |nr, args: &[Arg]| {
+                    ops.call(stream, &label, nr, args, Expect::Success, 0);
+                };
+                must(libc::SYS_epoll_ctl, &args);
+                if twin.is_some() {
+                    must(libc::SYS_close, &[Arg::Value(member)]);
+                }
             }
         }
     }

@@ -1,7 +1,7 @@
 //! Which descriptor number each inode and description is made at.
 
 use super::PlanError;
-use crate::snapshot::{DescriptionId, InodeId, SnapshotV1};
+use crate::snapshot::{DescriptionId, DescriptionKind, InodeId, SnapshotV1};
 use std::collections::BTreeSet;
 
 /// Descriptor numbers kept free behind the slots for the loader itself.
@@ -27,11 +27,23 @@ impl Slots {
         // for each pipe and socket the end that nobody has, and one to work with.
         let ends = 2 * (snapshot.pipes.len() + snapshot.sockets.len()) as u64;
         let needed = 2 * inodes + descriptions + ends + 1 + LOADER_OWN;
-        let used: BTreeSet<u64> = snapshot
+        let descriptors = snapshot
             .processes
             .iter()
             .flat_map(|process| &process.descriptors)
-            .filter_map(|descriptor| u64::try_from(descriptor.fd).ok())
+            .map(|descriptor| descriptor.fd);
+        // Numbers that are closed now are taken on again for a moment.
+        let watched = snapshot
+            .descriptions
+            .iter()
+            .flat_map(|description| match &description.kind {
+                DescriptionKind::Epoll { entries } => entries.as_slice(),
+                _ => &[],
+            })
+            .map(|entry| entry.fd);
+        let used: BTreeSet<u64> = descriptors
+            .chain(watched)
+            .filter_map(|fd| u64::try_from(fd).ok())
             .collect();
         let mut base = 3;
         for fd in used {

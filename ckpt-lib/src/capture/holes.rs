@@ -1,0 +1,145 @@
+//! Shared memory that no descriptor leads to: which of its pages there are.
+//!
+//! Its bytes are read through the process that maps it, and to read a page that was never touched makes one
+//! (mm/shmem.c, `shmem_fault`). So the job is asked first (mincore(2)), and then `/proc/PID/smaps`, for what is swapped out
+//! is not told from what never was: if some of a mapping is, all of it is read.
+
+use super::CaptureError;
+use super::inodes::{Inodes, MemoryPiece};
+use super::refusal::Refusals;
+use super::subject::Subject;
+use crate::inject::{CallList, CallRef, DataRef, InsideArg, Workshop};
+use crate::procfs::parse_smaps;
+use crate::snapshot::InodeKind;
+use crate::tracee::{HostTid, StoppedProcess};
+use loader::layout::PAGE;
+use std::ops::Range;
+
+/// What one call is asked about.
+const CHUNK: u64 = 1 << 30;
+/// Bytes of such memory that can be carried: the job stands still while it is asked about them, some 50 ns for each page.
+const MOST: u64 = 64 << 30;
+
+/// A part of an inode, and a call about it.
+struct Question {
+    piece: MemoryPiece,
+    call: CallRef,
+    pages: DataRef,
+}
+
+/// Refuses more of it than the job can be asked about.
+pub(super) fn refuse(subjects: &[Subject], inodes: &Inodes, refusals: &mut Refusals) {
+    for subject in subjects {
+        let pieces = pieces_of(subject, inodes);
+        let all: u64 = pieces.iter().map(|(_, piece)| piece.len).sum();
+        if let Some((_, first)) = pieces.first()
+            && all > MOST
+        {
+            let object = format!("mapping {:x}", first.address);
+            let reason = format!(
+                "{} GiB of shared memory to which no descriptor leads, at most {} can be looked through: keep its descriptor open",
+                all >> 30,
+                MOST >> 30
+            );
+            refusals.add(subject.who(), object, reason);
+        }
+    }
+}
+
+/// Finds out what there is, and tells the inodes.
+///
+/// # Errors
+/// [`CaptureError`]: the job cannot be asked, or `/proc` cannot be read.
+pub(super) fn find(
+    subject: &Subject,
+    stopped: &mut StoppedProcess,
+    workshop: &mut Workshop,
+    inodes: &mut Inodes,
+) -> Result<(), CaptureError> {
+    let pieces = pieces_of(subject, inodes);
+    let (Some((tid, _)), false) = (subject.threads.first(), pieces.is_empty()) else {
+        return Ok(());
+    };
+    let mut list = CallList::new();
+    let mut questions = vec![];
+    for (inode, piece) in &pieces {
+        for at in (0..piece.len).step_by(CHUNK as usize) {
+            let part = MemoryPiece {
+                address: piece.address + at,
+                offset: piece.offset + at,
+                len: CHUNK.min(piece.len - at),
+                ..*piece
+            };
+            let pages = list.space((part.len / PAGE) as usize);
+            let [address, len] = [part.address, part.len].map(InsideArg::Value);
+            let call = list.call(libc::SYS_mincore, &[address, len, InsideArg::Data(pages)]);
+            let question = Question {
+                piece: part,
+                call,
+                pages,
+            };
+            questions.push((*inode, question));
+        }
+    }
+    let results = workshop
+        .run(stopped, vec![(HostTid(*tid), list)])
+        .map_err(|error| CaptureError::Tracee(Box::new(error)))?;
+    // After that: what has been swapped out since it was asked about is in both.
+    let mappings = subject.dir.parsed("smaps", parse_smaps)?;
+    for (inode, Question { piece, call, pages }) in questions {
+        let range = piece.address..piece.address + piece.len;
+        let swapped = mappings.iter().any(|mapping| {
+            mapping.swap_kib > 0 && mapping.line.start < range.end && range.start < mapping.line.end
+        });
+        let answered = results.first().filter(|results| results.result(call) == 0);
+        let there = match answered.filter(|_| !swapped) {
+            Some(results) => there(results.bytes(pages), piece.offset),
+            None => std::iter::once(piece.offset..piece.offset + piece.len).collect(),
+        };
+        let draft = &mut inodes.drafts[inode];
+        draft.there.get_or_insert_default().extend(there);
+    }
+    Ok(())
+}
+
+/// What of the process is read through it, and has no bytes but in memory: by index of the inode.
+fn pieces_of(subject: &Subject, inodes: &Inodes) -> Vec<(usize, MemoryPiece)> {
+    let drafts = inodes.drafts.iter().enumerate();
+    let in_memory = drafts.filter(|(_, draft)| {
+        let kind = &draft.record.kind;
+        draft.file.is_none() && matches!(kind, InodeKind::SharedAnonymous | InodeKind::MemFd { .. })
+    });
+    let pieces =
+        in_memory.flat_map(|(index, draft)| draft.pieces.iter().map(move |piece| (index, *piece)));
+    pieces
+        .filter(|(_, piece)| piece.pid == subject.pid)
+        .collect()
+}
+
+/// Ranges of pages whose lowest bit is set, from `offset` on.
+fn there(pages: &[u8], offset: u64) -> Vec<Range<u64>> {
+    let mut ranges: Vec<Range<u64>> = vec![];
+    for (page, at) in pages.iter().zip((offset..).step_by(PAGE as usize)) {
+        match ranges.last_mut() {
+            _ if page & 1 == 0 => {}
+            Some(last) if last.end == at => last.end += PAGE,
+            _ => ranges.push(at..at + PAGE),
+        }
+    }
+    ranges
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pages_that_are_there_make_ranges() {
+        assert_eq!(there(&[], 5 * PAGE), []);
+        assert_eq!(there(&[0, 0xfe], 0), []);
+        let found = there(&[1, 1, 0, 3, 0, 0, 1], 2 * PAGE);
+        let expected =
+            [2..4, 5..6, 8..9].map(|pages: Range<u64>| pages.start * PAGE..pages.end * PAGE);
+        assert_eq!(found, expected);
+    }
+}
