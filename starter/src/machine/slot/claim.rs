@@ -42,6 +42,8 @@ pub(in super::super) struct Active {
     /// Seconds it has run, up to the last change.
     pub(in super::super) ran: i64,
     pub(in super::super) stood: i64,
+    /// When SUSPEND or CONTINUE was TRUE of it last.
+    pub(in super::super) turned: Option<Moment>,
     /// The time to vacate that it was promised when it started.
     pub(in super::super) vacate_time: i64,
 }
