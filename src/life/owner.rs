@@ -1,7 +1,7 @@
 //! The owner of the machine has a say about a lone job (`run --policy FILE`): the machine's states, with one slot that the job has.
 //!
 //! ```text
-//! FILE ──> starter::machine, one slot ──SUSPEND, CONTINUE, PREEMPT, WANT_VACATE, KILL, PERIODIC_CHECKPOINT──> Command ──> Life
+//! FILE ──> starter::machine, one slot ──SUSPEND, CONTINUE, PREEMPT, WANT_VACATE, WANT_HOLD, KILL, PERIODIC_CHECKPOINT──> Command ──> Life
 //! ```
 //! # What callers may rely on
 //! A job that was begun runs: START, `IS_OWNER`, RANK and slots of the configuration are not asked. One that has to leave does so as told
@@ -16,7 +16,7 @@ use crate::{raw, verbs};
 use classad::config::Dialect;
 use classad::{ClassAd, Expr};
 use nix::unistd::Uid;
-use starter::life::{Command, Event as Told};
+use starter::life::{Command, Event as Told, Hold};
 use starter::machine::{ClaimId, Event, Machine, Order, SlotId};
 use std::path::Path;
 use std::sync::Arc;
@@ -39,6 +39,8 @@ const TYPES: &[&str] = &[
     "NUM_VIRTUAL_MACHINES_TYPE_",
 ];
 const SLOT: SlotId = SlotId::of(1);
+/// The longest reason, in characters, each of which may be six bytes of JSON.
+const LONGEST_REASON: usize = 500;
 
 pub(super) struct Owner {
     measured: Measured,
@@ -68,7 +70,8 @@ impl Owner {
         let now = measured.now();
         let machine = Machine::begin(&settings, dialect, &detected, now)?
             .with_utc_offset(measured.utc_offset())
-            .with_claimants_here();
+            .with_claimants_here()
+            .with_name(measured.name());
         let polling_interval = measured::number(&config, "POLLING_INTERVAL")?
             .unwrap_or(5)
             .max(1);
@@ -171,6 +174,12 @@ fn command(order: Order) -> Option<Command> {
         Order::Suspend(_) => Some(Command::Suspend),
         Order::Continue(_) => Some(Command::Continue),
         Order::Checkpoint(_) => Some(Command::Checkpoint),
+        Order::Hold {
+            reason, subcode, ..
+        } => Some(Command::Hold {
+            hold: by_policy(&reason, subcode),
+            insists: true,
+        }),
         Order::Vacate { .. } => Some(Command::Vacate {
             within: None,
             insists: true,
@@ -183,6 +192,14 @@ fn command(order: Order) -> Option<Command> {
         }
         _ => None,
     }
+}
+
+/// The hold that a policy wants (`WANT_HOLD`), with as much of its reason as a starter listens to.
+pub(crate) fn by_policy(reason: &str, subcode: i64) -> Hold {
+    let reason = reason.chars().take(LONGEST_REASON).collect();
+    let mut hold = Hold::new(reason, Hold::BY_MACHINE);
+    hold.code.subcode = i32::try_from(subcode).unwrap_or(0);
+    hold
 }
 
 /// The job, as a policy sees it.

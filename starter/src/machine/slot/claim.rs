@@ -20,6 +20,8 @@ pub(in super::super) struct Claim {
     pub(in super::super) lease_ends: Option<Moment>,
     /// PREEMPT was TRUE.
     pub(in super::super) preempted: bool,
+    /// Its job was told that it will be held.
+    pub(in super::super) held: bool,
     /// It is to leave, and nothing can change that.
     pub(in super::super) leaves: bool,
     /// It may retire for as long as it wants.
@@ -59,6 +61,7 @@ impl Claim {
             activations: 0,
             lease_ends: None,
             preempted: false,
+            held: false,
             leaves: false,
             peaceful: false,
             at_once: false,
