@@ -47,6 +47,8 @@ pub(super) struct Owner {
     machine: Machine,
     polling_interval: i64,
     next: i64,
+    /// What he wanted of it when it began.
+    first: Vec<Command>,
 }
 
 impl Owner {
@@ -80,6 +82,7 @@ impl Owner {
             machine,
             polling_interval,
             next: now,
+            first: vec![],
         };
         let ad = ad(job);
         let claim = ClaimId(1);
@@ -95,7 +98,8 @@ impl Owner {
                 job: ad,
             },
         ] {
-            owner.machine.step(event, now);
+            let orders = owner.machine.step(event, now);
+            owner.first.extend(orders.into_iter().filter_map(command));
         }
         Ok(owner)
     }
@@ -141,7 +145,7 @@ impl Owner {
                 events.push(Event::Time);
             }
         }
-        let mut commands = vec![];
+        let mut commands = std::mem::take(&mut self.first);
         for event in events {
             let orders = self.machine.step(event, now);
             commands.extend(orders.into_iter().filter_map(command));
