@@ -208,6 +208,18 @@ impl Measured {
     /// # Errors
     /// The machine does not say what it is, or a setting says nothing.
     pub(crate) fn begin(config: &Config) -> Outcome<Self> {
+        Self::with(config, Watch::over_time())
+    }
+
+    /// By this configuration, for one look.
+    ///
+    /// # Errors
+    /// As [`Measured::begin`].
+    pub(crate) fn once(config: &Config) -> Outcome<Self> {
+        Self::with(config, Watch::once())
+    }
+
+    fn with(config: &Config, watch: Watch) -> Outcome<Self> {
         let here = Here::new();
         let facts = Facts::of(&here).context(unmeasured)?;
         let platform = Platform::of_this_machine();
@@ -216,7 +228,7 @@ impl Measured {
         Ok(Measured {
             here,
             site: Site::new(),
-            watch: Watch::over_time(),
+            watch,
             facts,
             settings,
             platform,
@@ -249,6 +261,13 @@ impl Measured {
 
     pub(crate) fn dialect(&self) -> Dialect {
         self.settings.dialect
+    }
+
+    /// What it is called: `slot1@NAME`.
+    pub(crate) fn name(&self) -> String {
+        let names = [&self.settings.name, &self.settings.host];
+        let name = names.into_iter().flatten().next();
+        name.unwrap_or(&self.facts.host).clone()
     }
 
     /// What it has for slots.

@@ -10,6 +10,8 @@ mod killed;
 mod owner;
 #[path = "startd/policy.rs"]
 mod policy;
+#[path = "startd/slots.rs"]
+mod slots;
 mod support;
 
 use nix::sys::signal::{Signal, kill};
@@ -74,7 +76,12 @@ fn configure(job: &Job, policy: &str) {
 
 /// Begins the startd with its configuration, and waits until it listens.
 fn begin(job: &mut Job) -> Tried {
-    let command = job.wayfarer(&["startd", "--config", "policy"]);
+    begin_as(job, &[])
+}
+
+fn begin_as(job: &mut Job, options: &[&str]) -> Tried {
+    let mut command = job.wayfarer(&["startd", "--config", "policy"]);
+    command.args(options);
     let run = Run::start(STARTD, command, User::Ordinary)?;
     job.runs.push(run);
     until(job, "a startd", |status| status["is_running"] == true).map(drop)

@@ -11,7 +11,7 @@ use super::process::ProcessName;
 use super::pulse;
 use super::record::{Place, RecordError, read_record, replace_record};
 use serde::{Deserialize, Serialize};
-use starter::life::{End, State};
+use starter::life::{End, Hold, State};
 use std::fs;
 use std::io;
 use std::path::Path;
@@ -90,8 +90,11 @@ pub(crate) struct Counted {
     pub(crate) num_system_holds: u64,
     /// Why it is held.
     pub(crate) hold_reason: Option<String>,
-    /// Which of Condor's reasons that is: 1 by a user, 6 it could not be started.
-    pub(crate) hold_reason_code: Option<u32>,
+    /// Which of Condor's reasons that is: 1 by a user, 6 it could not be started, 21 by a machine's policy.
+    pub(crate) hold_reason_code: Option<i32>,
+    /// A number that belongs to it.
+    #[serde(default)]
+    pub(crate) hold_reason_sub_code: Option<i32>,
     /// Why it was released last.
     pub(crate) release_reason: Option<String>,
     /// It has ended by a signal.
@@ -100,6 +103,21 @@ pub(crate) struct Counted {
     pub(crate) exit_code: Option<i32>,
     /// The signal by which it ended.
     pub(crate) exit_signal: Option<i32>,
+}
+
+impl Counted {
+    /// It goes on only when it is released.
+    pub(crate) fn is_held(&mut self, hold: &Hold) {
+        self.hold_reason = Some(hold.reason.clone());
+        self.hold_reason_code = Some(hold.code.code);
+        self.hold_reason_sub_code = Some(hold.code.subcode);
+    }
+
+    /// It may go on.
+    pub(crate) fn is_not_held(&mut self) {
+        self.hold_reason = None;
+        (self.hold_reason_code, self.hold_reason_sub_code) = (None, None);
+    }
 }
 
 impl LifeRecord {
@@ -172,17 +190,16 @@ impl LifeRecord {
     }
 
     /// It does not go on until it is released.
-    pub(crate) fn hold(&mut self, reason: String) {
+    pub(crate) fn hold(&mut self, hold: &Hold) {
         self.state = State::Held.name().to_owned();
-        self.counted.hold_reason = Some(reason);
-        self.counted.hold_reason_code = Some(1);
+        self.counted.is_held(hold);
         self.counted.entered_current_status = super::unix_now();
     }
 
     /// It may go on.
     pub(crate) fn release(&mut self) {
         self.state = State::Idle.name().to_owned();
-        (self.counted.hold_reason, self.counted.hold_reason_code) = (None, None);
+        self.counted.is_not_held();
         self.counted.release_reason = Some("by its owner".to_owned());
         self.counted.entered_current_status = super::unix_now();
     }

@@ -3,8 +3,8 @@
 use crate::jobs::{Counted, Job};
 use crate::report::{chain, tell};
 use crate::sys::Usage;
-use starter::events::{Event, EventLog, JobNumber, Outcome, ReasonCode, Traffic, Usages};
-use starter::life::{End, Leave};
+use starter::events::{Event, EventLog, JobNumber, Outcome, Traffic, Usages};
+use starter::life::{End, Hold, Leave};
 use std::path::Path;
 use std::time::SystemTime;
 
@@ -99,13 +99,10 @@ impl Chronicle {
         });
     }
 
-    pub(crate) fn held(&self, reason: &str, code: u32) {
+    pub(crate) fn held(&self, hold: &Hold) {
         self.write(&Event::Held {
-            reason: Some(reason.to_owned()),
-            code: ReasonCode {
-                code: code.cast_signed(),
-                subcode: 0,
-            },
+            reason: Some(hold.reason.clone()),
+            code: hold.code,
         });
     }
 
@@ -136,10 +133,12 @@ impl Chronicle {
                 total_traffic: Traffic::default(),
             }),
             Leave::Vacated => self.evicted(used, image_bytes, "vacated"),
-            Leave::Held { .. } => {
+            Leave::Held(hold) => {
                 self.evicted(used, image_bytes, "held");
-                let reason = counted.hold_reason.as_deref().unwrap_or_default();
-                self.held(reason, counted.hold_reason_code.unwrap_or(0));
+                let reason = counted.hold_reason.as_ref();
+                let reason = reason.unwrap_or(&hold.reason).clone();
+                let code = hold.code;
+                self.held(&Hold { reason, code });
             }
             Leave::Killed => self.write(&Event::Aborted {
                 reason: Some("killed by its owner".to_owned()),

@@ -13,7 +13,8 @@ use crate::report::{Exit, Explain, Failure, Outcome};
 use nix::sys::socket::{getsockopt, sockopt};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
-use starter::life::{Answer, Command, Who};
+use starter::events::ReasonCode;
+use starter::life::{Answer, Command, Hold, Who};
 use std::collections::VecDeque;
 use std::fs::File;
 use std::io::{self, ErrorKind, Read, Write};
@@ -69,11 +70,32 @@ pub(crate) enum Ask {
     },
     Hold {
         reason: String,
+        #[serde(default = "by_user")]
+        code: i32,
+        #[serde(default)]
+        subcode: i32,
+        /// It is tried again if no image can be made.
+        #[serde(default)]
+        insists: bool,
     },
     Kill {},
 }
 
+fn by_user() -> i32 {
+    Hold::BY_USER
+}
+
 impl Ask {
+    /// It goes on only when it is released.
+    pub(crate) fn hold(hold: Hold, insists: bool) -> Self {
+        Ask::Hold {
+            reason: hold.reason,
+            code: hold.code.code,
+            subcode: hold.code.subcode,
+            insists,
+        }
+    }
+
     pub(super) fn command(self) -> Command {
         match self {
             Ask::Suspend {} => Command::Suspend,
@@ -85,7 +107,16 @@ impl Ask {
                 insists,
             },
             Ask::VacateLatest { at_any_price } => Command::VacateLatest { at_any_price },
-            Ask::Hold { reason } => Command::Hold(reason),
+            Ask::Hold {
+                reason,
+                code,
+                subcode,
+                insists,
+            } => {
+                let code = ReasonCode { code, subcode };
+                let hold = Hold { reason, code };
+                Command::Hold { hold, insists }
+            }
             Ask::Kill {} => Command::Kill,
         }
     }
@@ -492,8 +523,21 @@ mod tests {
         assert_eq!(asked, [(Who(1), ask)]);
         assert_eq!(answer, "{\"version\":1,\"done\":true,\"state\":\"Idle\"}\n");
         let (asked, _) = hear(b"{\"version\":1,\"ask\":\"hold\",\"reason\":\"x\"}\n");
-        let reason = "x".to_owned();
-        assert_eq!(asked, [(Who(1), Ask::Hold { reason })]);
+        let hold = Hold::new("x".to_owned(), Hold::BY_USER);
+        assert_eq!(asked, [(Who(1), Ask::hold(hold, false))]);
+        let mut hold = Hold::new("y".to_owned(), Hold::BY_MACHINE);
+        hold.code.subcode = 102;
+        let said = Said {
+            version: VERSION,
+            ask: Ask::hold(hold.clone(), true),
+        };
+        let mut line = serde_json::to_vec(&said).expect("JSON");
+        line.push(b'\n');
+        let (asked, _) = hear(&line);
+        assert_eq!(asked.len(), 1);
+        let command = asked.into_iter().next().map(|(_, ask)| ask.command());
+        let insists = true;
+        assert_eq!(command, Some(Command::Hold { hold, insists }));
     }
 
     #[test]

@@ -2,17 +2,13 @@
 
 use crate::jobs::{Counted, unix_now};
 use crate::sys::Usage;
-use starter::life::{End, Leave, State};
+use starter::life::{End, Hold, Leave, State};
 use std::time::Duration;
 
 /// A record may hold anything.
 fn seconds(number: f64) -> Duration {
     Duration::try_from_secs_f64(number).unwrap_or_default()
 }
-
-/// Condor's hold codes (condor manual, "HoldReasonCode"): by a user; the job could not be started.
-const BY_USER: u32 = 1;
-const CANNOT_START: u32 = 6;
 
 impl Counted {
     /// A copy runs that was being started or restarted.
@@ -65,7 +61,7 @@ impl Counted {
 
     /// The starter leaves it so. `why`: what kept the last copy from beginning.
     pub(super) fn left(&mut self, leave: &Leave, why: Option<&str>) {
-        (self.hold_reason, self.hold_reason_code) = (None, None);
+        self.is_not_held();
         match leave {
             Leave::Completed(end) => {
                 let signal = match end {
@@ -81,10 +77,12 @@ impl Counted {
                 };
             }
             Leave::Vacated => self.last_vacate_time = Some(unix_now()),
-            Leave::Held { by_user, reason } => {
-                self.hold_reason = Some(why.unwrap_or(reason).to_owned());
-                self.hold_reason_code = Some(if *by_user { BY_USER } else { CANNOT_START });
-                if !by_user {
+            Leave::Held(hold) => {
+                self.is_held(hold);
+                if let Some(why) = why {
+                    self.hold_reason = Some(why.to_owned());
+                }
+                if hold.code.code != Hold::BY_USER {
                     self.num_system_holds = self.num_system_holds.saturating_add(1);
                 }
                 self.last_vacate_time = Some(unix_now());

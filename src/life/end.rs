@@ -80,8 +80,8 @@ impl Starter<'_> {
                 let status = self.arguments.vacated_status.unwrap_or(VACATED);
                 std::process::exit(status.into());
             }
-            Leave::Held { reason, .. } => {
-                let why = self.not_begun.as_ref().unwrap_or(&reason);
+            Leave::Held(hold) => {
+                let why = self.not_begun.as_ref().unwrap_or(&hold.reason);
                 let failure = Failure::new(Exit::Failed, format!("job {name} is held: {why}"));
                 tracing::error!("{failure}");
                 return Err(failure.advise(format!("wayfarer release {name}")));

@@ -30,6 +30,7 @@ pub(crate) use begin::{restart, run, submit};
 pub(crate) use chronicle::{Chronicle, NAME as EVENTS};
 pub(crate) use control::{Ask, Asked, Control, Question, ask};
 pub(crate) use copy::{heed, words};
+pub(crate) use owner::by_policy;
 
 use crate::args::{Life as Arguments, Restart, Run};
 use crate::jobs::{Job, JobStore, LifeRecord, Outset, pulse};

@@ -137,7 +137,7 @@ fn facts(leave: &Leave, counted: &Counted) -> Option<Vec<(&'static str, String)>
             };
             (State::Completed, Some((how.0, how.1.to_string())))
         }
-        Leave::Held { .. } => {
+        Leave::Held(_) => {
             let reason = counted.hold_reason.clone();
             (State::Held, reason.map(|reason| (REASON, reason)))
         }
@@ -151,6 +151,7 @@ fn facts(leave: &Leave, counted: &Counted) -> Option<Vec<(&'static str, String)>
 #[cfg(test)]
 mod tests {
     use super::*;
+    use starter::life::Hold;
 
     #[test]
     fn ends_are_told_and_nothing_else() {
@@ -164,10 +165,7 @@ mod tests {
             let words: Vec<String> = facts.iter().map(|(n, v)| format!("{n}={v}")).collect();
             words.join(" ")
         };
-        let held = Leave::Held {
-            by_user: true,
-            reason: "why not".to_owned(),
-        };
+        let held = Leave::Held(Hold::new("why not".to_owned(), Hold::BY_USER));
         let ends = [
             (
                 Leave::Completed(End::Exited(3)),

@@ -1,7 +1,7 @@
 //! The owner of the machine has a say about a lone job (`run --policy FILE`): the machine's states, with one slot that the job has.
 //!
 //! ```text
-//! FILE ──> starter::machine, one slot ──SUSPEND, CONTINUE, PREEMPT, WANT_VACATE, KILL, PERIODIC_CHECKPOINT──> Command ──> Life
+//! FILE ──> starter::machine, one slot ──SUSPEND, CONTINUE, PREEMPT, WANT_VACATE, WANT_HOLD, KILL, PERIODIC_CHECKPOINT──> Command ──> Life
 //! ```
 //! # What callers may rely on
 //! A job that was begun runs: START, `IS_OWNER`, RANK and slots of the configuration are not asked. One that has to leave does so as told
@@ -16,7 +16,7 @@ use crate::{raw, verbs};
 use classad::config::Dialect;
 use classad::{ClassAd, Expr};
 use nix::unistd::Uid;
-use starter::life::{Command, Event as Told};
+use starter::life::{Command, Event as Told, Hold};
 use starter::machine::{ClaimId, Event, Machine, Order, SlotId};
 use std::path::Path;
 use std::sync::Arc;
@@ -39,12 +39,16 @@ const TYPES: &[&str] = &[
     "NUM_VIRTUAL_MACHINES_TYPE_",
 ];
 const SLOT: SlotId = SlotId::of(1);
+/// The longest reason, in characters, each of which may be six bytes of JSON.
+const LONGEST_REASON: usize = 500;
 
 pub(super) struct Owner {
     measured: Measured,
     machine: Machine,
     polling_interval: i64,
     next: i64,
+    /// What he wanted of it when it began.
+    first: Vec<Command>,
 }
 
 impl Owner {
@@ -68,7 +72,8 @@ impl Owner {
         let now = measured.now();
         let machine = Machine::begin(&settings, dialect, &detected, now)?
             .with_utc_offset(measured.utc_offset())
-            .with_claimants_here();
+            .with_claimants_here()
+            .with_name(measured.name());
         let polling_interval = measured::number(&config, "POLLING_INTERVAL")?
             .unwrap_or(5)
             .max(1);
@@ -77,6 +82,7 @@ impl Owner {
             machine,
             polling_interval,
             next: now,
+            first: vec![],
         };
         let ad = ad(job);
         let claim = ClaimId(1);
@@ -92,7 +98,8 @@ impl Owner {
                 job: ad,
             },
         ] {
-            owner.machine.step(event, now);
+            let orders = owner.machine.step(event, now);
+            owner.first.extend(orders.into_iter().filter_map(command));
         }
         Ok(owner)
     }
@@ -138,7 +145,7 @@ impl Owner {
                 events.push(Event::Time);
             }
         }
-        let mut commands = vec![];
+        let mut commands = std::mem::take(&mut self.first);
         for event in events {
             let orders = self.machine.step(event, now);
             commands.extend(orders.into_iter().filter_map(command));
@@ -171,6 +178,12 @@ fn command(order: Order) -> Option<Command> {
         Order::Suspend(_) => Some(Command::Suspend),
         Order::Continue(_) => Some(Command::Continue),
         Order::Checkpoint(_) => Some(Command::Checkpoint),
+        Order::Hold {
+            reason, subcode, ..
+        } => Some(Command::Hold {
+            hold: by_policy(&reason, subcode),
+            insists: true,
+        }),
         Order::Vacate { .. } => Some(Command::Vacate {
             within: None,
             insists: true,
@@ -183,6 +196,14 @@ fn command(order: Order) -> Option<Command> {
         }
         _ => None,
     }
+}
+
+/// The hold that a policy wants (`WANT_HOLD`), with as much of its reason as a starter listens to.
+pub(crate) fn by_policy(reason: &str, subcode: i64) -> Hold {
+    let reason = reason.chars().take(LONGEST_REASON).collect();
+    let mut hold = Hold::new(reason, Hold::BY_MACHINE);
+    hold.code.subcode = i32::try_from(subcode).unwrap_or(0);
+    hold
 }
 
 /// The job, as a policy sees it.

@@ -170,6 +170,7 @@ impl<'a> Startd<'a> {
         let machine = Machine::begin(&settings(&config), config.dialect(), &detected, now)?
             .with_utc_offset(measured.utc_offset())
             .with_claimants_here()
+            .with_name(measured.name())
             .with_seed(u64::from(std::process::id()) << 32 | now.cast_unsigned());
         for doubt in machine.doubts() {
             warn!("{doubt}");

@@ -3,7 +3,7 @@
 use super::queue::{self, Entry, Found, Phase, Queue};
 use super::runner::{Runner, Ways};
 use super::{Backfill, Benchmark, Startd, backfill, measured};
-use crate::life::Ask;
+use crate::life::{self, Ask};
 use crate::report::Outcome;
 use crate::sys::{self, Change};
 use nix::unistd::Pid;
@@ -104,6 +104,11 @@ impl Startd<'_> {
             Order::Suspend(slot) => self.ask(slot, Ask::Suspend {}),
             Order::Continue(slot) => self.ask(slot, Ask::Continue {}),
             Order::Checkpoint(slot) => self.ask(slot, Ask::Checkpoint {}),
+            Order::Hold {
+                slot,
+                reason,
+                subcode,
+            } => self.ask(slot, Ask::hold(life::by_policy(&reason, subcode), true)),
             // When its time is over, the machine orders to kill it.
             Order::Vacate { slot, .. } => self.ask(
                 slot,

@@ -1,6 +1,6 @@
 //! `wayfarer suspend`, `continue`, `vacate`, `hold`, `release`, `remove`: what is asked of a job's starter.
 
-use crate::args::{Continue, Hold, Log, Migrate, Release, Remove, Suspend, Vacate};
+use crate::args::{self, Continue, Log, Migrate, Release, Remove, Suspend, Vacate};
 use crate::jobs::{Job, JobStore, Life, LifeRecord, ProcessName, process};
 use crate::life::{Ask, Chronicle, EVENTS, ask};
 use crate::output;
@@ -9,7 +9,7 @@ use crate::report::{Exit, Explain, Failure, Outcome};
 use crate::sys;
 use crate::target;
 use nix::unistd::Pid;
-use starter::life::State;
+use starter::life::{Hold, State};
 use std::time::Duration;
 
 /// Between two looks whether a starter has ended.
@@ -66,17 +66,18 @@ pub(crate) fn checkpoint(store: &JobStore, name: &str) -> Outcome {
 }
 
 /// Has it leave, until it is released.
-pub(crate) fn hold(store: &JobStore, arguments: &Hold) -> Outcome {
+pub(crate) fn hold(store: &JobStore, arguments: &args::Hold) -> Outcome {
     let job = target::named(store, &arguments.job)?;
+    let hold = Hold::new(arguments.reason.clone(), Hold::BY_USER);
     if let (Life::Ended, Some(mut life)) = (job.life(), job.life.clone()) {
         life.check_not_over(&job.record.name)?;
-        life.hold(arguments.reason.clone());
+        life.hold(&hold);
         life.save(&job.dir)?;
-        Chronicle::open(&job).held(&arguments.reason, 1);
+        Chronicle::open(&job).held(&hold);
         return Ok(Exit::Done);
     }
-    let reason = arguments.reason.clone();
-    asked(store, &arguments.job, Ask::Hold { reason }).map(|_| Exit::Done)
+    let ask = Ask::hold(hold, false);
+    asked(store, &arguments.job, ask).map(|_| Exit::Done)
 }
 
 /// Lets a held job go on when it is started again.

@@ -192,6 +192,62 @@ fn why_an_expression_has_its_value_is_said_term_by_term() {
 }
 
 #[test]
+fn whatever_the_machine_says_of_itself_can_be_explained() {
+    let station = Station::new();
+    let json = |line: &[&str]| -> serde_json::Value {
+        let output = station.output(line);
+        assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+        serde_json::from_str(&text(&output.stdout)).expect("JSON")
+    };
+    let policy = written(
+        &station,
+        "policy",
+        "STARTD_NAME = here\nSTARTD_ATTRS = Room, IsNear\nRoom = \"B 12\"\nIsNear = Room == \"B 12\"\n",
+    );
+    for dialect in ["6.1", "6.8", "25"] {
+        let which = ["--config", &policy, "--dialect", dialect, "--json"];
+        let machine = json(&[&["machine"], &which[..]].concat());
+        let ad = machine["ads"][0].as_object().expect("an ad");
+        assert!(ad.len() > 30, "{machine}");
+        let names: Vec<&str> = ad.keys().map(String::as_str).collect();
+        let all = format!("{{ {} }}", names.join(", "));
+        let why = json(&[&["policy", "explain", &all], &which[..]].concat());
+        let parts = why["parts"].as_array().expect("terms");
+        assert_eq!(parts.len(), names.len(), "{why}");
+        for (name, part) in names.iter().zip(parts) {
+            let value = part["value"].as_str().unwrap_or_default();
+            assert!(
+                part["found_in"] == "MY" && value != "undefined" && value != "error",
+                "{dialect}, {name}: {part}"
+            );
+            let same = [
+                "Machine",
+                "OpSys",
+                "Arch",
+                "UidDomain",
+                "CheckpointPlatform",
+                "Room",
+                "TotalMemory",
+                "DetectedCpus",
+                "Microarch",
+            ];
+            if same.contains(name) {
+                let value: serde_json::Value = serde_json::from_str(value).expect("a literal");
+                assert_eq!(value, ad[*name], "{dialect}, {name}");
+            }
+        }
+    }
+    // Without a configuration, and with the ad of another machine.
+    let why = json(&["policy", "explain", "Name", "--config", &policy, "--json"]);
+    assert_eq!(why["value"], "\"slot1@here\"");
+    let why = json(&["policy", "explain", "Memory > 0", "--json"]);
+    assert_eq!(why["value"], "true");
+    let my = written(&station, "my.ad", "KeyboardIdle = 34\n");
+    let why = json(&["policy", "explain", "Memory", "--my", &my, "--json"]);
+    assert_eq!(why["value"], "undefined");
+}
+
+#[test]
 fn what_happens_here_is_recorded_as_a_trace_that_is_read_back() {
     let station = Station::new();
     let output = station.output(&["policy", "record", "--every", "1s", "--for", "1s"]);

@@ -35,6 +35,92 @@ fn a_machine_is_drained_and_takes_jobs_again() {
 }
 
 #[test]
+fn a_fast_drain_takes_no_new_image_and_loses_no_old_one() {
+    with_job(&guest("drained_fast"), |job| {
+        begun(job, "MAXJOBRETIREMENTTIME = 3600")?;
+        submit(job, "job", "")?;
+        until_job(job, "job", "Running")?;
+        until_longer(job, "job")?;
+        ask(job, &["startd", "checkpoint", "slot1"])?;
+        until(job, "an image", |status| {
+            line_of(status, "job")["images"] == 1
+        })?;
+        until_longer(job, "job")?;
+        ask(job, &["startd", "drain", "--fast"])?;
+        let drained = until(job, "a drained machine", |status| {
+            status["state"] == "Drained"
+        })?;
+        let line = line_of(&drained, "job");
+        let said = startd(job)?.err.text();
+        if line["state"] != "Idle"
+            || line["images"] != 1
+            || !said.contains("Claimed/Retiring -> Preempting/Killing (18: draining)")
+        {
+            return Err(format!("found {drained}, {said}, expected the old image"));
+        }
+        ask(job, &["startd", "drain", "--cancel"])?;
+        let goes_on = |job: &mut Job, times: u64| {
+            until_fares(job, "job", "a job that goes on", |fares| {
+                fares["State"] == "Running" && fares["NumRestarts"] == times
+            })
+        };
+        goes_on(job, 1)?;
+        until_longer(job, "job")?;
+        // When all is drained, it takes jobs again by itself.
+        let again = ["startd", "drain", "--fast", "--resume-on-completion"];
+        ask(job, &again)?;
+        let fares = goes_on(job, 2)?;
+        if fares["NumCkpts"] != 1 {
+            return Err(format!("found {fares}, expected no other image"));
+        }
+        ends_well(job, &["job"])?;
+        ends(job, Signal::SIGTERM, 0)
+    });
+}
+
+#[test]
+fn a_peaceful_end_waits_for_the_job_to_end_by_itself() {
+    with_job(&guest("peaceful"), |job| {
+        // Otherwise it would have to leave at once.
+        begun(job, "MAXJOBRETIREMENTTIME = 0\nMachineMaxVacateTime = 1")?;
+        submit(job, "job", "")?;
+        until_job(job, "job", "Running")?;
+        submit(job, "next", "")?;
+        let command = job.wayfarer(&["startd", "off", "--peaceful"]);
+        let mut off = Run::start("off", command, User::Ordinary)?;
+        let status = until(job, "a startd that is to end", |status| {
+            status["state"] == "ShuttingDown" && !line_of(status, "next")["why"][0].is_null()
+        })?;
+        let next = line_of(&status, "next");
+        if place(&status) != "Claimed/Retiring"
+            || line_of(&status, "job")["state"] != "Running"
+            || next["state"] != "Idle"
+            || next["why"][0] != "the machine is shut down"
+        {
+            return Err(format!("found {status}, expected a job that works on"));
+        }
+        for _ in 0..3 {
+            until_longer(job, "job")?;
+        }
+        if let Some(status) = off.ended() {
+            return Err(format!("found {status}, expected somebody who waits"));
+        }
+        job.let_go();
+        has_ended(job, 0)?;
+        let status = off.wait(STEP)?;
+        let fares = faring(job, "job")?;
+        if !status.success() || fares["State"] != "Completed" || fares["NumCkpts"] != 0 {
+            return Err(format!("found {status}, {fares}, expected the end of it"));
+        }
+        check_chain(job, "job")?;
+        // What waited has its turn with the next.
+        begin(job)?;
+        ends_well(job, &["next"])?;
+        ends(job, Signal::SIGTERM, 0)
+    });
+}
+
+#[test]
 fn a_startd_that_is_told_to_end_lets_its_jobs_leave() {
     with_job(&guest("shut_down"), |job| {
         begun(job, "")?;

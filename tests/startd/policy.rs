@@ -155,6 +155,50 @@ fn backfill_works_while_nobody_wants_the_slot() {
 }
 
 #[test]
+fn a_job_that_the_policy_holds_goes_on_when_it_is_released() {
+    with_job(&guest("held"), |job| {
+        begun(
+            job,
+            "PREEMPT = TARGET.Project == \"sums\" && TARGET.NumCkpts == 0 && TotalJobRunTime > 1\nWANT_HOLD = True\n\
+             WANT_HOLD_REASON = strcat(\"enough of \", TARGET.Project)\nWANT_HOLD_SUBCODE = 7",
+        )?;
+        submit(job, "job", "+Project = \"sums\"")?;
+        let held = until_job(job, "job", "Held")?;
+        let fares = faring(job, "job")?;
+        if line_of(&held, "job")["why"][0] != "enough of sums"
+            || fares["HoldReason"] != "enough of sums"
+            || fares["HoldReasonCode"] != 21
+            || fares["HoldReasonSubCode"] != 7
+            || fares["NumCkpts"] != 1
+        {
+            return Err(format!("found {held}, {fares}, expected reason and image"));
+        }
+        let log = ask(job, &["log", "job"])?;
+        if !log.contains("enough of sums\n\tCode 21 Subcode 7") {
+            return Err(format!("found {log}, expected reason and codes"));
+        }
+        // Another has the slot meanwhile.
+        submit(job, "other", "+Project = \"x\"\narguments = chain.py")?;
+        until(job, "another that has ended", |status| {
+            line_of(status, "other").is_null()
+        })?;
+        if line_of(&status(job)?, "job")["state"] != "Held" {
+            return Err(format!("found {}, expected Held", status(job)?));
+        }
+        ask(job, &["startd", "release", "job"])?;
+        let fares = until_fares(job, "job", "a job that goes on", |fares| {
+            fares["State"] == "Running" && fares["NumRestarts"] == 1
+        })?;
+        if !fares["HoldReasonCode"].is_null() {
+            return Err(format!("found {fares}, expected no hold"));
+        }
+        until_longer(job, "job")?;
+        ends_well(job, &["job"])?;
+        ends(job, Signal::SIGTERM, 0)
+    });
+}
+
+#[test]
 fn a_lone_job_has_a_policy_of_its_own() {
     with_job(&guest("lone"), |job| {
         fs::write(job.dir.join("data/chain.py"), CHAIN).expect("a program");
@@ -187,6 +231,18 @@ fn a_lone_job_has_a_policy_of_its_own() {
                 "found {fares}, expected two images, and one with which it left"
             ));
         }
+        // It may hold it, too.
+        configure(
+            job,
+            "PREEMPT = True\nWANT_HOLD = True\nWANT_HOLD_REASON = \"enough\"",
+        );
+        run(job, &["--policy", "policy"])?;
+        has_ended(job, 1)?;
+        let fares = faring(job, "job")?;
+        if fares["State"] != "Held" || fares["HoldReason"] != "enough" {
+            return Err(format!("found {fares}, expected a job that is held"));
+        }
+        ask(job, &["release", "job"])?;
         configure(job, "PREEMPT = (1 +");
         run(job, &["--policy", "policy"])?;
         let status = startd(job)?.wait(STEP)?;

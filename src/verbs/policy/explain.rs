@@ -1,18 +1,19 @@
 //! Why an expression has its value, term by term.
 
-use super::{SCHEMA_VERSION, configuration, detected, observe, read, setting};
+use super::{SCHEMA_VERSION, configuration, detected, options, read, setting};
 use crate::args::ExplainPolicy;
+use crate::config::Site;
+use crate::measured::Measured;
 use crate::output;
 use crate::raw;
 use crate::report::{Exit, Explain, Failure, Outcome, tell};
 use crate::verbs::classad::Here;
-use ckpt_lib::platform::Platform;
+use classad::config::Config;
 use classad::{
-    ClassAd, Context, Explanation, Expr, FoundIn, Surroundings, parse_any_ads, parse_expression,
+    ClassAd, Context, Explanation, FoundIn, Surroundings, parse_any_ads, parse_expression,
 };
 use serde::Serialize;
-use starter::machine::{Event, Machine, Seen, SlotId};
-use starter::measure::Watch;
+use starter::machine::{Event, Machine, SlotId};
 use std::path::Path;
 
 /// What is not known where nobody looks at the machine.
@@ -64,33 +65,36 @@ pub(super) fn explain(arguments: &ExplainPolicy) -> Outcome {
 /// The ad of a slot with this configuration, on this machine and now; with an ad of one's own, without looking at it.
 fn machine_ad(arguments: &ExplainPolicy, here: &Here) -> Outcome<ClassAd> {
     let which = &arguments.which;
-    let Some(config) = configuration(which)? else {
-        return Ok(ClassAd::new());
+    let config = match configuration(which)? {
+        Some(config) => config,
+        None if arguments.my.is_some() => return Ok(ClassAd::new()),
+        None => Config::parse("", &Site::new(), &options(which))?,
     };
     let settings = |name: &str| setting(Some(&config), which, name);
+    let mut found = detected(which, Some(&config));
+    let mut measured = match arguments.my {
+        Some(_) => None,
+        None => Some(Measured::once(&config)?),
+    };
+    if let Some(measured) = &mut measured {
+        let here = measured.detected()?;
+        (found.disk_kib, found.swap_kib) = (here.disk_kib, here.swap_kib);
+        if which.cpus.is_none() {
+            found.cpus = here.cpus;
+        }
+        if which.memory.is_none() {
+            found.memory_mib = here.memory_mib;
+        }
+    }
     let now = here.now();
-    let machine = Machine::begin(
-        &settings,
-        which.dialect,
-        &detected(which, Some(&config)),
-        now,
-    );
+    let machine = Machine::begin(&settings, which.dialect, &found, now);
     let machine = machine.exit(Exit::Usage)?;
     let mut machine = machine.with_utc_offset(here.utc_offset(now));
-    let event = match arguments.my {
-        Some(_) => Event::Time,
-        None => {
-            let seen = observe(&mut Watch::once())?;
-            let mut attributes = ClassAd::new();
-            let platform = Platform::of_this_machine().to_string();
-            attributes.insert("CheckpointPlatform", Expr::from(platform));
-            Event::Seen(Seen {
-                keyboard_idle: seen.keyboard_idle,
-                console_idle: seen.console_idle,
-                load: seen.load,
-                job_loads: vec![],
-                attributes,
-            })
+    let event = match &mut measured {
+        None => Event::Time,
+        Some(measured) => {
+            machine = machine.with_name(measured.name());
+            Event::Seen(measured.seen(&[], 1)?.0)
         }
     };
     machine.step(event, now);
@@ -103,7 +107,11 @@ fn machine_ad(arguments: &ExplainPolicy, here: &Here) -> Outcome<ClassAd> {
         );
         return Err(Failure::new(Exit::Usage, message));
     };
-    let mut ad = ClassAd::clone(slot.ad());
+    let mut ad = machine.ad(id, now).unwrap_or_default();
+    // What is published of START may be less.
+    for (name, expr) in slot.ad().iter() {
+        ad.insert(name.clone(), std::sync::Arc::clone(expr));
+    }
     if arguments.my.is_some() {
         // Nobody has looked.
         for name in UNSEEN {

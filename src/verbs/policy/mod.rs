@@ -40,13 +40,16 @@ fn configuration(which: &WhichPolicy) -> Outcome<Option<Config>> {
         let message = format!("{}: its name is not UTF-8", shown());
         return Err(Failure::new(Exit::Usage, message));
     };
-    let options = ConfigOptions {
-        dialect: which.dialect,
-        ..ConfigOptions::default()
-    };
-    let config = Config::read(name, &Site::new(), &options);
+    let config = Config::read(name, &Site::new(), &options(which));
     let config = config.context(shown).exit(Exit::Usage)?;
     Ok(Some(config))
+}
+
+fn options(which: &WhichPolicy) -> ConfigOptions {
+    ConfigOptions {
+        dialect: which.dialect,
+        ..ConfigOptions::default()
+    }
 }
 
 /// What the machine has.

@@ -82,6 +82,12 @@ fn told(step: &Step, dialect: Dialect) -> Option<(String, String, Option<u8>, St
                 "PERIODIC_CHECKPOINT is TRUE, or asked for".to_owned(),
             )
         }
+        Order::Hold { slot, reason, .. } => (
+            slot_name(dialect, *slot),
+            "the job is to be held".to_owned(),
+            None,
+            reason.clone(),
+        ),
         Order::Warn { slot, name, value } => {
             let what = format!("{name} is {value}");
             (
@@ -164,7 +170,11 @@ fn as_text(report: &Report, dialect: Dialect) -> String {
             number.to_string(),
             job.owner.clone(),
             civil(job.came),
-            job.done.map_or_else(|| "-".to_owned(), civil),
+            match (job.done, &job.held) {
+                (Some(done), _) => civil(done),
+                (None, Some(_)) => "held".to_owned(),
+                (None, None) => "-".to_owned(),
+            },
             job.starts.to_string(),
             job.images.to_string(),
             job.killed.to_string(),
@@ -218,6 +228,7 @@ struct JobLine {
     owner: String,
     came: String,
     done: Option<String>,
+    held: Option<String>,
     starts: u32,
     images: u32,
     killed: u32,
@@ -254,6 +265,7 @@ fn as_json(report: &Report, dialect: Dialect) -> Day {
         owner: job.owner.clone(),
         came: civil(job.came),
         done: job.done.map(civil),
+        held: job.held.clone(),
         starts: job.starts,
         images: job.images,
         killed: job.killed,

@@ -1,6 +1,6 @@
 //! How a job leaves the machine: with a new image, with the last, or without.
 
-use super::{Action, Answer, Command, Leave, Life, State, Who};
+use super::{Action, Answer, Command, Hold, Leave, Life, State, Who};
 use std::time::Duration;
 
 /// A job that is to leave.
@@ -27,7 +27,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 pub(super) enum To {
     Elsewhere,
     Idle,
-    Held(String),
+    Held(Hold),
     Removed,
 }
 
@@ -36,10 +36,7 @@ impl To {
         match self {
             // Without an image, it cannot go on at once.
             To::Elsewhere | To::Idle => Leave::Vacated,
-            To::Held(reason) => Leave::Held {
-                by_user: true,
-                reason: reason.clone(),
-            },
+            To::Held(hold) => Leave::Held(hold.clone()),
             To::Removed => Leave::Killed,
         }
     }
@@ -75,7 +72,7 @@ impl Life {
             }
             Command::Vacate { within, insists } => (To::Idle, within, insists),
             Command::Migrate { .. } => (To::Elsewhere, None, false),
-            Command::Hold(reason) => (To::Held(reason), None, false),
+            Command::Hold { hold, insists } => (To::Held(hold), None, insists),
             Command::Kill => {
                 at_once = true;
                 (To::Removed, None, false)

@@ -28,7 +28,7 @@ mod leaving;
 mod tests;
 mod words;
 
-pub use words::{Action, Answer, Command, End, Event, First, Leave, Policy, State, Who};
+pub use words::{Action, Answer, Command, End, Event, First, Hold, Leave, Policy, State, Who};
 
 use leaving::Leaving;
 use std::time::Duration;
@@ -373,7 +373,7 @@ impl Life {
                 (State::Completed, answer)
             }
             Leave::Vacated => (State::Idle, Answer::Done),
-            Leave::Held { .. } => (State::Held, Answer::Done),
+            Leave::Held(_) => (State::Held, Answer::Done),
             Leave::Killed => (State::Removed, Answer::Done),
         };
         self.enter(state, now);
@@ -548,8 +548,5 @@ const SIGTERM: i32 = 15;
 const SIGKILL: i32 = 9;
 
 fn held(reason: String) -> Leave {
-    Leave::Held {
-        by_user: false,
-        reason,
-    }
+    Leave::Held(Hold::new(reason, Hold::NOT_STARTED))
 }

@@ -44,6 +44,13 @@ fn vacate(within: Option<u64>, insists: bool) -> Command {
     }
 }
 
+fn hold(reason: &str) -> Command {
+    Command::Hold {
+        hold: Hold::new(reason.to_owned(), Hold::BY_USER),
+        insists: false,
+    }
+}
+
 fn asked(who: u64, command: Command) -> Event {
     Event::Asked(Who(who), command)
 }
@@ -248,7 +255,7 @@ fn a_job_without_an_image_begins_again_if_it_can() {
 
 #[test]
 fn an_end_of_its_own_is_its_end_whatever_was_asked() {
-    for command in [vacate(None, true), Command::Kill, Command::Hold("x".into())] {
+    for command in [vacate(None, true), Command::Kill, hold("x")] {
         let mut life = with_image();
         life.step(asked(1, command), at(103));
         let mut actions = life.step(Event::Ended(End::Exited(7)), at(104));
@@ -256,6 +263,30 @@ fn an_end_of_its_own_is_its_end_whatever_was_asked() {
         let ended = Action::Leave(Leave::Completed(End::Exited(7)));
         assert_eq!(actions, [refused(1, "the job has ended by itself"), ended]);
     }
+}
+
+#[test]
+fn a_hold_that_insists_is_tried_again_and_outlives_a_kill() {
+    let by_machine = Hold::new("x".to_owned(), Hold::BY_MACHINE);
+    let insists = Command::Hold {
+        hold: by_machine.clone(),
+        insists: true,
+    };
+    let mut life = running(POLICY);
+    let begun = life.step(asked(1, insists), at(2));
+    assert_eq!(begun, [Action::Checkpoint { leaves: true }]);
+    let refused = Event::Checkpointed(Err("a connection".into()));
+    assert_eq!(life.step(refused, at(3)), []);
+    let again = life.step(Event::Time, at(4));
+    assert_eq!(again, [Action::Checkpoint { leaves: true }]);
+    // Its time is over: it leaves without an image, and is held all the same.
+    let kill = Command::VacateLatest { at_any_price: true };
+    let killed = life.step(asked(2, kill), at(5));
+    assert_eq!(killed, [Action::AbandonCheckpoint, Action::Kill]);
+    let mut left = life.step(KILLED, at(6));
+    left.extend(life.step(Event::Checkpointed(Err("gone".into())), at(6)));
+    let held = Action::Leave(Leave::Held(by_machine));
+    assert_eq!(left, [done(1), done(2), held]);
 }
 
 #[test]
@@ -368,7 +399,10 @@ fn chance() -> impl Strategy<Value = Chance> {
         (proptest::option::of(0u64..50), any::<bool>())
             .prop_map(|(within, insists)| vacate(within, insists)),
         any::<bool>().prop_map(|at_any_price| Command::VacateLatest { at_any_price }),
-        Just(Command::Hold("why".to_owned())),
+        any::<bool>().prop_map(|insists| Command::Hold {
+            hold: Hold::new("why".to_owned(), Hold::BY_MACHINE),
+            insists,
+        }),
         Just(Command::Kill),
         Just(Command::GoBack),
         Just(Command::Migrate {

@@ -1,5 +1,6 @@
 //! What is said to the machine and by it: states, commands, events, actions.
 
+use crate::events::ReasonCode;
 use std::time::Duration;
 
 /// What has been settled about a job's life before it begins.
@@ -92,6 +93,31 @@ impl State {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Who(pub u64);
 
+/// Why a job goes on only when it is released.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Hold {
+    /// In words.
+    pub reason: String,
+    /// `HoldReasonCode` and `HoldReasonSubCode` (current manual, "Job ClassAd Attributes").
+    pub code: ReasonCode,
+}
+
+impl Hold {
+    /// By a user.
+    pub const BY_USER: i32 = 1;
+    /// The job could not be started.
+    pub const NOT_STARTED: i32 = 6;
+    /// By the policy of the machine's owner (`WANT_HOLD`).
+    pub const BY_MACHINE: i32 = 21;
+
+    /// For one of these reasons.
+    #[must_use]
+    pub fn new(reason: String, code: i32) -> Self {
+        let code = ReasonCode { code, subcode: 0 };
+        Hold { reason, code }
+    }
+}
+
 /// What can be asked of a starter.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Command {
@@ -121,7 +147,12 @@ pub enum Command {
         at_any_price: bool,
     },
     /// Make an image, leave, and go on only after a release.
-    Hold(String),
+    Hold {
+        /// Why.
+        hold: Hold,
+        /// Try again if no image can be made just now, rather than refuse.
+        insists: bool,
+    },
     /// Leave without an image, for good.
     Kill,
 }
@@ -205,12 +236,7 @@ pub enum Leave {
     /// It can go on elsewhere, or later.
     Vacated,
     /// It does not go on until somebody releases it.
-    Held {
-        /// Somebody has asked for that.
-        by_user: bool,
-        /// Why.
-        reason: String,
-    },
+    Held(Hold),
     /// It was killed by command.
     Killed,
     /// It could not be started.

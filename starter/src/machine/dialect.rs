@@ -15,6 +15,7 @@
 //! | the keyboard is connected to | one slot | one slot | all |
 //! | backfill | no | yes | yes |
 //! | draining | no | no | yes |
+//! | `WANT_HOLD` | no | no | yes |
 
 use super::words::Moment;
 use classad::config::Dialect;
@@ -38,12 +39,16 @@ pub struct Rules {
     pub backfills: bool,
     /// Whether there is draining.
     pub drains: bool,
+    /// Whether `WANT_HOLD` is asked when a job has to leave.
+    pub holds: bool,
     /// Whether `CurrentTime` is an attribute.
     pub current_time: bool,
     /// What slots are called, without their number.
     pub slot_prefix: &'static str,
     /// The attribute that is the slot's number.
     pub slot_number: &'static str,
+    /// The attribute that is the number of slots.
+    pub slot_count: &'static str,
     /// How many slots the keyboard is connected to by itself; none: all of them.
     pub keyboard_slots: Option<u32>,
 }
@@ -59,9 +64,11 @@ pub fn rules(dialect: Dialect) -> Rules {
         retires: true,
         backfills: true,
         drains: false,
+        holds: false,
         current_time: true,
         slot_prefix: "vm",
         slot_number: "VirtualMachineID",
+        slot_count: "TotalVirtualMachines",
         keyboard_slots: Some(1),
     };
     match dialect {
@@ -78,9 +85,11 @@ pub fn rules(dialect: Dialect) -> Rules {
             unknown_preempts: true,
             limits_vacating: true,
             drains: true,
+            holds: true,
             current_time: false,
             slot_prefix: "slot",
             slot_number: "SlotID",
+            slot_count: "TotalSlots",
             keyboard_slots: None,
             ..old
         },
@@ -97,6 +106,7 @@ pub(super) fn default_of(dialect: Dialect, name: &str) -> Option<&'static str> {
         "DISCONNECTED_KEYBOARD_IDLE_BOOST" => Some("1200"),
         "CLAIM_WORKLIFE" if dialect != Dialect::V25 => Some("-1"),
         "MAXJOBRETIREMENTTIME" => Some("0"),
+        "RANK" => Some("0.0"),
         "MODIFY_REQUEST_EXPR_REQUESTCPUS" => Some("quantize(RequestCpus, {1})"),
         "MODIFY_REQUEST_EXPR_REQUESTMEMORY" => Some("quantize(RequestMemory, {128})"),
         "MODIFY_REQUEST_EXPR_REQUESTDISK" => Some("quantize(RequestDisk, {1024})"),
@@ -110,8 +120,9 @@ pub(super) fn default_of(dialect: Dialect, name: &str) -> Option<&'static str> {
     }
     Some(match name {
         "START" | "CONTINUE" | "WANT_VACATE" => "TRUE",
-        "SUSPEND" | "PREEMPT" | "KILL" | "WANT_SUSPEND" => "FALSE",
+        "SUSPEND" | "PREEMPT" | "KILL" | "WANT_SUSPEND" | "WANT_HOLD" => "FALSE",
         "MachineMaxVacateTime" => "600",
+        "SLOT_WEIGHT" => "Cpus",
         "CLAIM_WORKLIFE" => "1200",
         "PERIODIC_CHECKPOINT" => "((time() - LastPeriodicCheckpoint) / 60.0) > (180.0 + 25)",
         "RunBenchmarks" => "LastBenchmark == 0",

@@ -80,6 +80,8 @@ struct Common {
     draining: Option<Draining>,
     shutdown: Option<Shutdown>,
     claimants_are_here: bool,
+    /// What it is called, for the names of its slots.
+    name: Option<String>,
 }
 
 impl Common {
@@ -89,6 +91,8 @@ impl Common {
             now,
             clock: self.clock(now),
             load: self.seen.load,
+            name: self.name.as_deref(),
+            slots: 0,
             part: load::Part::default(),
             job_load: 0.0,
             others: vec![],
@@ -115,6 +119,7 @@ impl Common {
         let parts = load::divide(slots, &self.seen, self.seen_at, self.began, now);
         world.part = parts.get(index).copied().unwrap_or_default();
         world.job_load = parts.iter().map(|part| part.job_load).sum();
+        world.slots = slots.len();
         world.others = slots.iter().flat_map(Slot::shown).collect();
         world.all_drained = slots.iter().all(|slot| slot.place.state == State::Drained);
         world
@@ -177,6 +182,7 @@ impl Machine {
                 draining: None,
                 shutdown: None,
                 claimants_are_here: false,
+                name: None,
             },
             next_poll: now,
             polling_interval,
@@ -207,6 +213,13 @@ impl Machine {
     #[must_use]
     pub fn with_claimants_here(mut self) -> Self {
         self.common.claimants_are_here = true;
+        self
+    }
+
+    /// Of this name: its slots are called `slot1@NAME`.
+    #[must_use]
+    pub fn with_name(mut self, name: String) -> Self {
+        self.common.name = Some(name);
         self
     }
 
@@ -276,12 +289,13 @@ impl Machine {
 
     /// Whether machine and job accept each other: START and the platform, and the job's `Requirements`.
     pub fn suits(&self, id: SlotId, job: &Arc<ClassAd>, now: Moment) -> bool {
-        self.ask(id, now, |slot, world| slot.suits(job, world)) == Some(true)
+        self.slot(id).is_some() && self.refusal(id, job, now).is_none()
     }
 
     /// Who of the two does not accept the other, if one does not; the machine is asked first.
     pub fn refusal(&self, id: SlotId, job: &Arc<ClassAd>, now: Moment) -> Option<Refusal> {
-        self.ask(id, now, |slot, world| slot.refusal(job, world))?
+        let refusal = self.ask(id, now, |slot, world| slot.refusal(job, world))?;
+        refusal.or_else(|| self.lack_of_part(id, job, now))
     }
 
     /// How often who has a slot says that he is there ([`Event::Alive`]), in seconds.

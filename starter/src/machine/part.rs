@@ -2,7 +2,7 @@
 
 use super::Machine;
 use super::policy::{PolicyError, Reader, Settings, whole};
-use super::slot::{Clock, Kind, Slot};
+use super::slot::{Clock, Kind, Refusal, Slot};
 use super::words::{ClaimId, Moment, Order, SlotId};
 use classad::{ClassAd, Context, Expr};
 use std::sync::Arc;
@@ -14,6 +14,18 @@ pub(super) struct Division {
     sizes: Vec<(String, Arc<Expr>)>,
     /// Whether the slot asks (`CONSUMPTION_…`), or the job is asked and corrected (`MODIFY_REQUEST_EXPR_…`).
     consumes: bool,
+}
+
+/// Why a job gets no part of a slot.
+pub(super) enum Lack {
+    /// What it asks for is no number.
+    NoNumber,
+    /// There is not enough left.
+    TooLittle {
+        name: String,
+        wanted: i64,
+        there: i64,
+    },
 }
 
 impl Division {
@@ -64,7 +76,7 @@ impl Division {
         slot: &Slot,
         job: &Arc<ClassAd>,
         clock: &Clock<'_>,
-    ) -> Result<ClassAd, &'static str> {
+    ) -> Result<ClassAd, Lack> {
         let job = with_requests(job);
         let mut part = ClassAd::new();
         let (my, target) = match self.consumes {
@@ -78,10 +90,17 @@ impl Division {
                 Some(amount) if amount >= 0 => amount,
                 // Who asks for nothing of a resource of the machine's own gets none.
                 _ if !matches!(resource.as_str(), "Cpus" | "Memory" | "Disk") => 0,
-                _ => return Err("the job's request is no number"),
+                _ => return Err(Lack::NoNumber),
             };
-            if amount > amount_in(&slot.resources, resource) {
-                return Err("the slot has not enough left");
+            let there = amount_in(&slot.resources, resource);
+            if amount > there {
+                let name = resource.clone();
+                let wanted = amount;
+                return Err(Lack::TooLittle {
+                    name,
+                    wanted,
+                    there,
+                });
             }
             part.insert(resource.as_str(), Expr::from(amount));
             part.insert(format!("TotalSlot{resource}"), Expr::from(amount));
@@ -190,7 +209,8 @@ impl Machine {
         whole.refresh(&world);
         let part = match division.part(&whole, job, &world.clock) {
             Ok(part) => part,
-            Err(reason) => return refuse(reason),
+            Err(Lack::NoNumber) => return refuse("the job's request is no number"),
+            Err(Lack::TooLittle { .. }) => return refuse("the slot has not enough left"),
         };
         if !whole.suits(job, &world) {
             return refuse("machine and job do not accept each other");
@@ -220,6 +240,33 @@ impl Machine {
             .unwrap_or(index);
         self.slots.insert(after + 1, slot);
         Ok(id)
+    }
+
+    /// What a job asks for and a slot that is divided has not left.
+    pub(super) fn lack_of_part(
+        &self,
+        id: SlotId,
+        job: &Arc<ClassAd>,
+        now: Moment,
+    ) -> Option<Refusal> {
+        let slot = self.slot(id)?;
+        if slot.kind != Kind::Partitionable {
+            return None;
+        }
+        let clock = self.common.clock(now);
+        match self.divisions.get(&id.number)?.part(slot, job, &clock) {
+            #[allow(clippy::cast_precision_loss, reason = "processors, MiB, KiB")]
+            Err(Lack::TooLittle {
+                name,
+                wanted,
+                there,
+            }) => Some(Refusal::Resources {
+                name,
+                wanted: wanted as f64,
+                there: there as f64,
+            }),
+            Err(Lack::NoNumber) | Ok(_) => None,
+        }
     }
 
     fn parts_of(&self, number: u32) -> impl Iterator<Item = u32> {

@@ -390,6 +390,15 @@ pub enum Order {
     Continue(SlotId),
     /// Make an image of the job, which runs on.
     Checkpoint(SlotId),
+    /// The job that is to leave goes on only when somebody releases it. Comes before the order to leave.
+    Hold {
+        /// Which slot.
+        slot: SlotId,
+        /// `HoldReason`.
+        reason: String,
+        /// `HoldReasonSubCode`.
+        subcode: i64,
+    },
     /// Make an image of the job, and let it leave: within so many seconds, where there is a limit.
     Vacate {
         /// Which slot.

@@ -86,7 +86,7 @@ impl Job {
 
     /// Whether it is at home and wants a slot.
     pub(super) fn waits(&self) -> bool {
-        self.slot.is_none() && self.report.done.is_none()
+        self.slot.is_none() && self.report.done.is_none() && self.report.held.is_none()
     }
 
     pub(super) fn works(&self) -> bool {
@@ -159,6 +159,11 @@ impl Job {
         self.leaves_since = Some(now);
     }
 
+    /// It goes on only when it is released.
+    pub(super) fn hold(&mut self, reason: String) {
+        self.report.held = Some(reason);
+    }
+
     /// It is gone: done, or with what is in its image.
     pub(super) fn gone(&mut self, now: Moment) {
         self.count(now);
@@ -167,6 +172,7 @@ impl Job {
         }
         if self.work.is_some_and(|work| self.progress >= work) {
             self.report.done = Some(now);
+            self.report.held = None;
             self.saved = self.progress;
         }
         let lost = self.progress - self.saved;

@@ -29,6 +29,8 @@ pub struct JobReport {
     pub images: u32,
     /// How often it left without one.
     pub killed: u32,
+    /// Why it is held, if it is at the end.
+    pub held: Option<String>,
     /// Seconds of work that is kept: done, or in an image, or of the copy that runs at the end.
     pub goodput: i64,
     /// Seconds of work that was lost.

@@ -207,7 +207,7 @@ impl Day<'_> {
                 self.next_round = self.next_round.min(self.now);
             }
             if let Some(command) = row.command {
-                self.tell(event(command));
+                self.told(command);
             }
         }
         while let Some((_, soon)) = self.soon.first().copied().filter(|(at, _)| *at <= self.now) {
@@ -302,6 +302,7 @@ impl Day<'_> {
         let about = match &order {
             Order::Changed(change) => Some(change.slot),
             Order::Start { slot, .. } | Order::Vacate { slot, .. } => Some(*slot),
+            Order::Hold { slot, .. } => Some(*slot),
             Order::Suspend(slot) | Order::Continue(slot) | Order::Checkpoint(slot) => Some(*slot),
             Order::Kill(slot) | Order::KillAll(slot) => Some(*slot),
             _ => None,
@@ -341,6 +342,7 @@ impl Day<'_> {
                     self.tell(Event::Imaged { slot, size_kib });
                 }
             }
+            (Order::Hold { reason, .. }, Some(index)) => self.jobs[index].hold(reason),
             (Order::Vacate { slot, .. }, Some(index)) => {
                 self.jobs[index].leave(now);
                 let (leaving, start) = (self.jobs[index].leaving, self.jobs[index].report.starts);
@@ -356,6 +358,26 @@ impl Day<'_> {
             (Order::KillBackfill(slot), _) => self.later(MOMENT, Soon::BackfillEnds(slot)),
             _ => {}
         }
+    }
+
+    fn told(&mut self, command: Command) {
+        let event = match command {
+            Command::Vacate { fast } => Event::Vacate { slot: None, fast },
+            Command::Checkpoint => Event::Checkpoint { slot: None },
+            Command::Drain { how, resumes } => Event::Drain { how, resumes },
+            Command::CancelDrain => Event::CancelDrain,
+            Command::Shutdown(how) => Event::Shutdown(how),
+            Command::Release => return self.release(),
+        };
+        self.tell(event);
+    }
+
+    /// Jobs that are held are told of in the next round.
+    fn release(&mut self) {
+        for job in &mut self.jobs {
+            job.report.held = None;
+        }
+        self.next_round = self.next_round.min(self.now);
     }
 
     fn happens(&mut self, soon: Soon) {
@@ -462,15 +484,5 @@ impl Day<'_> {
             suits(slot.id()) && mine.is_some_and(|mine| rank(job) > rank(&mine))
         });
         better.map(|slot| (slot.id(), false))
-    }
-}
-
-fn event(command: Command) -> Event {
-    match command {
-        Command::Vacate { fast } => Event::Vacate { slot: None, fast },
-        Command::Checkpoint => Event::Checkpoint { slot: None },
-        Command::Drain { how, resumes } => Event::Drain { how, resumes },
-        Command::CancelDrain => Event::CancelDrain,
-        Command::Shutdown(how) => Event::Shutdown(how),
     }
 }

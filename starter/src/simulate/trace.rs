@@ -101,6 +101,8 @@ pub enum Command {
     },
     /// `cancel drain`.
     CancelDrain,
+    /// `release`: all jobs that are held may go on.
+    Release,
     /// `shutdown peaceful`, `shutdown graceful`, `shutdown fast`.
     Shutdown(Shutdown),
 }
@@ -233,6 +235,7 @@ fn command(text: &str) -> Option<Command> {
         ["vacate", "fast"] => Command::Vacate { fast: true },
         ["checkpoint"] => Command::Checkpoint,
         ["cancel", "drain"] => Command::CancelDrain,
+        ["release"] => Command::Release,
         ["drain", how] => Command::Drain {
             how: drain(how)?,
             resumes: false,
@@ -255,6 +258,7 @@ impl fmt::Display for Command {
             Command::Vacate { fast: true } => f.write_str("vacate fast"),
             Command::Checkpoint => f.write_str("checkpoint"),
             Command::CancelDrain => f.write_str("cancel drain"),
+            Command::Release => f.write_str("release"),
             Command::Drain { how, resumes } => {
                 let how = format!("{how:?}").to_lowercase();
                 write!(f, "drain {how}{}", if *resumes { " resume" } else { "" })

@@ -35,7 +35,7 @@ fn a_job_that_moves_goes_on_elsewhere_or_stays() {
             &not[..],
             [
                 Action::Answer(Who(1), Answer::Refused(_)),
-                Action::Leave(Leave::Held { .. })
+                Action::Leave(Leave::Held(_))
             ]
         ),
         "{not:?}"
@@ -70,15 +70,9 @@ fn a_job_that_moves_goes_on_elsewhere_or_stays() {
 fn what_waits_for_a_machine_leaves_as_it_is_told() {
     let mut life = with_image();
     assert_eq!(life.step(KILLED, at(200)), [Action::Restart]);
-    assert_eq!(
-        life.step(asked(1, Command::Hold("x".to_owned())), at(201)),
-        []
-    );
+    assert_eq!(life.step(asked(1, hold("x")), at(201)), []);
     let left = life.step(Event::Ended(End::Interrupted(15)), at(202));
-    let held = Leave::Held {
-        by_user: true,
-        reason: "x".to_owned(),
-    };
+    let held = Leave::Held(Hold::new("x".to_owned(), Hold::BY_USER));
     assert_eq!(left, [done(1), Action::Leave(held)]);
 }
 

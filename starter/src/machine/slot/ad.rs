@@ -65,7 +65,9 @@ impl Slot {
         let mut set = |name: &str, value: Expr| {
             ad.insert(name, value);
         };
-        set("Name", Expr::string(self.name().as_str()));
+        set("Name", Expr::string(self.full_name(world).as_str()));
+        let count = i64::try_from(world.slots).unwrap_or(i64::MAX);
+        set(rules.slot_count, count.into());
         set(rules.slot_number, i64::from(self.id.number).into());
         match self.kind {
             Kind::Static => set("SlotType", "Static".into()),
@@ -77,6 +79,7 @@ impl Slot {
                 set("SlotType", "Dynamic".into());
                 set("DynamicSlot", true.into());
                 set("DSlotID", i64::from(self.id.part.unwrap_or(0)).into());
+                set("ParentSlotId", i64::from(self.id.number).into());
             }
         }
         set("State", format!("{:?}", self.place.state).into());
@@ -90,6 +93,12 @@ impl Slot {
             set("CurrentTime", now.into());
         } else {
             set("MyCurrentTime", now.into());
+            let slot_type = self.policy.slot_type.unwrap_or(0);
+            set("SlotTypeID", i64::from(slot_type).into());
+            for (place, seconds) in self.spent(now).into_iter().filter(|(_, time)| *time > 0) {
+                let (state, activity) = (place.state.name(), place.activity.name());
+                set(&format!("TotalTime{state}{activity}"), seconds.into());
+            }
         }
         set("ConsoleIdle", world.part.console_idle.into());
         set("KeyboardIdle", world.part.keyboard_idle.into());
@@ -110,6 +119,17 @@ impl Slot {
             ad.remove(name.as_str());
         }
         self.fill_claim(ad, world);
+    }
+
+    /// `Name`. In former times a machine with one slot had no numbers.
+    fn full_name(&self, world: &World<'_>) -> String {
+        match world.name {
+            None => self.name(),
+            Some(machine) if self.policy.rules.current_time && world.slots == 1 => {
+                machine.to_owned()
+            }
+            Some(machine) => format!("{}@{machine}", self.name()),
+        }
     }
 
     fn fill_claim(&self, ad: &mut ClassAd, world: &World<'_>) {

@@ -4,7 +4,7 @@ use super::super::policy::{number, whole};
 use super::super::words::{Activity, Moment, Order, State};
 use super::claim::Claim;
 use super::{Kind, Slot, World};
-use classad::{ClassAd, Context};
+use classad::{ClassAd, Context, Value};
 use std::sync::Arc;
 
 /// Universes with expressions of their own.
@@ -219,6 +219,39 @@ impl Slot {
         verdict != Verdict::False
     }
 
+    /// Why the job that has to leave is held, with a number of the owner's (current manual, "WANT_HOLD"); none: it is not, or was told
+    /// so already. Asked only if PREEMPT was TRUE; no universe has one of its own.
+    pub(super) fn hold_reason(&mut self, world: &mut World<'_>) -> Option<(String, i64)> {
+        let claim = self.claim.as_ref();
+        let claim = claim.filter(|claim| claim.preempted && !claim.held)?;
+        if !self.policy.rules.holds {
+            return None;
+        }
+        let job = Arc::clone(&claim.job);
+        self.freshen(world);
+        let (verdict, value) = self.verdict("WANT_HOLD", Some(&job), world);
+        self.heed("WANT_HOLD", verdict, value, world);
+        if !verdict.is_true() {
+            return None;
+        }
+        let said = self
+            .context(world, Some(&job))
+            .eval_attribute("WANT_HOLD_REASON");
+        let said = match said {
+            Ok(Value::String(text)) => text.to_string(),
+            _ => String::new(),
+        };
+        let usual = || {
+            let expr = self.policy.attributes.get("WANT_HOLD");
+            let expr = expr.map(|expr| expr.to_string()).unwrap_or_default();
+            format!("the machine's owner wants it held: WANT_HOLD = {expr}")
+        };
+        let reason = Some(said).filter(|said| !said.is_empty());
+        let reason = reason.unwrap_or_else(usual);
+        let subcode = self.whole("WANT_HOLD_SUBCODE", Some(&job), world);
+        Some((reason, subcode.unwrap_or(0)))
+    }
+
     /// An expression that has no say of a job.
     pub(super) fn ask_machine(&mut self, name: &str, world: &World<'_>) -> Verdict {
         self.freshen(world);
@@ -246,7 +279,7 @@ impl Slot {
         value.ok().as_ref().and_then(number).unwrap_or(0.0)
     }
 
-    fn seconds(&self, name: &str, job: Option<&Arc<ClassAd>>, world: &World<'_>) -> Option<i64> {
+    fn whole(&self, name: &str, job: Option<&Arc<ClassAd>>, world: &World<'_>) -> Option<i64> {
         whole(&self.context(world, job).eval_attribute(name).ok()?)
     }
 
@@ -272,7 +305,7 @@ impl Slot {
             return 0;
         }
         let mut most = self
-            .seconds("MaxJobRetirementTime", Some(&claim.job), world)
+            .whole("MaxJobRetirementTime", Some(&claim.job), world)
             .unwrap_or(0);
         // -1 says "at once" even to those who may take their time.
         if claim.peaceful && most != -1 {
@@ -319,7 +352,7 @@ impl Slot {
     pub(super) fn promised_vacate_time(&self, job: &Arc<ClassAd>, world: &World<'_>) -> i64 {
         match self.policy.rules.limits_vacating {
             true => self
-                .seconds("MachineMaxVacateTime", Some(job), world)
+                .whole("MachineMaxVacateTime", Some(job), world)
                 .unwrap_or(0)
                 .max(0),
             false => 0,
@@ -347,7 +380,7 @@ impl Slot {
         let Some(claim) = self.claim.as_ref().filter(|claim| claim.activations > 0) else {
             return false;
         };
-        let life = self.seconds("CLAIM_WORKLIFE", None, world).unwrap_or(-1);
+        let life = self.whole("CLAIM_WORKLIFE", None, world).unwrap_or(-1);
         life >= 0 && world.now - claim.since > life
     }
 

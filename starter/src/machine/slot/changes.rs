@@ -96,6 +96,7 @@ impl Slot {
                 let limit = self.policy.rules.limits_vacating;
                 let within = limit.then(|| self.vacate_time(world));
                 self.vacates_until = within.map(|within| world.now.saturating_add(within));
+                self.hold(world);
                 world.orders.push(Order::Vacate {
                     slot: self.id,
                     within,
@@ -103,6 +104,7 @@ impl Slot {
             }
             (State::Preempting, Activity::Killing) if self.is_active() => {
                 self.vacates_until = None;
+                self.hold(world);
                 self.kill_again_at = Some(world.now.saturating_add(self.policy.killing_timeout));
                 world.orders.push(Order::Kill(self.id));
             }
@@ -110,6 +112,21 @@ impl Slot {
             (State::Backfill, Activity::Killing) => world.orders.push(Order::KillBackfill(self.id)),
             _ => {}
         }
+    }
+
+    /// The job that has to leave is held, if WANT_HOLD says so.
+    fn hold(&mut self, world: &mut World<'_>) {
+        let Some((reason, subcode)) = self.hold_reason(world) else {
+            return;
+        };
+        if let Some(claim) = &mut self.claim {
+            claim.held = true;
+        }
+        world.orders.push(Order::Hold {
+            slot: self.id,
+            reason,
+            subcode,
+        });
     }
 
     /// Who waited has the slot now.

@@ -20,6 +20,8 @@ pub(in super::super) struct Claim {
     pub(in super::super) lease_ends: Option<Moment>,
     /// PREEMPT was TRUE.
     pub(in super::super) preempted: bool,
+    /// Its job was told that it will be held.
+    pub(in super::super) held: bool,
     /// It is to leave, and nothing can change that.
     pub(in super::super) leaves: bool,
     /// It may retire for as long as it wants.
@@ -42,6 +44,8 @@ pub(in super::super) struct Active {
     /// Seconds it has run, up to the last change.
     pub(in super::super) ran: i64,
     pub(in super::super) stood: i64,
+    /// When SUSPEND or CONTINUE was TRUE of it last.
+    pub(in super::super) turned: Option<Moment>,
     /// The time to vacate that it was promised when it started.
     pub(in super::super) vacate_time: i64,
 }
@@ -57,6 +61,7 @@ impl Claim {
             activations: 0,
             lease_ends: None,
             preempted: false,
+            held: false,
             leaves: false,
             peaceful: false,
             at_once: false,

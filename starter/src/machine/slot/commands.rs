@@ -174,6 +174,7 @@ impl Slot {
                 last_image: now,
                 ran: 0,
                 stood: 0,
+                turned: None,
                 vacate_time,
             });
         }

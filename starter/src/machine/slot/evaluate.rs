@@ -162,11 +162,17 @@ impl Slot {
             };
             return self.goes(State::Claimed, A::Retiring, reason, world);
         }
+        // A look suspends or continues, whatever both say: the next is a POLLING_INTERVAL later.
+        let active = self.claim.as_ref().and_then(|claim| claim.active.as_ref());
+        let turns = active.is_some_and(|active| active.turned != Some(world.now));
         let works = matches!(activity, A::Busy | A::Retiring);
-        if works && wants_suspend.is_true() && self.ask("SUSPEND", world).is_true() {
+        if turns && works && wants_suspend.is_true() && self.ask("SUSPEND", world).is_true() {
+            self.note_turn(world);
             return self.goes(State::Claimed, A::Suspended, "SUSPEND is TRUE", world);
         }
-        if activity == A::Suspended && !self.held_still && self.ask("CONTINUE", world).is_true() {
+        let may_go_on = turns && activity == A::Suspended && !self.held_still;
+        if may_go_on && self.ask("CONTINUE", world).is_true() {
+            self.note_turn(world);
             let to = match self.is_closing(world) {
                 true => A::Retiring,
                 false => A::Busy,
@@ -180,6 +186,13 @@ impl Slot {
             self.checkpoint(world);
         }
         Next::Stay
+    }
+
+    fn note_turn(&mut self, world: &World<'_>) {
+        let active = self.claim.as_mut().and_then(|claim| claim.active.as_mut());
+        if let Some(active) = active {
+            active.turned = Some(world.now);
+        }
     }
 
     fn evaluate_idle(&mut self, world: &mut World<'_>) -> Next {

@@ -95,6 +95,10 @@ pub(super) struct World<'w> {
     pub(super) clock: Clock<'w>,
     /// The load of the machine.
     pub(super) load: f64,
+    /// What the machine is called, if that is known.
+    pub(super) name: Option<&'w str>,
+    /// How many slots there are.
+    pub(super) slots: usize,
     /// This slot's part of load and keys.
     pub(super) part: Part,
     /// The load of all jobs.

@@ -483,3 +483,149 @@ fn a_desktop_gets_its_jobs_out_of_the_way_step_by_step() {
     let spent: i64 = slot.spent(bench.now).values().sum();
     assert_eq!(spent, bench.now - MONDAY);
 }
+
+#[test]
+fn a_look_suspends_or_continues_and_not_both() {
+    let lines = "POLLING_INTERVAL = 5\nWANT_SUSPEND = TRUE\nSUSPEND = TRUE\nCONTINUE = TRUE";
+    let mut bench = Bench::new(Dialect::V25, lines);
+    bench.run(&ann());
+    bench.numbers();
+    // It is looked at when its job starts.
+    assert_eq!(bench.place(), "Claimed/Suspended");
+    for place in ["Claimed/Busy", "Claimed/Suspended"].repeat(3) {
+        bench.pass(5);
+        assert_eq!(bench.place(), place);
+        // Whatever else happens at that moment.
+        bench.tell(Event::JobChanged {
+            slot: SLOT,
+            job: ann(),
+        });
+        bench.look();
+        assert_eq!(bench.place(), place);
+    }
+    assert_eq!(bench.numbers(), [15, 14, 15, 14, 15, 14]);
+    // A job that is to leave, and has time to.
+    let lines = format!("{lines}\nMAXJOBRETIREMENTTIME = 1000");
+    let mut bench = Bench::new(Dialect::V25, &lines);
+    bench.run(&ann());
+    bench.pass(5);
+    bench.tell(Event::Vacate {
+        slot: Some(SLOT),
+        fast: false,
+    });
+    assert_eq!(bench.place(), "Claimed/Retiring");
+    bench.numbers();
+    for _ in 0..4 {
+        bench.pass(5);
+    }
+    assert_eq!(bench.numbers(), [20, 16, 20, 16]);
+}
+
+/// The last hold that was ordered, and the order that came behind it.
+fn held(orders: &[Order]) -> Option<(String, i64, Order)> {
+    let at = orders
+        .iter()
+        .rposition(|order| matches!(order, Order::Hold { .. }))?;
+    match (&orders[at], orders.get(at + 1)?) {
+        (
+            Order::Hold {
+                reason, subcode, ..
+            },
+            next,
+        ) => Some((reason.clone(), *subcode, next.clone())),
+        _ => None,
+    }
+}
+
+const GREEDY: &str = "PREEMPT = ImageSize > 1000\nWANT_HOLD = ImageSize > 1000\nWANT_HOLD_REASON = strcat(Owner, \" wants too much\")\nWANT_HOLD_SUBCODE = 102";
+
+#[test]
+fn a_job_that_is_preempted_is_held_if_want_hold_says_so() {
+    let big = job("Owner = \"ann\"; ImageSize = 2000");
+    for (vacates, next) in [
+        ("TRUE", "Vacate"),
+        // It is gone at once, and held all the same.
+        ("FALSE", "Kill"),
+    ] {
+        let lines = format!("{GREEDY}\nWANT_VACATE = {vacates}");
+        let mut bench = Bench::new(Dialect::V25, &lines);
+        bench.claim(&big);
+        let orders = bench.start(&big);
+        let (reason, subcode, order) = held(&orders).expect("it is held");
+        assert_eq!((reason.as_str(), subcode), ("ann wants too much", 102));
+        assert!(format!("{order:?}").starts_with(next), "{orders:?}");
+        // Once is enough, though its time to vacate is over.
+        let orders = bench.pass(2000);
+        assert_eq!(held(&orders), None, "{orders:?}");
+        bench.ended();
+        assert_eq!(bench.place(), "Unclaimed/Idle");
+    }
+}
+
+#[test]
+fn a_hold_has_a_reason_though_the_policy_has_none() {
+    let lines = "PREEMPT = TRUE\nWANT_HOLD = 1 < 2\nWANT_HOLD_REASON = UNDEFINED\nWANT_HOLD_SUBCODE = \"x\"";
+    let mut bench = Bench::new(Dialect::V25, lines);
+    bench.claim(&ann());
+    let (reason, subcode, _) = held(&bench.start(&ann())).expect("it is held");
+    let expected = "the machine's owner wants it held: WANT_HOLD = 1 < 2";
+    assert_eq!((reason.as_str(), subcode), (expected, 0));
+}
+
+#[test]
+fn a_job_is_not_held_unless_preempt_was_true_and_the_era_knows_it() {
+    let big = job("Owner = \"ann\"; ImageSize = 2000");
+    // Another reason to leave.
+    let mut bench = Bench::new(Dialect::V25, "WANT_HOLD = TRUE");
+    bench.run(&big);
+    let orders = bench.tell(Event::Vacate {
+        slot: Some(SLOT),
+        fast: false,
+    });
+    assert!(bench.place().starts_with("Preempting"), "{orders:?}");
+    assert_eq!(held(&orders), None);
+    // What is UNDEFINED is not TRUE, and said.
+    let mut bench = Bench::new(Dialect::V25, "PREEMPT = TRUE\nWANT_HOLD = Nonsense");
+    bench.claim(&big);
+    let orders = bench.start(&big);
+    assert_eq!(held(&orders), None);
+    let warned = |order: &Order| matches!(order, Order::Warn { name, .. } if name == "WANT_HOLD");
+    assert!(orders.iter().any(warned), "{orders:?}");
+    let old = format!("START = TRUE\nWANT_SUSPEND = FALSE\nWANT_VACATE = TRUE\n{GREEDY}");
+    let mut bench = Bench::new(Dialect::V6_8, &old);
+    bench.claim(&big);
+    let orders = bench.start(&big);
+    assert_eq!(bench.place(), "Preempting/Vacating");
+    assert_eq!(held(&orders), None);
+}
+
+#[test]
+fn a_slot_knows_its_machine_and_how_long_it_was_where() {
+    let lines = "NUM_SLOTS_TYPE_1 = 2\nSLOT_TYPE_1 = 50%\nRunBenchmarks = FALSE";
+    let mut bench = Bench::try_new(Dialect::V25, lines, 2).expect("a policy");
+    bench.machine = bench.machine.with_name("host.edu".to_owned());
+    bench.look();
+    bench.pass(100);
+    for (name, expected) in [
+        ("Name", "\"slot1@host.edu\""),
+        ("TotalSlots", "2"),
+        ("SlotTypeID", "1"),
+        ("SlotWeight", "Cpus"),
+        ("TotalTimeUnclaimedIdle", "100"),
+        ("Rank", "0.0"),
+    ] {
+        let found = value(&bench, name).unwrap_or_default();
+        let same = |text: &str| text.parse::<f64>().ok();
+        assert!(
+            found == expected || same(&found).is_some() && same(&found) == same(expected),
+            "{name}: {found}"
+        );
+    }
+    assert_eq!(value(&bench, "TotalTimeClaimedBusy"), None);
+    let mut bench = Bench::new(Dialect::V6_8, "START = TRUE");
+    bench.machine = bench.machine.with_name("host.edu".to_owned());
+    bench.pass(100);
+    assert_eq!(value(&bench, "Name").as_deref(), Some("\"host.edu\""));
+    assert_eq!(value(&bench, "TotalVirtualMachines").as_deref(), Some("1"));
+    assert_eq!(value(&bench, "TotalTimeUnclaimedIdle"), None);
+}

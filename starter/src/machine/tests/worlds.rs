@@ -46,6 +46,7 @@ fn policy(dice: &mut Dice) -> String {
         "KILL",
         "WANT_SUSPEND",
         "WANT_VACATE",
+        "WANT_HOLD",
         "IS_OWNER",
         "RunBenchmarks",
         "PERIODIC_CHECKPOINT",
@@ -158,7 +159,10 @@ impl Jobs {
                 Some(false),
                 "{slot:?} did not stand still"
             ),
-            Order::Checkpoint(slot) | Order::Vacate { slot, .. } | Order::Kill(slot) => {
+            Order::Checkpoint(slot)
+            | Order::Hold { slot, .. }
+            | Order::Vacate { slot, .. }
+            | Order::Kill(slot) => {
                 assert_eq!(
                     self.0.get(slot),
                     Some(&true),

@@ -134,6 +134,41 @@ fn work_without_an_image_is_lost_and_said() {
 }
 
 #[test]
+fn a_job_that_is_held_goes_on_when_it_is_released() {
+    let trace = Trace::parse(
+        &b"time,job,command
+2026-11-23 00:00:00,\"[ Owner = \"\"ann\"\"; SimWork = 7200; ImageSize = 102400 ]\",
+2026-11-23 03:00:00,,release
+"[..],
+    )
+    .expect("a trace");
+    // After an hour, once.
+    let lines = [
+        ("NUM_SLOTS", "1"),
+        ("RunBenchmarks", "FALSE"),
+        ("PERIODIC_CHECKPOINT", "FALSE"),
+        ("PREEMPT", "NumCkpts == 0 && TotalJobRunTime >= 3600"),
+        ("WANT_HOLD", "TRUE"),
+        ("WANT_HOLD_REASON", "\"an hour is enough\""),
+    ];
+    let report = day(&trace, &lines, 2 * 3600);
+    let job = &report.jobs[0];
+    assert_eq!(job.held.as_deref(), Some("an hour is enough"));
+    assert_eq!(
+        (job.starts, job.images, job.done, job.badput),
+        (1, 1, None, 0)
+    );
+    assert!((3600..3700).contains(&job.goodput), "{job:?}");
+    let report = day(&trace, &lines, 6 * 3600);
+    let job = &report.jobs[0];
+    assert_eq!((job.starts, job.held.as_deref()), (2, None));
+    assert_eq!((job.goodput, job.badput), (7200, 0));
+    let again = report.place_at(crate::machine::SlotId::of(1), trace.rows[1].at);
+    let busy = again.map(|place| place.to_string());
+    assert_eq!(busy.as_deref(), Some("Claimed/Busy"));
+}
+
+#[test]
 fn more_than_one_job_of_an_owner_share_a_claim() {
     let at = moment("2026-11-23 00:00").expect("a moment");
     let job = parse_ad("[ Owner = \"ann\"; SimWork = 100 ]").expect("an ad");

@@ -1,0 +1,184 @@
+//! More than one slot: each has a job, and a say of its own.
+
+use super::*;
+
+/// The slot in which a job of the queue is.
+fn slot_of(status: &Value, name: &str) -> String {
+    let line = line_of(status, name);
+    line["slot"].as_str().unwrap_or("-").to_owned()
+}
+
+/// The reasons why a job waits.
+fn why(status: &Value, name: &str) -> Vec<String> {
+    let why = line_of(status, name)["why"].as_array().cloned();
+    let why = why.unwrap_or_default().into_iter();
+    why.filter_map(|reason| reason.as_str().map(str::to_owned))
+        .collect()
+}
+
+#[test]
+fn two_jobs_run_at_once_in_the_slots_that_are_for_them() {
+    with_job(&guest("two_slots"), |job| {
+        begun(
+            job,
+            "NUM_CPUS = 2\nNUM_SLOTS = 2\nSTART = (SlotID == 2) == (TARGET.IsLong =?= True)\n\
+             PERIODIC_CHECKPOINT = SlotID == 2 && time() - LastPeriodicCheckpoint > 1",
+        )?;
+        submit(job, "short", "")?;
+        submit(job, "long", "+IsLong = True")?;
+        submit(job, "more", "")?;
+        let status = until(job, "two that run, and one that waits", |status| {
+            line_of(status, "short")["state"] == "Running"
+                && line_of(status, "long")["state"] == "Running"
+                && why(status, "more").len() == 2
+        })?;
+        let slots = (slot_of(&status, "short"), slot_of(&status, "long"));
+        let why = why(&status, "more");
+        if slots != ("slot1".to_owned(), "slot2".to_owned())
+            || why[0] != "slot1: it is Claimed/Busy"
+            || !why[1].starts_with("slot2: START is false")
+        {
+            return Err(format!("found {status}, expected a slot for each"));
+        }
+        until_longer(job, "short")?;
+        until_longer(job, "long")?;
+        // Images are made where the policy wants them.
+        let status = until(job, "images", |status| {
+            line_of(status, "long")["images"].as_u64() >= Some(2)
+        })?;
+        if line_of(&status, "short")["images"] != 0 {
+            return Err(format!("found {status}, expected no image in slot1"));
+        }
+        // One leaves, the other is not disturbed.
+        ask(job, &["startd", "vacate", "slot2"])?;
+        until_fares(job, "long", "a second copy", |fares| {
+            fares["NumRestarts"] == 1 && fares["State"] == "Running"
+        })?;
+        until_longer(job, "long")?;
+        let fares = faring(job, "short")?;
+        if fares["NumJobStarts"] != 1 || fares["State"] != "Running" {
+            return Err(format!("found {fares}, expected the first copy"));
+        }
+        ends_well(job, &["short", "long", "more"])?;
+        ends(job, Signal::SIGTERM, 0)
+    });
+}
+
+#[test]
+fn jobs_get_parts_of_a_slot_and_who_wants_too_much_waits() {
+    with_job(&guest("parts"), |job| {
+        begun(
+            job,
+            "NUM_CPUS = 4\nMEMORY = 4096\nNUM_SLOTS_TYPE_1 = 1\nSLOT_TYPE_1 = 100%\n\
+             SLOT_TYPE_1_PARTITIONABLE = True",
+        )?;
+        submit(job, "small", "request_cpus = 1\nrequest_memory = 1000M")?;
+        submit(job, "large", "request_cpus = 2\nrequest_memory = 2G")?;
+        until(job, "two that run, each in its part", |status| {
+            let slots = status["slots"].as_array().cloned().unwrap_or_default();
+            let has = |name: &str, cpus: i64, memory: i64| {
+                let mut slots = slots.iter();
+                slots.any(|slot| {
+                    slot["name"] == name && slot["cpus"] == cpus && slot["memory"] == memory
+                })
+            };
+            let runs = |name: &str| line_of(status, name)["state"] == "Running";
+            // Memory comes in steps of 128 MiB.
+            runs("small")
+                && runs("large")
+                && has(&slot_of(status, "small"), 1, 1024)
+                && has(&slot_of(status, "large"), 2, 2048)
+                && has("slot1", 1, 1024)
+        })?;
+        until_longer(job, "small")?;
+        until_longer(job, "large")?;
+        submit(job, "next", "request_cpus = 2")?;
+        submit(job, "huge", "request_cpus = 1\nrequest_memory = 8G")?;
+        let status = until(job, "two that wait", |status| {
+            !why(status, "next").is_empty() && !why(status, "huge").is_empty()
+        })?;
+        for (name, expected) in [
+            ("next", "slot1: the job asks for 2 Cpus, and there are 1"),
+            (
+                "huge",
+                "slot1: the job asks for 8192 Memory, and there are 1024",
+            ),
+        ] {
+            if line_of(&status, name)["state"] != "Idle" || why(&status, name) != [expected] {
+                return Err(format!("found {status}, expected {expected:?}"));
+            }
+        }
+        ask(job, &["startd", "remove", "huge"])?;
+        // There is room for the next when another is done.
+        ends_well(job, &["small", "large", "next"])?;
+        until(job, "a whole slot", |status| {
+            status["slots"].as_array().map(Vec::len) == Some(1) && status["slots"][0]["cpus"] == 4
+        })?;
+        ends(job, Signal::SIGTERM, 0)
+    });
+}
+
+/// As a configuration of 6.8 has it: virtual machines, a clock that is an attribute, and no default for anything.
+const OLD: &str = "
+NUM_CPUS = 2
+NUM_VIRTUAL_MACHINES = 2
+POLLING_INTERVAL = 1
+UPDATE_INTERVAL = 1
+RunBenchmarks = False
+PERIODIC_CHECKPOINT = False
+START = VirtualMachineID == 2
+WANT_SUSPEND = False
+WANT_VACATE = True
+SUSPEND = False
+CONTINUE = True
+PREEMPT = VirtualMachineID == 2 && TARGET.NumCkpts == 0 && (CurrentTime - JobStart) > 3
+KILL = False
+";
+
+#[test]
+fn a_policy_of_6_8_has_a_job_in_its_second_virtual_machine() {
+    with_job(&guest("dialect_6_8"), |job| {
+        fs::write(job.dir.join("data/policy"), OLD).expect("a configuration");
+        begin_as(job, &["--dialect", "6.8"])?;
+        submit(job, "job", "")?;
+        // It leaves with an image, and goes on.
+        let status = until(job, "a second copy", |status| {
+            let line = line_of(status, "job");
+            line["state"] == "Running" && line["images"] == 1
+        })?;
+        let places: Vec<String> = ["name", "state"]
+            .iter()
+            .flat_map(|what| (0..2).map(|slot| status["slots"][slot][*what].to_string()))
+            .collect();
+        if slot_of(&status, "job") != "vm2"
+            || places != ["\"vm1\"", "\"vm2\"", "\"Owner\"", "\"Claimed\""]
+        {
+            return Err(format!("found {status}, expected vm2"));
+        }
+        let said = startd(job)?.err.text();
+        for line in [
+            "vm2: Claimed/Busy -> Claimed/Retiring (13: PREEMPT is TRUE)",
+            "vm2: Claimed/Retiring -> Preempting/Vacating (18: ",
+        ] {
+            if !said.contains(line) {
+                return Err(format!("found {said}, expected {line:?}"));
+            }
+        }
+        until_longer(job, "job")?;
+        let shown = ask(job, &["machine"])?;
+        if !shown.contains("vm2@") {
+            return Err(format!("found {shown}, expected vm2"));
+        }
+        refused(
+            job,
+            &["startd", "drain"],
+            "Condor 6.8 does not drain machines",
+        )?;
+        ask(job, &["startd", "checkpoint", "VM2"])?;
+        until(job, "another image", |status| {
+            line_of(status, "job")["images"] == 2
+        })?;
+        ends_well(job, &["job"])?;
+        ends(job, Signal::SIGTERM, 0)
+    });
+}
