@@ -72,7 +72,7 @@ fn logical(op: BinaryOp, left: &Value, right: &Value) -> Value {
     }
 }
 
-/// `=?=` and `=!=`: same type and same value. Lists and ads are not compared.
+/// `=?=` and `=!=`: same type and same value. Lists and ads are not compared; those that functions make are of a type of their own.
 fn identical(wanted: bool, left: &Value, right: &Value) -> Value {
     let same = match (left, right) {
         (Value::Undefined, Value::Undefined) | (Value::Error, Value::Error) => true,
@@ -84,7 +84,10 @@ fn identical(wanted: bool, left: &Value, right: &Value) -> Value {
         }
         (Value::String(left), Value::String(right)) => left == right,
         (Value::AbsTime(left), Value::AbsTime(right)) => left == right,
-        (Value::List(_), Value::List(_)) | (Value::Ad(_), Value::Ad(_)) => return Value::Error,
+        (Value::List(left), Value::List(right)) if left.is_of_function == right.is_of_function => {
+            return Value::Error;
+        }
+        (Value::Ad(_), Value::Ad(_)) => return Value::Error,
         _ => false,
     };
     Value::Boolean(same == wanted)
