@@ -90,6 +90,13 @@ pub(super) fn listed_expressions(get: impl Fn(&str) -> Option<String>) -> BTreeS
     add("STARTD_ATTRS", "");
     add("STARTD_EXPRS", "");
     add("SUBMIT_REQUIREMENT_NAMES", "submit_requirement_");
+    // Those that have a reason have it as an expression, too.
+    let reasons: Vec<String> = keys
+        .iter()
+        .filter(|key| key.starts_with("submit_requirement_"))
+        .map(|key| format!("{key}_reason"))
+        .collect();
+    keys.extend(reasons);
     keys
 }
 

@@ -66,10 +66,18 @@ impl Difference<'_> {
         if flattening && self.has(&["&&"]) && is_left_of(self.original, self.ours) {
             return Some("flattening loses constants");
         }
+        // The original keeps what is selected from an item of a list that has names in it, also where its value is ERROR.
+        if flattening && self.original.contains("})[") && self.ours == "error" {
+            return Some("flattening keeps selections from items");
+        }
+        if references && self.has(&["splitTime("]) {
+            return Some("references into an ad that a function makes");
+        }
         if references && self.has(&["n.", "n[", "parent", "unresolved"]) {
             return Some("references after a name that is not found");
         }
-        if self.has(&["evalInEachContext(", "countMatches("])
+        let outermost = ["unresolved(toplevel.", "unresolved(root.", "unresolved(."];
+        if (self.has(&["evalInEachContext(", "countMatches("]) || self.has(&outermost))
             && (matched || self.has(&["with Some"]))
         {
             return Some("contexts after a name that is not found");
