@@ -235,4 +235,24 @@ mod tests {
             9_223_372_036_854_775_804
         );
     }
+
+    #[test]
+    fn lists_of_functions_are_of_a_type_of_their_own() {
+        use crate::{Context, Nowhere, parse_ad, parse_expression};
+        let ad = parse_ad("[ l = {[ b = 1 ]}; k = { 1 } ]").unwrap_or_default();
+        let context = Context::new(&Nowhere).with_my(ad);
+        for (text, expected) in [
+            ("{\"a\"} is split(\"a\")", "false"),
+            ("split(\"a\") isnt k", "true"),
+            ("l.b is split(\"a\")", "false"),
+            ("l.b is k", "error"),
+            ("split(\"a\") is split(\"a\")", "error"),
+            ("k == split(\"a\")", "error"),
+        ] {
+            let expr = parse_expression(text).ok();
+            let value = expr.and_then(|expr| context.eval(&expr).ok());
+            let value = value.map(|value| value.to_string());
+            assert_eq!(value.as_deref(), Some(expected), "{text}");
+        }
+    }
 }

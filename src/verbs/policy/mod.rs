@@ -6,6 +6,8 @@ mod record;
 mod simulate;
 mod submit;
 
+pub(crate) use submit::{judged, with_owner};
+
 use crate::args::{Policy as Arguments, PolicyVerb, WhichPolicy};
 use crate::config::Site;
 use crate::raw;

@@ -7,32 +7,22 @@ use crate::output;
 use crate::raw;
 use crate::report::{Exit, Explain, Failure, Outcome, tell};
 use crate::startd::{self, Surrounding};
-use classad::config::{Config, ConfigOptions, Opinion, Verdict};
+use classad::config::{Config, ConfigOptions, Opinion, Transformed, Verdict};
 use classad::{ClassAd, Expr, parse_any_ads};
 use serde::Serialize;
 use std::fmt::Write;
 use std::path::Path;
 
 pub(super) fn submit(arguments: &SubmitPolicy) -> Outcome {
-    let shown = |path: &Path| raw::shown_path(path).to_string();
-    let site = Site::new();
-    let Some(name) = arguments.config.to_str() else {
-        let message = format!("{}: its name is not UTF-8", shown(&arguments.config));
-        return Err(Failure::new(Exit::Usage, message));
-    };
-    let config = Config::read(name, &site, &ConfigOptions::default()).exit(Exit::Usage)?;
-    let policy = config.submit_policy().exit(Exit::Usage)?;
     let my = match &arguments.my {
         Some(path) => {
             let ads = parse_any_ads(&read(path)?);
-            let mut ads = ads.context(|| shown(path)).exit(Exit::Usage)?;
-            ads.pop().unwrap_or_default()
+            let ads = ads.context(|| raw::shown_path(path).to_string());
+            ads.exit(Exit::Usage)?.pop().unwrap_or_default()
         }
         None => ClassAd::new(),
     };
-    let job = job(&arguments.file)?;
-    let done = policy.transform(&job, &site)?;
-    let opinions = policy.opinions(&my, &done.ad, &site);
+    let (done, opinions) = judged(&arguments.config, &my, &job(&arguments.file)?)?;
     match arguments.json {
         true => output::print_json(SCHEMA_VERSION, &Report::of(&done.ad, &done.by, &opinions))?,
         false => {
@@ -60,6 +50,35 @@ pub(super) fn submit(arguments: &SubmitPolicy) -> Outcome {
     })
 }
 
+/// What a configuration's transforms make of a job, and what its requirements say of that.
+pub(crate) fn judged(
+    config: &Path,
+    my: &ClassAd,
+    job: &ClassAd,
+) -> Outcome<(Transformed, Vec<Opinion>)> {
+    let Some(name) = config.to_str() else {
+        let message = format!("{}: its name is not UTF-8", raw::shown_path(config));
+        return Err(Failure::new(Exit::Usage, message));
+    };
+    let site = Site::new();
+    let config = Config::read(name, &site, &ConfigOptions::default()).exit(Exit::Usage)?;
+    let policy = config.submit_policy().exit(Exit::Usage)?;
+    let done = policy.transform(job, &site)?;
+    let opinions = policy.opinions(my, &done.ad, &site);
+    Ok((done, opinions))
+}
+
+/// Adds who hands a job in, where it does not say so.
+pub(crate) fn with_owner(mut ad: ClassAd) -> ClassAd {
+    let user = nix::unistd::User::from_uid(nix::unistd::getuid());
+    if let Ok(Some(user)) = user
+        && ad.get("Owner").is_none()
+    {
+        ad.insert("Owner", Expr::from(user.name));
+    }
+    ad
+}
+
 /// A job as it would be handed in here, by this user.
 fn job(path: &Path) -> Outcome<ClassAd> {
     let shown = raw::shown_path(path).to_string();
@@ -72,14 +91,7 @@ fn job(path: &Path) -> Outcome<ClassAd> {
         let ignored = read.ignored.join(", ");
         tell(&format!("{shown}: without meaning here: {ignored}"));
     }
-    let mut ad = read.spec.ad;
-    let user = nix::unistd::User::from_uid(nix::unistd::getuid());
-    if let Ok(Some(user)) = user
-        && ad.get("Owner").is_none()
-    {
-        ad.insert("Owner", Expr::from(user.name));
-    }
-    Ok(ad)
+    Ok(with_owner(read.spec.ad))
 }
 
 /// A word for it, and the reason.

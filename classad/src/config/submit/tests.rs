@@ -36,11 +36,6 @@ fn every_command_does_what_the_manual_says() {
         ("EVALSET A B * 2", "B = 2", "B = 2\nA = 4"),
         ("EVALSET A Nope", "B = 2", "B = 2\nA = undefined"),
         ("EVALMACRO x B * 2\nSET A $(x)", "B = 2", "B = 2\nA = 4"),
-        (
-            "EVALMACRO x strcat(\"a\", B)\nSET $(x) 1\nSET A \"$(x)\"",
-            "B = 2",
-            "",
-        ),
         ("COPY A C", "A = B + 1", "A = B + 1\nC = B + 1"),
         ("RENAME A C", "A = 1", "C = 1"),
         ("DELETE A\nDELETE Nope", "A = 1\nB = 2", "B = 2"),
