@@ -153,7 +153,7 @@ mod tests {
             context.eval(&expr).ok().map(|value| value.to_string())
         };
         let prio = value("PRIO", "[ UserPrio = 2; QDate = 500000000 ]");
-        assert_eq!(prio.as_deref(), Some("20.5"));
+        assert_eq!(prio.as_deref(), Some("2.050000000000000E+01"));
         let update = value("UPDATE_PRIO", "[ Prio = 3; Users = 2; Running = 4 ]");
         assert_eq!(update.as_deref(), Some("1"));
         let nothing = value("UPDATE_PRIO", "[ Prio = 3 ]");
