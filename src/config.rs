@@ -3,13 +3,49 @@
 use crate::verbs::classad::Here;
 use classad::Surroundings;
 use classad::config::{ConfigLimits, Sources};
-use nix::unistd::{SysconfVar, sysconf};
+use nix::sys::signal::{Signal, killpg};
+use nix::unistd::{Pid, SysconfVar, sysconf};
 use std::fs::{self, File};
 use std::io::{self, Read};
+use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
 
 /// The prefix of variables that stand for names.
 const OVERRIDES: &str = "_CONDOR_";
+
+/// How long a command that a configuration includes may take.
+const COMMAND_TIME: Duration = Duration::from_secs(60);
+
+/// What a command prints, and its status. One that is not done in time is killed, and its children with it.
+fn finished(mut command: Command, within: Duration) -> io::Result<(Vec<u8>, i32)> {
+    // A group of its own, so that its children are killed with it.
+    let mut child = command.process_group(0).spawn()?;
+    let group = i32::try_from(child.id()).map(Pid::from_raw);
+    let (sender, done) = mpsc::channel();
+    thread::spawn(move || {
+        let read = child.stdout.take().map(limited);
+        // One that prints too much finds nobody who reads, and ends.
+        let status = child.wait();
+        // Nobody hears it if the time is over.
+        let _ = sender.send((read, status));
+    });
+    let Ok((read, status)) = done.recv_timeout(within) else {
+        if let Ok(group) = group {
+            // It may have ended in this moment.
+            let _ = killpg(group, Signal::SIGKILL);
+        }
+        let message = format!(
+            "it was killed: it was not done after {} s",
+            within.as_secs()
+        );
+        return Err(io::Error::new(io::ErrorKind::TimedOut, message));
+    };
+    let bytes = read.unwrap_or_else(|| Ok(vec![]))?;
+    Ok((bytes, status?.code().unwrap_or(-1)))
+}
 
 /// This machine.
 pub(crate) struct Site {
@@ -80,12 +116,7 @@ impl Sources for Site {
         let mut command = Command::new(program);
         command.args(arguments);
         command.stdin(Stdio::null()).stdout(Stdio::piped());
-        let mut child = command.spawn()?;
-        let read = child.stdout.take().map(limited);
-        // One that prints too much finds nobody who reads, and ends.
-        let status = child.wait()?;
-        let bytes = read.unwrap_or_else(|| Ok(vec![]))?;
-        Ok((bytes, status.code().unwrap_or(-1)))
+        finished(command, COMMAND_TIME)
     }
 
     fn write(&self, path: &str, contents: &[u8]) -> io::Result<()> {
@@ -135,5 +166,37 @@ impl Sources for Site {
         }
         let owned = |(name, value): (&str, String)| (name.to_owned(), value);
         found.into_iter().map(owned).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Instant;
+
+    fn ran(words: &str, within: Duration) -> io::Result<(Vec<u8>, i32)> {
+        let mut command = Command::new("sh");
+        command
+            .args(["-c", words])
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped());
+        finished(command, within)
+    }
+
+    #[test]
+    fn a_command_that_hangs_is_an_error_in_time() {
+        let begun = Instant::now();
+        for words in [
+            "sleep 1000",
+            "sleep 1000 & wait",
+            "sleep 1000 & echo A = 1",
+            "exec >&-; sleep 1000",
+        ] {
+            let error = ran(words, Duration::from_millis(300)).expect_err(words);
+            assert_eq!(error.kind(), io::ErrorKind::TimedOut, "{words}");
+        }
+        assert!(begun.elapsed() < Duration::from_secs(500));
+        let (bytes, status) = ran("echo A = 1; exit 3", Duration::from_secs(300)).expect("it ends");
+        assert_eq!((bytes.as_slice(), status), (&b"A = 1\n"[..], 3));
     }
 }

@@ -102,6 +102,7 @@ impl Flattening<'_, '_> {
         self.run.step()?;
         let limit = self.run.context.limits().depth;
         if self.depth >= limit {
+            self.run.context.surroundings().circle();
             return Err(EvalError::TooDeep { limit });
         }
         self.depth += 1;
@@ -229,6 +230,7 @@ impl Flattening<'_, '_> {
         // Circles of its own: what is evaluated on the way has others.
         let address = Arc::as_ptr(expr);
         if self.in_progress.contains(&address) {
+            self.run.context.surroundings().circle();
             return Ok(Some(Value::Undefined));
         }
         self.in_progress.push(address);

@@ -90,6 +90,7 @@ impl Search {
         run.step()?;
         let limit = run.context.limits().depth;
         if self.depth >= limit {
+            run.context.surroundings().circle();
             return Err(EvalError::TooDeep { limit });
         }
         self.depth += 1;

@@ -50,6 +50,9 @@ pub trait Surroundings {
         None
     }
 
+    /// An attribute refers to itself, or evaluation is as deep as it may be, which hardly anything else leads to.
+    fn circle(&self) {}
+
     /// What `debug()` has to say.
     fn debug(&self, message: &str) {
         let _ = message;

@@ -20,8 +20,10 @@ pub struct AbsTime {
 pub struct List {
     /// The items.
     pub items: Arc<[Arc<Expr>]>,
-    /// Where the list is written; none for one that a function has made.
+    /// Where the list is written; none for one that was made.
     pub(crate) scope: Option<Scope>,
+    /// A function has made it: that is another type of lists to `=?=`.
+    pub(crate) is_of_function: bool,
 }
 
 /// A value.
@@ -79,10 +81,12 @@ impl Value {
         Expr::Literal(literal)
     }
 
+    /// A list that a function makes.
     pub(crate) fn list(items: impl IntoIterator<Item = Expr>) -> Self {
         Self::List(List {
             items: items.into_iter().map(Arc::new).collect(),
             scope: None,
+            is_of_function: true,
         })
     }
 

@@ -20,7 +20,7 @@ pub(crate) use life::{
 pub(crate) use machine::Machine;
 pub(crate) use methods::{Methods, Sight, Whose};
 pub(crate) use policy::{
-    ExplainPolicy, Policy, PolicyVerb, RecordPolicy, SimulatePolicy, WhichPolicy,
+    ExplainPolicy, Policy, PolicyVerb, RecordPolicy, SimulatePolicy, SubmitPolicy, WhichPolicy,
 };
 pub(crate) use startd::{OfQueue, Startd, StartdStatus, StartdVerb, SubmitFile};
 pub(crate) use submit::{Begun, Submit};

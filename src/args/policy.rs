@@ -18,6 +18,7 @@ pub(crate) enum PolicyVerb {
     Simulate(SimulatePolicy),
     Explain(ExplainPolicy),
     Record(RecordPolicy),
+    Submit(SubmitPolicy),
 }
 
 /// Which policy, and of what machine.
@@ -96,4 +97,24 @@ pub(crate) struct RecordPolicy {
     /// For how long [default: until it is interrupted]
     #[arg(long = "for", value_name = "TIME", value_parser = parse_duration)]
     pub(crate) span: Option<Duration>,
+}
+
+/// Show what job transforms make of a job, and what submit requirements say of it; status 1 if it is refused
+#[derive(Debug, Args)]
+pub(crate) struct SubmitPolicy {
+    /// The job file: a submit description, or an ad in the old syntax
+    #[arg(value_name = "JOBFILE")]
+    pub(crate) file: PathBuf,
+
+    /// The configuration that they are in
+    #[arg(long, value_name = "FILE", required = true)]
+    pub(crate) config: PathBuf,
+
+    /// The ad of who takes the job in, which is MY to requirements [default: none]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) my: Option<PathBuf>,
+
+    /// Report as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
 }

@@ -45,6 +45,10 @@ pub(crate) struct SubmitFile {
     /// Name of the job [default: the file's name and a number]
     #[arg(long, value_name = "NAME", value_parser = parse_name)]
     pub(crate) name: Option<String>,
+
+    /// A configuration whose job transforms and submit requirements the job goes through first
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
 }
 
 /// Show slots and queue

@@ -7,7 +7,9 @@ use crate::output::{self, Table};
 use crate::raw;
 use crate::report::{Exit, Explain, Failure, Outcome, tell};
 use crate::startd::{self, Ask, How, JobLine, Places, Record, SlotLine, Surrounding};
-use classad::Expr;
+use crate::verbs::policy::{judged, with_owner};
+use classad::config::Verdict;
+use classad::{ClassAd, Expr};
 use serde::Serialize;
 use std::fs::{self, OpenOptions};
 use std::io::{ErrorKind, Write};
@@ -94,6 +96,12 @@ fn submit(store: &JobStore, arguments: &SubmitFile) -> Outcome {
     let places = Places::of(store.dir());
     places.make()?;
     let mut ad = read.spec.ad;
+    if let Some(config) = &arguments.config {
+        ad = admitted(config, ad)?;
+        // What transforms have made has to be a job as well.
+        let whole = ad.to_old().into_bytes();
+        startd::read_job(&format!("{shown}, transformed"), &whole, &around)?;
+    }
     let now = i64::try_from(crate::jobs::unix_now()).unwrap_or(i64::MAX);
     ad.insert("QDate", Expr::from(now));
     let _guard = numbering(&places)?;
@@ -120,6 +128,22 @@ fn submit(store: &JobStore, arguments: &SubmitFile) -> Outcome {
     }
     output::print(&format!("{name}\n"))?;
     Ok(Exit::Done)
+}
+
+/// A job as a configuration wants it, if its requirements let it in.
+fn admitted(config: &Path, ad: ClassAd) -> Outcome<ClassAd> {
+    let (done, opinions) = judged(config, &ClassAd::new(), &with_owner(ad))?;
+    for opinion in opinions {
+        match opinion.verdict {
+            Verdict::Met => {}
+            Verdict::Warned(reason) => tell(&format!("{}: warning: {reason}", opinion.name)),
+            Verdict::Refused(reason) => {
+                let message = format!("{}: the job is refused: {reason}", opinion.name);
+                return Err(Failure::new(Exit::Failed, message));
+            }
+        }
+    }
+    Ok(done.ad)
 }
 
 /// Held while a job gets its number and its name.

@@ -268,3 +268,67 @@ fn what_happens_here_is_recorded_as_a_trace_that_is_read_back() {
     let output = station.output(&["policy", "record", "--every", "10ms"]);
     assert_eq!(output.status.code(), Some(2));
 }
+
+#[test]
+fn a_job_is_transformed_then_asked_whether_it_may_come_in() {
+    let station = Station::new();
+    let policy = "\
+JOB_TRANSFORM_NAMES = Memory, Docker
+JOB_TRANSFORM_Memory = DEFAULT RequestMemory 600
+JOB_TRANSFORM_Docker @=end
+REQUIREMENTS WantSL6
+SET Requirements TARGET.HasDocker && $(MY.Requirements)
+@end
+SUBMIT_REQUIREMENT_NAMES = OneGig, NotTwice
+SUBMIT_REQUIREMENT_OneGig = RequestMemory > 1024
+SUBMIT_REQUIREMENT_OneGig_REASON = strcat(\"only \", RequestMemory, \" MiB\")
+SUBMIT_REQUIREMENT_OneGig_IS_WARNING = True
+SUBMIT_REQUIREMENT_NotTwice = Twice =!= true
+";
+    let config = written(&station, "policy", policy);
+    let job = "executable = /bin/true\nrequirements = Memory > 1\n+WantSL6 = true\n";
+    let file = written(&station, "good.sub", job);
+    let line = ["policy", "submit", "--config", &config];
+    let output = station.output(&[&line[..], &[file.as_str()]].concat());
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    let said = text(&output.stdout);
+    for part in [
+        "Requirements = TARGET.HasDocker && Memory > 1\n",
+        "RequestMemory = 600\n",
+        "# transformed by Memory\n# transformed by Docker\n",
+        "# OneGig: warning: only 600 MiB\n# NotTwice: met\n",
+    ] {
+        assert!(said.contains(part), "{part}\n{said}");
+    }
+    let twice = written(&station, "bad.sub", &format!("{job}+Twice = true\n"));
+    let output = station.output(&[&line[..], &[twice.as_str()]].concat());
+    assert_eq!(output.status.code(), Some(1));
+    assert!(
+        text(&output.stdout)
+            .contains("# NotTwice: refused: submit requirement NotTwice is not met\n")
+    );
+    for (file, status) in [(&file, 0), (&twice, 1)] {
+        let output = station.output(&["startd", "submit", "--config", &config, file]);
+        assert_eq!(
+            output.status.code(),
+            Some(status),
+            "{}",
+            text(&output.stderr)
+        );
+    }
+    let wrong = written(
+        &station,
+        "wrong",
+        &format!("{policy}JOB_TRANSFORM_Memory = DEFAULT RequestMemory 1 +\n"),
+    );
+    let output = station.output(&["config", "check", "--config", &wrong]);
+    assert_eq!(output.status.code(), Some(1));
+    let place = format!(
+        "error: {wrong}, line 12: JOB_TRANSFORM_Memory: DEFAULT RequestMemory 1 +: no expression"
+    );
+    assert!(
+        text(&output.stdout).contains(&place),
+        "{}",
+        text(&output.stdout)
+    );
+}

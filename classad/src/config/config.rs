@@ -8,6 +8,7 @@ use super::origin::Origin;
 use super::policy;
 use super::reader::{Place, Reader, fault};
 use super::sources::Sources;
+use super::submit::{self, SubmitPolicy};
 use super::table::{Entry, Table, key};
 use crate::Expr;
 use crate::parser::parse_whole_old_expression;
@@ -145,6 +146,10 @@ impl Config {
         let limits = &reader.options.limits;
         let mut bytes = 0_usize;
         for (key, entry, is_built_in) in reader.table.entries() {
+            if submit::waits_for_jobs(key, &entry.raw) {
+                values.insert(key.clone(), entry.raw.clone());
+                continue;
+            }
             let mut expander = Expander::new(&reader.table, reader.sources, limits, &reader.work);
             match expander.value(key, &entry.raw) {
                 Ok(value) => {
@@ -191,6 +196,11 @@ impl Config {
             dialect: reader.options.dialect,
         };
         config.check_expressions();
+        let (_, faults) = SubmitPolicy::examine(&config);
+        // That of an expression is known already.
+        let of_submit = |fault: &ConfigError| matches!(fault, ConfigError::Submit { .. });
+        let faults: Vec<ConfigError> = faults.into_iter().filter(of_submit).collect();
+        config.faults.extend(faults);
         Ok(config)
     }
 
@@ -262,6 +272,22 @@ impl Config {
         self.values
             .get(&key)
             .map_or(Ok(None), |value| parsed(entry, value))
+    }
+
+    /// What is wanted of jobs that are handed in.
+    ///
+    /// # Errors
+    /// [`ConfigError::Submit`] or [`ConfigError::Expression`] of the first that is of no use.
+    pub fn submit_policy(&self) -> Result<SubmitPolicy<'_>, ConfigError> {
+        let (policy, faults) = SubmitPolicy::examine(self);
+        match faults.into_iter().next() {
+            Some(fault) => Err(fault),
+            None => Ok(policy),
+        }
+    }
+
+    pub(super) fn table(&self) -> &Table {
+        &self.table
     }
 
     /// All names that are defined, in their order, also those that are built in.

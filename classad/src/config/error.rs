@@ -139,6 +139,21 @@ pub enum ConfigError {
         #[source]
         reason: Box<ParseError>,
     },
+    /// A transform, or a requirement, of jobs that are handed in is of no use.
+    #[error("{at}: {name}: {text}: {what}")]
+    Submit {
+        /// Where it is defined.
+        at: Origin,
+        /// The name that is of no use.
+        name: String,
+        /// The rule.
+        text: String,
+        /// What is wrong.
+        what: String,
+        /// Why.
+        #[source]
+        reason: Option<Box<dyn std::error::Error + Send + Sync>>,
+    },
 }
 
 impl ConfigError {
@@ -158,7 +173,8 @@ impl ConfigError {
             | Self::Template { at, .. }
             | Self::Circle { at, .. }
             | Self::Function { at, .. }
-            | Self::Expression { at, .. } => Some(at),
+            | Self::Expression { at, .. }
+            | Self::Submit { at, .. } => Some(at),
         }
     }
 
@@ -168,7 +184,8 @@ impl ConfigError {
         match self {
             Self::Circle { name, .. }
             | Self::Function { name, .. }
-            | Self::Expression { name, .. } => Some(name),
+            | Self::Expression { name, .. }
+            | Self::Submit { name, .. } => Some(name),
             _ => None,
         }
     }

@@ -8,6 +8,8 @@ use super::limits::ConfigLimits;
 use super::macros::{Function, Macro, next_macro};
 use super::sources::Sources;
 use super::table::Table;
+use crate::ad::ClassAd;
+use crate::{Context, Surroundings};
 use std::cell::Cell;
 
 /// Why a text cannot be expanded.
@@ -31,6 +33,8 @@ pub(super) struct Expander<'e> {
     pub(super) limits: &'e ConfigLimits,
     /// What expanding has looked at until now, in bytes: shared by all of a configuration.
     pub(super) work: &'e Cell<u64>,
+    /// The job that `MY.` means, if there is one.
+    pub(super) ad: Option<&'e ClassAd>,
     /// The names within whose values we are.
     active: Vec<Active>,
     /// Names that were not defined, without those that had a default.
@@ -74,6 +78,7 @@ impl<'e> Expander<'e> {
             sources,
             limits,
             work,
+            ad: None,
             active: vec![],
             undefined: vec![],
         }
@@ -263,6 +268,16 @@ impl<'e> Expander<'e> {
             return Ok(None);
         };
         self.value(&key, &entry.raw).map(Some)
+    }
+
+    /// The value of an attribute of the job, as an expression; none: the name means none.
+    pub(super) fn attribute(&self, name: &str) -> Option<String> {
+        let (prefix, name) = name.trim().split_at_checked(3)?;
+        let ad = self.ad.filter(|_| prefix.eq_ignore_ascii_case("my."))?;
+        let surroundings: &dyn Surroundings = self.sources;
+        let context = Context::new(surroundings).with_my(ad.clone());
+        let value = context.eval(ad.get(name)?).ok()?;
+        Some(value.to_expr().to_old().to_string())
     }
 
     /// The expanded value of a name, or the text itself if it names nothing.

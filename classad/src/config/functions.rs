@@ -206,7 +206,11 @@ impl Call<'_> {
                 Some(format.ok_or_else(|| fault(format!("{text:?} is no format for one value")))?)
             }
         };
-        Ok((expander.lookup_or_text(name)?, format))
+        let text = match expander.attribute(name) {
+            Some(text) => text,
+            None => expander.lookup_or_text(name)?,
+        };
+        Ok((text, format))
     }
 
     fn number(&self, expander: &mut Expander<'_>) -> Outcome {

@@ -31,6 +31,7 @@ mod policy;
 mod reader;
 mod sources;
 mod statement;
+mod submit;
 mod table;
 mod templates;
 
@@ -40,3 +41,4 @@ pub use error::{ConfigError, Warning, WarningKind};
 pub use limits::ConfigLimits;
 pub use origin::{Origin, TemplateUse};
 pub use sources::Sources;
+pub use submit::{Opinion, SubmitPolicy, SubmitRequirement, Transformed, Verdict};

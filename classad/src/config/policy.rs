@@ -90,6 +90,13 @@ pub(super) fn listed_expressions(get: impl Fn(&str) -> Option<String>) -> BTreeS
     add("STARTD_ATTRS", "");
     add("STARTD_EXPRS", "");
     add("SUBMIT_REQUIREMENT_NAMES", "submit_requirement_");
+    // Those that have a reason have it as an expression, too.
+    let reasons: Vec<String> = keys
+        .iter()
+        .filter(|key| key.starts_with("submit_requirement_"))
+        .map(|key| format!("{key}_reason"))
+        .collect();
+    keys.extend(reasons);
     keys
 }
 
@@ -123,5 +130,37 @@ mod tests {
         let get = |name: &str| (name == "STARTD_ATTRS").then(|| "IsDesktop, Room".to_owned());
         let listed: Vec<String> = listed_expressions(get).into_iter().collect();
         assert_eq!(listed, ["isdesktop", "room"]);
+    }
+
+    /// Technical summary of Condor 4.1b, 8.2 and 8.3.
+    #[test]
+    fn the_priorities_of_4_1_are_expressions_that_evaluate() {
+        use crate::config::{Config, ConfigOptions, Dialect};
+        use crate::{Context, Nowhere, parse_ad};
+        let read = |text: &str| {
+            let options = ConfigOptions {
+                dialect: Dialect::V6_1,
+                ..ConfigOptions::default()
+            };
+            Config::parse(text, &Nowhere, &options)
+        };
+        let text = "Expanded = 1\nPRIO : (UserPrio * 10) + $(Expanded) - (QDate / 1000000000.0)\n\
+            UPDATE_PRIO : Prio + Users - Running\n";
+        let config = read(text).ok();
+        let value = |name: &str, ad: &str| {
+            let expr = config.as_ref()?.expression(name).ok()??;
+            let context = Context::new(&Nowhere).with_my(parse_ad(ad).ok()?);
+            context.eval(&expr).ok().map(|value| value.to_string())
+        };
+        let prio = value("PRIO", "[ UserPrio = 2; QDate = 500000000 ]");
+        assert_eq!(prio.as_deref(), Some("2.050000000000000E+01"));
+        let update = value("UPDATE_PRIO", "[ Prio = 3; Users = 2; Running = 4 ]");
+        assert_eq!(update.as_deref(), Some("1"));
+        let nothing = value("UPDATE_PRIO", "[ Prio = 3 ]");
+        assert_eq!(nothing.as_deref(), Some("undefined"));
+        for name in ["PRIO", "UPDATE_PRIO"] {
+            let fault = read(&format!("{name} : Users +\n")).err();
+            assert_eq!(fault.as_ref().and_then(|fault| fault.name()), Some(name));
+        }
     }
 }

@@ -77,6 +77,11 @@ impl Table {
         self.set.insert(key, Entry { name, raw, origin });
     }
 
+    /// A key stands for nothing any more, but for what is built in.
+    pub(super) fn forget(&mut self, key: &str) {
+        self.set.remove(key);
+    }
+
     /// Everything that was set until now becomes built in.
     pub(super) fn build_in(&mut self) {
         self.built_in.append(&mut self.set);

@@ -60,6 +60,7 @@ impl<'c> Run<'c> {
             Expr::List(items) => Ok(Value::List(List {
                 items: Arc::clone(items),
                 scope: Some(scope.clone()),
+                is_of_function: false,
             })),
             Expr::Ad(ad) => Ok(Value::Ad(self.enter(ad, Some(scope.clone())))),
             _ => {
@@ -76,6 +77,7 @@ impl<'c> Run<'c> {
     ) -> Result<T, EvalError> {
         let limit = self.context.limits().depth;
         if self.depth >= limit {
+            self.context.surroundings().circle();
             return Err(EvalError::TooDeep { limit });
         }
         self.depth += 1;

@@ -72,7 +72,7 @@ fn logical(op: BinaryOp, left: &Value, right: &Value) -> Value {
     }
 }
 
-/// `=?=` and `=!=`: same type and same value. Lists and ads are not compared.
+/// `=?=` and `=!=`: same type and same value. Lists and ads are not compared; those that functions make are of a type of their own.
 fn identical(wanted: bool, left: &Value, right: &Value) -> Value {
     let same = match (left, right) {
         (Value::Undefined, Value::Undefined) | (Value::Error, Value::Error) => true,
@@ -84,7 +84,10 @@ fn identical(wanted: bool, left: &Value, right: &Value) -> Value {
         }
         (Value::String(left), Value::String(right)) => left == right,
         (Value::AbsTime(left), Value::AbsTime(right)) => left == right,
-        (Value::List(_), Value::List(_)) | (Value::Ad(_), Value::Ad(_)) => return Value::Error,
+        (Value::List(left), Value::List(right)) if left.is_of_function == right.is_of_function => {
+            return Value::Error;
+        }
+        (Value::Ad(_), Value::Ad(_)) => return Value::Error,
         _ => false,
     };
     Value::Boolean(same == wanted)
@@ -231,5 +234,25 @@ mod tests {
             bits(BinaryOp::ShiftRightZero, -8, 65),
             9_223_372_036_854_775_804
         );
+    }
+
+    #[test]
+    fn lists_of_functions_are_of_a_type_of_their_own() {
+        use crate::{Context, Nowhere, parse_ad, parse_expression};
+        let ad = parse_ad("[ l = {[ b = 1 ]}; k = { 1 } ]").unwrap_or_default();
+        let context = Context::new(&Nowhere).with_my(ad);
+        for (text, expected) in [
+            ("{\"a\"} is split(\"a\")", "false"),
+            ("split(\"a\") isnt k", "true"),
+            ("l.b is split(\"a\")", "false"),
+            ("l.b is k", "error"),
+            ("split(\"a\") is split(\"a\")", "error"),
+            ("k == split(\"a\")", "error"),
+        ] {
+            let expr = parse_expression(text).ok();
+            let value = expr.and_then(|expr| context.eval(&expr).ok());
+            let value = value.map(|value| value.to_string());
+            assert_eq!(value.as_deref(), Some(expected), "{text}");
+        }
     }
 }

@@ -5,7 +5,7 @@ use crate::error::EvalError;
 use crate::expr::Expr;
 use crate::name::Name;
 use crate::scope::Scope;
-use crate::value::Value;
+use crate::value::{List, Value};
 use std::sync::Arc;
 
 /// What a reference leads to.
@@ -37,6 +37,7 @@ impl Run<'_> {
     pub(crate) fn eval_found(&mut self, expr: &Arc<Expr>, home: &Scope) -> Evaluated {
         let address = Arc::as_ptr(expr);
         if self.in_progress.contains(&address) {
+            self.context.surroundings().circle();
             return Ok(Value::Undefined);
         }
         self.in_progress.push(address);
@@ -88,9 +89,13 @@ impl Run<'_> {
                         Found::Ad(ad) => Value::Ad(ad),
                         Found::Value(value) => value,
                     };
-                    items.push(value.to_expr());
+                    items.push(Arc::new(value.to_expr()));
                 }
-                Ok(Found::Value(Value::list(items)))
+                Ok(Found::Value(Value::List(List {
+                    items: items.into(),
+                    scope: None,
+                    is_of_function: false,
+                })))
             }
             _ => Ok(Found::Value(Value::Error)),
         }

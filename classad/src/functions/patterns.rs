@@ -9,7 +9,7 @@ use crate::value::Value;
 use fancy_regex::{Regex, RegexBuilder};
 
 /// A pattern with its options; none where it is malformed.
-pub(super) fn compile(pattern: &str, options: &str) -> Option<Regex> {
+pub(crate) fn compile(pattern: &str, options: &str) -> Option<Regex> {
     let mut flags = String::new();
     for flag in ['i', 'm', 's', 'x'] {
         if options.contains(flag) {

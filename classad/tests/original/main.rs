@@ -12,14 +12,15 @@ mod oracle;
 mod skip;
 
 use classad::{
-    ClassAd, Context, Expr, Flat, Literal, Match, Nowhere, Value, parse_ad, parse_expression,
-    parse_json_ad, parse_old_ads,
+    ClassAd, Context, Expr, Flat, Literal, Match, Value, parse_ad, parse_expression, parse_json_ad,
+    parse_old_ads,
 };
 use generator::Random;
-use known::Difference;
+use known::{Difference, Watch};
 use oracle::Oracle;
 use serde_json::{Value as Json, json};
 use std::collections::BTreeMap;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -71,6 +72,8 @@ fn tag_item(expr: &Expr) -> String {
 
 struct Comparison {
     oracle: Oracle,
+    /// Whether what is evaluated here passes through a circle.
+    watch: Rc<Watch>,
     compared: usize,
     /// What kills the original.
     deadly: usize,
@@ -87,6 +90,7 @@ impl Comparison {
     }
 
     fn check(&mut self, what: &str, subject: &str, original: &Json, ours: &str) {
+        let passes_circle = self.watch.take();
         // What is no UTF-8 the script cannot tell.
         let Some(original) = original.as_str() else {
             return;
@@ -100,6 +104,7 @@ impl Comparison {
             subject,
             original,
             ours,
+            passes_circle,
         };
         match difference.name() {
             Some(name) => *self.known.entry(name).or_default() += 1,
@@ -127,7 +132,8 @@ impl Comparison {
             Err(_) => return self.check("text", &subject, &answer["text"], "parse"),
         };
         self.check("text", &subject, &answer["text"], &expr.to_string());
-        let mut context = Context::new(&Nowhere).with_my(parse_ad(my).expect("an ad"));
+        let watch = Rc::clone(&self.watch);
+        let mut context = Context::new(&*watch).with_my(parse_ad(my).expect("an ad"));
         if let Some(target) = target {
             context = context.with_target(parse_ad(target).expect("an ad"));
         }
@@ -174,27 +180,25 @@ impl Comparison {
         let subject = format!("{left} with {right}");
         let ad = |text| Arc::new(parse_ad(text).expect("an ad"));
         let (left, right) = (ad(left), ad(right));
-        let Ok(both) = Match::of(Arc::clone(&left), Arc::clone(&right), &Nowhere) else {
+        let watch = Rc::clone(&self.watch);
+        let both = Match::of(Arc::clone(&left), Arc::clone(&right), &*watch);
+        let passes_circle = watch.take();
+        let Ok(both) = both else {
             return;
         };
         let truth = |truth| tag(&Value::Boolean(truth));
-        self.check(
-            "acceptance",
-            &subject,
-            &answer["left_accepts"],
-            &truth(both.left_accepts),
-        );
-        self.check(
-            "acceptance",
-            &subject,
-            &answer["right_accepts"],
-            &truth(both.right_accepts),
-        );
+        for (name, accepts) in [
+            ("left_accepts", both.left_accepts),
+            ("right_accepts", both.right_accepts),
+        ] {
+            watch.set(passes_circle);
+            self.check("acceptance", &subject, &answer[name], &truth(accepts));
+        }
         for (my, target, rank, name) in [
             (&left, &right, both.left_rank, "left_rank"),
             (&right, &left, both.right_rank, "right_rank"),
         ] {
-            let context = Context::new(&Nowhere)
+            let context = Context::new(&*watch)
                 .with_my(Arc::clone(my))
                 .with_target(Arc::clone(target));
             let value = context.eval_attribute("rank").expect("a value");
@@ -276,6 +280,7 @@ fn random_expressions_are_evaluated_as_by_the_original() {
     println!("seed {seed}, {rounds} expressions");
     let mut comparison = Comparison {
         oracle,
+        watch: Rc::default(),
         compared: 0,
         deadly: 0,
         known: BTreeMap::new(),

@@ -1,9 +1,12 @@
-//! `wayfarer policy simulate`, `explain`, `record`.
+//! `wayfarer policy simulate`, `explain`, `record`, `submit`.
 
 mod explain;
 mod plot;
 mod record;
 mod simulate;
+mod submit;
+
+pub(crate) use submit::{judged, with_owner};
 
 use crate::args::{Policy as Arguments, PolicyVerb, WhichPolicy};
 use crate::config::Site;
@@ -27,6 +30,7 @@ pub(crate) fn policy(arguments: &Arguments) -> Outcome {
         PolicyVerb::Simulate(arguments) => simulate::simulate(arguments),
         PolicyVerb::Explain(arguments) => explain::explain(arguments),
         PolicyVerb::Record(arguments) => record::record(arguments),
+        PolicyVerb::Submit(arguments) => submit::submit(arguments),
     }
 }
 
