@@ -575,6 +575,24 @@ fn an_epoll_set_goes_on_watching_what_has_another_number_now() {
 }
 
 #[test]
+fn an_epoll_set_whose_number_is_anothers_by_now_is_refused() {
+    let script = "import os, select, time\n\
+         r, w = os.pipe()\n\
+         other = os.dup(r)\n\
+         poll = select.epoll()\n\
+         poll.register(r, select.EPOLLIN)\n\
+         os.dup2(w, r)\n\
+         print('READY', flush=True)\n\
+         while not os.path.exists(os.environ['WF_GO']): time.sleep(0.01)\n\
+         print('PASS')";
+    let program = Path::new("/usr/bin/python3");
+    with_job(&Guest::new("rewatched", program, &["-c", script]), |job| {
+        passed(job.start()?)?;
+        refused(job, &[], "which is another's by now")
+    });
+}
+
+#[test]
 fn a_job_that_holds_a_lease_is_refused_and_keeps_it() {
     // Undisturbed by SIGIO, which would end it.
     let script = "import fcntl, os, time\n\

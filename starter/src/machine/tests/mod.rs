@@ -1,6 +1,7 @@
 //! A machine of the tests: settings by hand, a clock that is told.
 
 mod eras;
+mod holds;
 mod policies;
 mod slots;
 mod table;
@@ -15,6 +16,10 @@ const BETTER: ClaimId = ClaimId(2);
 const SLOT: SlotId = SlotId::of(1);
 /// A Monday, at midnight.
 const MONDAY: Moment = 11_575 * 86_400;
+
+fn ann() -> Arc<ClassAd> {
+    job("Owner = \"ann\"")
+}
 
 /// A machine with one processor, and what was said about it so far.
 struct Bench {
