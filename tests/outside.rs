@@ -10,6 +10,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::process::Command;
 use std::time::Duration;
+use support::host::Host;
 use support::promise::{passed, with_job};
 use support::python::python;
 use support::run::{self, Run, clean_command};
@@ -189,6 +190,41 @@ fn one_socket_that_is_input_and_output_is_the_restarters() {
                 "PASS\n" if job.wait_end(DEADLINE)?.success() => Ok(()),
                 other => Err(format!("found {other:?}, expected PASS and a clean end")),
             }
+        });
+    }
+}
+
+/// Whatever is started in the background has null as its input; an empty machine has no /dev.
+#[test]
+fn null_is_had_again_where_there_is_no_dev() {
+    for (guest, null_is_given, argument) in
+        [("null", true, None), ("nothing", false, Some("--degraded"))]
+    {
+        let guest = stdio(&format!("no_dev_{guest}"), guest);
+        with_job(&guest, |job| {
+            let null = || File::open("/dev/null").map(OwnedFd::from);
+            start(job, job.wayfarer(&RUN), Some(text(null())?))?;
+            wait_ready(job)?;
+            let image = job.checkpoint("kill")?;
+            job.wait_killed()?;
+            let data = job.dir.join("data");
+            let host = Host::empty()?.with(&image).with(&data);
+            let (status, run) =
+                run::finish("no null", host.command(&image), User::Ordinary, DEADLINE)?;
+            let said = run.err.text();
+            let words = ["descriptor 0", "/dev/null", "--degraded"];
+            if status.code() != Some(3) || !words.iter().all(|word| said.contains(word)) {
+                let found = run.describe();
+                return Err(format!(
+                    "found {status}, expected a refusal with {words:?}\n{found}"
+                ));
+            }
+            let mut command = job.in_data(host.command(&image));
+            command.args(argument);
+            let input = null_is_given.then(null).transpose();
+            launch(job, "the guest, restarted", command, text(input)?)?;
+            job.let_go();
+            passed(job.wait_pass()?)
         });
     }
 }

@@ -81,6 +81,7 @@ fn python_with_big_lists() {
             command
         },
         moves: 3,
+        new_ids: true,
     }
     .check();
 }
@@ -101,6 +102,7 @@ fn numpy_with_openblas_threads() {
             command
         },
         moves: 2,
+        new_ids: true,
     }
     .check();
 }
@@ -119,6 +121,7 @@ fn perl() {
             command
         },
         moves: 3,
+        new_ids: true,
     }
     .check();
 }
@@ -138,6 +141,7 @@ fn fortran() {
         },
         command: |data| clean_command(data.join("waves")),
         moves: 2,
+        new_ids: true,
     }
     .check();
 }
@@ -159,6 +163,7 @@ fn go() {
         },
         command: |data| clean_command(data.join("workers")),
         moves: 3,
+        new_ids: false,
     }
     .check();
 }
@@ -179,6 +184,7 @@ fn java() {
             command
         },
         moves: 2,
+        new_ids: true,
     }
     .check();
 }
@@ -247,6 +253,7 @@ fn static_musl() {
         },
         command: |data| clean_command(data.join("digest")),
         moves: 3,
+        new_ids: true,
     }
     .check();
 }
@@ -280,6 +287,7 @@ fn compiler() {
             command
         },
         moves: 3,
+        new_ids: true,
     }
     .check();
 }
@@ -337,6 +345,7 @@ fn sort() {
             command
         },
         moves: 2,
+        new_ids: true,
     }
     .check();
 }
@@ -358,6 +367,7 @@ fn xz_with_two_threads() {
             command
         },
         moves: 2,
+        new_ids: true,
     }
     .check();
 }
@@ -388,6 +398,7 @@ fn sqlite_in_a_big_transaction() {
             command
         },
         moves: 3,
+        new_ids: true,
     }
     .check();
 }

@@ -5,7 +5,7 @@ use crate::job::wants_ids;
 use crate::report::{Outcome, failure};
 use core::ops::Range;
 use loader::layout::Space;
-use loader::locks::{self, WORDS};
+use loader::locks::{self, Place, WORDS};
 use loader::ops::StreamKind;
 
 /// Ends a restart whose ids are new if a lock in the process's memory, which has been filled but for `except`, names an old one.
@@ -22,7 +22,8 @@ pub fn check(context: &Context, process: u64, except: &Range<u64>) -> Outcome<()
         return Ok(());
     };
     let near = |word: u32| (least..=most).contains(&(word & 0x3fff_ffff));
-    let space = Space::Process(process as u32).number();
+    let own = Space::Process(process as u32);
+    let space = own.number();
     let (mut index, mut end) = (0, 0);
     while let Some(extent) = context.extents.extent(index) {
         index += 1;
@@ -46,7 +47,22 @@ pub fn check(context: &Context, process: u64, except: &Range<u64>) -> Outcome<()
                 }
                 let words: [u32; WORDS] =
                     core::array::from_fn(|word| word_at(address + 4 * word as u64));
-                let named = names(&words).filter(|id| ids().any(|own| own == *id));
+                let memory = |at: u64| {
+                    // Zeros are not in the image.
+                    let mut extents = context
+                        .extents
+                        .extents_within(own, at, at.saturating_add(8));
+                    let there =
+                        at.is_multiple_of(8) && !except.contains(&at) && extents.next().is_some();
+                    // SAFETY: as above.
+                    there.then(|| unsafe { (at as *const u64).read() })
+                };
+                let place = Place {
+                    words: &words,
+                    at: address,
+                    memory: &memory,
+                };
+                let named = names(&place).filter(|id| ids().any(|own| own == *id));
                 if let Some(id) = named {
                     return Err(failure!(
                         Host,

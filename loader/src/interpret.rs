@@ -8,6 +8,7 @@ use crate::abi::*;
 use crate::address_space;
 use crate::call_names::CallName;
 use crate::context::{Context, Own};
+use crate::device;
 use crate::enforce;
 use crate::exec;
 use crate::feed::Feeds;
@@ -75,6 +76,7 @@ fn step(runner: &mut Runner<'_>, record: &Record<'static>) -> Outcome<()> {
         AnyOp::Inode(op) => inodes::find(context, op, tail),
         AnyOp::Open(op) => inodes::open(context, op, tail),
         AnyOp::Inherit(op) => objects::inherit(context, op, tail),
+        AnyOp::Device(op) => device::open(context, op, tail),
         AnyOp::FillInode(op) => inodes::fill(context, op.slot as i32, op.inode, op.size),
         AnyOp::Send(op) => objects::send(op, tail),
         AnyOp::Watch(op) => objects::watch(op, tail),

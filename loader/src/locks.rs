@@ -9,7 +9,18 @@
 /// How many words of 4 bytes a lock has.
 pub const WORDS: usize = 10;
 /// Tells the id that a held lock names.
-pub type Names = fn(&[u32; WORDS]) -> Option<u32>;
+pub type Names = fn(&Place<'_>) -> Option<u32>;
+
+/// Where a lock may be.
+#[derive(Clone, Copy)]
+pub struct Place<'a> {
+    /// Its words.
+    pub words: &'a [u32; WORDS],
+    /// Its address.
+    pub at: u64,
+    /// What pointer, or number, is at an address; none where nothing is known to be.
+    pub memory: &'a dyn Fn(u64) -> Option<u64>,
+}
 
 /// All kinds, and in which word each has the id.
 pub const KINDS: [(Names, usize); 3] = [(of_glibc, 2), (of_glibc_writer, 6), (of_musl, 1)];
@@ -21,12 +32,12 @@ const ID: u32 = 0x3fff_ffff;
 /// priority inheritance (sysdeps/x86/nptl/bits/struct_mutex.h: lock, count, owner, users, kind, spins, list). Robust ones are in a list
 /// that the kernel knows.
 #[must_use]
-pub fn of_glibc(words: &[u32; WORDS]) -> Option<u32> {
+pub fn of_glibc(place: &Place<'_>) -> Option<u32> {
     const INHERITS: u32 = 32;
     const PROTECTS: u32 = 64;
     /// Type, protocol, shared, elision.
     const KINDS: u32 = 3 | INHERITS | PROTECTS | 128 | 256 | 512;
-    let [lock, count, owner, users, kind, rest @ ..] = *words;
+    let [lock, count, owner, users, kind, rest @ ..] = *place.words;
     let lock = match kind & PROTECTS {
         0 => lock,
         // The ceiling stands above it.
@@ -46,7 +57,7 @@ pub fn of_glibc(words: &[u32; WORDS]) -> Option<u32> {
 /// The id that a `pthread_rwlock_t` of glibc names whom one writes with (sysdeps/nptl/bits/struct_rwlock.h: readers, writers, two
 /// words that are waited for, two of padding, writer, shared): who unlocks it is asked whether he is that.
 #[must_use]
-pub fn of_glibc_writer(words: &[u32; WORDS]) -> Option<u32> {
+pub fn of_glibc_writer(place: &Place<'_>) -> Option<u32> {
     const WRITING: u32 = 3;
     let [
         readers,
@@ -58,7 +69,7 @@ pub fn of_glibc_writer(words: &[u32; WORDS]) -> Option<u32> {
         writer,
         shared,
         rest @ ..,
-    ] = *words;
+    ] = *place.words;
     let sound = [first, second] == [0; 2] && shared <= 1 && rest == [0; 2];
     let waited_for = [phase, writing].iter().all(|word| matches!(word, 1 | 3));
     let held = readers & WRITING == WRITING && waited_for;
@@ -66,52 +77,75 @@ pub fn of_glibc_writer(words: &[u32; WORDS]) -> Option<u32> {
 }
 
 /// The same for one of musl (src/internal/pthread_impl.h: type, lock, waiters, then previous, next), where all but
-/// normal ones name their holder and are in its list.
+/// normal ones name their holder and are in its list: what `previous` points to points to this one's `next`
+/// (src/thread/pthread_mutex_trylock.c). Data that only looks so has no such neighbour.
 #[must_use]
-pub fn of_musl(words: &[u32; WORDS]) -> Option<u32> {
+pub fn of_musl(place: &Place<'_>) -> Option<u32> {
     const TYPES: u32 = 0x8f;
-    let [kind, lock, _, _, _, _, previous @ .., next_low, next_high] = *words;
-    // Where programs and what the kernel maps lie, and no small numbers.
-    let pointer = |low: u32, high: u32| {
-        let lies = (high == 0 && low >= 0x1_0000) || (0x1000..0x8000).contains(&high);
-        lies && low.is_multiple_of(8)
-    };
+    const NEXT: u64 = 32;
+    let [kind, lock, _, _, _, _, low, high, ..] = *place.words;
     let typed = kind & 0xf != 0 && kind & !TYPES == 0;
-    let listed = pointer(previous[0], previous[1]) && pointer(next_low, next_high);
-    (typed && listed && lock & ID != 0).then_some(lock & ID)
+    if !typed || lock & ID == 0 {
+        return None;
+    }
+    let previous = u64::from(high) << 32 | u64::from(low);
+    let listed = (place.memory)(previous) == Some(place.at + NEXT);
+    listed.then_some(lock & ID)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    const AT: u64 = 0x40_2000;
+
+    /// What each kind says of these words, where this is the memory around.
+    fn found(words: &[u32; WORDS], memory: &dyn Fn(u64) -> Option<u64>) -> [Option<u32>; 3] {
+        let at = AT;
+        KINDS.map(|(names, _)| names(&Place { words, at, memory }))
+    }
+
+    fn nothing(_: u64) -> Option<u64> {
+        None
+    }
+
     #[test]
     fn held_locks_that_name_a_thread_are_known() {
         let recursive = [1, 3, 77, 1, 1, 0, 0, 0, 0, 0];
-        assert_eq!(of_glibc(&recursive), Some(77));
         let checking = [2, 0, 77, 1, 2, 0, 0, 0, 0, 0];
-        assert_eq!(of_glibc(&checking), Some(77));
         let inheriting = [77 | 1 << 31, 1, 77, 1, 32, 0, 0, 0, 0, 0];
-        assert_eq!(of_glibc(&inheriting), Some(77));
         let protecting = [5 << 19 | 1, 0, 77, 1, 64 | 2, 0, 0, 0, 0, 0];
-        assert_eq!(of_glibc(&protecting), Some(77));
+        for words in [recursive, checking, inheriting, protecting] {
+            assert_eq!(found(&words, &nothing)[0], Some(77), "{words:?}");
+        }
         let written = [3, 0, 1, 1, 0, 0, 77, 0, 0, 0];
-        assert_eq!(of_glibc_writer(&written), Some(77));
-        let of_musls = [1, 77, 0, 0, 0, 2, 0x1008, 0x7fff, 0x40_2008, 0];
-        assert_eq!(of_musl(&of_musls), Some(77));
+        assert_eq!(found(&written, &nothing)[1], Some(77));
+    }
+
+    #[test]
+    fn a_lock_of_musl_is_one_in_a_list() {
+        let words = [1, 77, 0, 0, 0, 2, 0x1008, 0x7fff, 0x40_3020, 0];
+        let list = |to: u64| move |at: u64| (at == 0x7fff_0000_1008).then_some(to);
+        assert_eq!(found(&words, &list(AT + 32))[2], Some(77));
+        // Numbers before two pointers, as programs have many.
+        for memory in [list(AT + 24), list(0)] {
+            assert_eq!(found(&words, &memory), [None; 3]);
+        }
+        assert_eq!(found(&words, &nothing), [None; 3]);
+        let normal = [0, 77, 0, 0, 0, 2, 0x1008, 0x7fff, 0x40_3020, 0];
+        assert_eq!(found(&normal, &list(AT + 32)), [None; 3]);
     }
 
     #[test]
     fn what_nobody_asks_whose_it_is_does_not_matter() {
         for kind in [0, 3, 128, 256] {
             let held = [1, 0, 77, 1, kind, 0, 0, 0, 0, 0];
-            assert_eq!(of_glibc(&held), None, "kind {kind}");
+            assert_eq!(found(&held, &nothing), [None; 3], "kind {kind}");
         }
         let free = [0, 0, 0, 0, 1, 0, 0, 0, 0, 0];
-        assert_eq!(of_glibc(&free), None);
+        assert_eq!(found(&free, &nothing), [None; 3]);
         let numbers = [1, 1, 77, 1, 1, 1, 77, 1, 1, 1];
-        assert_eq!((of_glibc(&numbers), of_musl(&numbers)), (None, None));
-        assert_eq!(of_musl(&[1, 77, 0, 0, 0, 0, 0, 0, 0, 0]), None);
+        assert_eq!(found(&numbers, &nothing), [None; 3]);
     }
 
     /// Ids are small numbers where they are new after a restart.
@@ -128,8 +162,7 @@ mod tests {
             let data: Vec<u32> = (0..400_000).map(|_| small(below)).collect();
             for words in data.windows(WORDS).step_by(2) {
                 let words: &[u32; WORDS] = words.try_into().expect("as many");
-                let found = KINDS.map(|(names, _)| names(words));
-                assert_eq!(found, [None; 3], "{words:?}");
+                assert_eq!(found(words, &nothing), [None; 3], "{words:?}");
             }
         }
     }

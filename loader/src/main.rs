@@ -25,6 +25,7 @@ mod abi;
 mod address_space;
 mod call_names;
 mod context;
+mod device;
 mod enforce;
 mod enforcer;
 mod exec;

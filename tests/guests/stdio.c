@@ -1,5 +1,7 @@
 /* Standard input and the exit status, as the harness checks them. */
 #include "guest.h"
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
 
 static void check_input(void) {
     char line[64];
@@ -26,7 +28,22 @@ static void write_both(void) {
     expect("write to 2", write(2, "by two\n", 7), 7);
 }
 
+/* Standard input is the null device, or something that is as empty. */
+static void read_nothing(void) {
+    char byte;
+    expect("read", read(0, &byte, 1), 0);
+}
+static void read_null(void) {
+    struct stat found;
+    must("fstat", fstat(0, &found));
+    expect("is a character device", S_ISCHR(found.st_mode), 1);
+    expect("its number", found.st_rdev, makedev(1, 3));
+    read_nothing();
+}
+
 static const struct guest guests[] = {
+    {"null", read_null, read_null, NULL},
+    {"nothing", read_null, read_nothing, NULL},
     {"both", NULL, write_both, NULL},
     {"input", NULL, check_input, NULL},
     {"exit", NULL, leave, NULL},

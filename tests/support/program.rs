@@ -23,6 +23,8 @@ pub struct Program {
     pub command: fn(&Path) -> Command,
     /// How often it is stopped and moved.
     pub moves: u32,
+    /// It does not notice that its ids are new: at its first move they are.
+    pub new_ids: bool,
 }
 
 /// Everything that a program leaves: its output, and all files.
@@ -164,10 +166,10 @@ impl Program {
             job.wait_killed()?;
             output += &job.guest_output();
             // There it is no job of this machine, so this is the last move.
-            let how = if turn + 1 == self.moves {
-                Restart::EmptyHost
-            } else {
-                Restart::Command
+            let how = match turn {
+                _ if turn + 1 == self.moves => Restart::EmptyHost,
+                0 if self.new_ids => Restart::NewIds,
+                _ => Restart::Command,
             };
             job.restart(&image, how)?;
             if turn + 1 < self.moves {

@@ -336,8 +336,11 @@ impl<'a> Job<'a> {
     /// It could not be started.
     pub fn restart(&mut self, image: &Path, how: Restart) -> Result<(), String> {
         let command = match how {
-            Restart::Command => {
+            Restart::Command | Restart::NewIds => {
                 let mut command = self.wayfarer(&["restart", "--name", "job"]);
+                if how == Restart::NewIds {
+                    command.args(["--pids", "host"]);
+                }
                 command.arg(image);
                 command
             }
@@ -499,6 +502,8 @@ impl<'a> Job<'a> {
 pub enum Restart {
     /// `wayfarer restart IMAGE`.
     Command,
+    /// The same, without namespaces.
+    NewIds,
     /// `./IMAGE`.
     Image,
     /// `./IMAGE` where there is nothing else.

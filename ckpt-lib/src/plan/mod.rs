@@ -138,7 +138,7 @@ pub fn operations(snapshot: &SnapshotV1, contents: &Contents) -> Result<Vec<u8>,
 
 /// Whether the job would not notice that its ids are new: one process, and no id anywhere but in the C
 /// library's own word for each thread, which the loader corrects.
-fn ids_may_change(snapshot: &SnapshotV1) -> bool {
+pub(crate) fn ids_may_change(snapshot: &SnapshotV1) -> bool {
     let [process] = &snapshot.processes[..] else {
         return false;
     };

@@ -83,6 +83,7 @@ fn fills(op: &AnyOp) -> Vec<u64> {
         AnyOp::Inode(inode) => vec![inode.slot],
         AnyOp::Open(open) => vec![open.slot],
         AnyOp::Inherit(inherit) => vec![inherit.slot],
+        AnyOp::Device(device) => vec![device.slot],
         AnyOp::Feed(feed) => vec![feed.slot],
         AnyOp::Pipe(pipe) => vec![pipe.read_slot, pipe.write_slot],
         AnyOp::SocketPair(pair) => vec![pair.first_slot, pair.second_slot],

@@ -225,7 +225,7 @@ fn kernel_features(snapshot: &SnapshotV1) -> BTreeSet<String> {
     };
     let any_mapping = |flag: u32| all_mappings(snapshot).any(|mapping| mapping.has(flag));
     let named = |mapping: &Mapping| !mapping.name.0.is_empty();
-    need("own_ids", !processes.is_empty());
+    need("own_ids", !crate::plan::ids_may_change(snapshot));
     need("mm_map", !processes.is_empty());
     need("rseq", any_thread(&|thread| thread.rseq.is_some()));
     need("membarrier", processes.iter().any(|p| p.membarrier != 0));

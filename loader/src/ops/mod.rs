@@ -450,6 +450,13 @@ operations! {
     /// a program that has yet to begin.
     24 Enforce { /// Where PKRU is in the register sets, or 0: with the kernel's own value, a machine need not have it.
         pkru_at }
+    /// An open file description of a character device that is the same everywhere. Where its name leads elsewhere or nowhere, the same device
+    /// among the restarter's descriptors serves. Tail: `path NUL`.
+    25 Device { /// Slot to put it in.
+        slot, /// `open(2)` flags.
+        flags, /// `st_rdev`.
+        device, /// The least descriptor of the job that it is, or `u64::MAX`.
+        fd }
 }
 
 words! {

@@ -10,7 +10,7 @@ use crate::snapshot::{
     Process, SnapshotV1,
 };
 use c_shim::table::Reserved;
-use loader::ops::{Expect, Feed, Inherit, OF_THE_SHADOW, Open, Terminal, Watch};
+use loader::ops::{Device, Expect, Feed, Inherit, OF_THE_SHADOW, Open, Terminal, Watch};
 
 /// `F_GETFL` bits that `F_SETFL` may set later; the others belong to `open`.
 const STATUS: u32 = (libc::O_APPEND | libc::O_NONBLOCK | libc::O_DIRECT | libc::O_NOATIME) as u32;
@@ -189,7 +189,17 @@ impl Emitter<'_> {
         if *kind == InodeKind::OfProcess {
             return; // by the process, when it exists
         }
-        if matches!(kind, InodeKind::Device | InodeKind::Fifo) {
+        if *kind == InodeKind::Device {
+            let op = Device {
+                slot,
+                flags: u64::from(flags),
+                device: self.snapshot.inodes[inode.0 as usize].rdev,
+                fd: self.least_descriptor(id),
+            };
+            self.ops.push(self.stream, &op, &with_nul(path));
+            return;
+        }
+        if *kind == InodeKind::Fifo {
             let args = [
                 Arg::Value(libc::AT_FDCWD as u64),
                 Arg::Bytes(with_nul(path)),
@@ -223,6 +233,17 @@ impl Emitter<'_> {
             offset: description.offset,
         };
         self.ops.push(self.stream, &op, &with_nul(path));
+    }
+
+    /// The least number under which a process of the job has it; `u64::MAX` if none has.
+    fn least_descriptor(&self, id: DescriptionId) -> u64 {
+        let tables = self.snapshot.processes.iter();
+        let all = tables.flat_map(|process| &process.descriptors);
+        let of_it = all.filter(|descriptor| descriptor.description == id);
+        of_it
+            .map(|descriptor| u64::from(descriptor.fd.cast_unsigned()))
+            .min()
+            .unwrap_or(u64::MAX)
     }
 
     fn is_first_read_write(&self, id: DescriptionId, inode: crate::snapshot::InodeId) -> bool {
