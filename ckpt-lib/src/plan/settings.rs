@@ -176,6 +176,20 @@ pub(super) fn emit_thread(ops: &mut OpsBuilder, stream: StreamIndex, thread: &Th
             Expect::OrNoted,
         );
     }
+    if let Some((least, most)) = settings.utilization {
+        // struct sched_attr, 56 bytes: policy and numbers stay as they are (sched_setattr(2)).
+        const KEEP_ALL: u64 = 0x8 | 0x10;
+        const CLAMPS: u64 = 0x20 | 0x40;
+        let mut bytes = 56u64.to_le_bytes().to_vec();
+        bytes.extend((KEEP_ALL | CLAMPS).to_le_bytes());
+        bytes.resize(48, 0);
+        bytes.extend(least.to_le_bytes());
+        bytes.extend(most.to_le_bytes());
+        let args = [Arg::Value(0), Arg::Bytes(bytes), Arg::Value(0)];
+        let label = format!("thread {}: utilisation {least} to {most}", thread.tid);
+        let nr = libc::SYS_sched_setattr;
+        ops.call(stream, &label, nr, &args, Expect::OrNoted, 0);
+    }
 }
 
 fn emit_policy(

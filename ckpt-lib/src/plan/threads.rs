@@ -128,22 +128,15 @@ fn emit_scheduling(ops: &mut OpsBuilder, stream: StreamIndex, thread: &Thread) {
         ops.call(stream, &what, nr, &affinity, Expect::OrDegraded, 0);
     }
     let scheduling = &thread.scheduling;
-    // struct sched_attr, 48 bytes, or 56 with what is said of utilisation (sched_setattr(2)).
-    const UTILIZATION: u64 = 0x20 | 0x40;
-    let utilization = thread.settings.utilization;
-    let (len, more) = utilization.map_or((48u32, 0), |_| (56, UTILIZATION));
-    let mut bytes = len.to_le_bytes().to_vec();
+    // struct sched_attr, 48 bytes (sched_setattr(2)).
+    let mut bytes = 48u32.to_le_bytes().to_vec();
     bytes.extend(scheduling.policy.to_le_bytes());
-    bytes.extend((scheduling.flags | more).to_le_bytes());
+    bytes.extend(scheduling.flags.to_le_bytes());
     bytes.extend(scheduling.nice.to_le_bytes());
     bytes.extend(scheduling.priority.to_le_bytes());
     bytes.extend(scheduling.runtime.to_le_bytes());
     bytes.extend(scheduling.deadline.to_le_bytes());
     bytes.extend(scheduling.period.to_le_bytes());
-    if let Some((least, most)) = utilization {
-        bytes.extend(least.to_le_bytes());
-        bytes.extend(most.to_le_bytes());
-    }
     let args = [Arg::Value(0), Arg::Bytes(bytes), Arg::Value(0)];
     let what = label("scheduling policy and nice value");
     ops.call(
