@@ -71,6 +71,8 @@ guests! {
     call_select: "calls" "select", timed;
     call_pselect: "calls" "pselect", timed;
     call_futex: "calls" "futex", timed;
+    call_futex_waitv: "calls" "futex_waitv", timed;
+    call_futex_wait: "calls" "futex_wait", timed;
     call_cond_timedwait: "calls" "cond_timedwait", timed;
     call_epoll_wait: "calls" "epoll_wait", timed;
     call_epoll_pwait: "calls" "epoll_pwait", timed;
@@ -136,6 +138,21 @@ guests! {
     memory_flag_transparent_huge: "memory_flags" "transparent_huge";
 }
 
+guests! {
+    setting_numa_thread: "settings" "numa_thread";
+    setting_numa_first: "settings" "numa_first";
+    setting_numa_memory: "settings" "numa_memory";
+    setting_numa_changing: "settings" "numa_changing";
+    setting_speculation: "settings" "speculation";
+    setting_speculation_forced: "settings" "speculation_forced";
+    setting_speculation_exec: "settings" "speculation_exec";
+    setting_memory_failure: "settings" "memory_failure";
+    setting_segments: "settings" "segments";
+    setting_merging: "settings" "merging";
+    setting_huge_if_advised: "settings" "huge_if_advised";
+    setting_guards: "settings" "guards";
+}
+
 /// Huge pages that the machine sets aside while this lives, if it had none and we may.
 struct HugePages;
 
@@ -182,6 +199,7 @@ guests! {
     descriptor_memfd: "descriptors" "memfd";
     descriptor_inotify: "descriptors" "inotify";
     descriptor_pidfd: "descriptors" "pidfd";
+    descriptor_pidfd_thread: "descriptors" "pidfd_thread";
     descriptor_owner: "descriptors" "owner";
 }
 
@@ -195,6 +213,8 @@ guests! {
     socket_in_flight_packets: "sockets" "in_flight_packets";
     socket_in_flight_stream: "sockets" "in_flight_stream";
     socket_options: "sockets" "options";
+    socket_time_options: "sockets" "time_options";
+    socket_credentials: "sockets" "credentials";
 }
 
 guests! {

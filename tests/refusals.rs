@@ -98,7 +98,13 @@ refusals! {
     a_landlock_domain_of_one_thread_is_refused: "confined_thread", ": Landlock: it has a domain of its own";
     unread_inotify_events_are_refused: "unread_inotify", "inotify events wait unread in it";
     a_traced_process_is_refused: "traced", "is traced already, by process";
-    light_guards_are_refused: "light_guard", "it has the unknown flag \"gu\"";
+    keys_of_a_thread_are_refused: "thread_key", ": thread keyring: its keys cannot be carried";
+    keys_of_a_process_are_refused: "process_key", ": process keyring: its keys cannot be carried";
+    segments_of_the_global_table_are_refused: "thread_area", "segments of the global descriptor table cannot be carried";
+    the_pidfd_of_a_thread_is_refused: "pidfd_of_thread", "(PIDFD_THREAD), which cannot be carried";
+    an_unread_message_of_a_process_that_has_ended_is_refused: "sent_by_child", "as its sender (SCM_CREDENTIALS), which is not of the job or has ended";
+    an_urgent_byte_is_refused: "urgent_byte", "an urgent byte (MSG_OOB) lies unread in it";
+    a_filter_of_a_socket_is_refused: "socket_filter", "unix socket with a filter (SO_ATTACH_FILTER)";
     a_process_that_hides_its_memory_is_refused: "undumpable", "it does not let itself be looked at (PR_SET_DUMPABLE";
     a_process_whose_first_thread_has_ended_is_refused: "headless", "its first thread has ended while others run";
     a_child_process_is_refused_yet: "child", "only jobs of one process can be carried yet";

@@ -1,7 +1,7 @@
 //! Names of system calls that operation lists use, for messages.
 
 /// Number and name (x86-64).
-const NAMES: [(u64, &str); 59] = [
+const NAMES: [(u64, &str); 63] = [
     (1, "write"),
     (3, "close"),
     (7, "poll"),
@@ -14,6 +14,7 @@ const NAMES: [(u64, &str); 59] = [
     (33, "dup2"),
     (35, "nanosleep"),
     (38, "setitimer"),
+    (41, "socket"),
     (48, "shutdown"),
     (54, "setsockopt"),
     (72, "fcntl"),
@@ -30,6 +31,7 @@ const NAMES: [(u64, &str); 59] = [
     (135, "personality"),
     (141, "setpriority"),
     (151, "mlockall"),
+    (154, "modify_ldt"),
     (157, "prctl"),
     (158, "arch_prctl"),
     (161, "chroot"),
@@ -39,6 +41,8 @@ const NAMES: [(u64, &str); 59] = [
     (223, "timer_settime"),
     (230, "clock_nanosleep"),
     (233, "epoll_ctl"),
+    (237, "mbind"),
+    (238, "set_mempolicy"),
     (251, "ioprio_set"),
     (257, "openat"),
     (273, "set_robust_list"),

@@ -103,6 +103,39 @@ static void in_cond_timedwait(void) {
     int result = pthread_cond_timedwait(&cond, &mutex, &at);
     came_back("pthread_cond_timedwait", result, ETIMEDOUT);
 }
+#ifndef SYS_futex_waitv
+#define SYS_futex_waitv 449
+#endif
+#ifndef SYS_futex_wait
+#define SYS_futex_wait 455
+#endif
+#define FUTEX2_U32_PRIVATE (2 | 128)
+/* Their time-outs are absolute. */
+static struct timespec end_of_call(void) {
+    start_clock();
+    uint64_t end = began + asked_ns();
+    return (struct timespec){end / SECOND, end % SECOND};
+}
+static void in_futex_waitv(void) {
+    static uint32_t words[2] = {7, 8};
+    struct { uint64_t value, address; uint32_t flags, reserved; } waiters[2] = {
+        {7, (uintptr_t)&words[0], FUTEX2_U32_PRIVATE, 0}, {8, (uintptr_t)&words[1], FUTEX2_U32_PRIVATE, 0}};
+    struct timespec end = end_of_call();
+    long result = syscall(SYS_futex_waitv, waiters, 2, 0, &end, CLOCK_MONOTONIC);
+    if (result < 0 && errno == ENOSYS)
+        skip("no futex_waitv");
+    came_back("futex_waitv", result, -1);
+    expect("futex_waitv: errno", errno, ETIMEDOUT);
+}
+static void in_futex_wait(void) {
+    static uint32_t word = 7;
+    struct timespec end = end_of_call();
+    long result = syscall(SYS_futex_wait, &word, 7ul, ~0u, FUTEX2_U32_PRIVATE, &end, CLOCK_MONOTONIC);
+    if (result < 0 && errno == ENOSYS)
+        skip("no futex_wait");
+    came_back("futex_wait", result, -1);
+    expect("futex_wait: errno", errno, ETIMEDOUT);
+}
 static int watch_pipe(void) {
     int epoll = must("epoll_create1", epoll_create1(EPOLL_CLOEXEC));
     struct epoll_event event = {.events = EPOLLIN, .data.u64 = 77};
@@ -491,6 +524,8 @@ static const struct guest guests[] = {
     {"select", open_pipe, NULL, in_select},
     {"pselect", open_pipe, NULL, in_pselect},
     {"futex", NULL, NULL, in_futex},
+    {"futex_waitv", NULL, NULL, in_futex_waitv},
+    {"futex_wait", NULL, NULL, in_futex_wait},
     {"cond_timedwait", NULL, NULL, in_cond_timedwait},
     {"epoll_wait", open_pipe, NULL, in_epoll_wait},
     {"epoll_pwait", open_pipe, NULL, in_epoll_pwait},

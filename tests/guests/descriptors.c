@@ -413,6 +413,17 @@ static void check_pidfd(void) {
     expect("we are alive", poll(&set, 1, 0), 0);
 }
 
+/* Of the first thread, not of the process (Linux 6.9). */
+static void set_pidfd_thread(void) {
+    fd = syscall(SYS_pidfd_open, getpid(), O_EXCL | O_NONBLOCK);
+    if (fd < 0)
+        skip("PIDFD_THREAD: %s", strerror(errno));
+}
+static void check_pidfd_thread(void) {
+    expect("its flags", fcntl(fd, F_GETFL) & (O_EXCL | O_NONBLOCK), O_EXCL | O_NONBLOCK);
+    check_pidfd();
+}
+
 /* --- who gets SIGIO --- */
 
 static volatile int got_signal;
@@ -461,6 +472,7 @@ static const struct guest guests[] = {
     {"memfd", set_memfd, check_memfd, NULL},
     {"inotify", set_inotify, check_inotify, NULL},
     {"pidfd", set_pidfd, check_pidfd, NULL},
+    {"pidfd_thread", set_pidfd_thread, check_pidfd_thread, NULL},
     {"owner", set_owner, check_owner, NULL},
 };
 GUEST_MAIN(guests)

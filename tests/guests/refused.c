@@ -1,6 +1,7 @@
 /* What cannot be carried: the checkpoint must be refused by name, and the job
  * must not notice. */
 #include "guest.h"
+#include <asm/ldt.h>
 #include <linux/io_uring.h>
 #include <linux/perf_event.h>
 #include <netinet/in.h>
@@ -13,7 +14,7 @@
 #include <linux/bpf.h>
 #include <linux/aio_abi.h>
 
-static int fd, fd2, listener;
+static int fd, fd2, listener, stream[2];
 
 /* A connection within the machine, but by IP: nobody can know where it leads. */
 static void set_tcp(void) {
@@ -139,17 +140,103 @@ static void set_userfaultfd(void) {
         skip("no userfaultfd: %s", strerror(errno));
 }
 
-/* MADV_GUARD_INSTALL (Linux 6.13): guards without mappings of their own. */
-#ifndef MADV_GUARD_INSTALL
-#define MADV_GUARD_INSTALL 102
-#endif
-static uint8_t *guarded;
-static void set_light_guard(void) {
-    guarded = must_map("mmap", mmap(NULL, 65536, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
-    if (madvise(guarded + 16384, 4096, MADV_GUARD_INSTALL) != 0)
-        skip("no MADV_GUARD_INSTALL: %s", strerror(errno));
+/* Keys of a thread or of a process are nobody else's. */
+static void set_key(int keyring) {
+    if (syscall(SYS_add_key, "user", "wayfarer's guest", "secret", 6, keyring) < 0)
+        skip("add_key: %s", strerror(errno));
 }
-static void check_light_guard(void) { expect_true("guard faults", faults(guarded + 16384)); }
+static void set_process_key(void) { set_key(-2 /* KEY_SPEC_PROCESS_KEYRING */); }
+static void *with_key(void *ready) {
+    set_key(-1 /* KEY_SPEC_THREAD_KEYRING */);
+    pthread_barrier_wait(ready);
+    wait_for_go();
+    return NULL;
+}
+static void set_thread_key(void) {
+    static pthread_barrier_t ready;
+    pthread_t thread;
+    pthread_barrier_init(&ready, NULL, 2);
+    must("pthread_create", -pthread_create(&thread, NULL, with_key, &ready));
+    pthread_barrier_wait(&ready);
+}
+/* A segment of the global descriptor table, which only 32-bit calls give out. */
+static void set_thread_area(void) {
+    enum { SET_THREAD_AREA_32 = 243 };
+    struct user_desc *entry = must_map("mmap", mmap(NULL, 4096, PROT_READ | PROT_WRITE,
+                                                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_32BIT, -1, 0));
+    *entry = (struct user_desc){.entry_number = -1, .base_addr = 0x10000, .limit = 0xfff, .seg_32bit = 1, .useable = 1};
+    long result = -ENOSYS;
+    /* Without 32-bit calls this is a fault. */
+    struct sigaction action = {.sa_handler = SIG_IGN}, old;
+    sigaction(SIGSEGV, &action, &old);
+    pid_t probe = must("fork", fork());
+    if (probe == 0) {
+        __asm__ volatile("int $0x80" : "=a"(result) : "a"(20), "b"(0) : "memory");
+        _exit(result > 0 ? 0 : 1);
+    }
+    int status = 0;
+    waitpid(probe, &status, 0);
+    sigaction(SIGSEGV, &old, NULL);
+    if (status != 0)
+        skip("no 32-bit calls");
+    __asm__ volatile("int $0x80" : "=a"(result) : "a"(SET_THREAD_AREA_32), "b"((uint32_t)(uintptr_t)entry) : "memory");
+    if (result != 0)
+        skip("set_thread_area: %s", strerror((int)-result));
+}
+
+static void *until_go(void *tid) {
+    __atomic_store_n((pid_t *)tid, gettid(), __ATOMIC_SEQ_CST);
+    wait_for_go();
+    return NULL;
+}
+static void set_pidfd_of_thread(void) {
+    static pid_t tid;
+    pthread_t thread;
+    must("pthread_create", -pthread_create(&thread, NULL, until_go, &tid));
+    while (!__atomic_load_n(&tid, __ATOMIC_SEQ_CST))
+        sleep_ms(1);
+    fd = syscall(SYS_pidfd_open, tid, O_EXCL /* PIDFD_THREAD */);
+    if (fd < 0)
+        skip("PIDFD_THREAD: %s", strerror(errno));
+}
+
+static void pair_that_asks(int kind) {
+    int yes = 1;
+    must("socketpair", socketpair(AF_UNIX, kind, 0, stream));
+    must("SO_PASSCRED", setsockopt(stream[1], SOL_SOCKET, SO_PASSCRED, &yes, sizeof yes));
+}
+/* A message of a process that has ended. */
+static void set_sent_by_child(void) {
+    pair_that_asks(SOCK_DGRAM);
+    pid_t sender = must("fork", fork());
+    if (sender == 0)
+        _exit(send(stream[0], "hello", 5, 0) != 5);
+    int status;
+    expect("waitpid", must("waitpid", waitpid(sender, &status, 0)), sender);
+    expect("its status", status, 0);
+}
+static void check_sent_by_child(void) {
+    char found[8] = {0};
+    expect("recv", must("recv", recv(stream[1], found, sizeof found, 0)), 5);
+    expect_text("what came", found, "hello");
+}
+static void set_urgent_byte(void) {
+    must("socketpair", socketpair(AF_UNIX, SOCK_STREAM, 0, stream));
+    expect("send", send(stream[0], "plain", 5, 0), 5);
+    if (send(stream[0], "!", 1, MSG_OOB) != 1)
+        skip("no MSG_OOB: %s", strerror(errno));
+}
+static void check_urgent_byte(void) {
+    char found[8] = {0};
+    expect("urgent byte", must("recv", recv(stream[1], found, 1, MSG_OOB)), 1);
+    expect_text("what came", found, "!");
+}
+static void set_socket_filter(void) {
+    struct sock_filter all[] = {BPF_STMT(BPF_RET | BPF_K, 0xffff)};
+    struct sock_fprog program = {1, all};
+    must("socketpair", socketpair(AF_UNIX, SOCK_DGRAM, 0, stream));
+    must("SO_ATTACH_FILTER", setsockopt(stream[1], SOL_SOCKET, SO_ATTACH_FILTER, &program, sizeof program));
+}
 
 static void set_undumpable(void) { must("prctl", prctl(PR_SET_DUMPABLE, 0, 0, 0, 0)); }
 static void check_undumpable(void) { expect("dumpable", prctl(PR_GET_DUMPABLE), 0); }
@@ -173,7 +260,6 @@ static void set_headless(void) {
 }
 
 /* A descriptor that lies in a stream behind other bytes: the kernel shows both together. */
-static int stream[2];
 static void set_in_flight(void) {
     char space[CMSG_SPACE(sizeof(int))] = {0};
     struct iovec bytes = {"behind", 6};
@@ -218,7 +304,13 @@ static const struct guest guests[] = {
     {"confined_thread", set_confined_thread, NULL, NULL},
     {"unread_inotify", set_unread_inotify, check_unread_inotify, NULL},
     {"traced", set_traced, check_traced, NULL},
-    {"light_guard", set_light_guard, check_light_guard, NULL},
+    {"thread_key", set_thread_key, NULL, NULL},
+    {"process_key", set_process_key, NULL, NULL},
+    {"thread_area", set_thread_area, NULL, NULL},
+    {"pidfd_of_thread", set_pidfd_of_thread, NULL, NULL},
+    {"sent_by_child", set_sent_by_child, check_sent_by_child, NULL},
+    {"urgent_byte", set_urgent_byte, check_urgent_byte, NULL},
+    {"socket_filter", set_socket_filter, NULL, NULL},
     {"undumpable", set_undumpable, check_undumpable, NULL},
     {"headless", set_headless, NULL, NULL},
     {"child", set_child, check_child, NULL},

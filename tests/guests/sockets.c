@@ -233,6 +233,80 @@ static void check_options(void) {
     expect("SO_PASSCRED", option(SO_PASSCRED), 1);
 }
 
+/* Options that are not numbers, and some that hardly anybody sets. */
+static const struct timeval one_and_a_half = {1, 500000};
+static const struct linger linger = {1, 7};
+static void set_time_options(void) {
+    pair(SOCK_STREAM, ends);
+    int two = 2, three = 3;
+    must("SO_RCVTIMEO", setsockopt(ends[0], SOL_SOCKET, SO_RCVTIMEO, &one_and_a_half, sizeof one_and_a_half));
+    must("SO_LINGER", setsockopt(ends[0], SOL_SOCKET, SO_LINGER, &linger, sizeof linger));
+    must("SO_RCVLOWAT", setsockopt(ends[0], SOL_SOCKET, SO_RCVLOWAT, &two, sizeof two));
+    must("SO_PEEK_OFF", setsockopt(ends[0], SOL_SOCKET, SO_PEEK_OFF, &three, sizeof three));
+    must("SO_PRIORITY", setsockopt(ends[0], SOL_SOCKET, SO_PRIORITY, &three, sizeof three));
+    send_text(ends[1], "abcdef");
+}
+static void check_time_options(void) {
+    struct timeval time;
+    struct linger found;
+    socklen_t len = sizeof time;
+    must("SO_RCVTIMEO", getsockopt(ends[0], SOL_SOCKET, SO_RCVTIMEO, &time, &len));
+    expect_bytes("SO_RCVTIMEO", &time, &one_and_a_half, sizeof time);
+    len = sizeof found;
+    must("SO_LINGER", getsockopt(ends[0], SOL_SOCKET, SO_LINGER, &found, &len));
+    expect_bytes("SO_LINGER", &found, &linger, sizeof found);
+    expect("SO_RCVLOWAT", option(SO_RCVLOWAT), 2);
+    expect("SO_PEEK_OFF", option(SO_PEEK_OFF), 3);
+    expect("SO_PRIORITY", option(SO_PRIORITY), 3);
+    char byte;
+    expect("peek", must("peek", recv(ends[0], &byte, 1, MSG_PEEK)), 1);
+    expect("what is seen behind three bytes", byte, 'd');
+}
+
+/* --- who sent what --- */
+
+static void ask_for_credentials(int from, int wanted) {
+    must("SO_PASSCRED", setsockopt(from, SOL_SOCKET, SO_PASSCRED, &wanted, sizeof wanted));
+}
+static void expect_from(const char *what, int from, const char *text, pid_t pid, uid_t uid) {
+    char space[CMSG_SPACE(sizeof(struct ucred)) + CMSG_SPACE(sizeof(int))] = {0}, found[64] = {0};
+    struct iovec bytes = {found, strlen(text)};
+    struct msghdr message = {
+        .msg_iov = &bytes, .msg_iovlen = 1, .msg_control = space, .msg_controllen = sizeof space};
+    must(what, recvmsg(from, &message, MSG_DONTWAIT));
+    expect_text(what, found, text);
+    struct ucred sender = {-1, -1, -1};
+    for (struct cmsghdr *at = CMSG_FIRSTHDR(&message); at; at = CMSG_NXTHDR(&message, at))
+        if (at->cmsg_level == SOL_SOCKET && at->cmsg_type == SCM_CREDENTIALS)
+            memcpy(&sender, CMSG_DATA(at), sizeof sender);
+    expect(what, sender.pid, pid);
+    expect(what, sender.uid, uid);
+}
+/* Without SO_PASSCRED at either end the kernel notes nobody. */
+static void set_credentials(void) {
+    pair(SOCK_DGRAM, ends);
+    send_text(ends[0], "nobody asks");
+    ask_for_credentials(ends[1], 1);
+    send_text(ends[0], "from me");
+    ask_for_credentials(ends[1], 0);
+    send_text(ends[0], "nobody again");
+    ask_for_credentials(ends[1], 1);
+    send_fd(ends[0], "and a descriptor", ends[1]);
+    pair(SOCK_STREAM, ends2);
+    ask_for_credentials(ends2[0], 1);
+    send_text(ends2[1], "in a stream");
+    close(ends2[1]);
+}
+static void check_credentials(void) {
+    expect_from("before", ends[1], "nobody asks", 0, 65534);
+    expect_from("asked for", ends[1], "from me", getpid(), getuid());
+    expect_from("between", ends[1], "nobody again", 0, 65534);
+    expect_from("with a descriptor", ends[1], "and a descriptor", getpid(), getuid());
+    expect_from("a stream", ends2[0], "in a stream", getpid(), getuid());
+    send_text(ends[0], "now");
+    expect_from("sent after", ends[1], "now", getpid(), getuid());
+}
+
 static const struct guest guests[] = {
     {"stream", set_stream, check_stream, NULL},
     {"datagram", set_datagram, check_datagram, NULL},
@@ -243,5 +317,7 @@ static const struct guest guests[] = {
     {"in_flight_packets", set_in_flight_packets, check_in_flight, NULL},
     {"in_flight_stream", set_in_flight_stream, check_in_flight_stream, NULL},
     {"options", set_options, check_options, NULL},
+    {"time_options", set_time_options, check_time_options, NULL},
+    {"credentials", set_credentials, check_credentials, NULL},
 };
 GUEST_MAIN(guests)

@@ -28,6 +28,8 @@ use std::os::fd::{AsFd, AsRawFd};
 
 /// Character devices that are the same everywhere (linux/Documentation/admin-guide/devices.txt).
 const HARMLESS: [(u32, u32); 6] = [(1, 3), (1, 5), (1, 7), (1, 8), (1, 9), (5, 0)];
+/// A pidfd of a thread, or of a process by its first (Linux 6.9).
+const PIDFD_THREAD: u32 = libc::O_EXCL as u32;
 /// `F_OWNER_PGRP` (fcntl(2)).
 const F_OWNER_PGRP: i32 = 2;
 
@@ -460,7 +462,14 @@ impl Kinds<'_> {
     }
 
     fn pidfd(&self, index: usize) -> Result<DescriptionKind, String> {
-        match self.open.files[index].info.pid {
+        let file = &self.open.files[index];
+        let of_thread = file.flags() & PIDFD_THREAD != 0;
+        match file.info.pid {
+            Some(tid) if of_thread && !self.job.subjects.iter().any(|other| other.pid == tid) => {
+                Err(format!(
+                    "a pidfd of thread {tid} (PIDFD_THREAD), which cannot be carried"
+                ))
+            }
             Some(pid @ 1..) => match self.job.ids.task(pid) {
                 Some(pid) => Ok(DescriptionKind::PidFd { pid }),
                 None => Err(format!("a pidfd of process {pid}, which is not of the job")),

@@ -9,6 +9,7 @@ use loader::layout::PAGE;
 use std::io;
 
 const PR_GET_MDWE: u64 = 66;
+const PR_GET_MEMORY_MERGE: i32 = 68;
 const ARCH_GET_CPUID: u64 = 0x1011;
 const ARCH_GET_XCOMP_PERM: u64 = 0x1022;
 const MEMBARRIER_GET_REGISTRATIONS: u64 = 1 << 9;
@@ -39,6 +40,7 @@ pub(super) struct ProcessQuestions {
     dumpable: CallRef,
     subreaper: (CallRef, DataRef),
     huge_pages: CallRef,
+    merges_memory: CallRef,
     membarrier: CallRef,
     membarrier_probes: Vec<(CallRef, u32)>,
     brk: CallRef,
@@ -134,6 +136,7 @@ pub(super) fn ask_process(list: &mut CallList, process: &Process) -> ProcessQues
         dumpable: prctl(list, libc::PR_GET_DUMPABLE),
         subreaper: prctl_into(list, libc::PR_GET_CHILD_SUBREAPER, 4),
         huge_pages: prctl(list, libc::PR_GET_THP_DISABLE),
+        merges_memory: prctl(list, PR_GET_MEMORY_MERGE),
         membarrier: registrations,
         membarrier_probes,
         brk: list.call(libc::SYS_brk, &[InsideArg::Value(0)]),
@@ -281,12 +284,14 @@ pub(super) fn answer_process(
     process.subreaper = subreaper as u32 != 0;
     match answers.value_if_known(questions.huge_pages, "prctl(PR_GET_THP_DISABLE)")? {
         0 => process.thp_disabled = false,
-        1 => process.thp_disabled = true,
-        other => refused.push((
-            "PR_SET_THP_DISABLE",
-            format!("huge pages are restricted in a way that cannot be carried ({other})"),
-        )),
+        // The lowest bit says that there are any, the others how (PR_THP_DISABLE_EXCEPT_ADVISED, Linux 6.18).
+        restricted => {
+            process.thp_disabled = true;
+            process.settings.thp_flags = restricted as u32 & !1;
+        }
     }
+    let merges = answers.value_if_known(questions.merges_memory, "prctl(PR_GET_MEMORY_MERGE)")?;
+    process.settings.merges_memory = merges == 1;
     process.membarrier = if questions.membarrier_probes.is_empty() {
         answers.value_if_known(questions.membarrier, "membarrier")? as u32
     } else {

@@ -109,6 +109,7 @@ pub(super) fn vm_flags(codes: &[[u8; 2]], of_kernel: bool) -> Result<VmFlags, St
             b"ss" => return Err("a shadow stack cannot be carried".into()),
             b"sl" if of_kernel => {}
             b"sl" => return Err("a sealed mapping (mseal) cannot be carried".into()),
+            b"gu" => flags.bits |= mapping_flags::GUARDED,
             b"dp" => flags.bits |= mapping_flags::DROPPABLE,
             [a, b] => {
                 return Err(format!(

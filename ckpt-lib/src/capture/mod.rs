@@ -29,8 +29,10 @@ mod open_files;
 mod others;
 mod outside;
 mod pipes;
+mod policies;
 mod process;
 mod refusal;
+mod settings;
 mod shim;
 mod sockets;
 mod subject;
@@ -38,6 +40,7 @@ mod subject;
 mod tests;
 mod threads;
 mod unix_diag;
+mod verify;
 mod watches;
 
 pub use contents::{FULL_MAX, hash_file};
@@ -50,13 +53,13 @@ pub use subject::{has_ended, leaderless};
 use crate::inject::{CallList, Workshop};
 use crate::procfs::{ProcDir, SmapsEntry, parse_maps, parse_smaps};
 use crate::snapshot::{
-    Enforcement, InodeId, JobLabel, Mapping, MappingKind, Process, SnapshotV1, Taken, mapping_flags,
+    Enforcement, InodeId, JobLabel, Mapping, MappingKind, Process, SnapshotV1, Taken,
 };
 use crate::tracee::{HostPid, HostTid, Memory, Quiesced};
 use inodes::{HashTask, Inodes, OpenedFiles};
 use mappings::Found;
 use refusal::Refusals;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 use std::path::PathBuf;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -98,6 +101,8 @@ impl Default for CaptureOptions {
 #[derive(Clone, Debug, Default)]
 pub struct EarlyView {
     smaps: HashMap<i32, Vec<SmapsEntry>>,
+    /// Processes whose memory has nothing but the default policy.
+    unplaced: HashSet<i32>,
     watches: Watches,
     opened: OpenedFiles,
 }
@@ -115,6 +120,8 @@ pub struct Captured {
     skipped: Vec<Vec<Range<u64>>>,
     pids: Vec<i32>,
     flags_unverified: bool,
+    /// For each process, whether it was asked for the policies of its memory.
+    placed: Vec<bool>,
 }
 
 /// Lists everything about these processes that cannot be carried and can be seen without touching
@@ -166,7 +173,8 @@ struct Look {
     descriptors: descriptors::Descriptors,
     spaces: Vec<(Vec<Mapping>, Vec<MemoryRange>)>,
     processes: Vec<Process>,
-    flags_unverified: bool,
+    /// For each process, what of its mappings only itself can be asked for.
+    asked: Vec<verify::Asked>,
 }
 
 /// Reads all that can be read from outside. `skip`: the job is stopped, and these addresses of each
@@ -202,11 +210,16 @@ fn look(
     let descriptors = descriptors::survey(&job, &mut inodes, &mut early.watches, refusals)?;
     let mut processes = vec![];
     let mut spaces = vec![];
-    let mut flags_unverified = false;
+    let mut asked = vec![];
     for (index, subject) in subjects.iter().enumerate() {
         let mut record = process::read(subject, &ids, &mut inodes, refusals)?;
         let (found, from_before) = mappings_of(subject, options, skip.is_some(), early)?;
-        flags_unverified |= from_before;
+        asked.push(verify::Asked::about(
+            subject,
+            from_before,
+            skip.is_some(),
+            early,
+        ));
         let skip = skip
             .and_then(|skip| skip.get(index))
             .map_or(&[][..], Vec::as_slice);
@@ -228,7 +241,7 @@ fn look(
         descriptors,
         spaces,
         processes,
-        flags_unverified,
+        asked,
     })
 }
 
@@ -302,7 +315,7 @@ pub fn capture(
         mut descriptors,
         spaces,
         mut processes,
-        flags_unverified,
+        asked,
     } = seen;
     // What stands in the way may be that no call can be made inside.
     std::mem::take(&mut refusals)
@@ -329,6 +342,7 @@ pub fn capture(
         if let Some(workshop) = workshops.get_mut(index) {
             let stopped = &mut quiesced.processes_mut()[index];
             holes::find(&subjects[index], stopped, workshop, &mut inodes)?;
+            asked[index].complete(stopped, workshop, record)?;
         }
     }
     refusals.into_result().map_err(CaptureError::Refused)?;
@@ -357,7 +371,8 @@ pub fn capture(
         hash_tasks,
         skipped: skip,
         pids: pids.iter().map(|pid| pid.0).collect(),
-        flags_unverified,
+        flags_unverified: asked.iter().any(|asked| asked.from_before),
+        placed: asked.iter().map(|asked| asked.placed).collect(),
     })
 }
 
@@ -402,9 +417,13 @@ impl Inside<'_> {
             }
             record.threads.push(thread);
             let mut list = CallList::new();
-            questions.push(inside::ask_thread(&mut list));
+            questions.push((
+                inside::ask_thread(&mut list),
+                settings::ask_thread(&mut list),
+            ));
             if index == 0 {
-                about_process = Some(inside::ask_process(&mut list, record));
+                let segments = settings::ask_descriptors(&mut list);
+                about_process = Some((inside::ask_process(&mut list, record), segments));
             }
             lists.push((HostTid(*tid), list));
         }
@@ -425,13 +444,23 @@ impl Inside<'_> {
         let answered = self.subject.threads.iter().zip(&questions).zip(&results);
         for (index, (((tid, _), questions), results)) in answered.enumerate() {
             let thread = &mut record.threads[index];
-            inside::answer_thread(questions, *tid, results, thread)?;
+            inside::answer_thread(&questions.0, *tid, results, thread)?;
+            let own = &mut thread.settings;
+            for (object, reason) in settings::answer_thread(&questions.1, *tid, results, own) {
+                let object = match *tid == pid {
+                    true => object.to_owned(),
+                    false => format!("thread {tid}: {object}"),
+                };
+                refusals.add(self.subject.who(), object, reason);
+            }
             threads::find_own_id(thread, alone, stopped.memory());
         }
-        if let (Some(questions), Some(results)) = (about_process, results.first()) {
+        if let (Some((questions, segments)), Some(results)) = (about_process, results.first()) {
             for (object, reason) in inside::answer_process(&questions, pid, results, record)? {
                 refusals.add(self.subject.who(), object, reason);
             }
+            let answer = results.result(segments);
+            settings::read_ldt(answer, HostTid(pid), stopped, workshop, record)?;
         }
         // P1 has told the program's view of SIGSEGV.
         if let Some(action) = crate::baseline::handler_action(record, stopped.memory()) {
@@ -496,59 +525,6 @@ impl Captured {
                 })?;
         }
         Ok(())
-    }
-
-    /// Takes the flags of process `index`'s mappings from its picture, which shows them as they were at
-    /// the moment of the freeze; to be called when the job goes on, unless they were read while it
-    /// was stopped.
-    ///
-    /// # Errors
-    /// [`CaptureError::MappingChanged`] if contents were to be copied while frozen and have not been;
-    /// [`CaptureError::Refused`] for flags that cannot be carried.
-    pub fn verify_mappings(&mut self, index: usize, picture: HostPid) -> Result<(), CaptureError> {
-        let smaps = ProcDir::of(picture.0).parsed("smaps", parse_smaps)?;
-        let pid = self.pids[index];
-        let mut refusals = Refusals::default();
-        for mapping in &mut self.snapshot.processes[index].memory.mappings {
-            let changed = CaptureError::MappingChanged {
-                pid,
-                start: mapping.start,
-                end: mapping.end,
-            };
-            let of_kernel = matches!(
-                mapping.kind,
-                MappingKind::Vdso | MappingKind::Vvar | MappingKind::VvarVclock
-            );
-            if of_kernel {
-                continue;
-            }
-            let at = smaps.partition_point(|entry| entry.line.end <= mapping.start);
-            let entry = smaps
-                .get(at)
-                .filter(|entry| entry.line.start <= mapping.start && mapping.end <= entry.line.end);
-            let kept = mapping_flags::LOCKED | mapping_flags::LOCK_ONFAULT;
-            let apart = mapping_flags::DONTFORK | mapping_flags::WIPEONFORK;
-            let Some(entry) = entry else {
-                if mapping.has(mapping_flags::DONTFORK) {
-                    continue;
-                }
-                return Err(changed);
-            };
-            match mappings::vm_flags(&entry.vm_flags, false) {
-                Ok(found) => {
-                    if found.bits & apart & !mapping.flags != 0 {
-                        return Err(changed);
-                    }
-                    mapping.flags = found.bits & !kept | mapping.flags & kept;
-                    mapping.pkey = entry.pkey;
-                }
-                Err(reason) => {
-                    let object = format!("mapping {:x}-{:x}", mapping.start, mapping.end);
-                    refusals.add((pid, ""), object, reason);
-                }
-            }
-        }
-        refusals.into_result().map_err(CaptureError::Refused)
     }
 
     /// Whether the flags of mappings are those from before the stop, and of new ones guesses, until [`Captured::verify_mappings`] has been

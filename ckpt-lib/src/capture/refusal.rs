@@ -82,6 +82,9 @@ pub enum CaptureError {
         /// The first address behind it.
         end: u64,
     },
+    /// Guards among its pages could not be looked for.
+    #[error(transparent)]
+    Pages(Box<crate::pages::PagesError>),
     /// Work inside the job failed.
     #[error(transparent)]
     Tracee(Box<dyn std::error::Error + Send + Sync>),

@@ -7,10 +7,13 @@ use super::open_files::{OpenFile, OpenFiles};
 use super::outside::Outside;
 use super::refusal::Refusals;
 use super::shim::Shim;
+use super::subject::Subject;
 use super::unix_diag::{UnixSocket, ask};
-use crate::snapshot::{DescriptionId, DescriptionKind, SocketId, SocketMessage, SocketRecord};
+use crate::snapshot::{
+    DescriptionId, DescriptionKind, Sender, SocketId, SocketMessage, SocketRecord, SocketSettings,
+};
 use crate::sys::channels::{
-    peek, poll_now, set_socket_option, socket_option, socket_time, unsent_len,
+    peek, poll_now, set_socket_option, socket_option, socket_option_bytes, unsent_len,
 };
 use nix::sys::socket::{SockaddrLike, SockaddrStorage, getpeername, getsockname};
 use std::io;
@@ -21,6 +24,22 @@ const SO_PASSPIDFD: i32 = 76;
 const FOREIGN_OPTIONS: [(i32, &str); 2] = [
     (libc::SO_PASSSEC, "SO_PASSSEC"),
     (SO_PASSPIDFD, "SO_PASSPIDFD"),
+];
+const SO_GET_FILTER: i32 = libc::SO_ATTACH_FILTER;
+const SO_PASSRIGHTS: i32 = 83;
+/// Options that make a difference to a unix socket, or that its program may ask for, and what a socket has by itself. `int`, `struct
+/// linger` (two), `struct timeval` (two words).
+const OPTIONS: [(i32, &[u8]); 10] = [
+    (libc::SO_RCVLOWAT, &[1, 0, 0, 0]),
+    (libc::SO_PEEK_OFF, &[0xff; 4]),
+    (libc::SO_PRIORITY, &[0; 4]),
+    (libc::SO_KEEPALIVE, &[0; 4]),
+    (libc::SO_OOBINLINE, &[0; 4]),
+    (libc::SO_TIMESTAMP, &[0; 4]),
+    (SO_PASSRIGHTS, &[1, 0, 0, 0]),
+    (libc::SO_LINGER, &[0; 8]),
+    (libc::SO_RCVTIMEO, &[0; 16]),
+    (libc::SO_SNDTIMEO, &[0; 16]),
 ];
 /// Most that one message can hold.
 const LONGEST_MESSAGE: usize = 1 << 20;
@@ -114,6 +133,13 @@ impl Sockets {
                 refusals.add(subject.who(), label.as_str(), fault);
             }
             let mut carried = vec![];
+            let mut senders = vec![];
+            for credentials in &inbox.credentials {
+                match sender_of(*credentials, job, subject) {
+                    Ok(sender) => senders.push(sender),
+                    Err(reason) => refusals.add(subject.who(), label.as_str(), reason),
+                }
+            }
             for (bytes, descriptors) in inbox.messages {
                 let mut message = SocketMessage {
                     bytes,
@@ -135,6 +161,7 @@ impl Sockets {
             }
             if let Some(end) = sockets.ends.last_mut() {
                 end.record.inbox = carried;
+                end.record.settings.senders = senders;
             }
         }
         sockets.pair_up(open);
@@ -244,13 +271,14 @@ fn examine(file: &OpenFile) -> Result<(UnixSocket, SocketRecord), String> {
             return Err(format!("unix socket with {name}, which cannot be carried"));
         }
     }
-    for (number, name) in [
-        (libc::SO_RCVTIMEO, "SO_RCVTIMEO"),
-        (libc::SO_SNDTIMEO, "SO_SNDTIMEO"),
-    ] {
-        if socket_time(fd, number).map_err(said)? != 0 {
-            return Err(format!("unix socket with {name}, which cannot be carried"));
-        }
+    // EACCES: it has one that is not in the classic form.
+    let filter = socket_option_bytes(fd, SO_GET_FILTER, 0);
+    if filter
+        .as_ref()
+        .is_ok_and(|(_, instructions)| *instructions != 0)
+        || filter.is_err_and(|error| error.raw_os_error() == Some(libc::EACCES))
+    {
+        return Err("unix socket with a filter (SO_ATTACH_FILTER), which cannot be carried".into());
     }
     let record = SocketRecord {
         kind,
@@ -262,8 +290,21 @@ fn examine(file: &OpenFile) -> Result<(UnixSocket, SocketRecord), String> {
             option(libc::SO_RCVBUF)?.cast_unsigned(),
         ],
         pass_credentials: option(libc::SO_PASSCRED)? != 0,
+        settings: SocketSettings {
+            options: options(fd),
+            senders: vec![],
+        },
     };
     Ok((diag, record))
+}
+
+/// The options of [`OPTIONS`] that are not what a socket has by itself. What the kernel does not know is not set.
+fn options(fd: BorrowedFd<'_>) -> Vec<(i32, Vec<u8>)> {
+    let found = OPTIONS.iter().filter_map(|(option, usual)| {
+        let (value, _) = socket_option_bytes(fd, *option, usual.len()).ok()?;
+        (value.as_slice() != *usual).then_some((*option, value))
+    });
+    found.collect()
 }
 
 fn family_name(domain: i32, kind: i32, protocol: i32) -> String {
@@ -306,13 +347,22 @@ type Message = (Vec<u8>, Vec<std::os::fd::OwnedFd>);
 #[derive(Debug, Default)]
 struct Inbox {
     messages: Vec<Message>,
+    /// Process, user and group that sent each, as far as the kernel says so.
+    credentials: Vec<Option<[u32; 3]>>,
     /// Why it cannot be carried.
     fault: Option<&'static str>,
 }
 
 /// All messages in a socket, left where they are.
 fn messages(fd: BorrowedFd<'_>, kind: i32, sender: Option<BorrowedFd<'_>>) -> io::Result<Inbox> {
-    if poll_now(fd, libc::POLLIN)? & libc::POLLIN == 0 {
+    let events = poll_now(fd, libc::POLLIN | libc::POLLPRI)?;
+    if events & libc::POLLPRI != 0 {
+        return Ok(Inbox {
+            fault: Some("an urgent byte (MSG_OOB) lies unread in it, which cannot be carried"),
+            ..Inbox::default()
+        });
+    }
+    if events & libc::POLLIN == 0 {
         return Ok(Inbox::default());
     }
     let before = socket_option(fd, libc::SO_PEEK_OFF)?;
@@ -354,7 +404,39 @@ fn read_messages(fd: BorrowedFd<'_>, kind: i32) -> io::Result<Inbox> {
         }
         let bytes = buffer[..peeked.len].to_vec();
         inbox.messages.push((bytes, peeked.descriptors));
+        inbox.credentials.push(peeked.credentials);
     }
+}
+
+/// Who sent a message: the process that will send it again, with the ids it has then, or nobody.
+fn sender_of(
+    credentials: Option<[u32; 3]>,
+    job: &Survey<'_>,
+    receiver: &Subject,
+) -> Result<Option<Sender>, String> {
+    let Some([pid, user, group]) = credentials else {
+        return Ok(None);
+    };
+    // It was sent when nobody wanted to know.
+    if pid == 0 {
+        return Ok(None);
+    }
+    let found = job
+        .subjects
+        .iter()
+        .find(|subject| i32::try_from(pid) == Ok(subject.pid));
+    let Some(known) = found.and_then(|subject| job.ids.task(subject.pid)) else {
+        return Err(format!(
+            "a message unread in it names process {pid} as its sender (SCM_CREDENTIALS), which is not of the job or has ended"
+        ));
+    };
+    let now = [receiver.status.uids[0], receiver.status.gids[0]];
+    if [user, group] != now {
+        return Err(format!(
+            "a message unread in it names user {user} and group {group} as its sender (SCM_CREDENTIALS), which the job no longer has"
+        ));
+    }
+    Ok(Some(Sender { pid: known }))
 }
 
 /// Whether what lies in a stream was sent by one call: it takes the memory that one such message takes

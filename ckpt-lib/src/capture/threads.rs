@@ -3,8 +3,8 @@
 use super::CaptureError;
 use super::subject::JobIds;
 use crate::procfs::Status;
-use crate::snapshot::{Capabilities, KernelPath, Scheduling, Thread};
-use crate::sys::foreign::{affinity, io_priority, robust_list, scheduling};
+use crate::snapshot::{Capabilities, KernelPath, Scheduling, Thread, ThreadSettings};
+use crate::sys::foreign::{SchedAttr, affinity, io_priority, robust_list, scheduling};
 use crate::tracee::{Memory, StoppedThread, reenter};
 use std::io;
 
@@ -42,8 +42,23 @@ pub(super) fn read(tid: i32, status: &Status, ids: &JobIds) -> Result<Thread, Ca
             ambient,
         },
         no_new_privs: status.no_new_privs,
+        settings: ThreadSettings {
+            utilization: utilization(&attr),
+            ..ThreadSettings::default()
+        },
         ..Thread::default()
     })
+}
+
+/// What the scheduler was told of a thread's utilisation, if it is not what a thread has by itself; urgent threads have that
+/// of the machine (sched_util_clamp_min_rt_default).
+fn utilization(attr: &SchedAttr) -> Option<(u32, u32)> {
+    const ALL: u32 = 1024;
+    let urgent = [libc::SCHED_FIFO, libc::SCHED_RR].map(i32::cast_unsigned);
+    let [least, most] = attr.utilization;
+    let usual = [[0, 0], [0, ALL]].contains(&attr.utilization)
+        || urgent.contains(&attr.policy) && most == ALL;
+    (!usual).then_some((least, most))
 }
 
 /// Adds what ptrace gives.

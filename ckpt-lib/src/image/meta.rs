@@ -7,7 +7,7 @@
 use super::error::{ImageError, in_full};
 use super::reader::Image;
 use super::{limits, meaning};
-use crate::snapshot::SnapshotV1;
+use crate::snapshot::{ProcessSettings, SnapshotV1, SocketSettings, ThreadSettings};
 use bincode::config::{Configuration, Limit, LittleEndian, Varint};
 use serde::de::DeserializeOwned;
 use std::path::PathBuf;
@@ -51,6 +51,17 @@ pub fn decode_snapshot(bytes: &[u8]) -> Result<SnapshotV1, MetaError> {
     for (process, keys) in snapshot.processes.iter_mut().zip(keys) {
         process.memory.protection_keys = keys;
     }
+    let settings: Vec<(ProcessSettings, Vec<ThreadSettings>)> = next(bytes, &mut used)?;
+    for (process, (own, threads)) in snapshot.processes.iter_mut().zip(settings) {
+        process.settings = own;
+        for (thread, own) in process.threads.iter_mut().zip(threads) {
+            thread.settings = own;
+        }
+    }
+    let settings: Vec<SocketSettings> = next(bytes, &mut used)?;
+    for (socket, own) in snapshot.sockets.iter_mut().zip(settings) {
+        socket.settings = own;
+    }
     if used != bytes.len() {
         return Err(MetaError::Trailing {
             found: bytes.len(),
@@ -93,7 +104,18 @@ impl Image {
         let keys: Vec<u16> = processes
             .map(|process| process.memory.protection_keys)
             .collect();
-        let all = (snapshot, &snapshot.job, &snapshot.enforcement, keys);
+        let processes = snapshot.processes.iter();
+        let settings: Vec<(&ProcessSettings, Vec<&ThreadSettings>)> = processes
+            .map(|process| {
+                let threads = process.threads.iter();
+                let threads = threads.map(|thread| &thread.settings).collect();
+                (&process.settings, threads)
+            })
+            .collect();
+        let sockets = snapshot.sockets.iter();
+        let sockets: Vec<&SocketSettings> = sockets.map(|socket| &socket.settings).collect();
+        let later = (keys, settings, sockets);
+        let all = (snapshot, &snapshot.job, &snapshot.enforcement, later);
         bincode::serde::encode_to_vec(all, config()).map_err(|error| ImageError::Meta {
             image: PathBuf::new(),
             what: error.to_string(),
@@ -115,6 +137,8 @@ mod tests {
         let mut process = Process::default();
         process.memory.protection_keys = 6;
         process.threads.push(Thread::default());
+        process.settings.merges_memory = true;
+        process.threads[0].settings.speculation = [4, 0, 2];
         let snapshot = SnapshotV1 {
             job: job.clone(),
             processes: vec![process],
@@ -122,7 +146,9 @@ mod tests {
         };
         let bytes = Image::encode_snapshot(&snapshot).expect("encodes");
         let found = decode_snapshot(&bytes).expect("decodes");
-        let keys = found.processes[0].memory.protection_keys;
+        let process = &found.processes[0];
+        let keys = process.memory.protection_keys;
+        assert_eq!(process, &snapshot.processes[0]);
         assert_eq!((found.job, keys), (job, 6));
         // As images were before there was such a label.
         let old = bincode::serde::encode_to_vec(&snapshot, config()).expect("encodes");

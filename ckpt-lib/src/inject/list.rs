@@ -19,6 +19,8 @@ pub enum InsideArg {
     Value(u64),
     /// The address of this data inside the job.
     Data(DataRef),
+    /// An address inside it, so many bytes behind the first.
+    Within(DataRef, usize),
     /// The first page that begins in this data.
     PageIn(DataRef),
 }
@@ -150,6 +152,7 @@ impl Layout {
                 let args = call.args.map(|arg| match arg {
                     InsideArg::Value(value) => value,
                     InsideArg::Data(data) => address(data),
+                    InsideArg::Within(data, offset) => address(data) + offset as u64,
                     InsideArg::PageIn(data) => address(data).next_multiple_of(PAGE),
                 });
                 // A call that is not made has not succeeded.

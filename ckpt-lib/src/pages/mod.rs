@@ -82,6 +82,23 @@ pub fn guards(pid: HostPid, range: Range<u64>) -> Result<Vec<Range<u64>>, PagesE
     }
 }
 
+/// Whether this kernel may have guards in a mapping whose flags do not say so: 6.13 to 6.17 (of which 6.13 and 6.14 do not tell
+/// them either).
+#[must_use]
+pub fn guards_have_no_flag() -> bool {
+    let release = nix::sys::utsname::uname();
+    let release = release
+        .as_ref()
+        .map(|name| name.release().to_string_lossy());
+    release.is_ok_and(|release| is_without_flag(&release))
+}
+
+fn is_without_flag(release: &str) -> bool {
+    let mut numbers = release.split(|c: char| !c.is_ascii_digit());
+    let mut number = || numbers.next()?.parse::<u32>().ok();
+    matches!((number(), number()), (Some(6), Some(13..=17)))
+}
+
 fn resident_by(file: &File, range: Range<u64>, want: PageKinds) -> io::Result<Vec<Range<u64>>> {
     let none_of = match want {
         PageKinds::Anonymous => ZERO,
@@ -129,5 +146,25 @@ fn join(ranges: &mut Vec<Range<u64>>, range: Range<u64>) {
     match ranges.last_mut() {
         Some(last) if last.end == range.start => last.end = range.end,
         _ => ranges.push(range),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kernels_that_hide_guards_are_known_by_their_release() {
+        for (release, hides) in [
+            ("6.12.9", false),
+            ("6.13.0-rc1", true),
+            ("6.17", true),
+            ("6.18.44-fc-v782", false),
+            ("5.15.0", false),
+            ("7.14.0", false),
+            ("", false),
+        ] {
+            assert_eq!(is_without_flag(release), hides, "{release}");
+        }
     }
 }

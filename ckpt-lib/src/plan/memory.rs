@@ -83,6 +83,7 @@ pub(super) fn emit(
     for mapping in &memory.mappings {
         emit_map(ops, stream, snapshot, mapping, contents, slots)?;
     }
+    super::settings::emit_placement(ops, stream, &snapshot.processes[index]);
     ops.push(
         stream,
         &Fill {
@@ -98,6 +99,10 @@ pub(super) fn emit(
             mapping,
             ADVICE.iter().filter(|(flag, ..)| flag & EARLY == 0),
         );
+    }
+    // Not in memory that is locked.
+    super::settings::emit_guards(ops, stream, &snapshot.processes[index]);
+    for mapping in &memory.mappings {
         emit_lock(ops, stream, mapping);
     }
     keys.emit_freeing(ops, stream);

@@ -22,6 +22,7 @@ mod keys;
 mod memory;
 mod objects;
 mod process;
+mod settings;
 mod slots;
 #[cfg(test)]
 mod tests;
@@ -113,7 +114,7 @@ pub fn operations(snapshot: &SnapshotV1, contents: &Contents) -> Result<Vec<u8>,
         );
     }
     inodes::emit(&mut ops, prepare, snapshot, &slots);
-    objects::emit(&mut ops, prepare, snapshot, &slots)?;
+    let mut late = objects::emit(&mut ops, prepare, snapshot, &slots)?;
     let mut streams: Vec<StreamIndex> = vec![];
     for (index, process) in snapshot.processes.iter().enumerate() {
         let parent = snapshot.processes[..index]
@@ -124,6 +125,9 @@ pub fn operations(snapshot: &SnapshotV1, contents: &Contents) -> Result<Vec<u8>,
         streams.push(stream);
         let ranges = contents.get(index).map_or(&[][..], Vec::as_slice);
         memory::emit(&mut ops, stream, snapshot, index, ranges, &slots)?;
+        if let Some(ends) = late.take() {
+            objects::emit_late(&mut ops, stream, snapshot, &slots, &ends)?;
+        }
         process::emit(&mut ops, stream, snapshot, process, &slots)?;
         for thread in &process.threads {
             let own = ops.stream(StreamKind::Thread, u64::from(thread.tid), stream);

@@ -143,7 +143,9 @@ fn emit_descriptors(
         let label = format!("descriptor {}", descriptor.fd);
         let slot = slots.description(id);
         if let DescriptionKind::PidFd { pid } = description.kind {
-            let flags = u64::from(description.flags & libc::O_NONBLOCK as u32);
+            // O_EXCL: PIDFD_THREAD.
+            let flags = (libc::O_NONBLOCK | libc::O_EXCL) as u32;
+            let flags = u64::from(description.flags & flags);
             let args = [Arg::Value(u64::from(pid)), Arg::Value(flags)];
             ops.call(
                 stream,
@@ -426,9 +428,7 @@ fn emit_attributes(ops: &mut OpsBuilder, stream: StreamIndex, process: &Process,
     if process.subreaper {
         prctl("child subreaper", libc::PR_SET_CHILD_SUBREAPER, 1);
     }
-    if process.thp_disabled {
-        prctl("transparent huge pages", libc::PR_SET_THP_DISABLE, 1);
-    }
+    super::settings::emit_process(ops, stream, process);
     if process.xcomp_permitted & (1 << XFEATURE_XTILE_DATA) != 0 {
         let args = [
             Arg::Value(ARCH_REQ_XCOMP_PERM),

@@ -4,7 +4,7 @@ use super::*;
 use crate::snapshot::{
     Description, DescriptionId, DescriptionKind, Descriptor, InodeId, InodeKind, InodeRecord,
     KernelPath, Mapping, MappingKind, PipeId, PipeRecord, Process, SocketId, SocketMessage,
-    SocketRecord, Thread, TimedCall,
+    SocketRecord, SocketSettings, Thread, TimedCall,
 };
 use loader::ops::{AnyOp, Expect, OpsList};
 use proptest::prelude::*;
@@ -146,6 +146,7 @@ fn socket(peer: Option<u32>) -> SocketRecord {
         shutdown: 0,
         buffers: [212_992, 212_992],
         pass_credentials: false,
+        settings: SocketSettings::default(),
     }
 }
 

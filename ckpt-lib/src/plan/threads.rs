@@ -24,6 +24,7 @@ pub(super) fn emit(ops: &mut OpsBuilder, stream: StreamIndex, process: &Process,
     }
     emit_scheduling(ops, stream, thread);
     emit_faults(ops, stream, thread);
+    super::settings::emit_thread(ops, stream, thread);
     for info in &thread.pending {
         let signal = siginfo_signal(info);
         let args = [

@@ -1,6 +1,6 @@
 //! Open file descriptions and what stands behind them.
 
-use super::{InodeId, KernelPath};
+use super::{InodeId, KernelPath, SocketSettings};
 use serde::{Deserialize, Serialize};
 
 /// Index into `SnapshotV1::descriptions`.
@@ -199,6 +199,9 @@ pub struct SocketRecord {
     pub buffers: [u32; 2],
     /// SO_PASSCRED.
     pub pass_credentials: bool,
+    /// What came later.
+    #[serde(skip)]
+    pub settings: SocketSettings,
 }
 
 impl SocketRecord {
@@ -212,6 +215,7 @@ impl SocketRecord {
             shutdown: 0,
             buffers: [0, 0],
             pass_credentials: false,
+            settings: SocketSettings::default(),
         }
     }
 }

@@ -184,6 +184,7 @@ pub mod mapping_flags {
     pub const RANDOM: u32 = 1 << 11; // rr
     pub const ACCOUNT: u32 = 1 << 12; // ac
     pub const DROPPABLE: u32 = 1 << 13; // dp: MAP_DROPPABLE; its contents are never carried
+    pub const GUARDED: u32 = 1 << 14; // gu: some of its pages may be guards (MADV_GUARD_INSTALL)
 }
 
 /// Entry points of a vDSO.

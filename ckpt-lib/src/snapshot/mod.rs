@@ -19,11 +19,13 @@
 mod descriptions;
 mod memory;
 mod process;
+mod settings;
 mod thread;
 
 pub use descriptions::*;
 pub use memory::*;
 pub use process::*;
+pub use settings::*;
 pub use thread::*;
 
 use serde::{Deserialize, Serialize};

@@ -1,6 +1,6 @@
 //! Processes: what all threads of one have in common.
 
-use super::{AddressSpace, DescriptionId, InodeId, KernelPath, LockRange, Thread};
+use super::{AddressSpace, DescriptionId, InodeId, KernelPath, LockRange, ProcessSettings, Thread};
 use serde::{Deserialize, Serialize};
 
 /// A process.
@@ -54,6 +54,9 @@ pub struct Process {
     pub interval_timers: [IntervalTimer; 3],
     /// POSIX timers.
     pub posix_timers: Vec<PosixTimer>,
+    /// What came later.
+    #[serde(skip)]
+    pub settings: ProcessSettings,
 }
 
 /// An entry of a descriptor table.

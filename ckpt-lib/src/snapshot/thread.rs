@@ -1,6 +1,6 @@
 //! Threads: everything that belongs to one.
 
-use super::KernelPath;
+use super::{KernelPath, ThreadSettings};
 use serde::{Deserialize, Serialize};
 
 /// A thread.
@@ -56,6 +56,9 @@ pub struct Thread {
     pub holds_robust_lock: bool,
     /// The call it was in, if time was running in it.
     pub in_call: Option<TimedCall>,
+    /// What came later.
+    #[serde(skip)]
+    pub settings: ThreadSettings,
 }
 
 /// `struct user_regs_struct` (sys/user.h).

@@ -92,10 +92,14 @@ pub(crate) fn socket_option(fd: BorrowedFd<'_>, option: i32) -> io::Result<i32> 
     Ok(value)
 }
 
-/// A socket option that is a `struct timeval`, in microseconds.
-pub(crate) fn socket_time(fd: BorrowedFd<'_>, option: i32) -> io::Result<i64> {
-    let mut value = [0_i64; 2];
-    let mut len = size_of_val(&value) as libc::socklen_t;
+/// A socket option of `len` bytes, and the length that the kernel says it has.
+pub(crate) fn socket_option_bytes(
+    fd: BorrowedFd<'_>,
+    option: i32,
+    len: usize,
+) -> io::Result<(Vec<u8>, usize)> {
+    let mut value = vec![0_u8; len];
+    let mut len = len as libc::socklen_t;
     // SAFETY: the kernel writes at most `len` bytes to `value`, and the length to `len`.
     let result = unsafe {
         libc::getsockopt(
@@ -107,7 +111,7 @@ pub(crate) fn socket_time(fd: BorrowedFd<'_>, option: i32) -> io::Result<i64> {
         )
     };
     check(result.into())?;
-    Ok(value[0].saturating_mul(1_000_000).saturating_add(value[1]))
+    Ok((value, len as usize))
 }
 
 /// Sets a socket option that is an int.
@@ -134,6 +138,8 @@ pub(crate) struct Peeked {
     pub(crate) cut: bool,
     /// Duplicates of the descriptors in flight.
     pub(crate) descriptors: Vec<OwnedFd>,
+    /// Process, user and group of its sender, if the socket has SO_PASSCRED.
+    pub(crate) credentials: Option<[u32; 3]>,
 }
 
 /// Looks at the next message of a unix socket without taking it out and without waiting.
@@ -155,6 +161,7 @@ pub(crate) fn peek(fd: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<Peeked> 
     let len =
         check(unsafe { libc::recvmsg(fd.as_raw_fd(), &raw mut header, flags) } as libc::c_long)?;
     let mut descriptors = vec![];
+    let mut credentials = None;
     // SAFETY: `header` was filled in by the kernel; its control area is `control`, alive.
     let mut message = unsafe { libc::CMSG_FIRSTHDR(&raw const header) };
     while !message.is_null() {
@@ -174,6 +181,12 @@ pub(crate) fn peek(fd: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<Peeked> 
                 descriptors.push(unsafe { OwnedFd::from_raw_fd(number) });
             }
         }
+        if head.cmsg_level == libc::SOL_SOCKET && head.cmsg_type == libc::SCM_CREDENTIALS {
+            // SAFETY: not null, as above; the data follows the head.
+            let data = unsafe { libc::CMSG_DATA(message) };
+            // SAFETY: the kernel has written a whole `struct ucred`, three words; no alignment is assumed.
+            credentials = Some(unsafe { data.cast::<[u32; 3]>().read_unaligned() });
+        }
         // SAFETY: `message` came from CMSG_FIRSTHDR or CMSG_NXTHDR of the same header.
         message = unsafe { libc::CMSG_NXTHDR(&raw const header, message) };
     }
@@ -181,6 +194,7 @@ pub(crate) fn peek(fd: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<Peeked> 
         len,
         cut: header.msg_flags & (libc::MSG_TRUNC | libc::MSG_CTRUNC) != 0,
         descriptors,
+        credentials,
     })
 }
 

@@ -15,7 +15,7 @@ pub(crate) enum Compare {
     EpollTarget = 7,
 }
 
-/// `struct sched_attr`, first version (sched_setattr(2)).
+/// `struct sched_attr`, second version (sched_setattr(2)).
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C)]
 pub(crate) struct SchedAttr {
@@ -27,6 +27,8 @@ pub(crate) struct SchedAttr {
     pub(crate) runtime: u64,
     pub(crate) deadline: u64,
     pub(crate) period: u64,
+    /// Least and most utilisation, of 1024; 0 where the kernel has no such thing (CONFIG_UCLAMP_TASK), or is older than 5.3.
+    pub(crate) utilization: [u32; 2],
 }
 
 fn check(result: libc::c_long) -> io::Result<i64> {
@@ -128,6 +130,15 @@ pub(crate) fn membarrier_tells() -> bool {
     const GET_REGISTRATIONS: i32 = 1 << 9;
     // SAFETY: takes numbers only, and changes nothing.
     check(unsafe { libc::syscall(libc::SYS_membarrier, GET_REGISTRATIONS, 0, 0) }).is_ok()
+}
+
+/// The cookie by which this thread may share a core with others (`PR_SCHED_CORE`), or 0.
+pub(crate) fn core_cookie() -> u64 {
+    const PR_SCHED_CORE: i32 = 62;
+    let mut cookie = 0_u64;
+    // SAFETY: PR_SCHED_CORE_GET (0) of this thread (0, 0) writes one u64.
+    let result = unsafe { libc::prctl(PR_SCHED_CORE, 0, 0, 0, &raw mut cookie) };
+    if result == 0 { cookie } else { 0 }
 }
 
 /// `sched_getattr(2)`.

@@ -12,5 +12,6 @@ pub(crate) mod memfd;
 pub(crate) mod pagemap;
 pub(crate) mod probe;
 pub(crate) mod ptrace;
+pub(crate) mod segments;
 pub(crate) mod signals;
 pub(crate) mod writeback;

@@ -123,7 +123,7 @@ pub(crate) fn event_message(tid: i32) -> io::Result<u64> {
     Ok(message)
 }
 
-fn get_set(tid: i32, kind: usize, buf: &mut [u8]) -> io::Result<usize> {
+pub(super) fn get_set(tid: i32, kind: usize, buf: &mut [u8]) -> io::Result<usize> {
     let mut vector = libc::iovec {
         iov_base: buf.as_mut_ptr().cast(),
         iov_len: buf.len(),

@@ -2,7 +2,7 @@
 
 use super::super::*;
 use super::guest::Guest;
-use crate::snapshot::ContentCheck;
+use crate::snapshot::{ContentCheck, mapping_flags};
 
 const DEADLINE: Duration = Duration::from_secs(10);
 

@@ -3,7 +3,7 @@
 use super::super::*;
 use super::guest::Guest;
 use super::{look_and_refuse, look_at, look_with};
-use crate::snapshot::InodeKind;
+use crate::snapshot::{InodeKind, mapping_flags};
 
 fn mapping(seen: &Look, address: i64) -> &Mapping {
     let address = address.cast_unsigned();
@@ -122,7 +122,7 @@ fn flags_read_before_are_kept_while_stopped() {
         &mut refusals,
     );
     let seen = seen.expect("looks");
-    assert!(seen.flags_unverified);
+    assert!(seen.asked[0].from_before);
     assert!(mapping(&seen, guest.number(0)).has(mapping_flags::DONTFORK));
 }
 

@@ -224,9 +224,19 @@ impl Emitter<'_> {
         if record.buffers[1] != 0 {
             set(libc::SO_RCVBUF, record.buffers[1] / 2);
         }
-        if record.pass_credentials {
-            set(libc::SO_PASSCRED, 1);
-        }
+    }
+
+    /// SO_PASSCRED: the kernel puts the sender's ids into a message if either end has it when it is sent.
+    fn pass_credentials(&mut self, index: usize, slot: u64, on: bool) {
+        let args = [
+            Arg::Value(slot),
+            Arg::Value(libc::SOL_SOCKET as u64),
+            Arg::Value(libc::SO_PASSCRED as u64),
+            Arg::Bytes(u32::from(on).to_le_bytes().to_vec()),
+            Arg::Value(4),
+        ];
+        let label = format!("socket {index}: SO_PASSCRED");
+        self.call(&label, libc::SYS_setsockopt, &args, Expect::OrNoted, 0);
     }
 
     pub(super) fn socket_contents(&mut self, ends: &EndSlots) -> Result<(), PlanError> {
@@ -244,7 +254,13 @@ impl Emitter<'_> {
                 .peer
                 .map_or(0, |peer| self.snapshot.sockets[peer.0 as usize].buffers[0]);
             let label = format!("socket {index} (its peer's send buffer: {room} bytes)");
-            for message in &record.inbox {
+            let mut named = false;
+            for (at, message) in record.inbox.iter().enumerate() {
+                let sent = record.settings.senders.get(at).copied().flatten();
+                if sent.is_some() != named {
+                    named = sent.is_some();
+                    self.pass_credentials(index, ends[index], named);
+                }
                 let op = Send {
                     slot: sender,
                     fds: message.descriptions.len() as u64,
@@ -259,6 +275,9 @@ impl Emitter<'_> {
                 tail.extend(label.as_bytes());
                 tail.push(0);
                 self.ops.push(self.stream, &op, &tail);
+            }
+            if named {
+                self.pass_credentials(index, ends[index], false);
             }
         }
         for (index, &slot) in ends.iter().enumerate() {
@@ -281,6 +300,21 @@ impl Emitter<'_> {
                     Expect::Success,
                     0,
                 );
+            }
+            // Behind what lies in it: SO_PASSRIGHTS forbids to send descriptors.
+            for (option, value) in &record.settings.options {
+                let args = [
+                    Arg::Value(slot),
+                    Arg::Value(libc::SOL_SOCKET as u64),
+                    Arg::Value(*option as u64),
+                    Arg::Bytes(value.clone()),
+                    Arg::Value(value.len() as u64),
+                ];
+                let label = format!("socket {index}: option {option}");
+                self.call(&label, libc::SYS_setsockopt, &args, Expect::OrNoted, 0);
+            }
+            if record.pass_credentials {
+                self.pass_credentials(index, slot, true);
             }
             if let Some(how) = how {
                 let args = [Arg::Value(slot), Arg::Value(how as u64)];

@@ -31,7 +31,7 @@ pub(super) fn emit(
     stream: StreamIndex,
     snapshot: &SnapshotV1,
     slots: &Slots,
-) -> Result<(), PlanError> {
+) -> Result<Option<EndSlots>, PlanError> {
     let mut emitter = Emitter {
         ops,
         stream,
@@ -45,15 +45,39 @@ pub(super) fn emit(
         emitter.pipe(PipeId(index as u32))?;
     }
     let pairs = emitter.socket_pairs()?;
-    emitter.socket_contents(&pairs)?;
+    // Messages that name their sender are sent by him.
+    let senders = snapshot.sockets.iter();
+    let mut senders = senders.flat_map(|socket| &socket.settings.senders);
+    let late = senders.any(Option::is_some);
+    if !late {
+        emitter.socket_contents(&pairs)?;
+    }
     for (index, description) in snapshot.descriptions.iter().enumerate() {
         emitter.locks(DescriptionId(index as u32), description);
     }
-    Ok(())
+    Ok(late.then_some(pairs))
+}
+
+/// What the job's process does when it is there, since the kernel puts its ids into each message: the unread contents of all
+/// sockets.
+pub(super) fn emit_late(
+    ops: &mut OpsBuilder,
+    stream: StreamIndex,
+    snapshot: &SnapshotV1,
+    slots: &Slots,
+    ends: &EndSlots,
+) -> Result<(), PlanError> {
+    let mut emitter = Emitter {
+        ops,
+        stream,
+        snapshot,
+        slots,
+    };
+    emitter.socket_contents(ends)
 }
 
 /// Socket index → slot of that end.
-type EndSlots = Vec<u64>;
+pub(super) type EndSlots = Vec<u64>;
 
 impl Emitter<'_> {
     fn slot(&self, id: DescriptionId) -> u64 {

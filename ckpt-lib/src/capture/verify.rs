@@ -1,0 +1,151 @@
+//! What of mappings is slow to read, or costs a call each: taken from before the stop, completed while the job is stopped, looked at again in
+//! the picture.
+
+use super::refusal::Refusals;
+use super::subject::Subject;
+use super::{CaptureError, Captured, EarlyView, mappings, policies};
+use crate::inject::Workshop;
+use crate::pages;
+use crate::procfs::{ProcDir, parse_smaps};
+use crate::snapshot::{Mapping, MappingKind, Process, mapping_flags};
+use crate::tracee::{HostPid, HostTid, StoppedProcess};
+use std::ops::Range;
+
+/// What fork does not hand on.
+const APART: u32 = mapping_flags::DONTFORK | mapping_flags::WIPEONFORK;
+
+/// What of the mappings of a process was read before it was stopped, and what it is asked for itself.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Asked {
+    /// Flags are from before the stop.
+    pub(super) from_before: bool,
+    /// Some of its memory has a policy: it is asked for that of each mapping.
+    pub(super) placed: bool,
+}
+
+impl Asked {
+    /// Looks at `numa_maps`, unless that was done before the stop and the picture shows what has become of it.
+    pub(super) fn about(
+        subject: &Subject,
+        from_before: bool,
+        stopped: bool,
+        early: &mut EarlyView,
+    ) -> Self {
+        let placed = if from_before {
+            !early.unplaced.contains(&subject.pid)
+        } else {
+            policies::first_placed(&subject.dir).is_some()
+        };
+        if !stopped && !placed {
+            early.unplaced.insert(subject.pid);
+        }
+        Asked {
+            from_before,
+            placed,
+        }
+    }
+
+    /// Adds what is read while the job is stopped: policies, and guards that no picture will show.
+    pub(super) fn complete(
+        self,
+        stopped: &mut StoppedProcess,
+        workshop: &mut Workshop,
+        process: &mut Process,
+    ) -> Result<(), CaptureError> {
+        let pid = stopped.pid;
+        let all = process.memory.mappings.iter();
+        let unseen = all.clone().filter(|mapping| {
+            self.placed || self.from_before && mapping.has(mapping_flags::DONTFORK)
+        });
+        process.settings.policies =
+            policies::of_mappings(unseen, HostTid(pid.0), stopped, workshop)?;
+        for mapping in all.filter(|mapping| !self.from_before || mapping.flags & APART != 0) {
+            process.settings.guards.extend(guards_of(pid, mapping)?);
+        }
+        Ok(())
+    }
+}
+
+/// The guards in a mapping, where its flags or the kernel say that there may be some.
+fn guards_of(pid: HostPid, mapping: &Mapping) -> Result<Vec<Range<u64>>, CaptureError> {
+    let of_kernel = matches!(
+        mapping.kind,
+        MappingKind::Vdso | MappingKind::Vvar | MappingKind::VvarVclock
+    );
+    if of_kernel || !mapping.has(mapping_flags::GUARDED) && !pages::guards_have_no_flag() {
+        return Ok(vec![]);
+    }
+    let found = pages::guards(pid, mapping.start..mapping.end);
+    found.map_err(|error| CaptureError::Pages(Box::new(error)))
+}
+
+impl Captured {
+    /// Takes the flags of process `index`'s mappings from its picture, which shows them as they were at
+    /// the moment of the freeze; to be called when the job goes on, unless they were read while it
+    /// was stopped.
+    ///
+    /// # Errors
+    /// [`CaptureError::MappingChanged`] if contents were to be copied while frozen and have not been;
+    /// [`CaptureError::Refused`] for flags that cannot be carried; [`CaptureError::Pages`].
+    pub fn verify_mappings(&mut self, index: usize, picture: HostPid) -> Result<(), CaptureError> {
+        let smaps = ProcDir::of(picture.0).parsed("smaps", parse_smaps)?;
+        let pid = self.pids[index];
+        let changed_policy = |start| CaptureError::MappingChanged {
+            pid,
+            start,
+            end: start,
+        };
+        if !self.placed[index]
+            && let Some(start) = policies::first_placed(&ProcDir::of(picture.0))
+        {
+            return Err(changed_policy(start));
+        }
+        let mut refusals = Refusals::default();
+        let mut guards = vec![];
+        for mapping in &mut self.snapshot.processes[index].memory.mappings {
+            let changed = CaptureError::MappingChanged {
+                pid,
+                start: mapping.start,
+                end: mapping.end,
+            };
+            let of_kernel = matches!(
+                mapping.kind,
+                MappingKind::Vdso | MappingKind::Vvar | MappingKind::VvarVclock
+            );
+            if of_kernel {
+                continue;
+            }
+            let at = smaps.partition_point(|entry| entry.line.end <= mapping.start);
+            let entry = smaps
+                .get(at)
+                .filter(|entry| entry.line.start <= mapping.start && mapping.end <= entry.line.end);
+            let kept = mapping_flags::LOCKED | mapping_flags::LOCK_ONFAULT;
+            let Some(entry) = entry else {
+                if mapping.has(mapping_flags::DONTFORK) {
+                    continue;
+                }
+                return Err(changed);
+            };
+            match mappings::vm_flags(&entry.vm_flags, false) {
+                Ok(found) => {
+                    if found.bits & APART & !mapping.flags != 0 {
+                        return Err(changed);
+                    }
+                    mapping.flags = found.bits & !kept | mapping.flags & kept;
+                    mapping.pkey = entry.pkey;
+                    if mapping.flags & APART == 0 {
+                        guards.extend(guards_of(picture, mapping)?);
+                    }
+                }
+                Err(reason) => {
+                    let object = format!("mapping {:x}-{:x}", mapping.start, mapping.end);
+                    refusals.add((pid, ""), object, reason);
+                }
+            }
+        }
+        let found = &mut self.snapshot.processes[index].settings.guards;
+        found.extend(guards);
+        found.sort_by_key(|range| range.start);
+        refusals.into_result().map_err(CaptureError::Refused)
+    }
+}
