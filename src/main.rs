@@ -4,6 +4,7 @@
 mod address;
 mod args;
 mod away;
+mod call_names;
 mod classad;
 mod config;
 mod fault;

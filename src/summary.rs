@@ -1,9 +1,10 @@
 //! What a snapshot holds, counted and named for people: pure functions. Names are encoded ([`raw`]).
 
+use crate::call_names::call_name;
 use crate::raw;
 use ckpt_lib::snapshot::{
     ContentCheck, Description, DescriptionKind, InodeKind, InodeRecord, KernelPath, Mapping,
-    MappingKind, Process, SnapshotV1,
+    MappingKind, Process, SnapshotV1, Thread,
 };
 use loader::layout::Space;
 use serde::Serialize;
@@ -35,7 +36,9 @@ pub(crate) struct ThreadSummary {
     pub(crate) tid: u32,
     pub(crate) name: String,
     pub(crate) instruction_pointer: u64,
-    /// The time left of the call it was in.
+    /// The call it was in.
+    pub(crate) in_call: Option<String>,
+    /// The time left of it, if it has a time-out.
     pub(crate) in_call_left_ns: Option<u64>,
 }
 
@@ -122,11 +125,23 @@ fn summarize(snapshot: &SnapshotV1, process: &Process, stored: &[Range<u64>]) ->
                 tid: thread.tid,
                 name: encoded(&thread.name),
                 instruction_pointer: thread.registers.rip,
+                in_call: in_call(thread).map(call_name),
                 in_call_left_ns: thread.in_call.map(|call| call.remaining_ns),
             })
             .collect(),
         memory: memory.into_values().collect(),
         descriptors: descriptors(snapshot, process),
+    }
+}
+
+/// The call that a thread enters again when it goes on: the kernel's mark for that is in its registers
+/// (ERESTARTSYS to ERESTART_RESTARTBLOCK, include/linux/errno.h), or the loader makes it anew.
+fn in_call(thread: &Thread) -> Option<u64> {
+    let entered_again = (-516..=-512).contains(&thread.registers.rax.cast_signed())
+        && thread.registers.orig_rax.cast_signed() >= 0;
+    match thread.in_call {
+        Some(call) => Some(call.nr),
+        None => entered_again.then_some(thread.registers.orig_rax),
     }
 }
 

@@ -77,6 +77,7 @@ guests! {
     call_epoll_wait: "calls" "epoll_wait", timed;
     call_epoll_pwait: "calls" "epoll_pwait", timed;
     call_epoll_pwait2: "calls" "epoll_pwait2", timed;
+    call_epoll_pwait2_at_edge: "calls" "epoll_pwait2_at_edge", timed;
     call_sigtimedwait: "calls" "sigtimedwait", timed;
     call_timerfd_read: "calls" "timerfd_read", timed;
     call_read: "calls" "read";

@@ -8,6 +8,7 @@ use std::io::Write;
 use std::process::Stdio;
 use std::time::Duration;
 use support::promise::with_job;
+use support::python::python;
 use support::random::seed;
 use support::run::{self, Run, clean_command};
 use support::scenario::{Guest, Job, Mode, Variant, Verdict};
@@ -109,6 +110,7 @@ refusals! {
     a_process_whose_first_thread_has_ended_is_refused: "headless", "its first thread has ended while others run";
     a_child_process_is_refused_yet: "child", "only jobs of one process can be carried yet";
     a_descriptor_behind_bytes_of_a_stream_is_refused: "in_flight", "does not show which bytes they came with";
+    a_time_out_whose_rest_has_no_place_is_refused: "no_place", "a call in progress: what would be left of its time-out (rt_sigtimedwait) has no place";
     a_userfaultfd_of_the_job_is_refused: "userfaultfd", "a userfaultfd cannot be carried";
 }
 
@@ -158,4 +160,95 @@ fn the_process_of_another_user_is_refused_and_not_touched() {
         job.runs.push(run);
         echo
     });
+}
+
+/// A checkpoint of this guest is refused in these words.
+fn refused_with(guest: &Guest, phrase: &str) {
+    with_job(guest, |job| {
+        if job.start()? != Verdict::Passed {
+            return Err("it did not start".into());
+        }
+        let path = job.dir.join("refused.img").to_string_lossy().into_owned();
+        let (code, said) = job.tell(&["checkpoint", "job", "-o", &path])?;
+        match code == Some(1) && said.contains(phrase) {
+            true => Ok(()),
+            false => Err(format!(
+                "found exit {code:?} and {said:?}, expected {phrase:?}"
+            )),
+        }
+    });
+}
+
+#[test]
+fn what_has_a_path_beyond_path_max_is_refused_by_name() {
+    for (label, last, phrase) in [
+        (
+            "long_folder",
+            "",
+            "(python3): working directory: its path is longer",
+        ),
+        (
+            "long_file",
+            "f = open('file', 'w'); os.chdir('/')\n",
+            "(python3): descriptor 3: its path is longer",
+        ),
+    ] {
+        let script = format!(
+            "for _ in range(25):\n\
+             \x20   os.mkdir('d' * 200); os.chdir('d' * 200)\n\
+             {last}ready()\n"
+        );
+        refused_with(&python(label, &script), phrase);
+    }
+}
+
+/// A 32-bit ELF file with this code, mapped at 0x10000.
+fn elf_32(code: &[u8]) -> Vec<u8> {
+    const BASE: u32 = 0x10000;
+    const HEADERS: u32 = 52 + 32;
+    let mut file = b"\x7fELF\x01\x01\x01\0\0\0\0\0\0\0\0\0".to_vec();
+    let halves = |file: &mut Vec<u8>, words: &[u16]| {
+        file.extend(words.iter().flat_map(|word| word.to_le_bytes()));
+    };
+    let words = |file: &mut Vec<u8>, words: &[u32]| {
+        file.extend(words.iter().flat_map(|word| word.to_le_bytes()));
+    };
+    halves(&mut file, &[2, 3]);
+    words(&mut file, &[1, BASE + HEADERS, 52, 0, 0]);
+    halves(&mut file, &[52, 32, 1, 0, 0, 0]);
+    let len = HEADERS + code.len() as u32;
+    words(&mut file, &[1, 0, BASE, BASE, len, len, 5, 4096]);
+    file.extend_from_slice(code);
+    file
+}
+
+#[test]
+fn a_32_bit_program_is_refused_by_name() {
+    use std::os::unix::fs::PermissionsExt;
+    // write(1, "READY\n", 6); then pause() for ever.
+    let code = [
+        &b"\xb8\x04\0\0\0\xbb\x01\0\0\0\xb9"[..],
+        &(0x10000u32 + 84 + 31).to_le_bytes(),
+        b"\xba\x06\0\0\0\xcd\x80\xb8\x1d\0\0\0\xcd\x80\xeb\xf7READY\n",
+    ]
+    .concat();
+    let folder = tempfile::tempdir().expect("a folder");
+    let program = folder.path().join("small");
+    fs::write(&program, elf_32(&code)).expect("written");
+    for (path, mode) in [(folder.path(), 0o755), (&program, 0o755)] {
+        fs::set_permissions(path, fs::Permissions::from_mode(mode)).expect("chmod");
+    }
+    // A kernel without IA32_EMULATION.
+    match std::process::Command::new(&program)
+        .stdout(Stdio::null())
+        .spawn()
+    {
+        Ok(mut child) => {
+            child.kill().expect("killed");
+            child.wait().expect("waited");
+        }
+        Err(error) => return skip::note("a_32_bit_program", &error.to_string()),
+    }
+    let guest = Guest::new("small", &program, &[]);
+    refused_with(&guest, "(small): program: it is a 32-bit program (i386)");
 }

@@ -1,15 +1,16 @@
 //! The loader's machine code, moved to the address where a job has room for it.
 //!
 //! ```text
-//! base                  base + data_offset              base + span
-//! | text, read-only data | data | zeroes (bss, no file part) |
+//! base    base + text_offset     base + data_offset              base + span
+//! | guard | text, read-only data | data | zeroes (bss, no file part) |
 //! ```
 //! # What callers may rely on
 //! [`link`] is a pure function; the bytes are ready to be mapped, nothing is
 //! left to relocate.
 
-use goblin::elf::program_header::{PF_X, PT_LOAD};
+use goblin::elf::program_header::{PF_X, PT_LOAD, ProgramHeader};
 use goblin::elf::{Elf, reloc::R_X86_64_RELATIVE};
+use loader::guard;
 use loader::layout::PAGE;
 
 /// The program built by `build.rs`.
@@ -20,7 +21,11 @@ static PROGRAM: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/loader"));
 pub struct LinkedLoader {
     /// Address of its first instruction.
     pub entry: u64,
-    /// Read and execute segment, a whole number of pages, to be mapped at the base.
+    /// One page, to be mapped at the base: zeros, the first instructions, zeros ([`loader::guard`]). An image
+    /// has its ELF header, the sums and its program headers there, too. Empty in images from before there was one, which are read
+    /// and restarted, but not flattened.
+    pub guard: Vec<u8>,
+    /// Read and execute segment, a whole number of pages, to be mapped behind the guard.
     pub text: Vec<u8>,
     /// Where the read and write segment begins, counted from the base.
     pub data_offset: u64,
@@ -39,8 +44,8 @@ pub enum LoaderCodeError {
     /// It is no ELF file.
     #[error("the carried loader cannot be read")]
     Elf(#[from] goblin::error::Error),
-    /// Its segments are not a text and a data segment in this order.
-    #[error("the carried loader has {found} segments, expected text and data")]
+    /// Its segments are not a guard, a text and a data segment in this order.
+    #[error("the carried loader has {found} segments, expected guard, text and data")]
     Segments {
         /// Number of PT_LOAD segments.
         found: usize,
@@ -85,23 +90,32 @@ pub fn link(base: u64) -> Result<LinkedLoader, LoaderCodeError> {
         .iter()
         .filter(|header| header.p_type == PT_LOAD)
         .collect();
-    let [text_header, data_header] = loads[..] else {
+    let [guard_header, text_header, data_header] = loads[..] else {
         return Err(LoaderCodeError::Segments { found: loads.len() });
     };
-    let fits = text_header.p_vaddr == 0
+    let fits = guard_header.p_vaddr == guard::BEGIN
+        && guard_header.p_vaddr + guard_header.p_memsz <= guard::PROGRAM_HEADERS_AT
+        && elf.entry == guard::BEGIN
+        && text_header.p_vaddr == PAGE
         && text_header.p_flags & PF_X != 0
         && data_header.p_flags & PF_X == 0
         && data_header.p_vaddr % PAGE == 0
-        && data_header.p_vaddr >= text_header.p_memsz;
-    let (text_file, data_file) = (text_header.file_range(), data_header.file_range());
-    let (Some(text_bytes), Some(data_bytes), true) =
-        (PROGRAM.get(text_file), PROGRAM.get(data_file), fits)
-    else {
+        && data_header.p_vaddr >= PAGE + text_header.p_memsz;
+    let part = |header: &ProgramHeader| PROGRAM.get(header.file_range());
+    let (Some(guard_bytes), Some(text_bytes), Some(data_bytes), true) = (
+        part(guard_header),
+        part(text_header),
+        part(data_header),
+        fits,
+    ) else {
         return Err(LoaderCodeError::Segments { found: loads.len() });
     };
     let data_offset = data_header.p_vaddr;
+    let mut guard = vec![0; guard::BEGIN as usize];
+    guard.extend_from_slice(guard_bytes);
+    guard.resize(PAGE as usize, 0);
     let mut text = text_bytes.to_vec();
-    text.resize(data_offset as usize, 0);
+    text.resize((data_offset - PAGE) as usize, 0);
     let mut data = data_bytes.to_vec();
     data.resize(data.len().next_multiple_of(PAGE as usize), 0);
     for relocation in elf.dynrelas.iter() {
@@ -129,6 +143,7 @@ pub fn link(base: u64) -> Result<LinkedLoader, LoaderCodeError> {
     let end = data_offset + data_header.p_memsz.max(data.len() as u64);
     Ok(LinkedLoader {
         entry: base + elf.entry,
+        guard,
         text,
         data_offset,
         data,
@@ -150,7 +165,7 @@ mod tests {
         let distance = 0x7000_0000_0000u64 - 0x1000_0000;
         assert_eq!(high.entry - low.entry, distance);
         assert_eq!(
-            (low.text.len() as u64, low.span % PAGE),
+            (PAGE + low.text.len() as u64, low.span % PAGE),
             (low.data_offset, 0)
         );
         let mut moved = 0;

@@ -2,6 +2,7 @@
 //! new one (docs/adr/0003, 0006).
 //!
 //! ```text
+//! first     P0: is the loader whole?
 //! start     P0: arguments; image opened, every section checked; hole mapped, tables read
 //! supervise P0: namespaces or not; signals, status
 //!  `- init  P1: Prepare stream (inodes, objects, feed), root process, finish; reaps
@@ -33,6 +34,7 @@ mod family;
 mod feed;
 mod fill;
 mod finish;
+mod first;
 mod held;
 mod image;
 mod init;

@@ -58,7 +58,8 @@ impl Write for Line {
     }
 }
 
-/// Bytes of a path or label, shown as they are; a long one without its middle.
+/// Bytes of a path or label, control characters as `\x1b` (a terminal is not to obey the names of files); a long one
+/// without its middle.
 pub struct Raw<'a>(pub &'a [u8]);
 
 impl fmt::Display for Raw<'_> {
@@ -83,7 +84,12 @@ fn ends(name: &[u8]) -> [&[u8]; 2] {
 
 fn show(bytes: &[u8], to: &mut fmt::Formatter<'_>) -> fmt::Result {
     for chunk in bytes.utf8_chunks() {
-        to.write_str(chunk.valid())?;
+        for c in chunk.valid().chars() {
+            match c.is_control() {
+                true => write!(to, "\\x{:02x}", u32::from(c))?,
+                false => to.write_char(c)?,
+            }
+        }
         if !chunk.invalid().is_empty() {
             to.write_str("\u{fffd}")?;
         }
@@ -166,21 +172,14 @@ pub fn say_failure(name: &[u8], failure: &Failure) {
 }
 
 fn print(name: &[u8], text: &[u8]) {
-    let mut whole = [0u8; LINE_LEN + MOST_SHOWN + 30];
-    let mut len = 0;
-    let [begin, end] = ends(name);
-    let cut: &[u8] = if end.is_empty() { b"" } else { b"..." };
-    let prefix: [&[u8]; 7] = if name.is_empty() {
-        [b"wayfarer: ", b"", b"", b"", b"", text, b"\n"]
-    } else {
-        [b"wayfarer: image ", begin, cut, end, b": ", text, b"\n"]
+    let mut whole = Line::new();
+    let _ = match name {
+        b"" => whole.write_str("wayfarer: "),
+        name => write!(whole, "wayfarer: image {}: ", Raw(name)),
     };
-    for part in prefix {
-        let take = part.len().min(whole.len() - len);
-        whole[len..len + take].copy_from_slice(&part[..take]);
-        len += take;
-    }
-    let _ = sys::write(STDERR.load(Ordering::Relaxed), &whole[..len]);
+    whole.push(&text[..text.len().min(LINE_LEN - whole.len - 1)]);
+    whole.push(b"\n");
+    let _ = sys::write(STDERR.load(Ordering::Relaxed), whole.bytes());
 }
 
 const NAMES: [(i32, &str); 46] = [

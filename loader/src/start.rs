@@ -1,7 +1,7 @@
-//! From the kernel's first instruction to a checked image and a stack of our own.
+//! From the guard's last instruction to a checked image and a stack of our own.
 //!
 //! ```text
-//! _start -> arguments, auxv -> image opened, checked -> hole mapped, tables read
+//! guard -> arguments, auxv -> image opened, checked -> hole mapped, tables read
 //!        -> stack in the hole -> supervise::main
 //! ```
 
@@ -19,88 +19,13 @@ use crate::zstd;
 use core::ffi::{CStr, c_char};
 use core::sync::atomic::Ordering;
 use loader::hole::{FILL_STACK_LEN, FILL_THREADS, HoleInput, HoleLayout, Part};
-use loader::layout::{
-    ExtentTables, HEADER_LEN, HEADER_OFFSET, LayoutError, PAGE, SectionKind, limits,
-};
+use loader::layout::{ExtentTables, LayoutError, PAGE, SectionKind, limits};
 use loader::meaning::{self, MeaningError, Place};
 use loader::ops::{OpsList, flags};
 use loader::processor::{AuxiliaryVector, Processor};
 
 core::arch::global_asm!(
-    ".section .text._start,\"ax\",@progbits",
-    ".globl _start",
-    // An image that was cut inside the loader would die at the first page that is not there. So
-    // this page, which is, asks first whether all of them are: st_size of /proc/self/exe against the
-    // end of the loader in the file. Without /proc nothing is known, and we go on.
-    "_start:",
-    "xor ebp, ebp",
-    "mov rbx, rsp",
-    "and rsp, -16",
-    "sub rsp, 160", // struct stat
-    "mov eax, {openat}",
-    "mov edi, {at_fdcwd}",
-    "lea rsi, [rip + 20f]",
-    "mov edx, {read_only}",
-    "xor r10d, r10d",
-    "syscall",
-    "test eax, eax",
-    "js 30f",
-    "mov r12d, eax",
-    "mov edi, eax",
-    "mov rsi, rsp",
-    "mov eax, {fstat}",
-    "syscall",
-    "mov r13, rax",
-    "mov edi, r12d",
-    "mov eax, {close}",
-    "syscall",
-    "test r13, r13",
-    "jnz 30f",
-    "lea rax, [rip + __loader_file_end]",
-    "lea rcx, [rip + __loader_start]",
-    "sub rax, rcx",
-    "add rax, {loader_offset}",
-    "cmp qword ptr [rsp + {st_size}], rax",
-    "jae 30f",
-    // With the name it was started by, if it has one.
-    "lea rsi, [rip + 21f]",
-    "lea rdx, [rip + 23f]",
-    "sub rdx, rsi",
-    "cmp qword ptr [rbx], 0",
-    "je 32f",
-    "lea rdx, [rip + 22f]",
-    "sub rdx, rsi",
-    "mov edi, 2",
-    "mov eax, {write}",
-    "syscall",
-    "mov rsi, [rbx + 8]",
-    "mov rdx, -1",
-    "31: inc rdx",
-    "cmp byte ptr [rsi + rdx], 0",
-    "jne 31b",
-    "mov edi, 2",
-    "mov eax, {write}",
-    "syscall",
-    "lea rsi, [rip + 22f]",
-    "lea rdx, [rip + 23f]",
-    "sub rdx, rsi",
-    "32: mov edi, 2",
-    "mov eax, {write}",
-    "syscall",
-    "mov edi, {damaged}",
-    "mov eax, {exit_group}",
-    "syscall",
-    "ud2",
-    "30: mov rdi, rbx",
-    "mov rsp, rbx",
-    "and rsp, -16",
-    "call {start}",
-    "ud2",
-    "20: .asciz \"/proc/self/exe\"",
-    "21: .ascii \"wayfarer: image \"",
-    "22: .ascii \": section .wf.loader: the file ends before it does\\n\"",
-    "23:",
-    ".balign 16",
+    ".section .text.on_stack,\"ax\",@progbits",
     // on_stack(top, function, argument)
     ".globl wayfarer_on_stack",
     "wayfarer_on_stack:",
@@ -110,17 +35,6 @@ core::arch::global_asm!(
     "mov rdi, rdx",
     "call rsi",
     "ud2",
-    start = sym start,
-    openat = const SYS_OPENAT,
-    at_fdcwd = const AT_FDCWD,
-    read_only = const O_RDONLY | O_CLOEXEC,
-    fstat = const SYS_FSTAT,
-    close = const SYS_CLOSE,
-    write = const SYS_WRITE,
-    exit_group = const SYS_EXIT_GROUP,
-    st_size = const core::mem::offset_of!(Stat, size),
-    damaged = const report::Exit::Image as u32,
-    loader_offset = const HEADER_OFFSET + HEADER_LEN as u64,
 );
 
 unsafe extern "C" {
@@ -203,11 +117,12 @@ impl Started {
     }
 }
 
-extern "C" fn start(stack: *const u64) -> ! {
+/// Where the first instructions lead ([`crate::first`]).
+pub extern "C" fn start(stack: *const u64) -> ! {
     let first_mask = sys::set_mask(!0);
     // Nothing is there yet that a signal would leave behind (see `supervise`).
     sys::set_mask(!ENDING_SIGNALS | first_mask);
-    // SAFETY: called by `_start` with the stack pointer of the new program.
+    // SAFETY: called by the guard with the stack pointer of the new program.
     let started = unsafe { Started::read(stack) };
     let options = match Options::read(started.arguments()) {
         Ok(options) => options,

@@ -72,6 +72,12 @@ fn make(store: &JobStore, arguments: &Checkpoint, waits: bool) -> Outcome {
         let message = format!("job {name} has a starter, with which it leaves");
         return Err(Failure::new(Exit::Usage, message).advise(format!("wayfarer vacate {name}")));
     }
+    if let Some(job) = &target.job
+        && ckpt_lib::capture::has_ended(target.pid)
+    {
+        let message = format!("job {} has ended", job.record.name);
+        return Err(Failure::new(Exit::Failed, message));
+    }
     permission::check_traceable(target.pid)?;
     // Held until the checkpoint is noted: a second one would meet the first one's tracing.
     let lock = lock(&target, waits || arguments.of_starter)?;

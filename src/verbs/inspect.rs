@@ -203,14 +203,16 @@ fn render_process(process: &ProcessSummary) -> String {
     let mut text = format!("process {} {program}, in {cwd}\n", process.pid);
     let mut threads = Table::new(&["  THREAD", "NAME", "AT", "IN CALL"]);
     for thread in &process.threads {
-        let left = thread
-            .in_call_left_ns
-            .map(|ns| format!("{} ms left", ns / 1_000_000));
+        let left = match thread.in_call_left_ns {
+            Some(ns) => format!(", {} ms left", ns / 1_000_000),
+            None => String::new(),
+        };
+        let call = thread.in_call.as_ref().map(|call| format!("{call}{left}"));
         threads.push(vec![
             format!("  {}", thread.tid),
             thread.name.clone(),
             format!("{:#x}", thread.instruction_pointer),
-            left.unwrap_or_default(),
+            call.unwrap_or_default(),
         ]);
     }
     text.push_str(&threads.render());

@@ -6,7 +6,7 @@ use ckpt_lib::image::{Image, ImageParts, ImageWriter, WriteOptions};
 use ckpt_lib::loader_code;
 use ckpt_lib::plan::{Arg, OpsBuilder, StreamIndex};
 use ckpt_lib::platform::Platform;
-use ckpt_lib::snapshot::{Mapping, MappingKind, Process, SnapshotV1, Thread};
+use ckpt_lib::snapshot::{Mapping, MappingKind, Process, SnapshotV1, Thread, TimedCall};
 use loader::layout::{SectionKind, Space};
 use loader::ops::{Expect, Fill, OpsHeader, StreamKind};
 use std::os::unix::fs::{FileExt, PermissionsExt};
@@ -27,6 +27,21 @@ fn snapshot() -> SnapshotV1 {
         cwd: b"/tmp"[..].into(),
         ..Process::default()
     };
+    // In read, wait4 and a call without a name, none with a time-out; in poll with one; and in none.
+    let calls = [(0, -512), (61, -512), (9999, -514), (7, -516), (39, 4711)];
+    for (index, (nr, result)) in calls.into_iter().enumerate() {
+        let mut thread = Thread {
+            tid: 5000 + index as u32,
+            in_call: (nr == 7).then_some(TimedCall {
+                nr,
+                remaining_ns: 1_234_000_000,
+            }),
+            ..Thread::default()
+        };
+        thread.registers.orig_rax = nr;
+        thread.registers.rax = i64::cast_unsigned(result);
+        process.threads.push(thread);
+    }
     process.memory.mappings.push(Mapping {
         start: MEMORY,
         end: MEMORY + 2 * MEMORY_LEN,
@@ -121,12 +136,36 @@ fn inspect_shows_what_an_image_holds() {
     let process = &report["processes"][0];
     assert_eq!(process["pid"], 4711);
     assert_eq!(process["threads"][0]["name"], "worker");
+    let calls: Vec<_> = (0..6)
+        .map(|at| &process["threads"][at]["in_call"])
+        .collect();
+    let none = serde_json::Value::Null;
+    let expected = ["", "read", "wait4", "call 9999", "poll"].map(serde_json::Value::from);
+    assert_eq!(
+        calls,
+        [
+            &none,
+            &expected[1],
+            &expected[2],
+            &expected[3],
+            &expected[4],
+            &none
+        ]
+    );
     let memory = &process["memory"][0];
     assert_eq!(memory["kind"], "anonymous");
     assert_eq!(memory["mapped_bytes"], 2 * MEMORY_LEN);
     assert_eq!(memory["stored_bytes"], MEMORY_LEN);
     let said = text(&station.output(&["inspect", &image]).stdout);
-    for expected in ["process 4711", "worker", "512.0 KiB", "LINUX X86_64"] {
+    for expected in [
+        "wait4\n",
+        "call 9999\n",
+        "poll, 1234 ms left",
+        "process 4711",
+        "worker",
+        "512.0 KiB",
+        "LINUX X86_64",
+    ] {
         assert!(said.contains(expected), "no {expected} in {said}");
     }
 }

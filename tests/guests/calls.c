@@ -162,6 +162,14 @@ static void in_epoll_pwait2(void) {
     start_clock();
     came_back("epoll_pwait2", syscall(SYS_epoll_pwait2, epoll, &event, 1, &asked, NULL, 0), 0);
 }
+/* Where a rest that lies in memory would have no place. */
+static void in_epoll_pwait2_at_edge(void) {
+    struct epoll_event event;
+    int epoll = watch_pipe();
+    start_clock();
+    long result = call_at_edge(SYS_epoll_pwait2, epoll, (long)&event, 1, (long)&asked, 0);
+    came_back("epoll_pwait2 at the edge", result, 0);
+}
 static void in_sigtimedwait(void) {
     sigset_t set;
     sigemptyset(&set);
@@ -530,6 +538,7 @@ static const struct guest guests[] = {
     {"epoll_wait", open_pipe, NULL, in_epoll_wait},
     {"epoll_pwait", open_pipe, NULL, in_epoll_pwait},
     {"epoll_pwait2", open_pipe, NULL, in_epoll_pwait2},
+    {"epoll_pwait2_at_edge", open_pipe, NULL, in_epoll_pwait2_at_edge},
     {"sigtimedwait", NULL, NULL, in_sigtimedwait},
     {"read", pipe_written_on_go, NULL, in_read},
     {"write", pipe_read_on_go, NULL, in_write},

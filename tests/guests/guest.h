@@ -53,6 +53,22 @@ _Noreturn void fail(const char *what, const char *format, ...) __attribute__((fo
 _Noreturn void skip(const char *format, ...) __attribute__((format(printf, 1, 2)));
 /* FAIL with errno's text if `result` is negative; returns it otherwise. */
 long must(const char *what, long result);
+/* A system call (of up to five arguments) with the stack pointer 16 bytes above memory that is not there: below it there is
+ * neither a red zone nor anything else. As coroutines may do whose signals have a stack of their own. */
+static inline long call_at_edge(long number, long a, long b, long c, long d, long e) {
+    uint8_t *pages = mmap(NULL, 8192, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    munmap(pages, 4096);
+    register long r10 __asm__("r10") = d;
+    register long r8 __asm__("r8") = e;
+    register long r9 __asm__("r9") = 8;
+    long result;
+    __asm__ volatile("mov %%rsp, %%rbx; mov %[stack], %%rsp; syscall; mov %%rbx, %%rsp"
+                     : "=a"(result)
+                     : "a"(number), "D"(a), "S"(b), "d"(c), "r"(r10), "r"(r8), "r"(r9),
+                       [stack] "r"(pages + 4096 + 16)
+                     : "rbx", "rcx", "r11", "memory");
+    return result;
+}
 void *must_map(const char *what, void *address);
 void expect(const char *what, uint64_t found, uint64_t expected);
 void expect_true(const char *what, bool holds);

@@ -292,7 +292,36 @@ static void check_child(void) {
     expect("its status", status, 42 << 8);
 }
 
+/* A call that a stop ends, and what is left of its time-out has no place in memory. */
+static pid_t waiting;
+static void *wait_at_edge(void *unused) {
+    sigset_t set;
+    sigemptyset(&set);
+    sigaddset(&set, SIGUSR1);
+    struct timespec long_time = {1000, 0};
+    __atomic_store_n(&waiting, syscall(SYS_gettid), __ATOMIC_SEQ_CST);
+    call_at_edge(SYS_rt_sigtimedwait, (long)&set, 0, (long)&long_time, 8, 0);
+    return unused;
+}
+static void set_no_place(void) {
+    pthread_t thread;
+    expect("pthread_create", pthread_create(&thread, NULL, wait_at_edge, NULL), 0);
+    char call[200] = {0}, name[100], expected[10];
+    snprintf(expected, sizeof expected, "%d ", SYS_rt_sigtimedwait);
+    while (strncmp(call, expected, strlen(expected)) != 0) {
+        snprintf(name, sizeof name, "/proc/self/task/%d/syscall",
+                 __atomic_load_n(&waiting, __ATOMIC_SEQ_CST));
+        int file = open(name, O_RDONLY);
+        if (file >= 0) {
+            (void)!read(file, call, sizeof call - 1);
+            close(file);
+        }
+        sleep_ms(1);
+    }
+}
+
 static const struct guest guests[] = {
+    {"no_place", set_no_place, NULL, NULL},
     {"tcp", set_tcp, check_tcp, NULL},
     {"io_uring", set_io_uring, NULL, NULL},
     {"aio", set_aio, check_aio, NULL},

@@ -4,8 +4,13 @@ use super::refusal::Refusals;
 use super::subject::Subject;
 use super::{CaptureError, CaptureOptions};
 use crate::filters::Filters;
-use crate::procfs::{ProcDir, parse_stat, parse_status};
+use crate::procfs::{ProcDir, parse_maps, parse_stat, parse_status};
 use crate::sys::foreign::{Compare, kcmp};
+use crate::tracee::reenter;
+use std::fs::File;
+use std::ops::Range;
+use std::os::unix::fs::FileExt;
+use std::time::{Duration, Instant};
 
 /// Namespaces that must be wayfarer's own.
 const SHARED: [&str; 4] = ["net", "ipc", "uts", "cgroup"];
@@ -68,14 +73,23 @@ pub(super) fn examine(
                     "shadow stacks cannot be carried".into(),
                 );
             }
-            let call = (!traced_by_us).then(|| call_of(subject, *tid)).flatten();
-            if let Some(reason) = call.and_then(tied_to_machine) {
-                refuse("a call in progress", reason);
+            if !traced_by_us {
+                let call = call_of(subject, *tid);
+                if let Some(reason) = call.and_then(|call| tied_to_machine(call.nr)) {
+                    refuse("a call in progress", reason);
+                }
+                if let Some(reason) = stays_without_place(subject, *tid) {
+                    refuse("a call in progress", reason);
+                }
             }
             if status.untag_mask != u64::MAX {
                 let reason = "linear address masking cannot be carried".into();
                 refuse("address tags", reason);
             }
+        }
+        if is_32_bit(subject) {
+            let reason = "it is a 32-bit program (i386), and only those of x86-64 can be carried";
+            refusals.add(subject.who(), "program", reason);
         }
         namespaces(subject, &subjects[0], options, refusals)?;
         unshared(subject, refusals);
@@ -104,11 +118,75 @@ pub(super) fn tied_to_machine(nr: i64) -> Option<String> {
     ))
 }
 
-/// The system call that a thread is in (`/proc/PID/task/TID/syscall`).
-fn call_of(subject: &Subject, tid: i32) -> Option<i64> {
+/// By the ELF header of its program. What goes over to 32-bit code by itself shows by its registers.
+fn is_32_bit(subject: &Subject) -> bool {
+    const EM_386: [u8; 2] = [3, 0];
+    let mut head = [0; 20];
+    let read =
+        File::open(subject.dir.file("exe")).and_then(|file| file.read_exact_at(&mut head, 0));
+    read.is_ok() && head.starts_with(b"\x7fELF") && head[18..] == EM_386
+}
+
+/// The system call that a thread is in.
+struct Call {
+    nr: i64,
+    args: [u64; 6],
+    rsp: u64,
+}
+
+/// From `/proc/PID/task/TID/syscall`.
+fn call_of(subject: &Subject, tid: i32) -> Option<Call> {
     let text = subject.dir.thread(tid).bytes("syscall").ok()?;
     let text = std::str::from_utf8(&text).ok()?;
-    text.split_whitespace().next()?.parse().ok()
+    let mut words = text.split_whitespace();
+    let nr = words.next()?.parse().ok()?;
+    let mut numbers =
+        words.map_while(|word| u64::from_str_radix(word.strip_prefix("0x")?, 16).ok());
+    let mut args = [0; 6];
+    if nr >= 0 {
+        for arg in &mut args {
+            *arg = numbers.next()?;
+        }
+    }
+    let rsp = numbers.next()?;
+    Some(Call { nr, args, rsp })
+}
+
+/// For how long a thread may stay in a call that it cannot be stopped in.
+const LEAVES: Duration = Duration::from_millis(300);
+
+/// Why a thread cannot be stopped in its call, if it stays in it: a stop ends it, and what would be left of its time-out
+/// has no place (ADR 4).
+fn stays_without_place(subject: &Subject, tid: i32) -> Option<String> {
+    let deadline = Instant::now() + LEAVES;
+    loop {
+        let reason = lacks_place(subject, tid)?;
+        if Instant::now() > deadline {
+            return Some(reason);
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+fn lacks_place(subject: &Subject, tid: i32) -> Option<String> {
+    let call = call_of(subject, tid)?;
+    let needed = reenter::place_needed(call.nr, call.args, call.rsp)?;
+    let lines = subject.dir.parsed("maps", parse_maps).ok()?;
+    let is_there = |place: Range<u64>| {
+        let may_write = (libc::PROT_READ | libc::PROT_WRITE) as u32;
+        lines.iter().any(|line| {
+            line.start <= place.start && place.end <= line.end && line.prot & may_write == may_write
+        })
+    };
+    let written_back = needed
+        .written_back
+        .is_some_and(|at| is_there(at..at.saturating_add(1)));
+    (!written_back && !is_there(needed.place)).then(|| {
+        format!(
+            "what would be left of its time-out ({}) has no place below its stack pointer {:#x}: it has to leave that call first",
+            needed.call, call.rsp
+        )
+    })
 }
 
 /// Tracers are threads.

@@ -3,6 +3,9 @@
 //! Its bytes are read through the process that maps it, and to read a page that was never touched makes one
 //! (mm/shmem.c, `shmem_fault`). So the job is asked first (mincore(2)), and then `/proc/PID/smaps`, for what is swapped out
 //! is not told from what never was: if some of a mapping is, all of it is read.
+//!
+//! A deleted file of a disk says the same by its descriptor (SEEK_DATA), or by the mapping of one who may open that; else nothing does,
+//! and all of it is read.
 
 use super::CaptureError;
 use super::inodes::{Inodes, MemoryPiece};
@@ -17,7 +20,8 @@ use std::ops::Range;
 
 /// What one call is asked about.
 const CHUNK: u64 = 1 << 30;
-/// Bytes of such memory that can be carried: the job stands still while it is asked about them, some 50 ns for each page.
+/// Bytes of such memory that can be carried: the job stands still while it is asked about them, some 50 ns for each page, or while they
+/// are read.
 const MOST: u64 = 64 << 30;
 
 /// A part of an inode, and a call about it.
@@ -27,21 +31,28 @@ struct Question {
     pages: DataRef,
 }
 
-/// Refuses more of it than the job can be asked about.
+/// Refuses more of it than the job can be asked about, and more of a deleted file than can be read.
 pub(super) fn refuse(subjects: &[Subject], inodes: &Inodes, refusals: &mut Refusals) {
     for subject in subjects {
-        let pieces = pieces_of(subject, inodes);
-        let all: u64 = pieces.iter().map(|(_, piece)| piece.len).sum();
-        if let Some((_, first)) = pieces.first()
-            && all > MOST
-        {
-            let object = format!("mapping {:x}", first.address);
-            let reason = format!(
-                "{} GiB of shared memory to which no descriptor leads, at most {} can be looked through: keep its descriptor open",
-                all >> 30,
-                MOST >> 30
-            );
-            refusals.add(subject.who(), object, reason);
+        for (what, pieces) in [
+            ("shared memory", pieces_of(subject, inodes, is_in_memory)),
+            (
+                "a deleted file",
+                pieces_of(subject, inodes, |kind| matches!(kind, InodeKind::Deleted)),
+            ),
+        ] {
+            let all: u64 = pieces.iter().map(|(_, piece)| piece.len).sum();
+            if let Some((_, first)) = pieces.first()
+                && all > MOST
+            {
+                let object = format!("mapping {:x}", first.address);
+                let reason = format!(
+                    "{} GiB of {what} to which no descriptor leads, at most {} can be looked through: keep its descriptor open",
+                    all >> 30,
+                    MOST >> 30
+                );
+                refusals.add(subject.who(), object, reason);
+            }
         }
     }
 }
@@ -56,7 +67,7 @@ pub(super) fn find(
     workshop: &mut Workshop,
     inodes: &mut Inodes,
 ) -> Result<(), CaptureError> {
-    let pieces = pieces_of(subject, inodes);
+    let pieces = pieces_of(subject, inodes, is_in_memory);
     let (Some((tid, _)), false) = (subject.threads.first(), pieces.is_empty()) else {
         return Ok(());
     };
@@ -102,15 +113,22 @@ pub(super) fn find(
     Ok(())
 }
 
-/// What of the process is read through it, and has no bytes but in memory: by index of the inode.
-fn pieces_of(subject: &Subject, inodes: &Inodes) -> Vec<(usize, MemoryPiece)> {
+/// It has no bytes but in memory.
+fn is_in_memory(kind: &InodeKind) -> bool {
+    matches!(kind, InodeKind::SharedAnonymous | InodeKind::MemFd { .. })
+}
+
+/// What of the process is read through it, and is of such a kind: by index of the inode.
+fn pieces_of(
+    subject: &Subject,
+    inodes: &Inodes,
+    is_wanted: impl Fn(&InodeKind) -> bool,
+) -> Vec<(usize, MemoryPiece)> {
     let drafts = inodes.drafts.iter().enumerate();
-    let in_memory = drafts.filter(|(_, draft)| {
-        let kind = &draft.record.kind;
-        draft.file.is_none() && matches!(kind, InodeKind::SharedAnonymous | InodeKind::MemFd { .. })
-    });
-    let pieces =
-        in_memory.flat_map(|(index, draft)| draft.pieces.iter().map(move |piece| (index, *piece)));
+    let read_through =
+        drafts.filter(|(_, draft)| draft.file.is_none() && is_wanted(&draft.record.kind));
+    let pieces = read_through
+        .flat_map(|(index, draft)| draft.pieces.iter().map(move |piece| (index, *piece)));
     pieces
         .filter(|(_, piece)| piece.pid == subject.pid)
         .collect()

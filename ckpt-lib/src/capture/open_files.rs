@@ -10,7 +10,7 @@
 //! pipe that we hold would keep its reader waiting.
 
 use super::CaptureError;
-use super::refusal::{Refusals, where_filters_are};
+use super::refusal::{Refusals, TOO_LONG, where_filters_are};
 use super::subject::Subject;
 use crate::procfs::{FdInfo, LockKind, ProcDir, ProcfsError, parse_fdinfo};
 use crate::snapshot::{DescriptionId, DescriptionLock, Descriptor, FileOwner, LockRange};
@@ -174,6 +174,10 @@ impl OpenFiles {
             let (info, name) = match read {
                 Ok(read) => read,
                 Err(error) if error.is_gone() => continue,
+                Err(error) if error.is_too_long() => {
+                    refusals.add(subject.who(), label, TOO_LONG);
+                    continue;
+                }
                 Err(error) => return Err(error.into()),
             };
             for lock in &info.unknown_locks {

@@ -2,7 +2,7 @@
 
 use super::CaptureError;
 use super::inodes::Inodes;
-use super::refusal::Refusals;
+use super::refusal::{Refusals, TOO_LONG};
 use super::subject::{JobIds, Subject};
 use crate::procfs::TimerNotify;
 use crate::procfs::{parse_limits, parse_timers};
@@ -68,7 +68,13 @@ fn folder(
     inodes: &Inodes,
     refusals: &mut Refusals,
 ) -> Result<KernelPath, CaptureError> {
-    let path = subject.dir.link(link)?;
+    let path = match subject.dir.link(link) {
+        Err(error) if error.is_too_long() => {
+            refusals.add(subject.who(), what, TOO_LONG);
+            return Ok(KernelPath::default());
+        }
+        path => path?,
+    };
     let own = std::fs::metadata(subject.dir.file(link));
     let there = own.as_ref().is_ok_and(|own| {
         inodes.lookup(&path, own.dev(), own.ino()).is_same()
@@ -88,7 +94,13 @@ fn program(
     inodes: &mut Inodes,
     refusals: &mut Refusals,
 ) -> Result<Option<crate::snapshot::InodeId>, CaptureError> {
-    let name = subject.dir.link("exe")?;
+    let name = match subject.dir.link("exe") {
+        Err(error) if error.is_too_long() => {
+            refusals.add(subject.who(), "program", TOO_LONG);
+            return Ok(None);
+        }
+        name => name?,
+    };
     let opened = std::fs::File::options()
         .read(true)
         .custom_flags(libc::O_PATH)

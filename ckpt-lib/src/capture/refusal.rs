@@ -90,6 +90,10 @@ pub enum CaptureError {
     Tracee(Box<dyn std::error::Error + Send + Sync>),
 }
 
+/// Why what a link of `/proc` leads to cannot be carried, if that is its path alone.
+pub(super) const TOO_LONG: &str =
+    "its path is longer than 4095 bytes (PATH_MAX): the kernel does not tell it";
+
 /// What stands behind an unexpected EPERM or ENOSYS, for the end of a reason.
 pub(super) fn where_filters_are(error: &io::Error) -> &'static str {
     match error.raw_os_error() {

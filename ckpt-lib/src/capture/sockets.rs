@@ -5,7 +5,7 @@ use super::CaptureError;
 use super::descriptors::{Survey, external};
 use super::open_files::{OpenFile, OpenFiles};
 use super::outside::Outside;
-use super::refusal::Refusals;
+use super::refusal::{Refusals, TOO_LONG};
 use super::shim::Shim;
 use super::subject::Subject;
 use super::unix_diag::{UnixSocket, ask};
@@ -147,7 +147,15 @@ impl Sockets {
                 };
                 for descriptor in descriptors {
                     let name = format!("descriptor in flight to {label}");
-                    match open.add_in_flight(descriptor, process, name)? {
+                    let added = open.add_in_flight(descriptor, process, name);
+                    if let Err(error) = &added
+                        && error.is_too_long()
+                    {
+                        let reason = format!("a descriptor in flight in it: {TOO_LONG}");
+                        refusals.add(subject.who(), label.as_str(), reason);
+                        continue;
+                    }
+                    match added? {
                         Ok(file) => message.descriptions.push(DescriptionId(file as u32)),
                         Err(error) => {
                             let reason = format!(

@@ -1,13 +1,14 @@
 //! The ELF clothes of an image: what the kernel and `readelf` see of it.
 //!
 //! ```text
-//! 0     ELF header, program headers     PT_LOAD text, PT_LOAD data, PT_GNU_STACK
+//! 0     ELF header, guard, program headers     PT_LOAD guard, text, data, PT_GNU_STACK
 //! tail  section names, section headers  .wf.header, .wf.loader ... .wf.shstrtab
 //! ```
 //! # What callers may rely on
 //! Pure functions of the numbers given. The kernel maps the loader and nothing else.
 
 use crate::loader_code::LinkedLoader;
+use loader::guard;
 use loader::layout::{PAGE, SECTION_COUNT, Section, SectionKind};
 
 const EHDR_LEN: u16 = 64;
@@ -42,52 +43,78 @@ fn put<const N: usize>(bytes: &mut Vec<u8>, raw: [u8; N]) {
 
 /// The first page of the file.
 pub(super) fn head(loader: &LinkedLoader, base: u64, loader_at: u64, tail: TailPlace) -> Vec<u8> {
-    let mut page = Vec::with_capacity(PAGE as usize);
+    let mut head = vec![];
     // ELF64, little endian, version 1, System V
-    put(&mut page, *b"\x7fELF\x02\x01\x01\0\0\0\0\0\0\0\0\0");
-    put(&mut page, ET_EXEC.to_le_bytes());
-    put(&mut page, EM_X86_64.to_le_bytes());
-    put(&mut page, 1u32.to_le_bytes());
-    put(&mut page, loader.entry.to_le_bytes());
-    put(&mut page, u64::from(EHDR_LEN).to_le_bytes());
-    put(&mut page, tail.headers_at.to_le_bytes());
-    put(&mut page, 0u32.to_le_bytes());
+    put(&mut head, *b"\x7fELF\x02\x01\x01\0\0\0\0\0\0\0\0\0");
+    put(&mut head, ET_EXEC.to_le_bytes());
+    put(&mut head, EM_X86_64.to_le_bytes());
+    put(&mut head, 1u32.to_le_bytes());
+    put(&mut head, loader.entry.to_le_bytes());
+    put(&mut head, guard::PROGRAM_HEADERS_AT.to_le_bytes());
+    put(&mut head, tail.headers_at.to_le_bytes());
+    put(&mut head, 0u32.to_le_bytes());
     for half in [
         EHDR_LEN,
         PHDR_LEN,
-        3,
+        guard::PROGRAM_HEADERS as u16,
         SHDR_LEN,
         tail.headers,
         tail.headers - 1,
     ] {
-        put(&mut page, half.to_le_bytes());
+        put(&mut head, half.to_le_bytes());
     }
-    let text_len = loader.text.len() as u64;
-    let data_at = loader_at + text_len;
-    let data_base = base + loader.data_offset;
+    let mut page = loader.guard.clone();
+    let headers_at = guard::PROGRAM_HEADERS_AT as usize;
+    page.truncate(headers_at);
+    page.extend_from_slice(&program_headers(loader, base, loader_at));
+    page[..head.len()].copy_from_slice(&head);
+    let loaded = [&loader.text[..], &loader.data].concat();
+    for (at, sum) in [
+        (
+            guard::PAGE_SUM as usize,
+            guard::sum(&page[guard::BEGIN as usize..]),
+        ),
+        (guard::LOADER_SUM as usize, guard::sum(&loaded)),
+    ] {
+        page[at..at + 8].copy_from_slice(&sum.to_le_bytes());
+    }
+    page
+}
+
+fn program_headers(loader: &LinkedLoader, base: u64, loader_at: u64) -> Vec<u8> {
+    let (guard_len, text_len) = (loader.guard.len() as u64, loader.text.len() as u64);
+    let data_len = loader.data.len() as u64;
     let (read, write, execute) = (4, 2, 1);
     let segments = [
-        (PT_LOAD, read | execute, loader_at, base, text_len, text_len),
+        (PT_LOAD, read | execute, 0, base, guard_len, guard_len),
+        (
+            PT_LOAD,
+            read | execute,
+            loader_at,
+            base + guard_len,
+            text_len,
+            text_len,
+        ),
         (
             PT_LOAD,
             read | write,
-            data_at,
-            data_base,
-            loader.data.len() as u64,
+            loader_at + text_len,
+            base + loader.data_offset,
+            data_len,
             loader.data_mem_len,
         ),
         (PT_GNU_STACK, read | write, 0, 0, 0, 0),
     ];
+    let mut headers = vec![];
     for (kind, flags, offset, address, file_len, memory_len) in segments {
-        put(&mut page, u32::to_le_bytes(kind));
-        put(&mut page, u32::to_le_bytes(flags));
+        put(&mut headers, u32::to_le_bytes(kind));
+        put(&mut headers, u32::to_le_bytes(flags));
         let align = if kind == PT_LOAD { PAGE } else { 16 };
         for word in [offset, address, address, file_len, memory_len, align] {
-            put(&mut page, word.to_le_bytes());
+            put(&mut headers, word.to_le_bytes());
         }
     }
-    page.resize(PAGE as usize, 0);
-    page
+    headers
 }
 
 struct Entry {
@@ -119,7 +146,7 @@ pub(super) fn tail(
                     name: kind.name(),
                     kind: SHT_PROGBITS,
                     flags: SHF_ALLOC | SHF_EXECINSTR,
-                    address: base,
+                    address: base + loader.guard.len() as u64,
                     offset: section.offset,
                     len: text_len,
                 });

@@ -15,6 +15,7 @@ use goblin::elf::{
     Elf,
     program_header::{PF_X, PT_LOAD},
 };
+use loader::guard;
 use loader::layout::{ExtentTables, HEADER_LEN, HEADER_OFFSET, Header, PAGE, Section, SectionKind};
 use loader::ops::OpsList;
 use std::fs::{File, Metadata, OpenOptions};
@@ -155,10 +156,18 @@ impl Image {
         .map_err(|_| wrong("no program headers"))?;
         let entry = parsed.header.e_entry;
         let loads: Vec<_> = headers.iter().filter(|h| h.p_type == PT_LOAD).collect();
-        let [text, data] = loads[..] else {
-            return Err(wrong("the loader has not two segments"));
+        let (first, text, data) = match loads[..] {
+            [first, text, data] => (first, text, data),
+            // From before there was a guard.
+            [text, data] => (text, text, data),
+            _ => return Err(wrong("the loader has not two or three segments")),
         };
-        if text.p_vaddr != self.header.hole_base {
+        let is_guarded = first.p_vaddr != text.p_vaddr;
+        let guarded = (first.p_offset, first.p_filesz, page.len() as u64) == (0, PAGE, PAGE);
+        if is_guarded && (!guarded || first.p_vaddr.checked_add(PAGE) != Some(text.p_vaddr)) {
+            return Err(wrong("the first page is not the loader's guard"));
+        }
+        if first.p_vaddr != self.header.hole_base {
             return Err(wrong("the loader is not linked for its hole"));
         }
         let part = |header: &goblin::elf::ProgramHeader| {
@@ -170,7 +179,7 @@ impl Image {
                     .to_vec(),
             )
         };
-        let distance = data.p_vaddr.checked_sub(text.p_vaddr);
+        let distance = data.p_vaddr.checked_sub(first.p_vaddr);
         let (Some(text_bytes), Some(data_bytes), Some(data_offset)) =
             (part(text), part(data), distance)
         else {
@@ -182,6 +191,7 @@ impl Image {
         match span {
             Some(span) if text.p_flags & PF_X != 0 => Ok(LinkedLoader {
                 entry,
+                guard: if is_guarded { guard_code(page) } else { vec![] },
                 text: text_bytes,
                 data_offset,
                 data: data_bytes,
@@ -191,6 +201,13 @@ impl Image {
             _ => Err(wrong("segments that cannot be mapped")),
         }
     }
+}
+
+/// The first page without what each image has of its own there.
+fn guard_code(mut page: Vec<u8>) -> Vec<u8> {
+    page[..guard::BEGIN as usize].fill(0);
+    page[guard::PROGRAM_HEADERS_AT as usize..].fill(0);
+    page
 }
 
 /// Opens an image file as far as its header.

@@ -386,7 +386,9 @@ impl ImageWriter {
             "contents are missing, a store failed"
         } else if (loader.text.len() + loader.data.len()) as u64 != self.loader_len {
             "another loader than the one that room was left for"
-        } else if loader.text.len() as u64 != loader.data_offset {
+        } else if loader.guard.len() as u64 != PAGE {
+            "the loader's guard is not one page"
+        } else if PAGE + loader.text.len() as u64 != loader.data_offset {
             "the loader's data does not follow its text"
         } else if !ranged || parts.hole.end - parts.hole.start < loader.span {
             "the hole has no room for the loader"

@@ -72,6 +72,15 @@ impl ProcfsError {
             ProcfsError::Malformed { .. } => false,
         }
     }
+
+    /// Whether it is a link to a path that the kernel does not tell, because it is longer than PATH_MAX.
+    #[must_use]
+    pub fn is_too_long(&self) -> bool {
+        match self {
+            ProcfsError::Read { source, .. } => source.raw_os_error() == Some(libc::ENAMETOOLONG),
+            ProcfsError::Malformed { .. } => false,
+        }
+    }
 }
 
 /// The directory of a process (`/proc/PID`), of one of its threads (`/proc/PID/task/TID`) or of

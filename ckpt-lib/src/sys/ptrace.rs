@@ -166,8 +166,11 @@ pub(crate) fn registers(tid: i32) -> io::Result<Registers> {
     let mut bytes = [0; WORDS * 8];
     let len = get_set(tid, NT_PRSTATUS, &mut bytes)?;
     if len != bytes.len() {
-        // A 32-bit task.
-        return Err(io::Error::from_raw_os_error(libc::ENOEXEC));
+        // As many as a 32-bit task has.
+        return Err(io::Error::new(
+            io::ErrorKind::Unsupported,
+            "it executes 32-bit code (i386), which cannot be carried",
+        ));
     }
     let mut words = [0; WORDS];
     for (word, raw) in words.iter_mut().zip(bytes.as_chunks::<8>().0) {

@@ -180,19 +180,22 @@ fn note_of(thread: &StoppedThread, memory: &Memory) -> Option<ExpiryNote> {
     let call = reenter::interrupted(thread, memory, at_ns)?;
     let rest_ns = call.timed_rest_ns()?;
     let mut registers = thread.registers();
+    let mut nr = call.nr;
     if call.ended {
         // It is entered with the rest as its time-out, and only so can it be told from the next.
         registers = match thread.home_registers() {
             same if same == registers => reenter::go_on(thread, memory, at_ns)?,
             home => home,
         };
-        if !reenter::has_our_time(call.nr, &registers) {
+        // Which may be another that does the same.
+        nr = registers.orig_rax.cast_signed();
+        if !reenter::has_our_time(nr, &registers) {
             return None;
         }
     }
     Some(ExpiryNote {
         switches: switches(thread)?,
-        nr: call.nr as u64,
+        nr: nr.cast_unsigned(),
         expiry_ns: at_ns.saturating_add(rest_ns),
         ..whereabouts(thread, &registers)?
     })

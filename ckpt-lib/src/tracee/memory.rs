@@ -96,6 +96,15 @@ impl Memory {
         Ok(u64::from_le_bytes(raw))
     }
 
+    /// Whether the process itself could read these bytes: what PROT_NONE hides is there for [`Memory::read`] only.
+    pub(super) fn is_readable(&self, address: u64, len: usize) -> bool {
+        match ptrace::vm_read(self.pid.0, address, &mut vec![0; len]) {
+            Ok(read) => read == len,
+            // That the call is not to be had says nothing.
+            Err(error) => error.raw_os_error() != Some(libc::EFAULT),
+        }
+    }
+
     /// Writes `bytes` at `address`, whatever the protection of the (private) pages.
     ///
     /// # Errors

@@ -16,6 +16,7 @@
 
 use super::{Memory, StoppedThread};
 use crate::snapshot::{Registers, TimedCall};
+use std::ops::Range;
 
 const EINTR: i64 = -4;
 const ERESTARTSYS: i64 = -512;
@@ -23,6 +24,8 @@ const ERESTARTNOHAND: i64 = -514;
 const ERESTART_RESTARTBLOCK: i64 = -516;
 /// Bytes below the stack pointer that belong to the program (System V ABI).
 const RED_ZONE: u64 = 128;
+/// Bytes of a `struct timespec`, or `timeval`.
+const REST_LEN: u64 = 16;
 /// Length of `syscall`.
 const SYSCALL_LEN: u64 = 2;
 const FUTEX_CMD_MASK: u64 = 127;
@@ -169,14 +172,77 @@ fn time_argument(nr: i64, registers: &mut Registers) -> (TimeIn, &mut u64) {
     }
 }
 
-/// Where a rest that a call finds in memory is written: below the red zone of the thread's stack.
-fn rest_place(registers: &Registers) -> u64 {
-    registers.rsp.wrapping_sub(RED_ZONE + 16) & !15
+/// The call that does the same with its time-out in milliseconds, in a register, where nothing of the program's memory is
+/// needed for the rest: its number, and what has to be in the registers.
+fn in_milliseconds(nr: i64, registers: &Registers, rest_ns: u64) -> Option<Registers> {
+    // More than an `int` holds.
+    if rest_ns.div_ceil(1_000_000) > i32::MAX as u64 {
+        return None;
+    }
+    let mut same = *registers;
+    let (number, argument) = match nr {
+        libc::SYS_epoll_pwait2 => (libc::SYS_epoll_pwait, &mut same.r10),
+        // Without a signal mask.
+        libc::SYS_ppoll if registers.r10 == 0 => (libc::SYS_poll, &mut same.rdx),
+        _ => return None,
+    };
+    *argument = our_milliseconds(rest_ns);
+    same.orig_rax = number.cast_unsigned();
+    Some(same)
 }
 
-/// Makes `rest_ns` the time-out argument of call `nr`. If it cannot be written to memory, the
-/// argument stays as it is.
+/// Where the rest of a call's time-out would have to be written if its thread, which is in it, was stopped (`/proc/PID/task/TID/syscall`),
+/// and where the program has the whole of it; none if none is written.
+pub(crate) fn place_needed(nr: i64, args: [u64; 6], rsp: u64) -> Option<Needed> {
+    let [rdi, rsi, rdx, r10, r8, r9] = args;
+    let mut registers = Registers {
+        rdi,
+        rsi,
+        rdx,
+        r10,
+        r8,
+        r9,
+        rsp,
+        ..Registers::default()
+    };
+    let call = match nr {
+        libc::SYS_rt_sigtimedwait => "rt_sigtimedwait",
+        libc::SYS_select => "select",
+        libc::SYS_pselect6 => "pselect6",
+        libc::SYS_ppoll if r10 != 0 => "ppoll",
+        _ => return None,
+    };
+    let place = rest_place(&registers);
+    let (_, timeout) = time_argument(nr, &mut registers);
+    (*timeout != 0).then_some(Needed {
+        call,
+        place: place..place.wrapping_add(REST_LEN),
+        written_back: (nr != libc::SYS_rt_sigtimedwait).then_some(*timeout),
+    })
+}
+
+/// See [`place_needed`].
+pub(crate) struct Needed {
+    /// The call.
+    pub(crate) call: &'static str,
+    /// The addresses.
+    pub(crate) place: Range<u64>,
+    /// Where the kernel itself writes what is left, if it can.
+    pub(crate) written_back: Option<u64>,
+}
+
+/// Where a rest that a call finds in memory is written: below the red zone of the thread's stack.
+fn rest_place(registers: &Registers) -> u64 {
+    registers.rsp.wrapping_sub(RED_ZONE + REST_LEN) & !15
+}
+
+/// Makes `rest_ns` the time-out argument of call `nr`, or of one that does the same. If it can neither be written to memory nor be
+/// said without, the argument stays as it is.
 fn set_rest(memory: &Memory, nr: i64, registers: &mut Registers, rest_ns: u64) {
+    if let Some(same) = in_milliseconds(nr, registers, rest_ns) {
+        *registers = same;
+        return;
+    }
     let place = rest_place(registers);
     let (time_in, argument) = time_argument(nr, registers);
     let words = match time_in {
@@ -191,7 +257,7 @@ fn set_rest(memory: &Memory, nr: i64, registers: &mut Registers, rest_ns: u64) {
         }
     };
     let bytes: Vec<u8> = words.into_iter().flat_map(u64::to_le_bytes).collect();
-    if memory.write(place, &bytes).is_ok() {
+    if memory.is_readable(place, bytes.len()) && memory.write(place, &bytes).is_ok() {
         *argument = place;
     }
 }
@@ -481,6 +547,30 @@ mod tests {
         assert!(has_our_time(libc::SYS_epoll_pwait2, &registers));
         registers.r10 = our_milliseconds(20);
         assert!(has_our_time(libc::SYS_epoll_wait, &registers));
+    }
+
+    #[test]
+    fn a_call_that_has_its_time_in_memory_is_made_one_that_has_not() {
+        let before = Registers {
+            rdi: 4,
+            rdx: 7,
+            r10: 0x7ffc_0000_1000,
+            r8: 0x7ffc_0000_2000,
+            orig_rax: libc::SYS_epoll_pwait2 as u64,
+            ..Registers::default()
+        };
+        let again = in_milliseconds(libc::SYS_epoll_pwait2, &before, 5 * NANOS).expect("another");
+        assert!(has_our_time(libc::SYS_epoll_pwait, &again));
+        let expected = Registers {
+            r10: our_milliseconds(5 * NANOS),
+            orig_rax: libc::SYS_epoll_pwait as u64,
+            ..before
+        };
+        assert_eq!(again, expected);
+        // Longer than the other call can wait; with a mask that the other has not.
+        let month = 31 * 86_400 * NANOS;
+        assert!(in_milliseconds(libc::SYS_epoll_pwait2, &before, month).is_none());
+        assert!(in_milliseconds(libc::SYS_ppoll, &before, 1).is_none());
     }
 
     #[test]

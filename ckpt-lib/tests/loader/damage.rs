@@ -142,31 +142,20 @@ fn a_loader_for_another_address_is_refused() {
 }
 
 #[test]
-fn an_executed_image_that_was_cut_inside_the_loader_says_so() {
+fn a_name_with_control_characters_is_shown_without_them() {
     let image = hello_image();
-    let section = *header(&image).section(SectionKind::Loader);
-    let cut = |len: u64| {
-        let file = std::fs::OpenOptions::new().write(true).open(&image.path);
-        file.and_then(|file| file.set_len(len)).expect("cut");
-    };
-    let end = section.offset + section.len;
-    // From behind the first instructions on.
-    let mut lens: Vec<u64> = (section.offset + 512..end).step_by(9999).collect();
-    lens.extend([section.offset + 4096, end - 4096, end - 1]);
-    lens.sort_unstable();
-    // Just long enough: the next thing that is missing.
-    cut(end);
-    refused(&execute(&image, &[]), "length: found");
-    for len in lens.into_iter().rev() {
-        cut(len);
-        for options in [&["--verify"][..], &["--pids", "host", "--accept-new-ids"]] {
-            let ended = execute(&image, options);
-            assert_eq!(ended.signal(), None, "cut to {len}");
-            refused(&ended, "section .wf.loader: the file ends before it does");
-            let name = image.path.to_string_lossy();
-            assert!(ended.stderr.contains(&*name), "{}", ended.stderr);
-        }
-    }
+    let moved = image.path.with_file_name("a\u{1b}[2Jb\nc\u{9b}é");
+    std::fs::rename(&image.path, &moved).expect("moved");
+    let ended = finish(std::process::Command::new(&moved));
+    assert_eq!(ended.stdout, "went on\n", "{}", ended.stderr);
+    let bytes = std::fs::read(&moved).expect("read");
+    std::fs::write(&moved, &bytes[..bytes.len() - 1]).expect("cut");
+    let ended = finish(std::process::Command::new(&moved));
+    refused(&ended, "/a\\x1b[2Jb\\x0ac\\x9bé: length: found");
+    // The first instructions say no such name at all.
+    std::fs::write(&moved, &bytes[..9000]).expect("cut");
+    let ended = finish(std::process::Command::new(&moved));
+    refused(&ended, "wayfarer: image: section .wf.loader: ");
 }
 
 #[test]

@@ -2,6 +2,7 @@
 //! damaged images refused before anything runs.
 
 mod damage;
+mod executed;
 mod files;
 mod filter;
 mod hosts;

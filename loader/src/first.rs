@@ -1,0 +1,125 @@
+//! The first instructions of an image: is what follows what was written (see [`loader::guard`])?
+//!
+//! ```text
+//! _start -> this page's sum -> is each page of the loader there? -> the loader's sum -> start::start
+//! ```
+//! # What callers may rely on
+//! Nothing outside this page is executed or read before it is known to be there and whole, and nothing is
+//! needed for that but the page: no /proc, no name. A page that is not there, because the file was cut, would be a
+//! SIGBUS; a system call that is to read it says EFAULT instead.
+//!
+//! # What it does not do
+//! What was changed in these instructions, or in what the kernel goes by to begin them, nothing can tell.
+
+use crate::abi::*;
+use crate::report;
+use crate::start::start;
+use loader::guard;
+use loader::layout::PAGE;
+
+core::arch::global_asm!(
+    ".section .guard,\"ax\",@progbits",
+    ".globl _start",
+    "_start:",
+    "xor ebp, ebp",
+    "mov rbx, rsp",
+    "and rsp, -16",
+    "lea r12, [rip + __loader_start]",
+    "lea r15, [rip + __loader_file_end]",
+    "lea r13, [rip + 40f]",
+    "lea r14, [rip + 41f]",
+    "lea rsi, [r12 + {begin}]",
+    "lea rdi, [r12 + {page}]",
+    "call 20f",
+    "cmp rax, [r12 + {page_sum}]",
+    "jne 30f",
+    // rt_sigprocmask(no such way, the page, ...): EFAULT if it cannot be read, else EINVAL.
+    "lea r13, [rip + 41f]",
+    "lea r14, [rip + 42f]",
+    "lea rbp, [r12 + {page}]",
+    "22: mov eax, {rt_sigprocmask}",
+    "mov edi, -1",
+    "mov rsi, rbp",
+    "xor edx, edx",
+    "mov r10d, 8",
+    "syscall",
+    "cmp rax, -{efault}",
+    "je 30f",
+    "add rbp, {page}",
+    "cmp rbp, r15",
+    "jb 22b",
+    "lea r13, [rip + 42f]",
+    "lea r14, [rip + 43f]",
+    "lea rsi, [r12 + {page}]",
+    "mov rdi, r15",
+    "call 20f",
+    "cmp rax, [r12 + {loader_sum}]",
+    "jne 30f",
+    "mov rdi, rbx",
+    "xor ebp, ebp",
+    "call {start}",
+    "ud2",
+    // The sum of the words from rsi to rdi.
+    "20: xor eax, eax",
+    "movabs rcx, {multiplier}",
+    "21: xor rax, [rsi]",
+    "rol rax, {rotation}",
+    "imul rax, rcx",
+    "add rsi, 8",
+    "cmp rsi, rdi",
+    "jb 21b",
+    "ret",
+    // Says what lies from r13 to r14 of the image, with the name it was started by, if a terminal can be shown that.
+    "30: lea rsi, [rip + 38f]",
+    "lea rdx, [rip + 39f]",
+    "call 34f",
+    "cmp qword ptr [rbx], 0",
+    "je 33f",
+    "mov rsi, [rbx + 8]",
+    "mov rdx, -1",
+    "31: inc rdx",
+    "movzx eax, byte ptr [rsi + rdx]",
+    "test eax, eax",
+    "jz 32f",
+    "sub eax, 32",
+    "cmp eax, 94",
+    "jbe 31b",
+    "jmp 33f",
+    "32: mov r15, rdx",
+    "lea rsi, [rip + 39f]",
+    "mov edx, 1",
+    "call 35f",
+    "mov rsi, [rbx + 8]",
+    "mov rdx, r15",
+    "call 35f",
+    "33: mov rsi, r13",
+    "mov rdx, r14",
+    "call 34f",
+    "mov edi, {damaged}",
+    "mov eax, {exit_group}",
+    "syscall",
+    "ud2",
+    "34: sub rdx, rsi",
+    "35: mov edi, 2",
+    "mov eax, {write}",
+    "syscall",
+    "ret",
+    "38: .ascii \"wayfarer: image\"",
+    "39: .ascii \" \"",
+    "40: .ascii \": section .wf.elf: damaged, its sum does not match\\n\"",
+    "41: .ascii \": section .wf.loader: the file ends before it does\\n\"",
+    "42: .ascii \": section .wf.loader: damaged, its sum does not match\\n\"",
+    "43:",
+    start = sym start,
+    begin = const guard::BEGIN,
+    page = const PAGE,
+    page_sum = const guard::PAGE_SUM,
+    loader_sum = const guard::LOADER_SUM,
+    multiplier = const guard::MULTIPLIER,
+    rotation = const guard::ROTATION,
+    rt_sigprocmask = const SYS_RT_SIGPROCMASK,
+    efault = const EFAULT,
+    write = const SYS_WRITE,
+    exit_group = const SYS_EXIT_GROUP,
+    damaged = const report::Exit::Image as u32,
+);
