@@ -537,6 +537,12 @@ fn shared_memory_that_was_never_touched_stays_so() {
          os.ftruncate(fd, SIZE)\n\
          maps = [mmap.mmap(-1, SIZE), mmap.mmap(fd, SIZE)]\n\
          os.close(fd)\n\
+         def leads_there(n): return 'memfd:closed' in os.readlink('/proc/self/fd/' + n)\n\
+         fds = os.open('/proc/self/fd', os.O_RDONLY)\n\
+         numbers = [n for n in os.listdir(fds) if n != str(fds)]\n\
+         os.close(fds)\n\
+         for n in numbers:\n\
+         \x20   if os.path.lexists('/proc/self/fd/' + n) and leads_there(n): os.close(int(n))\n\
          for at in (0, 5 << 20, SIZE - 1):\n\
          \x20   for m in maps: m[at] = 7\n\
          for m in maps: m.madvise(mmap.MADV_DONTNEED, 5 << 20, 4096)\n\

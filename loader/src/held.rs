@@ -6,7 +6,7 @@ use crate::report::{Outcome, failure};
 use core::ops::Range;
 use loader::layout::Space;
 use loader::locks::{self, Place, WORDS};
-use loader::ops::StreamKind;
+use loader::ops::{AnyOp, StreamKind};
 
 /// Ends a restart whose ids are new if a lock in the process's memory, which has been filled but for `except`, names an old one.
 pub fn check(context: &Context, process: u64, except: &Range<u64>) -> Outcome<()> {
@@ -20,6 +20,10 @@ pub fn check(context: &Context, process: u64, except: &Range<u64>) -> Outcome<()
     };
     let (Some(least), Some(most)) = (ids().min(), ids().max()) else {
         return Ok(());
+    };
+    let kinds: &[(locks::Names, usize)] = match is_of_musl(context) {
+        true => &locks::OF_MUSL,
+        false => &locks::OF_GLIBC,
     };
     let near = |word: u32| (least..=most).contains(&(word & 0x3fff_ffff));
     let own = Space::Process(process as u32);
@@ -41,7 +45,7 @@ pub fn check(context: &Context, process: u64, except: &Range<u64>) -> Outcome<()
             false => 0,
         };
         for address in (extent.at..extent.at + extent.len).step_by(8) {
-            for (names, owner) in locks::KINDS {
+            for &(names, owner) in kinds {
                 if !near(word_at(address + 4 * owner as u64)) {
                     continue;
                 }
@@ -74,6 +78,24 @@ pub fn check(context: &Context, process: u64, except: &Range<u64>) -> Outcome<()
         }
     }
     Ok(())
+}
+
+/// Whether the C library is musl. Where it is, and there are several threads, ids cannot be new.
+fn is_of_musl(context: &Context) -> bool {
+    let streams = (1..context.ops.header().streams).filter_map(|at| context.ops.stream(at));
+    streams
+        .filter(|entry| entry.kind == StreamKind::Thread as u64)
+        .any(|entry| {
+            let (mut own_id, mut descriptor) = (0, 0);
+            for record in context.ops.records(&entry).filter_map(Result::ok) {
+                match record.op {
+                    AnyOp::OwnId(op) => own_id = op.address,
+                    AnyOp::Registers(op) => descriptor = op.fs_base,
+                    _ => {}
+                }
+            }
+            descriptor != 0 && own_id == descriptor.wrapping_add(locks::ID_OF_MUSL)
+        })
 }
 
 /// Where the memory ends that extent `index` and those directly behind it fill.

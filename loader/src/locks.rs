@@ -22,8 +22,12 @@ pub struct Place<'a> {
     pub memory: &'a dyn Fn(u64) -> Option<u64>,
 }
 
-/// All kinds, and in which word each has the id.
-pub const KINDS: [(Names, usize); 3] = [(of_glibc, 2), (of_glibc_writer, 6), (of_musl, 1)];
+/// All kinds of glibc, and in which word each has the id.
+pub const OF_GLIBC: [(Names, usize); 2] = [(of_glibc, 2), (of_glibc_writer, 6)];
+/// The same of musl.
+pub const OF_MUSL: [(Names, usize); 1] = [(of_musl, 1)];
+/// Where musl has a thread's id, counted from the thread's descriptor, which fs leads to (src/internal/pthread_impl.h).
+pub const ID_OF_MUSL: u64 = 48;
 
 /// Bits of a word that the kernel reads (futex(2)): the id, without FUTEX_WAITERS and FUTEX_OWNER_DIED.
 const ID: u32 = 0x3fff_ffff;
@@ -102,7 +106,8 @@ mod tests {
     /// What each kind says of these words, where this is the memory around.
     fn found(words: &[u32; WORDS], memory: &dyn Fn(u64) -> Option<u64>) -> [Option<u32>; 3] {
         let at = AT;
-        KINDS.map(|(names, _)| names(&Place { words, at, memory }))
+        let [mutex, lock] = OF_GLIBC;
+        [mutex, lock, OF_MUSL[0]].map(|(names, _)| names(&Place { words, at, memory }))
     }
 
     fn nothing(_: u64) -> Option<u64> {

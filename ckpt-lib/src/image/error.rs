@@ -189,7 +189,7 @@ pub struct SpaceName(pub Space);
 impl fmt::Display for SpaceName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
-            Space::Process(index) => write!(f, "the memory of process {index}"),
+            Space::Process(index) => write!(f, "the memory of process no. {index} of the job"),
             Space::Inode(index) => write!(f, "inode {index}"),
         }
     }

@@ -102,7 +102,9 @@ fn a_source_that_fails_is_named_and_spoils_the_image() {
             .store(Space::Process(2), &[range], &source, &|_| {})
             .expect_err("fails");
         assert!(
-            error.to_string().contains("the memory of process 2"),
+            error
+                .to_string()
+                .contains("the memory of process no. 2 of the job"),
             "{error}"
         );
         assert!(matches!(commit(writer), Err(ImageError::Unwritable { .. })));
