@@ -20,4 +20,5 @@ pub mod locks;
 pub mod meaning;
 pub mod ops;
 pub mod processor;
+pub mod visible;
 pub mod words;

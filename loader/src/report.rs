@@ -7,6 +7,7 @@
 use crate::sys::{self, Errno};
 use core::fmt::{self, Write};
 use core::sync::atomic::{AtomicI32, Ordering};
+use loader::visible;
 
 /// Exit codes, as in the table of the one command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,9 +19,9 @@ pub enum Exit {
     Image = 4,
 }
 
-/// Room for three names at their longest, and the words between them.
-const LINE_LEN: usize = 1000;
-/// Bytes of a name that are shown: of a longer one its two ends.
+/// Room for the image's name and three others at their longest, and the words between them.
+const LINE_LEN: usize = 1400;
+/// Bytes of a name that are shown, as they are shown: of a longer one its two ends.
 const MOST_SHOWN: usize = 240;
 const SHOWN_BEGIN: usize = 80;
 
@@ -58,37 +59,13 @@ impl Write for Line {
     }
 }
 
-/// Bytes of a path or label, shown as they are; a long one without its middle.
+/// Bytes of a path or label, as people are to see them; a long one without its middle.
 pub struct Raw<'a>(pub &'a [u8]);
 
 impl fmt::Display for Raw<'_> {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let [begin, end] = ends(self.0);
-        show(begin, to)?;
-        if !end.is_empty() {
-            to.write_str("...")?;
-        }
-        show(end, to)
+        visible::write_ends(self.0, SHOWN_BEGIN, MOST_SHOWN, to)
     }
-}
-
-/// What is shown of a name: all of it, or its two ends.
-fn ends(name: &[u8]) -> [&[u8]; 2] {
-    if name.len() <= MOST_SHOWN {
-        return [name, b""];
-    }
-    let end = name.len() - (MOST_SHOWN - SHOWN_BEGIN);
-    [&name[..SHOWN_BEGIN], &name[end..]]
-}
-
-fn show(bytes: &[u8], to: &mut fmt::Formatter<'_>) -> fmt::Result {
-    for chunk in bytes.utf8_chunks() {
-        to.write_str(chunk.valid())?;
-        if !chunk.invalid().is_empty() {
-            to.write_str("\u{fffd}")?;
-        }
-    }
-    Ok(())
 }
 
 /// The first eight bytes of a checksum.
@@ -166,21 +143,14 @@ pub fn say_failure(name: &[u8], failure: &Failure) {
 }
 
 fn print(name: &[u8], text: &[u8]) {
-    let mut whole = [0u8; LINE_LEN + MOST_SHOWN + 30];
-    let mut len = 0;
-    let [begin, end] = ends(name);
-    let cut: &[u8] = if end.is_empty() { b"" } else { b"..." };
-    let prefix: [&[u8]; 7] = if name.is_empty() {
-        [b"wayfarer: ", b"", b"", b"", b"", text, b"\n"]
-    } else {
-        [b"wayfarer: image ", begin, cut, end, b": ", text, b"\n"]
+    let mut whole = Line::new();
+    let _ = match name {
+        b"" => whole.write_str("wayfarer: "),
+        name => write!(whole, "wayfarer: image {}: ", Raw(name)),
     };
-    for part in prefix {
-        let take = part.len().min(whole.len() - len);
-        whole[len..len + take].copy_from_slice(&part[..take]);
-        len += take;
-    }
-    let _ = sys::write(STDERR.load(Ordering::Relaxed), &whole[..len]);
+    whole.push(&text[..text.len().min(LINE_LEN - whole.len - 1)]);
+    whole.push(b"\n");
+    let _ = sys::write(STDERR.load(Ordering::Relaxed), whole.bytes());
 }
 
 const NAMES: [(i32, &str); 46] = [

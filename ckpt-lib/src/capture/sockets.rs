@@ -8,6 +8,7 @@ use super::outside::Outside;
 use super::refusal::Refusals;
 use super::shim::Shim;
 use super::unix_diag::{UnixSocket, ask};
+use crate::shown;
 use crate::snapshot::{DescriptionId, DescriptionKind, SocketId, SocketMessage, SocketRecord};
 use crate::sys::channels::{
     peek, poll_now, set_socket_option, socket_option, socket_time, unsent_len,
@@ -284,11 +285,11 @@ fn address(found: Option<SockaddrStorage>) -> Option<String> {
     let found = found?;
     if let Some(unix) = found.as_unix_addr() {
         if let Some(path) = unix.path() {
-            return Some(path.display().to_string());
+            return Some(shown::shown(path));
         }
         return unix
             .as_abstract()
-            .map(|name| format!("@{}", String::from_utf8_lossy(name)));
+            .map(|name| format!("@{}", shown::bytes(name)));
     }
     if let Some(inet) = found.as_sockaddr_in() {
         return (inet.port() != 0).then(|| inet.to_string());
