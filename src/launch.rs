@@ -20,7 +20,7 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// A loader to execute, and what it is told.
 #[derive(Debug)]
@@ -29,6 +29,8 @@ pub(crate) struct Launch<'a> {
     pub(crate) title: String,
     /// The image.
     pub(crate) image: &'a File,
+    /// Where it is, if it is anywhere: for messages where `/proc` does not tell.
+    pub(crate) path: Option<&'a Path>,
     /// Bytes at the image's beginning that make an executable file, if not the whole file is
     /// to be executed.
     pub(crate) prefix_len: Option<u64>,
@@ -98,7 +100,12 @@ fn try_execute(launch: &Launch<'_>) -> Result<std::convert::Infallible, Failure>
     let image = nix::unistd::dup(launch.image)?;
     let words = launch.options.words(image.as_raw_fd());
     let words = std::iter::once(launch.title.clone()).chain(words);
-    let arguments = words.map(CString::new).collect::<Result<Vec<_>, _>>()?;
+    let mut arguments = words.map(CString::new).collect::<Result<Vec<_>, _>>()?;
+    if let Some(path) = launch.path {
+        let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+        arguments.push(c"--image-name".to_owned());
+        arguments.push(CString::new(path.into_os_string().into_vec())?);
+    }
     let environment = environment();
     crate::sys::restore_signals()?;
     let attempt = |file: &File| exec(file, &arguments, &environment);
@@ -120,7 +127,7 @@ fn try_execute(launch: &Launch<'_>) -> Result<std::convert::Infallible, Failure>
             Some(len) => len,
             None => launch.image.metadata()?.len(),
         };
-        let place = dir.display().to_string();
+        let place = crate::raw::shown_path(&dir);
         match nameless_copy(launch.image, len, dir) {
             Ok(copy) => note(&place, attempt(&copy)),
             Err(error) => note(&place, error),
@@ -254,6 +261,7 @@ mod tests {
         let failure = execute(&Launch {
             title: "test".to_owned(),
             image: &image,
+            path: None,
             prefix_len: Some(13),
             fallback_dirs: vec![PathBuf::from("/nonexistent")],
             options,

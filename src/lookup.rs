@@ -46,10 +46,14 @@ pub(crate) fn find(command: &[OsString], search_path: Option<&OsStr>) -> Result<
             Err(errno) => worst = worst.or(Some((path, errno))),
         }
     }
-    let shown = name.to_string_lossy();
+    let shown = crate::raw::shown_path(name);
     Err(match worst {
         Some((path, errno)) => {
-            let message = format!("cannot execute {}: {}", path.display(), errno.desc());
+            let message = format!(
+                "cannot execute {}: {}",
+                crate::raw::shown_path(&path),
+                errno.desc()
+            );
             Failure::new(Exit::NotExecutable, message)
         }
         None if name.as_bytes().contains(&b'/') => {
@@ -78,7 +82,7 @@ fn check_format(path: &Path) -> Result<(), Failure> {
         return Ok(()); // may be executed, not read
     };
     let refuse = |why: String| {
-        let message = format!("cannot execute {}: {why}", path.display());
+        let message = format!("cannot execute {}: {why}", crate::raw::shown_path(&path));
         Err(Failure::new(Exit::NotExecutable, message))
     };
     let mut head = [0; 256];
@@ -106,7 +110,7 @@ fn check_format(path: &Path) -> Result<(), Failure> {
     match executable(&interpreter) {
         Ok(()) => Ok(()),
         Err(errno) => {
-            let interpreter = interpreter.display();
+            let interpreter = crate::raw::shown_path(&interpreter);
             refuse(format!("its interpreter {interpreter}: {}", errno.desc()))
         }
     }

@@ -13,6 +13,7 @@ mod jobs;
 mod launch;
 mod leftovers;
 mod life;
+mod limits;
 mod lookup;
 mod measured;
 mod output;
@@ -36,7 +37,19 @@ use std::process::ExitCode;
 
 fn main() -> ExitCode {
     sys::ignore_sigxfsz();
-    ExitCode::from(report::conclude(perform(&Arguments::parse())) as u8)
+    let exit = match sys::with_room_on_the_stack(|| report::conclude(begin())) {
+        Ok(exit) => exit,
+        Err(errno) => report::conclude(Err(limits::no_stack(errno))),
+    };
+    ExitCode::from(exit as u8)
+}
+
+fn begin() -> Outcome {
+    limits::check()?;
+    match Arguments::try_parse() {
+        Ok(arguments) => perform(&arguments),
+        Err(error) => output::of_parser(&error),
+    }
 }
 
 fn perform(arguments: &Arguments) -> Outcome {

@@ -4,7 +4,7 @@
 //! A closed stdout is an [`Outcome`], never a panic. JSON is one object with
 //! `schema_version`, pretty-printed, with a newline behind it.
 
-use crate::report::{Failure, Outcome};
+use crate::report::{Exit, Failure, Outcome};
 use serde::Serialize;
 use std::io::{self, Write};
 
@@ -27,6 +27,17 @@ pub(crate) fn print_bytes(bytes: &[u8]) -> Outcome<()> {
     match stdout.write_all(bytes).and_then(|()| stdout.flush()) {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Err(Failure::reader_gone()),
         written => Ok(written?),
+    }
+}
+
+/// Prints what the parser of arguments has to say: help and version on stdout, errors on stderr.
+pub(crate) fn of_parser(error: &clap::Error) -> Outcome {
+    let printed = error.print().and_then(|()| io::stdout().flush());
+    match printed {
+        // Where nobody hears the error, there is still the status.
+        _ if error.use_stderr() => Ok(Exit::Usage),
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Err(Failure::reader_gone()),
+        printed => Ok(printed.map(|()| Exit::Done)?),
     }
 }
 

@@ -3,12 +3,11 @@
 //! # What callers may rely on
 //! In JSON (reports, records of jobs) text is itself, and a byte that is no UTF-8 is U+0000 with its two
 //! hexadecimal digits behind it: `/tmp/d\u0000ff`. No path or word holds a zero byte, so nothing else looks
-//! like that, and every path comes back as it was. For people, such bytes and control characters are shown
-//! as `\xff`.
+//! like that, and every path comes back as it was. For people, see [`loader::visible`].
 
+use loader::visible::Visible;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::path::Path;
 
 /// As text that [`decode`] makes the same bytes of.
 pub(crate) fn encode(raw: impl AsRef<OsStr>) -> String {
@@ -42,47 +41,20 @@ pub(crate) fn decode(text: &str) -> OsString {
 
 /// Encoded text, for people.
 pub(crate) fn shown(encoded: &str) -> String {
-    let mut text = String::new();
-    let mut rest = encoded;
-    while let Some((before, behind)) = rest.split_once('\0') {
-        text.push_str(&visible(before));
-        match behind.get(..2) {
-            Some(digits) => {
-                text.push_str("\\x");
-                text.push_str(digits);
-                rest = &behind[2..];
-            }
-            None => rest = behind,
-        }
-    }
-    text + &visible(rest)
+    Visible(decode(encoded).as_bytes()).to_string()
 }
 
-/// A path, for people.
-pub(crate) fn shown_path(path: impl AsRef<Path>) -> String {
-    shown(&encode(path.as_ref()))
+/// A path or word, for people.
+pub(crate) fn shown_path(path: impl AsRef<OsStr>) -> String {
+    Visible(path.as_ref().as_bytes()).to_string()
 }
 
-/// Text with its control characters as `\x1b`: a terminal is not to obey the names of files.
-pub(crate) fn visible(text: &str) -> String {
-    escaped(text, |_| false)
-}
-
-/// The same for messages, of which some have several lines.
+/// A message, which may have several lines, with what a terminal would obey escaped, wherever that came from.
 pub(crate) fn visible_lines(text: &str) -> String {
-    escaped(text, |c| c == '\n')
-}
-
-fn escaped(text: &str, stays: impl Fn(char) -> bool) -> String {
-    let mut escaped = String::with_capacity(text.len());
-    for c in text.chars() {
-        if c.is_control() && !stays(c) {
-            escaped.push_str(&format!("\\x{:02x}", u32::from(c)));
-        } else {
-            escaped.push(c);
-        }
-    }
-    escaped
+    let lines = text
+        .split('\n')
+        .map(|line| Visible(line.as_bytes()).to_string());
+    lines.collect::<Vec<_>>().join("\n")
 }
 
 /// `#[serde(with = "raw::path")]` for a `PathBuf`.
@@ -148,6 +120,7 @@ mod tests {
     fn people_see_no_control_characters() {
         let text = encode(OsStr::from_bytes(b"a\xffb\x1b[31m\n"));
         assert_eq!(shown(&text), "a\\xffb\\x1b[31m\\x0a");
-        assert_eq!(visible_lines("a\x07\nb"), "a\\x07\nb");
+        assert_eq!(visible_lines("a\x07\nb\u{202e}"), "a\\x07\nb\\u{202e}");
+        assert_eq!(shown_path(OsStr::from_bytes(b"a\n\xffb")), "a\\x0a\\xffb");
     }
 }

@@ -1,8 +1,8 @@
-//! What only unsafe code can do here: any signal can be sent, and the dispositions of
-//! SIGPIPE and SIGXFSZ that the caller gave us are kept.
+//! What only unsafe code can do here: any signal can be sent, the dispositions of
+//! SIGPIPE and SIGXFSZ that the caller gave us are kept, and a small stack is left.
 //!
-//! Rust's runtime ignores SIGPIPE before `main`. A job must start as if its
-//! shell had started it, so the disposition is looked at before that and put
+//! Rust's runtime ignores SIGPIPE before `main`, and opens /dev/null for those of descriptors 0 to 2 that
+//! are closed. A job must start as if its shell had started it, so both are looked at before that, and put
 //! back before the job's program is executed.
 #![allow(unsafe_code)]
 
@@ -11,8 +11,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 static PIPE_WAS_IGNORED: AtomicBool = AtomicBool::new(false);
 static FILE_SIZE_WAS_IGNORED: AtomicBool = AtomicBool::new(false);
+static WERE_CLOSED: [AtomicBool; 3] = [const { AtomicBool::new(false) }; 3];
 
-extern "C" fn look_at_sigpipe() {
+extern "C" fn look_at_what_was_given() {
+    for (fd, was_closed) in (0..).zip(&WERE_CLOSED) {
+        // SAFETY: fcntl with F_GETFD reads and writes no memory; what is closed is an error.
+        let known = unsafe { libc::fcntl(fd, libc::F_GETFD) };
+        was_closed.store(known < 0, Ordering::Relaxed);
+    }
     let mut now = std::mem::MaybeUninit::<libc::sigaction>::zeroed();
     // SAFETY: with a null new action the kernel only writes the old one, into `now`.
     let result = unsafe { libc::sigaction(libc::SIGPIPE, std::ptr::null(), now.as_mut_ptr()) };
@@ -24,10 +30,63 @@ extern "C" fn look_at_sigpipe() {
 }
 
 // SAFETY: the C library calls the pointers of this section once, in the first thread, before
-// `main`; the function is async-signal-safe and touches only its own stack and an atomic.
+// `main`; the function is async-signal-safe and touches only its own stack and atomics.
 #[used]
 #[unsafe(link_section = ".init_array")]
-static LOOK_AT_SIGPIPE: extern "C" fn() = look_at_sigpipe;
+static LOOK_AT_WHAT_WAS_GIVEN: extern "C" fn() = look_at_what_was_given;
+
+/// Whether this standard descriptor (0 to 2) was closed when we were started; it leads to /dev/null now.
+pub(crate) fn was_closed(fd: u32) -> bool {
+    let known = WERE_CLOSED.get(fd as usize);
+    known.is_some_and(|was_closed| was_closed.load(Ordering::Relaxed))
+}
+
+/// Works on a stack of our own if the limit on that of the first thread (`ulimit -s`) is a small one. It is no
+/// other thread: what is said of threads goes on to be said of the first.
+///
+/// # Errors
+/// When there is no memory for it.
+pub(crate) fn with_room_on_the_stack<T, F: FnOnce() -> T>(work: F) -> nix::Result<T> {
+    use nix::sys::resource::{Resource, getrlimit};
+    /// As long as Rust's own stacks of threads.
+    const LEN: usize = 2 << 20;
+    const PAGE: usize = 4096;
+    let (soft, _) = getrlimit(Resource::RLIMIT_STACK)?;
+    if soft >= LEN as u64 {
+        return Ok(work());
+    }
+    let access = libc::PROT_READ | libc::PROT_WRITE;
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_STACK | libc::MAP_NORESERVE;
+    // SAFETY: a new mapping, anywhere.
+    let stack = unsafe { libc::mmap(std::ptr::null_mut(), LEN, access, flags, -1, 0) };
+    if stack == libc::MAP_FAILED {
+        return Err(nix::errno::Errno::last());
+    }
+    // SAFETY: the lowest page of a stack that nobody uses yet; running out of it is an end, not an overwriting.
+    nix::errno::Errno::result(unsafe { libc::mprotect(stack, PAGE, libc::PROT_NONE) })?;
+    let top = stack.addr() + LEN;
+    let mut task: (Option<F>, Option<T>) = (Some(work), None);
+    let call: extern "C" fn(&mut (Option<F>, Option<T>)) = perform::<T, F>;
+    // SAFETY: the new stack is mapped, aligned and used by nobody else; the function is called as the ABI has it, and
+    // gives r12 back, so that we return to the old stack; it unwinds nowhere, being `extern "C"`.
+    unsafe {
+        std::arch::asm!(
+            "xchg r12, rsp",
+            "call {call}",
+            "mov rsp, r12",
+            call = in(reg) call,
+            inout("r12") top => _,
+            in("rdi") &raw mut task,
+            clobber_abi("C"),
+        );
+    }
+    task.1.ok_or(nix::errno::Errno::EFAULT)
+}
+
+/// Does what is to be done once.
+extern "C" fn perform<T, F: FnOnce() -> T>(task: &mut (Option<F>, Option<T>)) {
+    task.1 = task.0.take().map(|work| work());
+}
 
 /// A file that reaches the limit of `ulimit -f` is an error that names it, not our death.
 pub(crate) fn ignore_sigxfsz() {

@@ -170,6 +170,10 @@ fn find_process(store: &JobStore, pid: i32, purpose: Purpose) -> Outcome<Target>
         }
         Err(error) => return Err(error).context(|| format!("cannot look at process {pid}")),
     };
+    if let Some(process) = process::process_of_thread(pid).filter(|process| *process != pid) {
+        let message = format!("{pid} is a thread of process {process}, expected a process");
+        return Err(Failure::new(Exit::Usage, message).advise(format!("process {process}")));
+    }
     // A directory of jobs that cannot be read says nothing about a process.
     if let Ok(Some(job)) = store.find_by_pid(pid) {
         let processes = job.processes();

@@ -302,6 +302,51 @@ fn a_written_file_that_is_not_as_it_was_is_noticed() {
     });
 }
 
+/// Names of files are written by whoever may make files, and must not write to the terminal of whoever restarts.
+#[test]
+fn names_in_an_image_do_not_reach_the_terminal_raw() {
+    const NAME: &[u8] = b"a\x1b]0;t\x07\n\xe2\x80\xae\xff";
+    const SHOWN: &str = "files/a\\x1b]0;t\\x07\\x0a\\u{202e}\\xff";
+    let guest = python(
+        "files_named",
+        "os.mkdir('files')\n\
+         f = open(b'files/a\\x1b]0;t\\x07\\n\\xe2\\x80\\xae\\xff', 'wb', 0); f.write(b'12345')\n\
+         ready()\n\
+         print('PASS')\n",
+    );
+    with_job(&guest, |job| {
+        passed(job.start()?)?;
+        let image = job.checkpoint("kill")?;
+        job.wait_killed()?;
+        job.let_go();
+        let name = <std::ffi::OsStr as std::os::unix::ffi::OsStrExt>::from_bytes(NAME);
+        let path = job.dir.join("data/files").join(name);
+        for how in [Restart::Command, Restart::Image] {
+            for (files, words) in [
+                ("fail", "has grown"),
+                ("roll-back", "are saved in"),
+                ("fail", "is missing"),
+            ] {
+                match words {
+                    "is missing" => text(fs::remove_file(&path))?,
+                    _ => text(fs::write(&path, b"1234567"))?,
+                }
+                if path.exists() {
+                    User::Ordinary.own(&path);
+                }
+                let (_, said) = run_image(job, &image, how, &["--files", files])?;
+                let raw = |c: char| c.is_control() && c != '\n' || "\u{202e}\u{fffd}".contains(c);
+                if said.contains(raw) || !said.contains(SHOWN) || !said.contains(words) {
+                    return Err(format!(
+                        "{files}, {how:?}: found {said:?}, expected {words:?} of {SHOWN:?}"
+                    ));
+                }
+            }
+        }
+        Ok(())
+    });
+}
+
 /// The job goes on after the checkpoint and changes what it has written: its old image must not go on
 /// with the new contents.
 #[test]

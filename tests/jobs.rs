@@ -172,6 +172,34 @@ fn an_image_without_proc_needs_degraded() {
                 run.describe()
             ));
         }
+        // By the command, too, which says which image it is.
+        let wayfarer = support::stage::wayfarer();
+        let host = host.with(&wayfarer);
+        let mut command = host.command(&wayfarer);
+        let state = data.join("state");
+        command.arg("--dir").arg(&state).arg("restart").arg(&image);
+        let (status, run) = run::finish("restart", command, User::Ordinary, deadline)?;
+        let said = run.err.text();
+        let named = said.contains(&format!(
+            "image {}: this root has no /proc",
+            image.display()
+        ));
+        if status.code() != Some(3) || !named {
+            return Err(format!(
+                "found {status}, expected a refusal that names the image\n{}",
+                run.describe()
+            ));
+        }
+        let mut command = host.command(&image);
+        command.arg("--version");
+        let (status, run) = run::finish("--version", command, User::Ordinary, deadline)?;
+        let expected = concat!("wayfarer ", env!("CARGO_PKG_VERSION"), "\n");
+        if status.code() != Some(0) || run.out.text() != expected {
+            return Err(format!(
+                "found {status}, expected {expected:?}\n{}",
+                run.describe()
+            ));
+        }
         let mut command = host.command(&image);
         command.arg("--degraded");
         job.runs

@@ -29,6 +29,7 @@ pub mod plan;
 pub mod platform;
 pub mod procfs;
 pub mod progress;
+pub(crate) mod shown;
 #[cfg(test)]
 #[path = "../../tests/support/skip.rs"]
 mod skip;
@@ -41,3 +42,4 @@ pub use checkpoint::{
     CheckpointError, CheckpointReport, CheckpointRequest, JobSession, SessionError, Then,
     checkpoint,
 };
+pub use shown::shown;

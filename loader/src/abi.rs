@@ -179,6 +179,7 @@ pub const ELOOP: i32 = 40;
 pub const EBADF: i32 = 9;
 pub const EFAULT: i32 = 14;
 pub const EAGAIN: i32 = 11;
+pub const EMFILE: i32 = 24;
 pub const EACCES: i32 = 13;
 pub const EEXIST: i32 = 17;
 pub const ENOTDIR: i32 = 20;
@@ -189,6 +190,7 @@ pub const ENOSYS: i32 = 38;
 /// locked memory, address space, queued signals, nice value, real-time priority.
 pub const RLIMITS_IN_THE_WAY: [u64; 9] = [1, 2, 3, 6, 8, 9, 11, 13, 14];
 pub const RLIMIT_CORE: u64 = 4;
+pub const RLIMIT_NPROC: u64 = 6;
 pub const RLIMIT_NOFILE: u64 = 7;
 pub const POLLIN: i16 = 1;
 pub const POLLHUP: i16 = 0x10;

@@ -13,6 +13,11 @@ const NOT_EXECUTABLE: u32 = 126;
 /// Executes the program; returns only if it cannot be.
 pub fn exec(context: &Context, op: &ops::Exec, tail: &'static [u8]) -> Outcome<()> {
     let damaged = || failure!(Image, "section .wf.ops: Exec does not fit its record");
+    let limits_len = op.limits.checked_mul(24).ok_or_else(damaged)?;
+    let (limits, tail) = usize::try_from(limits_len)
+        .ok()
+        .and_then(|len| tail.split_at_checked(len))
+        .ok_or_else(damaged)?;
     let count = op.args.checked_add(op.envs).ok_or_else(damaged)?;
     if count > tail.len() as u64 {
         return Err(damaged());
@@ -44,6 +49,12 @@ pub fn exec(context: &Context, op: &ops::Exec, tail: &'static [u8]) -> Outcome<(
     for index in 0..op.envs {
         words[(op.args + 1 + index) as usize] = next().ok_or_else(damaged)?.as_ptr() as u64;
     }
+    // Behind the last that takes memory, or a descriptor.
+    for limit in limits.as_chunks::<24>().0 {
+        let [resource, soft, hard] = [0, 8, 16].map(|at| word(limit, at));
+        sys::set_limit(resource, soft, hard)
+            .map_err(|error| failure!(Host, "limit {resource} of the program: {error}"))?;
+    }
     let _ = sys::prctl(PR_SET_PDEATHSIG, 0);
     sys::set_action(SIGCHLD, &context.first_child_action);
     sys::set_mask(context.first_mask);
@@ -55,6 +66,12 @@ pub fn exec(context: &Context, op: &ops::Exec, tail: &'static [u8]) -> Outcome<(
         Ok(_) => Ok(()),
         Err(error) => Err(not_started(path, error)),
     }
+}
+
+fn word(bytes: &[u8; 24], at: usize) -> u64 {
+    let mut word = [0; 8];
+    word.copy_from_slice(&bytes[at..at + 8]);
+    u64::from_le_bytes(word)
 }
 
 fn not_started(path: &[u8], error: Errno) -> Failure {

@@ -31,7 +31,7 @@ impl Image {
         let mut path = [0; PATH_LEN];
         let (fd, path_len) = match options.image_fd {
             Some(fd) => {
-                let len = name_of(fd, argv0, &mut path);
+                let len = name_of(fd, options.image_name.unwrap_or(argv0), &mut path);
                 let _ = sys::fcntl(fd, F_SETFD, FD_CLOEXEC);
                 (fd, len)
             }
@@ -205,8 +205,8 @@ fn keep(bytes: &[u8], path: &mut [u8; PATH_LEN]) -> usize {
     len
 }
 
-/// What `/proc` says a descriptor is, else the name the program was started under.
-fn name_of(fd: i32, argv0: &CStr, path: &mut [u8; PATH_LEN]) -> usize {
+/// What `/proc` says a descriptor is, else what whoever opened it calls it, or the name the program was started under.
+fn name_of(fd: i32, otherwise: &CStr, path: &mut [u8; PATH_LEN]) -> usize {
     let mut link = [0u8; 40];
     let mut at = b"/proc/self/fd/".len();
     link[..at].copy_from_slice(b"/proc/self/fd/");
@@ -232,7 +232,7 @@ fn name_of(fd: i32, argv0: &CStr, path: &mut [u8; PATH_LEN]) -> usize {
     {
         return keep(name, path);
     }
-    keep(argv0.to_bytes(), path)
+    keep(otherwise.to_bytes(), path)
 }
 
 fn open_self(argv0: &CStr, exec_name: &CStr, path: &mut [u8; PATH_LEN]) -> Outcome<(i32, usize)> {

@@ -100,6 +100,8 @@ pub fn keep(context: &mut Context, superior: Superior) -> Outcome<u32> {
         family,
         stopped: false,
         stops: 0,
+        continues: false,
+        had_cont: None,
         enforcer,
     };
     keeper.enforcer.job_runs = true;
@@ -150,7 +152,7 @@ fn start(
     family: &mut Family,
     enforcer: &mut Enforcer,
 ) -> Outcome<Started> {
-    let pipe_failed = |error: Errno| failure!(Host, "status pipe: {error}");
+    let pipe_failed = |error: Errno| no_descriptor("status pipe", error);
     let [report, reporter] = sys::pipe(O_CLOEXEC).map_err(pipe_failed)?;
     context.place(Own::ReportRead, report);
     context.place(Own::ReportWrite, reporter);
@@ -193,6 +195,18 @@ fn start(
         finish::let_run(context)?;
     }
     Ok(Started::Running(root))
+}
+
+/// Why there is no descriptor for ourselves.
+pub fn no_descriptor(what: &str, error: Errno) -> Failure {
+    let (soft, _) = sys::limit(RLIMIT_NOFILE).unwrap_or((0, 0));
+    match error {
+        Errno(EMFILE) => failure!(
+            Host,
+            "{what}: limit on open files (RLIMIT_NOFILE): found {soft}, expected more"
+        ),
+        error => failure!(Host, "{what}: {error}"),
+    }
 }
 
 /// What the job had may need more than our soft limits grant; its own are set last.
@@ -315,8 +329,15 @@ struct Keeper {
     stopped: bool,
     /// How often our superior was told that the root was stopped.
     stops: u32,
+    /// It was stopped, and we have continued it.
+    continues: bool,
+    /// When the root was last known to have got a SIGCONT that was not ours.
+    had_cont: Option<i128>,
     enforcer: Enforcer,
 }
+
+/// How long after the root has got a SIGCONT itself one that we get is taken for the same, sent to a whole group.
+const SAME_CONT_NS: i128 = 1_000_000_000;
 
 impl Keeper {
     /// Waits for something to happen; the root's wait status when it has ended.
@@ -351,6 +372,11 @@ impl Keeper {
                 continue;
             }
             let own = info.signal == SIGCHLD || info.pid as i32 == sys::pid();
+            let in_group = || sys::process_group(self.root) == sys::process_group(0);
+            if info.signal == SIGCONT && self.superior == Superior::Control && in_group() {
+                // Nobody but P0 is sent any alone: this came to all of our group.
+                self.had_cont = Some(sys::clock(CLOCK_MONOTONIC));
+            }
             if self.superior == Superior::Nobody && !own {
                 let from_kernel = info.code == SI_KERNEL;
                 if let Some(status) = self.pass_on(info.signal, from_kernel, None) {
@@ -397,6 +423,9 @@ impl Keeper {
             }
             if status == 0xffff {
                 self.stopped = false;
+                if !core::mem::take(&mut self.continues) {
+                    self.had_cont = Some(sys::clock(CLOCK_MONOTONIC));
+                }
                 if self.superior == Superior::Control {
                     send(self.control, Message::Continued);
                 }
@@ -424,10 +453,19 @@ impl Keeper {
             if let Some(status) = self.reap() {
                 return Some(status);
             }
-            // Or it has been stopped again since.
-            let is_late = stops.is_some_and(|stops| stops != self.stops);
-            if !self.stopped || is_late {
+            if !self.stopped {
+                let since = self
+                    .had_cont
+                    .take()
+                    .map(|at| sys::clock(CLOCK_MONOTONIC) - at);
+                if since.is_some_and(|since| since < SAME_CONT_NS) {
+                    return None;
+                }
+            } else if stops.is_some_and(|stops| stops != self.stops) {
+                // It has been stopped again since.
                 return None;
+            } else {
+                self.continues = true;
             }
         } else if from_kernel && supervise::is_of_terminal(signal) {
             let group = sys::process_group(self.root);

@@ -66,8 +66,25 @@ pub fn not_created(context: &Context, what: &str, id: u64, error: Errno) -> crat
             Host,
             "{what} {id}: this kernel does not give such an id (pid_max)"
         ),
+        EAGAIN => no_more_processes(what),
         _ => failure!(Failed, "{what} {id}: {error}"),
     }
+}
+
+/// The kernel makes no more of them.
+pub fn no_more_processes(what: &str) -> crate::report::Failure {
+    let (found, _) = sys::limit(RLIMIT_NPROC).unwrap_or((u64::MAX, 0));
+    if found == u64::MAX {
+        return failure!(
+            Host,
+            "no {what} can be made (EAGAIN): its cgroup (pids.max) or the machine has no room for more"
+        );
+    }
+    failure!(
+        Host,
+        "no {what} can be made (EAGAIN): limit on the user's processes and threads (RLIMIT_NPROC): found {found}, and that \
+         many are there, or its cgroup (pids.max) has no room for more"
+    )
 }
 
 fn run(context: &mut Context, stream: u64, entry: &StreamEntry) -> ! {

@@ -21,4 +21,5 @@ pub mod locks;
 pub mod meaning;
 pub mod ops;
 pub mod processor;
+pub mod visible;
 pub mod words;

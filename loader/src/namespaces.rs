@@ -10,6 +10,7 @@
 use crate::abi::*;
 use crate::context::{Context, Own};
 use crate::init;
+use crate::job::no_more_processes;
 use crate::message::{Message, receive, send};
 use crate::report::{self, Failure, Line, Outcome, failure};
 use crate::supervise;
@@ -40,7 +41,7 @@ const MOUNT_PROC: u32 = 4;
 
 /// Starts P1 in namespaces of its own; its pid.
 pub fn enter(context: &mut Context) -> Result<i32, NoNamespaces> {
-    let fatal = |what: &str, error: Errno| NoNamespaces::Fatal(failure!(Host, "{what}: {error}"));
+    let fatal = |what: &str, error: Errno| NoNamespaces::Fatal(init::no_descriptor(what, error));
     let has_proc = sys::open(c"/proc/self/uid_map", O_RDONLY)
         .map(sys::close)
         .is_ok();
@@ -96,6 +97,7 @@ pub fn enter(context: &mut Context) -> Result<i32, NoNamespaces> {
                 }
             }
         }
+        Err(Errno(EAGAIN)) => Err(NoNamespaces::Fatal(no_more_processes("process"))),
         Err(error) => {
             sys::close(ours);
             sys::close(theirs);

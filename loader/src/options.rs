@@ -39,6 +39,9 @@ pub struct Options {
     pub degraded: bool,
     pub verify: bool,
     pub help: bool,
+    pub version: bool,
+    /// What the image is called, for messages, where `/proc` does not tell.
+    pub image_name: Option<&'static CStr>,
     /// Who is told when the job runs and when it has ended, and whose end is waited for then.
     pub keeper_fd: Option<i32>,
     /// Who is told when the job runs and how it has ended, and answers when that is written down.
@@ -61,12 +64,16 @@ Usage: IMAGE [OPTIONS]
                                  (0, 1 and 2 always may; repeatable)
   --image-fd N                   read the image from this descriptor
   --verify                       check every byte of the image, print ok, start nothing
+  --version                      the version of wayfarer that made the image
   --help                         this text
 ";
 
+/// What `--version` prints.
+pub const VERSION: &str = concat!("wayfarer ", env!("CARGO_PKG_VERSION"), "\n");
+
 impl Options {
     /// Reads the arguments behind the program's name.
-    pub fn read<'a>(arguments: impl Iterator<Item = &'a CStr>) -> Outcome<Options> {
+    pub fn read(arguments: impl Iterator<Item = &'static CStr>) -> Outcome<Options> {
         let mut options = Options {
             image_fd: None,
             pids: Pids::Auto,
@@ -75,20 +82,28 @@ impl Options {
             degraded: false,
             verify: false,
             help: false,
+            version: false,
+            image_name: None,
             keeper_fd: None,
             starter_fd: None,
             inherit: [0; MOST_INHERITED],
             inherit_count: 0,
         };
-        let mut arguments = arguments.map(CStr::to_bytes);
-        while let Some(argument) = arguments.next() {
+        let mut arguments = arguments;
+        while let Some(word) = arguments.next() {
+            let argument = word.to_bytes();
+            if argument == b"--image-name" {
+                options.image_name = arguments.next();
+                continue;
+            }
             let (name, mut attached) = match argument.iter().position(|byte| *byte == b'=') {
                 Some(at) => (&argument[..at], Some(&argument[at + 1..])),
                 None => (argument, None),
             };
             let mut value = || {
                 let missing = failure!(Usage, "{}: a value is missing", Raw(name));
-                attached.take().or_else(|| arguments.next()).ok_or(missing)
+                let mut next = || arguments.next().map(CStr::to_bytes);
+                attached.take().or_else(&mut next).ok_or(missing)
             };
             let unknown =
                 |value: &[u8]| failure!(Usage, "{}: unknown value {}", Raw(name), Raw(value));
@@ -101,6 +116,7 @@ impl Options {
                 b"--degraded" => options.degraded = true,
                 b"--verify" => options.verify = true,
                 b"--help" | b"-h" => options.help = true,
+                b"--version" | b"-V" => options.version = true,
                 b"--pids" => {
                     options.pids = match value()? {
                         b"auto" => Pids::Auto,

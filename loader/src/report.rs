@@ -7,6 +7,7 @@
 use crate::sys::{self, Errno};
 use core::fmt::{self, Write};
 use core::sync::atomic::{AtomicI32, Ordering};
+use loader::visible;
 
 /// Exit codes, as in the table of the one command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,9 +19,9 @@ pub enum Exit {
     Image = 4,
 }
 
-/// Room for three names at their longest, and the words between them.
-const LINE_LEN: usize = 1000;
-/// Bytes of a name that are shown: of a longer one its two ends.
+/// Room for the image's name and three others at their longest, and the words between them.
+const LINE_LEN: usize = 1400;
+/// Bytes of a name that are shown, as they are shown: of a longer one its two ends.
 const MOST_SHOWN: usize = 240;
 const SHOWN_BEGIN: usize = 80;
 
@@ -58,43 +59,13 @@ impl Write for Line {
     }
 }
 
-/// Bytes of a path or label, control characters as `\x1b` (a terminal is not to obey the names of files); a long one
-/// without its middle.
+/// Bytes of a path or label, as people are to see them; a long one without its middle.
 pub struct Raw<'a>(pub &'a [u8]);
 
 impl fmt::Display for Raw<'_> {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let [begin, end] = ends(self.0);
-        show(begin, to)?;
-        if !end.is_empty() {
-            to.write_str("...")?;
-        }
-        show(end, to)
+        visible::write_ends(self.0, SHOWN_BEGIN, MOST_SHOWN, to)
     }
-}
-
-/// What is shown of a name: all of it, or its two ends.
-fn ends(name: &[u8]) -> [&[u8]; 2] {
-    if name.len() <= MOST_SHOWN {
-        return [name, b""];
-    }
-    let end = name.len() - (MOST_SHOWN - SHOWN_BEGIN);
-    [&name[..SHOWN_BEGIN], &name[end..]]
-}
-
-fn show(bytes: &[u8], to: &mut fmt::Formatter<'_>) -> fmt::Result {
-    for chunk in bytes.utf8_chunks() {
-        for c in chunk.valid().chars() {
-            match c.is_control() {
-                true => write!(to, "\\x{:02x}", u32::from(c))?,
-                false => to.write_char(c)?,
-            }
-        }
-        if !chunk.invalid().is_empty() {
-            to.write_str("\u{fffd}")?;
-        }
-    }
-    Ok(())
 }
 
 /// The first eight bytes of a checksum.

@@ -10,7 +10,7 @@ use crate::context::{CONTEXT, Context, OWN_COUNT, Own};
 use crate::feed;
 use crate::fill;
 use crate::image::Image;
-use crate::options::{HELP, Options};
+use crate::options::{HELP, Options, VERSION};
 use crate::platform;
 use crate::report::{self, Failure, Outcome, failure};
 use crate::supervise;
@@ -130,6 +130,10 @@ pub extern "C" fn start(stack: *const u64) -> ! {
     };
     if options.help {
         let _ = sys::write(1, HELP.as_bytes());
+        sys::exit_group(0);
+    }
+    if options.version {
+        let _ = sys::write(1, VERSION.as_bytes());
         sys::exit_group(0);
     }
     let argv0 = started.argument(0).unwrap_or(c"");

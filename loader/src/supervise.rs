@@ -47,7 +47,7 @@ fn supervise(context: &mut Context) -> Outcome<u32> {
         sys::set_mask(ALL_SIGNALS);
     }
     let fd = sys::signal_fd(ALL_SIGNALS)
-        .map_err(|error| failure!(Host, "descriptor for signals: {error}"))?;
+        .map_err(|error| init::no_descriptor("descriptor for signals", error))?;
     context.place(Own::Signals, fd);
     let inherited = context.options.inherited().iter().copied();
     context.in_foreground = (0..3).chain(inherited).any(sys::is_in_foreground);

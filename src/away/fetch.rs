@@ -58,7 +58,7 @@ pub(crate) fn fetch(what: &Fetch<'_>) -> Outcome<()> {
     let before = job.known_images()?.pop();
     let before = before.and_then(|image| File::open(image.path).ok());
     let fetched = far.with(errand, |mut input, mut output| {
-        let describe = || part.display().to_string();
+        let describe = || crate::raw::shown_path(&part);
         let mut options = OpenOptions::new();
         options.read(true).write(true).create(true).truncate(true);
         let file = options.mode(0o600).open(&part).context(describe)?;

@@ -31,7 +31,7 @@ impl Private {
     /// Makes it, ends the copy whose id is `instead_of`, and removes what others beside it have left that were killed.
     pub(crate) fn make(store: &JobStore, instead_of: Option<&str>) -> Outcome<Self> {
         let dir = store.dir().to_owned();
-        let describe = || format!("no folder for the job ({})", dir.display());
+        let describe = || format!("no folder for the job ({})", crate::raw::shown_path(&dir));
         let mut builder = fs::DirBuilder::new();
         builder.mode(0o700).recursive(true);
         builder.create(&dir).context(describe)?;
@@ -52,7 +52,12 @@ impl Private {
     /// An image that comes, so long.
     pub(crate) fn receive(&self, input: &mut dyn Read, len: u64) -> Outcome<PathBuf> {
         let path = self.dir.join("arrived.img");
-        let describe = || format!("the image cannot be brought here ({})", path.display());
+        let describe = || {
+            format!(
+                "the image cannot be brought here ({})",
+                crate::raw::shown_path(&path)
+            )
+        };
         let mut options = OpenOptions::new();
         options.write(true).create_new(true).mode(0o600);
         let mut image = options.open(&path).context(describe)?;

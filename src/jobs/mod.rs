@@ -27,6 +27,7 @@ pub(crate) use record::{
     replace_record,
 };
 
+use crate::raw::shown_path;
 use crate::report::chain;
 use nix::fcntl::{Flock, FlockArg};
 use std::fs::{self, File};
@@ -43,7 +44,7 @@ pub(crate) enum JobError {
     #[error("no directory for jobs: neither XDG_STATE_HOME nor HOME is set")]
     NoHome,
     /// A directory or file of the job directory.
-    #[error("{action} {path}")]
+    #[error("{action} {path}", path = shown_path(.path))]
     File {
         action: &'static str,
         path: PathBuf,
@@ -56,7 +57,7 @@ pub(crate) enum JobError {
     #[error("/proc cannot be read")]
     Proc(#[source] io::Error),
     /// No such job.
-    #[error("no job {name} in {dir} (found: {found})")]
+    #[error("no job {name} in {dir} (found: {found})", dir = shown_path(.dir))]
     Missing {
         name: String,
         dir: PathBuf,
@@ -66,14 +67,14 @@ pub(crate) enum JobError {
     #[error("job {name} is still there ({state})")]
     Taken { name: String, state: String },
     /// The name belongs to an ended job that has images.
-    #[error("the ended job {name} still has {count} image(s) in {dir}")]
+    #[error("the ended job {name} still has {count} image(s) in {dir}", dir = shown_path(.dir))]
     HasImages {
         name: String,
         count: usize,
         dir: PathBuf,
     },
     /// A newer wayfarer knows the job.
-    #[error("job {name} in {dir} was written by a newer wayfarer")]
+    #[error("job {name} in {dir} was written by a newer wayfarer", dir = shown_path(.dir))]
     Newer { name: String, dir: PathBuf },
     /// Its newest image is not what was written.
     #[error("its newest image is damaged, so none is removed")]
@@ -391,7 +392,11 @@ impl JobStore {
 /// The number of a new job. One that cannot be remembered is given again.
 fn next_number(jobs_dir: &Path) -> u32 {
     let path = jobs_dir.join(".number");
-    let last = fs::read_to_string(&path).unwrap_or_default();
+    let last = match record::read_regular(&path) {
+        Ok(Ok(bytes)) => String::from_utf8(bytes).unwrap_or_default(),
+        Ok(Err(_)) => return 1,
+        Err(_) => String::new(),
+    };
     let number = last.trim().parse().unwrap_or(0u32).saturating_add(1);
     let _ = fs::write(&path, format!("{number}\n"));
     number

@@ -104,6 +104,9 @@ impl Outputs {
 impl Output {
     /// What this descriptor of ours leads to.
     fn of_own(fd: u32) -> Self {
+        if crate::sys::was_closed(fd) {
+            return Output::unnamed(OutputKind::Closed);
+        }
         let link = PathBuf::from(format!("/proc/self/fd/{fd}"));
         let (Ok(path), Ok(found)) = (fs::read_link(&link), fs::metadata(&link)) else {
             return Output::unnamed(OutputKind::Closed);

@@ -116,6 +116,11 @@ pub(crate) fn tracer(pid: i32) -> i32 {
         .unwrap_or(0)
 }
 
+/// The process that a thread belongs to; itself, if it is a process.
+pub(crate) fn process_of_thread(tid: i32) -> Option<i32> {
+    status_field(tid, "Tgid:").first().copied()
+}
+
 /// The real user id of a process.
 pub(crate) fn user(pid: i32) -> Option<i32> {
     status_field(pid, "Uid:").first().copied()

@@ -16,11 +16,12 @@
 
 use super::outputs::Outputs;
 use super::process::ProcessName;
+use crate::raw::shown_path;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::fs;
-use std::io;
-use std::os::unix::fs::OpenOptionsExt;
+use std::io::{self, Read};
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 /// Version of [`JobRecord`].
@@ -154,16 +155,19 @@ impl Place {
 #[non_exhaustive]
 pub(crate) enum RecordError {
     /// The file.
-    #[error("job record {path}")]
+    #[error("job record {path}", path = shown_path(.path))]
     File { path: PathBuf, source: io::Error },
+    /// Something else has its name: a FIFO would be waited for without end.
+    #[error("job record {path} is damaged: found {found}, expected a regular file", path = shown_path(.path))]
+    NotAFile { path: PathBuf, found: &'static str },
     /// Its text.
-    #[error("job record {path} is damaged")]
+    #[error("job record {path} is damaged", path = shown_path(.path))]
     Text {
         path: PathBuf,
         source: serde_json::Error,
     },
     /// Its version.
-    #[error("job record {path} has version {found}, expected {expected}")]
+    #[error("job record {path} has version {found}, expected {expected}", path = shown_path(.path))]
     Version {
         path: PathBuf,
         found: u32,
@@ -200,13 +204,43 @@ impl JobRecord {
     }
 }
 
+/// Reads a file, waiting for nobody; what else it is, if it is none.
+pub(super) fn read_regular(path: &Path) -> io::Result<Result<Vec<u8>, &'static str>> {
+    // Only looked at: opening a device may do something.
+    let kind = fs::metadata(path)?.file_type();
+    let mut file = fs::File::options()
+        .read(true)
+        .custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY)
+        .open(match kind.is_file() {
+            true => path,
+            false => return Ok(Err(other_kind(kind))),
+        })?;
+    let kind = file.metadata()?.file_type(); // it may be another by now
+    if !kind.is_file() {
+        return Ok(Err(other_kind(kind)));
+    }
+    let mut bytes = vec![];
+    file.read_to_end(&mut bytes)?;
+    Ok(Ok(bytes))
+}
+
+fn other_kind(kind: fs::FileType) -> &'static str {
+    match kind {
+        kind if kind.is_dir() => "a directory",
+        kind if kind.is_fifo() => "a FIFO",
+        kind if kind.is_socket() => "a socket",
+        _ => "a device",
+    }
+}
+
 /// Reads a record of this version.
 pub(crate) fn read_record<T: DeserializeOwned>(
     path: PathBuf,
     expected: u32,
 ) -> Result<T, RecordError> {
-    let text = match fs::read(&path) {
-        Ok(text) => text,
+    let text = match read_regular(&path) {
+        Ok(Ok(text)) => text,
+        Ok(Err(found)) => return Err(RecordError::NotAFile { path, found }),
         Err(source) => return Err(RecordError::File { path, source }),
     };
     match serde_json::from_slice::<VersionOnly>(&text) {

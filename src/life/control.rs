@@ -166,7 +166,7 @@ impl<A: Question> Control<A> {
     pub(crate) fn open(dir: &Path) -> Outcome<Self> {
         let path = dir.join(NAME);
         let _ = std::fs::remove_file(&path);
-        let describe = || format!("cannot listen at {}", path.display());
+        let describe = || format!("cannot listen at {}", crate::raw::shown_path(&path));
         let listener = by_short_name(dir, |short| UnixListener::bind(short)).context(describe)?;
         listener.set_nonblocking(true)?;
         Ok(Control {
@@ -447,7 +447,12 @@ impl<A: Question> Asked<A> {
 pub(crate) fn ask<A: Question>(dir: &Path, ask: A, wake: impl Fn()) -> Outcome<Reply> {
     let who = A::WHO;
     let path = dir.join(NAME);
-    let describe = || format!("the {who} at {} does not answer", path.display());
+    let describe = || {
+        format!(
+            "the {who} at {} does not answer",
+            crate::raw::shown_path(&path)
+        )
+    };
     let stream = by_short_name(dir, |short| UnixStream::connect(short));
     let mut stream = stream.context(describe).exit(Exit::Lost)?;
     let question = Said {
@@ -481,7 +486,7 @@ pub(crate) fn ask<A: Question>(dir: &Path, ask: A, wake: impl Fn()) -> Outcome<R
         Err(_) if answer.is_empty() => {
             let message = format!(
                 "the {who} at {} has ended without an answer",
-                path.display()
+                crate::raw::shown_path(&path)
             );
             Err(Failure::new(Exit::Lost, message))
         }

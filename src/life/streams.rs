@@ -100,7 +100,12 @@ impl Streams {
     /// Of a new job with our input and outputs; what has to be copied is.
     pub(super) fn prepare(dir: &Path, allowed: &[OsString]) -> Outcome<Self> {
         let folder = folder(dir);
-        let describe = || format!("no folder for input and outputs ({})", folder.display());
+        let describe = || {
+            format!(
+                "no folder for input and outputs ({})",
+                crate::raw::shown_path(&folder)
+            )
+        };
         match fs::remove_dir_all(&folder) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
                 return Err(error).context(describe);
@@ -194,7 +199,7 @@ impl Streams {
             let shown =
                 File::open(&sink.path).and_then(|mut kept| io::copy(&mut kept, &mut stream));
             if let Err(error) = shown {
-                let path = sink.path.display();
+                let path = crate::raw::shown_path(&sink.path);
                 tell(&format!("what the job has written is in {path}: {error}"));
             }
         }

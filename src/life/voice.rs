@@ -31,7 +31,10 @@ impl Voice {
                 .with_ansi(false)
                 .with_target(false)
                 .init(),
-            Err(error) => tell(&format!("{}: no log: {error}", dir.display())),
+            Err(error) => tell(&format!(
+                "{}: no log: {error}",
+                crate::raw::shown_path(&dir)
+            )),
         }
         let kind = fstat(std::io::stderr()).map(|stat| stat.st_mode & SFlag::S_IFMT.bits());
         Voice {

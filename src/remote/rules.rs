@@ -179,7 +179,7 @@ fn pattern(text: &[u8]) -> Vec<u8> {
 }
 
 fn wrong(option: &str, text: &[u8], why: &str) -> Failure {
-    let shown = OsStr::from_bytes(text).display().to_string();
+    let shown = crate::raw::shown_path(OsStr::from_bytes(text));
     Failure::new(Exit::Usage, format!("{option}: found `{shown}`, {why}"))
 }
 

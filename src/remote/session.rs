@@ -38,7 +38,7 @@ impl RunningSession {
         let Some(link) = link_of(pid) else {
             return Ok(None);
         };
-        let shown = Path::new(OsStr::from_bytes(link.socket_name())).display();
+        let shown = crate::raw::shown_path(OsStr::from_bytes(link.socket_name()));
         let client = begin(pid, &link);
         let client = client
             .context(|| format!("no stream to the shadow of process {pid} at unix:{shown}"))?;

@@ -87,7 +87,7 @@ impl Places {
                 .recursive(true)
                 .mode(0o700)
                 .create(dir);
-            made.context(|| format!("cannot make {}", dir.display()))?;
+            made.context(|| format!("cannot make {}", crate::raw::shown_path(&dir)))?;
         }
         Ok(())
     }
@@ -95,7 +95,7 @@ impl Places {
     /// The lock of the one that is there, held as long as the file is open; none: there is one.
     pub(crate) fn lock(&self) -> Outcome<Option<File>> {
         let path = self.own.join("lock");
-        let describe = || format!("cannot lock {}", path.display());
+        let describe = || format!("cannot lock {}", crate::raw::shown_path(&path));
         let file = OpenOptions::new()
             .read(true)
             .write(true)

@@ -143,7 +143,7 @@ pub(crate) fn run(store: &JobStore, arguments: &Arguments) -> Outcome {
     let places = Places::of(store.dir());
     places.make()?;
     let Some(_lock) = places.lock()? else {
-        let dir = store.dir().display();
+        let dir = crate::raw::shown_path(&store.dir());
         let message = format!("there is a startd already for the jobs in {dir}");
         return Err(Failure::new(Exit::Failed, message).advise("wayfarer startd status"));
     };
@@ -491,9 +491,8 @@ impl<'a> Startd<'a> {
                 .which
                 .config
                 .as_deref()
-                .unwrap_or(Path::new(""))
-                .display()
-                .to_string(),
+                .map(crate::raw::shown_path)
+                .unwrap_or_default(),
             dialect: self.which.dialect.to_string(),
             state: state.to_owned(),
             slots: self

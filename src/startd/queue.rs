@@ -228,7 +228,7 @@ impl Queue {
     pub(super) fn read(&mut self, before: Option<&Record>) -> Outcome<Vec<String>> {
         let mut news = vec![];
         let mut names = vec![];
-        let describe = || format!("cannot read {}", self.places.spool.display());
+        let describe = || format!("cannot read {}", crate::raw::shown_path(&self.places.spool));
         for file in fs::read_dir(&self.places.spool)
             .context(describe)?
             .flatten()
@@ -305,12 +305,13 @@ pub(crate) fn file_of(spool: &Path, name: &str) -> PathBuf {
 
 /// Reads a job of the spool.
 fn load(path: &Path) -> Result<Spec, String> {
-    let bytes = read_limited(path).map_err(|error| format!("{}: {error}", path.display()))?;
+    let bytes = read_limited(path)
+        .map_err(|error| format!("{}: {error}", crate::raw::shown_path(&path)))?;
     let around = Surrounding {
         directory: std::env::current_dir().unwrap_or_default(),
         environment: std::env::vars_os().collect(),
     };
-    let read = job_file::read(&path.display().to_string(), &bytes, &around);
+    let read = job_file::read(&crate::raw::shown_path(&path), &bytes, &around);
     read.map(|read| read.spec).map_err(|error| chain(&error))
 }
 

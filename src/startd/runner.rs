@@ -91,7 +91,11 @@ impl Runner {
         sys::tie_to_us(&mut command, Signal::SIGTERM, ways.mask, 0);
         let place = || {
             let program = OsString::from(&spec.program);
-            format!("{} in {}", program.display(), spec.directory.display())
+            format!(
+                "{} in {}",
+                crate::raw::shown_path(&program),
+                crate::raw::shown_path(&spec.directory)
+            )
         };
         let child = command.spawn().context(place)?;
         Ok(Runner {
@@ -148,7 +152,7 @@ fn output(path: Option<&Path>, anew: bool) -> Outcome<File> {
 
 /// Opens what a job reads or writes. A FIFO would have us wait for who opens its other end, and an image could not go on with it.
 fn open(what: &str, path: &Path, options: &mut OpenOptions) -> Outcome<File> {
-    let describe = || format!("{what} {}", path.display());
+    let describe = || format!("{what} {}", crate::raw::shown_path(&path));
     // What has no other end cannot even be opened.
     if let Ok(found) = fs::metadata(path) {
         usable(found.file_type()).context(describe)?;

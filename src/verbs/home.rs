@@ -67,7 +67,12 @@ pub(crate) fn journals(store: &JobStore) -> Outcome<Journals> {
         .recursive(true)
         .mode(0o700)
         .create(&journals);
-    made.context(|| format!("no folder for journals ({})", journals.display()))?;
+    made.context(|| {
+        format!(
+            "no folder for journals ({})",
+            crate::raw::shown_path(&journals)
+        )
+    })?;
     Ok(Journals::new(&journals, Durability::PowerLoss)?)
 }
 

@@ -1,7 +1,7 @@
 //! `wayfarer kill JOB|PID`.
 
 use crate::args::{Kill, signal_name};
-use crate::jobs::JobStore;
+use crate::jobs::{JobStore, process};
 use crate::remote::gate;
 use crate::report::{Exit, Failure, Outcome};
 use crate::target::{self, Purpose};
@@ -36,14 +36,19 @@ pub(crate) fn kill(store: &JobStore, arguments: &Kill) -> Outcome {
     ) {
         gate::is_told_to_end(target.pid);
     }
+    // The supervisor stops when its job does, so that a shell notices.
+    let is_stopped = |pid: i32| matches!(process::read_stat(pid), Ok(stat) if stat.state == 'T');
+    let supervisor = target.job.as_ref().map(|job| job.record.supervisor.pid);
+    let supervisor = supervisor.filter(|supervisor| {
+        arguments.signal == libc::SIGCONT && (is_stopped(target.pid) || is_stopped(*supervisor))
+    });
     let sent = match arguments.signal {
         0 => nix::sys::signal::kill(pid, None),
         number => crate::sys::send_signal(pid, number),
     };
-    if let (libc::SIGCONT, Some(job)) = (arguments.signal, &target.job) {
-        // The supervisor stops when its job does, so that a shell notices.
-        let supervisor = nix::unistd::Pid::from_raw(job.record.supervisor.pid);
-        let _ = crate::sys::send_signal(supervisor, libc::SIGCONT);
+    if let Some(supervisor) = supervisor {
+        // One that runs would pass it on once more.
+        let _ = crate::sys::send_signal(nix::unistd::Pid::from_raw(supervisor), libc::SIGCONT);
     }
     match sent {
         Ok(()) => Ok(Exit::Done),

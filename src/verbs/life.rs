@@ -109,7 +109,7 @@ pub(crate) fn log(store: &JobStore, arguments: &Log) -> Outcome {
             let message = format!("job {} has no event log: it had no starter", arguments.job);
             return Err(Failure::new(Exit::Failed, message));
         }
-        Err(error) => return Err(error).context(|| path.display().to_string()),
+        Err(error) => return Err(error).context(|| crate::raw::shown_path(&path)),
     }
     Ok(Exit::Done)
 }

@@ -81,7 +81,7 @@ fn check(path: &Path, offered: &Platform) -> Outcome<Check> {
 }
 
 fn render(check: &Check) -> String {
-    let image = check.image.display();
+    let image = crate::raw::shown_path(&check.image);
     if check.may_restart {
         return format!("{image} may restart on this machine\n");
     }

@@ -5,6 +5,7 @@ use crate::away;
 use crate::jobs::{Job, JobError, JobStore, Life, NewJob, Outputs};
 use crate::launch::{self, Launch, Options};
 use crate::life::{self, Tied};
+use crate::limits;
 use crate::progress;
 use crate::raw;
 use crate::reach;
@@ -54,6 +55,7 @@ pub(crate) fn begin(
     chosen: Chosen,
     tied: Option<Tied>,
 ) -> Outcome {
+    limits::raise(0)?;
     let snapshot = chosen.snapshot()?;
     check_platform(&chosen, arguments.degraded)?;
     let mut inherit_fds = arguments.inherit_fd.clone();
@@ -71,6 +73,7 @@ pub(crate) fn begin(
             job.as_ref().map_or("a job", |job| &job.record.name)
         ),
         image: chosen.image.file(),
+        path: Some(&chosen.path),
         prefix_len: Some(chosen.image.header().section(SectionKind::Pages).offset),
         fallback_dirs: launch::fallback_dirs(),
         options: Options {
@@ -113,7 +116,7 @@ fn resume_session(
         DescriptionKind::Session { state } => Some(state),
         _ => None,
     });
-    let image = chosen.path.display();
+    let image = crate::raw::shown_path(&chosen.path);
     match (state, &arguments.shadow) {
         (None, None) if !arguments.journal => Ok(false),
         (Some(state), None) if is_at_home(arguments, chosen) => {
@@ -192,7 +195,7 @@ pub(crate) fn image_file(store: &JobStore, asked: &Path) -> Outcome<Chosen> {
 fn missing(asked: &Path, error: JobError) -> Failure {
     match error {
         JobError::Missing { .. } => {
-            let asked = asked.display();
+            let asked = crate::raw::shown_path(&asked);
             target::missing(error).advise(format!("./{asked}, if an image file was meant"))
         }
         other => other.into(),
@@ -232,7 +235,10 @@ pub(crate) fn latest_good(job: Job) -> Outcome<Chosen> {
     }
     Err(failure.unwrap_or_else(|| {
         let dir = job.dir.join("images");
-        let message = format!("job {name} has no image in {}", dir.display());
+        let message = format!(
+            "job {name} has no image in {}",
+            crate::raw::shown_path(&dir)
+        );
         Failure::new(Exit::Usage, message).advise("wayfarer checkpoint, while a job runs")
     }))
 }
@@ -258,7 +264,7 @@ fn check_platform(chosen: &Chosen, degraded: bool) -> Outcome<()> {
         let words: Vec<_> = missing.iter().map(Missing::to_string).collect();
         words.join("; ")
     };
-    let image = chosen.path.display();
+    let image = crate::raw::shown_path(&chosen.path);
     if !fatal.is_empty() {
         let message = format!("{image} may not restart on this machine: {}", words(&fatal));
         let advice = format!("a machine that offers {needed}");

@@ -6,11 +6,13 @@ use crate::away;
 use crate::jobs::{JobStore, NewJob, Outputs, Outset, has_more_descriptors, process};
 use crate::launch::{self, Launch, Options};
 use crate::life::{self, Tied};
+use crate::limits;
 use crate::lookup::{self, Program};
 use crate::raw;
 use crate::reach;
 use crate::remote::{self, AtOutset, Beginning};
 use crate::report::{Exit, Explain, Failure, Outcome, tell};
+use crate::sys;
 use ckpt_lib::baseline;
 use ckpt_lib::image::{ImageParts, ImageWriter};
 use ckpt_lib::loader_code;
@@ -61,11 +63,14 @@ pub(crate) fn begin(store: &JobStore, arguments: &Run, tied: Option<Tied>) -> Ou
     if arguments.shadow.is_none()
         && let Some(word) = arguments.methods.words().first()
     {
-        let message = format!("{} is for jobs with --shadow", word.display());
+        let message = format!(
+            "{} is for jobs with --shadow",
+            crate::raw::shown_path(&word)
+        );
         return Err(Failure::new(Exit::Usage, message));
     }
     if let (None, Some(directory)) = (shadow, &arguments.chdir) {
-        let describe = || format!("cannot begin in {}", directory.display());
+        let describe = || format!("cannot begin in {}", crate::raw::shown_path(&directory));
         std::env::set_current_dir(directory).context(describe)?;
     }
     let niceness = match arguments.nice {
@@ -79,6 +84,8 @@ pub(crate) fn begin(store: &JobStore, arguments: &Run, tied: Option<Tied>) -> Ou
     if !arguments.quiet && arguments.pids != Pids::Host {
         say_what_it_costs(&program.path);
     }
+    let environment = environment(arguments);
+    limits::raise(words_len(&program, &environment))?;
     let command = arguments.command.iter();
     let job = super::register(
         store,
@@ -99,7 +106,6 @@ pub(crate) fn begin(store: &JobStore, arguments: &Run, tied: Option<Tied>) -> Ou
             outputs: Outputs::of_self(),
         },
     )?;
-    let environment = environment(arguments);
     let mut keeper = None;
     let mut identity = remote::Identity::own();
     let reached = match shadow {
@@ -161,6 +167,12 @@ pub(crate) fn begin(store: &JobStore, arguments: &Run, tied: Option<Tied>) -> Ou
         identity: (identity.uid, identity.gid),
         niceness,
         pages: pages.as_deref(),
+        limits: limits::to_give_back(),
+        // A starter has put its own there, and the shim counts on three that are open.
+        closed: match tied.is_some() || shadow.is_some() || arguments.journal {
+            true => vec![],
+            false => (0..3).filter(|fd| sys::was_closed(*fd)).collect(),
+        },
     };
     let options = Options {
         pids: arguments.pids,
@@ -202,6 +214,18 @@ struct Start<'a> {
     niceness: Option<i32>,
     /// The pages that answer CPUID.
     pages: Option<&'a [u8]>,
+    /// Limits that it is to have and we have not: number, soft, hard.
+    limits: Vec<[u64; 3]>,
+    /// Standard descriptors that it is to have closed.
+    closed: Vec<u32>,
+}
+
+/// Bytes of what a program is told.
+fn words_len(program: &Program, environment: &[CString]) -> u64 {
+    let words = program.arguments.iter().map(|word| word.len() + 1);
+    let entries = environment.iter().map(|entry| entry.count_bytes() + 1);
+    let path = program.path.as_os_str().len();
+    (path + words.chain(entries).sum::<usize>()) as u64
 }
 
 /// The pages that answer CPUID, if that was asked for and can be. The shim of a job with remote files, or with a journal, makes
@@ -225,6 +249,7 @@ fn start(name: &str, what: &Start<'_>, options: Options) -> Failure {
     launch::execute(&Launch {
         title: format!("wayfarer: {name}"),
         image: &image,
+        path: None,
         prefix_len: None,
         fallback_dirs: launch::fallback_dirs(),
         options,
@@ -293,6 +318,8 @@ fn operations(what: &Start<'_>, free_fd: u64) -> Vec<u8> {
         identity: (uid, gid),
         niceness,
         pages,
+        limits,
+        closed,
     } = what;
     let mut ops = OpsBuilder::new(OpsHeader {
         flags: flags::RUN,
@@ -321,7 +348,14 @@ fn operations(what: &Start<'_>, free_fd: u64) -> Vec<u8> {
         let nr = libc::SYS_setpriority;
         ops.call(process, "niceness (--nice)", nr, &args, Expect::Success, 0);
     }
-    let mut tail = program.path.as_os_str().as_bytes().to_vec();
+    for fd in closed {
+        let args = [Arg::Value(u64::from(*fd))];
+        let nr = libc::SYS_close;
+        ops.call(process, "closed descriptor", nr, &args, Expect::Success, 0);
+    }
+    let words = limits.iter().flatten();
+    let mut tail: Vec<u8> = words.flat_map(|word| word.to_le_bytes()).collect();
+    tail.extend(program.path.as_os_str().as_bytes());
     tail.push(0);
     for argument in &program.arguments {
         tail.extend(argument.as_bytes());
@@ -333,6 +367,7 @@ fn operations(what: &Start<'_>, free_fd: u64) -> Vec<u8> {
     let exec = Exec {
         args: program.arguments.len() as u64,
         envs: environment.len() as u64,
+        limits: limits.len() as u64,
     };
     ops.push(process, &exec, &tail);
     ops.finish()
@@ -362,7 +397,7 @@ fn say_what_it_costs(program: &Path) {
         std::os::unix::fs::PermissionsExt::mode(&metadata.permissions())
     });
     if mode & (libc::S_ISUID | libc::S_ISGID) != 0 {
-        let shown = program.display();
+        let shown = crate::raw::shown_path(&program);
         tell(&format!(
             "{shown} is setuid or setgid and will gain nothing (--pids host lets it)"
         ));
@@ -387,6 +422,8 @@ mod tests {
             identity: (7, 8),
             niceness: Some(5),
             pages: None,
+            limits: vec![[7, 8, 9]],
+            closed: vec![1],
         };
         let bytes = operations(&what, 20);
         let list = OpsList::read(&bytes).expect("sound");
@@ -402,8 +439,10 @@ mod tests {
         let AnyOp::Exec(exec) = last.op else {
             panic!("{:?}", last.op)
         };
-        assert_eq!((exec.args, exec.envs), (3, 2));
-        assert!(last.tail.starts_with(b"/bin/echo\0echo\0\0a b\0A=1\0odd\0"));
+        assert_eq!((exec.args, exec.envs, exec.limits), (3, 2, 1));
+        let (limits, words) = last.tail.split_at(24);
+        assert_eq!([limits[0], limits[8], limits[16]], [7, 8, 9]);
+        assert!(words.starts_with(b"/bin/echo\0echo\0\0a b\0A=1\0odd\0"));
     }
 
     #[test]

@@ -289,12 +289,12 @@ pub(crate) fn read_token(socket: &Path) -> Outcome<Token> {
     let bytes = fs::read(&path).map_err(|error| {
         Failure::from(error).advise(format!(
             "wayfarer shadow --listen unix:{}",
-            socket.display()
+            crate::raw::shown_path(&socket)
         ))
     })?;
     Token::try_from(bytes).map_err(|bytes| {
         let found = bytes.len();
-        let shown = path.display();
+        let shown = crate::raw::shown_path(&path);
         tell(&format!("{shown}: a token of {found} bytes, expected 32"));
         io::Error::from(io::ErrorKind::InvalidData).into()
     })

@@ -137,3 +137,31 @@ fn a_reader_that_goes_away_is_no_error() {
         assert_eq!(text(&output.stderr), "", "{line:?}");
     }
 }
+
+#[test]
+fn what_cannot_be_printed_is_an_error() {
+    let station = Station::new();
+    for line in [
+        &["--help"][..],
+        &["--version"],
+        &["help", "run"],
+        &["run", "--help"],
+        &["ps"],
+    ] {
+        let full = std::fs::OpenOptions::new().write(true).open("/dev/full");
+        let mut command = station.wayfarer(line);
+        command
+            .stdout(full.expect("/dev/full"))
+            .stderr(Stdio::piped());
+        let output = finish(Running::start_as_is(command));
+        assert_eq!(output.status.code(), Some(1), "{line:?}");
+        let said = text(&output.stderr);
+        assert!(said.contains("No space left"), "{line:?}: {said}");
+    }
+    let output = station.output(&["--version"]);
+    let expected = format!("wayfarer {}\n", env!("CARGO_PKG_VERSION"));
+    assert_eq!(
+        (output.status.code(), text(&output.stdout)),
+        (Some(0), expected)
+    );
+}

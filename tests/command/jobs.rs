@@ -1,6 +1,6 @@
 //! Jobs by name: `ps`, `kill`, `ps --prune`, names that are taken.
 
-use crate::station::{Running, Station, eventually, text};
+use crate::station::{Running, Station, eventually, finish, text};
 
 #[test]
 fn a_job_is_listed_while_it_lives_and_after() {
@@ -102,4 +102,31 @@ fn the_death_of_the_supervisor_is_the_jobs() {
         !std::path::Path::new(&format!("/proc/{root}")).exists()
     });
     assert_eq!(station.job("night")["state"], "ended");
+}
+
+/// The copy of a checkpoint that was killed before the copy was said to end with it (docs/adr/0002) is no process of the job's.
+#[test]
+fn a_checkpoint_waits_for_the_copy_that_a_killed_one_has_left() {
+    let station = Station::new();
+    let words = ["run", "-q", "--name", "left", "--", "sleep", "600"];
+    let running = Running::start(station.wayfarer(&words));
+    crate::station::eventually("the job runs", || {
+        station.output(&["checkpoint", "left"]).status.success()
+    });
+    let has_no_descriptor = |pid: &i32| {
+        let entries = std::fs::read_dir(format!("/proc/{pid}/fd"));
+        entries.is_ok_and(|mut entries| entries.next().is_none())
+    };
+    // It is there after some of its steps only.
+    let is_left = (20..400).step_by(3).any(|step| {
+        let mut command = station.wayfarer(&["checkpoint", "left"]);
+        command.env("WAYFARER_FAULT", format!("ptrace:{step}"));
+        let status = finish(Running::start(command)).status;
+        assert!(!status.success(), "the checkpoint has no step {step}");
+        let below = crate::station::descendants(running.pid());
+        below.iter().any(has_no_descriptor)
+    });
+    assert!(is_left);
+    let output = station.output(&["checkpoint", "left"]);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
 }

@@ -3,6 +3,7 @@
 mod arguments;
 mod classad;
 mod config;
+mod given;
 mod images;
 #[path = "../support/inherited.rs"]
 mod inherited;

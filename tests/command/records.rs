@@ -317,7 +317,8 @@ fn only_a_damaged_image_of_a_job_has_one_before_it() {
 #[test]
 fn names_of_files_do_not_reach_the_terminal_raw() {
     let station = Station::new();
-    let name = station.state.path().join("a\x1b[31mb\x07");
+    let bytes = b"a\x1b[31mb\x07\n\xe2\x80\xae\xff";
+    let name = station.state.path().join(OsStr::from_bytes(bytes));
     fs::write(&name, "words").expect("write");
     for words in [
         ["inspect".as_ref(), name.as_os_str()].to_vec(),
@@ -328,12 +329,61 @@ fn names_of_files_do_not_reach_the_terminal_raw() {
         assert_ne!(output.status.code(), Some(0));
         let said = [output.stdout, output.stderr].concat();
         assert!(
-            !said.contains(&0x1b) && !said.contains(&7),
+            !said.contains(&0x1b) && !said.contains(&7) && !text(&said).contains('\u{202e}'),
             "{}",
             text(&said)
         );
-        assert!(text(&said).contains("a\\x1b[31mb\\x07"), "{}", text(&said));
+        let shown = "a\\x1b[31mb\\x07\\x0a\\u{202e}\\xff";
+        assert!(text(&said).contains(shown), "{}", text(&said));
     }
+}
+
+/// A FIFO is waited for without end by whoever opens it in the plain way.
+#[test]
+fn a_record_that_is_no_file_is_named_and_nobody_waits_for_it() {
+    let station = Station::new();
+    let jobs = station.state.path().join("jobs");
+    fs::create_dir_all(jobs.join("odd")).expect("make");
+    let mode = nix::sys::stat::Mode::S_IRWXU;
+    nix::unistd::mkfifo(&jobs.join("odd/job.json"), mode).expect("mkfifo");
+    nix::unistd::mkfifo(&jobs.join(".number"), mode).expect("mkfifo");
+    let damaged = "job.json is damaged: found a FIFO, expected a regular file";
+    for words in [
+        &["ps"][..],
+        &["status", "odd"],
+        &["kill", "odd"],
+        &["checkpoint", "odd"],
+    ] {
+        let output = station.output(words);
+        let said = text(&output.stdout) + &text(&output.stderr);
+        assert!(said.contains(damaged), "{words:?}: {said}");
+    }
+    let output = station.output(&["run", "-q", "--name", "other", "--", "true"]);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    assert_eq!(text(&output.stderr), "");
+    let output = station.output(&["ps", "--prune", "odd"]);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    assert!(!jobs.join("odd").exists());
+}
+
+#[test]
+fn a_thread_is_no_process() {
+    let station = Station::new();
+    let script = "import threading, time\n\
+        threading.Thread(target=time.sleep, args=(600,), daemon=True).start()\n\
+        print(threading.enumerate()[-1].native_id, 'ready', flush=True)\ntime.sleep(600)";
+    let words = [
+        "run", "-q", "--pids", "host", "--name", "t", "--", "python3", "-c", script,
+    ];
+    let mut running = Running::start(station.wayfarer(&words));
+    let said = running.wait_for("ready");
+    let thread = said.split_whitespace().next().expect("an id").to_owned();
+    let process = station.job("t")["root"].clone();
+    let output = station.output(&["checkpoint", &thread]);
+    assert_eq!(output.status.code(), Some(2));
+    let said = text(&output.stderr);
+    let expected = format!("{thread} is a thread of process ");
+    assert!(said.contains(&expected), "{said} ({process})");
 }
 
 #[test]

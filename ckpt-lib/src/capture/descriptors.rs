@@ -16,6 +16,7 @@ use super::subject::{JobIds, Subject};
 use super::watches::Watches;
 use super::{CaptureError, CaptureOptions, outside::Outside, pipes::Pipes};
 use crate::procfs::{ProcDir, parse_fdinfo};
+use crate::shown;
 use crate::snapshot::{
     Description, DescriptionId, DescriptionKind, Descriptor, EpollEntry, External, InodeId,
     InodeKind, KernelPath, PipeRecord, RecordLock, SocketRecord,
@@ -195,7 +196,7 @@ impl Kinds<'_> {
             libc::S_IFLNK => Err("a symbolic link opened with O_PATH cannot be carried".into()),
             other => Err(format!(
                 "{} is of an unknown type {other:o}",
-                String::from_utf8_lossy(&file.name)
+                shown::bytes(&file.name)
             )),
         }
     }
@@ -262,7 +263,7 @@ impl Kinds<'_> {
         for (_, mode, what) in wanted.into_iter().filter(|(wanted, ..)| *wanted) {
             let path = self.inodes.path(&file.name);
             if let Err(error) = faccessat(AT_FDCWD, &path, mode, AtFlags::AT_EACCESS) {
-                let shown = String::from_utf8_lossy(&file.name);
+                let shown = shown::bytes(&file.name);
                 return Err(format!(
                     "{shown} may not be opened for {what} ({}), so a restart could not open it again",
                     std::io::Error::from(error)
@@ -275,7 +276,7 @@ impl Kinds<'_> {
     /// A file or directory of `/proc` or `/sys`: opened again by its path, if it is only read.
     fn made_up(&mut self, index: usize, system: FileSystem) -> Result<DescriptionKind, String> {
         let file = &self.open.files[index];
-        let shown = String::from_utf8_lossy(&file.name);
+        let shown = shown::bytes(&file.name);
         if file.changes() {
             return Err(format!(
                 "{shown} is open for writing; of such files only what is read can be carried"
@@ -308,7 +309,7 @@ impl Kinds<'_> {
         mut below: impl Iterator<Item = &'b [u8]>,
     ) -> Result<(), String> {
         let file = &self.open.files[index];
-        let shown = String::from_utf8_lossy(&file.name);
+        let shown = shown::bytes(&file.name);
         let holder = file.holders.first().map(|(process, _)| *process);
         let own = holder.and_then(|holder| self.job.ids.task(self.job.subjects[holder].pid));
         let shared = file.holders.iter().any(|(other, _)| Some(*other) != holder);
@@ -378,7 +379,7 @@ impl Kinds<'_> {
             nix::sys::stat::major(file.stat.st_rdev) as u32,
             nix::sys::stat::minor(file.stat.st_rdev) as u32,
         );
-        let name = String::from_utf8_lossy(&file.name);
+        let name = shown::bytes(&file.name);
         if HARMLESS.contains(&number) {
             let id = self
                 .inodes
@@ -400,7 +401,7 @@ impl Kinds<'_> {
         let missing = || {
             format!(
                 "{} of which the kernel does not tell the state",
-                String::from_utf8_lossy(name)
+                shown::bytes(name)
             )
         };
         match name {
@@ -455,7 +456,7 @@ impl Kinds<'_> {
                     b"[fanotify]" => "a fanotify group".into(),
                     b"seccomp notify" => "a seccomp listener".into(),
                     _ if other.starts_with(b"bpf") => "a BPF object".into(),
-                    _ => format!("anon_inode:{}", String::from_utf8_lossy(other)),
+                    _ => format!("anon_inode:{}", shown::bytes(other)),
                 }
             )),
         }

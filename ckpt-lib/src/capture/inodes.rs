@@ -3,6 +3,7 @@
 
 use super::CaptureOptions;
 use super::contents::{Stamp, hash_file, sample_file};
+use crate::shown;
 use crate::snapshot::{ContentCheck, InodeId, InodeKind, InodeRecord, KernelPath};
 use std::collections::HashMap;
 use std::fs::File;
@@ -177,7 +178,7 @@ impl Inodes {
     /// sees, so whatever is in doubt is an error.
     fn place<'a>(&self, stat: &libc::stat, name: &'a [u8]) -> Result<(&'a [u8], bool), String> {
         let stripped = name.strip_suffix(b" (deleted)");
-        let shown = String::from_utf8_lossy(name);
+        let shown = shown::bytes(name);
         match (self.lookup(name, stat.st_dev, stat.st_ino), stripped) {
             // With the suffix: a file may really be called so.
             (Lookup::Same, _) => Ok((name, true)),
@@ -246,7 +247,7 @@ impl Inodes {
         let (path, there) = self.place(stat, name)?;
         let folder_or_device = matches!(stat.st_mode & libc::S_IFMT, libc::S_IFDIR | libc::S_IFCHR);
         if !there && folder_or_device {
-            let path = String::from_utf8_lossy(path);
+            let path = shown::bytes(path);
             return Err(format!("{path}, which has been deleted, cannot be carried"));
         }
         Ok(self.add_descriptor(fd, stat, path, there))
@@ -304,7 +305,7 @@ impl Inodes {
         if !self.lookup(name, stat.st_dev, stat.st_ino).is_same() {
             return Err(format!(
                 "{} does not lead to it any more",
-                String::from_utf8_lossy(name)
+                shown::bytes(name)
             ));
         }
         let id = self.add(record(stat, kind, name), None);

@@ -9,6 +9,7 @@ use super::inodes::{Inodes, MemoryPiece};
 use super::refusal::Refusals;
 use super::subject::Subject;
 use crate::procfs::{MapsLine, SmapsEntry};
+use crate::shown;
 use crate::snapshot::{
     ContentCheck, InodeId, InodeKind, InodeRecord, KernelPath, Mapping, MappingKind, mapping_flags,
 };
@@ -435,7 +436,7 @@ fn file(
     }
     // What the job writes to a file must not go into a copy that nobody sees. (Of what it only
     // reads, a copy is as good.)
-    let shown = String::from_utf8_lossy(&path);
+    let shown = shown::bytes(&path);
     match found {
         Err(error) if written => Err(format!(
             "{shown} cannot be reached by this path any more ({error}), so a restart could not map it again"
@@ -448,10 +449,7 @@ fn file(
 }
 
 fn device_reason(name: &[u8]) -> String {
-    format!(
-        "memory of device {} cannot be carried",
-        String::from_utf8_lossy(name)
-    )
+    format!("memory of device {} cannot be carried", shown::bytes(name))
 }
 
 fn device(line: &MapsLine) -> u64 {

@@ -28,6 +28,7 @@ mod mappings;
 mod open_files;
 mod others;
 mod outside;
+mod pictures;
 mod pipes;
 mod policies;
 mod process;
@@ -47,6 +48,7 @@ pub use contents::{FULL_MAX, hash_file};
 pub use inodes::{InodeBytes, InodeSource, MemoryPiece};
 pub use mappings::MemoryRange;
 pub use others::others;
+pub use pictures::{is_picture, others_but_pictures};
 pub use refusal::{CaptureError, Refusal};
 pub use subject::{has_ended, leaderless};
 

@@ -4,6 +4,7 @@ use super::descriptors::{Survey, external};
 use super::inodes::Inodes;
 use super::open_files::{OpenFile, OpenFiles};
 use super::outside::Outside;
+use crate::shown;
 use crate::snapshot::{DescriptionKind, PipeId, PipeRecord};
 use crate::sys::channels::{poll_now, tee, unread_len};
 use nix::fcntl::{FcntlArg, fcntl};
@@ -77,7 +78,7 @@ impl Pipes {
         if within {
             return self.within(index, &readers, &writers, job, open, inodes);
         }
-        let name = String::from_utf8_lossy(&file.name);
+        let name = shown::bytes(&file.name);
         let Some(inherit) = outside.inherit(index) else {
             let end = if file.reads() { "reading" } else { "writing" };
             return Err(format!(

@@ -6,6 +6,7 @@ use super::refusal::{Refusals, TOO_LONG};
 use super::subject::{JobIds, Subject};
 use crate::procfs::TimerNotify;
 use crate::procfs::{parse_limits, parse_timers};
+use crate::shown;
 use crate::snapshot::{KernelPath, MmLayout, PosixTimer, Process};
 use std::os::fd::AsFd;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
@@ -82,7 +83,7 @@ fn folder(
             || (link == "root" && path == b"/")
     });
     if !there {
-        let path = String::from_utf8_lossy(&path);
+        let path = shown::bytes(&path);
         let reason = format!("{path}: no path leads to it any more");
         refusals.add(subject.who(), what, reason);
     }
@@ -116,10 +117,7 @@ fn program(
             Ok(Some(id))
         }
         Err(error) => {
-            let reason = format!(
-                "{} cannot be opened ({error})",
-                String::from_utf8_lossy(&name)
-            );
+            let reason = format!("{} cannot be opened ({error})", shown::bytes(&name));
             refusals.add(subject.who(), "program", reason);
             Ok(None)
         }

@@ -9,6 +9,7 @@ use super::refusal::{Refusals, TOO_LONG};
 use super::shim::Shim;
 use super::subject::Subject;
 use super::unix_diag::{UnixSocket, ask};
+use crate::shown;
 use crate::snapshot::{
     DescriptionId, DescriptionKind, Sender, SocketId, SocketMessage, SocketRecord, SocketSettings,
 };
@@ -333,11 +334,11 @@ fn address(found: Option<SockaddrStorage>) -> Option<String> {
     let found = found?;
     if let Some(unix) = found.as_unix_addr() {
         if let Some(path) = unix.path() {
-            return Some(path.display().to_string());
+            return Some(shown::shown(path));
         }
         return unix
             .as_abstract()
-            .map(|name| format!("@{}", String::from_utf8_lossy(name)));
+            .map(|name| format!("@{}", shown::bytes(name)));
     }
     if let Some(inet) = found.as_sockaddr_in() {
         return (inet.port() != 0).then(|| inet.to_string());

@@ -2,6 +2,7 @@
 
 use super::{CaptureError, Refusal};
 use crate::procfs::{IdMap, ProcDir, Stat, Status, parse_id_map, parse_stat, parse_status};
+use crate::shown;
 use crate::snapshot::Identity;
 use std::collections::HashMap;
 
@@ -46,7 +47,7 @@ impl Subject {
         }
         Ok(Subject {
             pid,
-            program: String::from_utf8_lossy(&status.name).into_owned(),
+            program: shown::bytes(&status.name),
             stat: dir.parsed("stat", parse_stat)?,
             status,
             threads,
@@ -92,7 +93,7 @@ pub fn leaderless(pid: i32) -> Option<Refusal> {
     }
     Some(Refusal {
         pid,
-        program: String::from_utf8_lossy(&first.name).into_owned(),
+        program: shown::bytes(&first.name),
         object: "it cannot be carried yet".to_owned(),
         reason: "its first thread has ended while others run (pthread_exit in main)".to_owned(),
     })

@@ -123,6 +123,17 @@ pub enum CheckpointError {
         /// Those that it has started and that live.
         others: Vec<i32>,
     },
+    /// A copy of it, which a killed checkpoint has left, does not end.
+    #[error(
+        "{} of process {root}, left by a checkpoint that was killed, should have ended by itself and is still there",
+        leavings(.copies)
+    )]
+    Copies {
+        /// Whose.
+        root: i32,
+        /// The copies.
+        copies: Vec<i32>,
+    },
     /// The job does not want to be checkpointed now.
     #[error(
         "the job has disabled checkpoints for now ({times} times, and not yet enabled them again)"
@@ -220,6 +231,15 @@ fn numbers(others: &[i32]) -> String {
     format!("{word} {}", others.join(", "))
 }
 
+fn leavings(copies: &[i32]) -> String {
+    let word = if copies.len() == 1 {
+        "the copy"
+    } else {
+        "the copies"
+    };
+    format!("{word} ({})", numbers(copies))
+}
+
 /// Makes an image of a job.
 ///
 /// The flags of its mappings (`VmFlags`) are slow to read: they are read before the freeze and looked at
@@ -315,7 +335,7 @@ fn take(
     let mut quiesced = Quiesced::stop(&pids, STOP_DEADLINE)?;
     quiesced.remember_in(notes.clone());
     // Now that they stand still, what was looked at before is final.
-    refuse_others(request, &pids)?;
+    refuse_others(request, &pids, capture::others(&pids, request.reaper)?)?;
     let mut marked = match Marked::now(session) {
         Ok(marked) => marked,
         Err(error) => return Err(error.and_then(quiesced.resume())),
@@ -436,7 +456,9 @@ fn look_first(
     pids: &[HostPid],
     options: &CaptureOptions,
 ) -> Result<EarlyView, CheckpointError> {
-    refuse_others(request, pids)?;
+    // A copy that a killed checkpoint has left ends by itself, but not in no time.
+    let others = capture::others_but_pictures(pids, request.reaper)?;
+    refuse_others(request, pids, others)?;
     if let Some(patience) = request.wait_for_sockets {
         let left = capture::wait_for_sockets(pids, options, patience)?;
         if !left.is_empty() {
@@ -449,14 +471,24 @@ fn look_first(
     Ok(capture::refuse_early(pids, options)?)
 }
 
-fn refuse_others(request: &CheckpointRequest, pids: &[HostPid]) -> Result<(), CheckpointError> {
-    let others = capture::others(pids, request.reaper)?;
+fn refuse_others(
+    request: &CheckpointRequest,
+    pids: &[HostPid],
+    others: Vec<HostPid>,
+) -> Result<(), CheckpointError> {
+    let root = request.target.0;
     if others.is_empty() {
         return Ok(());
     }
-    Err(CheckpointError::Tree {
-        root: request.target.0,
-        others: others.into_iter().map(|pid| pid.0).collect(),
+    let is_copy = |other: &HostPid| pids.iter().any(|pid| capture::is_picture(*other, *pid));
+    let are_copies = others.iter().all(is_copy);
+    let others = others.into_iter().map(|pid| pid.0).collect();
+    Err(match are_copies {
+        true => CheckpointError::Copies {
+            root,
+            copies: others,
+        },
+        false => CheckpointError::Tree { root, others },
     })
 }
 

@@ -16,11 +16,13 @@ mod core_file;
 mod image;
 mod notes;
 mod segments;
+mod xstate;
 
 pub use core_file::core;
 pub use image::core_of_image;
 
 use crate::image::ImageError;
+use crate::shown::shown;
 use crate::snapshot::SnapshotV1;
 use loader::layout::Space;
 use std::ops::Range;
@@ -70,7 +72,7 @@ pub enum ExportError {
         source: ContentsError,
     },
     /// The core could not be written.
-    #[error("core {path} could not be written")]
+    #[error("core {path} could not be written", path = shown(.path))]
     Write {
         /// The file.
         path: PathBuf,

@@ -1,6 +1,8 @@
 //! The PT_NOTE segment of a core: registers of every thread, and what gdb wants to know of the
 //! process (`include/linux/elfcore.h`, `fs/binfmt_elf.c`).
 
+use super::xstate::for_gdb;
+use crate::platform::Platform;
 use crate::snapshot::{MappingKind, Process, Registers, SnapshotV1, Thread};
 
 const NT_PRSTATUS: u32 = 1;
@@ -17,6 +19,8 @@ const PAGE: u64 = 4096;
 /// All notes of a process. gdb takes the first thread for the current one.
 pub(super) fn notes(snapshot: &SnapshotV1, process: &Process) -> Vec<u8> {
     let mut notes = vec![];
+    let taken_on = snapshot.platform.parse::<Platform>();
+    let layout = taken_on.map(|platform| platform.layout).unwrap_or_default();
     for (index, thread) in process.threads.iter().enumerate() {
         note(&mut notes, NT_PRSTATUS, b"CORE", &status(process, thread));
         if index == 0 {
@@ -26,7 +30,8 @@ pub(super) fn notes(snapshot: &SnapshotV1, process: &Process) -> Vec<u8> {
         }
         if let Some(fpregs) = thread.xstate.get(..FPREGSET_LEN) {
             note(&mut notes, NT_FPREGSET, b"CORE", fpregs);
-            note(&mut notes, NT_X86_XSTATE, b"LINUX", &thread.xstate);
+            let xstate = for_gdb(&thread.xstate, &layout);
+            note(&mut notes, NT_X86_XSTATE, b"LINUX", &xstate);
         }
     }
     notes

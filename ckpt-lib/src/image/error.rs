@@ -1,5 +1,6 @@
 //! What can be wrong with an image, or with writing one.
 
+use crate::shown::shown;
 use loader::layout::{FORMAT_VERSION, Hash, LayoutError, SectionKind, Space};
 use std::fmt;
 use std::io;
@@ -10,7 +11,7 @@ use std::path::{Path, PathBuf};
 #[non_exhaustive]
 pub enum ImageError {
     /// A file operation failed.
-    #[error("image {image}: cannot {what}")]
+    #[error("image {image}: cannot {what}", image = shown(.image))]
     Io {
         /// The file.
         image: PathBuf,
@@ -21,13 +22,13 @@ pub enum ImageError {
         source: io::Error,
     },
     /// There is one of that name already.
-    #[error("image {image} exists already")]
+    #[error("image {image} exists already", image = shown(.image))]
     Exists {
         /// The file.
         image: PathBuf,
     },
     /// Not a regular file.
-    #[error("image {image} is {found}, expected a regular file")]
+    #[error("image {image} is {found}, expected a regular file", image = shown(.image))]
     NotAFile {
         /// The file.
         image: PathBuf,
@@ -35,7 +36,7 @@ pub enum ImageError {
         found: &'static str,
     },
     /// Somebody else owns it, or others may write it.
-    #[error("image {image}: {found}, expected {expected}")]
+    #[error("image {image}: {found}, expected {expected}", image = shown(.image))]
     Untrusted {
         /// The file.
         image: PathBuf,
@@ -45,7 +46,7 @@ pub enum ImageError {
         expected: String,
     },
     /// Bytes that make no sense although no checksum says so, or that are under none.
-    #[error("image {image}: {section} is damaged: {what}")]
+    #[error("image {image}: {section} is damaged: {what}", image = shown(.image))]
     Layout {
         /// The file.
         image: PathBuf,
@@ -55,7 +56,7 @@ pub enum ImageError {
         what: String,
     },
     /// Longer or shorter than it says.
-    #[error("image {image} is {found} bytes long, expected {expected}")]
+    #[error("image {image} is {found} bytes long, expected {expected}", image = shown(.image))]
     Length {
         /// The file.
         image: PathBuf,
@@ -65,7 +66,7 @@ pub enum ImageError {
         expected: u64,
     },
     /// A format this program does not read.
-    #[error("image {image} is of format version {found}, expected {expected}")]
+    #[error("image {image} is of format version {found}, expected {expected}", image = shown(.image))]
     Version {
         /// The file.
         image: PathBuf,
@@ -75,7 +76,7 @@ pub enum ImageError {
         expected: u32,
     },
     /// A section's checksum does not match its bytes.
-    #[error("image {image}: {section} is damaged (blake3 {found}, expected {expected})")]
+    #[error("image {image}: {section} is damaged (blake3 {found}, expected {expected})", image = shown(.image))]
     DamagedSection {
         /// The file.
         image: PathBuf,
@@ -88,8 +89,7 @@ pub enum ImageError {
     },
     /// A chunk's checksum does not match its bytes.
     #[error(
-        "image {image}: .wf.pages chunk {chunk} is damaged (blake3 {found}, expected {expected})"
-    )]
+        "image {image}: .wf.pages chunk {chunk} is damaged (blake3 {found}, expected {expected})", image = shown(.image))]
     DamagedChunk {
         /// The file that was opened; the chunk may lie in a base.
         image: PathBuf,
@@ -101,7 +101,7 @@ pub enum ImageError {
         expected: HexHash,
     },
     /// A section is longer than a reader is willing to believe.
-    #[error("image {image}: {section} is {found} bytes long, expected {limit} at most")]
+    #[error("image {image}: {section} is {found} bytes long, expected {limit} at most", image = shown(.image))]
     TooLong {
         /// The file.
         image: PathBuf,
@@ -113,7 +113,7 @@ pub enum ImageError {
         limit: u64,
     },
     /// An earlier image that this one takes contents from cannot be used.
-    #[error("image {image}: its base {base} cannot be used")]
+    #[error("image {image}: its base {base} cannot be used", image = shown(.image), base = shown(.base))]
     Base {
         /// The file.
         image: PathBuf,
@@ -124,7 +124,7 @@ pub enum ImageError {
         source: Box<ImageError>,
     },
     /// Another image stands under the name of an earlier one.
-    #[error("image {image} has the id {found}, expected {expected}")]
+    #[error("image {image} has the id {found}, expected {expected}", image = shown(.image))]
     Id {
         /// The file.
         image: PathBuf,
@@ -134,7 +134,7 @@ pub enum ImageError {
         expected: HexHash,
     },
     /// The snapshot cannot be read, or makes no sense.
-    #[error("image {image}: .wf.meta cannot be read: {what}")]
+    #[error("image {image}: .wf.meta cannot be read: {what}", image = shown(.image))]
     Meta {
         /// The file.
         image: PathBuf,
@@ -155,7 +155,7 @@ pub enum ImageError {
         source: io::Error,
     },
     /// What the writer was given does not make an image.
-    #[error("image {image} cannot be written: {what}")]
+    #[error("image {image} cannot be written: {what}", image = shown(.image))]
     Unwritable {
         /// The file.
         image: PathBuf,

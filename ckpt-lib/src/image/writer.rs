@@ -310,7 +310,7 @@ impl ImageWriter {
         if file_name.is_empty() || file_name.len() >= name.len() {
             return Err(self.unwritable(format!(
                 "the name of the earlier image {} is {} bytes long, expected 1 to {}",
-                earlier.path().display(),
+                crate::shown::shown(earlier.path()),
                 file_name.len(),
                 name.len() - 1
             )));

@@ -264,7 +264,7 @@ fn emit_of_process(
     let digits = below.iter().take_while(|byte| byte.is_ascii_digit());
     let below = &below[digits.count()..];
     let own = [b"/proc/self", below].concat();
-    let label = String::from_utf8_lossy(path).into_owned();
+    let label = crate::shown::bytes(path);
     let opening = (libc::O_CREAT | libc::O_EXCL | libc::O_TRUNC | libc::O_CLOEXEC) as u32;
     let flags = description.flags & !opening & !(libc::O_ASYNC as u32);
     let args = [

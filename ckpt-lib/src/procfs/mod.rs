@@ -32,6 +32,7 @@ pub use status::{Status, parse_status};
 pub use text::ParseError;
 pub use timers::{TimerLine, TimerNotify, parse_timers};
 
+use crate::shown::shown;
 use std::ffi::OsString;
 use std::io;
 use std::os::unix::ffi::OsStringExt;
@@ -42,7 +43,7 @@ use std::path::{Path, PathBuf};
 #[non_exhaustive]
 pub enum ProcfsError {
     /// The kernel refused.
-    #[error("cannot read {path}")]
+    #[error("cannot read {path}", path = shown(.path))]
     Read {
         /// Which file.
         path: PathBuf,
@@ -51,7 +52,7 @@ pub enum ProcfsError {
         source: io::Error,
     },
     /// The text is not what it should be.
-    #[error("{path} makes no sense")]
+    #[error("{path} makes no sense", path = shown(.path))]
     Malformed {
         /// Which file.
         path: PathBuf,

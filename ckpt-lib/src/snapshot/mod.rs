@@ -34,16 +34,10 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct KernelPath(pub Vec<u8>);
 
-/// For people: control characters show as `\x1b`, bytes that are no text as U+FFFD.
+/// For people ([`loader::visible`]).
 impl std::fmt::Display for KernelPath {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        for c in String::from_utf8_lossy(&self.0).chars() {
-            match c {
-                c if c.is_control() => write!(f, "\\x{:02x}", c as u32)?,
-                c => std::fmt::Write::write_char(f, c)?,
-            }
-        }
-        Ok(())
+        loader::visible::Visible(&self.0).fmt(f)
     }
 }
 

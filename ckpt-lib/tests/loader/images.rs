@@ -127,6 +127,7 @@ pub(crate) fn run_image(program: &[&str]) -> TestImage {
     let exec = Exec {
         args: program.len() as u64,
         envs: 1,
+        limits: 0,
     };
     ops.push(process, &exec, &tail);
     image_at(HOLE, ops, &vec![])

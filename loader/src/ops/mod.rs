@@ -404,10 +404,12 @@ operations! {
         /// Blocked signals.
         mask,
     }
-    /// Starts a program. Tail: `path NUL`, then `args` and then `envs` strings, each `NUL`.
+    /// Starts a program. Tail: `limits` times three words (getrlimit(2): number, soft, hard), set last; `path NUL`, then `args` and
+    /// then `envs` strings, each `NUL`.
     16 Exec { /// Number of arguments.
         args, /// Number of environment strings.
-        envs }
+        envs, /// Number of limits that are not those the program is to have.
+        limits }
     /// The process had been stopped by a signal; it is stopped again at the end, by SIGSTOP whatever the signal
     /// was: SIGTSTP, SIGTTIN and SIGTTOU may be blocked or caught, and the kernel drops them in a process
     /// group that no shell looks after, as the job's may be now.

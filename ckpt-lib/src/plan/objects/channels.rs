@@ -29,7 +29,7 @@ impl Emitter<'_> {
                 Arg::Bytes(with_nul(path)),
                 Arg::Value((libc::O_RDWR | libc::O_NONBLOCK) as u64),
             ];
-            let label = format!("FIFO {}", String::from_utf8_lossy(path));
+            let label = format!("FIFO {}", crate::shown::bytes(path));
             self.call(&label, libc::SYS_openat, &args, Expect::Slot, spare_write);
             spare_write
         } else {

@@ -209,7 +209,7 @@ impl Emitter<'_> {
         if flags & libc::O_TMPFILE as u32 == libc::O_TMPFILE as u32 {
             flags &= !(libc::O_TMPFILE as u32); // made without a name; there is one file of it now
         }
-        let label = format!("description {} ({})", id.0, String::from_utf8_lossy(path));
+        let label = format!("description {} ({})", id.0, crate::shown::bytes(path));
         if *kind == InodeKind::OfProcess {
             return; // by the process, when it exists
         }
