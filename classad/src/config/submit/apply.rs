@@ -247,6 +247,7 @@ impl Bench<'_> {
 
 fn unexpanded(line: &str, problem: Problem) -> Fault {
     let what = match problem {
+        Problem::Exhausted => "its macros take too long".to_owned(),
         Problem::Circle(circle) => format!("it refers to itself: {}", circle.join(" -> ")),
         Problem::Function { function, what } => format!("{function}: {what}"),
         Problem::TooLarge { limit } => format!("more than {limit} bytes"),
