@@ -175,14 +175,9 @@ pub(crate) fn published(config: &Config) -> Outcome<ClassAd> {
 pub(crate) fn placed(config: &Config, error: PolicyError) -> Failure {
     let is_count = |name: &str| {
         let name = name.to_ascii_uppercase();
-        [
-            "NUM_SLOTS",
-            "SLOT_TYPE_",
-            "NUM_VIRTUAL_MACHINES",
-            "NUM_CPUS",
-        ]
-        .iter()
-        .any(|prefix| name.starts_with(prefix))
+        ["NUM_SLOTS", "SLOT_TYPE_", "NUM_VIRTUAL_MACHINES"]
+            .iter()
+            .any(|prefix| name.starts_with(prefix))
     };
     let place = match &error {
         PolicyError::NotAnExpression { name, .. }

@@ -126,7 +126,8 @@ fn measure(store: Option<&JobStore>, arguments: &args::Machine) -> Outcome<Vec<C
 }
 
 /// What is offered to jobs, and what that refers to.
-const OFFERED: [&str; 4] = [
+const OFFERED: [&str; 5] = [
+    "IS_VALID_CHECKPOINT_PLATFORM",
     "IsValidCheckpointPlatform",
     "Requirements",
     "Start",

@@ -126,7 +126,7 @@ fn check_tells_with_file_and_line_what_the_others_refuse() {
         ("SLOT_TYPE_1 = foo\nNUM_SLOTS_TYPE_1 = 1", 1),
         ("SLOT_TYPE_1 = foo=3\nNUM_SLOTS_TYPE_1 = 1", 1),
         ("NUM_SLOTS_TYPE_1 = 1\nSLOT_TYPE_1 = cpus=200%", 2),
-        ("NUM_CPUS = 2\nNUM_SLOTS_TYPE_1 = 3", 1),
+        ("NUM_CPUS = 2\nNUM_SLOTS_TYPE_1 = 3", 2),
         ("CONSUMPTION_POLICY = True\nCONSUMPTION_CPUS = ((", 2),
         ("SLOT1_STARTD_ATTRS = Foo\nSLOT1_Foo = ((", 2),
     ] {
