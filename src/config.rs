@@ -143,7 +143,6 @@ impl Sources for Site {
         let host = host.to_string_lossy().into_owned();
         let short = host.split('.').next().unwrap_or_default().to_owned();
         let uid = nix::unistd::getuid();
-        let user = nix::unistd::User::from_uid(uid).ok().flatten();
         let mut found = vec![
             ("HOSTNAME", short),
             ("FULL_HOSTNAME", host),
@@ -151,10 +150,10 @@ impl Sources for Site {
             ("OPSYS", "LINUX".to_owned()),
             ("REAL_UID", uid.to_string()),
             ("REAL_GID", nix::unistd::getgid().to_string()),
+            ("USERNAME", crate::users::name_of(uid)),
             ("PID", nix::unistd::getpid().to_string()),
             ("PPID", nix::unistd::getppid().to_string()),
         ];
-        found.extend(user.map(|user| ("USERNAME", user.name)));
         if let Some(count) = asked(SysconfVar::_NPROCESSORS_ONLN) {
             found.push(("DETECTED_CPUS", count.to_string()));
             found.push(("DETECTED_CORES", count.to_string()));

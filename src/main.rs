@@ -27,6 +27,7 @@ mod startd;
 mod summary;
 mod sys;
 mod target;
+mod users;
 mod verbs;
 
 use args::{Arguments, Verb};

@@ -10,7 +10,7 @@ use crate::report::{Exit, Explain, Failure, Outcome};
 use ::classad::config::{Config, Dialect};
 use ::classad::{ClassAd, Context, Expr, Nowhere, Surroundings, Value};
 use ckpt_lib::platform::Platform;
-use starter::machine::{Detected, Seen, SlotId};
+use starter::machine::{Detected, Event, PolicyError, Seen, SlotId};
 use starter::measure::{
     Benchmarks, Busy, Connected, Custom, Facts, Here, JobUse, Look, Machine, Minute, Score,
     Settings, Slot, Source, Watch,
@@ -83,9 +83,13 @@ pub(crate) fn settings(config: &Config, facts: &Facts, platform: &Platform) -> O
         .filter(|host| host.contains('.'));
     settings.file_system_domain = config.get("FILESYSTEM_DOMAIN");
     settings.uid_domain = config.get("UID_DOMAIN");
-    settings.cpus = size("NUM_CPUS")?.map(|cpus| u32::try_from(cpus).unwrap_or(u32::MAX));
+    // 0 is what was detected.
+    let some = |size: &u64| *size > 0;
+    settings.cpus = size("NUM_CPUS")?
+        .filter(some)
+        .map(|cpus| u32::try_from(cpus).unwrap_or(u32::MAX));
     settings.counts_threads = truth(config, "COUNT_HYPERTHREAD_CPUS").unwrap_or(true);
-    settings.memory_mib = size("MEMORY")?;
+    settings.memory_mib = size("MEMORY")?.filter(some);
     settings.reserved_memory_mib = size("RESERVED_MEMORY")?.unwrap_or(0);
     settings.reserved_disk_mib = size("RESERVED_DISK")?.unwrap_or(0);
     if let Some(execute) = config.get("EXECUTE") {
@@ -143,6 +147,58 @@ pub(crate) fn settings(config: &Config, facts: &Facts, platform: &Platform) -> O
     .filter_map(|name| config.get(name))
     .collect();
     Ok(settings)
+}
+
+/// Whether this machine could go by a configuration: divided into slots, with every expression of each.
+///
+/// # Errors
+/// What a startd would say.
+pub(crate) fn fits(config: &Config) -> Outcome<()> {
+    published(config).map(drop)
+}
+
+/// The first slot's ad, as this machine would publish it now.
+///
+/// # Errors
+/// As [`fits`].
+pub(crate) fn published(config: &Config) -> Outcome<ClassAd> {
+    let mut measured = Measured::once(config)?;
+    let detected = measured.detected()?;
+    let (settings, now) = (|name: &str| config.get(name), measured.now());
+    let begun = starter::machine::Machine::begin(&settings, config.dialect(), &detected, now);
+    let mut machine = begun.map_err(|error| placed(config, error))?;
+    machine.step(Event::Seen(measured.seen(&[], 1)?.0), now);
+    Ok(machine.ad(SlotId::of(1), now).unwrap_or_default())
+}
+
+/// What is wrong with a policy, with the place of the setting.
+pub(crate) fn placed(config: &Config, error: PolicyError) -> Failure {
+    let is_count = |name: &str| {
+        let name = name.to_ascii_uppercase();
+        ["NUM_SLOTS", "SLOT_TYPE_", "NUM_VIRTUAL_MACHINES"]
+            .iter()
+            .any(|prefix| name.starts_with(prefix))
+    };
+    let place = match &error {
+        PolicyError::NotAnExpression { name, .. }
+        | PolicyError::NotANumber { name, .. }
+        | PolicyError::NotAShare { name, .. }
+        | PolicyError::TooManySlots { name, .. } => config.setting(name),
+        // They want too much together: the first that says how much.
+        PolicyError::TooMuch { .. } => config
+            .settings()
+            .into_iter()
+            .find(|setting| !setting.is_built_in && is_count(setting.name)),
+        _ => None,
+    };
+    let failure = Failure::from(error);
+    match place.filter(|setting| !setting.is_built_in) {
+        Some(setting) => {
+            let place = format!("{}: {}", setting.origin, setting.name);
+            Failure::new(Exit::Failed, format!("{place}: {failure}"))
+        }
+        None => failure,
+    }
 }
 
 /// What a platform offers jobs, for a machine that nobody has configured.

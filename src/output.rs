@@ -52,7 +52,12 @@ pub(crate) fn print_json<T: Serialize>(schema_version: u32, report: &T) -> Outco
     print(&text)
 }
 
+/// The longest cell, in characters; JSON has the whole of what is longer.
+const LONGEST_CELL: usize = 1000;
+
 /// Lines of cells, aligned in columns.
+///
+/// What is longer than 1000 characters is cut, with … at its end.
 #[derive(Debug, Default)]
 pub(crate) struct Table {
     rows: Vec<Vec<String>>,
@@ -67,7 +72,10 @@ impl Table {
 
     /// Adds a line. What is encoded ([`crate::raw::encode`]) is shown as people see it.
     pub(crate) fn push(&mut self, row: Vec<String>) {
-        let row = row.iter().map(|cell| crate::raw::shown(cell)).collect();
+        let row = row
+            .iter()
+            .map(|cell| cut(crate::raw::shown(cell)))
+            .collect();
         self.rows.push(row);
     }
 
@@ -83,13 +91,24 @@ impl Table {
         for row in &self.rows {
             let mut line = String::new();
             for (cell, width) in row.iter().zip(&widths) {
-                line.push_str(&format!("{cell:<width$}  "));
+                line.push_str(cell);
+                let blanks = width.saturating_sub(cell.chars().count());
+                line.extend(std::iter::repeat_n(' ', blanks + 2));
             }
             text.push_str(line.trim_end());
             text.push('\n');
         }
         text
     }
+}
+
+fn cut(mut cell: String) -> String {
+    if let Some((end, _)) = cell.char_indices().nth(LONGEST_CELL) {
+        cell.truncate(end);
+        cell.pop();
+        cell.push('…');
+    }
+    cell
 }
 
 /// A number of bytes for people.
@@ -128,6 +147,17 @@ mod tests {
         let mut table = Table::new(&["NAME", "PID"]);
         table.push(vec!["long-name".to_owned(), "7".to_owned()]);
         assert_eq!(table.render(), "NAME       PID\nlong-name  7\n");
+    }
+
+    #[test]
+    fn a_cell_of_any_length_is_a_cell() {
+        let mut table = Table::new(&["NAME", "WHY"]);
+        table.push(vec!["é".repeat(70_000), "b".to_owned()]);
+        table.push(vec!["x".repeat(LONGEST_CELL), "c".to_owned()]);
+        let text = table.render();
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(lines[1], format!("{}…  b", "é".repeat(LONGEST_CELL - 1)));
+        assert_eq!(lines[2], format!("{}  c", "x".repeat(LONGEST_CELL)));
     }
 
     #[test]

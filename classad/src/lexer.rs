@@ -63,6 +63,8 @@ pub(crate) struct Lexer<'t> {
     at: usize,
     syntax: Syntax,
     previous: Token,
+    /// Where a `//` comment begins that the text ends in.
+    open_comment: Option<usize>,
 }
 
 impl<'t> Lexer<'t> {
@@ -71,6 +73,7 @@ impl<'t> Lexer<'t> {
             text,
             at,
             syntax,
+            open_comment: None,
             previous: Token::End,
         }
     }
@@ -108,6 +111,17 @@ impl<'t> Lexer<'t> {
         }
     }
 
+    /// A `//` comment ends with its line, not with the text: so it is in the original where an expression stands alone.
+    pub(crate) fn expect_comment_ended(&self) -> Result<(), ParseError> {
+        match self.open_comment {
+            None => Ok(()),
+            Some(offset) => Err(ParseError::Malformed {
+                offset,
+                what: "a comment does not end: its line has no end",
+            }),
+        }
+    }
+
     /// Blanks and comments.
     fn skip_blanks(&mut self) -> Result<(), ParseError> {
         loop {
@@ -115,10 +129,11 @@ impl<'t> Lexer<'t> {
                 (Some(byte), _) if is_blank(byte) => self.at += 1,
                 (Some(b'/'), Some(b'/')) => {
                     let rest = &self.text[self.at..];
-                    self.at += rest
-                        .iter()
-                        .position(|byte| *byte == b'\n')
-                        .unwrap_or(rest.len());
+                    let end = rest.iter().position(|byte| *byte == b'\n');
+                    if end.is_none() {
+                        self.open_comment = Some(self.at);
+                    }
+                    self.at += end.unwrap_or(rest.len());
                 }
                 (Some(b'/'), Some(b'*')) => {
                     let rest = &self.text[self.at + 2..];

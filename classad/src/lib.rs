@@ -47,6 +47,7 @@ mod name;
 mod number;
 mod old;
 mod parser;
+mod pcre;
 mod print;
 mod references;
 mod scope;

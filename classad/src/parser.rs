@@ -35,6 +35,7 @@ pub fn parse_expression(text: impl AsRef<[u8]>) -> Result<Expr, ParseError> {
     let mut parser = Parser::new(text.as_ref(), 0, Syntax::New, &Limits::default())?;
     let expr = parser.conditional()?;
     parser.expect_end()?;
+    parser.lexer.expect_comment_ended()?;
     Ok(expr)
 }
 
@@ -369,8 +370,17 @@ impl<'t> Parser<'t> {
         let mut ad = ClassAd::new();
         let mut height = 0;
         self.expect("[")?;
+        let mut is_begin = true;
         loop {
-            while self.takes(";")? {}
+            let mut semicolons = 0;
+            while self.takes(";")? {
+                semicolons += 1;
+            }
+            // As in the original, semicolons alone make no ad.
+            let is_empty = std::mem::take(&mut is_begin) && semicolons > 0;
+            if is_empty && self.is_at("]") {
+                return Err(self.unexpected("an attribute"));
+            }
             if self.takes("]")? {
                 self.grow(height)?;
                 return Ok(ad);

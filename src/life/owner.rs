@@ -10,9 +10,9 @@
 use super::{NOBODY, Starter};
 use crate::jobs::Job;
 use crate::measured::{self, Measured};
+use crate::raw;
 use crate::report::Outcome;
 use crate::startd::configuration;
-use crate::{raw, verbs};
 use classad::config::Dialect;
 use classad::{ClassAd, Expr};
 use nix::unistd::Uid;
@@ -210,7 +210,7 @@ pub(crate) fn by_policy(reason: &str, subcode: i64) -> Hold {
 fn ad(job: &Job) -> Arc<ClassAd> {
     let record = &job.record;
     let count = |number: u64| Expr::from(i64::try_from(number).unwrap_or(i64::MAX));
-    let owner = verbs::ad::name_of(Uid::effective());
+    let owner = crate::users::name_of(Uid::effective());
     let mut ad = ClassAd::new();
     ad.insert("MyType", Expr::from("Job"));
     ad.insert("JobUniverse", Expr::from(1));

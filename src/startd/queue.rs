@@ -336,7 +336,7 @@ pub(crate) fn read_limited(path: &Path) -> std::io::Result<Vec<u8>> {
 
 /// Whose jobs these are.
 pub(super) fn owner() -> String {
-    verbs::ad::name_of(Uid::effective())
+    crate::users::name_of(Uid::effective())
 }
 
 #[cfg(test)]

@@ -44,6 +44,9 @@ pub(crate) struct SlotLine {
     pub(crate) cpus: i64,
     /// MiB.
     pub(crate) memory: i64,
+    /// Its ad as it is published, in the old syntax.
+    #[serde(default)]
+    pub(crate) ad: String,
 }
 
 /// A job of the queue.

@@ -27,6 +27,7 @@ impl Startd<'_> {
             Some(Expr::Literal(Literal::Integer(number))) => *number,
             _ => 0,
         };
+        let ad = self.machine.ad(slot.id(), self.measured.now());
         let mut entries = self.queue.entries.values();
         let job = entries.find(|entry| entry.slot() == Some(slot.id()));
         SlotLine {
@@ -41,6 +42,7 @@ impl Startd<'_> {
             job: job.map(|entry| entry.name.clone()),
             cpus: number("Cpus"),
             memory: number("Memory"),
+            ad: ad.map(|ad| ad.to_old().to_string()).unwrap_or_default(),
         }
     }
 

@@ -5,11 +5,11 @@ use crate::classad::{self, Ad};
 use crate::jobs::{Counted, Job, Life, Output};
 use crate::raw;
 use crate::report::Outcome;
+use crate::users;
 use nix::unistd::Uid;
 use serde::Serialize;
 use serde_json::{Value, json};
 use starter::life::State;
-use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 
@@ -110,7 +110,7 @@ pub(super) fn ad(job: &Job) -> Outcome<Ad> {
     }
     add("ProcId", json!(0));
     if let Ok(found) = job.dir.metadata() {
-        add("Owner", json!(name_of(Uid::from_raw(found.uid()))));
+        add("Owner", json!(users::name_of(Uid::from_raw(found.uid()))));
     }
     if let Some((program, words)) = record.command.split_first() {
         add("Cmd", json!(program));
@@ -141,17 +141,4 @@ pub(super) fn ad(job: &Job) -> Outcome<Ad> {
 
 fn attributes(of: &impl Serialize) -> Outcome<Ad> {
     Ok(serde_json::from_value(serde_json::to_value(of)?)?)
-}
-
-/// The user's name, or number if nobody knows that. The C library would ask services for it that a static program has not.
-pub(crate) fn name_of(uid: Uid) -> String {
-    let users = fs::read("/etc/passwd").unwrap_or_default();
-    let users = String::from_utf8_lossy(&users);
-    let found = users.lines().find_map(|line| {
-        let mut fields = line.split(':');
-        let name = fields.next()?;
-        (fields.nth(1)?.parse() == Ok(uid.as_raw())).then(|| name.to_owned())
-    });
-    let own = || std::env::var("USER").ok().filter(|_| uid == Uid::current());
-    found.or_else(own).unwrap_or_else(|| uid.to_string())
 }

@@ -64,8 +64,7 @@ impl Surroundings for Here {
     }
 
     fn home(&self, user: &str) -> Option<String> {
-        let user = nix::unistd::User::from_name(user).ok()??;
-        user.dir.into_os_string().into_string().ok()
+        crate::users::home_of(user)
     }
 
     fn debug(&self, message: &str) {
@@ -84,6 +83,13 @@ fn read(path: &Path) -> Outcome<Vec<ClassAd>> {
         file.take(MOST_BYTES + 1).read_to_end(&mut text)
     };
     read.context(shown)?;
+    if text.len() as u64 > MOST_BYTES {
+        let size = || std::fs::metadata(path).ok().map(|found| found.len());
+        let size = size().filter(|size| *size > MOST_BYTES);
+        let size = size.map_or_else(|| "more".to_owned(), |size| format!("{size} bytes"));
+        let message = format!("{}: {size}, at most {MOST_BYTES} bytes are read", shown());
+        return Err(Failure::new(Exit::Usage, message));
+    }
     parse_any_ads(&text).context(shown).exit(Exit::Usage)
 }
 

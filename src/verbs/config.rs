@@ -2,6 +2,7 @@
 
 use crate::args::{CheckConfig, Config as Arguments, ConfigVerb, DumpConfig, Which};
 use crate::config::Site;
+use crate::measured;
 use crate::output;
 use crate::report::{Exit, Explain, Failure, Outcome, chain, tell};
 use classad::config::{Config, ConfigError, ConfigOptions, Origin, Setting, Warning};
@@ -179,6 +180,15 @@ impl From<&ConfigError> for Finding {
 }
 
 impl Finding {
+    fn unfit(failure: Failure) -> Self {
+        Finding {
+            is_error: true,
+            name: None,
+            message: failure.to_string(),
+            origin: None,
+        }
+    }
+
     fn warning(warning: &Warning, strict: bool) -> Self {
         Finding {
             is_error: strict,
@@ -203,7 +213,13 @@ fn examine(arguments: &CheckConfig) -> Outcome {
             let warnings = config.warnings().iter();
             let warnings = warnings.map(|warning| Finding::warning(warning, arguments.strict));
             let faults = config.faults().iter().map(Finding::from);
-            (faults.chain(warnings).collect(), config.files().to_vec())
+            let mut findings: Vec<Finding> = faults.chain(warnings).collect();
+            // What the machine would not do with it; with faults nobody asks.
+            let is_startd = arguments.which.subsystem.eq_ignore_ascii_case("STARTD");
+            if is_startd && config.faults().is_empty() {
+                findings.extend(measured::fits(config).err().map(Finding::unfit));
+            }
+            (findings, config.files().to_vec())
         }
     };
     let is_sound = !findings.iter().any(|finding| finding.is_error);

@@ -1,19 +1,21 @@
 //! `wayfarer machine`.
 
 use crate::args;
+use crate::config::Site;
 use crate::jobs::JobStore;
 use crate::measured;
 use crate::output::{self, Table};
 use crate::report::{Exit, Explain, Outcome};
 use crate::startd::{self, Record, SlotLine};
-use ::classad::ClassAd;
-use ::classad::config::Config;
+use ::classad::config::{Config, ConfigOptions, Dialect};
+use ::classad::{ClassAd, parse_old_ad};
 use ckpt_lib::platform::Platform;
 use serde::Serialize;
 use starter::measure::{
     Activity, Benchmarks, Facts, Here, Kind, Look, Machine, Score, Settings, Slot, State, Watch,
 };
 use std::path::PathBuf;
+use std::sync::Arc;
 
 const SCHEMA_VERSION: u32 = 1;
 
@@ -104,7 +106,57 @@ fn measure(store: Option<&JobStore>, arguments: &args::Machine) -> Outcome<Vec<C
         slots: &slots,
         started_at: record.as_ref().map_or(look.at, |record| record.since),
     };
-    Ok(machine.ads())
+    let mut ads = machine.ads();
+    match &record {
+        // What its policy and its jobs add is the startd's to say.
+        Some(record) => {
+            let lines = record
+                .slots
+                .iter()
+                .filter(|line| slot(line, look.at).is_some());
+            for (ad, line) in ads.iter_mut().zip(lines) {
+                for (name, expr) in parse_old_ad(&line.ad)?.iter() {
+                    ad.insert(name.clone(), Arc::clone(expr));
+                }
+            }
+        }
+        None => offer(&mut ads, config.as_ref(), arguments.dialect)?,
+    }
+    Ok(ads)
+}
+
+/// What is offered to jobs, and what that refers to.
+const OFFERED: [&str; 5] = [
+    "IS_VALID_CHECKPOINT_PLATFORM",
+    "IsValidCheckpointPlatform",
+    "Requirements",
+    "Start",
+    "WithinResourceLimits",
+];
+
+/// Puts what slots of this configuration would offer into ads.
+fn offer(ads: &mut [ClassAd], config: Option<&Config>, dialect: Dialect) -> Outcome<()> {
+    let none;
+    let config = match config {
+        Some(config) => config,
+        None => {
+            let options = ConfigOptions {
+                dialect,
+                ..ConfigOptions::default()
+            };
+            none = Config::parse("", &Site::new(), &options)?;
+            &none
+        }
+    };
+    let published = measured::published(config)?;
+    for ad in ads {
+        for name in OFFERED {
+            if let Some(expr) = published.get(name) {
+                ad.insert(name, Arc::clone(expr));
+            }
+        }
+    }
+    Ok(())
 }
 
 /// A slot as a startd has written it down.

@@ -84,3 +84,37 @@ fn ads_go_from_each_syntax_to_each() {
         assert_eq!(print(text, "old"), print(MACHINE, "old"));
     }
 }
+
+/// The name services of `nsswitch.conf` are not for a static program.
+#[test]
+fn a_user_whom_the_file_does_not_have_has_no_home() {
+    let station = Station::new();
+    let home = |user: &str| {
+        let expr = format!("userHome(\"{user}\", \"def\")");
+        let output = station.output(&["classad", "eval", &expr]);
+        assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+        text(&output.stdout)
+    };
+    assert_eq!(home("nosuchuser"), "\"def\"\n");
+    assert_eq!(home("root"), "\"/root\"\n");
+}
+
+#[test]
+fn a_file_that_is_too_large_is_an_error() {
+    let station = Station::new();
+    let large = path(&station, "large");
+    fs::write(&large, "a = 1\n".repeat(3 << 20)).expect("a file");
+    for line in [
+        vec!["classad", "print", &large],
+        vec!["classad", "eval", "a", "--my", &large],
+    ] {
+        let output = station.output(&line);
+        assert_eq!(output.status.code(), Some(2), "{line:?}");
+        let expected = format!("{large}: 18874368 bytes, at most 16777216 bytes are read");
+        assert!(
+            text(&output.stderr).contains(&expected),
+            "{}",
+            text(&output.stderr)
+        );
+    }
+}

@@ -106,3 +106,48 @@ fn the_environment_is_stronger_than_files() {
         .expect("an output");
     assert_eq!(text(&output.stdout), "\"y\"\n");
 }
+
+/// One setting each that startd, simulate and `run --policy` refuse.
+#[test]
+fn check_tells_with_file_and_line_what_the_others_refuse() {
+    let station = Station::new();
+    let trace = station.state.path().join("trace.csv").display().to_string();
+    fs::write(
+        &trace,
+        "time,keyboard\n2026-11-23 08:00:00,0\n2026-11-23 08:01:00,0\n",
+    )
+    .expect("a trace");
+    for (lines, place) in [
+        ("NUM_CPUS = x", 1),
+        ("MEMORY = 99999999999999999999", 1),
+        ("POLLING_INTERVAL = -1", 1),
+        ("KILLING_TIMEOUT = ((", 1),
+        ("ENABLE_BACKFILL = perhaps", 1),
+        ("SLOT_TYPE_1 = foo\nNUM_SLOTS_TYPE_1 = 1", 1),
+        ("SLOT_TYPE_1 = foo=3\nNUM_SLOTS_TYPE_1 = 1", 1),
+        ("NUM_SLOTS_TYPE_1 = 1\nSLOT_TYPE_1 = cpus=200%", 2),
+        ("NUM_CPUS = 2\nNUM_SLOTS_TYPE_1 = 3", 2),
+        ("CONSUMPTION_POLICY = True\nCONSUMPTION_CPUS = ((", 2),
+        ("SLOT1_STARTD_ATTRS = Foo\nSLOT1_Foo = ((", 2),
+    ] {
+        let path = written(&station, &format!("{lines}\n"));
+        let expected = format!("{path}, line {place}: ");
+        let check = station.output(&["config", "check", "--config", &path]);
+        let said = text(&check.stdout);
+        assert_eq!(check.status.code(), Some(1), "{lines}: {said}");
+        assert!(
+            said.contains(&format!("error: {expected}")),
+            "{lines}: {said}"
+        );
+        assert!(!said.contains("neither"), "{said}");
+        for line in [
+            vec!["policy", "simulate", "--config", &path, "--trace", &trace],
+            vec!["policy", "explain", "START", "--config", &path],
+        ] {
+            let output = station.output(&line);
+            let said = text(&output.stderr);
+            assert!(!output.status.success(), "{line:?}: {lines}");
+            assert!(said.contains(&expected), "{line:?}: {lines}: {said}");
+        }
+    }
+}

@@ -83,3 +83,18 @@ fn what_cannot_be_measured_is_named() {
     let wrong = station.output(&["machine", "--dialect", "7"]);
     assert_eq!(wrong.status.code(), Some(2));
 }
+
+#[test]
+fn what_is_offered_to_jobs_is_in_the_ad() {
+    let station = Station::new();
+    let file = station.state.path().join("config").display().to_string();
+    fs::write(&file, "START = TARGET.Owner == \"ann\"\n").expect("a file");
+    let ad = run(&station, &["-l", "--config", &file]);
+    for name in ["Start = ", "Requirements = "] {
+        assert!(
+            ad.lines()
+                .any(|line| line.starts_with(name) || line.starts_with(&name.to_uppercase())),
+            "{name}: {ad}"
+        );
+    }
+}

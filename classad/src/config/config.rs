@@ -3,7 +3,9 @@
 use super::dialect::Dialect;
 use super::error::{ConfigError, Warning, WarningKind};
 use super::expand::{Expander, Problem};
+use super::kinds::{self, kind_of};
 use super::limits::ConfigLimits;
+use super::macros::next_macro;
 use super::origin::Origin;
 use super::policy;
 use super::reader::{Place, Reader, fault};
@@ -12,7 +14,12 @@ use super::submit::{self, SubmitPolicy};
 use super::table::{Entry, Table, key};
 use crate::Expr;
 use crate::parser::parse_whole_old_expression;
-use std::collections::BTreeMap;
+use std::cell::Cell;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// What expanding one name may look at when all that may be looked at is used up; and all of those together.
+const OWN_WORK: u64 = 256 << 10;
+const MORE_WORK: u64 = 64 << 20;
 
 /// How a configuration is read.
 #[derive(Clone, Debug)]
@@ -143,15 +150,31 @@ impl Config {
         let mut undefined = vec![];
         // Those who only refer to a circle: they are not to blame if somebody in it is.
         let mut victims: Vec<(Vec<String>, &Entry)> = vec![];
+        // Those that cost too much: where one is in another's value, the other is not to blame.
+        let mut costly: Vec<Costly<'_>> = vec![];
         let limits = &reader.options.limits;
         let mut bytes = 0_usize;
+        let more = Cell::new(0);
         for (key, entry, is_built_in) in reader.table.entries() {
             if submit::waits_for_jobs(key, &entry.raw) {
                 values.insert(key.clone(), entry.raw.clone());
                 continue;
             }
+            let own = Cell::new(0);
             let mut expander = Expander::new(&reader.table, reader.sources, limits, &reader.work);
-            match expander.value(key, &entry.raw) {
+            let mut expanded = expander.value(key, &entry.raw);
+            let mut is_late = false;
+            if expanded == Err(Problem::Exhausted) && more.get() < MORE_WORK {
+                // Others have taken what all may take: what takes little by itself has it.
+                is_late = more.get() > 0;
+                own.set(limits.work_bytes.saturating_sub(OWN_WORK));
+                let begun = own.get();
+                expander = Expander::new(&reader.table, reader.sources, limits, &own);
+                expanded = expander.value(key, &entry.raw);
+                more.set(more.get().saturating_add(own.get() - begun));
+            }
+            let undefined_here = std::mem::take(&mut expander.undefined);
+            match expanded {
                 Ok(value) => {
                     bytes = bytes.saturating_add(value.len());
                     if bytes > limits.total_bytes {
@@ -164,10 +187,18 @@ impl Config {
                 Err(Problem::Circle(circle)) if !circle.contains(&entry.name) => {
                     victims.push((circle, entry));
                 }
+                Err(problem @ (Problem::Exhausted | Problem::TooLarge { .. })) => {
+                    let (name, at) = (&entry.name, &entry.origin);
+                    costly.push(Costly {
+                        key,
+                        fault: fault(problem, name, at),
+                        is_late,
+                    });
+                }
                 Err(problem) => faults.push(fault(problem, &entry.name, &entry.origin)),
             }
             if !is_built_in {
-                let mut names = expander.undefined;
+                let mut names = undefined_here;
                 names.sort();
                 names.dedup();
                 undefined.extend(names.into_iter().map(|macro_name| Warning {
@@ -179,6 +210,7 @@ impl Config {
                 }));
             }
         }
+        faults.extend(to_blame(costly, &reader.table));
         let named: Vec<&str> = faults.iter().filter_map(ConfigError::name).collect();
         victims.retain(|(circle, _)| !circle.iter().any(|name| named.contains(&name.as_str())));
         let faulty = |(circle, entry): (_, &Entry)| {
@@ -186,6 +218,22 @@ impl Config {
         };
         let blamed: Vec<ConfigError> = victims.into_iter().map(faulty).collect();
         faults.extend(blamed);
+        for (key, entry, _) in reader.table.entries() {
+            // A number that is empty is what is built in, as in the original.
+            let bare = reader.table.without_prefix(key).unwrap_or(key);
+            let is_empty = values.get(key).is_some_and(|value| value.trim().is_empty());
+            if is_empty
+                && kind_of(bare).is_some()
+                && let Some(built_in) = reader.table.built_in(bare)
+            {
+                let own = Cell::new(0);
+                let mut expander = Expander::new(&reader.table, reader.sources, limits, &own);
+                match expander.value(bare, &built_in.raw) {
+                    Ok(value) => drop(values.insert(key.clone(), value)),
+                    Err(problem) => faults.push(fault(problem, &entry.name, &entry.origin)),
+                }
+            }
+        }
         reader.warnings.extend(undefined);
         let mut config = Self {
             table: reader.table,
@@ -204,20 +252,41 @@ impl Config {
         Ok(config)
     }
 
-    /// Values that have to be expressions are.
+    /// Values that have to be expressions are, and those that have to be numbers or truths.
     fn check_expressions(&mut self) {
-        let listed = policy::listed_expressions(|name| self.get(name));
-        let mut faults = vec![];
+        let keys = self.table.entries().map(|(key, _, _)| key.as_str());
+        let listed = policy::listed_expressions(|name| self.get(name), keys);
+        let (mut faults, mut warnings) = (vec![], vec![]);
         for (key, entry, _) in self.table.entries() {
             let bare = self.table.without_prefix(key).unwrap_or(key);
-            if !policy::is_expression(bare) && !listed.contains(bare) {
+            let kind = kind_of(bare);
+            if kind.is_none() && !policy::is_expression(bare) && !listed.contains(bare) {
                 continue;
             }
-            if let Some(Err(error)) = self.values.get(key).map(|value| parsed(entry, value)) {
-                faults.push(error);
+            let expr = match self.values.get(key).map(|value| parsed(entry, value)) {
+                Some(Ok(Some(expr))) => expr,
+                Some(Err(error)) => {
+                    faults.push(error);
+                    continue;
+                }
+                Some(Ok(None)) | None => continue,
+            };
+            let Some(kind) = kind else {
+                continue;
+            };
+            let text = self.values.get(key).map_or("", String::as_str);
+            faults.extend(kind.check(entry, text, &expr).err());
+            if kind == kinds::Kind::Seconds
+                && let Some(reference) = kinds::lone_name(&expr)
+                && !listed.contains(&reference.to_ascii_lowercase())
+            {
+                let (at, name) = (entry.origin.clone(), entry.name.clone());
+                let kind = WarningKind::LoneName { name, reference };
+                warnings.push(Warning { at, kind });
             }
         }
         self.faults.extend(faults);
+        self.warnings.extend(warnings);
     }
 
     /// This, if there is no fault in it.
@@ -352,6 +421,58 @@ impl Config {
     pub fn dialect(&self) -> Dialect {
         self.dialect
     }
+}
+
+/// A name whose value costs more than it may.
+struct Costly<'t> {
+    key: &'t str,
+    fault: ConfigError,
+    /// It had only what is left for those that come when all is used up.
+    is_late: bool,
+}
+
+/// Those to blame: not those that only have another's value in theirs, nor those that had little left because of one whose value has theirs.
+fn to_blame(costly: Vec<Costly<'_>>, table: &Table) -> Vec<ConfigError> {
+    let (late, early): (Vec<_>, Vec<_>) = costly.into_iter().partition(|one| one.is_late);
+    let keys: BTreeSet<String> = early.iter().map(|one| one.key.to_owned()).collect();
+    let mut blamed: Vec<(BTreeSet<String>, Costly<'_>)> = vec![];
+    for one in early {
+        let within = names_within(one.key, table);
+        if within.is_disjoint(&keys) {
+            blamed.push((within, one));
+        }
+    }
+    for one in late {
+        let within = names_within(one.key, table);
+        let is_related = blamed
+            .iter()
+            .any(|(others, other)| within.contains(other.key) || others.contains(one.key));
+        if !is_related {
+            blamed.push((within, one));
+        }
+    }
+    blamed.into_iter().map(|(_, one)| one.fault).collect()
+}
+
+/// The keys that the value of a key refers to, over others too; itself is none of them.
+fn names_within(own: &str, table: &Table) -> BTreeSet<String> {
+    let mut within = BTreeSet::new();
+    let mut open = vec![own.to_owned()];
+    while let Some(next) = open.pop() {
+        let raw = table.exact(&next).map_or("", |entry| entry.raw.as_str());
+        let mut from = 0;
+        while let Some(found) = next_macro(raw, from, |_| true) {
+            let (name, _) = found.name_and_default();
+            from = found.end;
+            if let Some((name, _)) = table.resolve(name)
+                && name != own
+                && within.insert(name.clone())
+            {
+                open.push(name);
+            }
+        }
+    }
+    within
 }
 
 /// A value as an expression. What is empty is none; what waits for a job (`$$(…)`) cannot be looked at yet.

@@ -139,6 +139,20 @@ pub enum ConfigError {
         #[source]
         reason: Box<ParseError>,
     },
+    /// A value is of another kind, or out of its range.
+    #[error("{at}: {name} = {text}: its value is {found}, expected {expected}")]
+    Value {
+        /// Where it is defined.
+        at: Origin,
+        /// Whose value.
+        name: String,
+        /// The value as it is written.
+        text: String,
+        /// The value.
+        found: String,
+        /// What it has to be.
+        expected: String,
+    },
     /// A transform, or a requirement, of jobs that are handed in is of no use.
     #[error("{at}: {name}: {text}: {what}")]
     Submit {
@@ -174,6 +188,7 @@ impl ConfigError {
             | Self::Circle { at, .. }
             | Self::Function { at, .. }
             | Self::Expression { at, .. }
+            | Self::Value { at, .. }
             | Self::Submit { at, .. } => Some(at),
         }
     }
@@ -185,6 +200,7 @@ impl ConfigError {
             Self::Circle { name, .. }
             | Self::Function { name, .. }
             | Self::Expression { name, .. }
+            | Self::Value { name, .. }
             | Self::Submit { name, .. } => Some(name),
             _ => None,
         }
@@ -210,6 +226,13 @@ pub enum WarningKind {
         name: String,
         /// The macro.
         macro_name: String,
+    },
+    /// A number of seconds is a name, and nothing else.
+    LoneName {
+        /// Whose value.
+        name: String,
+        /// The name.
+        reference: String,
     },
     /// `name : value`, which is `name = value`.
     Colon {
@@ -249,6 +272,10 @@ impl fmt::Display for Warning {
             WarningKind::Undefined { name, macro_name } => {
                 write!(f, "{name}: {macro_name} is not defined")
             }
+            WarningKind::LoneName { name, reference } => write!(
+                f,
+                "{name}: it has no value unless a job or the machine has an attribute {reference}"
+            ),
             WarningKind::Colon { name } => {
                 write!(f, "{name}: an assignment with : is obsolete, = makes one")
             }

@@ -24,6 +24,8 @@ pub(super) enum Problem {
     TooLarge {
         limit: usize,
     },
+    /// What is expanded has taken more than all may take.
+    Exhausted,
 }
 
 /// Expands texts with the values of a table.
@@ -138,9 +140,7 @@ impl<'e> Expander<'e> {
         let work = self.work.get().saturating_add(bytes as u64 + 64);
         self.work.set(work);
         if work > self.limits.work_bytes {
-            let what = "this and what was before it take too long".to_owned();
-            let function = "$(…)".to_owned();
-            return Err(Problem::Function { function, what });
+            return Err(Problem::Exhausted);
         }
         Ok(())
     }

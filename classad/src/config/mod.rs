@@ -22,6 +22,7 @@ mod expand;
 mod files;
 mod format;
 mod functions;
+mod kinds;
 mod limits;
 mod lines;
 mod macros;

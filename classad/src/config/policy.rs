@@ -1,5 +1,6 @@
 //! Which values have to be expressions, and whose jobs they are for.
 
+use super::kinds;
 use std::collections::BTreeSet;
 
 /// Names whose values are expressions, small letters.
@@ -32,9 +33,9 @@ const EXPRESSIONS: &[&str] = &[
     "negotiator_job_constraint",
     "prio",
     "update_prio",
-    "modify_request_expr_requestcpus",
-    "modify_request_expr_requestmemory",
-    "modify_request_expr_requestdisk",
+    "cpubusy",
+    "cpu_busy",
+    "claim_worklife",
     "start_local_universe",
     "start_scheduler_universe",
     "system_periodic_hold",
@@ -48,6 +49,7 @@ const EXPRESSIONS: &[&str] = &[
 
 /// Those that may have a value of their own for a universe.
 const BY_UNIVERSE: &[&str] = &[
+    "start",
     "suspend",
     "continue",
     "preempt",
@@ -67,19 +69,27 @@ pub(super) fn suffix(universe: i64) -> Option<&'static str> {
 
 /// Whether the value of a key has to be an expression.
 pub(super) fn is_expression(key: &str) -> bool {
-    let key = key.strip_prefix("slot_type_").map_or(key, |rest| {
-        let rest = rest.trim_start_matches(|c: char| c.is_ascii_digit());
-        rest.strip_prefix('_').unwrap_or(key)
-    });
+    let key = kinds::of_type(key).unwrap_or(key);
     let bare = key
         .strip_suffix("_vanilla")
         .or_else(|| key.strip_suffix("_vm"));
-    EXPRESSIONS.contains(&key) || bare.is_some_and(|bare| BY_UNIVERSE.contains(&bare))
+    let of_a_resource = ["consumption_", "modify_request_expr_"]
+        .iter()
+        .any(|prefix| key.starts_with(prefix));
+    (of_a_resource && key != "consumption_policy")
+        || EXPRESSIONS.contains(&key)
+        || bare.is_some_and(|bare| BY_UNIVERSE.contains(&bare))
 }
 
 /// Keys that other values list as expressions: attributes of the machine, and what submitted jobs have to be.
-pub(super) fn listed_expressions(get: impl Fn(&str) -> Option<String>) -> BTreeSet<String> {
+/// `all` are the keys that there are.
+pub(super) fn listed_expressions<'k>(
+    get: impl Fn(&str) -> Option<String>,
+    all: impl Iterator<Item = &'k str>,
+) -> BTreeSet<String> {
     let mut keys = BTreeSet::new();
+    // Each slot may have attributes of its own, and its own value of one that all have.
+    let prefixes: BTreeSet<&str> = all.filter_map(slot_prefix).collect();
     let mut add = |list: &str, prefix: &str| {
         let list = get(list).unwrap_or_default();
         let names = list
@@ -87,8 +97,14 @@ pub(super) fn listed_expressions(get: impl Fn(&str) -> Option<String>) -> BTreeS
             .filter(|name| !name.is_empty());
         keys.extend(names.map(|name| format!("{prefix}{}", name.to_ascii_lowercase())));
     };
-    add("STARTD_ATTRS", "");
-    add("STARTD_EXPRS", "");
+    for list in ["STARTD_ATTRS", "STARTD_EXPRS"] {
+        add(list, "");
+        for prefix in &prefixes {
+            add(list, prefix);
+            add(&format!("{prefix}{list}"), "");
+            add(&format!("{prefix}{list}"), prefix);
+        }
+    }
     add("SUBMIT_REQUIREMENT_NAMES", "submit_requirement_");
     // Those that have a reason have it as an expression, too.
     let reasons: Vec<String> = keys
@@ -98,6 +114,14 @@ pub(super) fn listed_expressions(get: impl Fn(&str) -> Option<String>) -> BTreeS
         .collect();
     keys.extend(reasons);
     keys
+}
+
+/// `slot1_`, `vm1_` in front of a key.
+fn slot_prefix(key: &str) -> Option<&str> {
+    let word = ["slot", "vm"].iter().find(|word| key.starts_with(**word))?;
+    let digits = key[word.len()..].bytes().take_while(u8::is_ascii_digit);
+    let end = word.len() + digits.count();
+    (end > word.len() && key.as_bytes().get(end) == Some(&b'_')).then(|| &key[..=end])
 }
 
 #[cfg(test)]
@@ -111,12 +135,14 @@ mod tests {
             "suspend_vanilla",
             "want_vacate_vm",
             "slot_type_2_start",
+            "start_vanilla",
+            "consumption_gpus",
         ] {
             assert!(is_expression(key), "{key}");
         }
         for key in [
-            "start_vanilla",
             "starter",
+            "consumption_policy",
             "slot_type_2",
             "slot_type_2_partitionable",
             "memory",
@@ -128,7 +154,9 @@ mod tests {
     #[test]
     fn attributes_of_the_machine_are_expressions() {
         let get = |name: &str| (name == "STARTD_ATTRS").then(|| "IsDesktop, Room".to_owned());
-        let listed: Vec<String> = listed_expressions(get).into_iter().collect();
+        let listed: Vec<String> = listed_expressions(get, [].into_iter())
+            .into_iter()
+            .collect();
         assert_eq!(listed, ["isdesktop", "room"]);
     }
 

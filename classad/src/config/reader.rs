@@ -430,6 +430,12 @@ pub(super) fn fault(problem: Problem, name: &str, at: &Origin) -> ConfigError {
             function: shortened(&function),
             what: shortened(&what),
         },
+        Problem::Exhausted => ConfigError::Function {
+            at,
+            name,
+            function: "$(…)".to_owned(),
+            what: "this and what was before it take too long".to_owned(),
+        },
         Problem::TooLarge { limit } => ConfigError::TooLarge {
             at,
             what: name,

@@ -56,6 +56,11 @@ impl Table {
         self.set.get(key).or_else(|| self.built_in.get(key))
     }
 
+    /// What is built in under a key.
+    pub(super) fn built_in(&self, key: &str) -> Option<&Entry> {
+        self.built_in.get(key)
+    }
+
     /// The part of a name behind one of the prefixes.
     pub(super) fn without_prefix<'n>(&self, name: &'n str) -> Option<&'n str> {
         self.prefixes.iter().find_map(|prefix| {

@@ -60,7 +60,7 @@ fn append(line: &mut Vec<u8>, word: &[u8]) {
 }
 
 /// What may separate the entries of a V1 environment, if it begins with it.
-const SEPARATORS: &[u8] = b"|<> -,$/%+@:#!&*?^~`;";
+const SEPARATORS: &[u8] = b"|<>-,$/%+@:#!&*?^~`;";
 
 type Environment = BTreeMap<Vec<u8>, Vec<u8>>;
 
@@ -89,7 +89,7 @@ pub(super) fn env_v1_to_v2(call: &mut Call<'_, '_>) -> Evaluated {
         _ => return Ok(Value::Error),
     };
     let mut environment = Environment::new();
-    // What the text begins with separates its entries, if no name can begin with it.
+    // What the text begins with separates its entries, if no name can begin with it; and so does an end of line.
     let bytes = text.as_bytes();
     let separator = bytes
         .first()
@@ -97,7 +97,7 @@ pub(super) fn env_v1_to_v2(call: &mut Call<'_, '_>) -> Evaluated {
         .filter(|first| SEPARATORS.contains(first))
         .unwrap_or(b';');
     let entries = bytes
-        .split(|byte| *byte == separator)
+        .split(|byte| *byte == separator || *byte == b'\n')
         .map(<[u8]>::trim_ascii_start);
     for entry in entries.filter(|entry| !entry.is_empty()) {
         if set(&mut environment, entry).is_none() {

@@ -2,13 +2,13 @@
 
 use super::Call;
 use super::conversions::to_text;
-use super::patterns::compile;
 use crate::error::EvalError;
 use crate::eval::Evaluated;
 use crate::eval::reference::Found;
 use crate::expr::Expr;
 use crate::name::Name;
 use crate::parser::parse_expression;
+use crate::pcre::Pattern;
 use crate::references::external_in;
 use crate::value::Value;
 use std::collections::BTreeSet;
@@ -80,12 +80,12 @@ pub(super) fn unresolved(call: &mut Call<'_, '_>) -> Evaluated {
     let Value::String(pattern) = call.value(1)? else {
         return Ok(Value::Error);
     };
-    let regex = pattern.to_str().and_then(|pattern| compile(pattern, "i"));
-    let Some(regex) = regex else {
+    let Some(pattern) = Pattern::compile(pattern.as_bytes(), "i") else {
         return Ok(Value::Error);
     };
     Ok(Value::Boolean(names.iter().any(|name| {
-        regex.is_match(&name.to_string()).unwrap_or(false)
+        let name = name.to_string();
+        pattern.is_match(name.as_bytes()).unwrap_or(false)
     })))
 }
 

@@ -16,8 +16,6 @@ mod types;
 mod users;
 mod versions;
 
-pub(crate) use patterns::compile;
-
 use crate::error::EvalError;
 use crate::eval::{Evaluated, Run};
 use crate::expr::Expr;

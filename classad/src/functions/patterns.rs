@@ -1,31 +1,10 @@
-//! Regular expressions.
-//!
-//! HTCondor has those of PCRE, on bytes; here they are those of `fancy-regex`, on characters: they have look-around
-//! and backreferences, too. docs/CLASSADS.md says what differs.
+//! Functions of regular expressions.
 
 use super::Call;
 use crate::eval::Evaluated;
+use crate::pcre::{Pattern, bytes, characters};
+use crate::text::Text;
 use crate::value::Value;
-use fancy_regex::{Regex, RegexBuilder};
-
-/// A pattern with its options; none where it is malformed.
-pub(crate) fn compile(pattern: &str, options: &str) -> Option<Regex> {
-    let mut flags = String::new();
-    for flag in ['i', 'm', 's', 'x'] {
-        if options.contains(flag) {
-            flags.push(flag);
-        }
-    }
-    let pattern = match flags.is_empty() {
-        true => pattern.to_owned(),
-        false => format!("(?{flags}){pattern}"),
-    };
-    RegexBuilder::new(&pattern)
-        .backtrack_limit(100_000)
-        .delegate_size_limit(1 << 20)
-        .build()
-        .ok()
-}
 
 pub(super) fn regexp(call: &mut Call<'_, '_>) -> Evaluated {
     let values = call.values()?;
@@ -34,11 +13,12 @@ pub(super) fn regexp(call: &mut Call<'_, '_>) -> Evaluated {
     }
     let texts = strings(&values);
     let (pattern, text, options) = match texts.as_deref() {
-        Some([pattern, text]) => (pattern, text, ""),
-        Some([pattern, text, options]) => (pattern, text, *options),
+        Some([pattern, text]) => (pattern, text, String::new()),
+        Some([pattern, text, options]) => (pattern, text, options.to_string()),
         _ => return Ok(Value::Error),
     };
-    let matched = compile(pattern, options).and_then(|regex| regex.is_match(text).ok());
+    let pattern = Pattern::compile(pattern.as_bytes(), &options);
+    let matched = pattern.and_then(|pattern| pattern.is_match(text.as_bytes()));
     Ok(matched.map_or(Value::Error, Value::Boolean))
 }
 
@@ -52,16 +32,14 @@ pub(super) fn regexp_member(call: &mut Call<'_, '_>) -> Evaluated {
     let (Value::List(list), Some([pattern, rest @ ..])) = (list, texts.as_deref()) else {
         return Ok(Value::Error);
     };
-    let regex = compile(pattern, rest.first().unwrap_or(&""));
+    let options = rest.first().map(ToString::to_string).unwrap_or_default();
+    let pattern = Pattern::compile(pattern.as_bytes(), &options);
     let mut without = Value::Boolean(false);
     for item in list.items.iter() {
         match call.run.item(&list, item, call.scope)? {
             Value::String(text) => {
-                let text = text.to_str();
-                let matched = regex
-                    .as_ref()
-                    .zip(text)
-                    .and_then(|(regex, text)| regex.is_match(text).ok());
+                let pattern = pattern.as_ref();
+                let matched = pattern.and_then(|pattern| pattern.is_match(text.as_bytes()));
                 // A malformed pattern matches nothing.
                 if matched == Some(true) {
                     return Ok(Value::Boolean(true));
@@ -99,13 +77,13 @@ fn substitute(call: &mut Call<'_, '_>, always: &str) -> Evaluated {
         }
         _ => return Ok(Value::Error),
     };
-    let Some(regex) = compile(pattern, &options) else {
+    let Some(pattern) = Pattern::compile(pattern.as_bytes(), &options) else {
         return Ok(Value::Error);
     };
     let replaced = replaced(
-        &regex,
-        text,
-        replacement,
+        &pattern,
+        &characters(text.as_bytes()),
+        replacement.as_bytes(),
         options.contains('f'),
         options.contains('g'),
     );
@@ -117,56 +95,49 @@ fn substitute(call: &mut Call<'_, '_>, always: &str) -> Evaluated {
 
 /// The text with what matches replaced (`keep`), or only what it is replaced with.
 fn replaced(
-    regex: &Regex,
+    pattern: &Pattern,
     text: &str,
-    replacement: &str,
+    replacement: &[u8],
     keep: bool,
     all: bool,
 ) -> Option<Vec<u8>> {
     let mut output = vec![];
     let mut at = 0;
-    while let Some(captures) = regex.captures_from_pos(text, at).ok()? {
-        let whole = captures.get(0)?;
+    while let Some(groups) = pattern.groups(text, at)? {
+        let (begin, end) = (*groups.first()?)?;
         if keep {
-            output.extend_from_slice(&text.as_bytes()[at..whole.start()]);
+            output.extend(bytes(&text[at..begin]));
         }
         // Groups behind the last that took part are not there.
-        let groups = (0..captures.len())
-            .rev()
-            .find(|group| captures.get(*group).is_some())?
-            + 1;
-        let mut rest = replacement.bytes().peekable();
+        let count = groups.iter().rposition(Option::is_some)? + 1;
+        let mut rest = replacement.iter().copied().peekable();
         while let Some(byte) = rest.next() {
             match rest.next_if(|next| byte == b'\\' && next.is_ascii_digit()) {
                 Some(digit) => {
                     let group = usize::from(digit - b'0');
-                    if group >= groups {
+                    if group >= count {
                         return None;
                     }
-                    output.extend_from_slice(
-                        captures
-                            .get(group)
-                            .map_or("", |found| found.as_str())
-                            .as_bytes(),
-                    );
+                    if let Some((begin, end)) = groups[group] {
+                        output.extend(bytes(&text[begin..end]));
+                    }
                 }
                 None => output.push(byte),
             }
         }
-        at = whole.end();
+        at = end;
         if !all {
             break;
         }
-        if whole.start() == whole.end() {
-            // An empty match: go on behind the next character. At the end there is none, and the original fails.
+        if begin == end {
+            // An empty match: go on behind the next byte. At the end there is none, and the original fails.
             let next = text[at..].chars().next()?;
-            let mut room = [0; 4];
-            output.extend_from_slice(next.encode_utf8(&mut room).as_bytes());
             at += next.len_utf8();
+            output.push(u8::try_from(next).ok()?);
         }
     }
     if keep {
-        output.extend_from_slice(&text.as_bytes()[at..]);
+        output.extend(bytes(&text[at..]));
     }
     Some(output)
 }
@@ -182,13 +153,13 @@ fn exceptional(values: &[Value]) -> Option<Value> {
         .then_some(Value::Undefined)
 }
 
-fn strings(values: &[Value]) -> Option<Vec<&str>> {
+fn strings(values: &[Value]) -> Option<Vec<&Text>> {
     values.iter().map(text_of).collect()
 }
 
-fn text_of(value: &Value) -> Option<&str> {
+fn text_of(value: &Value) -> Option<&Text> {
     match value {
-        Value::String(text) => text.to_str(),
+        Value::String(text) => Some(text),
         _ => None,
     }
 }

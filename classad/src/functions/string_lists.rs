@@ -1,9 +1,9 @@
 //! Lists that are written into strings: `"a, b"`.
 
 use super::Call;
-use super::patterns::compile;
 use crate::eval::Evaluated;
 use crate::number::{read_prefix, truncate};
+use crate::pcre::Pattern;
 use crate::text::Text;
 use crate::value::Value;
 
@@ -215,14 +215,9 @@ pub(super) fn regexp_member(call: &mut Call<'_, '_>) -> Evaluated {
     if items.peek().is_none() {
         return Ok(Value::Undefined);
     }
-    let Some(regex) = pattern
-        .to_str()
-        .and_then(|pattern| compile(pattern, &options))
-    else {
+    let Some(pattern) = Pattern::compile(pattern.as_bytes(), &options) else {
         return Ok(Value::Error);
     };
-    let matches = |item: &[u8]| {
-        std::str::from_utf8(item).is_ok_and(|item| regex.is_match(item).unwrap_or(false))
-    };
+    let matches = |item: &[u8]| pattern.is_match(item).unwrap_or(false);
     Ok(Value::Boolean(items.any(matches)))
 }

@@ -28,7 +28,7 @@ pub fn parse_json_ad(text: impl AsRef<[u8]>) -> Result<ClassAd, ParseError> {
     }
 }
 
-/// Parses ads that are written as JSON and follow each other.
+/// Parses ads that are written as JSON and follow each other, or are the items of lists.
 ///
 /// # Errors
 /// [`ParseError`] for what is none, and beyond the default [`Limits`].
@@ -36,7 +36,22 @@ pub fn parse_json_ads(text: impl AsRef<[u8]>) -> Result<Vec<ClassAd>, ParseError
     let mut reader = Reader::new(text.as_ref())?;
     let mut ads = vec![];
     while reader.peek().is_some() {
-        ads.push(reader.ad()?);
+        if !reader.takes(b'[') {
+            ads.push(reader.ad()?);
+            continue;
+        }
+        if reader.takes(b']') {
+            continue;
+        }
+        loop {
+            ads.push(reader.ad()?);
+            if !reader.takes(b',') {
+                break;
+            }
+        }
+        if !reader.takes(b']') {
+            return Err(reader.unexpected(", or ]"));
+        }
     }
     Ok(ads)
 }

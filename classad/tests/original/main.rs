@@ -8,6 +8,7 @@
 mod generator;
 mod known;
 mod oracle;
+mod patterns;
 #[path = "../../../tests/support/skip.rs"]
 mod skip;
 
@@ -327,4 +328,43 @@ fn random_expressions_are_evaluated_as_by_the_original() {
         "seed {seed}: {} of {compared} answers differ",
         differing.len()
     );
+}
+
+/// Pairs that were measured; the comparison of random ones hardly meets them.
+#[test]
+fn semicolons_comments_and_old_environments_are_read_as_by_the_original() {
+    for text in ["[;]", "[ ; ; ]", "1 // c", "[ a = 1 ] + 1 //"] {
+        assert!(parse_expression(text).is_err(), "{text}");
+    }
+    for text in ["[]", "[;a=1;;b=2;]", "1 // c\n", "// c\n1", "1 /* c */"] {
+        assert!(parse_expression(text).is_ok(), "{text}");
+    }
+    assert!(parse_ad("[ a = 1 ] // c").is_ok());
+    let environments = [
+        (" A = 1 ; B=2 ", Some("A' '=' '1' ' B=2' '")),
+        ("A=1\nB=2", Some("A=1 B=2")),
+        ("|A=1|B=2\nC=3", Some("A=1 B=2 C=3")),
+        (" |A=1|B=2", Some("|A=1|B=2")),
+        ("A=\n1", None),
+    ];
+    for (text, expected) in environments {
+        let call = format!("envV1ToV2({})", Expr::from(text));
+        let expr = parse_expression(&call).expect("an expression");
+        let value = Context::new(&classad::Nowhere)
+            .eval(&expr)
+            .expect("a value");
+        let expected = expected.map_or(Value::Error, Value::from);
+        assert_eq!(value.to_string(), expected.to_string(), "{text:?}");
+    }
+}
+
+#[test]
+fn a_list_of_ads_is_read_as_json() {
+    let ads = classad::parse_any_ads("[ { \"a\": 1 }, { \"a\": 2 } ]\n{ \"a\": 3 }");
+    let texts: Vec<String> = ads.expect("ads").iter().map(ClassAd::to_string).collect();
+    assert_eq!(texts, ["[ a = 1 ]", "[ a = 2 ]", "[ a = 3 ]"]);
+    assert!(classad::parse_any_ads("[]").expect("no attribute").len() == 1);
+    for text in ["[{},]", "[{} {}]", "[{}", "[1]"] {
+        assert!(classad::parse_any_ads(text).is_err(), "{text}");
+    }
 }

@@ -3,14 +3,14 @@
 use super::{SCHEMA_VERSION, configuration, detected, options, read, setting};
 use crate::args::ExplainPolicy;
 use crate::config::Site;
-use crate::measured::Measured;
+use crate::measured::{self, Measured};
 use crate::output;
 use crate::raw;
 use crate::report::{Exit, Explain, Failure, Outcome, tell};
 use crate::verbs::classad::Here;
 use classad::config::Config;
 use classad::{
-    ClassAd, Context, Explanation, FoundIn, Surroundings, parse_any_ads, parse_expression,
+    ClassAd, Context, Explanation, Expr, FoundIn, Surroundings, parse_any_ads, parse_expression,
 };
 use serde::Serialize;
 use starter::machine::{Event, Machine, SlotId};
@@ -27,6 +27,13 @@ const UNSEEN: &[&str] = &[
     "CpuIsBusy",
     "CpuBusyTime",
     "CpuBusyValue",
+];
+
+/// Names of the configuration that a slot's ad has by another name.
+const ALSO_CALLED: &[(&str, &str)] = &[
+    ("IS_OWNER", "IsOwner"),
+    ("CPU_BUSY", "CpuBusy"),
+    ("SLOT_WEIGHT", "SlotWeight"),
 ];
 
 pub(super) fn explain(arguments: &ExplainPolicy) -> Outcome {
@@ -88,7 +95,9 @@ fn machine_ad(arguments: &ExplainPolicy, here: &Here) -> Outcome<ClassAd> {
     }
     let now = here.now();
     let machine = Machine::begin(&settings, which.dialect, &found, now);
-    let machine = machine.exit(Exit::Usage)?;
+    let machine = machine
+        .map_err(|error| measured::placed(&config, error))
+        .exit(Exit::Usage)?;
     let mut machine = machine.with_utc_offset(here.utc_offset(now));
     let event = match &mut measured {
         None => Event::Time,
@@ -116,6 +125,11 @@ fn machine_ad(arguments: &ExplainPolicy, here: &Here) -> Outcome<ClassAd> {
         // Nobody has looked.
         for name in UNSEEN {
             ad.remove(*name);
+        }
+    }
+    for (name, attribute) in ALSO_CALLED {
+        if ad.get(*name).is_none() && ad.get(*attribute).is_some() {
+            ad.insert(*name, Expr::attribute(*attribute));
         }
     }
     for doubt in machine.doubts() {

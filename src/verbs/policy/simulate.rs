@@ -2,12 +2,13 @@
 
 use super::{SCHEMA_VERSION, configuration, detected, plot, read, setting};
 use crate::args::SimulatePolicy;
+use crate::measured;
 use crate::output::{self, Table};
 use crate::raw;
 use crate::report::{Exit, Explain, Failure, Outcome, tell};
 use serde::Serialize;
 use starter::machine::{Dialect, Order};
-use starter::simulate::{Report, Setting, Step, Trace, civil};
+use starter::simulate::{Fault, Report, Setting, Step, Trace, civil};
 
 pub(super) fn simulate(arguments: &SimulatePolicy) -> Outcome {
     let which = &arguments.which;
@@ -26,7 +27,12 @@ pub(super) fn simulate(arguments: &SimulatePolicy) -> Outcome {
         attributes: classad::ClassAd::new(),
     };
     let settings = |name: &str| setting(config.as_ref(), which, name);
-    let report = starter::simulate::simulate(&settings, &day, &trace).exit(Exit::Usage)?;
+    let report = starter::simulate::simulate(&settings, &day, &trace);
+    let report = report.map_err(|fault| match (fault, &config) {
+        (Fault::Policy { reason }, Some(config)) => measured::placed(config, reason),
+        (fault, _) => fault.into(),
+    });
+    let report = report.exit(Exit::Usage)?;
     for doubt in &report.doubts {
         tell(doubt);
     }

@@ -70,11 +70,9 @@ pub(crate) fn judged(
 
 /// Adds who hands a job in, where it does not say so.
 pub(crate) fn with_owner(mut ad: ClassAd) -> ClassAd {
-    let user = nix::unistd::User::from_uid(nix::unistd::getuid());
-    if let Ok(Some(user)) = user
-        && ad.get("Owner").is_none()
-    {
-        ad.insert("Owner", Expr::from(user.name));
+    if ad.get("Owner").is_none() {
+        let user = crate::users::name_of(nix::unistd::getuid());
+        ad.insert("Owner", Expr::from(user));
     }
     ad
 }

@@ -167,13 +167,17 @@ fn resources(reader: &Reader<'_>, detected: &Detected) -> Result<Vec<Resource>, 
             "Cpus",
             reader
                 .number_if("NUM_CPUS")?
+                .filter(|cpus| *cpus > 0)
                 .unwrap_or(detected.cpus)
                 .max(1),
             false,
         ),
         of(
             "Memory",
-            reader.number_if("MEMORY")?.unwrap_or(detected.memory_mib),
+            reader
+                .number_if("MEMORY")?
+                .filter(|memory| *memory > 0)
+                .unwrap_or(detected.memory_mib),
             false,
         ),
         of("Disk", detected.disk_kib, true),

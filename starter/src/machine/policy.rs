@@ -42,7 +42,9 @@ pub enum PolicyError {
         found: String,
     },
     /// A share of a slot type says nothing.
-    #[error("{name} = {text}: {part} is neither a number, a fraction, a percentage nor auto")]
+    #[error(
+        "{name} = {text}: {part} is no share: NAME=SHARE or SHARE makes one, which is a number, at most all of it (3/4, 75%), or auto"
+    )]
     NotAShare {
         /// The setting.
         name: String,

@@ -189,15 +189,18 @@ impl Bench<'_> {
                     expr.map(|expr| (name.clone(), to.trim().to_owned(), Arc::clone(expr))),
                 );
             }
-            Which::Pattern(regex) => {
+            Which::Pattern(pattern) => {
                 for (name, expr) in self.ad.iter() {
                     let name = name.to_string();
-                    let groups = regex.captures(&name);
-                    let groups = groups.map_err(|reason| {
-                        Fault::new(line, "the pattern takes too long").because(reason)
-                    })?;
-                    if let Some(groups) = groups {
-                        let group = |at| groups.get(at).map(|group| group.as_str());
+                    // Names of attributes are ASCII; others are not matched.
+                    let groups = pattern.groups(&name, 0);
+                    let groups =
+                        groups.ok_or_else(|| Fault::new(line, "the pattern takes too long"))?;
+                    if let Some(groups) = groups.filter(|_| name.is_ascii()) {
+                        let group = |at: usize| {
+                            let (begin, end) = (*groups.get(at)?)?;
+                            name.get(begin..end)
+                        };
                         let to = filled(to.trim(), group);
                         moves.push((name.clone(), to, Arc::clone(expr)));
                     }
@@ -244,6 +247,7 @@ impl Bench<'_> {
 
 fn unexpanded(line: &str, problem: Problem) -> Fault {
     let what = match problem {
+        Problem::Exhausted => "its macros take too long".to_owned(),
         Problem::Circle(circle) => format!("it refers to itself: {}", circle.join(" -> ")),
         Problem::Function { function, what } => format!("{function}: {what}"),
         Problem::TooLarge { limit } => format!("more than {limit} bytes"),

@@ -12,9 +12,8 @@
 use super::Fault;
 use crate::config::condition::{Conditions, Turn, turn};
 use crate::expr::{Expr, Literal};
-use crate::functions::compile;
 use crate::parser::{parse_ad, parse_whole_old_expression};
-use fancy_regex::Regex;
+use crate::pcre;
 
 /// What a line does.
 #[derive(Debug)]
@@ -62,7 +61,7 @@ pub(super) enum Rule {
 pub(super) enum Which {
     Name(String),
     /// All whose names match.
-    Pattern(Box<Regex>),
+    Pattern(Box<pcre::Pattern>),
 }
 
 /// Which jobs are meant.
@@ -236,8 +235,9 @@ fn pattern(text: &str) -> Result<(Which, &str), &'static str> {
     let end = end.ok_or("the pattern does not end")?;
     let (flags, rest) = name_and_rest(&text[end + 1..]);
     let options = format!("i{}", flags.to_ascii_lowercase());
-    let regex = compile(&text[1..end], &options).ok_or("no regular expression")?;
-    Ok((Which::Pattern(Box::new(regex)), rest.trim()))
+    let pattern = pcre::Pattern::compile(&text.as_bytes()[1..end], &options);
+    let pattern = pattern.ok_or("no regular expression")?;
+    Ok((Which::Pattern(Box::new(pattern)), rest.trim()))
 }
 
 /// An ad of before 8.9, as rules.
