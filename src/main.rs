@@ -66,6 +66,7 @@ fn perform(arguments: &Arguments) -> Outcome {
         Verb::Flatten(flatten) => verbs::flatten::flatten(flatten),
         Verb::Platform(platform) => verbs::platform::platform(platform),
         Verb::Machine(machine) => verbs::machine::machine(store().ok().as_ref(), machine),
+        Verb::Kbdd(kbdd) => verbs::kbdd::kbdd(kbdd),
         Verb::Ps(ps) => verbs::ps::ps(&store()?, ps),
         Verb::Kill(kill) => verbs::kill::kill(&store()?, kill),
         Verb::Suspend(suspend) => verbs::life::suspend(&store()?, suspend),

@@ -1,5 +1,6 @@
 //! The machine ad.
 
+use super::values::parse_duration;
 use clap::Args;
 use std::path::PathBuf;
 
@@ -33,4 +34,22 @@ pub(crate) struct Machine {
     /// Where jobs have their files, instead of $TMPDIR: whose free room is Disk
     #[arg(long, value_name = "DIR")]
     pub(crate) execute: Option<PathBuf>,
+}
+
+/// Tell a startd when somebody is at an X session, as condor_kbdd does: a file is touched (CONSOLE_STAMPS)
+///
+/// To be begun with the session; ends with it.
+#[derive(Debug, Args)]
+pub(crate) struct Kbdd {
+    /// The file: its time of modification becomes that of the last key or movement
+    #[arg(value_name = "STAMP")]
+    pub(crate) stamp: PathBuf,
+
+    /// The session, instead of $DISPLAY
+    #[arg(long, value_name = "NAME")]
+    pub(crate) display: Option<String>,
+
+    /// Between two looks
+    #[arg(long, value_name = "TIME", value_parser = parse_duration, default_value = "5s")]
+    pub(crate) every: std::time::Duration,
 }

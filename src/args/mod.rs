@@ -17,7 +17,7 @@ pub(crate) use config::{CheckConfig, Config, ConfigVerb, DumpConfig, Which};
 pub(crate) use life::{
     Continue, Hold, Life, Lines, Log, Migrate, Release, Remove, Status, Suspend, Tail, Vacate,
 };
-pub(crate) use machine::Machine;
+pub(crate) use machine::{Kbdd, Machine};
 pub(crate) use methods::{Methods, Sight, Whose};
 pub(crate) use policy::{
     ExplainPolicy, Policy, PolicyVerb, RecordPolicy, SimulatePolicy, SubmitPolicy, WhichPolicy,
@@ -73,6 +73,7 @@ pub(crate) enum Verb {
     Doctor(Doctor),
     Platform(Platform),
     Machine(Machine),
+    Kbdd(Kbdd),
     Export(Export),
     Classad(Classad),
     Config(Config),

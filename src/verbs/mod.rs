@@ -11,6 +11,7 @@ pub(crate) mod flatten;
 pub(crate) mod home;
 pub(crate) mod inspect;
 pub(crate) mod io;
+pub(crate) mod kbdd;
 pub(crate) mod keeper;
 pub(crate) mod kept;
 pub(crate) mod kill;

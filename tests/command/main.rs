@@ -9,6 +9,7 @@ mod images;
 mod inherited;
 
 mod jobs;
+mod kbdd;
 mod machine;
 mod policy;
 mod progress;
