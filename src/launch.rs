@@ -127,7 +127,7 @@ fn try_execute(launch: &Launch<'_>) -> Result<std::convert::Infallible, Failure>
             Some(len) => len,
             None => launch.image.metadata()?.len(),
         };
-        let place = crate::raw::shown_path(&dir);
+        let place = crate::raw::shown_path(dir);
         match nameless_copy(launch.image, len, dir) {
             Ok(copy) => note(&place, attempt(&copy)),
             Err(error) => note(&place, error),

@@ -82,7 +82,7 @@ fn check_format(path: &Path) -> Result<(), Failure> {
         return Ok(()); // may be executed, not read
     };
     let refuse = |why: String| {
-        let message = format!("cannot execute {}: {why}", crate::raw::shown_path(&path));
+        let message = format!("cannot execute {}: {why}", crate::raw::shown_path(path));
         Err(Failure::new(Exit::NotExecutable, message))
     };
     let mut head = [0; 256];

@@ -129,7 +129,7 @@ pub(super) fn place(store: &JobStore, name: &str, file: &Path, has_left: bool) -
     let Some(newest) = images.last() else {
         return Ok(());
     };
-    let shown = crate::raw::shown_path(&file);
+    let shown = crate::raw::shown_path(file);
     let placed = copy(&newest.path, file)
         .context(|| format!("the image is good, but is not copied to {shown}, as the job wants"));
     match placed {

@@ -84,11 +84,11 @@ pub(super) fn options(job: &str, leaves: bool, life: &Life) -> Checkpoint {
 /// Whether an image as large as the last would leave so much of the disk that this directory is on.
 pub(super) fn check_room(dir: &Path, least: u64, last: Option<u64>) -> Result<(), String> {
     let place = nix::sys::statvfs::statvfs(dir)
-        .map_err(|error| format!("{}: {}", crate::raw::shown_path(&dir), error.desc()))?;
+        .map_err(|error| format!("{}: {}", crate::raw::shown_path(dir), error.desc()))?;
     let free = place.blocks_available() as u64 * place.fragment_size() as u64;
     let needed = least.saturating_add(last.unwrap_or(0));
     if free < needed {
-        let dir = crate::raw::shown_path(&dir);
+        let dir = crate::raw::shown_path(dir);
         return Err(format!(
             "{free} bytes are free in {dir}, expected {needed} (--min-free and the last image)"
         ));

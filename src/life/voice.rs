@@ -31,10 +31,7 @@ impl Voice {
                 .with_ansi(false)
                 .with_target(false)
                 .init(),
-            Err(error) => tell(&format!(
-                "{}: no log: {error}",
-                crate::raw::shown_path(&dir)
-            )),
+            Err(error) => tell(&format!("{}: no log: {error}", crate::raw::shown_path(dir))),
         }
         let kind = fstat(std::io::stderr()).map(|stat| stat.st_mode & SFlag::S_IFMT.bits());
         Voice {

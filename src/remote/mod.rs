@@ -120,7 +120,7 @@ pub(crate) fn prepare(beginning: &Beginning<'_>) -> Outcome<Prepared> {
     let mut identity = Identity::own();
     if *whose == Whose::Submit || methods.sight.filesystem_domain.is_some() {
         let owner = client.identify(&mut sees).context(|| {
-            let shown = crate::raw::shown_path(&socket);
+            let shown = crate::raw::shown_path(socket);
             format!("the shadow on {shown} does not say whose files it has")
         })?;
         if *whose == Whose::Submit {
@@ -231,7 +231,7 @@ pub(crate) fn resume(begin: &Resumption<'_>, state: &[u8], files: Files) -> Outc
     client
         .ask(&Request::Resume(Resume { others }), state)
         .context(|| {
-            let shown = crate::raw::shown_path(&socket);
+            let shown = crate::raw::shown_path(socket);
             format!("the shadow on {shown} does not go on with the job's files")
         })?;
     hand_down_session(client, &token, (socket, *lease), &seen)
@@ -243,7 +243,7 @@ fn connect(socket: &Path) -> Outcome<(Client, Token)> {
     let client = Client::begin(socket, &token, 0).context(|| {
         format!(
             "no session with the shadow on {}",
-            crate::raw::shown_path(&socket)
+            crate::raw::shown_path(socket)
         )
     })?;
     Ok((client, token))

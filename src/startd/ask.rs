@@ -87,7 +87,7 @@ impl Places {
                 .recursive(true)
                 .mode(0o700)
                 .create(dir);
-            made.context(|| format!("cannot make {}", crate::raw::shown_path(&dir)))?;
+            made.context(|| format!("cannot make {}", crate::raw::shown_path(dir)))?;
         }
         Ok(())
     }

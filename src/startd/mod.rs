@@ -143,7 +143,7 @@ pub(crate) fn run(store: &JobStore, arguments: &Arguments) -> Outcome {
     let places = Places::of(store.dir());
     places.make()?;
     let Some(_lock) = places.lock()? else {
-        let dir = crate::raw::shown_path(&store.dir());
+        let dir = crate::raw::shown_path(store.dir());
         let message = format!("there is a startd already for the jobs in {dir}");
         return Err(Failure::new(Exit::Failed, message).advise("wayfarer startd status"));
     };

@@ -305,13 +305,13 @@ pub(crate) fn file_of(spool: &Path, name: &str) -> PathBuf {
 
 /// Reads a job of the spool.
 fn load(path: &Path) -> Result<Spec, String> {
-    let bytes = read_limited(path)
-        .map_err(|error| format!("{}: {error}", crate::raw::shown_path(&path)))?;
+    let bytes =
+        read_limited(path).map_err(|error| format!("{}: {error}", crate::raw::shown_path(path)))?;
     let around = Surrounding {
         directory: std::env::current_dir().unwrap_or_default(),
         environment: std::env::vars_os().collect(),
     };
-    let read = job_file::read(&crate::raw::shown_path(&path), &bytes, &around);
+    let read = job_file::read(&crate::raw::shown_path(path), &bytes, &around);
     read.map(|read| read.spec).map_err(|error| chain(&error))
 }
 

@@ -152,7 +152,7 @@ fn output(path: Option<&Path>, anew: bool) -> Outcome<File> {
 
 /// Opens what a job reads or writes. A FIFO would have us wait for who opens its other end, and an image could not go on with it.
 fn open(what: &str, path: &Path, options: &mut OpenOptions) -> Outcome<File> {
-    let describe = || format!("{what} {}", crate::raw::shown_path(&path));
+    let describe = || format!("{what} {}", crate::raw::shown_path(path));
     // What has no other end cannot even be opened.
     if let Ok(found) = fs::metadata(path) {
         usable(found.file_type()).context(describe)?;

@@ -52,7 +52,7 @@ fn needed_by(image: &Image) -> Outcome<Platform> {
         .context(|| {
             format!(
                 "image {}: .wf.platform cannot be read",
-                crate::raw::shown_path(&image.path())
+                crate::raw::shown_path(image.path())
             )
         })
         .exit(Exit::Image)

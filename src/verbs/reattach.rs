@@ -9,7 +9,7 @@ use std::os::fd::AsFd;
 pub(crate) fn reattach(arguments: &Reattach) -> Outcome {
     let place = &arguments.place;
     starter::hand_over(place, io::stdin().as_fd(), io::stdout().as_fd())
-        .context(|| format!("no job waits behind {}", crate::raw::shown_path(&place)))
+        .context(|| format!("no job waits behind {}", crate::raw::shown_path(place)))
         .exit(Exit::Lost)?;
     Ok(Exit::Done)
 }

@@ -195,7 +195,7 @@ pub(crate) fn image_file(store: &JobStore, asked: &Path) -> Outcome<Chosen> {
 fn missing(asked: &Path, error: JobError) -> Failure {
     match error {
         JobError::Missing { .. } => {
-            let asked = crate::raw::shown_path(&asked);
+            let asked = crate::raw::shown_path(asked);
             target::missing(error).advise(format!("./{asked}, if an image file was meant"))
         }
         other => other.into(),

@@ -63,14 +63,11 @@ pub(crate) fn begin(store: &JobStore, arguments: &Run, tied: Option<Tied>) -> Ou
     if arguments.shadow.is_none()
         && let Some(word) = arguments.methods.words().first()
     {
-        let message = format!(
-            "{} is for jobs with --shadow",
-            crate::raw::shown_path(&word)
-        );
+        let message = format!("{} is for jobs with --shadow", crate::raw::shown_path(word));
         return Err(Failure::new(Exit::Usage, message));
     }
     if let (None, Some(directory)) = (shadow, &arguments.chdir) {
-        let describe = || format!("cannot begin in {}", crate::raw::shown_path(&directory));
+        let describe = || format!("cannot begin in {}", crate::raw::shown_path(directory));
         std::env::set_current_dir(directory).context(describe)?;
     }
     let niceness = match arguments.nice {
@@ -397,7 +394,7 @@ fn say_what_it_costs(program: &Path) {
         std::os::unix::fs::PermissionsExt::mode(&metadata.permissions())
     });
     if mode & (libc::S_ISUID | libc::S_ISGID) != 0 {
-        let shown = crate::raw::shown_path(&program);
+        let shown = crate::raw::shown_path(program);
         tell(&format!(
             "{shown} is setuid or setgid and will gain nothing (--pids host lets it)"
         ));

@@ -289,7 +289,7 @@ pub(crate) fn read_token(socket: &Path) -> Outcome<Token> {
     let bytes = fs::read(&path).map_err(|error| {
         Failure::from(error).advise(format!(
             "wayfarer shadow --listen unix:{}",
-            crate::raw::shown_path(&socket)
+            crate::raw::shown_path(socket)
         ))
     })?;
     Token::try_from(bytes).map_err(|bytes| {

@@ -65,7 +65,7 @@ fn asked(store: &JobStore, ask: Ask) -> Outcome<()> {
     if !places.is_watched() {
         let message = format!(
             "no startd is there for the jobs in {}",
-            crate::raw::shown_path(&store.dir())
+            crate::raw::shown_path(store.dir())
         );
         return Err(Failure::new(Exit::Lost, message).advise("wayfarer startd --config FILE"));
     }
@@ -189,7 +189,7 @@ fn free_name(store: &JobStore, places: &Places, path: &Path) -> String {
 
 /// A file that is there whole, or not at all.
 fn write_whole(path: &Path, bytes: &[u8]) -> Outcome<()> {
-    let describe = || format!("cannot write {}", crate::raw::shown_path(&path));
+    let describe = || format!("cannot write {}", crate::raw::shown_path(path));
     let beside = path.with_extension(format!("new{}", std::process::id()));
     let mut file = OpenOptions::new()
         .write(true)
@@ -262,7 +262,7 @@ fn show(store: &JobStore, arguments: &StartdStatus) -> Outcome {
     let Some(record) = Record::load(&places.record)? else {
         let message = format!(
             "no startd was there for the jobs in {}",
-            crate::raw::shown_path(&store.dir())
+            crate::raw::shown_path(store.dir())
         );
         return Err(Failure::new(Exit::Failed, message).advise("wayfarer startd --config FILE"));
     };
