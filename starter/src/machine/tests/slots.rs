@@ -109,7 +109,7 @@ fn what_is_not_there_is_not_given() {
         ),
         (
             "SLOT_TYPE_1 = disk=500\nNUM_SLOTS_TYPE_1 = 1",
-            "is neither a number, a fraction, a percentage nor auto",
+            "disk=500 is no share",
         ),
         ("SLOT_TYPE_1 = wings=2\nNUM_SLOTS_TYPE_1 = 1", "wings=2"),
         ("SLOT_TYPE_1 = cpus=200%\nNUM_SLOTS_TYPE_1 = 1", "cpus=200%"),
