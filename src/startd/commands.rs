@@ -2,11 +2,14 @@
 
 use super::ask::{Ask, How};
 use super::queue::{Phase, Queue};
-use super::{Startd, configuration, measured, polling_interval, settings};
+use super::record::DrainLine;
+use super::{Startd, configuration, measured, polling_interval};
 use crate::life;
-use crate::report::Outcome;
+use crate::report::{Outcome, chain};
+use classad::{Expr, parse_expression};
 use starter::life::{Answer, Who};
-use starter::machine::{Drain, Event, Shutdown, SlotId};
+use starter::machine::{Drain, Event, Shutdown, SlotId, draining_start, settings_of};
+use std::sync::Arc;
 use tracing::{error, info};
 
 impl Startd<'_> {
@@ -34,14 +37,16 @@ impl Startd<'_> {
 
     fn does(&mut self, ask: Ask) -> Result<(), String> {
         match ask {
-            Ask::Status {} => {}
+            Ask::Status {} => self.find_out_why(),
             // Slots are offered to it after the next look, which is at once.
-            Ask::Submitted {} => self
-                .read_spool(None)
-                .map_err(|failure| failure.to_string())?,
+            Ask::Submitted { job } => self.submitted(job.as_deref())?,
             Ask::Remove { job } => self.remove(&job)?,
             Ask::Release { job } => self.release(&job)?,
-            Ask::Drain { how, resumes } => {
+            Ask::Drain {
+                how,
+                resumes,
+                start,
+            } => {
                 let how = match how {
                     How::Quick => Drain::Quick,
                     How::Fast => Drain::Fast,
@@ -50,15 +55,35 @@ impl Startd<'_> {
                 if self.machine.is_draining() {
                     return Err("the machine is being drained already".to_owned());
                 }
+                let start = match how {
+                    Drain::Graceful => self.start_meanwhile(start.as_deref())?,
+                    Drain::Quick | Drain::Fast => None,
+                };
                 info!("the machine is to be drained");
-                self.tell(Event::Drain { how, resumes });
+                self.drain = Some(DrainLine {
+                    how: match how {
+                        Drain::Graceful => How::Graceful,
+                        Drain::Quick => How::Quick,
+                        Drain::Fast => How::Fast,
+                    },
+                    resumes,
+                    start: start.as_ref().map(ToString::to_string),
+                });
+                self.tell(Event::Drain {
+                    how,
+                    resumes,
+                    start,
+                });
                 // An era without draining has nothing to do.
                 if !self.machine.is_draining() && !resumes {
                     let dialect = self.measured.dialect();
                     return Err(format!("Condor {dialect} does not drain machines"));
                 }
             }
-            Ask::CancelDrain {} => self.tell(Event::CancelDrain),
+            Ask::CancelDrain {} => {
+                self.drain = None;
+                self.tell(Event::CancelDrain);
+            }
             Ask::Off { how } => {
                 info!("the machine is to be shut down");
                 self.shut_down(match how {
@@ -84,6 +109,38 @@ impl Startd<'_> {
         Ok(())
     }
 
+    /// START while the machine drains: what was asked for, or what the configuration has.
+    fn start_meanwhile(&self, asked: Option<&str>) -> Result<Option<Arc<Expr>>, String> {
+        let Some(text) = asked else {
+            let settings = settings_of(&self.config);
+            return draining_start(&settings).map_err(|error| chain(&error));
+        };
+        let start = parse_expression(text);
+        let start = start.map_err(|error| format!("START = {text}: {error}"))?;
+        Ok(Some(start)
+            .filter(|start| *start != Expr::from(false))
+            .map(Arc::new))
+    }
+
+    /// A startd that was killed has left the machine as it was being drained.
+    pub(super) fn drains_on(&mut self, before: DrainLine) {
+        info!("the machine is being drained, as it was before");
+        let DrainLine {
+            how,
+            resumes,
+            start,
+        } = before;
+        if let Err(why) = self.does(Ask::Drain {
+            how,
+            resumes,
+            // Nobody is let in whom the last one did not let in.
+            start: Some(start.unwrap_or_else(|| "false".to_owned())),
+        }) {
+            self.drain = None;
+            error!("{why}");
+        }
+    }
+
     fn slot_called(&self, name: &str) -> Result<SlotId, String> {
         let slots = self.machine.slots();
         let found = slots
@@ -95,7 +152,7 @@ impl Startd<'_> {
         })
     }
 
-    fn remove(&mut self, name: &str) -> Result<(), String> {
+    pub(super) fn remove(&mut self, name: &str) -> Result<(), String> {
         if self.queue.damaged.contains_key(name) {
             self.queue.forget(name);
             return Ok(());
@@ -137,13 +194,17 @@ impl Startd<'_> {
         Ok(())
     }
 
-    fn release(&mut self, name: &str) -> Result<(), String> {
+    pub(super) fn release(&mut self, name: &str) -> Result<(), String> {
         let Some(entry) = self.queue.entries.get_mut(name) else {
             return Err(format!("no job {name} in the queue"));
         };
         if !matches!(entry.phase, Phase::Held(_)) {
             return Err(format!("job {name} is not held"));
         }
+        self.admit(name)?;
+        let Some(entry) = self.queue.entries.get_mut(name) else {
+            return Ok(());
+        };
         if let Some(job) = Queue::job(self.store, name)
             && let Some(mut life) = job.life.clone()
         {
@@ -164,11 +225,12 @@ impl Startd<'_> {
         let polling_interval = polling_interval(&config)?;
         // Nothing is changed before all is known to be right.
         measured::number(&config, "JOB_RENICE_INCREMENT")?;
-        let detected = self.measured.detected()?;
+        let mut detected = self.measured.detected()?;
+        detected.inventories = crate::inventory::taken(&config)?;
         let now = self.now();
         let before = std::mem::replace(&mut self.config, config);
         let changed = self.measured.reconfigure(&self.config).and_then(|()| {
-            let settings = settings(&self.config);
+            let settings = settings_of(&self.config);
             Ok(self.machine.reconfigure(&settings, &detected, now)?)
         });
         if let Err(failure) = changed {

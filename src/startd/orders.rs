@@ -108,7 +108,13 @@ impl Startd<'_> {
                 slot,
                 reason,
                 subcode,
-            } => self.ask(slot, Ask::hold(life::by_policy(&reason, subcode), true)),
+            } => {
+                let hold = life::by_policy(&reason, subcode);
+                if let Some(entry) = self.queue.in_slot(slot) {
+                    entry.to_hold = Some(hold.clone());
+                }
+                self.ask(slot, Ask::hold(hold, true));
+            }
             // When its time is over, the machine orders to kill it.
             Order::Vacate { slot, .. } => self.ask(
                 slot,
@@ -133,7 +139,10 @@ impl Startd<'_> {
                 }
             }
             Order::Drained { resumes } => match resumes {
-                true => info!("the machine is drained, and takes jobs again"),
+                true => {
+                    self.drain = None;
+                    info!("the machine is drained, and takes jobs again");
+                }
                 false => info!("the machine is drained"),
             },
             Order::ShutDown => self.is_over = true,
@@ -311,6 +320,7 @@ impl Startd<'_> {
             found => found,
         };
         let mut is_over = false;
+        let to_hold = entry.to_hold.take();
         match found {
             Found::Over(how) => {
                 info!("job {name} {how}");
@@ -321,6 +331,8 @@ impl Startd<'_> {
                 entry.phase = Phase::Held(reason);
             }
             Found::Leaving => entry.phase = Phase::Leaving,
+            // Its starter was killed before it could say so.
+            Found::Idle if to_hold.is_some() => {}
             Found::Idle => {
                 info!(
                     "job {name} has left, with {} images behind it",
@@ -338,11 +350,18 @@ impl Startd<'_> {
         }
         if is_over {
             self.queue.forget(name);
+        } else if let Some(hold) = to_hold.filter(|_| self.is_idle(name)) {
+            self.note_hold(name, &hold);
         }
         let slot = runner.slot;
         self.offers = true;
         self.tell(Event::Ended { slot });
         self.happens(Happening::JobGone(slot));
+    }
+
+    fn is_idle(&self, name: &str) -> bool {
+        let entry = self.queue.entries.get(name);
+        entry.is_some_and(|entry| matches!(entry.phase, Phase::Idle))
     }
 
     /// Whoever has had a slot has more jobs, or gives it back.

@@ -113,6 +113,18 @@ impl Runner {
         self.asked.push(ask);
     }
 
+    /// Asks for something that is not asked for already.
+    pub(super) fn ask_once(&mut self, ask: Ask) {
+        if !self.asked.is_pending(&ask) {
+            self.ask(ask);
+        }
+    }
+
+    /// Whether it has done all that it was asked for.
+    pub(super) fn is_done(&self) -> bool {
+        !self.asked.is_asking()
+    }
+
     /// Ends the starter; the kernel ends the job with it.
     pub(super) fn kill(&self) {
         let _ = kill(self.pid, Signal::SIGKILL);

@@ -61,6 +61,7 @@ impl Startd<'_> {
             images: 0,
             why: vec![why.clone()],
             is_removed: false,
+            is_admitted: false,
         }));
         lines.sort_by(|left, right| (left.number, &left.name).cmp(&(right.number, &right.name)));
         lines
@@ -81,7 +82,7 @@ impl Startd<'_> {
         let why = match &entry.phase {
             Phase::Held(reason) => vec![reason.clone()],
             Phase::Leaving => vec!["it leaves a startd that is gone".to_owned()],
-            Phase::Idle => self.why_idle(entry),
+            Phase::Idle => entry.why.clone(),
             _ => vec![],
         };
         JobLine {
@@ -94,6 +95,21 @@ impl Startd<'_> {
             images: entry.images,
             why,
             is_removed: entry.is_removed,
+            is_admitted: entry.is_admitted,
+        }
+    }
+
+    /// Finds out why jobs wait. It takes its time, so only somebody who asks has it done.
+    pub(super) fn find_out_why(&mut self) {
+        let idle = self.queue.entries.values();
+        let idle = idle.filter(|entry| matches!(entry.phase, Phase::Idle));
+        let why: Vec<_> = idle
+            .map(|entry| (entry.name.clone(), self.why_idle(entry)))
+            .collect();
+        for (name, why) in why {
+            if let Some(entry) = self.queue.entries.get_mut(&name) {
+                entry.why = why;
+            }
         }
     }
 
@@ -102,7 +118,7 @@ impl Startd<'_> {
         if self.is_shutting_down {
             return vec!["the machine is shut down".to_owned()];
         }
-        if self.machine.is_draining() {
+        if !self.machine.takes_jobs() {
             return vec!["the machine is drained".to_owned()];
         }
         let mut why = vec![];

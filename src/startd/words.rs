@@ -123,6 +123,11 @@ pub(super) fn attribute_of(command: &str) -> Option<&'static str> {
         "batch_name" => "JobBatchName",
         "want_journal" => "WantJournal",
         "nice_user" => "NiceUser",
+        "periodic_hold" => "PeriodicHold",
+        "periodic_hold_reason" => "PeriodicHoldReason",
+        "periodic_hold_subcode" => "PeriodicHoldSubCode",
+        "periodic_release" => "PeriodicRelease",
+        "periodic_remove" => "PeriodicRemove",
         _ => return None,
     })
 }

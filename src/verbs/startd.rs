@@ -41,6 +41,7 @@ pub(crate) fn startd(store: &JobStore, arguments: &Startd) -> Outcome {
         StartdVerb::Drain(drain) => Ask::Drain {
             how: how(drain.graceful, drain.quick, drain.fast),
             resumes: drain.resume_on_completion,
+            start: drain.start.clone(),
         },
         StartdVerb::Off(off) if off.peaceful => Ask::Off { how: How::Peaceful },
         StartdVerb::Off(off) => Ask::Off {
@@ -123,8 +124,12 @@ fn submit(store: &JobStore, arguments: &SubmitFile) -> Outcome {
         &ad.to_old().into_bytes(),
     )?;
     if places.is_watched() {
+        let job = Some(name.clone());
         // It looks when it begins, too.
-        let _ = life::ask(&places.own, Ask::Submitted {}, || ());
+        let reply = life::ask(&places.own, Ask::Submitted { job }, || ());
+        if let Ok(Some(reason)) = reply.map(|reply| reply.reason) {
+            return Err(Failure::new(Exit::Failed, reason));
+        }
     }
     output::print(&format!("{name}\n"))?;
     Ok(Exit::Done)
@@ -188,7 +193,7 @@ fn free_name(store: &JobStore, places: &Places, path: &Path) -> String {
 }
 
 /// A file that is there whole, or not at all.
-fn write_whole(path: &Path, bytes: &[u8]) -> Outcome<()> {
+pub(crate) fn write_whole(path: &Path, bytes: &[u8]) -> Outcome<()> {
     let describe = || format!("cannot write {}", path.display());
     let beside = path.with_extension(format!("new{}", std::process::id()));
     let mut file = OpenOptions::new()

@@ -260,3 +260,42 @@ fn a_lone_job_has_a_policy_of_its_own() {
         check_chain(job, "job")
     });
 }
+
+#[test]
+fn a_lone_job_that_stands_still_and_is_killed_goes_on_standing_still() {
+    with_job(&guest("lone_still"), |job| {
+        fs::write(job.dir.join("data/chain.py"), CHAIN).expect("a program");
+        configure(
+            job,
+            "PERIODIC_CHECKPOINT = TARGET.NumCkpts == 0\nWANT_SUSPEND = True\nSUSPEND = TARGET.NumCkpts > 0\nCONTINUE = False",
+        );
+        let mut command = job.wayfarer(&["run", "--quiet", "--name", "job", "--policy", "policy"]);
+        command.args(["--", "/usr/bin/python3", "chain.py", "job.chain"]);
+        job.equip(&mut command);
+        let out =
+            fs::File::create(job.dir.join("data/job.out")).map_err(|error| error.to_string())?;
+        User::Ordinary.own(&job.dir.join("data/job.out"));
+        let run = Run::start_into(out, STARTD, command, User::Ordinary)?;
+        job.runs.push(run);
+        until_fares(job, "job", "a job that stands still", |fares| {
+            fares["State"] == "Suspended" && fares["NumCkpts"] == 1
+        })?;
+        for pid in run::marked(&job.mark) {
+            let program = fs::read_link(format!("/proc/{pid}/exe")).unwrap_or_default();
+            if program.to_string_lossy().contains("python3") {
+                let pid = Pid::from_raw(i32::try_from(pid).map_err(|error| error.to_string())?);
+                kill(pid, Signal::SIGKILL).map_err(|error| error.to_string())?;
+            }
+        }
+        // Its image was made while it worked.
+        until_fares(job, "job", "a copy that stands still", |fares| {
+            fares["State"] == "Suspended" && fares["NumRestarts"] == 1
+        })?;
+        ask(job, &["continue", "job"])?;
+        until_longer(job, "job")?;
+        job.let_go();
+        has_ended(job, 0)?;
+        fs::write(job.dir.join("data/job.err"), "").expect("a file");
+        check_chain(job, "job")
+    });
+}

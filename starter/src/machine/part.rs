@@ -1,6 +1,7 @@
 //! Parts of a partitionable slot: how much a job gets (current manual, "Dynamic Provisioning", "Resource Consumption Policies").
 
 use super::Machine;
+use super::devices::{self, Devices};
 use super::policy::{PolicyError, Reader, Settings, whole};
 use super::slot::{Clock, Kind, Refusal, Slot};
 use super::words::{ClaimId, Moment, Order, SlotId};
@@ -76,9 +77,10 @@ impl Division {
         slot: &Slot,
         job: &Arc<ClassAd>,
         clock: &Clock<'_>,
-    ) -> Result<ClassAd, Lack> {
+    ) -> Result<(ClassAd, Devices), Lack> {
         let job = with_requests(job);
         let mut part = ClassAd::new();
+        let mut devices = Devices::new();
         let (my, target) = match self.consumes {
             true => (Arc::clone(slot.ad()), Arc::clone(&job)),
             false => (Arc::clone(&job), Arc::clone(slot.ad())),
@@ -102,6 +104,15 @@ impl Division {
                     there,
                 });
             }
+            if let Some(all) = slot.devices.get(resource) {
+                let found = devices::part_of(resource, all, amount, &job, clock);
+                let found = found.map_err(|there| Lack::TooLittle {
+                    name: resource.clone(),
+                    wanted: amount,
+                    there,
+                })?;
+                devices.insert(resource.clone(), found);
+            }
             part.insert(resource.as_str(), Expr::from(amount));
             part.insert(format!("TotalSlot{resource}"), Expr::from(amount));
         }
@@ -118,7 +129,7 @@ impl Division {
                 part.insert(name.clone(), Arc::clone(expr));
             }
         }
-        Ok(part)
+        Ok((part, devices))
     }
 }
 
@@ -198,7 +209,7 @@ impl Machine {
             });
             Err(())
         };
-        if self.common.draining.is_some() || self.common.shutdown.is_some() {
+        if !self.takes_jobs() {
             return refuse("the machine takes no more jobs");
         }
         let Some(division) = self.divisions.get(&id.number) else {
@@ -207,7 +218,7 @@ impl Machine {
         let mut whole = self.slots[index].clone();
         let world = self.common.world_of(index, &self.slots, now);
         whole.refresh(&world);
-        let part = match division.part(&whole, job, &world.clock) {
+        let (part, devices) = match division.part(&whole, job, &world.clock) {
             Ok(part) => part,
             Err(Lack::NoNumber) => return refuse("the job's request is no number"),
             Err(Lack::TooLittle { .. }) => return refuse("the slot has not enough left"),
@@ -232,7 +243,11 @@ impl Machine {
             part,
             now,
         );
-        slot.overlay(&whole.ad().as_ref().clone());
+        let mut inherited = whole.ad().as_ref().clone();
+        devices::withdraw(&whole.devices, &mut inherited);
+        slot.overlay(&inherited);
+        devices::mark(&mut self.slots[index].devices, &devices, true);
+        slot.devices = devices;
         let after = self
             .slots
             .iter()
@@ -288,6 +303,7 @@ impl Machine {
             let whole = SlotId::of(part.id.number);
             if let Some(whole) = self.slots.iter_mut().find(|slot| slot.id == whole) {
                 move_part(whole, &part.resources, 1);
+                devices::mark(&mut whole.devices, &part.devices, false);
             }
         }
     }

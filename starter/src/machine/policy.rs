@@ -76,6 +76,20 @@ pub enum PolicyError {
 /// A configuration: the expanded value of a setting, if it has one.
 pub type Settings<'s> = dyn Fn(&str) -> Option<String> + 's;
 
+/// START of a machine that is being drained gracefully, until those who are there have left (`DEFRAG_DRAINING_START_EXPR`); none, or FALSE: no job begins.
+///
+/// # Errors
+/// [`PolicyError::NotAnExpression`].
+pub fn draining_start(settings: &Settings<'_>) -> Result<Option<Arc<Expr>>, PolicyError> {
+    let reader = Reader {
+        settings,
+        dialect: Dialect::V25,
+        slot_type: None,
+    };
+    let start = reader.expression("DEFRAG_DRAINING_START_EXPR")?;
+    Ok(start.filter(|start| **start != Expr::from(false)))
+}
+
 /// Expressions that a slot's ad has, and the attribute that each becomes.
 const EXPRESSIONS: &[(&str, &str)] = &[
     ("START", "START"),

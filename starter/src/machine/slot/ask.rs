@@ -301,7 +301,7 @@ impl Slot {
         let Some(active) = &claim.active else {
             return 0;
         };
-        if claim.at_once {
+        if claim.at_once || claim.is_filler {
             return 0;
         }
         let mut most = self
@@ -365,13 +365,18 @@ impl Slot {
         let idle = self.place.activity == Activity::Idle && self.place.state == State::Claimed;
         // While all drain, nobody leaves before the one with the longest time has to.
         let left = match world.drain_time {
-            Some(longest) if world.draining && (idle || own > 0) => longest,
+            Some(longest) if self.is_retiring_with_others(world) && (idle || own > 0) => longest,
             _ => own,
         };
         if left <= 0 {
             return true;
         }
         self.vacate_time(world) >= left
+    }
+
+    fn is_retiring_with_others(&self, world: &World<'_>) -> bool {
+        let is_filler = self.claim.as_ref().is_some_and(|claim| claim.is_filler);
+        world.draining && !is_filler
     }
 
     /// Whether the claim takes no more jobs.

@@ -366,6 +366,7 @@ fn draining_waits_for_the_job_with_the_longest_time() {
     bench.tell(Event::Drain {
         how: Drain::Graceful,
         resumes: true,
+        start: None,
     });
     bench.pass(299);
     assert_eq!(place(&bench, 0), "Claimed/Retiring");
@@ -396,6 +397,7 @@ fn draining_waits_for_the_job_with_the_longest_time() {
     let orders = bench.tell(Event::Drain {
         how: Drain::Quick,
         resumes: false,
+        start: None,
     });
     assert!(
         orders
