@@ -202,7 +202,12 @@ impl Policy {
             }
         }
         if attributes.get("IS_VALID_CHECKPOINT_PLATFORM").is_none() {
-            let expr = reader.parse("IS_VALID_CHECKPOINT_PLATFORM", VALID_PLATFORM)?;
+            // Condor 6.1 knows no platforms, neither in its ads nor here: what cannot go on is found out by who tries.
+            let usual = match dialect {
+                Dialect::V6_1 => "TRUE",
+                _ => VALID_PLATFORM,
+            };
+            let expr = reader.parse("IS_VALID_CHECKPOINT_PLATFORM", usual)?;
             attributes.insert("IS_VALID_CHECKPOINT_PLATFORM", expr);
         }
         let is_owner = match reader.expression("IS_OWNER")? {
