@@ -27,6 +27,7 @@ pub(crate) enum StartdVerb {
     Status(StartdStatus),
     Remove(OfQueue),
     Release(OfQueue),
+    Hold(super::Hold),
     Drain(DrainAll),
     Off(Off),
     Vacate(VacateSlots),

@@ -131,6 +131,15 @@ impl Owner {
         self.machine.slot(SLOT)?.told_by_hand(stands, now)
     }
 
+    /// The job is to leave, as somebody else wants: how long it may take to is still the owner's to say (KILL, MachineMaxVacateTime).
+    pub(super) fn is_to_leave(&mut self) {
+        let now = self.measured.now();
+        let slot = Some(SLOT);
+        let orders = self.machine.step(Event::Vacate { slot, fast: false }, now);
+        self.first.extend(orders.into_iter().filter_map(command));
+        self.next = now;
+    }
+
     /// What he wants now.
     pub(super) fn wants(&mut self, job: &Job) -> Vec<Command> {
         let now = self.measured.now();
@@ -172,6 +181,13 @@ impl Owner {
 }
 
 impl Starter<'_> {
+    /// A command that has not come from the owner, and of which he is to know.
+    pub(super) fn tell_owner(&mut self, command: &Command) {
+        if let (Command::Vacate { .. }, Some(owner)) = (command, &mut self.owner) {
+            owner.is_to_leave();
+        }
+    }
+
     /// What the owner wants of a copy that is there is asked.
     pub(super) fn hear_owner(&mut self) {
         let is_there = self.copy.is_some();

@@ -28,6 +28,10 @@ pub(crate) enum Ask {
     Release {
         job: String,
     },
+    Hold {
+        job: String,
+        reason: String,
+    },
     Drain {
         how: How,
         resumes: bool,

@@ -7,7 +7,7 @@ use super::{Startd, configuration, measured, polling_interval};
 use crate::life;
 use crate::report::{Outcome, chain};
 use classad::{Expr, parse_expression};
-use starter::life::{Answer, Who};
+use starter::life::{Answer, Hold, Who};
 use starter::machine::{Drain, Event, Shutdown, SlotId, draining_start, settings_of};
 use std::sync::Arc;
 use tracing::{error, info};
@@ -26,11 +26,12 @@ impl Startd<'_> {
             Ok(()) if waits && !self.is_over => self.waiting.push(who),
             done => {
                 self.save();
+                let notice = self.notice.take().unwrap_or_default();
                 let answer = match done {
                     Ok(()) => Answer::Done,
                     Err(why) => Answer::Refused(why),
                 };
-                self.control.answer(who, &answer, "");
+                self.control.answer(who, &answer, &notice);
             }
         }
     }
@@ -42,6 +43,7 @@ impl Startd<'_> {
             Ask::Submitted { job } => self.submitted(job.as_deref())?,
             Ask::Remove { job } => self.remove(&job)?,
             Ask::Release { job } => self.release(&job)?,
+            Ask::Hold { job, reason } => self.hold(&job, reason)?,
             Ask::Drain {
                 how,
                 resumes,
@@ -194,6 +196,19 @@ impl Startd<'_> {
         Ok(())
     }
 
+    /// By the user, of a job that runs or has not begun.
+    fn hold(&mut self, name: &str, reason: String) -> Result<(), String> {
+        let Some(entry) = self.queue.entries.get(name) else {
+            return Err(format!("no job {name} in the queue"));
+        };
+        let is_running = matches!(entry.phase, Phase::Running(_));
+        if !is_running && !matches!(entry.phase, Phase::Idle) {
+            return Err(format!("job {name} is on its way, or held; ask again"));
+        }
+        self.put_on_hold(name, &Hold::new(reason, Hold::BY_USER));
+        Ok(())
+    }
+
     pub(super) fn release(&mut self, name: &str) -> Result<(), String> {
         let Some(entry) = self.queue.entries.get_mut(name) else {
             return Err(format!("no job {name} in the queue"));
@@ -213,6 +228,7 @@ impl Startd<'_> {
                 .map_err(|error| crate::report::chain(&error))?;
         }
         entry.phase = Phase::Idle;
+        entry.hold_code = None;
         (entry.short_runs, entry.not_before) = (0, 0);
         info!("job {name} was released");
         self.offers = true;
@@ -233,10 +249,16 @@ impl Startd<'_> {
             let settings = settings_of(&self.config);
             Ok(self.machine.reconfigure(&settings, &detected, now)?)
         });
-        if let Err(failure) = changed {
-            self.config = before;
-            self.measured.reconfigure(&self.config)?;
-            return Err(failure);
+        match changed {
+            Ok(unheeded) => self.notice = unheeded,
+            Err(failure) => {
+                self.config = before;
+                self.measured.reconfigure(&self.config)?;
+                return Err(failure);
+            }
+        }
+        if let Some(unheeded) = &self.notice {
+            tracing::warn!("{unheeded}");
         }
         self.polling_interval = polling_interval;
         self.next_look = now;

@@ -106,6 +106,8 @@ struct Startd<'a> {
     refused: BTreeMap<String, String>,
     /// When jobs are asked next what they want now and then.
     next_wishes: i64,
+    /// What whoever asked last is to know besides.
+    notice: Option<String>,
     /// What the owner's policy could not say.
     fatal: Option<String>,
     written: Option<Record>,
@@ -221,6 +223,7 @@ impl<'a> Startd<'a> {
             drain: None,
             refused: BTreeMap::new(),
             next_wishes: now,
+            notice: None,
             fatal: None,
             written: None,
         };

@@ -7,7 +7,7 @@ use crate::life::{self, Ask};
 use crate::report::Outcome;
 use crate::sys::{self, Change};
 use nix::unistd::Pid;
-use starter::machine::{Activity, Event, Order, Place, Shutdown, SlotId, State};
+use starter::machine::{Activity, Event, Order, Place, Shutdown, SlotId, State, rules};
 use starter::measure::Score;
 use std::os::fd::AsFd;
 use std::sync::mpsc;
@@ -169,7 +169,12 @@ impl Startd<'_> {
     pub(super) fn slot_name(&self, id: SlotId) -> String {
         match self.machine.slot(id) {
             Some(slot) => slot.name(),
-            None => format!("slot {}", id.number),
+            // A part is gone when the orders about its end are carried out.
+            None => {
+                let prefix = rules(self.which.dialect).slot_prefix;
+                let part = id.part.map(|part| format!("_{part}")).unwrap_or_default();
+                format!("{prefix}{}{part}", id.number)
+            }
         }
     }
 
@@ -215,6 +220,7 @@ impl Startd<'_> {
     fn begin_job(&self, name: &str, slot: SlotId) -> Outcome<Runner> {
         let ways = Ways {
             store: self.store,
+            own: &self.places.own,
             mask: self.signals.mask,
             nicer_by: measured::number(&self.config, "JOB_RENICE_INCREMENT")?.unwrap_or(0),
         };
@@ -305,12 +311,16 @@ impl Startd<'_> {
         if let Some(job) = &job {
             entry.note(job, &here);
         }
+        let why = runner.take_why();
         let is_told =
             runner.leaves || matches!(change, Change::Signalled(_) | Change::Exited(VACATED));
         let found = match job.as_ref().map(queue::found) {
             Some(found) => found,
             None if is_told => Found::Idle,
-            None => Found::Held(format!("it could not be begun ({})", said(change))),
+            None => {
+                let why = why.map(|why| format!(": {why}")).unwrap_or_default();
+                Found::Held(format!("it could not be begun ({}){why}", said(change)))
+            }
         };
         // Whatever its starter has done before it was told.
         let found = match found {

@@ -113,6 +113,11 @@ impl Startd<'_> {
             Phase::Held(_) => 5,
         };
         ad.insert("JobStatus", Expr::from(status));
+        if let Phase::Held(reason) = &entry.phase {
+            let code = entry.hold_code.unwrap_or(Hold::NOT_STARTED);
+            ad.insert("HoldReason", Expr::string(reason.as_str()));
+            ad.insert("HoldReasonCode", Expr::from(i64::from(code)));
+        }
         let mut since = entry.submitted;
         if let Some(life) = Queue::job(self.store, &entry.name).and_then(|job| job.life) {
             since = i64::try_from(life.counted.entered_current_status).unwrap_or(since);
@@ -125,7 +130,7 @@ impl Startd<'_> {
     }
 
     /// A job does not go on until it is released. One that runs makes its image before, and leaves.
-    fn put_on_hold(&mut self, name: &str, hold: &Hold) {
+    pub(super) fn put_on_hold(&mut self, name: &str, hold: &Hold) {
         let Some(entry) = self.queue.entries.get_mut(name) else {
             return;
         };
@@ -154,6 +159,7 @@ impl Startd<'_> {
         warn!("job {name} is held: {}", hold.reason);
         if let Some(entry) = self.queue.entries.get_mut(name) {
             entry.phase = Phase::Held(hold.reason.clone());
+            entry.hold_code = Some(hold.code.code);
         }
     }
 }

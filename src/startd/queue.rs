@@ -65,6 +65,8 @@ pub(super) struct Entry {
     pub(super) why: Vec<String>,
     /// The machine wants it held when it has left.
     pub(super) to_hold: Option<Hold>,
+    /// `HoldReasonCode`, of one that is held and has no directory that says so.
+    pub(super) hold_code: Option<i32>,
     /// What a slot was refused for last.
     pub(super) refused: Option<String>,
     /// Not before this moment.
@@ -111,6 +113,7 @@ impl Entry {
             is_admitted: false,
             why: vec![],
             to_hold: None,
+            hold_code: None,
             refused: None,
             not_before: 0,
             short_runs: 0,
@@ -248,14 +251,18 @@ impl Queue {
                 .and_then(|name| name.to_str())
                 .unwrap_or_default();
             let is_job = path.extension().is_some_and(|suffix| suffix == SUFFIX);
-            if !is_job || !is_job_name(name) {
+            if !is_job || name.is_empty() {
                 continue;
             }
             names.push(name.to_owned());
             if self.entries.contains_key(name) || self.damaged.contains_key(name) {
                 continue;
             }
-            match load(&path) {
+            let loaded = match is_job_name(name) {
+                true => load(&path),
+                false => Err(format!("{}: `{name}` is no name of a job", path.display())),
+            };
+            match loaded {
                 Ok(spec) => {
                     let mut entry = Entry::new(name.to_owned(), spec);
                     let mut known = before.into_iter().flat_map(|record| &record.jobs);
@@ -264,6 +271,7 @@ impl Queue {
                         entry.is_admitted = line.is_admitted;
                         if line.state == "Held" {
                             entry.phase = Phase::Held(line.why.join("; "));
+                            entry.hold_code = line.hold_code;
                         }
                     }
                     self.entries.insert(name.to_owned(), entry);

@@ -75,6 +75,9 @@ pub(crate) struct JobLine {
     pub(crate) images: u64,
     /// Why it does not run.
     pub(crate) why: Vec<String>,
+    /// `HoldReasonCode`, of one that is held before it has begun.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) hold_code: Option<i32>,
     /// It is no more as soon as it has left.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) is_removed: bool,

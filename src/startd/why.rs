@@ -1,7 +1,7 @@
 //! What slots and queue are like, for who looks; and why a job does not run.
 
 use super::Startd;
-use super::queue::{Entry, Phase};
+use super::queue::{Entry, Phase, file_of};
 use super::record::{JobLine, SlotLine};
 use crate::jobs::Life;
 use classad::{BinaryOp, ClassAd, Context, Expr, Literal, Surroundings};
@@ -60,6 +60,7 @@ impl Startd<'_> {
             starts: 0,
             images: 0,
             why: vec![why.clone()],
+            hold_code: None,
             is_removed: false,
             is_admitted: false,
         }));
@@ -94,6 +95,7 @@ impl Startd<'_> {
             starts: entry.starts,
             images: entry.images,
             why,
+            hold_code: entry.hold_code,
             is_removed: entry.is_removed,
             is_admitted: entry.is_admitted,
         }
@@ -101,6 +103,10 @@ impl Startd<'_> {
 
     /// Finds out why jobs wait. It takes its time, so only somebody who asks has it done.
     pub(super) fn find_out_why(&mut self) {
+        // Whoever has put such a file there may have taken it away.
+        let spool = &self.queue.places.spool;
+        let damaged = &mut self.queue.damaged;
+        damaged.retain(|name, _| file_of(spool, name).exists());
         let idle = self.queue.entries.values();
         let idle = idle.filter(|entry| matches!(entry.phase, Phase::Idle));
         let why: Vec<_> = idle
@@ -148,6 +154,9 @@ impl Startd<'_> {
                     wanted,
                     there,
                 }) => format!("the job asks for {wanted} {name}, and there are {there}"),
+                Some(Refusal::NoNumber { name, value }) => {
+                    format!("the job's {name} is {value}, expected a number")
+                }
                 Some(Refusal::Requirements { value }) => {
                     let failing = failing("Requirements", &job, slot.ad(), now);
                     format!("the job's Requirements are {value}{failing}")

@@ -27,6 +27,14 @@ fn jobs_leave_a_startd_that_is_killed_and_the_next_goes_on_with_them() {
         until_fares(job, "job", "an image", |status| {
             status["State"] == "Idle" && status["NumCkpts"] == 1
         })?;
+        // What the startd has written last is not true any more.
+        let found = status(job)?;
+        let line = line_of(&found, "job");
+        if line["state"] != "Idle" || !line["slot"].is_null() || line["images"] != 1 {
+            return Err(format!(
+                "found {found}, expected what the job's record says"
+            ));
+        }
         begin(job)?;
         until_job(job, "job", "Running")?;
         until_longer(job, "job")?;

@@ -114,6 +114,15 @@ fn jobs_get_parts_of_a_slot_and_who_wants_too_much_waits() {
         until(job, "a whole slot", |status| {
             status["slots"].as_array().map(Vec::len) == Some(1) && status["slots"][0]["cpus"] == 4
         })?;
+        let said = startd(job)?.err.text();
+        let line = said.lines().find(|line| line.contains("slot 1:"));
+        if let Some(line) =
+            line.or_else(|| (!said.contains("slot1_2: Claimed/Idle -> Preempting")).then_some(""))
+        {
+            return Err(format!(
+                "found {line:?} in {said}, expected the names of parts"
+            ));
+        }
         ends(job, Signal::SIGTERM, 0)
     });
 }

@@ -38,7 +38,7 @@ pub use classad::config::Dialect;
 pub use dialect::{Rules, rules};
 pub use division::{Detected, resources_of, settings_of};
 pub use policy::{Policy, PolicyError, Settings, draining_start};
-pub use slot::{Kind, Refusal, Slot, Verdict};
+pub use slot::{Kind, Refusal, Slot, Verdict, resource_of};
 pub use words::{
     Activity, Change, ClaimId, Drain, Event, Moment, Order, Place, Seen, Shutdown, SlotId, State,
 };

@@ -3,6 +3,7 @@
 use super::Machine;
 use super::devices::{self, Devices};
 use super::policy::{PolicyError, Reader, Settings, whole};
+use super::slot::ask::requested;
 use super::slot::{Clock, Kind, Refusal, Slot};
 use super::words::{ClaimId, Moment, Order, SlotId};
 use classad::{ClassAd, Context, Expr};
@@ -19,8 +20,8 @@ pub(super) struct Division {
 
 /// Why a job gets no part of a slot.
 pub(super) enum Lack {
-    /// What it asks for is no number.
-    NoNumber,
+    /// What it asks for, or would be given, is no number.
+    NoNumber { name: String, value: String },
     /// There is not enough left.
     TooLittle {
         name: String,
@@ -79,6 +80,13 @@ impl Division {
         clock: &Clock<'_>,
     ) -> Result<(ClassAd, Devices), Lack> {
         let job = with_requests(job);
+        for (resource, _) in &self.sizes {
+            if let Err(Refusal::NoNumber { name, value }) =
+                requested(&job, resource, slot.ad(), clock)
+            {
+                return Err(Lack::NoNumber { name, value });
+            }
+        }
         let mut part = ClassAd::new();
         let mut devices = Devices::new();
         let (my, target) = match self.consumes {
@@ -87,12 +95,19 @@ impl Division {
         };
         let context = Context::new(clock).with_my(my).with_target(target);
         for (resource, size) in &self.sizes {
-            let value = context.eval(size).ok();
-            let amount = match value.as_ref().and_then(whole) {
+            let value = context.eval(size);
+            let amount = match value.as_ref().ok().and_then(whole) {
                 Some(amount) if amount >= 0 => amount,
                 // Who asks for nothing of a resource of the machine's own gets none.
                 _ if !matches!(resource.as_str(), "Cpus" | "Memory" | "Disk") => 0,
-                _ => return Err(Lack::NoNumber),
+                _ => {
+                    let value = match value {
+                        Ok(value) => value.to_string(),
+                        Err(error) => error.to_string(),
+                    };
+                    let name = size.to_string();
+                    return Err(Lack::NoNumber { name, value });
+                }
             };
             let there = amount_in(&slot.resources, resource);
             if amount > there {
@@ -220,7 +235,7 @@ impl Machine {
         whole.refresh(&world);
         let (part, devices) = match division.part(&whole, job, &world.clock) {
             Ok(part) => part,
-            Err(Lack::NoNumber) => return refuse("the job's request is no number"),
+            Err(Lack::NoNumber { .. }) => return refuse("the job's request is no number"),
             Err(Lack::TooLittle { .. }) => return refuse("the slot has not enough left"),
         };
         if !whole.suits(job, &world) {
@@ -280,7 +295,8 @@ impl Machine {
                 wanted: wanted as f64,
                 there: there as f64,
             }),
-            Err(Lack::NoNumber) | Ok(_) => None,
+            Err(Lack::NoNumber { name, value }) => Some(Refusal::NoNumber { name, value }),
+            Ok(_) => None,
         }
     }
 

@@ -199,11 +199,10 @@ impl Slot {
         let may_ask = self.policy.rules.holds && self.is_active();
         let claim = self.claim.as_ref();
         let is_open = claim.is_some_and(|claim| !claim.preempted && !claim.is_killed);
-        if may_ask && is_open && self.ask("PREEMPT", world).is_true() {
-            if let Some(claim) = &mut self.claim {
-                claim.preempted = true;
-                claim.leaves = true;
-            }
+        let is_preempted = may_ask && is_open && self.ask("PREEMPT", world).is_true();
+        if let Some(claim) = self.claim.as_mut().filter(|_| is_preempted) {
+            claim.preempted = true;
+            claim.leaves = true;
         }
     }
 

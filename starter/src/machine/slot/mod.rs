@@ -12,13 +12,13 @@
 //! It knows other slots, draining and shutting down only as [`World`] shows them.
 
 pub(super) mod ad;
-mod ask;
+pub(super) mod ask;
 mod changes;
 pub(super) mod claim;
 mod commands;
 mod evaluate;
 
-pub use ask::{Refusal, Verdict};
+pub use ask::{Refusal, Verdict, resource_of};
 
 use super::devices::Devices;
 use super::load::Part;

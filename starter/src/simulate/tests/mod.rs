@@ -254,7 +254,7 @@ fn a_trace_that_never_ends_is_refused() {
     for _ in 0..=1_000_000 {
         text.push_str("5,0\n");
     }
-    let error = Trace::parse(text.as_bytes()).err().expect("too many rows");
+    let error = Trace::parse(text.as_bytes()).expect_err("too many rows");
     assert_eq!(error.to_string(), "the trace has more than 1000000 rows");
     let text = text.strip_suffix("5,0\n").expect("a row");
     assert!(Trace::parse(text.as_bytes()).is_ok());
