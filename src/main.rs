@@ -9,6 +9,7 @@ mod classad;
 mod config;
 mod fault;
 mod identity;
+mod inventory;
 mod jobs;
 mod launch;
 mod leftovers;

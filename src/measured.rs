@@ -338,6 +338,7 @@ impl Measured {
             memory_mib: number(self.settings.memory_mib_of(&self.facts)),
             disk_kib: number(look.disk_kib),
             swap_kib: number(look.virtual_memory_kib),
+            inventories: vec![],
         })
     }
 

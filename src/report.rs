@@ -99,7 +99,7 @@ impl Failure {
         self.exit
     }
 
-    fn message(&self) -> Option<String> {
+    pub(crate) fn message(&self) -> Option<String> {
         Some(chain(self.error.as_ref()?.as_ref()))
     }
 }

@@ -1,11 +1,15 @@
 //! Jobs that are given to this machine as its owner's policy allows, and as an ordinary user: keys, commands, whoever is killed on the way.
 
+#[path = "startd/admission.rs"]
+mod admission;
 #[path = "startd/commands.rs"]
 mod commands;
 #[path = "startd/files.rs"]
 mod files;
 #[path = "startd/killed.rs"]
 mod killed;
+#[path = "startd/many.rs"]
+mod many;
 #[path = "startd/owner.rs"]
 mod owner;
 #[path = "startd/policy.rs"]
@@ -13,6 +17,8 @@ mod policy;
 #[path = "startd/slots.rs"]
 mod slots;
 mod support;
+#[path = "startd/wishes.rs"]
+mod wishes;
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;

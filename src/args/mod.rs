@@ -22,7 +22,7 @@ pub(crate) use methods::{Methods, Sight, Whose};
 pub(crate) use policy::{
     ExplainPolicy, Policy, PolicyVerb, RecordPolicy, SimulatePolicy, SubmitPolicy, WhichPolicy,
 };
-pub(crate) use startd::{OfQueue, Startd, StartdStatus, StartdVerb, SubmitFile};
+pub(crate) use startd::{Startd, StartdStatus, StartdVerb, SubmitFile};
 pub(crate) use submit::{Begun, Submit};
 pub(crate) use values::{is_job_name, signal_name};
 
@@ -128,6 +128,10 @@ pub(crate) struct Run {
     /// End when the process that began this one does
     #[arg(long, hide = true)]
     pub(crate) with_parent: bool,
+
+    /// Write into this file why the job could not be begun
+    #[arg(long, hide = true, value_name = "FILE")]
+    pub(crate) why: Option<std::path::PathBuf>,
 
     #[command(flatten)]
     pub(crate) begun: Begun,

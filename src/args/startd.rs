@@ -27,6 +27,7 @@ pub(crate) enum StartdVerb {
     Status(StartdStatus),
     Remove(OfQueue),
     Release(OfQueue),
+    Hold(super::Hold),
     Drain(DrainAll),
     Off(Off),
     Vacate(VacateSlots),
@@ -86,8 +87,12 @@ pub(crate) struct DrainAll {
     #[arg(long)]
     pub(crate) resume_on_completion: bool,
 
+    /// START until the last job has left that was there before: others may fill the machine meanwhile (else DEFRAG_DRAINING_START_EXPR of the configuration)
+    #[arg(long, value_name = "EXPR", conflicts_with_all = ["quick", "fast"])]
+    pub(crate) start: Option<String>,
+
     /// Take jobs again
-    #[arg(long, conflicts_with_all = ["how", "resume_on_completion"])]
+    #[arg(long, conflicts_with_all = ["how", "resume_on_completion", "start"])]
     pub(crate) cancel: bool,
 }
 

@@ -6,14 +6,14 @@ use super::{Away, Copies, How, LOOK_AGAIN, Starter};
 use crate::args::{Files, Life as Arguments, Restart, Run, Submit};
 use crate::jobs::{Job, JobError, JobStore, Life, LifeRecord, NewJob, Outputs, Outset, Place};
 use crate::life::signals::Signals;
-use crate::report::{Exit, Failure, Outcome, tell};
+use crate::report::{Exit, Failure, Outcome, chain, tell};
 use crate::verbs::{self, restart::Chosen};
 use crate::{raw, target};
 use nix::sys::signal::Signal;
 use nix::sys::stat::{Mode, umask};
 use starter::life::State;
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 /// How long what a killed starter has left may take to end.
@@ -21,6 +21,21 @@ const ORPHANS_END_WITHIN: Duration = Duration::from_secs(5);
 
 /// `wayfarer run` with a starter.
 pub(crate) fn run(store: &JobStore, arguments: &Run) -> Outcome {
+    begin_run(store, arguments).inspect_err(|failure| {
+        if let (Some(file), Some(message)) = (&arguments.why, failure.message()) {
+            note_why(file, &message);
+        }
+    })
+}
+
+/// Writes down for whoever began us why there is no job.
+pub(super) fn note_why(file: &Path, message: &str) {
+    if let Err(error) = std::fs::write(file, message) {
+        tell(&format!("{}: {error}", file.display()));
+    }
+}
+
+fn begin_run(store: &JobStore, arguments: &Run) -> Outcome {
     let signals = Signals::open()?;
     if arguments.with_parent {
         nix::sys::prctl::set_pdeathsig(Signal::SIGKILL)?;
@@ -48,7 +63,7 @@ pub(crate) fn run(store: &JobStore, arguments: &Run) -> Outcome {
         arguments = &again;
     }
     let command = arguments.command.iter().map(raw::encode);
-    let registered = verbs::register(
+    let registered = verbs::registered(
         store,
         NewJob {
             name: arguments.name.clone(),
@@ -68,6 +83,7 @@ pub(crate) fn run(store: &JobStore, arguments: &Run) -> Outcome {
             is_copy: false,
         },
     )?;
+    let job = registered.map_err(|error| unwritten_since(&error))?;
     let restart = Restart {
         image: PathBuf::new(),
         name: None,
@@ -95,7 +111,7 @@ pub(crate) fn run(store: &JobStore, arguments: &Run) -> Outcome {
         go_on: found.is_some(),
         signals,
     };
-    keep(store, registered, copies, has_image, &arguments.life)
+    keep(store, Some(job), copies, has_image, &arguments.life)
 }
 
 /// A job of this name that has begun before, and may go on.
@@ -183,7 +199,7 @@ pub(crate) fn submit(store: &JobStore, arguments: &Submit) -> Outcome {
         return Err(Failure::new(Exit::Usage, message).advise(advice));
     }
     let command = continued.map_or(&arguments.command, |found| &found.command);
-    let registered = verbs::register(
+    let registered = verbs::registered(
         store,
         NewJob {
             name: arguments.name.clone(),
@@ -199,9 +215,7 @@ pub(crate) fn submit(store: &JobStore, arguments: &Submit) -> Outcome {
             is_copy: false,
         },
     )?;
-    let Some(mut job) = registered else {
-        return Err(unwritten());
-    };
+    let mut job = registered.map_err(|error| unwritten_since(&error))?;
     let begun = (|| -> Outcome<Away<'_>> {
         let allowed = streams::allowed(&arguments.allow, &job.dir)?;
         let streams = match continued {
@@ -235,6 +249,14 @@ pub(crate) fn submit(store: &JobStore, arguments: &Submit) -> Outcome {
         signals,
     };
     keep(store, Some(job), copies, has_image, &arguments.life)
+}
+
+fn unwritten_since(error: &JobError) -> Failure {
+    let message = format!(
+        "a job that is not written down cannot have a starter: {}",
+        chain(error)
+    );
+    Failure::new(Exit::Failed, message)
 }
 
 fn unwritten() -> Failure {

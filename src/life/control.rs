@@ -412,6 +412,11 @@ impl<A: Question> Asked<A> {
         self.waiting.contains(ask) || self.asking.iter().any(|asking| asking.ask == *ask)
     }
 
+    /// Whether there are some that are not answered.
+    pub(crate) fn is_asking(&self) -> bool {
+        !self.waiting.is_empty() || !self.asking.is_empty()
+    }
+
     /// Whether there are some that nobody has heard yet.
     pub(crate) fn waits(&self) -> bool {
         !self.waiting.is_empty()

@@ -91,3 +91,9 @@ impl Counted {
         }
     }
 }
+
+/// Time since the machine came up, while it slept, too.
+pub(super) fn since_boot() -> Duration {
+    let now = nix::time::clock_gettime(nix::time::ClockId::CLOCK_BOOTTIME);
+    now.map(Duration::from).unwrap_or_default()
+}

@@ -1,11 +1,18 @@
 //! How a starter ends.
 
+use super::begin::note_why;
 use super::streams::Streams;
-use super::{Chronicle, LifeRecord, Starter, VACATED, voice};
+use super::{Chronicle, How, LifeRecord, Starter, VACATED, voice};
 use crate::jobs::{Job, Outset, pulse};
 use crate::report::{Exit, Failure, Outcome};
 use crate::sys;
+use nix::unistd::AccessFlags;
 use starter::life::{Answer, End, Leave};
+use std::path::Path;
+
+/// How shells end for programs that cannot be started.
+const NOT_FOUND: i32 = 127;
+const NOT_EXECUTABLE: i32 = 126;
 
 impl Starter<'_> {
     /// Writes down how it ended, tells who waits, and ends so.
@@ -21,6 +28,7 @@ impl Starter<'_> {
             return Err(Failure::new(Exit::Lost, message));
         }
         if let Leave::NotBegun(status) = leave {
+            self.tell_why_not_begun(status);
             LifeRecord::withdraw(&self.dir);
             pulse::withdraw(&self.dir);
             Outset::withdraw(&self.dir);
@@ -89,6 +97,39 @@ impl Starter<'_> {
         }
         Ok(Exit::Done)
     }
+}
+
+impl Starter<'_> {
+    /// Whoever began us may have no other way to know why there is no job.
+    fn tell_why_not_begun(&self, status: i32) {
+        let How::Here { run: Some(run), .. } = &self.copies.how else {
+            return;
+        };
+        let Some(file) = &run.why else {
+            return;
+        };
+        let why = self.not_begun.clone();
+        let why = why.or_else(|| not_executed(status, Path::new(&run.command[0])));
+        if let Some(why) = why {
+            note_why(file, &why);
+        }
+    }
+}
+
+/// What execve(2) says of a program whose start has ended with this status, as a shell's would; the loader itself says it on the job's own
+/// standard error, where nobody may read it.
+fn not_executed(status: i32, program: &Path) -> Option<String> {
+    if !matches!(status, NOT_FOUND | NOT_EXECUTABLE) {
+        return None;
+    }
+    let shown = crate::raw::shown_path(program);
+    let found = nix::unistd::access(program, AccessFlags::F_OK | AccessFlags::X_OK);
+    Some(match (found, status) {
+        (Err(errno), _) => format!("{shown} cannot be started: {}", errno.desc()),
+        (Ok(()), NOT_FOUND) => format!("{shown} cannot be started: its interpreter is not there"),
+        (Ok(()), _) if program.is_dir() => format!("{shown} cannot be started: it is a directory"),
+        (Ok(()), _) => format!("{shown} cannot be started: it is no program for this machine"),
+    })
 }
 
 /// Ends this process as the job has ended.

@@ -39,6 +39,7 @@ use crate::sys;
 use crate::sys::Change;
 use away::Away;
 use copy::{Copy, News};
+use counting::since_boot;
 use inside::Inside;
 use making::Making;
 use nix::errno::Errno;
@@ -336,7 +337,10 @@ impl<'a> Starter<'a> {
             Meaning::Child => self.reap(),
             // A shell wakes us with the job; whoever wakes us to be heard does not mean the job.
             Meaning::Command(Command::Continue) if std::mem::take(&mut self.was_stopped) => {}
-            Meaning::Command(command) => self.events.push_back(Event::Asked(NOBODY, command)),
+            Meaning::Command(command) => {
+                self.tell_owner(&command);
+                self.events.push_back(Event::Asked(NOBODY, command));
+            }
             Meaning::PassOn(signal) => {
                 if let Some(copy) = &self.copy {
                     copy.pass_on(signal);
@@ -590,10 +594,4 @@ impl<'a> Starter<'a> {
         }
         self.unwritten = saved.is_err();
     }
-}
-
-/// Time since the machine came up, while it slept, too.
-fn since_boot() -> Duration {
-    let now = nix::time::clock_gettime(nix::time::ClockId::CLOCK_BOOTTIME);
-    now.map(Duration::from).unwrap_or_default()
 }

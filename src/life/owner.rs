@@ -16,8 +16,8 @@ use crate::startd::configuration;
 use classad::config::Dialect;
 use classad::{ClassAd, Expr};
 use nix::unistd::Uid;
-use starter::life::{Command, Event as Told, Hold};
-use starter::machine::{ClaimId, Event, Machine, Order, SlotId};
+use starter::life::{Command, Event as Told, Hold, State};
+use starter::machine::{Activity, ClaimId, Event, Machine, Order, SlotId, settings_of};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -49,6 +49,8 @@ pub(super) struct Owner {
     next: i64,
     /// What he wanted of it when it began.
     first: Vec<Command>,
+    /// How often the job had been started when he was heard last.
+    starts: u64,
 }
 
 impl Owner {
@@ -59,14 +61,15 @@ impl Owner {
     pub(super) fn begin(path: &Path, dialect: Dialect, job: &Job) -> Outcome<Self> {
         let config = configuration(path, dialect)?;
         let mut measured = Measured::begin(&config)?;
-        let detected = measured.detected()?;
+        let mut detected = measured.detected()?;
+        detected.inventories = crate::inventory::taken(&config)?;
         let settings = |name: &str| {
             let named = |ours: &&(&str, &str)| ours.0.eq_ignore_ascii_case(name);
             let upper = name.to_ascii_uppercase();
             match OURS.iter().find(named) {
                 Some((_, value)) => Some((*value).to_owned()),
                 None if TYPES.iter().any(|prefix| upper.starts_with(prefix)) => None,
-                None => config.get(name),
+                None => settings_of(&config)(name),
             }
         };
         let now = measured.now();
@@ -83,6 +86,7 @@ impl Owner {
             polling_interval,
             next: now,
             first: vec![],
+            starts: 0,
         };
         let ad = ad(job);
         let claim = ClaimId(1);
@@ -115,6 +119,27 @@ impl Owner {
         )
     }
 
+    /// Whether the job is to stand still.
+    fn wants_it_still(&self) -> bool {
+        let slot = self.machine.slot(SLOT);
+        slot.is_some_and(|slot| slot.place().activity == Activity::Suspended)
+    }
+
+    /// The job was suspended by its user, or goes on by him.
+    fn by_hand(&self, job: &Job, now: i64) -> Option<Event> {
+        let stands = job.life.as_ref()?.state() == Some(State::Suspended);
+        self.machine.slot(SLOT)?.told_by_hand(stands, now)
+    }
+
+    /// The job is to leave, as somebody else wants: how long it may take to is still the owner's to say (KILL, MachineMaxVacateTime).
+    pub(super) fn is_to_leave(&mut self) {
+        let now = self.measured.now();
+        let slot = Some(SLOT);
+        let orders = self.machine.step(Event::Vacate { slot, fast: false }, now);
+        self.first.extend(orders.into_iter().filter_map(command));
+        self.next = now;
+    }
+
     /// What he wants now.
     pub(super) fn wants(&mut self, job: &Job) -> Vec<Command> {
         let now = self.measured.now();
@@ -139,6 +164,7 @@ impl Owner {
                     job: ad,
                 });
                 events.push(Event::Seen(seen));
+                events.extend(self.by_hand(job, now));
             }
             Err(failure) => {
                 tracing::warn!("{failure}");
@@ -155,12 +181,24 @@ impl Owner {
 }
 
 impl Starter<'_> {
+    /// A command that has not come from the owner, and of which he is to know.
+    pub(super) fn tell_owner(&mut self, command: &Command) {
+        if let (Command::Vacate { .. }, Some(owner)) = (command, &mut self.owner) {
+            owner.is_to_leave();
+        }
+    }
+
     /// What the owner wants of a copy that is there is asked.
     pub(super) fn hear_owner(&mut self) {
         let is_there = self.copy.is_some();
+        let starts = self.record.counted.num_job_starts;
         let Some(owner) = self.owner.as_mut().filter(|_| is_there) else {
             return;
         };
+        // A copy that goes on from an image does not know that it is to stand still.
+        if std::mem::replace(&mut owner.starts, starts) != starts && owner.wants_it_still() {
+            self.events.push_back(Told::Asked(NOBODY, Command::Suspend));
+        }
         if let Ok(job) = self.store.find(&self.name) {
             let asked = owner.wants(&job).into_iter();
             self.events

@@ -17,16 +17,27 @@ pub(crate) enum Ask {
     /// The record is to be true.
     Status {},
     /// There may be a new job.
-    Submitted {},
+    Submitted {
+        /// Who hands it in wants to know whether it is let in.
+        #[serde(default)]
+        job: Option<String>,
+    },
     Remove {
         job: String,
     },
     Release {
         job: String,
     },
+    Hold {
+        job: String,
+        reason: String,
+    },
     Drain {
         how: How,
         resumes: bool,
+        /// START meanwhile; none: as the configuration says.
+        #[serde(default)]
+        start: Option<String>,
     },
     CancelDrain {},
     Off {

@@ -1,7 +1,8 @@
 //! Backfill: a command that a slot works for while nobody wants it.
 //!
 //! # What callers may rely on
-//! It ends with us. What it has begun ends with it, wherever that has moved: it is known by a variable of its environment.
+//! It ends with us. What it has begun ends with it, wherever that has moved: it is known by a variable of its environment. What lives on
+//! because we were killed is ended by whoever comes after us ([`kill_left`]).
 
 use crate::sys;
 use nix::sys::signal::{SigSet, Signal, kill, killpg};
@@ -34,7 +35,7 @@ impl Backfill {
         mask: SigSet,
     ) -> std::io::Result<Self> {
         let own = std::process::id();
-        let mark = format!("{name}-{own}");
+        let mark = format!("{}:{name}-{own}", dir.display());
         let mut shell = Command::new("/bin/sh");
         shell.args(["-c", command]).current_dir(dir);
         shell.env("WAYFARER_SLOT", name).env(MARK, &mark);
@@ -71,18 +72,38 @@ impl Backfill {
     }
 
     fn left(&self) -> Vec<i32> {
-        let own = std::process::id().cast_signed();
-        let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
-        let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
-        pids.filter(|pid| *pid != own && self.is_ours(*pid))
-            .collect()
+        marked(|variable| variable == self.mark.as_bytes())
     }
+}
 
-    fn is_ours(&self, pid: i32) -> bool {
+/// Processes, but for this one, that have such a variable.
+fn marked(wanted: impl Fn(&[u8]) -> bool) -> Vec<i32> {
+    let own = std::process::id().cast_signed();
+    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
+    let has = |pid: &i32| {
         let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
-        let mut variables = environment.split(|byte| *byte == 0);
-        variables.any(|variable| variable == self.mark.as_bytes())
+        environment.split(|byte| *byte == 0).any(&wanted)
+    };
+    pids.filter(|pid| *pid != own).filter(has).collect()
+}
+
+/// Ends what a startd for this directory has left that was killed. There is no other one while we have its lock.
+pub(super) fn kill_left(dir: &Path) -> usize {
+    let prefix = format!("{MARK}={}:", dir.display());
+    let mut killed = 0;
+    // Whoever is begun meanwhile is found in the next round.
+    for _ in 0..8 {
+        let left = marked(|variable| variable.starts_with(prefix.as_bytes()));
+        if left.is_empty() {
+            break;
+        }
+        killed += left.len();
+        for pid in left {
+            let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
+        }
     }
+    killed
 }
 
 /// The command of a configuration: `BACKFILL_COMMAND`, carried out by a shell; or HTCondor's `BOINC_Executable` with `BOINC_Arguments`.

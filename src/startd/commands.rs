@@ -2,11 +2,14 @@
 
 use super::ask::{Ask, How};
 use super::queue::{Phase, Queue};
-use super::{Startd, configuration, measured, polling_interval, settings};
+use super::record::DrainLine;
+use super::{Startd, configuration, measured, polling_interval};
 use crate::life;
-use crate::report::Outcome;
-use starter::life::{Answer, Who};
-use starter::machine::{Drain, Event, Shutdown, SlotId};
+use crate::report::{Outcome, chain};
+use classad::{Expr, parse_expression};
+use starter::life::{Answer, Hold, Who};
+use starter::machine::{Drain, Event, Shutdown, SlotId, draining_start, settings_of};
+use std::sync::Arc;
 use tracing::{error, info};
 
 impl Startd<'_> {
@@ -23,25 +26,29 @@ impl Startd<'_> {
             Ok(()) if waits && !self.is_over => self.waiting.push(who),
             done => {
                 self.save();
+                let notice = self.notice.take().unwrap_or_default();
                 let answer = match done {
                     Ok(()) => Answer::Done,
                     Err(why) => Answer::Refused(why),
                 };
-                self.control.answer(who, &answer, "");
+                self.control.answer(who, &answer, &notice);
             }
         }
     }
 
     fn does(&mut self, ask: Ask) -> Result<(), String> {
         match ask {
-            Ask::Status {} => {}
+            Ask::Status {} => self.find_out_why(),
             // Slots are offered to it after the next look, which is at once.
-            Ask::Submitted {} => self
-                .read_spool(None)
-                .map_err(|failure| failure.to_string())?,
+            Ask::Submitted { job } => self.submitted(job.as_deref())?,
             Ask::Remove { job } => self.remove(&job)?,
             Ask::Release { job } => self.release(&job)?,
-            Ask::Drain { how, resumes } => {
+            Ask::Hold { job, reason } => self.hold(&job, reason)?,
+            Ask::Drain {
+                how,
+                resumes,
+                start,
+            } => {
                 let how = match how {
                     How::Quick => Drain::Quick,
                     How::Fast => Drain::Fast,
@@ -50,15 +57,35 @@ impl Startd<'_> {
                 if self.machine.is_draining() {
                     return Err("the machine is being drained already".to_owned());
                 }
+                let start = match how {
+                    Drain::Graceful => self.start_meanwhile(start.as_deref())?,
+                    Drain::Quick | Drain::Fast => None,
+                };
                 info!("the machine is to be drained");
-                self.tell(Event::Drain { how, resumes });
+                self.drain = Some(DrainLine {
+                    how: match how {
+                        Drain::Graceful => How::Graceful,
+                        Drain::Quick => How::Quick,
+                        Drain::Fast => How::Fast,
+                    },
+                    resumes,
+                    start: start.as_ref().map(ToString::to_string),
+                });
+                self.tell(Event::Drain {
+                    how,
+                    resumes,
+                    start,
+                });
                 // An era without draining has nothing to do.
                 if !self.machine.is_draining() && !resumes {
                     let dialect = self.measured.dialect();
                     return Err(format!("Condor {dialect} does not drain machines"));
                 }
             }
-            Ask::CancelDrain {} => self.tell(Event::CancelDrain),
+            Ask::CancelDrain {} => {
+                self.drain = None;
+                self.tell(Event::CancelDrain);
+            }
             Ask::Off { how } => {
                 info!("the machine is to be shut down");
                 self.shut_down(match how {
@@ -84,6 +111,38 @@ impl Startd<'_> {
         Ok(())
     }
 
+    /// START while the machine drains: what was asked for, or what the configuration has.
+    fn start_meanwhile(&self, asked: Option<&str>) -> Result<Option<Arc<Expr>>, String> {
+        let Some(text) = asked else {
+            let settings = settings_of(&self.config);
+            return draining_start(&settings).map_err(|error| chain(&error));
+        };
+        let start = parse_expression(text);
+        let start = start.map_err(|error| format!("START = {text}: {error}"))?;
+        Ok(Some(start)
+            .filter(|start| *start != Expr::from(false))
+            .map(Arc::new))
+    }
+
+    /// A startd that was killed has left the machine as it was being drained.
+    pub(super) fn drains_on(&mut self, before: DrainLine) {
+        info!("the machine is being drained, as it was before");
+        let DrainLine {
+            how,
+            resumes,
+            start,
+        } = before;
+        if let Err(why) = self.does(Ask::Drain {
+            how,
+            resumes,
+            // Nobody is let in whom the last one did not let in.
+            start: Some(start.unwrap_or_else(|| "false".to_owned())),
+        }) {
+            self.drain = None;
+            error!("{why}");
+        }
+    }
+
     fn slot_called(&self, name: &str) -> Result<SlotId, String> {
         let slots = self.machine.slots();
         let found = slots
@@ -95,7 +154,7 @@ impl Startd<'_> {
         })
     }
 
-    fn remove(&mut self, name: &str) -> Result<(), String> {
+    pub(super) fn remove(&mut self, name: &str) -> Result<(), String> {
         if self.queue.damaged.contains_key(name) {
             self.queue.forget(name);
             return Ok(());
@@ -137,13 +196,30 @@ impl Startd<'_> {
         Ok(())
     }
 
-    fn release(&mut self, name: &str) -> Result<(), String> {
+    /// By the user, of a job that runs or has not begun.
+    fn hold(&mut self, name: &str, reason: String) -> Result<(), String> {
+        let Some(entry) = self.queue.entries.get(name) else {
+            return Err(format!("no job {name} in the queue"));
+        };
+        let is_running = matches!(entry.phase, Phase::Running(_));
+        if !is_running && !matches!(entry.phase, Phase::Idle) {
+            return Err(format!("job {name} is on its way, or held; ask again"));
+        }
+        self.put_on_hold(name, &Hold::new(reason, Hold::BY_USER));
+        Ok(())
+    }
+
+    pub(super) fn release(&mut self, name: &str) -> Result<(), String> {
         let Some(entry) = self.queue.entries.get_mut(name) else {
             return Err(format!("no job {name} in the queue"));
         };
         if !matches!(entry.phase, Phase::Held(_)) {
             return Err(format!("job {name} is not held"));
         }
+        self.admit(name)?;
+        let Some(entry) = self.queue.entries.get_mut(name) else {
+            return Ok(());
+        };
         if let Some(job) = Queue::job(self.store, name)
             && let Some(mut life) = job.life.clone()
         {
@@ -152,6 +228,7 @@ impl Startd<'_> {
                 .map_err(|error| crate::report::chain(&error))?;
         }
         entry.phase = Phase::Idle;
+        entry.hold_code = None;
         (entry.short_runs, entry.not_before) = (0, 0);
         info!("job {name} was released");
         self.offers = true;
@@ -164,17 +241,24 @@ impl Startd<'_> {
         let polling_interval = polling_interval(&config)?;
         // Nothing is changed before all is known to be right.
         measured::number(&config, "JOB_RENICE_INCREMENT")?;
-        let detected = self.measured.detected()?;
+        let mut detected = self.measured.detected()?;
+        detected.inventories = crate::inventory::taken(&config)?;
         let now = self.now();
         let before = std::mem::replace(&mut self.config, config);
         let changed = self.measured.reconfigure(&self.config).and_then(|()| {
-            let settings = settings(&self.config);
+            let settings = settings_of(&self.config);
             Ok(self.machine.reconfigure(&settings, &detected, now)?)
         });
-        if let Err(failure) = changed {
-            self.config = before;
-            self.measured.reconfigure(&self.config)?;
-            return Err(failure);
+        match changed {
+            Ok(unheeded) => self.notice = unheeded,
+            Err(failure) => {
+                self.config = before;
+                self.measured.reconfigure(&self.config)?;
+                return Err(failure);
+            }
+        }
+        if let Some(unheeded) = &self.notice {
+            tracing::warn!("{unheeded}");
         }
         self.polling_interval = polling_interval;
         self.next_look = now;

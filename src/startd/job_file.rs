@@ -23,6 +23,7 @@ use crate::classad::arguments as joined;
 use classad::{
     ClassAd, Context, Expr, Name, Nowhere, ParseError, Value, parse_whole_old_expression,
 };
+use starter::machine::resource_of;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
@@ -84,6 +85,10 @@ pub(crate) struct Spec {
 pub(crate) struct Read {
     pub(crate) spec: Spec,
     pub(crate) ignored: Vec<String>,
+    /// What may not be meant so, each with file and line.
+    pub(crate) warnings: Vec<String>,
+    /// What it asks for is no number: no slot would take it.
+    pub(crate) request: Option<JobFileError>,
 }
 
 /// Where it is handed in.
@@ -109,6 +114,7 @@ struct Reader<'f> {
     lines: BTreeMap<Name, usize>,
     ad: ClassAd,
     ignored: Vec<String>,
+    warnings: Vec<String>,
 }
 
 /// Reads a job file of this name.
@@ -121,17 +127,26 @@ pub(crate) fn read(file: &str, bytes: &[u8], around: &Surrounding) -> Result<Rea
         lines: BTreeMap::new(),
         ad: ClassAd::new(),
         ignored: vec![],
+        warnings: vec![],
     };
     if bytes.len() > MOST_BYTES {
         return Err(reader.whole(format!("more than {MOST_BYTES} bytes")));
     }
-    let lines = reader.lines_of(bytes)?;
+    let (lines, is_queued) = reader.lines_of(bytes)?;
+    reader.find_doubles(&lines);
     let has = |wanted: &str| {
         let mut lines = lines.iter().filter(|line| !line.is_attribute);
         lines.any(|line| line.name.eq_ignore_ascii_case(wanted))
     };
     match (has("executable"), has("cmd")) {
-        (true, false) => reader.description(lines, around)?,
+        (true, false) => {
+            if !is_queued {
+                let last = lines.last().map_or(0, |line| line.number);
+                let warning = "no `queue` behind it; one job is queued";
+                reader.warn(last, warning);
+            }
+            reader.description(lines, around)?;
+        }
         (false, true) => reader.ad_lines(lines)?,
         (true, true) => {
             return Err(
@@ -144,9 +159,14 @@ pub(crate) fn read(file: &str, bytes: &[u8], around: &Surrounding) -> Result<Rea
             ));
         }
     }
+    let request = reader.requests().err();
     let spec = reader.spec(around)?;
-    let ignored = reader.ignored;
-    Ok(Read { spec, ignored })
+    Ok(Read {
+        spec,
+        ignored: reader.ignored,
+        warnings: reader.warnings,
+        request,
+    })
 }
 
 impl Reader<'_> {
@@ -163,8 +183,51 @@ impl Reader<'_> {
         }
     }
 
-    fn lines_of(&self, bytes: &[u8]) -> Result<Vec<Line>, JobFileError> {
+    fn warn(&mut self, line: usize, why: &str) {
+        self.warnings.push(format!("{}:{line}: {why}", self.file));
+    }
+
+    /// What is said twice counts as it is said last, as in the original; which may not be meant.
+    fn find_doubles(&mut self, lines: &[Line]) {
+        let mut known: BTreeMap<String, usize> = BTreeMap::new();
+        for line in lines {
+            let name = match attribute_of(&line.name.to_ascii_lowercase()) {
+                Some(attribute) if !line.is_attribute => attribute,
+                _ => line.name.clone(),
+            };
+            if let Some(before) = known.insert(name.to_ascii_lowercase(), line.number) {
+                let name = &line.name;
+                let why = format!("`{name}` again: what line {before} says is left out");
+                self.warn(line.number, &why);
+            }
+        }
+    }
+
+    /// What it asks for, as far as it can be said without a machine, is a number.
+    fn requests(&self) -> Result<(), JobFileError> {
+        for (name, _) in self.ad.iter() {
+            let name = name.to_string();
+            if resource_of(&name).is_none() {
+                continue;
+            }
+            match self.value(&name) {
+                Value::Undefined | Value::Boolean(_) => {}
+                Value::Integer(number) if number >= 0 => {}
+                Value::Real(number) if number.is_finite() && number >= 0.0 => {}
+                found => {
+                    let why =
+                        format!("{name}: found {found}, expected a number that is not negative");
+                    return Err(self.at(self.line_of(&name), why));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The lines, but for `queue`; and whether that is there.
+    fn lines_of(&self, bytes: &[u8]) -> Result<(Vec<Line>, bool), JobFileError> {
         let mut lines = vec![];
+        let mut queue: Option<usize> = None;
         let mut begun: Option<(usize, String)> = None;
         let mut number = 0;
         for raw in bytes.split(|byte| *byte == b'\n') {
@@ -185,12 +248,40 @@ impl Reader<'_> {
                 continue;
             }
             whole.push_str(text);
-            lines.extend(self.line(first, &whole)?);
+            self.add(first, &whole, &mut lines, &mut queue)?;
         }
         if let Some((first, whole)) = begun {
-            lines.extend(self.line(first, &whole)?);
+            self.add(first, &whole, &mut lines, &mut queue)?;
         }
-        Ok(lines)
+        Ok((lines, queue.is_some()))
+    }
+
+    fn add(
+        &self,
+        number: usize,
+        text: &str,
+        lines: &mut Vec<Line>,
+        queue: &mut Option<usize>,
+    ) -> Result<(), JobFileError> {
+        let line = self.line(number, text)?;
+        match (*queue, &line) {
+            (None, None) => *queue = Some(number),
+            (None, Some(_)) => {}
+            (Some(before), None) => {
+                let why =
+                    format!("`queue` again, as in line {before}: one job of a file is queued");
+                return Err(self.at(number, why));
+            }
+            (Some(before), Some(line)) => {
+                let why = format!(
+                    "`{}` is behind `queue` in line {before}, and would change no job",
+                    line.name
+                );
+                return Err(self.at(number, why));
+            }
+        }
+        lines.extend(line);
+        Ok(())
     }
 
     fn line(&self, number: usize, text: &str) -> Result<Option<Line>, JobFileError> {
@@ -313,7 +404,10 @@ impl Reader<'_> {
                     None => self.expression(line, "RequestDisk", value)?,
                 },
                 name => match attribute_of(name) {
-                    Some(attribute) => self.expression(line, attribute, value)?,
+                    Some(attribute) => {
+                        self.expression(line, &attribute, value)?;
+                        self.check_whole(line, &attribute)?;
+                    }
                     None => self.ignored.push(line.name.clone()),
                 },
             }
@@ -342,6 +436,21 @@ impl Reader<'_> {
             .collect();
         self.put(number, "Environment", Expr::string(joined(&words).as_str()));
         Ok(())
+    }
+
+    /// What only a number can be is one.
+    fn check_whole(&self, line: &Line, attribute: &str) -> Result<(), JobFileError> {
+        if !matches!(attribute, "JobPrio" | "KillSigTimeout" | "ImageSize") {
+            return Ok(());
+        }
+        match self.value(attribute) {
+            Value::Integer(_) => Ok(()),
+            found => {
+                let (name, text) = (&line.name, &line.value);
+                let why = format!("{name} = {text}: found {found}, expected a whole number");
+                Err(self.at(line.number, why))
+            }
+        }
     }
 
     fn value(&self, name: &str) -> Value {
@@ -480,121 +589,4 @@ impl Spec {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn around() -> Surrounding {
-        let variable = |name: &str, value: &str| (name.into(), value.into());
-        Surrounding {
-            directory: "/home/ann".into(),
-            environment: vec![variable("PATH", "/bin"), variable("EDITOR", "ed")],
-        }
-    }
-
-    fn parsed(text: &str) -> Spec {
-        read("f", text.as_bytes(), &around())
-            .expect("is a job")
-            .spec
-    }
-
-    fn error(text: &str) -> String {
-        read("f", text.as_bytes(), &around())
-            .expect_err("is wrong")
-            .to_string()
-    }
-
-    #[test]
-    fn a_description_and_its_ad_are_the_same_job() {
-        let text = "# a job\nuniverse = standard\nExecutable = bin/sim\narguments = \"-n 'a b' it''s\"\n\
-            environment = \"A=1 'B=x y'\"\ninitialdir = run\noutput = out\nerror = /tmp/err\n\
-            request_memory = 2G\nrequirements = Memory > 1 && \\\n  Arch == \"X86_64\"\n+Project = \"p\"\nqueue\n";
-        let first = parsed(text);
-        let ad = String::from_utf8(first.ad.to_old().into_bytes()).expect("UTF-8");
-        let again = parsed(&ad);
-        for spec in [&first, &again] {
-            assert_eq!(spec.program, "/home/ann/bin/sim");
-            assert_eq!(spec.arguments, ["-n", "a b", "its"]);
-            assert_eq!(spec.directory, Path::new("/home/ann/run"));
-            assert_eq!(spec.output.as_deref(), Some(Path::new("/home/ann/run/out")));
-            assert_eq!(spec.errors.as_deref(), Some(Path::new("/tmp/err")));
-            let variables = [("A", "1"), ("B", "x y"), ("PATH", "/bin")];
-            let variables = variables.map(|(name, value)| (name.into(), value.into()));
-            assert_eq!(spec.environment.as_deref(), Some(&variables[..]));
-            let text = |name: &str| spec.ad.get(name).map(ToString::to_string);
-            assert_eq!(text("RequestMemory").as_deref(), Some("2048"));
-            assert_eq!(text("Project").as_deref(), Some("\"p\""));
-            assert_eq!(text("JobUniverse").as_deref(), Some("1"));
-            assert!(text("Requirements").is_some_and(|text| text.contains("Arch")));
-        }
-        assert_eq!(first.ad.to_string(), again.ad.to_string());
-    }
-
-    #[test]
-    fn what_is_wrong_is_named_with_its_line() {
-        for (text, expected) in [
-            (
-                "executable = a\nrequirements = (Memory > \n",
-                "f:2: requirements = (Memory >: not an expression",
-            ),
-            (
-                "executable = a\n\nwhat is this\n",
-                "f:3: found `what is this`, expected NAME = VALUE",
-            ),
-            (
-                "executable = a\nqueue 10\n",
-                "f:2: `queue 10`: one job of a file is queued, expected `queue`",
-            ),
-            (
-                "executable = $(x)\n",
-                "f:1: macros, `$(…)`, are not expanded in job files",
-            ),
-            (
-                "executable = a\nuniverse = vm\n",
-                "f:2: universe vm: expected standard or vanilla",
-            ),
-            (
-                "executable = a\narguments = \"a 'b\"\n",
-                "f:2: a single quote is not closed",
-            ),
-            (
-                "executable = a\nenvironment = B\n",
-                "f:2: found `B`, expected NAME=VALUE",
-            ),
-            ("Cmd = 7\n", "f:1: Cmd: found 7, expected a string"),
-            (
-                "Cmd = \"a\"\nJobUniverse = 13\n",
-                "f:2: JobUniverse: found 13, expected 1 (standard) or 5 (vanilla)",
-            ),
-            (
-                "output = a\n",
-                "f: neither `executable = PROGRAM` (a submit description) nor `Cmd = \"PROGRAM\"` (an ad)",
-            ),
-        ] {
-            assert_eq!(error(text), expected);
-        }
-        let error = read("f", b"a = \xff\n", &around()).expect_err("is wrong");
-        assert_eq!(error.to_string(), "f:1: not UTF-8");
-    }
-
-    #[test]
-    fn what_means_nothing_here_is_named() {
-        let text = "executable = a\nlog = x\ngetenv = true\nshould_transfer_files = yes\n";
-        let read = read("f", text.as_bytes(), &around()).expect("is a job");
-        assert_eq!(read.ignored, ["log", "should_transfer_files"]);
-        let names = read
-            .spec
-            .environment
-            .expect("is there")
-            .into_iter()
-            .map(|(name, _)| name);
-        assert_eq!(names.collect::<Vec<_>>(), ["EDITOR", "PATH"]);
-    }
-
-    proptest::proptest! {
-        #[test]
-        fn no_bytes_make_it_panic(bytes in proptest::collection::vec(proptest::prelude::any::<u8>(), 0..200)) {
-            let _ = read("f", &bytes, &around());
-            let _ = read("f", &[b"executable = a\n".as_slice(), &bytes].concat(), &around());
-        }
-    }
-}
+mod tests;

@@ -12,6 +12,7 @@
 //! # What it does not do
 //! It matches over one machine, for one user. What is decided about a slot is decided in `starter::machine` alone.
 
+mod admission;
 mod ask;
 mod backfill;
 mod commands;
@@ -19,6 +20,7 @@ mod job_file;
 mod offer;
 mod orders;
 mod pending;
+mod periodic;
 mod queue;
 mod record;
 mod runner;
@@ -29,6 +31,7 @@ mod words;
 pub(crate) use ask::{Ask, How, Places};
 pub(crate) use job_file::{Surrounding, read as read_job};
 pub(crate) use queue::{file_of, read_limited};
+use record::DrainLine;
 pub(crate) use record::{JobLine, Record, SlotLine};
 
 use crate::args::{Startd as Arguments, Which};
@@ -47,8 +50,8 @@ use pending::Pending;
 use queue::{Found, Phase, Queue, Turn};
 use runner::Runner;
 use signals::{Meaning, Signals};
-use starter::life::{Answer, Who};
-use starter::machine::{ClaimId, Event, Machine, SlotId, State};
+use starter::life::{Answer, State as LifeState, Who};
+use starter::machine::{ClaimId, Event, Machine, SlotId, State, settings_of};
 use starter::measure::Score;
 use std::collections::BTreeMap;
 use std::os::fd::AsFd;
@@ -97,6 +100,14 @@ struct Startd<'a> {
     signals: Signals,
     is_shutting_down: bool,
     is_over: bool,
+    /// How the machine is being drained.
+    drain: Option<DrainLine>,
+    /// Jobs that were not let in, and why: whoever hands one in is about to ask.
+    refused: BTreeMap<String, String>,
+    /// When jobs are asked next what they want now and then.
+    next_wishes: i64,
+    /// What whoever asked last is to know besides.
+    notice: Option<String>,
     /// What the owner's policy could not say.
     fatal: Option<String>,
     written: Option<Record>,
@@ -156,18 +167,14 @@ pub(crate) fn run(store: &JobStore, arguments: &Arguments) -> Outcome {
     startd.conclude()
 }
 
-/// What a configuration says, for the machine.
-fn settings(config: &Config) -> impl Fn(&str) -> Option<String> + '_ {
-    |name| config.get(name)
-}
-
 impl<'a> Startd<'a> {
     fn begin(store: &'a JobStore, which: Which, config: Config, places: Places) -> Outcome<Self> {
         let signals = Signals::open()?;
         let mut measured = Measured::begin(&config)?;
-        let detected = measured.detected()?;
+        let mut detected = measured.detected()?;
+        detected.inventories = crate::inventory::taken(&config)?;
         let now = measured.now();
-        let machine = Machine::begin(&settings(&config), config.dialect(), &detected, now)?
+        let machine = Machine::begin(&settings_of(&config), config.dialect(), &detected, now)?
             .with_utc_offset(measured.utc_offset())
             .with_claimants_here()
             .with_name(measured.name())
@@ -182,6 +189,10 @@ impl<'a> Startd<'a> {
                 None
             }
         };
+        let left = backfill::kill_left(&places.own);
+        if left > 0 {
+            warn!("{left} processes of backfill were left by a startd that was killed");
+        }
         let control = Control::open(&places.own)?;
         let flags = EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK;
         let mut startd = Startd {
@@ -209,10 +220,17 @@ impl<'a> Startd<'a> {
             signals,
             is_shutting_down: false,
             is_over: false,
+            drain: None,
+            refused: BTreeMap::new(),
+            next_wishes: now,
+            notice: None,
             fatal: None,
             written: None,
         };
         startd.read_spool(before.as_ref())?;
+        if let Some(drain) = before.and_then(|before| before.drain) {
+            startd.drains_on(drain);
+        }
         info!(
             "{} slots, {} jobs",
             startd.machine.slots().len(),
@@ -249,6 +267,7 @@ impl<'a> Startd<'a> {
 
     fn conclude(mut self) -> Outcome {
         self.waiting.clear();
+        self.find_out_why();
         self.save();
         self.control.close(&Answer::Done, "Off");
         info!("all jobs are gone");
@@ -315,14 +334,23 @@ impl<'a> Startd<'a> {
         }
         self.offers = true;
         self.look_at_waiting();
+        self.look_at_wishes();
         let mut jobs = vec![];
+        let mut by_hand = vec![];
         for entry in self.queue.entries.values_mut() {
             if let Phase::Running(runner) = &entry.phase {
                 let job = Queue::job(self.store, &entry.name);
                 let life = job.as_ref().and_then(|job| job.life.as_ref());
                 entry.starts = life.map_or(entry.starts, |life| life.counted.num_job_starts);
-                let pids = job.map(|job| job.processes().all).unwrap_or_default();
+                let stands = life.map(|life| life.state() == Some(LifeState::Suspended));
+                let pids = job
+                    .as_ref()
+                    .map(|job| job.processes().all)
+                    .unwrap_or_default();
                 jobs.push((runner.slot, pids));
+                if let Some(stands) = stands.filter(|_| runner.is_done()) {
+                    by_hand.push((runner.slot, stands));
+                }
             }
         }
         self.next_look = match self.is_watchful() {
@@ -349,6 +377,13 @@ impl<'a> Startd<'a> {
             self.tell(Event::JobChanged { slot, job });
         }
         self.tell(Event::Seen(seen));
+        // Its user may have suspended a job, or let it go on.
+        for (slot, stands) in by_hand {
+            let told = self.machine.slot(slot);
+            if let Some(event) = told.and_then(|slot| slot.told_by_hand(stands, now)) {
+                self.tell(event);
+            }
+        }
     }
 
     /// Whether something may change that nobody tells.
@@ -402,7 +437,13 @@ impl<'a> Startd<'a> {
     }
 
     fn read_spool(&mut self, before: Option<&Record>) -> Outcome<()> {
-        for name in self.queue.read(before)? {
+        let news = self.queue.read(before)?;
+        // Whoever hands one in to us waits for an answer.
+        self.admit_all(&news, before.is_none() && self.written.is_some());
+        for name in news {
+            if !self.queue.entries.contains_key(&name) && !self.queue.damaged.contains_key(&name) {
+                continue;
+            }
             match self.queue.damaged.get(&name) {
                 Some(why) => warn!("job {name} is damaged: {why}"),
                 None => {
@@ -417,8 +458,10 @@ impl<'a> Startd<'a> {
     }
 
     fn hear_starters(&mut self) {
-        let names: Vec<String> = self.queue.entries.keys().cloned().collect();
-        for name in names {
+        let entries = self.queue.entries.values();
+        let there =
+            entries.filter(|entry| matches!(entry.phase, Phase::Running(_) | Phase::Leaving));
+        for name in there.map(|entry| entry.name.clone()).collect::<Vec<_>>() {
             let Some(entry) = self.queue.entries.get_mut(&name) else {
                 continue;
             };
@@ -495,6 +538,7 @@ impl<'a> Startd<'a> {
                 .unwrap_or_default(),
             dialect: self.which.dialect.to_string(),
             state: state.to_owned(),
+            drain: self.drain.clone().filter(|_| !self.is_over),
             slots: self
                 .machine
                 .slots()

@@ -15,7 +15,7 @@ const MOST_CLAIMS: usize = 1024;
 impl Startd<'_> {
     /// Gives slots that are free to jobs that wait, and then those of jobs that the machine wants less.
     pub(super) fn offer(&mut self) {
-        if self.is_shutting_down || self.machine.is_draining() {
+        if self.is_shutting_down || !self.machine.takes_jobs() {
             return;
         }
         let last = self.in_turn(self.now()).1;
@@ -133,7 +133,7 @@ impl Startd<'_> {
     /// The job that comes first for a slot that its claim keeps.
     pub(super) fn best_for(&self, slot: SlotId) -> Option<String> {
         let now = self.now();
-        if self.is_shutting_down || self.machine.is_draining() {
+        if self.is_shutting_down || !self.machine.takes_jobs() {
             return None;
         }
         let mut best: Option<(f64, &Entry)> = None;

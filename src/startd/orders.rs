@@ -7,7 +7,7 @@ use crate::life::{self, Ask};
 use crate::report::Outcome;
 use crate::sys::{self, Change};
 use nix::unistd::Pid;
-use starter::machine::{Activity, Event, Order, Place, Shutdown, SlotId, State};
+use starter::machine::{Activity, Event, Order, Place, Shutdown, SlotId, State, rules};
 use starter::measure::Score;
 use std::os::fd::AsFd;
 use std::sync::mpsc;
@@ -108,7 +108,13 @@ impl Startd<'_> {
                 slot,
                 reason,
                 subcode,
-            } => self.ask(slot, Ask::hold(life::by_policy(&reason, subcode), true)),
+            } => {
+                let hold = life::by_policy(&reason, subcode);
+                if let Some(entry) = self.queue.in_slot(slot) {
+                    entry.to_hold = Some(hold.clone());
+                }
+                self.ask(slot, Ask::hold(hold, true));
+            }
             // When its time is over, the machine orders to kill it.
             Order::Vacate { slot, .. } => self.ask(
                 slot,
@@ -133,7 +139,10 @@ impl Startd<'_> {
                 }
             }
             Order::Drained { resumes } => match resumes {
-                true => info!("the machine is drained, and takes jobs again"),
+                true => {
+                    self.drain = None;
+                    info!("the machine is drained, and takes jobs again");
+                }
                 false => info!("the machine is drained"),
             },
             Order::ShutDown => self.is_over = true,
@@ -160,7 +169,12 @@ impl Startd<'_> {
     pub(super) fn slot_name(&self, id: SlotId) -> String {
         match self.machine.slot(id) {
             Some(slot) => slot.name(),
-            None => format!("slot {}", id.number),
+            // A part is gone when the orders about its end are carried out.
+            None => {
+                let prefix = rules(self.which.dialect).slot_prefix;
+                let part = id.part.map(|part| format!("_{part}")).unwrap_or_default();
+                format!("{prefix}{}{part}", id.number)
+            }
         }
     }
 
@@ -206,6 +220,7 @@ impl Startd<'_> {
     fn begin_job(&self, name: &str, slot: SlotId) -> Outcome<Runner> {
         let ways = Ways {
             store: self.store,
+            own: &self.places.own,
             mask: self.signals.mask,
             nicer_by: measured::number(&self.config, "JOB_RENICE_INCREMENT")?.unwrap_or(0),
         };
@@ -296,12 +311,16 @@ impl Startd<'_> {
         if let Some(job) = &job {
             entry.note(job, &here);
         }
+        let why = runner.take_why();
         let is_told =
             runner.leaves || matches!(change, Change::Signalled(_) | Change::Exited(VACATED));
         let found = match job.as_ref().map(queue::found) {
             Some(found) => found,
             None if is_told => Found::Idle,
-            None => Found::Held(format!("it could not be begun ({})", said(change))),
+            None => {
+                let why = why.map(|why| format!(": {why}")).unwrap_or_default();
+                Found::Held(format!("it could not be begun ({}){why}", said(change)))
+            }
         };
         // Whatever its starter has done before it was told.
         let found = match found {
@@ -311,6 +330,7 @@ impl Startd<'_> {
             found => found,
         };
         let mut is_over = false;
+        let to_hold = entry.to_hold.take();
         match found {
             Found::Over(how) => {
                 info!("job {name} {how}");
@@ -321,6 +341,8 @@ impl Startd<'_> {
                 entry.phase = Phase::Held(reason);
             }
             Found::Leaving => entry.phase = Phase::Leaving,
+            // Its starter was killed before it could say so.
+            Found::Idle if to_hold.is_some() => {}
             Found::Idle => {
                 info!(
                     "job {name} has left, with {} images behind it",
@@ -338,11 +360,18 @@ impl Startd<'_> {
         }
         if is_over {
             self.queue.forget(name);
+        } else if let Some(hold) = to_hold.filter(|_| self.is_idle(name)) {
+            self.note_hold(name, &hold);
         }
         let slot = runner.slot;
         self.offers = true;
         self.tell(Event::Ended { slot });
         self.happens(Happening::JobGone(slot));
+    }
+
+    fn is_idle(&self, name: &str) -> bool {
+        let entry = self.queue.entries.get(name);
+        entry.is_some_and(|entry| matches!(entry.phase, Phase::Idle))
     }
 
     /// Whoever has had a slot has more jobs, or gives it back.

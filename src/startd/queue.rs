@@ -20,7 +20,7 @@ use ckpt_lib::platform::Platform;
 use classad::{ClassAd, Context, Expr, Nowhere, Value};
 use nix::fcntl::OFlag;
 use nix::unistd::Uid;
-use starter::life::State;
+use starter::life::{Hold, State};
 use starter::machine::{ClaimId, SlotId};
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -59,6 +59,14 @@ pub(super) struct Entry {
     pub(super) phase: Phase,
     /// It is to be no more as soon as it does not run.
     pub(super) is_removed: bool,
+    /// The configuration has let it in (admission.rs).
+    pub(super) is_admitted: bool,
+    /// Why it waits, as of the last time somebody asked.
+    pub(super) why: Vec<String>,
+    /// The machine wants it held when it has left.
+    pub(super) to_hold: Option<Hold>,
+    /// `HoldReasonCode`, of one that is held and has no directory that says so.
+    pub(super) hold_code: Option<i32>,
     /// What a slot was refused for last.
     pub(super) refused: Option<String>,
     /// Not before this moment.
@@ -84,7 +92,7 @@ pub(super) struct Queue {
 }
 
 impl Entry {
-    fn new(name: String, spec: Spec) -> Self {
+    pub(super) fn new(name: String, spec: Spec) -> Self {
         let ad = spec.ad.clone();
         let context = Context::new(&Nowhere).with_my(ad);
         let number = |attribute: &str| match context.eval_attribute(attribute) {
@@ -102,6 +110,10 @@ impl Entry {
             spec,
             phase: Phase::Idle,
             is_removed: false,
+            is_admitted: false,
+            why: vec![],
+            to_hold: None,
+            hold_code: None,
             refused: None,
             not_before: 0,
             short_runs: 0,
@@ -239,21 +251,27 @@ impl Queue {
                 .and_then(|name| name.to_str())
                 .unwrap_or_default();
             let is_job = path.extension().is_some_and(|suffix| suffix == SUFFIX);
-            if !is_job || !is_job_name(name) {
+            if !is_job || name.is_empty() {
                 continue;
             }
             names.push(name.to_owned());
             if self.entries.contains_key(name) || self.damaged.contains_key(name) {
                 continue;
             }
-            match load(&path) {
+            let loaded = match is_job_name(name) {
+                true => load(&path),
+                false => Err(format!("{}: `{name}` is no name of a job", path.display())),
+            };
+            match loaded {
                 Ok(spec) => {
                     let mut entry = Entry::new(name.to_owned(), spec);
                     let mut known = before.into_iter().flat_map(|record| &record.jobs);
                     if let Some(line) = known.find(|line| line.name == name) {
                         entry.is_removed = line.is_removed;
+                        entry.is_admitted = line.is_admitted;
                         if line.state == "Held" {
                             entry.phase = Phase::Held(line.why.join("; "));
+                            entry.hold_code = line.hold_code;
                         }
                     }
                     self.entries.insert(name.to_owned(), entry);
@@ -305,13 +323,18 @@ pub(crate) fn file_of(spool: &Path, name: &str) -> PathBuf {
 
 /// Reads a job of the spool.
 fn load(path: &Path) -> Result<Spec, String> {
-    let bytes =
-        read_limited(path).map_err(|error| format!("{}: {error}", crate::raw::shown_path(path)))?;
+    let shown = crate::raw::shown_path(path);
+    let bytes = read_limited(path).map_err(|error| format!("{shown}: {error}"))?;
+    parse(&shown, &bytes)
+}
+
+/// A job, from its text.
+pub(super) fn parse(shown: &str, bytes: &[u8]) -> Result<Spec, String> {
     let around = Surrounding {
         directory: std::env::current_dir().unwrap_or_default(),
         environment: std::env::vars_os().collect(),
     };
-    let read = job_file::read(&crate::raw::shown_path(path), &bytes, &around);
+    let read = job_file::read(shown, bytes, &around);
     read.map(|read| read.spec).map_err(|error| chain(&error))
 }
 

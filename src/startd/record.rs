@@ -1,5 +1,6 @@
 //! `startd.json`: how slots and queue are, for who looks; and what a startd that is begun again has to know.
 
+use super::ask::How;
 use crate::jobs::{Place, ProcessName, RecordError, read_record, replace_record};
 use serde::{Deserialize, Serialize};
 use std::path::Path;
@@ -22,8 +23,21 @@ pub(crate) struct Record {
     pub(crate) dialect: String,
     /// `Running`, `Draining`, `Drained`, `ShuttingDown`.
     pub(crate) state: String,
+    /// How it is being drained.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) drain: Option<DrainLine>,
     pub(crate) slots: Vec<SlotLine>,
     pub(crate) jobs: Vec<JobLine>,
+}
+
+/// A drain that goes on.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct DrainLine {
+    pub(crate) how: How,
+    pub(crate) resumes: bool,
+    /// START meanwhile.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) start: Option<String>,
 }
 
 /// A slot.
@@ -64,9 +78,15 @@ pub(crate) struct JobLine {
     pub(crate) images: u64,
     /// Why it does not run.
     pub(crate) why: Vec<String>,
+    /// `HoldReasonCode`, of one that is held before it has begun.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) hold_code: Option<i32>,
     /// It is no more as soon as it has left.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) is_removed: bool,
+    /// The configuration has let it in, as it is now.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) is_admitted: bool,
 }
 
 impl Record {

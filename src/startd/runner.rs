@@ -8,7 +8,7 @@
 //! A job never runs without us: when we are gone, the kernel tells its starter to make an image and leave (SIGTERM, as a batch system
 //! would). Nobody is waited for here.
 
-use super::queue::Entry;
+use super::queue::{Entry, read_limited};
 use crate::jobs::JobStore;
 use crate::life::{Ask, Asked};
 use crate::report::{Exit, Explain, Failure, Outcome};
@@ -28,6 +28,8 @@ use std::time::Instant;
 
 /// After so long without us a job leaves with its last image.
 const LEAVES_WITHIN: &str = "60s";
+/// The longest reason, in characters.
+const LONGEST_REASON: usize = 500;
 
 /// A starter.
 #[derive(Debug)]
@@ -39,12 +41,16 @@ pub(super) struct Runner {
     pub(super) leaves: bool,
     /// The directory of its job.
     dir: PathBuf,
+    /// Where it says why it could not begin.
+    why: PathBuf,
     asked: Asked<Ask>,
 }
 
 /// How starters are begun.
 pub(super) struct Ways<'a> {
     pub(super) store: &'a JobStore,
+    /// The startd's own directory.
+    pub(super) own: &'a Path,
     /// Signals that a starter may have blocked.
     pub(super) mask: SigSet,
     /// `JOB_RENICE_INCREMENT`.
@@ -65,6 +71,9 @@ impl Runner {
         command.arg0("wayfarer").arg("--dir").arg(ways.store.dir());
         command.args(["run", "--quiet", "--resume", "--name", name]);
         command.args(["--vacate-within", LEAVES_WITHIN]);
+        let why = ways.own.join(format!("{name}.why"));
+        let _ = fs::remove_file(&why);
+        command.arg("--why").arg(&why);
         if spec.journal {
             command.arg("--journal");
         }
@@ -104,6 +113,7 @@ impl Runner {
             began: Instant::now(),
             leaves: false,
             dir: ways.store.dir().join("jobs").join(name),
+            why,
             asked: Asked::new(),
         })
     }
@@ -115,6 +125,27 @@ impl Runner {
             return;
         }
         self.asked.push(ask);
+    }
+
+    /// Asks for something that is not asked for already.
+    pub(super) fn ask_once(&mut self, ask: Ask) {
+        if !self.asked.is_pending(&ask) {
+            self.ask(ask);
+        }
+    }
+
+    /// Whether it has done all that it was asked for.
+    pub(super) fn is_done(&self) -> bool {
+        !self.asked.is_asking()
+    }
+
+    /// Why the job could not begin, as far as its starter has said so.
+    pub(super) fn take_why(&self) -> Option<String> {
+        let said = read_limited(&self.why).ok()?;
+        let _ = fs::remove_file(&self.why);
+        let said = String::from_utf8_lossy(&said);
+        let line = said.lines().rfind(|line| !line.trim().is_empty())?;
+        Some(line.chars().take(LONGEST_REASON).collect())
     }
 
     /// Ends the starter; the kernel ends the job with it.

@@ -1,7 +1,7 @@
 //! What slots and queue are like, for who looks; and why a job does not run.
 
 use super::Startd;
-use super::queue::{Entry, Phase};
+use super::queue::{Entry, Phase, file_of};
 use super::record::{JobLine, SlotLine};
 use crate::jobs::Life;
 use classad::{BinaryOp, ClassAd, Context, Expr, Literal, Surroundings};
@@ -62,7 +62,9 @@ impl Startd<'_> {
             starts: 0,
             images: 0,
             why: vec![why.clone()],
+            hold_code: None,
             is_removed: false,
+            is_admitted: false,
         }));
         lines.sort_by(|left, right| (left.number, &left.name).cmp(&(right.number, &right.name)));
         lines
@@ -83,7 +85,7 @@ impl Startd<'_> {
         let why = match &entry.phase {
             Phase::Held(reason) => vec![reason.clone()],
             Phase::Leaving => vec!["it leaves a startd that is gone".to_owned()],
-            Phase::Idle => self.why_idle(entry),
+            Phase::Idle => entry.why.clone(),
             _ => vec![],
         };
         JobLine {
@@ -95,7 +97,27 @@ impl Startd<'_> {
             starts: entry.starts,
             images: entry.images,
             why,
+            hold_code: entry.hold_code,
             is_removed: entry.is_removed,
+            is_admitted: entry.is_admitted,
+        }
+    }
+
+    /// Finds out why jobs wait. It takes its time, so only somebody who asks has it done.
+    pub(super) fn find_out_why(&mut self) {
+        // Whoever has put such a file there may have taken it away.
+        let spool = &self.queue.places.spool;
+        let damaged = &mut self.queue.damaged;
+        damaged.retain(|name, _| file_of(spool, name).exists());
+        let idle = self.queue.entries.values();
+        let idle = idle.filter(|entry| matches!(entry.phase, Phase::Idle));
+        let why: Vec<_> = idle
+            .map(|entry| (entry.name.clone(), self.why_idle(entry)))
+            .collect();
+        for (name, why) in why {
+            if let Some(entry) = self.queue.entries.get_mut(&name) {
+                entry.why = why;
+            }
         }
     }
 
@@ -104,7 +126,7 @@ impl Startd<'_> {
         if self.is_shutting_down {
             return vec!["the machine is shut down".to_owned()];
         }
-        if self.machine.is_draining() {
+        if !self.machine.takes_jobs() {
             return vec!["the machine is drained".to_owned()];
         }
         let mut why = vec![];
@@ -134,6 +156,9 @@ impl Startd<'_> {
                     wanted,
                     there,
                 }) => format!("the job asks for {wanted} {name}, and there are {there}"),
+                Some(Refusal::NoNumber { name, value }) => {
+                    format!("the job's {name} is {value}, expected a number")
+                }
                 Some(Refusal::Requirements { value }) => {
                     let failing = failing("Requirements", &job, slot.ad(), now);
                     format!("the job's Requirements are {value}{failing}")

@@ -108,12 +108,16 @@ pub(super) fn with_unit(value: &str, shift: u32) -> Option<i64> {
     Some(units)
 }
 
-/// The attribute of a submit command whose value is an expression.
-pub(super) fn attribute_of(command: &str) -> Option<&'static str> {
-    Some(match command {
+/// The attribute of a submit command (in small letters) whose value is an expression.
+pub(super) fn attribute_of(command: &str) -> Option<String> {
+    let named = match command {
         "requirements" => "Requirements",
         "rank" | "preferences" => "Rank",
         "request_cpus" => "RequestCpus",
+        "request_memory" => "RequestMemory",
+        "request_disk" => "RequestDisk",
+        "request_gpus" => "RequestGPUs",
+        "require_gpus" => "RequireGPUs",
         "image_size" => "ImageSize",
         "max_job_retirement_time" => "MaxJobRetirementTime",
         "job_max_vacate_time" => "JobMaxVacateTime",
@@ -123,6 +127,17 @@ pub(super) fn attribute_of(command: &str) -> Option<&'static str> {
         "batch_name" => "JobBatchName",
         "want_journal" => "WantJournal",
         "nice_user" => "NiceUser",
-        _ => return None,
-    })
+        "periodic_hold" => "PeriodicHold",
+        "periodic_hold_reason" => "PeriodicHoldReason",
+        "periodic_hold_subcode" => "PeriodicHoldSubCode",
+        "periodic_release" => "PeriodicRelease",
+        "periodic_remove" => "PeriodicRemove",
+        // Of any resource that a machine may have (MACHINE_RESOURCE_x).
+        other => {
+            let resource = other.strip_prefix("request_")?;
+            let (first, rest) = resource.split_at_checked(1)?;
+            return Some(format!("Request{}{rest}", first.to_ascii_uppercase()));
+        }
+    };
+    Some(named.to_owned())
 }

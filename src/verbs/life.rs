@@ -1,7 +1,8 @@
 //! `wayfarer suspend`, `continue`, `vacate`, `hold`, `release`, `remove`: what is asked of a job's starter.
 
+use super::queue::{self, Waiting};
 use crate::args::{self, Continue, Log, Migrate, Release, Remove, Suspend, Vacate};
-use crate::jobs::{Job, JobStore, Life, LifeRecord, ProcessName, process};
+use crate::jobs::{Job, JobError, JobStore, Life, LifeRecord, ProcessName, process};
 use crate::life::{Ask, Chronicle, EVENTS, ask};
 use crate::output;
 use crate::raw;
@@ -67,6 +68,9 @@ pub(crate) fn checkpoint(store: &JobStore, name: &str) -> Outcome {
 
 /// Has it leave, until it is released.
 pub(crate) fn hold(store: &JobStore, arguments: &args::Hold) -> Outcome {
+    if let Some(waiting) = Waiting::find(store, &arguments.job) {
+        return waiting.hold(&arguments.reason);
+    }
     let job = target::named(store, &arguments.job)?;
     let hold = Hold::new(arguments.reason.clone(), Hold::BY_USER);
     if let (Life::Ended, Some(mut life)) = (job.life(), job.life.clone()) {
@@ -82,6 +86,9 @@ pub(crate) fn hold(store: &JobStore, arguments: &args::Hold) -> Outcome {
 
 /// Lets a held job go on when it is started again.
 pub(crate) fn release(store: &JobStore, arguments: &Release) -> Outcome {
+    if let Some(waiting) = Waiting::find(store, &arguments.job) {
+        return waiting.release();
+    }
     let job = target::named(store, &arguments.job)?;
     let name = &job.record.name;
     match job.life.clone().filter(|_| job.life() == Life::Ended) {
@@ -101,6 +108,9 @@ pub(crate) fn release(store: &JobStore, arguments: &Release) -> Outcome {
 
 /// Prints what has happened to it.
 pub(crate) fn log(store: &JobStore, arguments: &Log) -> Outcome {
+    if let Some(waiting) = Waiting::find(store, &arguments.job) {
+        return waiting.log();
+    }
     let job = target::named(store, &arguments.job)?;
     let path = job.dir.join(EVENTS);
     match std::fs::read(&path) {
@@ -116,9 +126,18 @@ pub(crate) fn log(store: &JobStore, arguments: &Log) -> Outcome {
 
 /// Kills it, and removes what is known of it.
 pub(crate) fn remove(store: &JobStore, arguments: &Remove) -> Outcome {
+    // Else the startd would begin it again.
+    let was_queued = queue::leave(store, &arguments.job)?;
+    if was_queued && matches!(store.find(&arguments.job), Err(JobError::Missing { .. })) {
+        output::print(&format!("removed {} (0 images)\n", arguments.job))?;
+        return Ok(Exit::Done);
+    }
     let mut job = target::named(store, &arguments.job)?;
     if job.life() == Life::Living {
-        asked(store, &arguments.job, Ask::Kill {})?;
+        // The startd has asked it before us.
+        if !was_queued {
+            asked(store, &arguments.job, Ask::Kill {})?;
+        }
         let starter = job.life.as_ref().map(|life| life.starter);
         // It may still tell somebody, who is to find what is known of the job.
         while starter.is_some_and(ProcessName::is_alive) {

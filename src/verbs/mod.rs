@@ -21,6 +21,7 @@ pub(crate) mod man;
 pub(crate) mod platform;
 pub(crate) mod policy;
 pub(crate) mod ps;
+pub(crate) mod queue;
 pub(crate) mod reattach;
 pub(crate) mod restart;
 pub(crate) mod run;
@@ -110,8 +111,25 @@ fn output_failure(error: ImageError) -> Failure {
 /// Registers a job. Only a name that is not free is a failure; any other trouble with the record is told,
 /// and the job goes without one.
 pub(crate) fn register(store: &JobStore, new: NewJob) -> Outcome<Option<Job>> {
+    match registered(store, new)? {
+        Ok(job) => Ok(Some(job)),
+        Err(error) => {
+            tell(&format!(
+                "the job is not written down, and is known by its process id only: {}",
+                chain(&error)
+            ));
+            Ok(None)
+        }
+    }
+}
+
+/// Writes a job down; the inner error says why it cannot be.
+///
+/// # Errors
+/// Its name is taken.
+pub(crate) fn registered(store: &JobStore, new: NewJob) -> Outcome<Result<Job, JobError>> {
     let error = match store.register(new) {
-        Ok(job) => return Ok(Some(job)),
+        Ok(job) => return Ok(Ok(job)),
         Err(error) => error,
     };
     match &error {
@@ -123,12 +141,6 @@ pub(crate) fn register(store: &JobStore, new: NewJob) -> Outcome<Option<Job>> {
             let removes = format!("wayfarer ps --prune {name}: removes it");
             Err(Failure::from(error).advise(goes_on).advise(removes))
         }
-        _ => {
-            tell(&format!(
-                "the job is not written down, and is known by its process id only: {}",
-                chain(&error)
-            ));
-            Ok(None)
-        }
+        _ => Ok(Err(error)),
     }
 }

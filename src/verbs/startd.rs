@@ -1,6 +1,7 @@
 //! `wayfarer startd`, and what is asked of the one that is there.
 
-use crate::args::{OfQueue, Startd, StartdStatus, StartdVerb, SubmitFile};
+use super::queue;
+use crate::args::{Startd, StartdStatus, StartdVerb, SubmitFile};
 use crate::jobs::JobStore;
 use crate::life;
 use crate::output::{self, Table};
@@ -12,9 +13,10 @@ use classad::config::Verdict;
 use classad::{ClassAd, Expr};
 use serde::Serialize;
 use std::fs::{self, OpenOptions};
-use std::io::{ErrorKind, Write};
+use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
+use std::time::UNIX_EPOCH;
 
 const SCHEMA_VERSION: u32 = 1;
 /// What a job's name is made from, where its file has none that jobs may have.
@@ -33,14 +35,19 @@ pub(crate) fn startd(store: &JobStore, arguments: &Startd) -> Outcome {
     let ask = match what {
         StartdVerb::Submit(file) => return submit(store, file),
         StartdVerb::Status(status) => return show(store, status),
-        StartdVerb::Remove(job) => return remove(store, job),
+        StartdVerb::Remove(job) => return queue::remove(store, &job.job),
         StartdVerb::Release(job) => Ask::Release {
             job: job.job.clone(),
+        },
+        StartdVerb::Hold(hold) => Ask::Hold {
+            job: hold.job.clone(),
+            reason: hold.reason.clone(),
         },
         StartdVerb::Drain(drain) if drain.cancel => Ask::CancelDrain {},
         StartdVerb::Drain(drain) => Ask::Drain {
             how: how(drain.graceful, drain.quick, drain.fast),
             resumes: drain.resume_on_completion,
+            start: drain.start.clone(),
         },
         StartdVerb::Off(off) if off.peaceful => Ask::Off { how: How::Peaceful },
         StartdVerb::Off(off) => Ask::Off {
@@ -55,12 +62,15 @@ pub(crate) fn startd(store: &JobStore, arguments: &Startd) -> Outcome {
         },
         StartdVerb::Reconfig => Ask::Reconfig {},
     };
-    asked(store, ask)?;
+    let notice = asked(store, ask)?;
+    if !notice.is_empty() {
+        tell(&notice);
+    }
     Ok(Exit::Done)
 }
 
-/// Asks the one that is there.
-fn asked(store: &JobStore, ask: Ask) -> Outcome<()> {
+/// Asks the one that is there; what it has to say besides.
+pub(super) fn asked(store: &JobStore, ask: Ask) -> Outcome<String> {
     let places = Places::of(store.dir());
     if !places.is_watched() {
         let message = format!(
@@ -71,7 +81,7 @@ fn asked(store: &JobStore, ask: Ask) -> Outcome<()> {
     }
     let reply = life::ask(&places.own, ask, || ())?;
     match reply.reason {
-        None => Ok(()),
+        None => Ok(reply.state),
         Some(reason) => Err(Failure::new(Exit::Failed, reason)),
     }
 }
@@ -93,6 +103,12 @@ fn submit(store: &JobStore, arguments: &SubmitFile) -> Outcome {
             read.ignored.join(", ")
         ));
     }
+    for warning in &read.warnings {
+        tell(&format!("warning: {warning}"));
+    }
+    if let Some(wrong) = read.request {
+        return Err(wrong).exit(Exit::Usage);
+    }
     let places = Places::of(store.dir());
     places.make()?;
     let mut ad = read.spec.ad;
@@ -100,7 +116,10 @@ fn submit(store: &JobStore, arguments: &SubmitFile) -> Outcome {
         ad = admitted(config, ad)?;
         // What transforms have made has to be a job as well.
         let whole = ad.to_old().into_bytes();
-        startd::read_job(&format!("{shown}, transformed"), &whole, &around)?;
+        let read = startd::read_job(&format!("{shown}, transformed"), &whole, &around)?;
+        if let Some(wrong) = read.request {
+            return Err(wrong).exit(Exit::Failed);
+        }
     }
     let now = i64::try_from(crate::jobs::unix_now()).unwrap_or(i64::MAX);
     ad.insert("QDate", Expr::from(now));
@@ -123,8 +142,12 @@ fn submit(store: &JobStore, arguments: &SubmitFile) -> Outcome {
         &ad.to_old().into_bytes(),
     )?;
     if places.is_watched() {
+        let job = Some(name.clone());
         // It looks when it begins, too.
-        let _ = life::ask(&places.own, Ask::Submitted {}, || ());
+        let reply = life::ask(&places.own, Ask::Submitted { job }, || ());
+        if let Ok(Some(reason)) = reply.map(|reply| reply.reason) {
+            return Err(Failure::new(Exit::Failed, reason));
+        }
     }
     output::print(&format!("{name}\n"))?;
     Ok(Exit::Done)
@@ -188,7 +211,7 @@ fn free_name(store: &JobStore, places: &Places, path: &Path) -> String {
 }
 
 /// A file that is there whole, or not at all.
-fn write_whole(path: &Path, bytes: &[u8]) -> Outcome<()> {
+pub(crate) fn write_whole(path: &Path, bytes: &[u8]) -> Outcome<()> {
     let describe = || format!("cannot write {}", crate::raw::shown_path(path));
     let beside = path.with_extension(format!("new{}", std::process::id()));
     let mut file = OpenOptions::new()
@@ -212,28 +235,6 @@ fn write_whole(path: &Path, bytes: &[u8]) -> Outcome<()> {
     written.context(describe)
 }
 
-/// Takes a job out of the queue.
-fn remove(store: &JobStore, arguments: &OfQueue) -> Outcome {
-    let places = Places::of(store.dir());
-    let name = &arguments.job;
-    if places.is_watched() {
-        let job = name.clone();
-        asked(store, Ask::Remove { job })?;
-    } else {
-        match fs::remove_file(startd::file_of(&places.spool, name)) {
-            Ok(()) => {}
-            Err(error) if error.kind() == ErrorKind::NotFound => {
-                return Err(Failure::new(
-                    Exit::Usage,
-                    format!("no job {name} in the queue"),
-                ));
-            }
-            Err(error) => return Err(error).context(|| format!("cannot remove job {name}")),
-        }
-    }
-    Ok(Exit::Done)
-}
-
 #[derive(Serialize)]
 struct Report<'r> {
     is_running: bool,
@@ -250,6 +251,15 @@ struct Shown {
     since: i64,
     slots: Vec<SlotLine>,
     jobs: Vec<JobLine>,
+    /// When a startd that is not running has written that down, in seconds since 1970.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    as_of: Option<u64>,
+}
+
+fn written_at(record: &Path) -> Option<u64> {
+    let written = fs::metadata(record).ok()?.modified().ok()?;
+    let since = written.duration_since(UNIX_EPOCH).ok()?;
+    Some(since.as_secs())
 }
 
 /// Shows slots and queue.
@@ -259,6 +269,7 @@ fn show(store: &JobStore, arguments: &StartdStatus) -> Outcome {
     if is_running {
         asked(store, Ask::Status {})?;
     }
+    let as_of = (!is_running).then(|| written_at(&places.record)).flatten();
     let Some(record) = Record::load(&places.record)? else {
         let message = format!(
             "no startd was there for the jobs in {}",
@@ -278,7 +289,11 @@ fn show(store: &JobStore, arguments: &StartdStatus) -> Outcome {
             true => record.slots,
             false => vec![],
         },
-        jobs: record.jobs,
+        jobs: match is_running {
+            true => record.jobs,
+            false => queue::without_startd(store, &places, record.jobs),
+        },
+        as_of,
     };
     if arguments.json {
         let record = &shown;
@@ -296,6 +311,10 @@ fn render(shown: &Shown) -> String {
         "{}, {} (Condor {})\n",
         shown.state, shown.config, shown.dialect
     );
+    if let Some(moment) = shown.as_of {
+        let ago = output::ago(moment);
+        text.push_str(&format!("startd is not running: as of {ago}\n"));
+    }
     if !shown.slots.is_empty() {
         let mut table = Table::new(&[
             "SLOT", "STATE", "ACTIVITY", "SINCE", "CPUS", "MEMORY", "JOB",

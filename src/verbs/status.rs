@@ -1,6 +1,7 @@
 //! `wayfarer status JOB`: how a job fares.
 
 use super::ad::{Faring, faring};
+use super::queue::Waiting;
 use crate::args::Status;
 use crate::jobs::{JobStore, unix_now};
 use crate::output::{self, Table};
@@ -11,6 +12,9 @@ const SCHEMA_VERSION: u32 = 1;
 
 /// Shows it.
 pub(crate) fn status(store: &JobStore, arguments: &Status) -> Outcome {
+    if let Some(waiting) = Waiting::find(store, &arguments.job) {
+        return waiting.show(arguments.json);
+    }
     let job = target::named(store, &arguments.job)?;
     let report = faring(&job);
     match arguments.json {

@@ -165,6 +165,18 @@ fn another_policy_is_read_while_jobs_run() {
         until_job(job, "job", "Idle")?;
         configure(job, "START = (");
         refused(job, &["startd", "reconfig"], "policy, line 13: START")?;
+        // Other slots need a new beginning.
+        configure(job, "START = True\nNUM_CPUS = 2\nNUM_SLOTS = 2");
+        let command = job.wayfarer(&["startd", "reconfig"]);
+        let (status, run) = finish("reconfig", command, User::Ordinary, STEP)?;
+        let expected = "the slots stay as they are until the next beginning: found 1 Static";
+        let log = startd(job)?.err.text();
+        if !status.success() || !run.err.text().contains(expected) || !log.contains(expected) {
+            return Err(format!(
+                "found {}{log}, expected {expected}",
+                run.describe()
+            ));
+        }
         configure(job, "START = True");
         signal(job, Signal::SIGHUP)?;
         until_job(job, "job", "Running")?;
@@ -197,5 +209,69 @@ fn a_running_job_is_removed_and_another_held_and_released() {
         until_job(job, "job", "Running")?;
         ends_well(job, &["job"])?;
         ends(job, Signal::SIGTERM, 0)
+    });
+}
+
+#[test]
+fn a_job_that_has_not_begun_is_one_as_others() {
+    with_job(&guest("unbegun_commands"), |job| {
+        begun(job, "START = False")?;
+        submit(job, "job", "")?;
+        until_job(job, "job", "Idle")?;
+        let fares = faring(job, "job")?;
+        if fares["State"] != "Idle" || fares["why"][0] != "slot1: START is false: false" {
+            return Err(format!("found {fares}, expected a job that waits"));
+        }
+        ask(job, &["hold", "job", "--reason", "a look"])?;
+        let fares = faring(job, "job")?;
+        if fares["State"] != "Held"
+            || fares["HoldReason"] != "a look"
+            || fares["HoldReasonCode"] != 1
+        {
+            return Err(format!("found {fares}, expected a job that is held"));
+        }
+        ask(job, &["log", "job"])?;
+        // It stays so over a new beginning.
+        signal(job, Signal::SIGKILL)?;
+        startd(job)?.wait(STEP)?;
+        begun(job, "")?;
+        until_job(job, "job", "Held")?;
+        ask(job, &["release", "job"])?;
+        until_job(job, "job", "Running")?;
+        until_longer(job, "job")?;
+        // One that has begun is no more in the queue than in its directory, whatever the startd is about to do.
+        ask(job, &["remove", "job"])?;
+        until(job, "no jobs", |status| {
+            status["jobs"] == Value::Array(vec![])
+        })?;
+        let left = job.dir.join("state/jobs/job").exists();
+        if left {
+            return Err("its directory is left".to_owned());
+        }
+        configure(job, "START = False");
+        ask(job, &["startd", "reconfig"])?;
+        submit(job, "one", "")?;
+        submit(job, "two", "")?;
+        ask(job, &["remove", "one"])?;
+        until(job, "no such job", |status| {
+            line_of(status, "one").is_null()
+        })?;
+        refused(job, &["hold", "one"], "no job one")?;
+        ends(job, Signal::SIGTERM, 0)?;
+        // Without a startd it is the same queue.
+        let found = status(job)?;
+        if found["is_running"] != false
+            || found["as_of"].as_u64().is_none()
+            || line_of(&found, "two")["state"] != "Idle"
+        {
+            return Err(format!("found {found}, expected one that waits"));
+        }
+        refused(job, &["hold", "two"], "no startd is there")?;
+        ask(job, &["startd", "remove", "two"])?;
+        let found = status(job)?;
+        if found["jobs"] != Value::Array(vec![]) {
+            return Err(format!("found {found}, expected no jobs"));
+        }
+        refused(job, &["startd", "remove", "two"], "no job two")
     });
 }

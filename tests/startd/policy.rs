@@ -1,6 +1,7 @@
 //! What the owner's expressions order.
 
 use super::*;
+use std::os::unix::fs::PermissionsExt;
 
 #[test]
 fn images_are_made_as_the_policy_says() {
@@ -258,5 +259,92 @@ fn a_lone_job_has_a_policy_of_its_own() {
         job.let_go();
         has_ended(job, 0)?;
         check_chain(job, "job")
+    });
+}
+
+#[test]
+fn a_lone_job_that_stands_still_and_is_killed_goes_on_standing_still() {
+    with_job(&guest("lone_still"), |job| {
+        fs::write(job.dir.join("data/chain.py"), CHAIN).expect("a program");
+        configure(
+            job,
+            "PERIODIC_CHECKPOINT = TARGET.NumCkpts == 0\nWANT_SUSPEND = True\nSUSPEND = TARGET.NumCkpts > 0\nCONTINUE = False",
+        );
+        let mut command = job.wayfarer(&["run", "--quiet", "--name", "job", "--policy", "policy"]);
+        command.args(["--", "/usr/bin/python3", "chain.py", "job.chain"]);
+        job.equip(&mut command);
+        let out =
+            fs::File::create(job.dir.join("data/job.out")).map_err(|error| error.to_string())?;
+        User::Ordinary.own(&job.dir.join("data/job.out"));
+        let run = Run::start_into(out, STARTD, command, User::Ordinary)?;
+        job.runs.push(run);
+        until_fares(job, "job", "a job that stands still", |fares| {
+            fares["State"] == "Suspended" && fares["NumCkpts"].as_u64() >= Some(1)
+        })?;
+        for pid in run::marked(&job.mark) {
+            let program = fs::read_link(format!("/proc/{pid}/exe")).unwrap_or_default();
+            if program.to_string_lossy().contains("python3") {
+                kill(Pid::from_raw(pid), Signal::SIGKILL).map_err(|error| error.to_string())?;
+            }
+        }
+        // Its image was made while it worked.
+        until_fares(job, "job", "a copy that stands still", |fares| {
+            fares["State"] == "Suspended" && fares["NumRestarts"] == 1
+        })?;
+        ask(job, &["continue", "job"])?;
+        until_longer(job, "job")?;
+        job.let_go();
+        has_ended(job, 0)?;
+        fs::write(job.dir.join("data/job.err"), "").expect("a file");
+        check_chain(job, "job")
+    });
+}
+
+#[test]
+fn a_lone_job_that_stands_still_and_cannot_have_an_image_does_not_do_so_for_ever() {
+    with_job(&guest("lone_stuck"), |job| {
+        fs::write(job.dir.join("data/chain.py"), CHAIN).expect("a program");
+        let still = "WANT_SUSPEND = True\nSUSPEND = True\nCONTINUE = False\nWANT_VACATE = True";
+        let stuck = |job: &mut Job, options: &[&str]| -> Tried {
+            let mut command = job.wayfarer(&["run", "--quiet", "--name", "job", "--replace"]);
+            command.args(["--policy", "policy"]).args(options);
+            command.args(["--", "/usr/bin/python3", "chain.py", "job.chain"]);
+            job.equip(&mut command);
+            let path = job.dir.join("data/job.out");
+            let _ = fs::remove_file(&path);
+            let out = fs::File::create(&path).map_err(|error| error.to_string())?;
+            User::Ordinary.own(&path);
+            // Nobody but root could open it again, and so no image can go on with it.
+            fs::set_permissions(&path, fs::Permissions::from_mode(0o0))
+                .map_err(|error| error.to_string())?;
+            let run = Run::start_into(out, STARTD, command, User::Ordinary)?;
+            job.runs.push(run);
+            until_fares(job, "job", "a job that stands still", |fares| {
+                fares["State"] == "Suspended"
+            })?;
+            signal(job, Signal::SIGTERM)
+        };
+        // It works on while it is tried again, and ends by itself.
+        configure(job, still);
+        stuck(job, &[])?;
+        until_longer(job, "job")?;
+        job.let_go();
+        has_ended(job, 0)?;
+        let fares = faring(job, "job")?;
+        if fares["State"] != "Completed" || fares["NumCkpts"] != 0 {
+            return Err(format!(
+                "found {fares}, expected a job without an image that has ended"
+            ));
+        }
+        fs::remove_file(job.dir.join("data/go")).expect("is removed");
+        // Its user's time is over, or its machine's owner's.
+        stuck(job, &["--vacate-within", "1s"])?;
+        has_ended(job, 85)?;
+        configure(job, &format!("{still}\nMachineMaxVacateTime = 1"));
+        stuck(job, &[])?;
+        has_ended(job, 85)?;
+        configure(job, &format!("{still}\nKILL = True"));
+        stuck(job, &[])?;
+        has_ended(job, 85)
     });
 }

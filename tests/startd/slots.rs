@@ -114,6 +114,15 @@ fn jobs_get_parts_of_a_slot_and_who_wants_too_much_waits() {
         until(job, "a whole slot", |status| {
             status["slots"].as_array().map(Vec::len) == Some(1) && status["slots"][0]["cpus"] == 4
         })?;
+        let said = startd(job)?.err.text();
+        let line = said.lines().find(|line| line.contains("slot 1:"));
+        if let Some(line) =
+            line.or_else(|| (!said.contains("slot1_2: Claimed/Idle -> Preempting")).then_some(""))
+        {
+            return Err(format!(
+                "found {line:?} in {said}, expected the names of parts"
+            ));
+        }
         ends(job, Signal::SIGTERM, 0)
     });
 }
@@ -137,9 +146,31 @@ KILL = False
 
 #[test]
 fn a_policy_of_6_8_has_a_job_in_its_second_virtual_machine() {
-    with_job(&guest("dialect_6_8"), |job| {
+    second_machine_of(
+        "6.8",
+        [
+            "vm2: Claimed/Busy -> Claimed/Retiring (13: PREEMPT is TRUE)",
+            "vm2: Claimed/Retiring -> Preempting/Vacating (18: ",
+        ],
+    );
+}
+
+#[test]
+fn a_policy_of_6_1_has_a_job_in_its_second_virtual_machine() {
+    // It has other numbers, and no retirement.
+    second_machine_of(
+        "6.1",
+        [
+            "vm2: Claimed/Busy -> Claimed/Retiring (12: PREEMPT is TRUE)",
+            "vm2: Claimed/Retiring -> Preempting/Vacating (retirement is over)",
+        ],
+    );
+}
+
+fn second_machine_of(dialect: &str, lines: [&str; 2]) {
+    with_job(&guest(&format!("dialect_{dialect}")), |job| {
         fs::write(job.dir.join("data/policy"), OLD).expect("a configuration");
-        begin_as(job, &["--dialect", "6.8"])?;
+        begin_as(job, &["--dialect", dialect])?;
         submit(job, "job", "")?;
         // It leaves with an image, and goes on.
         let status = until(job, "a second copy", |status| {
@@ -156,10 +187,7 @@ fn a_policy_of_6_8_has_a_job_in_its_second_virtual_machine() {
             return Err(format!("found {status}, expected vm2"));
         }
         let said = startd(job)?.err.text();
-        for line in [
-            "vm2: Claimed/Busy -> Claimed/Retiring (13: PREEMPT is TRUE)",
-            "vm2: Claimed/Retiring -> Preempting/Vacating (18: ",
-        ] {
+        for line in lines {
             if !said.contains(line) {
                 return Err(format!("found {said}, expected {line:?}"));
             }
@@ -172,12 +200,106 @@ fn a_policy_of_6_8_has_a_job_in_its_second_virtual_machine() {
         refused(
             job,
             &["startd", "drain"],
-            "Condor 6.8 does not drain machines",
+            &format!("Condor {dialect} does not drain machines"),
         )?;
         ask(job, &["startd", "checkpoint", "VM2"])?;
         until(job, "another image", |status| {
             line_of(status, "job")["images"] == 2
         })?;
+        ends_well(job, &["job"])?;
+        ends(job, Signal::SIGTERM, 0)
+    });
+}
+
+#[test]
+fn a_job_that_is_ranked_higher_gets_a_part_of_a_slot_that_has_nothing_left() {
+    with_job(&guest("part_rank"), |job| {
+        begun(
+            job,
+            "NUM_CPUS = 2\nNUM_SLOTS_TYPE_1 = 1\nSLOT_TYPE_1 = 100%\nSLOT_TYPE_1_PARTITIONABLE = True\n\
+             RANK = TARGET.Weight\nMAXJOBRETIREMENTTIME = 0",
+        )?;
+        submit(job, "light", "+Weight = 1\nrequest_cpus = 2")?;
+        until_job(job, "light", "Running")?;
+        until_longer(job, "light")?;
+        submit(job, "heavy", "+Weight = 2\nrequest_cpus = 2")?;
+        let found = until(job, "the heavy one", |status| {
+            line_of(status, "heavy")["state"] == "Running"
+                && line_of(status, "light")["state"] == "Idle"
+        })?;
+        if slot_of(&found, "heavy") != "slot1_1" || line_of(&found, "light")["images"] != 1 {
+            return Err(format!("found {found}, expected the part, and an image"));
+        }
+        until_longer(job, "heavy")?;
+        ends_well(job, &["light", "heavy"])?;
+        ends(job, Signal::SIGTERM, 0)
+    });
+}
+
+#[test]
+fn a_machine_that_drains_is_filled_with_jobs_that_may_be_interrupted() {
+    with_job(&guest("filled"), |job| {
+        begun(
+            job,
+            "NUM_CPUS = 2\nNUM_SLOTS = 2\nMAXJOBRETIREMENTTIME = 3600",
+        )?;
+        submit(job, "first", "")?;
+        until_job(job, "first", "Running")?;
+        until_longer(job, "first")?;
+        refused(job, &["startd", "drain", "--start", "(1 +"], "START = (1 +")?;
+        ask(
+            job,
+            &["startd", "drain", "--start", "TARGET.IsShort =?= True"],
+        )?;
+        submit(job, "other", "")?;
+        submit(job, "short", "+IsShort = True")?;
+        let found = until_job(job, "short", "Running")?;
+        if line_of(&found, "other")["state"] != "Idle" || found["state"] != "Draining" {
+            return Err(format!("found {found}, expected a machine that drains"));
+        }
+        until_longer(job, "short")?;
+        // The last that was there is gone.
+        ask(job, &["startd", "remove", "first"])?;
+        let found = until(job, "a drained machine", |status| {
+            status["state"] == "Drained"
+        })?;
+        if line_of(&found, "short")["images"] != 1 {
+            return Err(format!("found {found}, expected an image"));
+        }
+        ask(job, &["startd", "drain", "--cancel"])?;
+        until_job(job, "short", "Running")?;
+        ends_well(job, &["short", "other"])?;
+        ends(job, Signal::SIGTERM, 0)
+    });
+}
+
+#[test]
+fn devices_come_from_an_inventory_and_go_to_the_slots_that_want_them() {
+    with_job(&guest("devices"), |job| {
+        let inventory = job.dir.join("data/inventory");
+        let text = "#!/bin/sh\necho 'DetectedGPUs = \"GPU-a, GPU-b\"'\necho 'GPU_a = [ Capability = 3.5 ]'\n\
+                    echo 'GPU_b = [ Capability = 8.0 ]'\n";
+        fs::write(&inventory, text).expect("a program");
+        let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+        fs::set_permissions(&inventory, mode).expect("a mode");
+        begun(
+            job,
+            &format!(
+                "MACHINE_RESOURCE_INVENTORY_GPUs = {}\nNUM_CPUS = 2\nNUM_SLOTS = 0\nNUM_SLOTS_TYPE_1 = 1\nNUM_SLOTS_TYPE_2 = 1\n\
+                 SLOT_TYPE_1 = cpus=1\nSLOT_TYPE_2 = cpus=1, GPUs = 1 : Capability >= 8.0\n",
+                inventory.display()
+            ),
+        )?;
+        submit(
+            job,
+            "job",
+            "requirements = TARGET.AssignedGPUs == \"GPU-b\" && TARGET.GPUs_GPU_b.Capability == 8.0",
+        )?;
+        let found = until_job(job, "job", "Running")?;
+        if slot_of(&found, "job") != "slot2" {
+            return Err(format!("found {found}, expected slot2"));
+        }
+        until_longer(job, "job")?;
         ends_well(job, &["job"])?;
         ends(job, Signal::SIGTERM, 0)
     });

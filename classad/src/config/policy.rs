@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 /// Names whose values are expressions, small letters.
 const EXPRESSIONS: &[&str] = &[
     "start",
+    "defrag_draining_start_expr",
     "suspend",
     "continue",
     "preempt",

@@ -79,6 +79,7 @@ fn machine_ad(arguments: &ExplainPolicy, here: &Here) -> Outcome<ClassAd> {
     };
     let settings = |name: &str| setting(Some(&config), which, name);
     let mut found = detected(which, Some(&config));
+    found.inventories = crate::inventory::taken(&config)?;
     let mut measured = match arguments.my {
         Some(_) => None,
         None => Some(Measured::once(&config)?),

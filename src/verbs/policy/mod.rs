@@ -6,14 +6,14 @@ mod record;
 mod simulate;
 mod submit;
 
-pub(crate) use submit::{judged, with_owner};
+pub(crate) use submit::{judged, judged_by, with_owner};
 
 use crate::args::{Policy as Arguments, PolicyVerb, WhichPolicy};
 use crate::config::Site;
 use crate::raw;
 use crate::report::{Exit, Explain, Failure, Outcome};
 use classad::config::{Config, ConfigOptions};
-use starter::machine::Detected;
+use starter::machine::{Detected, settings_of};
 use starter::measure::{Dialect, Here, Observation, Settings, Watch};
 use std::fs::File;
 use std::io::{Read, stdin};
@@ -76,6 +76,7 @@ fn detected(which: &WhichPolicy, config: Option<&Config>) -> Detected {
         // A simulated machine has room.
         disk_kib: 1 << 30,
         swap_kib: 1 << 24,
+        inventories: vec![],
     }
 }
 
@@ -98,7 +99,7 @@ fn setting(config: Option<&Config>, which: &WhichPolicy, name: &str) -> Option<S
                 .filter(|written| detected.as_ref() != Some(written))
                 .or_else(|| Some(cpus.to_string()))
         }
-        _ => config?.get(name),
+        _ => settings_of(config?)(name),
     }
 }
 

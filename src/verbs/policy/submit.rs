@@ -60,8 +60,17 @@ pub(crate) fn judged(
         let message = format!("{}: its name is not UTF-8", raw::shown_path(config));
         return Err(Failure::new(Exit::Usage, message));
     };
+    let config = Config::read(name, &Site::new(), &ConfigOptions::default()).exit(Exit::Usage)?;
+    judged_by(&config, my, job)
+}
+
+/// The same, of a configuration that was read.
+pub(crate) fn judged_by(
+    config: &Config,
+    my: &ClassAd,
+    job: &ClassAd,
+) -> Outcome<(Transformed, Vec<Opinion>)> {
     let site = Site::new();
-    let config = Config::read(name, &site, &ConfigOptions::default()).exit(Exit::Usage)?;
     let policy = config.submit_policy().exit(Exit::Usage)?;
     let done = policy.transform(job, &site)?;
     let opinions = policy.opinions(my, &done.ad, &site);

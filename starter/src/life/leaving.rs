@@ -127,6 +127,7 @@ impl Life {
             leaving.again_at = Some(now + leaving.pause);
             leaving.pause = (2 * leaving.pause).min(LONGEST_PAUSE);
             self.leaving = Some(leaving);
+            self.let_work(now, actions);
             return;
         }
         for who in leaving.for_whom {
@@ -134,6 +135,15 @@ impl Life {
         }
         self.rest(now);
         self.make_wanted(now, actions);
+    }
+
+    /// What keeps a job from leaving goes away only while it works: one that stands still would do so for ever.
+    fn let_work(&mut self, now: Duration, actions: &mut Vec<Action>) {
+        if self.suspended || self.stopped {
+            (self.suspended, self.stopped) = (false, false);
+            self.enter(State::Vacating, now);
+            actions.push(Action::Go);
+        }
     }
 
     /// Ends this copy without a new image.

@@ -290,6 +290,36 @@ fn a_hold_that_insists_is_tried_again_and_outlives_a_kill() {
 }
 
 #[test]
+fn a_job_that_stands_still_and_cannot_leave_goes_on_until_it_can() {
+    let refused = || Event::Checkpointed(Err("socket".into()));
+    let stopped_by_somebody = Event::Stopped;
+    for event in [asked(1, Command::Suspend), stopped_by_somebody] {
+        let mut life = running(POLICY);
+        life.step(event, at(2));
+        assert_eq!(life.state(), State::Suspended);
+        let begun = life.step(asked(2, vacate(None, true)), at(3));
+        assert_eq!(begun, [Action::Checkpoint { leaves: true }]);
+        assert_eq!(life.step(refused(), at(4)), [Action::Go]);
+        assert_eq!((life.state(), life.is_still()), (State::Vacating, false));
+        assert_eq!(life.step(Event::Continued, at(4)), []);
+        let next = life.wake_at(at(4)).expect("is tried again");
+        assert_eq!(
+            life.step(Event::Time, next),
+            [Action::Checkpoint { leaves: true }]
+        );
+        // Once is enough.
+        assert_eq!(life.step(refused(), next), []);
+    }
+    // One that may stay stands still on.
+    let mut life = running(POLICY);
+    life.step(asked(1, Command::Suspend), at(2));
+    life.step(asked(2, vacate(None, false)), at(3));
+    let stays = life.step(refused(), at(4));
+    assert_eq!(stays, [self::refused(2, "socket")]);
+    assert_eq!((life.state(), life.is_still()), (State::Suspended, true));
+}
+
+#[test]
 fn a_suspended_job_works_where_it_goes_on() {
     let mut life = running(POLICY);
     let stop = life.step(asked(1, Command::Suspend), at(2));

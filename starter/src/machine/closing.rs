@@ -2,6 +2,8 @@
 
 use super::words::{Activity, Drain, Moment, Order, Place, Shutdown, State};
 use super::{Draining, Machine, Slot};
+use classad::Expr;
+use std::sync::Arc;
 
 impl Machine {
     /// The longest retirement that a job has left, while all drain gracefully.
@@ -9,6 +11,7 @@ impl Machine {
         if !self
             .common
             .draining
+            .as_ref()
             .is_some_and(|draining| draining.how == Drain::Graceful)
         {
             return None;
@@ -24,6 +27,7 @@ impl Machine {
         &mut self,
         how: Drain,
         resumes: bool,
+        start: Option<Arc<Expr>>,
         now: Moment,
         orders: &mut Vec<Order>,
     ) {
@@ -38,6 +42,8 @@ impl Machine {
             how,
             resumes,
             is_told: false,
+            // Only those who may retire leave time for others.
+            admits: start.filter(|_| how == Drain::Graceful),
         });
         self.everywhere(now, orders, |slot, world| match how {
             Drain::Graceful => slot.retire_for_now("draining", world),
@@ -51,6 +57,15 @@ impl Machine {
     pub(super) fn drain_on(&mut self, now: Moment, orders: &mut Vec<Order>) {
         if self.common.draining.is_none() {
             return;
+        }
+        let retires = self.slots.iter().any(Slot::has_retiring);
+        if let Some(draining) = &mut self.common.draining
+            && draining.admits.is_some()
+            && !retires
+        {
+            draining.admits = None;
+            self.everywhere(now, orders, Slot::end_filler);
+            self.everywhere(now, orders, Slot::evaluate);
         }
         self.everywhere(now, orders, |slot, world| {
             if matches!(

@@ -8,18 +8,19 @@
 //! No two slots have the same thing: what they want together is there, or it is an error.
 //!
 //! # What it does not do
-//! No resources of their own kinds are told apart (`GPUs = 1 : Capability >= 8.0`): a share with a constraint is an error.
+//! It does not choose which devices a slot has (`GPUs = 1 : Capability >= 8.0`): that is `devices.rs`.
 
+use super::devices::{self, Constraint, Device, Devices, Wanted};
 use super::policy::{PolicyError, Reader, Settings};
 use super::slot::Kind;
-use classad::config::Dialect;
+use classad::config::{Config, Dialect};
 use classad::{ClassAd, Expr};
 
 /// The most slots.
 const MOST_SLOTS: i64 = 1024;
 
 /// What the machine has.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Detected {
     /// Processors.
     pub cpus: i64,
@@ -29,6 +30,8 @@ pub struct Detected {
     pub disk_kib: i64,
     /// Swap space, in KiB.
     pub swap_kib: i64,
+    /// What the inventories of its resources say (`MACHINE_RESOURCE_INVENTORY_x`), by the resource's name.
+    pub inventories: Vec<(String, ClassAd)>,
 }
 
 /// A slot to be.
@@ -37,6 +40,7 @@ pub(super) struct Planned {
     pub(super) slot_type: Option<u32>,
     pub(super) kind: Kind,
     pub(super) resources: ClassAd,
+    pub(super) devices: Devices,
 }
 
 /// How much of a resource.
@@ -47,11 +51,27 @@ enum Share {
     Part(f64),
 }
 
+/// How much of a resource a slot type has, and which.
+#[derive(Clone, Debug)]
+struct Portion {
+    share: Share,
+    constraint: Option<Constraint>,
+}
+
+impl Portion {
+    const AUTO: Portion = Portion {
+        share: Share::Auto,
+        constraint: None,
+    };
+}
+
 /// A resource: its attribute, how much of it there is, and whether that changes by itself.
 struct Resource {
     attribute: String,
     total: i64,
     changes: bool,
+    /// Those that have names.
+    devices: Vec<Device>,
 }
 
 /// The plan of a configuration.
@@ -111,7 +131,7 @@ pub(super) fn plan(
             None => (cpus, Kind::Static),
         };
         limit("NUM_SLOTS", count)?;
-        let auto = vec![Share::Auto; resources.len()];
+        let auto = vec![Portion::AUTO; resources.len()];
         wanted = (0..count.max(1))
             .map(|_| (None, kind, auto.clone()))
             .collect();
@@ -126,11 +146,21 @@ pub(super) fn plan(
             slot_type: *slot_type,
             kind: *kind,
             resources: ClassAd::new(),
+            devices: Devices::new(),
         })
         .collect();
     for (index, resource) in resources.iter().enumerate() {
-        let column: Vec<Share> = wanted.iter().map(|(_, _, shares)| shares[index]).collect();
+        let portions = || wanted.iter().map(|(_, _, portions)| &portions[index]);
+        let column: Vec<Share> = portions().map(|portion| portion.share).collect();
         let amounts = amounts(resource, &column)?;
+        if !resource.devices.is_empty() {
+            let which = portions().map(|portion| portion.constraint.as_ref());
+            let wanted: Vec<Wanted<'_>> = amounts.iter().copied().zip(which).collect();
+            let dealt = devices::deal(&resource.attribute, &resource.devices, &wanted)?;
+            for (slot, devices) in planned.iter_mut().zip(dealt) {
+                slot.devices.insert(resource.attribute.clone(), devices);
+            }
+        }
         for (slot, amount) in planned.iter_mut().zip(amounts) {
             let name = &resource.attribute;
             let mut set = |name: &str, amount: i64| {
@@ -161,6 +191,7 @@ fn resources(reader: &Reader<'_>, detected: &Detected) -> Result<Vec<Resource>, 
         attribute: attribute.to_owned(),
         total,
         changes,
+        devices: vec![],
     };
     let mut resources = vec![
         of(
@@ -184,15 +215,79 @@ fn resources(reader: &Reader<'_>, detected: &Detected) -> Result<Vec<Resource>, 
         of("VirtualMemory", detected.swap_kib, true),
     ];
     for name in machine_resources(reader) {
-        if let Some(total) = reader.number_if(&format!("MACHINE_RESOURCE_{name}"))? {
-            resources.push(of(&name, total, false));
+        let setting = format!("MACHINE_RESOURCE_{name}");
+        let mut inventories = detected.inventories.iter();
+        let inventory = inventories.find(|(resource, _)| resource.eq_ignore_ascii_case(&name));
+        // A number, or the names of devices; their inventory knows more than their names.
+        let found = match (inventory, reader.text(&setting)) {
+            (Some((_, ad)), _) => devices::inventory(&name, ad),
+            (None, None) => continue,
+            (None, Some(text)) => match reader.number_if(&setting) {
+                Ok(total) => Err(total.unwrap_or(0)),
+                Err(_) if are_names(&text) => Ok(devices::named(&text)),
+                Err(error) => return Err(error),
+            },
+        };
+        let mut resource = of(&name, 0, false);
+        match found {
+            Ok(devices) => {
+                resource.total = i64::try_from(devices.len()).unwrap_or(i64::MAX);
+                resource.devices = devices;
+            }
+            Err(total) => resource.total = total,
         }
+        limit(
+            &setting,
+            resource.devices.len().try_into().unwrap_or(i64::MAX),
+        )?;
+        resources.push(resource);
     }
     Ok(resources)
 }
 
-/// The names of resources of its own, as `MACHINE_RESOURCE_NAMES` has them. (A configuration cannot be asked for names that it does
-/// not tell, so that list is needed, where the original looks for settings that begin with `MACHINE_RESOURCE_`.)
+/// Whether a value is a list of names of devices.
+fn are_names(text: &str) -> bool {
+    let of_a_name = |letter: char| letter.is_ascii_alphanumeric() || "_-.:".contains(letter);
+    text.contains(|letter: char| letter.is_ascii_alphabetic())
+        && text
+            .chars()
+            .all(|letter| of_a_name(letter) || " ,\t".contains(letter))
+}
+
+/// A configuration as settings: where nothing says which resources there are (`MACHINE_RESOURCE_NAMES`), all that have a
+/// `MACHINE_RESOURCE_x` or a `MACHINE_RESOURCE_INVENTORY_x`, as the original looks for them.
+pub fn settings_of(config: &Config) -> impl Fn(&str) -> Option<String> + '_ {
+    |name| {
+        let found = config.get(name);
+        let is_said = found.as_ref().is_some_and(|text| !text.trim().is_empty());
+        match !is_said && name.eq_ignore_ascii_case("MACHINE_RESOURCE_NAMES") {
+            true => Some(resources_of(config).join(" ")),
+            false => found,
+        }
+    }
+}
+
+/// The resources of its own that a configuration has settings for.
+pub fn resources_of(config: &Config) -> Vec<String> {
+    let prefixed = |name: &str, prefix: &str| {
+        let (head, tail) = name.split_at_checked(prefix.len())?;
+        (head.eq_ignore_ascii_case(prefix) && !tail.is_empty()).then(|| tail.to_owned())
+    };
+    let mut found: Vec<String> = vec![];
+    for name in config.names() {
+        let Some(name) = prefixed(name, "MACHINE_RESOURCE_") else {
+            continue;
+        };
+        let name = prefixed(&name, "INVENTORY_").unwrap_or(name);
+        let is_known = found.iter().any(|known| known.eq_ignore_ascii_case(&name));
+        if !is_known && !name.eq_ignore_ascii_case("NAMES") {
+            found.push(name);
+        }
+    }
+    found
+}
+
+/// The names of resources of its own, as `MACHINE_RESOURCE_NAMES` has them ([`settings_of`]).
 fn machine_resources(reader: &Reader<'_>) -> Vec<String> {
     let mut names = vec![];
     for name in reader.names("MACHINE_RESOURCE_NAMES") {
@@ -207,7 +302,7 @@ fn machine_resources(reader: &Reader<'_>) -> Vec<String> {
 }
 
 /// The shares of a slot type, resource by resource.
-fn shares(setting: &str, text: &str, resources: &[Resource]) -> Result<Vec<Share>, PolicyError> {
+fn shares(setting: &str, text: &str, resources: &[Resource]) -> Result<Vec<Portion>, PolicyError> {
     let mut all = Share::Auto;
     let mut named = vec![];
     let wrong = |part: &str| PolicyError::NotAShare {
@@ -215,12 +310,16 @@ fn shares(setting: &str, text: &str, resources: &[Resource]) -> Result<Vec<Share
         text: text.to_owned(),
         part: part.to_owned(),
     };
-    for part in text
-        .split([',', '\n'])
-        .map(str::trim)
-        .filter(|part| !part.is_empty())
-    {
-        let Some((name, share)) = part.split_once('=') else {
+    for part in parts(text) {
+        // `GPUs = 1 : Capability >= 8.0`
+        let (quantity, constraint) = match part.split_once(':') {
+            Some((quantity, constraint)) => (quantity.trim(), Some(constraint.trim())),
+            None => (part, None),
+        };
+        let Some((name, share)) = quantity.split_once('=') else {
+            if constraint.is_some() {
+                return Err(wrong(part));
+            }
             all = share_of(part).ok_or_else(|| wrong(part))?;
             continue;
         };
@@ -230,17 +329,49 @@ fn shares(setting: &str, text: &str, resources: &[Resource]) -> Result<Vec<Share
             // What changes by itself is shared by parts only.
             return Err(wrong(part));
         }
-        named.push((index, share));
+        let constraint = match constraint {
+            None => None,
+            // What has no names has nothing to choose from.
+            Some(_) if resources[index].devices.is_empty() => return Err(wrong(part)),
+            Some(text) => Some(Constraint::parse(text).ok_or_else(|| wrong(part))?),
+        };
+        named.push((index, Portion { share, constraint }));
     }
     // A whole number for all would be so many of each.
     if let Share::Some(_) = all {
         return Err(wrong(text));
     }
+    let all = Portion {
+        share: all,
+        constraint: None,
+    };
     let mut shares = vec![all; resources.len()];
-    for (index, share) in named {
-        shares[index] = share;
+    for (index, portion) in named {
+        shares[index] = portion;
     }
     Ok(shares)
+}
+
+/// The parts of a value, with commas or line breaks between them; those within quotes, parentheses and the like are the part's own.
+fn parts(text: &str) -> impl Iterator<Item = &str> {
+    let (mut depth, mut quoted, mut escaped) = (0i32, false, false);
+    let parts = text.split(move |letter| {
+        let is_escaped = std::mem::take(&mut escaped);
+        match letter {
+            '\\' if quoted => escaped = !is_escaped,
+            '"' if !is_escaped => quoted = !quoted,
+            '(' | '[' | '{' if !quoted => depth += 1,
+            ')' | ']' | '}' if !quoted => depth -= 1,
+            ',' if !quoted && depth <= 0 => return true,
+            '\n' => {
+                (depth, quoted) = (0, false);
+                return true;
+            }
+            _ => {}
+        }
+        false
+    });
+    parts.map(str::trim).filter(|part| !part.is_empty())
 }
 
 /// The first letter tells the four apart that every machine has; others by their name.

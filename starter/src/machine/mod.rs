@@ -21,6 +21,7 @@
 //! It matches nobody with anybody: who wants a slot says so. It does not know how a job is suspended, or how an image is made.
 
 mod closing;
+mod devices;
 mod dialect;
 mod division;
 mod load;
@@ -35,9 +36,9 @@ mod words;
 
 pub use classad::config::Dialect;
 pub use dialect::{Rules, rules};
-pub use division::Detected;
-pub use policy::{Policy, PolicyError, Settings};
-pub use slot::{Kind, Refusal, Slot, Verdict};
+pub use division::{Detected, resources_of, settings_of};
+pub use policy::{Policy, PolicyError, Settings, draining_start};
+pub use slot::{Kind, Refusal, Slot, Verdict, resource_of};
 pub use words::{
     Activity, Change, ClaimId, Drain, Event, Moment, Order, Place, Seen, Shutdown, SlotId, State,
 };
@@ -50,11 +51,13 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// A drain that goes on.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 struct Draining {
     how: Drain,
     resumes: bool,
     is_told: bool,
+    /// START, while it still takes jobs.
+    admits: Option<Arc<Expr>>,
 }
 
 /// A machine. See the module.
@@ -97,6 +100,10 @@ impl Common {
             job_load: 0.0,
             others: vec![],
             draining: self.draining.is_some(),
+            admits: self
+                .draining
+                .as_ref()
+                .and_then(|drain| drain.admits.clone()),
             drain_time: None,
             all_drained: false,
             shutdown: self.shutdown,
@@ -153,13 +160,14 @@ impl Machine {
                     policy
                 }
             };
-            let slot = Slot::new(
+            let mut slot = Slot::new(
                 SlotId::of(number),
                 planned.kind,
                 policy,
                 planned.resources,
                 now,
             );
+            slot.devices = planned.devices;
             if planned.kind == Kind::Partitionable {
                 divisions.insert(number, Division::read(settings, &slot, slot_type)?);
             }
@@ -254,6 +262,12 @@ impl Machine {
     /// Whether it is being drained.
     pub fn is_draining(&self) -> bool {
         self.common.draining.is_some()
+    }
+
+    /// Whether jobs may begin: it is neither shut down nor drained, or is drained and has a START for that.
+    pub fn takes_jobs(&self) -> bool {
+        let drains = self.common.draining.as_ref();
+        self.common.shutdown.is_none() && drains.is_none_or(|drain| drain.admits.is_some())
     }
 
     /// Whether all jobs are gone after a shutdown.
@@ -528,7 +542,11 @@ impl Machine {
             Event::Continue { slot } => {
                 self.at(slot, now, orders, Slot::go_on);
             }
-            Event::Drain { how, resumes } => self.drain(how, resumes, now, orders),
+            Event::Drain {
+                how,
+                resumes,
+                start,
+            } => self.drain(how, resumes, start, now, orders),
             Event::CancelDrain => {
                 self.common.draining = None;
                 self.everywhere(now, orders, Slot::evaluate);

@@ -1,7 +1,9 @@
 //! Parts of a partitionable slot: how much a job gets (current manual, "Dynamic Provisioning", "Resource Consumption Policies").
 
 use super::Machine;
+use super::devices::{self, Devices};
 use super::policy::{PolicyError, Reader, Settings, whole};
+use super::slot::ask::requested;
 use super::slot::{Clock, Kind, Refusal, Slot};
 use super::words::{ClaimId, Moment, Order, SlotId};
 use classad::{ClassAd, Context, Expr};
@@ -18,8 +20,8 @@ pub(super) struct Division {
 
 /// Why a job gets no part of a slot.
 pub(super) enum Lack {
-    /// What it asks for is no number.
-    NoNumber,
+    /// What it asks for, or would be given, is no number.
+    NoNumber { name: String, value: String },
     /// There is not enough left.
     TooLittle {
         name: String,
@@ -76,21 +78,36 @@ impl Division {
         slot: &Slot,
         job: &Arc<ClassAd>,
         clock: &Clock<'_>,
-    ) -> Result<ClassAd, Lack> {
+    ) -> Result<(ClassAd, Devices), Lack> {
         let job = with_requests(job);
+        for (resource, _) in &self.sizes {
+            if let Err(Refusal::NoNumber { name, value }) =
+                requested(&job, resource, slot.ad(), clock)
+            {
+                return Err(Lack::NoNumber { name, value });
+            }
+        }
         let mut part = ClassAd::new();
+        let mut devices = Devices::new();
         let (my, target) = match self.consumes {
             true => (Arc::clone(slot.ad()), Arc::clone(&job)),
             false => (Arc::clone(&job), Arc::clone(slot.ad())),
         };
         let context = Context::new(clock).with_my(my).with_target(target);
         for (resource, size) in &self.sizes {
-            let value = context.eval(size).ok();
-            let amount = match value.as_ref().and_then(whole) {
+            let value = context.eval(size);
+            let amount = match value.as_ref().ok().and_then(whole) {
                 Some(amount) if amount >= 0 => amount,
                 // Who asks for nothing of a resource of the machine's own gets none.
                 _ if !matches!(resource.as_str(), "Cpus" | "Memory" | "Disk") => 0,
-                _ => return Err(Lack::NoNumber),
+                _ => {
+                    let value = match value {
+                        Ok(value) => value.to_string(),
+                        Err(error) => error.to_string(),
+                    };
+                    let name = size.to_string();
+                    return Err(Lack::NoNumber { name, value });
+                }
             };
             let there = amount_in(&slot.resources, resource);
             if amount > there {
@@ -101,6 +118,15 @@ impl Division {
                     wanted,
                     there,
                 });
+            }
+            if let Some(all) = slot.devices.get(resource) {
+                let found = devices::part_of(resource, all, amount, &job, clock);
+                let found = found.map_err(|there| Lack::TooLittle {
+                    name: resource.clone(),
+                    wanted: amount,
+                    there,
+                })?;
+                devices.insert(resource.clone(), found);
             }
             part.insert(resource.as_str(), Expr::from(amount));
             part.insert(format!("TotalSlot{resource}"), Expr::from(amount));
@@ -118,7 +144,7 @@ impl Division {
                 part.insert(name.clone(), Arc::clone(expr));
             }
         }
-        Ok(part)
+        Ok((part, devices))
     }
 }
 
@@ -198,7 +224,7 @@ impl Machine {
             });
             Err(())
         };
-        if self.common.draining.is_some() || self.common.shutdown.is_some() {
+        if !self.takes_jobs() {
             return refuse("the machine takes no more jobs");
         }
         let Some(division) = self.divisions.get(&id.number) else {
@@ -207,9 +233,9 @@ impl Machine {
         let mut whole = self.slots[index].clone();
         let world = self.common.world_of(index, &self.slots, now);
         whole.refresh(&world);
-        let part = match division.part(&whole, job, &world.clock) {
+        let (part, devices) = match division.part(&whole, job, &world.clock) {
             Ok(part) => part,
-            Err(Lack::NoNumber) => return refuse("the job's request is no number"),
+            Err(Lack::NoNumber { .. }) => return refuse("the job's request is no number"),
             Err(Lack::TooLittle { .. }) => return refuse("the slot has not enough left"),
         };
         if !whole.suits(job, &world) {
@@ -232,7 +258,11 @@ impl Machine {
             part,
             now,
         );
-        slot.overlay(&whole.ad().as_ref().clone());
+        let mut inherited = whole.ad().as_ref().clone();
+        devices::withdraw(&whole.devices, &mut inherited);
+        slot.overlay(&inherited);
+        devices::mark(&mut self.slots[index].devices, &devices, true);
+        slot.devices = devices;
         let after = self
             .slots
             .iter()
@@ -265,7 +295,8 @@ impl Machine {
                 wanted: wanted as f64,
                 there: there as f64,
             }),
-            Err(Lack::NoNumber) | Ok(_) => None,
+            Err(Lack::NoNumber { name, value }) => Some(Refusal::NoNumber { name, value }),
+            Ok(_) => None,
         }
     }
 
@@ -288,6 +319,7 @@ impl Machine {
             let whole = SlotId::of(part.id.number);
             if let Some(whole) = self.slots.iter_mut().find(|slot| slot.id == whole) {
                 move_part(whole, &part.resources, 1);
+                devices::mark(&mut whole.devices, &part.devices, false);
             }
         }
     }

@@ -78,6 +78,20 @@ pub enum PolicyError {
 /// A configuration: the expanded value of a setting, if it has one.
 pub type Settings<'s> = dyn Fn(&str) -> Option<String> + 's;
 
+/// START of a machine that is being drained gracefully, until those who are there have left (`DEFRAG_DRAINING_START_EXPR`); none, or FALSE: no job begins.
+///
+/// # Errors
+/// [`PolicyError::NotAnExpression`].
+pub fn draining_start(settings: &Settings<'_>) -> Result<Option<Arc<Expr>>, PolicyError> {
+    let reader = Reader {
+        settings,
+        dialect: Dialect::V25,
+        slot_type: None,
+    };
+    let start = reader.expression("DEFRAG_DRAINING_START_EXPR")?;
+    Ok(start.filter(|start| **start != Expr::from(false)))
+}
+
 /// Expressions that a slot's ad has, and the attribute that each becomes.
 const EXPRESSIONS: &[(&str, &str)] = &[
     ("START", "START"),
@@ -190,7 +204,12 @@ impl Policy {
             }
         }
         if attributes.get("IS_VALID_CHECKPOINT_PLATFORM").is_none() {
-            let expr = reader.parse("IS_VALID_CHECKPOINT_PLATFORM", VALID_PLATFORM)?;
+            // Condor 6.1 knows no platforms, neither in its ads nor here: what cannot go on is found out by who tries.
+            let usual = match dialect {
+                Dialect::V6_1 => "TRUE",
+                _ => VALID_PLATFORM,
+            };
+            let expr = reader.parse("IS_VALID_CHECKPOINT_PLATFORM", usual)?;
             attributes.insert("IS_VALID_CHECKPOINT_PLATFORM", expr);
         }
         let is_owner = match reader.expression("IS_OWNER")? {

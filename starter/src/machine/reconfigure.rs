@@ -6,6 +6,7 @@ use super::policy::{Policy, PolicyError, Settings};
 use super::slot::Kind;
 use super::words::Moment;
 use super::{Machine, division};
+use classad::ClassAd;
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::sync::Arc;
@@ -14,6 +15,8 @@ impl Machine {
     /// Goes by other settings from now on: the next look at the machine is at once. The slots stay those that there are, and so does what
     /// they have; as in the original, others need a new beginning.
     ///
+    /// Returns in words what of it counts only then.
+    ///
     /// # Errors
     /// [`PolicyError`]: a setting says nothing; everything is as it was.
     pub fn reconfigure(
@@ -21,12 +24,30 @@ impl Machine {
         settings: &Settings<'_>,
         detected: &Detected,
         now: Moment,
-    ) -> Result<(), PolicyError> {
+    ) -> Result<Option<String>, PolicyError> {
         let mut policies: BTreeMap<Option<u32>, Arc<Policy>> = BTreeMap::new();
         let mut divisions = BTreeMap::new();
-        for slot in &self.slots {
+        let mut unheeded = None;
+        if let Some(slot) = self.slots.first() {
             // What the next beginning would fail of is said now.
-            division::plan(settings, slot.policy.dialect, detected)?;
+            let planned = division::plan(settings, slot.policy.dialect, detected)?;
+            let planned: Vec<String> = planned
+                .iter()
+                .map(|slot| shown(slot.kind, &slot.resources))
+                .collect();
+            let whole = self.slots.iter().filter(|slot| slot.id.part.is_none());
+            let found: Vec<String> = whole
+                .map(|slot| shown(slot.kind, &slot.resources))
+                .collect();
+            if found != planned {
+                unheeded = Some(format!(
+                    "the slots stay as they are until the next beginning: found {}, configured {}",
+                    counted(&found),
+                    counted(&planned)
+                ));
+            }
+        }
+        for slot in &self.slots {
             let slot_type = slot.policy.slot_type;
             if let Entry::Vacant(place) = policies.entry(slot_type) {
                 let policy = Policy::read(settings, slot.policy.dialect, slot_type)?;
@@ -48,6 +69,26 @@ impl Machine {
         }
         self.divisions = divisions;
         self.next_poll = now;
-        Ok(())
+        Ok(unheeded)
     }
+}
+
+/// A slot as its owner has planned it; what changes by itself is left out.
+fn shown(kind: Kind, resources: &ClassAd) -> String {
+    let planned = resources.iter().filter_map(|(name, amount)| {
+        let name = name.to_string();
+        let name = name.strip_prefix("TotalSlot")?;
+        (!matches!(name, "Disk" | "VirtualMemory")).then(|| format!("{amount} {name}"))
+    });
+    let planned: Vec<String> = planned.collect();
+    format!("{} with {}", kind.name(), planned.join(", "))
+}
+
+/// Slots, those that are alike together.
+fn counted(slots: &[String]) -> String {
+    let alike = slots.chunk_by(|one, other| one == other);
+    let alike: Vec<String> = alike
+        .map(|alike| format!("{} {}", alike.len(), alike[0]))
+        .collect();
+    alike.join("; ")
 }

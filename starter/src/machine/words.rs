@@ -1,7 +1,7 @@
 //! What a machine is told, what it orders, and what its slots can be.
 
 use super::transitions::Transition;
-use classad::ClassAd;
+use classad::{ClassAd, Expr};
 use std::fmt;
 use std::sync::Arc;
 
@@ -311,6 +311,8 @@ pub enum Event {
         how: Drain,
         /// Whether it goes on when it is drained.
         resumes: bool,
+        /// START until those who are there have left, while it drains gracefully (`DEFRAG_DRAINING_START_EXPR`); none: no job begins.
+        start: Option<Arc<Expr>>,
     },
     /// It is not to be drained any more.
     CancelDrain,

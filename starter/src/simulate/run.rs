@@ -5,7 +5,7 @@ use super::report::{Report, Step};
 use super::trace::{Command, Keys, Trace};
 use crate::machine::{
     Activity, ClaimId, Detected, Dialect, Event, Kind, Machine, Moment, Order, Place, PolicyError,
-    Seen, Settings, SlotId, State,
+    Seen, Settings, SlotId, State, draining_start,
 };
 use classad::{ClassAd, Expr};
 use std::collections::{BTreeMap, BTreeSet};
@@ -20,10 +20,21 @@ const BENCHMARKS: i64 = 20;
 const MOMENT: i64 = 1;
 /// The last key was long before the trace began.
 const LONG_IDLE: i64 = 7 * 86_400;
-/// The most things that happen in a day: beyond that a policy goes round in circles.
-const MOST_STEPS: usize = 2_000_000;
-/// So many questions whether a job and the slots suit each other.
-const MOST_QUESTIONS: usize = 5_000_000;
+/// What may happen in a day: beyond that a policy goes round in circles.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Limits {
+    /// The most changes, and the most moments at which something happens.
+    pub(super) steps: usize,
+    /// So many questions whether a job and the slots suit each other.
+    pub(super) questions: usize,
+}
+
+impl Limits {
+    pub(super) const USUAL: Limits = Limits {
+        steps: 2_000_000,
+        questions: 5_000_000,
+    };
+}
 
 /// A day that cannot be simulated.
 #[derive(Debug, Error)]
@@ -77,6 +88,8 @@ struct Day<'d> {
     next_row: usize,
     machine: Machine,
     setting: &'d Setting,
+    limits: Limits,
+    drain_start: Option<Arc<Expr>>,
     now: Moment,
     keyboard: (Keys, Moment),
     console: (Keys, Moment),
@@ -102,6 +115,16 @@ pub fn simulate(
     setting: &Setting,
     trace: &Trace,
 ) -> Result<Report, Fault> {
+    simulate_within(settings, setting, trace, Limits::USUAL)
+}
+
+/// The same, within other limits.
+pub(super) fn simulate_within(
+    settings: &Settings<'_>,
+    setting: &Setting,
+    trace: &Trace,
+    limits: Limits,
+) -> Result<Report, Fault> {
     let (Some(first), Some(last)) = (trace.rows.first(), trace.rows.last()) else {
         return Err(Fault::Empty);
     };
@@ -118,6 +141,8 @@ pub fn simulate(
         next_row: 0,
         machine,
         setting,
+        limits,
+        drain_start: draining_start(settings)?,
         now: began,
         keyboard: long_ago,
         console: long_ago,
@@ -181,9 +206,9 @@ impl Day<'_> {
     fn moment(&mut self) -> Result<(), Fault> {
         self.moments += 1;
         for (count, limit) in [
-            (self.timeline.len(), MOST_STEPS),
-            (self.moments, MOST_STEPS),
-            (self.questions, MOST_QUESTIONS),
+            (self.timeline.len(), self.limits.steps),
+            (self.moments, self.limits.steps),
+            (self.questions, self.limits.questions),
         ] {
             if count > limit {
                 let at = super::trace::civil(self.now);
@@ -364,7 +389,11 @@ impl Day<'_> {
         let event = match command {
             Command::Vacate { fast } => Event::Vacate { slot: None, fast },
             Command::Checkpoint => Event::Checkpoint { slot: None },
-            Command::Drain { how, resumes } => Event::Drain { how, resumes },
+            Command::Drain { how, resumes } => Event::Drain {
+                how,
+                resumes,
+                start: self.drain_start.clone(),
+            },
             Command::CancelDrain => Event::CancelDrain,
             Command::Shutdown(how) => Event::Shutdown(how),
             Command::Release => return self.release(),

@@ -150,6 +150,7 @@ impl Day {
             memory_mib: 4096,
             disk_kib: 1 << 24,
             swap_kib: 1 << 22,
+            inventories: vec![],
         };
         let setting = Setting {
             dialect,

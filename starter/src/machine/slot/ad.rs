@@ -1,8 +1,8 @@
 //! A slot's ad: what expressions see as MY.
 
-use super::super::dialect;
 use super::super::policy::whole;
 use super::super::words::{Activity, State};
+use super::super::{devices, dialect};
 use super::{Kind, Slot, World};
 use classad::{ClassAd, Context, Expr};
 use std::sync::Arc;
@@ -111,6 +111,12 @@ impl Slot {
         }
         for (name, expr) in self.resources.iter() {
             ad.insert(name.clone(), Arc::clone(expr));
+        }
+        devices::publish(&self.devices, ad);
+        // While the machine drains, another START may count.
+        let own = self.policy.attributes.get("START");
+        if let Some(start) = world.admits.as_ref().or(own) {
+            ad.insert("START", Arc::clone(start));
         }
         for name in OF_A_CLAIM {
             ad.remove(*name);
@@ -246,8 +252,7 @@ impl Slot {
     /// The ad as it is published: `Requirements`, and START only where somebody has to look at it (current manual, "The START Expression").
     pub(in super::super) fn published(&self, world: &World<'_>) -> ClassAd {
         let mut ad = ClassAd::clone(&self.ad);
-        let available = world.shutdown.is_none()
-            && !world.draining
+        let available = !world.is_closed()
             && !matches!(
                 self.place.state,
                 State::Matched | State::Preempting | State::Drained

@@ -3,7 +3,7 @@
 use super::super::policy::{number, whole};
 use super::super::words::{Activity, Moment, Order, State};
 use super::claim::Claim;
-use super::{Kind, Slot, World};
+use super::{Clock, Kind, Slot, World};
 use classad::{ClassAd, Context, Value};
 use std::sync::Arc;
 
@@ -45,11 +45,59 @@ pub enum Refusal {
         /// What there is.
         there: f64,
     },
+    /// What the job asks for is no number, or less than nothing.
+    NoNumber {
+        /// `RequestCpus` …
+        name: String,
+        /// ERROR, UNDEFINED, a string …
+        value: String,
+    },
     /// The job: its `Requirements`.
     Requirements {
         /// FALSE, UNDEFINED, ERROR …
         value: String,
     },
+}
+
+/// The resource that an attribute of a job asks for (`RequestGPUs`), if it does.
+#[must_use]
+pub fn resource_of(attribute: &str) -> Option<&str> {
+    let begins = |text: &str, with: &str| {
+        let begin = text.get(..with.len());
+        begin.is_some_and(|begin| begin.eq_ignore_ascii_case(with))
+    };
+    // `RequestedChroot` is something else.
+    let asks = begins(attribute, "Request") && !begins(attribute, "Requested");
+    attribute
+        .get("Request".len()..)
+        .filter(|name| asks && !name.is_empty())
+}
+
+/// How much of a resource a job asks for, if it does.
+///
+/// # Errors
+/// [`Refusal::NoNumber`].
+pub(in super::super) fn requested(
+    job: &Arc<ClassAd>,
+    resource: &str,
+    slot: &Arc<ClassAd>,
+    clock: &Clock<'_>,
+) -> Result<Option<f64>, Refusal> {
+    let name = format!("Request{resource}");
+    if job.get(name.as_str()).is_none() {
+        return Ok(None);
+    }
+    let context = Context::new(clock)
+        .with_my(Arc::clone(job))
+        .with_target(Arc::clone(slot));
+    let value = match context.eval_attribute(name.as_str()) {
+        Ok(value) => match number(&value) {
+            Some(wanted) if wanted.is_finite() && wanted >= 0.0 => return Ok(Some(wanted)),
+            _ => value.to_string(),
+        },
+        Err(error) => error.to_string(),
+    };
+    Err(Refusal::NoNumber { name, value })
 }
 
 impl Verdict {
@@ -158,7 +206,7 @@ impl Slot {
         if let Some(value) = refuses("IS_VALID_CHECKPOINT_PLATFORM") {
             return Some(Refusal::Platform { value });
         }
-        if let Some(lack) = self.lack(job, world) {
+        if let Some(lack) = self.lack(job, world).or_else(|| self.has_not(job, world)) {
             return Some(lack);
         }
         job.get("Requirements")?;
@@ -180,15 +228,14 @@ impl Slot {
             return None;
         }
         let asks = |job: &Arc<ClassAd>, name: &str| {
-            let context = Context::new(&world.clock)
-                .with_my(Arc::clone(job))
-                .with_target(Arc::clone(&self.ad));
-            let value = context.eval_attribute(format!("Request{name}").as_str());
-            value.ok().as_ref().and_then(number)
+            requested(job, name, &self.ad, &world.clock).ok().flatten()
         };
         self.resources.iter().find_map(|(name, _)| {
             let name = name.to_string();
-            let wanted = asks(job, &name)?;
+            let wanted = match requested(job, &name, &self.ad, &world.clock) {
+                Ok(wanted) => wanted?,
+                Err(refusal) => return Some(refusal),
+            };
             let has = Context::new(&world.clock)
                 .with_my(Arc::clone(&self.ad))
                 .eval_attribute(name.as_str());
@@ -204,6 +251,26 @@ impl Slot {
                 wanted,
                 there,
             })
+        })
+    }
+
+    /// What a job asks for and the machine has nothing of.
+    fn has_not(&self, job: &Arc<ClassAd>, world: &World<'_>) -> Option<Refusal> {
+        job.iter().find_map(|(name, _)| {
+            let name = name.to_string();
+            let resource = resource_of(&name)?;
+            if self.resources.get(resource).is_some() {
+                return None;
+            }
+            match requested(job, resource, &self.ad, &world.clock) {
+                Ok(Some(wanted)) if wanted > 0.0 => Some(Refusal::Resources {
+                    name: resource.to_owned(),
+                    wanted,
+                    there: 0.0,
+                }),
+                Ok(_) => None,
+                Err(refusal) => Some(refusal),
+            }
         })
     }
 
@@ -301,7 +368,7 @@ impl Slot {
         let Some(active) = &claim.active else {
             return 0;
         };
-        if claim.at_once {
+        if claim.at_once || claim.is_filler {
             return 0;
         }
         let mut most = self
@@ -365,13 +432,18 @@ impl Slot {
         let idle = self.place.activity == Activity::Idle && self.place.state == State::Claimed;
         // While all drain, nobody leaves before the one with the longest time has to.
         let left = match world.drain_time {
-            Some(longest) if world.draining && (idle || own > 0) => longest,
+            Some(longest) if self.is_retiring_with_others(world) && (idle || own > 0) => longest,
             _ => own,
         };
         if left <= 0 {
             return true;
         }
         self.vacate_time(world) >= left
+    }
+
+    fn is_retiring_with_others(&self, world: &World<'_>) -> bool {
+        let is_filler = self.claim.as_ref().is_some_and(|claim| claim.is_filler);
+        world.draining && !is_filler
     }
 
     /// Whether the claim takes no more jobs.

@@ -135,6 +135,7 @@ impl Slot {
             return;
         };
         claim.since = world.now;
+        claim.is_filler = world.draining;
         claim.lease_ends = self.lease_ends(&claim, world);
         let (slot, id) = (self.id, claim.id);
         self.claim = Some(claim);
@@ -171,8 +172,7 @@ impl Slot {
             .as_ref()
             .map(|waiting| Arc::clone(&waiting.job));
         let wanted = job.is_some_and(|job| {
-            let closed = world.draining || world.shutdown.is_some();
-            !closed && self.starts(&job, world) != super::Verdict::False
+            !world.is_closed() && self.starts(&job, world) != super::Verdict::False
         });
         match wanted {
             true => self.go(

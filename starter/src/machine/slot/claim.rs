@@ -24,6 +24,8 @@ pub(in super::super) struct Claim {
     pub(in super::super) held: bool,
     /// It is to leave, and nothing can change that.
     pub(in super::super) leaves: bool,
+    /// It came while the machine was being drained: it has no time to retire, and leaves when those who were there have left.
+    pub(in super::super) is_filler: bool,
     /// It may retire for as long as it wants.
     pub(in super::super) peaceful: bool,
     /// It may not retire at all.
@@ -63,6 +65,7 @@ impl Claim {
             preempted: false,
             held: false,
             leaves: false,
+            is_filler: false,
             peaceful: false,
             at_once: false,
             is_killed: false,

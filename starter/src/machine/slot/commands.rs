@@ -16,12 +16,8 @@ impl Slot {
         });
     }
 
-    fn is_closed(&self, world: &World<'_>) -> bool {
-        world.draining || world.shutdown.is_some()
-    }
-
     pub(in super::super) fn matched(&mut self, claim: ClaimId, world: &mut World<'_>) {
-        if self.is_closed(world) {
+        if world.is_closed() {
             return self.refuse(claim, "the machine takes no more jobs", world);
         }
         let until = world.now.saturating_add(self.policy.match_timeout);
@@ -61,7 +57,7 @@ impl Slot {
         job: Arc<ClassAd>,
         world: &mut World<'_>,
     ) {
-        if self.is_closed(world) {
+        if world.is_closed() {
             return self.refuse(id, "the machine takes no more jobs", world);
         }
         let is_matched = self.matched.is_some_and(|(matched, _)| matched == id);
@@ -154,7 +150,7 @@ impl Slot {
                 reason: "the claim takes no more jobs",
             });
         }
-        let closing = self.is_closing(world) || self.is_closed(world);
+        let closing = self.is_closing(world) || world.is_closed();
         if closing || !self.suits(&job, world) {
             let reason = match closing {
                 true => "the claim is to end",
@@ -315,6 +311,18 @@ impl Slot {
             State::Matched | State::Backfill => self.end_at_once(reason, false, world),
             _ => {}
         }
+    }
+
+    /// Whoever came while the machine was being drained leaves with those who were there before.
+    pub(in super::super) fn end_filler(&mut self, world: &mut World<'_>) {
+        if self.claim.as_ref().is_some_and(|claim| claim.is_filler) {
+            self.end_at_once("draining", false, world);
+        }
+    }
+
+    /// Whether somebody is there who was there before draining began.
+    pub(in super::super) fn has_retiring(&self) -> bool {
+        self.claim.as_ref().is_some_and(|claim| !claim.is_filler)
     }
 
     fn start_retiring(&mut self, reason: &'static str, world: &mut World<'_>) {

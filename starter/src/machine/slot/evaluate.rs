@@ -66,7 +66,7 @@ impl Slot {
             self.is_gone = true;
             return Next::Go;
         }
-        if world.draining {
+        if world.is_drained_out() {
             return self.goes(State::Drained, Activity::Retiring, "draining", world);
         }
         if !self.is_owner(world) {
@@ -80,7 +80,7 @@ impl Slot {
             self.is_gone = true;
             return Next::Go;
         }
-        if world.draining {
+        if world.is_drained_out() {
             return self.goes(State::Drained, Activity::Retiring, "draining", world);
         }
         if self.is_owner(world) {
@@ -116,14 +116,20 @@ impl Slot {
     }
 
     fn may_unretire(&self, world: &World<'_>) -> bool {
-        let leaves = self.claim.as_ref().is_some_and(|claim| claim.leaves);
-        !world.draining && !leaves && self.waiting.is_none()
+        let claim = self.claim.as_ref();
+        let leaves = claim.is_some_and(|claim| claim.leaves);
+        let drains = match claim.is_some_and(|claim| claim.is_filler) {
+            true => world.is_drained_out(),
+            false => world.draining,
+        };
+        !drains && !leaves && self.waiting.is_none()
     }
 
     fn evaluate_claimed(&mut self, world: &mut World<'_>) -> Next {
         use Activity as A;
         let activity = self.place.activity;
         if self.is_closing(world) && activity != A::Busy && self.retirement_is_over(world) {
+            self.ask_once_more(world);
             return self.preempt("retirement is over", world);
         }
         if activity == A::Idle {
@@ -188,6 +194,18 @@ impl Slot {
         Next::Stay
     }
 
+    /// Before a claim leaves whose time is over, PREEMPT is looked at once more: WANT_VACATE and WANT_HOLD have a say then, as in the original.
+    fn ask_once_more(&mut self, world: &mut World<'_>) {
+        let may_ask = self.policy.rules.holds && self.is_active();
+        let claim = self.claim.as_ref();
+        let is_open = claim.is_some_and(|claim| !claim.preempted && !claim.is_killed);
+        let is_preempted = may_ask && is_open && self.ask("PREEMPT", world).is_true();
+        if let Some(claim) = self.claim.as_mut().filter(|_| is_preempted) {
+            claim.preempted = true;
+            claim.leaves = true;
+        }
+    }
+
     fn note_turn(&mut self, world: &World<'_>) {
         let active = self.claim.as_mut().and_then(|claim| claim.active.as_mut());
         if let Some(active) = active {
@@ -248,7 +266,7 @@ impl Slot {
         if self.ask_machine("EVICT_BACKFILL", world).is_true() {
             self.evicts = true;
         }
-        if self.evicts || world.draining || world.shutdown.is_some() {
+        if self.evicts || world.is_closed() {
             return self.leave_backfill(world);
         }
         if self.place.activity == Activity::Idle && !self.backfill_asked {
@@ -275,7 +293,7 @@ impl Slot {
         if self.backfill_asked {
             world.orders.push(Order::KillBackfill(self.id));
         }
-        let is_wanted = !self.evicts && !world.draining && world.shutdown.is_none();
+        let is_wanted = !self.evicts && !world.is_closed();
         if is_wanted && self.waiting.is_some() {
             return self.goes(State::Claimed, Activity::Idle, "it is claimed", world);
         }

@@ -12,22 +12,26 @@
 //! It knows other slots, draining and shutting down only as [`World`] shows them.
 
 pub(super) mod ad;
-mod ask;
+pub(super) mod ask;
 mod changes;
 pub(super) mod claim;
 mod commands;
 mod evaluate;
 
-pub use ask::{Refusal, Verdict};
+pub use ask::{Refusal, Verdict, resource_of};
 
+use super::devices::Devices;
 use super::load::Part;
 use super::policy::Policy;
-use super::words::{Activity, ClaimId, Moment, Order, Place, Shutdown, SlotId, State};
+use super::words::{Activity, ClaimId, Event, Moment, Order, Place, Shutdown, SlotId, State};
 use claim::Claim;
-use classad::{ClassAd, Surroundings};
+use classad::{ClassAd, Expr, Surroundings};
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+
+/// So many seconds behind a change a job is as it was told to be.
+const SETTLED: i64 = 3;
 
 /// Whether a slot can be divided.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -61,6 +65,8 @@ pub struct Slot {
     pub(super) policy: Arc<Policy>,
     /// What it has: `Cpus`, `Memory`, `Disk` …, and what it had at first.
     pub(super) resources: ClassAd,
+    /// What it has that has names.
+    pub(super) devices: Devices,
     pub(super) place: Place,
     pub(super) entered_state: Moment,
     pub(super) entered_activity: Moment,
@@ -106,6 +112,8 @@ pub(super) struct World<'w> {
     /// What other slots are, as attributes.
     pub(super) others: Vec<(String, Arc<classad::Expr>)>,
     pub(super) draining: bool,
+    /// START of a machine that is being drained and still takes jobs.
+    pub(super) admits: Option<Arc<Expr>>,
     /// Whether jobs keep their retirement time, and how much the longest has left.
     pub(super) drain_time: Option<i64>,
     pub(super) all_drained: bool,
@@ -113,6 +121,18 @@ pub(super) struct World<'w> {
     /// Whoever claims a slot is who keeps the machine, and needs no lease.
     pub(super) claimants_are_here: bool,
     pub(super) orders: Vec<Order>,
+}
+
+impl World<'_> {
+    /// Whether no job begins any more.
+    pub(super) fn is_closed(&self) -> bool {
+        self.is_drained_out() || self.shutdown.is_some()
+    }
+
+    /// Whether draining takes all slots.
+    pub(super) fn is_drained_out(&self) -> bool {
+        self.draining && self.admits.is_none()
+    }
 }
 
 /// The clock of a step.
@@ -161,6 +181,7 @@ impl Slot {
             kind,
             policy,
             resources,
+            devices: Devices::new(),
             place: Place::of(state, Activity::Idle),
             entered_state: now,
             entered_activity: now,
@@ -218,6 +239,19 @@ impl Slot {
     pub fn job(&self) -> Option<&Arc<ClassAd>> {
         let claim = self.claim.as_ref()?;
         claim.active.as_ref().map(|_| &claim.job)
+    }
+
+    /// What its user has done with the job, if that stands still, or not, and the slot does not know it. Nothing just behind a change: who carries
+    /// that out may not have done so yet.
+    pub fn told_by_hand(&self, stands: bool, now: Moment) -> Option<Event> {
+        let slot = self.id;
+        let suspended = self.place == Place::of(State::Claimed, Activity::Suspended);
+        match stands {
+            _ if now < self.entered_activity.saturating_add(SETTLED) => None,
+            true if self.place.works() => Some(Event::Suspend { slot }),
+            false if suspended && self.held_still => Some(Event::Continue { slot }),
+            _ => None,
+        }
     }
 
     /// Its ad, as of the last time it was looked at.

@@ -242,6 +242,7 @@ fn there_is_no_draining_before_it_was_there() {
     let orders = bench.tell(Event::Drain {
         how: Drain::Fast,
         resumes: false,
+        start: None,
     });
     assert_eq!(orders, []);
     assert!(!bench.machine.is_draining());

@@ -1,5 +1,7 @@
 //! A machine of the tests: settings by hand, a clock that is told.
 
+mod devices;
+mod draining;
 mod eras;
 mod holds;
 mod policies;
@@ -50,6 +52,7 @@ impl Bench {
             memory_mib: 1024 * cpus,
             disk_kib: 1 << 20,
             swap_kib: 1 << 20,
+            inventories: vec![],
         };
         let machine = Machine::begin(&get, dialect, &detected, MONDAY)?;
         Ok(Bench {

@@ -273,6 +273,74 @@ fn a_job_that_asks_for_more_than_there_is_does_not_suit() {
 }
 
 #[test]
+fn a_request_that_is_no_number_suits_no_slot() {
+    let whole = "NUM_SLOTS_TYPE_1 = 1\nSLOT_TYPE_1 = 100%\nSLOT_TYPE_1_PARTITIONABLE = TRUE";
+    for policy in ["", whole] {
+        let mut bench =
+            Bench::try_new(Dialect::V25, &format!("NUM_SLOTS = 1\n{policy}"), 1).expect("a policy");
+        bench.look();
+        let refusal = |text: &str| bench.machine.refusal(SLOT, &job(text), bench.now);
+        for (request, name, value) in [
+            ("RequestCpus = \"x\"", "RequestCpus", "\"x\""),
+            ("RequestMemory = 1 / 0", "RequestMemory", "error"),
+            ("RequestCpus = lots", "RequestCpus", "undefined"),
+            ("RequestDisk = -5", "RequestDisk", "-5"),
+            ("RequestGPUs = \"x\"", "RequestGPUs", "\"x\""),
+        ] {
+            let (name, value) = (name.to_owned(), value.to_owned());
+            let expected = Some(Refusal::NoNumber { name, value });
+            assert_eq!(refusal(request), expected, "{request}, {policy}");
+        }
+        // What the machine has nothing of.
+        let expected = Some(Refusal::Resources {
+            name: "GPUs".to_owned(),
+            wanted: 1.0,
+            there: 0.0,
+        });
+        assert_eq!(refusal("RequestGPUs = 1"), expected);
+        assert_eq!(refusal("RequestGPUs = 0; RequestedChroot = \"/x\""), None);
+    }
+    // A claim that is kept asks the same.
+    let mut bench = Bench::new(Dialect::V25, "CLAIM_WORKLIFE = 1200");
+    bench.run(&ann());
+    bench.ended();
+    let wrong = job("RequestCpus = lots");
+    let orders = bench.tell(Event::Activated {
+        slot: SLOT,
+        job: wrong,
+    });
+    assert!(
+        orders
+            .iter()
+            .any(|order| matches!(order, Order::NotStarted { .. })),
+        "{orders:?}"
+    );
+}
+
+#[test]
+fn other_slots_need_a_new_beginning_and_that_is_said() {
+    let mut bench = Bench::new(Dialect::V25, "");
+    let detected = Detected {
+        cpus: 1,
+        memory_mib: 1024,
+        disk_kib: 1 << 10,
+        swap_kib: 1 << 10,
+        inventories: vec![],
+    };
+    let mut reconfigured = |lines: &str| {
+        let settings = settings(lines);
+        let get = |name: &str| settings.get(&name.to_lowercase()).cloned();
+        bench.machine.reconfigure(&get, &detected, bench.now)
+    };
+    // Room on disk changes by itself.
+    assert_eq!(reconfigured("NUM_SLOTS = 1").expect("a policy"), None);
+    let said = reconfigured("NUM_SLOTS = 2\nNUM_CPUS = 2").expect("a policy");
+    let expected = "the slots stay as they are until the next beginning: found 1 Static with 1 Cpus, 1024 Memory, \
+        configured 2 Static with 1 Cpus, 512 Memory";
+    assert_eq!(said.as_deref(), Some(expected));
+}
+
+#[test]
 fn a_claim_that_is_worn_out_takes_no_more_jobs() {
     let mut bench = Bench::new(Dialect::V25, "CLAIM_WORKLIFE = 1200");
     bench.run(&ann());
@@ -366,6 +434,7 @@ fn draining_waits_for_the_job_with_the_longest_time() {
     bench.tell(Event::Drain {
         how: Drain::Graceful,
         resumes: true,
+        start: None,
     });
     bench.pass(299);
     assert_eq!(place(&bench, 0), "Claimed/Retiring");
@@ -396,6 +465,7 @@ fn draining_waits_for_the_job_with_the_longest_time() {
     let orders = bench.tell(Event::Drain {
         how: Drain::Quick,
         resumes: false,
+        start: None,
     });
     assert!(
         orders

@@ -11,6 +11,13 @@ fn number(slot: &Slot, name: &str) -> i64 {
 
 /// The manual's machine: 4 processors, 256 MiB.
 fn divided(lines: &str) -> Result<Bench, PolicyError> {
+    divided_with(lines, vec![])
+}
+
+pub(super) fn divided_with(
+    lines: &str,
+    inventories: Vec<(String, ClassAd)>,
+) -> Result<Bench, PolicyError> {
     let settings = settings(lines);
     let get = |name: &str| settings.get(&name.to_lowercase()).cloned();
     let detected = Detected {
@@ -18,6 +25,7 @@ fn divided(lines: &str) -> Result<Bench, PolicyError> {
         memory_mib: 256,
         disk_kib: 4000,
         swap_kib: 2000,
+        inventories,
     };
     let machine = Machine::begin(&get, Dialect::V25, &detected, MONDAY)?;
     let mut bench = Bench {

@@ -174,6 +174,7 @@ fn every_transition_of_the_table_is_reached_by_the_real_step() {
     bench.tell(Event::Drain {
         how: Drain::Graceful,
         resumes: false,
+        start: None,
     });
     walk("drained", &mut bench, &[37, 33]);
     bench.tell(Event::CancelDrain);
@@ -182,6 +183,7 @@ fn every_transition_of_the_table_is_reached_by_the_real_step() {
     bench.tell(Event::Drain {
         how: Drain::Fast,
         resumes: false,
+        start: None,
     });
     bench.ended();
     walk("drained fast", &mut bench, &[5, 11, 13, 18, 25, 36, 33]);
@@ -196,6 +198,7 @@ fn every_transition_of_the_table_is_reached_by_the_real_step() {
     bench.tell(Event::Drain {
         how: Drain::Graceful,
         resumes: true,
+        start: None,
     });
     bench.tell(Event::CancelDrain);
     walk(

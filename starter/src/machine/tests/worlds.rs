@@ -127,6 +127,7 @@ fn event(dice: &mut Dice, bench: &Bench, claims: &mut u64) -> Event {
             Event::Drain {
                 how,
                 resumes: dice.roll(2) == 0,
+                start: None,
             }
         }
         38 => Event::CancelDrain,

@@ -1,5 +1,6 @@
 //! Traces, and days by hand.
 
+use super::run::{Limits, simulate_within};
 use super::*;
 use crate::machine::{Detected, Dialect};
 use classad::{ClassAd, parse_ad};
@@ -16,6 +17,15 @@ const TRACE: &str = "time,keyboard,console,load,job,command
 ";
 
 fn day(trace: &Trace, lines: &[(&str, &str)], seconds: i64) -> Report {
+    day_within(trace, lines, seconds, Limits::USUAL).expect("a day")
+}
+
+fn day_within(
+    trace: &Trace,
+    lines: &[(&str, &str)],
+    seconds: i64,
+    limits: Limits,
+) -> Result<Report, Fault> {
     let settings = |name: &str| {
         let found = lines
             .iter()
@@ -29,11 +39,12 @@ fn day(trace: &Trace, lines: &[(&str, &str)], seconds: i64) -> Report {
             memory_mib: 1024,
             disk_kib: 1 << 20,
             swap_kib: 0,
+            inventories: vec![],
         },
         seconds: Some(seconds),
         attributes: ClassAd::new(),
     };
-    simulate(&settings, &setting, trace).expect("a day")
+    simulate_within(&settings, &setting, trace, limits)
 }
 
 #[test]
@@ -205,4 +216,69 @@ proptest! {
             prop_assert_eq!(again, trace);
         }
     }
+}
+
+#[test]
+fn a_policy_that_goes_round_in_circles_ends() {
+    let trace = Trace::parse(TRACE.as_bytes()).expect("a trace");
+    // A job stands still and goes on in turn, once each second.
+    let restless = [
+        ("START", "TRUE"),
+        ("WANT_SUSPEND", "TRUE"),
+        ("SUSPEND", "TRUE"),
+        ("CONTINUE", "TRUE"),
+        ("POLLING_INTERVAL", "1"),
+        ("RunBenchmarks", "FALSE"),
+        ("NUM_SLOTS", "1"),
+    ];
+    let within = |lines: &[(&str, &str)], steps, questions| {
+        let limits = Limits { steps, questions };
+        let ended = day_within(&trace, lines, 3600, limits);
+        ended.map(|_| ()).map_err(|fault| fault.to_string())
+    };
+    let error = within(&restless, 1000, 1000).expect_err("too many moments");
+    let expected = "more than 1000 things happen before 2026-11-23 00:";
+    assert!(error.starts_with(expected), "{error}");
+    assert_eq!(within(&restless, 10_000, 1000), Ok(()));
+    // Nobody is let in, and asks once a minute.
+    let closed = [("START", "FALSE"), ("NUM_SLOTS", "1")];
+    let error = within(&closed, 10_000, 10).expect_err("too many questions");
+    let expected = "more than 10 things happen before 2026-11-23 00:1";
+    assert!(error.starts_with(expected), "{error}");
+    assert_eq!(within(&closed, 10_000, 100), Ok(()));
+}
+
+#[test]
+fn a_trace_that_never_ends_is_refused() {
+    let mut text = "time,load\n".to_owned();
+    for _ in 0..=1_000_000 {
+        text.push_str("5,0\n");
+    }
+    let error = Trace::parse(text.as_bytes()).expect_err("too many rows");
+    assert_eq!(error.to_string(), "the trace has more than 1000000 rows");
+    let text = text.strip_suffix("5,0\n").expect("a row");
+    assert!(Trace::parse(text.as_bytes()).is_ok());
+}
+
+#[test]
+fn a_drain_of_a_simulated_day_has_the_start_of_the_configuration() {
+    let text = "time,job,command
+2026-11-23 00:00:00,\"[ Owner = \"\"ann\"\"; SimWork = 3600 ]\",
+2026-11-23 00:10:00,,drain graceful
+2026-11-23 00:11:00,\"[ Owner = \"\"bob\"\"; SimWork = 60 ]\",
+";
+    let trace = Trace::parse(text.as_bytes()).expect("a trace");
+    let done = |start: &str| {
+        let lines = [
+            ("START", "TRUE"),
+            ("MAXJOBRETIREMENTTIME", "7200"),
+            ("DEFRAG_DRAINING_START_EXPR", start),
+            ("NUM_SLOTS", "2"),
+            ("NUM_CPUS", "2"),
+        ];
+        let report = day(&trace, &lines, 7200);
+        report.jobs.iter().filter(|job| job.done.is_some()).count()
+    };
+    assert_eq!(done("FALSE"), 1);
+    assert_eq!(done("TARGET.Owner == \"bob\""), 2);
 }
