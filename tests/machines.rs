@@ -199,6 +199,10 @@ impl Machine<'_> {
 }
 
 fn ids() -> String {
+    #[allow(
+        clippy::disallowed_methods,
+        reason = "test programs are linked dynamically"
+    )]
     let user = nix::unistd::User::from_name("wftest").ok().flatten();
     user.map(|user| format!("as={}:{}", user.uid, user.gid))
         .unwrap_or_default()

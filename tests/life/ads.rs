@@ -149,5 +149,10 @@ fn ads_come_back_through_condors_reader() {
 fn owner(dir: &Path) -> Option<String> {
     use std::os::unix::fs::MetadataExt;
     let uid = nix::unistd::Uid::from_raw(fs::metadata(dir).ok()?.uid());
-    Some(nix::unistd::User::from_uid(uid).ok()??.name)
+    #[allow(
+        clippy::disallowed_methods,
+        reason = "test programs are linked dynamically"
+    )]
+    let user = nix::unistd::User::from_uid(uid).ok()??;
+    Some(user.name)
 }

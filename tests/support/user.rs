@@ -50,6 +50,10 @@ impl User {
 }
 
 fn ids() -> Option<(u32, u32)> {
+    #[allow(
+        clippy::disallowed_methods,
+        reason = "test programs are linked dynamically"
+    )]
     let user = nix::unistd::User::from_name(ORDINARY).ok()??;
     Some((user.uid.as_raw(), user.gid.as_raw()))
 }

@@ -236,6 +236,10 @@ pub(crate) fn execute(image: &TestImage, options: &[&str]) -> Ended {
 
 /// Executes an image as an ordinary user, if we are root and there is one.
 pub(crate) fn execute_as_user(image: &TestImage, options: &[&str]) -> Option<Ended> {
+    #[allow(
+        clippy::disallowed_methods,
+        reason = "test programs are linked dynamically"
+    )]
     let uid = nix::unistd::User::from_name("wftest").ok()??;
     if !nix::unistd::geteuid().is_root() {
         return None;

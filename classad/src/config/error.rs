@@ -140,18 +140,14 @@ pub enum ConfigError {
         reason: Box<ParseError>,
     },
     /// A value is of another kind, or out of its range.
-    #[error("{at}: {name} = {text}: its value is {found}, expected {expected}")]
+    #[error("{at}: {name} = {value}")]
     Value {
         /// Where it is defined.
         at: Origin,
         /// Whose value.
         name: String,
-        /// The value as it is written.
-        text: String,
-        /// The value.
-        found: String,
-        /// What it has to be.
-        expected: String,
+        /// What it is, and what it has to be.
+        value: Box<WrongValue>,
     },
     /// A transform, or a requirement, of jobs that are handed in is of no use.
     #[error("{at}: {name}: {text}: {what}")]
@@ -168,6 +164,28 @@ pub enum ConfigError {
         #[source]
         reason: Option<Box<dyn std::error::Error + Send + Sync>>,
     },
+}
+
+/// A value that is of another kind than its name's, or out of its range.
+#[derive(Debug)]
+pub struct WrongValue {
+    /// As it is written.
+    pub text: String,
+    /// What it is.
+    pub found: String,
+    /// What it has to be.
+    pub expected: String,
+}
+
+impl fmt::Display for WrongValue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let WrongValue {
+            text,
+            found,
+            expected,
+        } = self;
+        write!(f, "{text}: its value is {found}, expected {expected}")
+    }
 }
 
 impl ConfigError {

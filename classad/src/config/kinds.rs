@@ -4,7 +4,7 @@
 //! The original has types for these names: `htcondor2.param` tells a number or a truth, and what is built in where the value is empty. Its
 //! daemons end where the value is none; here it is a fault.
 
-use super::error::ConfigError;
+use super::error::{ConfigError, WrongValue};
 use super::table::Entry;
 use crate::{Context, Expr, Nowhere, Value};
 
@@ -37,8 +37,8 @@ const INTEGERS: &[(&str, i64)] = &[
     ("max_slot_types", 0),
     ("memory", 0),
     ("num_cpus", 0),
-    ("num_slots", 1),
-    ("num_virtual_machines", 1),
+    ("num_slots", 0),
+    ("num_virtual_machines", 0),
     ("polling_interval", 1),
     ("reserved_disk", 0),
     ("reserved_memory", 0),
@@ -81,12 +81,6 @@ pub(super) fn kind_of(key: &str) -> Option<Kind> {
         .find_map(|prefix| key.strip_prefix(prefix));
     let is_number = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
     if numbered.is_some_and(is_number) {
-        return Some(Kind::Integer(0));
-    }
-    if let Some(resource) = key.strip_prefix("machine_resource_")
-        && resource != "names"
-        && !resource.starts_with("inventory_")
-    {
         return Some(Kind::Integer(0));
     }
     let key = typed.unwrap_or(key);
@@ -138,13 +132,15 @@ impl Kind {
         Err(ConfigError::Value {
             at: entry.origin.clone(),
             name: entry.name.clone(),
-            text: text.to_owned(),
-            found: match found {
-                _ if too_large.is_some() => too_large.unwrap_or_default().to_owned(),
-                Ok(value) => value.to_string(),
-                Err(error) => error.to_string(),
-            },
-            expected: self.expected(),
+            value: Box::new(WrongValue {
+                text: text.to_owned(),
+                found: match found {
+                    _ if too_large.is_some() => too_large.unwrap_or_default().to_owned(),
+                    Ok(value) => value.to_string(),
+                    Err(error) => error.to_string(),
+                },
+                expected: self.expected(),
+            }),
         })
     }
 }
@@ -200,7 +196,6 @@ mod tests {
             "START_VANILLA = ((",
             "SLOT_TYPE_1_CpuBusy = ((",
             "NUM_SLOTS_TYPE_1 = many",
-            "MACHINE_RESOURCE_gpu = x",
             "MachineMaxVacateTime = \"x\"",
             "ENABLE_BACKFILL = perhaps",
             "SLOT_TYPE_1_PARTITIONABLE = maybe",
@@ -223,6 +218,9 @@ mod tests {
     #[test]
     fn what_the_original_takes_for_numbers_and_truths_is_taken() {
         for line in [
+            // A number, or the names of devices (current manual, "MACHINE_RESOURCE_<name>").
+            "MACHINE_RESOURCE_gpu = x",
+            "MACHINE_RESOURCE_gpu = 2",
             "KILLING_TIMEOUT = 3*4",
             "KILLING_TIMEOUT = 3.5",
             "ALIVE_INTERVAL = true",

@@ -38,7 +38,7 @@ mod templates;
 
 pub use config::{Config, ConfigOptions, Setting};
 pub use dialect::{Dialect, NoDialect};
-pub use error::{ConfigError, Warning, WarningKind};
+pub use error::{ConfigError, Warning, WarningKind, WrongValue};
 pub use limits::ConfigLimits;
 pub use origin::{Origin, TemplateUse};
 pub use sources::Sources;

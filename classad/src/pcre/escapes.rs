@@ -5,6 +5,10 @@ use super::translate::{Last, Translator};
 use std::fmt::Write;
 
 /// What a backslash begins.
+#[allow(
+    clippy::large_enum_variant,
+    reason = "there is one at a time, on the stack"
+)]
 pub(super) enum Escape {
     Byte(u8),
     Set(Set),

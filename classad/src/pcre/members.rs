@@ -19,10 +19,7 @@ impl Translator<'_> {
         let is_not = self.takes(b"^");
         let mut set = Set::of(|_| false);
         let mut is_first = true;
-        loop {
-            let Some(low) = self.member(&mut is_first)? else {
-                break;
-            };
+        while let Some(low) = self.member(&mut is_first)? {
             let hyphen = self.rest();
             let is_range = hyphen.first() == Some(&b'-') && hyphen.get(1) != Some(&b']');
             if self.quotes || !is_range {
@@ -111,6 +108,10 @@ impl Translator<'_> {
 }
 
 /// What is in a class.
+#[allow(
+    clippy::large_enum_variant,
+    reason = "there is one at a time, on the stack"
+)]
 pub(super) enum Member {
     Byte(u8),
     Set(Set),
