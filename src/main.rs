@@ -4,7 +4,6 @@
 mod address;
 mod args;
 mod away;
-mod call_names;
 mod classad;
 mod config;
 mod fault;

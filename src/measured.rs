@@ -6,11 +6,12 @@
 //! ```
 
 use crate::config::Site;
+use crate::inventory;
 use crate::report::{Exit, Explain, Failure, Outcome};
 use ::classad::config::{Config, Dialect};
 use ::classad::{ClassAd, Context, Expr, Nowhere, Surroundings, Value};
 use ckpt_lib::platform::Platform;
-use starter::machine::{Detected, Event, PolicyError, Seen, SlotId};
+use starter::machine::{Detected, Event, PolicyError, Seen, SlotId, settings_of};
 use starter::measure::{
     Benchmarks, Busy, Connected, Custom, Facts, Here, JobUse, Look, Machine, Minute, Score,
     Settings, Slot, Source, Watch,
@@ -163,8 +164,8 @@ pub(crate) fn fits(config: &Config) -> Outcome<()> {
 /// As [`fits`].
 pub(crate) fn published(config: &Config) -> Outcome<ClassAd> {
     let mut measured = Measured::once(config)?;
-    let detected = measured.detected()?;
-    let (settings, now) = (|name: &str| config.get(name), measured.now());
+    let detected = measured.detected(config)?;
+    let (settings, now) = (settings_of(config), measured.now());
     let begun = starter::machine::Machine::begin(&settings, config.dialect(), &detected, now);
     let mut machine = begun.map_err(|error| placed(config, error))?;
     machine.step(Event::Seen(measured.seen(&[], 1)?.0), now);
@@ -326,11 +327,11 @@ impl Measured {
         name.unwrap_or(&self.facts.host).clone()
     }
 
-    /// What it has for slots.
+    /// What it has for slots, with what the configuration's inventories say.
     ///
     /// # Errors
-    /// It cannot be looked at.
-    pub(crate) fn detected(&mut self) -> Outcome<Detected> {
+    /// It cannot be looked at, or an inventory cannot be taken.
+    pub(crate) fn detected(&mut self, config: &Config) -> Outcome<Detected> {
         let look = self.look()?;
         let number = |size: u64| i64::try_from(size).unwrap_or(i64::MAX);
         Ok(Detected {
@@ -338,7 +339,7 @@ impl Measured {
             memory_mib: number(self.settings.memory_mib_of(&self.facts)),
             disk_kib: number(look.disk_kib),
             swap_kib: number(look.virtual_memory_kib),
-            inventories: vec![],
+            inventories: inventory::taken(config)?,
         })
     }
 

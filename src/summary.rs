@@ -1,11 +1,11 @@
 //! What a snapshot holds, counted and named for people: pure functions. Names are encoded ([`raw`]).
 
-use crate::call_names::call_name;
 use crate::raw;
 use ckpt_lib::snapshot::{
     ContentCheck, Description, DescriptionKind, InodeKind, InodeRecord, KernelPath, Mapping,
     MappingKind, Process, SnapshotV1, Thread,
 };
+use loader::call_names::CallName;
 use loader::layout::Space;
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -125,7 +125,7 @@ fn summarize(snapshot: &SnapshotV1, process: &Process, stored: &[Range<u64>]) ->
                 tid: thread.tid,
                 name: encoded(&thread.name),
                 instruction_pointer: thread.registers.rip,
-                in_call: in_call(thread).map(call_name),
+                in_call: in_call(thread).map(|nr| CallName(nr).to_string()),
                 in_call_left_ns: thread.in_call.map(|call| call.remaining_ns),
             })
             .collect(),

@@ -6,7 +6,6 @@
 
 use crate::abi::*;
 use crate::address_space;
-use crate::call_names::CallName;
 use crate::context::{Context, Own};
 use crate::device;
 use crate::enforce;
@@ -22,6 +21,7 @@ use crate::roll_back;
 use crate::sys::{self, Errno, SysResult};
 use crate::threads;
 use crate::vdso::{self, OldVdso};
+use loader::call_names::CallName;
 use loader::ops::{AnyOp, Call, Expect, Record, StreamEntry};
 
 /// Who carries out a stream.

@@ -14,6 +14,7 @@
 #![cfg_attr(not(test), no_std)]
 #![deny(unsafe_code)]
 
+pub mod call_names;
 pub mod guard;
 pub mod hole;
 pub mod layout;

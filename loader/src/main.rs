@@ -24,7 +24,6 @@
 
 mod abi;
 mod address_space;
-mod call_names;
 mod context;
 mod device;
 mod enforce;

@@ -3,7 +3,7 @@
 //!
 //! # What callers may rely on
 //! Text is itself. Control characters show as `\x1b` or `\u{9b}`, characters that are not seen, or that turn the text
-//! around them, as `\u{202e}`, and bytes that are no UTF-8 as `\xff`: two names of a folder never look the same.
+//! around them, as `\u{202e}`, and bytes that are no UTF-8 as `\xff`. A name that has such an escape written in it looks like what that stands for.
 
 use core::fmt::{self, Write};
 

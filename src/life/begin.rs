@@ -31,7 +31,7 @@ pub(crate) fn run(store: &JobStore, arguments: &Run) -> Outcome {
 /// Writes down for whoever began us why there is no job.
 pub(super) fn note_why(file: &Path, message: &str) {
     if let Err(error) = std::fs::write(file, message) {
-        tell(&format!("{}: {error}", file.display()));
+        tell(&format!("{}: {error}", raw::shown_path(file)));
     }
 }
 

@@ -61,8 +61,7 @@ impl Owner {
     pub(super) fn begin(path: &Path, dialect: Dialect, job: &Job) -> Outcome<Self> {
         let config = configuration(path, dialect)?;
         let mut measured = Measured::begin(&config)?;
-        let mut detected = measured.detected()?;
-        detected.inventories = crate::inventory::taken(&config)?;
+        let detected = measured.detected(&config)?;
         let settings = |name: &str| {
             let named = |ours: &&(&str, &str)| ours.0.eq_ignore_ascii_case(name);
             let upper = name.to_ascii_uppercase();

@@ -38,7 +38,10 @@ impl Startd<'_> {
 
     fn does(&mut self, ask: Ask) -> Result<(), String> {
         match ask {
-            Ask::Status {} => self.find_out_why(),
+            Ask::Status {} => {
+                self.find_out_why();
+                self.publish();
+            }
             // Slots are offered to it after the next look, which is at once.
             Ask::Submitted { job } => self.submitted(job.as_deref())?,
             Ask::Remove { job } => self.remove(&job)?,
@@ -241,13 +244,13 @@ impl Startd<'_> {
         let polling_interval = polling_interval(&config)?;
         // Nothing is changed before all is known to be right.
         measured::number(&config, "JOB_RENICE_INCREMENT")?;
-        let mut detected = self.measured.detected()?;
-        detected.inventories = crate::inventory::taken(&config)?;
+        let detected = self.measured.detected(&config)?;
         let now = self.now();
         let before = std::mem::replace(&mut self.config, config);
         let changed = self.measured.reconfigure(&self.config).and_then(|()| {
             let settings = settings_of(&self.config);
-            Ok(self.machine.reconfigure(&settings, &detected, now)?)
+            let heeded = self.machine.reconfigure(&settings, &detected, now);
+            heeded.map_err(|error| measured::placed(&self.config, error))
         });
         match changed {
             Ok(unheeded) => self.notice = unheeded,

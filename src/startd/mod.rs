@@ -30,7 +30,7 @@ mod words;
 
 pub(crate) use ask::{Ask, How, Places};
 pub(crate) use job_file::{Surrounding, read as read_job};
-pub(crate) use queue::{file_of, read_limited};
+pub(crate) use queue::{file_of, name_of, read_limited};
 use record::DrainLine;
 pub(crate) use record::{JobLine, Record, SlotLine};
 
@@ -108,6 +108,8 @@ struct Startd<'a> {
     next_wishes: i64,
     /// What whoever asked last is to know besides.
     notice: Option<String>,
+    /// The ads of slots, as of the last time somebody asked.
+    ads: BTreeMap<SlotId, String>,
     /// What the owner's policy could not say.
     fatal: Option<String>,
     written: Option<Record>,
@@ -171,10 +173,10 @@ impl<'a> Startd<'a> {
     fn begin(store: &'a JobStore, which: Which, config: Config, places: Places) -> Outcome<Self> {
         let signals = Signals::open()?;
         let mut measured = Measured::begin(&config)?;
-        let mut detected = measured.detected()?;
-        detected.inventories = crate::inventory::taken(&config)?;
+        let detected = measured.detected(&config)?;
         let now = measured.now();
-        let machine = Machine::begin(&settings_of(&config), config.dialect(), &detected, now)?
+        let machine = Machine::begin(&settings_of(&config), config.dialect(), &detected, now)
+            .map_err(|error| measured::placed(&config, error))?
             .with_utc_offset(measured.utc_offset())
             .with_claimants_here()
             .with_name(measured.name())
@@ -224,6 +226,7 @@ impl<'a> Startd<'a> {
             refused: BTreeMap::new(),
             next_wishes: now,
             notice: None,
+            ads: BTreeMap::new(),
             fatal: None,
             written: None,
         };
@@ -534,7 +537,7 @@ impl<'a> Startd<'a> {
                 .which
                 .config
                 .as_deref()
-                .map(crate::raw::shown_path)
+                .map(crate::raw::encode)
                 .unwrap_or_default(),
             dialect: self.which.dialect.to_string(),
             state: state.to_owned(),

@@ -246,14 +246,9 @@ impl Queue {
             .flatten()
         {
             let path = file.path();
-            let name = path
-                .file_stem()
-                .and_then(|name| name.to_str())
-                .unwrap_or_default();
-            let is_job = path.extension().is_some_and(|suffix| suffix == SUFFIX);
-            if !is_job || name.is_empty() {
+            let Some(name) = name_of(&path) else {
                 continue;
-            }
+            };
             names.push(name.to_owned());
             if self.entries.contains_key(name) || self.damaged.contains_key(name) {
                 continue;
@@ -319,6 +314,13 @@ impl Queue {
 /// The file of a job.
 pub(crate) fn file_of(spool: &Path, name: &str) -> PathBuf {
     spool.join(format!("{name}.{SUFFIX}"))
+}
+
+/// The name of the job that a file of the spool is; it need not be one that jobs may have.
+pub(crate) fn name_of(file: &Path) -> Option<&str> {
+    let is_job = file.extension().is_some_and(|suffix| suffix == SUFFIX);
+    let name = file.file_stem()?.to_str()?;
+    (is_job && !name.is_empty()).then_some(name)
 }
 
 /// Reads a job of the spool.

@@ -58,8 +58,8 @@ pub(crate) struct SlotLine {
     pub(crate) cpus: i64,
     /// MiB.
     pub(crate) memory: i64,
-    /// Its ad as it is published, in the old syntax.
-    #[serde(default)]
+    /// Its ad as it is published, in the old syntax, as of the last time somebody asked.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
     pub(crate) ad: String,
 }
 

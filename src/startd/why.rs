@@ -27,7 +27,6 @@ impl Startd<'_> {
             Some(Expr::Literal(Literal::Integer(number))) => *number,
             _ => 0,
         };
-        let ad = self.machine.ad(slot.id(), self.measured.now());
         let mut entries = self.queue.entries.values();
         let job = entries.find(|entry| entry.slot() == Some(slot.id()));
         SlotLine {
@@ -42,8 +41,16 @@ impl Startd<'_> {
             job: job.map(|entry| entry.name.clone()),
             cpus: number("Cpus"),
             memory: number("Memory"),
-            ad: ad.map(|ad| ad.to_old().to_string()).unwrap_or_default(),
+            ad: self.ads.get(&slot.id()).cloned().unwrap_or_default(),
         }
+    }
+
+    /// Writes down what the slots publish: they do at every look, so only for somebody who asks.
+    pub(super) fn publish(&mut self) {
+        let now = self.measured.now();
+        let ids = self.machine.slots().iter().map(Slot::id);
+        let ads = ids.filter_map(|id| Some((id, self.machine.ad(id, now)?.to_old().to_string())));
+        self.ads = ads.collect();
     }
 
     pub(super) fn job_lines(&self) -> Vec<JobLine> {

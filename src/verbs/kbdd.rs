@@ -26,6 +26,8 @@ use x11rb::rust_connection::RustConnection;
 
 /// Times that differ by less are one: the server counts from the last event, we from its answer.
 const SAME: Duration = Duration::from_millis(500);
+/// Nobody looks more often.
+const LEAST: Duration = Duration::from_millis(50);
 
 /// Touches the file whenever somebody was there, until the session ends.
 pub(crate) fn kbdd(arguments: &Kbdd) -> Outcome {
@@ -63,7 +65,7 @@ pub(crate) fn kbdd(arguments: &Kbdd) -> Outcome {
                 return Err(Failure::new(Exit::Failed, what));
             }
         }
-        if let Err(error) = rest(&session, arguments.every) {
+        if let Err(error) = rest(&session, arguments.every.max(LEAST)) {
             return ended(&display, &error);
         }
     }

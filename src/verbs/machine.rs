@@ -5,8 +5,10 @@ use crate::config::Site;
 use crate::jobs::JobStore;
 use crate::measured;
 use crate::output::{self, Table};
+use crate::raw;
 use crate::report::{Exit, Explain, Outcome};
-use crate::startd::{self, Record, SlotLine};
+use crate::startd::{self, Ask, Record, SlotLine};
+use crate::verbs::startd::asked;
 use ::classad::config::{Config, ConfigOptions, Dialect};
 use ::classad::{ClassAd, parse_old_ad};
 use ckpt_lib::platform::Platform;
@@ -48,7 +50,7 @@ pub(crate) fn machine(store: Option<&JobStore>, arguments: &args::Machine) -> Ou
 
 /// The configuration that was named, or that of the startd that is there.
 fn configured(record: Option<&Record>, arguments: &args::Machine) -> Outcome<Option<Config>> {
-    let of_startd = record.map(|record| PathBuf::from(&record.config));
+    let of_startd = record.map(|record| PathBuf::from(raw::decode(&record.config)));
     let Some(path) = arguments.config.clone().or(of_startd) else {
         return Ok(None);
     };
@@ -62,12 +64,21 @@ fn configured(record: Option<&Record>, arguments: &args::Machine) -> Outcome<Opt
     startd::configuration(&path, dialect).map(Some)
 }
 
+/// What the startd that is there says of its slots.
+fn watched(store: &JobStore) -> Outcome<Option<Record>> {
+    if startd::record(store)?.is_none() {
+        return Ok(None);
+    }
+    asked(store, Ask::Status {})?;
+    startd::record(store)
+}
+
 fn measure(store: Option<&JobStore>, arguments: &args::Machine) -> Outcome<Vec<ClassAd>> {
     let machine = || "this machine cannot be measured".to_owned();
     let here = Here::with_inputs([]);
     let facts = Facts::of(&here).context(machine)?;
     let platform = Platform::of_this_machine();
-    let record = store.map(startd::record).transpose()?.flatten();
+    let record = store.map(watched).transpose()?.flatten();
     let config = configured(record.as_ref(), arguments)?;
     let mut settings = match &config {
         Some(config) => measured::settings(config, &facts, &platform)?,

@@ -180,9 +180,7 @@ pub(super) fn without_startd(
     let files = fs::read_dir(&places.spool).into_iter().flatten().flatten();
     for file in files {
         let path = file.path();
-        let is_job = path.extension().is_some_and(|suffix| suffix == "job");
-        let name = path.file_stem().and_then(|name| name.to_str());
-        if let Some(name) = name.filter(|_| is_job)
+        if let Some(name) = startd::name_of(&path)
             && !lines.iter().any(|line| line.name == name)
         {
             lines.push(new_line(name));

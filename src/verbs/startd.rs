@@ -309,7 +309,9 @@ fn render(shown: &Shown) -> String {
     let since = |moment: i64| format!("{} s", now.saturating_sub(moment).max(0));
     let mut text = format!(
         "{}, {} (Condor {})\n",
-        shown.state, shown.config, shown.dialect
+        shown.state,
+        raw::shown(&shown.config),
+        shown.dialect
     );
     if let Some(moment) = shown.as_of {
         let ago = output::ago(moment);

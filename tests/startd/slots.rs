@@ -273,6 +273,43 @@ fn a_machine_that_drains_is_filled_with_jobs_that_may_be_interrupted() {
     });
 }
 
+/// What slots publish, one of which has a job: each what all have, and that what a job adds.
+fn is_published(job: &mut Job) -> Result<(), String> {
+    const OF_ALL: [&str; 4] = ["Requirements", "TotalGPUs", "AssignedGPUs", "CpuBusyTime"];
+    const OF_A_JOB: [&str; 9] = [
+        "JobId",
+        "JobStart",
+        "RemoteOwner",
+        "RemoteUser",
+        "ClientMachine",
+        "ImageSize",
+        "LastPeriodicCheckpoint",
+        "TotalClaimRunTime",
+        "TotalJobRunTime",
+    ];
+    let report = report(job, &["machine", "--json"])?;
+    let (free, busy) = (&report["ads"][0], &report["ads"][1]);
+    let lacks = |ad: &Value, names: &[&'static str]| -> Vec<&str> {
+        let lacking = names.iter().copied().filter(|name| ad[*name].is_null());
+        lacking.collect()
+    };
+    let found = (
+        lacks(free, &OF_ALL),
+        lacks(busy, &OF_ALL),
+        lacks(busy, &OF_A_JOB),
+    );
+    if found != (vec![], vec![], vec![]) {
+        return Err(format!("{found:?} are missing in {report}"));
+    }
+    let found = ["State", "AssignedGPUs", "MachineResources"].map(|name| busy[name].as_str());
+    let expected = ["Claimed", "GPU-b", "Cpus Memory Disk Swap GPUs"].map(Some);
+    let load = busy["CondorLoadAvg"].to_string();
+    match found == expected && free["JobId"].is_null() && !load.starts_with('-') {
+        true => Ok(()),
+        false => Err(format!("found {found:?}, expected {expected:?}: {report}")),
+    }
+}
+
 #[test]
 fn devices_come_from_an_inventory_and_go_to_the_slots_that_want_them() {
     with_job(&guest("devices"), |job| {
@@ -299,6 +336,11 @@ fn devices_come_from_an_inventory_and_go_to_the_slots_that_want_them() {
         if slot_of(&found, "job") != "slot2" {
             return Err(format!("found {found}, expected slot2"));
         }
+        // The same configuration is right to who only looks at it, and what the slots publish is in `machine`.
+        let policy = job.dir.join("data/policy");
+        let policy = policy.to_str().ok_or("a name")?;
+        ask(job, &["config", "check", "--config", policy])?;
+        is_published(job)?;
         until_longer(job, "job")?;
         ends_well(job, &["job"])?;
         ends(job, Signal::SIGTERM, 0)

@@ -79,13 +79,16 @@ fn machine_ad(arguments: &ExplainPolicy, here: &Here) -> Outcome<ClassAd> {
     };
     let settings = |name: &str| setting(Some(&config), which, name);
     let mut found = detected(which, Some(&config));
-    found.inventories = crate::inventory::taken(&config)?;
     let mut measured = match arguments.my {
-        Some(_) => None,
+        Some(_) => {
+            found.inventories = crate::inventory::taken(&config)?;
+            None
+        }
         None => Some(Measured::once(&config)?),
     };
     if let Some(measured) = &mut measured {
-        let here = measured.detected()?;
+        let here = measured.detected(&config)?;
+        found.inventories = here.inventories;
         (found.disk_kib, found.swap_kib) = (here.disk_kib, here.swap_kib);
         if which.cpus.is_none() {
             found.cpus = here.cpus;

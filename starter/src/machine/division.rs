@@ -34,6 +34,15 @@ pub struct Detected {
     pub inventories: Vec<(String, ClassAd)>,
 }
 
+/// Resources that every machine has, in the order in which shares may name them by their first letters.
+pub(super) const OF_EVERY_MACHINE: [&str; 4] = ["Cpus", "Memory", "Disk", "VirtualMemory"];
+
+/// The names of the resources that a slot was given.
+pub(super) fn resource_names(resources: &ClassAd) -> impl Iterator<Item = String> {
+    let names = resources.iter().map(|(name, _)| name.to_string());
+    names.filter_map(|name| name.strip_prefix("TotalSlot").map(str::to_owned))
+}
+
 /// A slot to be.
 #[derive(Clone, Debug)]
 pub(super) struct Planned {

@@ -72,7 +72,8 @@ fn share(slot: &Slot, job_loads: &[(SlotId, f64)]) -> Share {
         rank: slot.claim.as_ref().map_or(0.0, |claim| claim.rank),
         id: (slot.id.number, slot.id.part.unwrap_or(0)),
         cpus,
-        condor_load: mine.map(|(_, load)| load.max(0.0)).sum(),
+        // The sum of nothing is -0.0, which an ad would show.
+        condor_load: mine.fold(0.0, |sum, (_, load)| sum + load.max(0.0)),
         is_partitionable: slot.kind == Kind::Partitionable,
     }
 }

@@ -125,7 +125,7 @@ impl Common {
         let mut world = self.world(now);
         let parts = load::divide(slots, &self.seen, self.seen_at, self.began, now);
         world.part = parts.get(index).copied().unwrap_or_default();
-        world.job_load = parts.iter().map(|part| part.job_load).sum();
+        world.job_load = parts.iter().fold(0.0, |sum, part| sum + part.job_load);
         world.slots = slots.len();
         world.others = slots.iter().flat_map(Slot::shown).collect();
         world.all_drained = slots.iter().all(|slot| slot.place.state == State::Drained);

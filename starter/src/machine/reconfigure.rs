@@ -75,10 +75,11 @@ impl Machine {
 
 /// A slot as its owner has planned it; what changes by itself is left out.
 fn shown(kind: Kind, resources: &ClassAd) -> String {
-    let planned = resources.iter().filter_map(|(name, amount)| {
-        let name = name.to_string();
-        let name = name.strip_prefix("TotalSlot")?;
-        (!matches!(name, "Disk" | "VirtualMemory")).then(|| format!("{amount} {name}"))
+    let names = division::resource_names(resources)
+        .filter(|name| !matches!(name.as_str(), "Disk" | "VirtualMemory"));
+    let planned = names.filter_map(|name| {
+        let amount = resources.get(format!("TotalSlot{name}").as_str())?;
+        Some(format!("{amount} {name}"))
     });
     let planned: Vec<String> = planned.collect();
     format!("{} with {}", kind.name(), planned.join(", "))

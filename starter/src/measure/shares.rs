@@ -61,7 +61,7 @@ fn order(slots: &[Share]) -> Vec<usize> {
 
 /// The load of all jobs together, `TotalCondorLoadAvg`: never more than that of the system.
 pub(super) fn condor_load(system_load: f64, slots: &[Share]) -> f64 {
-    let sum: f64 = slots.iter().map(|share| share.condor_load).sum();
+    let sum = slots.iter().fold(0.0, |sum, share| sum + share.condor_load);
     sum.min(system_load)
 }
 

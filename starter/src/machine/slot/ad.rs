@@ -1,5 +1,6 @@
 //! A slot's ad: what expressions see as MY.
 
+use super::super::division::{OF_EVERY_MACHINE, resource_names};
 use super::super::policy::whole;
 use super::super::words::{Activity, State};
 use super::super::{devices, dialect};
@@ -113,6 +114,13 @@ impl Slot {
             ad.insert(name.clone(), Arc::clone(expr));
         }
         devices::publish(&self.devices, ad);
+        if !rules.current_time {
+            let own = resource_names(&self.resources)
+                .filter(|name| !OF_EVERY_MACHINE.contains(&name.as_str()));
+            let all = "Cpus Memory Disk Swap".to_owned();
+            let all = own.fold(all, |all, name| format!("{all} {name}"));
+            ad.insert("MachineResources", Expr::string(all.as_str()));
+        }
         // While the machine drains, another START may count.
         let own = self.policy.attributes.get("START");
         if let Some(start) = world.admits.as_ref().or(own) {
@@ -171,6 +179,10 @@ impl Slot {
         ad.insert("CurrentRank", Expr::from(claim.rank));
         copy(ad, &claim.job, "Owner", "RemoteOwner");
         copy(ad, &claim.job, "Owner", "RemoteUser");
+        // Whoever claims a slot of a machine that has a name is on that machine.
+        if let Some(name) = world.name {
+            ad.insert("ClientMachine", Expr::string(name));
+        }
         if claim.active.is_some() {
             for name in &self.policy.of_the_job {
                 copy(ad, &claim.job, name, name);
