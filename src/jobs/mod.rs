@@ -9,6 +9,7 @@
 //! name is only given to another when there are none, or when asked to.
 //! Jobs of another machine that shares the directory are left alone.
 
+mod error;
 mod images;
 mod life;
 mod outputs;
@@ -17,6 +18,7 @@ pub(crate) mod process;
 pub(crate) mod pulse;
 mod record;
 
+pub(crate) use error::JobError;
 pub(crate) use images::image_before;
 pub(crate) use life::{Counted, IMAGES_KEPT, LifeRecord};
 pub(crate) use outputs::{FileId, Output, OutputKind, Outputs};
@@ -27,7 +29,6 @@ pub(crate) use record::{
     replace_record,
 };
 
-use crate::raw::shown_path;
 use crate::report::chain;
 use nix::fcntl::{Flock, FlockArg};
 use std::fs::{self, File};
@@ -35,64 +36,6 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
-
-/// Why a job cannot be found, registered or removed.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub(crate) enum JobError {
-    /// There is no place for jobs.
-    #[error("no directory for jobs: neither XDG_STATE_HOME nor HOME is set")]
-    NoHome,
-    /// A directory or file of the job directory.
-    #[error("{action} {path}", path = shown_path(.path))]
-    File {
-        action: &'static str,
-        path: PathBuf,
-        source: io::Error,
-    },
-    /// A job's record.
-    #[error(transparent)]
-    Record(#[from] RecordError),
-    /// This process cannot be named.
-    #[error("/proc cannot be read")]
-    Proc(#[source] io::Error),
-    /// No such job.
-    #[error("no job {name} in {dir} (found: {found})", dir = shown_path(.dir))]
-    Missing {
-        name: String,
-        dir: PathBuf,
-        found: String,
-    },
-    /// The name belongs to a living job.
-    #[error("job {name} is still there ({state})")]
-    Taken { name: String, state: String },
-    /// The name belongs to an ended job that has images.
-    #[error("the ended job {name} still has {count} image(s) in {dir}", dir = shown_path(.dir))]
-    HasImages {
-        name: String,
-        count: usize,
-        dir: PathBuf,
-    },
-    /// A newer wayfarer knows the job.
-    #[error("job {name} in {dir} was written by a newer wayfarer", dir = shown_path(.dir))]
-    Newer { name: String, dir: PathBuf },
-    /// Its newest image is not what was written.
-    #[error("its newest image is damaged, so none is removed")]
-    Damaged(#[source] ckpt_lib::image::ImageError),
-    /// Somebody makes a checkpoint of it.
-    #[error("another checkpoint of job {name} is being made")]
-    Busy { name: String },
-}
-
-impl JobError {
-    /// Whether it says that the name is not free.
-    pub(crate) fn is_taken(&self) -> bool {
-        matches!(
-            self,
-            JobError::Taken { .. } | JobError::HasImages { .. } | JobError::Newer { .. }
-        )
-    }
-}
 
 /// The directory of jobs.
 #[derive(Clone, Debug)]

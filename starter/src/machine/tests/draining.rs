@@ -132,3 +132,62 @@ fn preempt_is_looked_at_once_more_before_a_claim_leaves_whose_time_is_over() {
     let calm = lines.replace("PREEMPT = TRUE", "PREEMPT = FALSE");
     assert_eq!(leaves(&calm), ("Preempting/Vacating".to_owned(), false));
 }
+
+#[test]
+fn draining_waits_for_the_job_with_the_longest_time() {
+    let lines = "NUM_SLOTS = 2\nRunBenchmarks = FALSE\nMAXJOBRETIREMENTTIME = TARGET.Wants\nMachineMaxVacateTime = 0\nPERIODIC_CHECKPOINT = FALSE";
+    let mut bench = Bench::try_new(Dialect::V25, lines, 2).expect("a policy");
+    bench.look();
+    let place = |bench: &Bench, index: usize| bench.machine.slots()[index].place().to_string();
+    for (number, wants) in [(1, 300), (2, 900)] {
+        let (slot, job) = (SlotId::of(number), job(&format!("Wants = {wants}")));
+        bench.tell(Event::Claimed {
+            slot,
+            claim: ClaimId(u64::from(number)),
+            job: Arc::clone(&job),
+        });
+        bench.tell(Event::Activated { slot, job });
+    }
+    bench.tell(Event::Drain {
+        how: Drain::Graceful,
+        resumes: true,
+        start: None,
+    });
+    bench.pass(299);
+    assert_eq!(place(&bench, 0), "Claimed/Retiring");
+    bench.pass(612);
+    assert_eq!(place(&bench, 1), "Preempting/Killing");
+    bench.tell(Event::Ended {
+        slot: SlotId::of(1),
+    });
+    let orders = bench.tell(Event::Ended {
+        slot: SlotId::of(2),
+    });
+    assert!(
+        orders.contains(&Order::Drained { resumes: true }),
+        "{orders:?}"
+    );
+    assert_eq!(
+        (place(&bench, 0).as_str(), bench.machine.is_draining()),
+        ("Unclaimed/Idle", false)
+    );
+    // Quickly: time to vacate, no time to retire.
+    let job = job("Wants = 900; JobMaxVacateTime = 0");
+    bench.tell(Event::Claimed {
+        slot: SLOT,
+        claim: CLAIM,
+        job: Arc::clone(&job),
+    });
+    bench.tell(Event::Activated { slot: SLOT, job });
+    let orders = bench.tell(Event::Drain {
+        how: Drain::Quick,
+        resumes: false,
+        start: None,
+    });
+    assert!(
+        orders
+            .iter()
+            .any(|order| matches!(order, Order::Vacate { .. })),
+        "{orders:?}"
+    );
+}

@@ -5,6 +5,7 @@ mod draining;
 mod eras;
 mod holds;
 mod policies;
+mod requests;
 mod slots;
 mod table;
 mod worlds;

@@ -253,71 +253,6 @@ fn a_clock_that_is_set_back_does_not_blind_the_machine() {
 }
 
 #[test]
-fn a_job_that_asks_for_more_than_there_is_does_not_suit() {
-    let bench = Bench::new(Dialect::V25, "");
-    let refusal = |text: &str| bench.machine.refusal(SLOT, &job(text), bench.now);
-    assert_eq!(refusal("RequestCpus = 1; RequestMemory = 1024"), None);
-    let lacks = |name: &str, wanted, there| {
-        let name = name.to_owned();
-        Some(Refusal::Resources {
-            name,
-            wanted,
-            there,
-        })
-    };
-    assert_eq!(refusal("RequestCpus = 2"), lacks("Cpus", 2.0, 1.0));
-    assert_eq!(
-        refusal("RequestMemory = 500 + 525"),
-        lacks("Memory", 1025.0, 1024.0)
-    );
-}
-
-#[test]
-fn a_request_that_is_no_number_suits_no_slot() {
-    let whole = "NUM_SLOTS_TYPE_1 = 1\nSLOT_TYPE_1 = 100%\nSLOT_TYPE_1_PARTITIONABLE = TRUE";
-    for policy in ["", whole] {
-        let mut bench =
-            Bench::try_new(Dialect::V25, &format!("NUM_SLOTS = 1\n{policy}"), 1).expect("a policy");
-        bench.look();
-        let refusal = |text: &str| bench.machine.refusal(SLOT, &job(text), bench.now);
-        for (request, name, value) in [
-            ("RequestCpus = \"x\"", "RequestCpus", "\"x\""),
-            ("RequestMemory = 1 / 0", "RequestMemory", "error"),
-            ("RequestCpus = lots", "RequestCpus", "undefined"),
-            ("RequestDisk = -5", "RequestDisk", "-5"),
-            ("RequestGPUs = \"x\"", "RequestGPUs", "\"x\""),
-        ] {
-            let (name, value) = (name.to_owned(), value.to_owned());
-            let expected = Some(Refusal::NoNumber { name, value });
-            assert_eq!(refusal(request), expected, "{request}, {policy}");
-        }
-        // What the machine has nothing of.
-        let expected = Some(Refusal::Resources {
-            name: "GPUs".to_owned(),
-            wanted: 1.0,
-            there: 0.0,
-        });
-        assert_eq!(refusal("RequestGPUs = 1"), expected);
-        assert_eq!(refusal("RequestGPUs = 0; RequestedChroot = \"/x\""), None);
-    }
-    // A claim that is kept asks the same.
-    let mut bench = Bench::new(Dialect::V25, "CLAIM_WORKLIFE = 1200");
-    bench.run(&ann());
-    bench.ended();
-    let wrong = job("RequestCpus = lots");
-    let orders = bench.tell(Event::Activated {
-        slot: SLOT,
-        job: wrong,
-    });
-    assert!(
-        orders
-            .iter()
-            .any(|order| matches!(order, Order::NotStarted { .. })),
-        "{orders:?}"
-    );
-}
-
-#[test]
 fn other_slots_need_a_new_beginning_and_that_is_said() {
     let mut bench = Bench::new(Dialect::V25, "");
     let detected = Detected {
@@ -414,65 +349,6 @@ fn shutdowns_let_jobs_run_retire_or_die() {
         assert!(bench.machine.is_shut_down());
         assert!(matches!(bench.claim(&ann())[..], [Order::Refused { .. }]));
     }
-}
-
-#[test]
-fn draining_waits_for_the_job_with_the_longest_time() {
-    let lines = "NUM_SLOTS = 2\nRunBenchmarks = FALSE\nMAXJOBRETIREMENTTIME = TARGET.Wants\nMachineMaxVacateTime = 0\nPERIODIC_CHECKPOINT = FALSE";
-    let mut bench = Bench::try_new(Dialect::V25, lines, 2).expect("a policy");
-    bench.look();
-    let place = |bench: &Bench, index: usize| bench.machine.slots()[index].place().to_string();
-    for (number, wants) in [(1, 300), (2, 900)] {
-        let (slot, job) = (SlotId::of(number), job(&format!("Wants = {wants}")));
-        bench.tell(Event::Claimed {
-            slot,
-            claim: ClaimId(u64::from(number)),
-            job: Arc::clone(&job),
-        });
-        bench.tell(Event::Activated { slot, job });
-    }
-    bench.tell(Event::Drain {
-        how: Drain::Graceful,
-        resumes: true,
-        start: None,
-    });
-    bench.pass(299);
-    assert_eq!(place(&bench, 0), "Claimed/Retiring");
-    bench.pass(612);
-    assert_eq!(place(&bench, 1), "Preempting/Killing");
-    bench.tell(Event::Ended {
-        slot: SlotId::of(1),
-    });
-    let orders = bench.tell(Event::Ended {
-        slot: SlotId::of(2),
-    });
-    assert!(
-        orders.contains(&Order::Drained { resumes: true }),
-        "{orders:?}"
-    );
-    assert_eq!(
-        (place(&bench, 0).as_str(), bench.machine.is_draining()),
-        ("Unclaimed/Idle", false)
-    );
-    // Quickly: time to vacate, no time to retire.
-    let job = job("Wants = 900; JobMaxVacateTime = 0");
-    bench.tell(Event::Claimed {
-        slot: SLOT,
-        claim: CLAIM,
-        job: Arc::clone(&job),
-    });
-    bench.tell(Event::Activated { slot: SLOT, job });
-    let orders = bench.tell(Event::Drain {
-        how: Drain::Quick,
-        resumes: false,
-        start: None,
-    });
-    assert!(
-        orders
-            .iter()
-            .any(|order| matches!(order, Order::Vacate { .. })),
-        "{orders:?}"
-    );
 }
 
 #[test]
