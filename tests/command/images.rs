@@ -140,7 +140,7 @@ fn inspect_shows_what_an_image_holds() {
         .map(|at| &process["threads"][at]["in_call"])
         .collect();
     let none = serde_json::Value::Null;
-    let expected = ["", "read", "wait4", "call 9999", "poll"].map(serde_json::Value::from);
+    let expected = ["", "read", "wait4", "system call 9999", "poll"].map(serde_json::Value::from);
     assert_eq!(
         calls,
         [
@@ -159,7 +159,7 @@ fn inspect_shows_what_an_image_holds() {
     let said = text(&station.output(&["inspect", &image]).stdout);
     for expected in [
         "wait4\n",
-        "call 9999\n",
+        "system call 9999\n",
         "poll, 1234 ms left",
         "process 4711",
         "worker",
