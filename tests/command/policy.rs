@@ -334,3 +334,31 @@ SUBMIT_REQUIREMENT_NotTwice = Twice =!= true
         text(&output.stdout)
     );
 }
+
+#[test]
+fn a_simulated_machine_has_the_devices_of_its_inventory() {
+    let station = Station::new();
+    let inventory = "MACHINE_RESOURCE_INVENTORY_GPUs = /bin/echo DetectedGPUs=\"GPU-a,GPU-b\"\n";
+    let policy = format!("NUM_CPUS = 8\nSTART = True\nRunBenchmarks = False\n{inventory}");
+    let policy = written(&station, "policy", &policy);
+    let job = "2026-11-23 00:00:00,\"[ SimWork = 60; RequestGPUs = 1 ]\"\n";
+    let trace = format!("time,job\n{}", job.repeat(3));
+    let trace = written(&station, "trace.csv", &trace);
+    let day = ["policy", "simulate", "--config", &policy, "--trace", &trace];
+    let output = station.output(&[&day[..], &["--until", "1h"]].concat());
+    let told = text(&output.stdout);
+    assert!(told.contains("goodput 0:03:00"), "{told}");
+    // Two have a device each, the third one of theirs when they are done.
+    let began = |minute: &str| {
+        let starts = |line: &&str| line.contains(minute) && line.contains("-> Claimed/Busy");
+        told.lines().filter(starts).count()
+    };
+    assert_eq!((began(" 00:00:"), began(" 00:01:")), (2, 1), "{told}");
+    let broken = "MACHINE_RESOURCE_INVENTORY_GPUs = /bin/false\n";
+    let broken = written(&station, "broken", broken);
+    let output = station.output(&["policy", "simulate", "--config", &broken, "--trace", &trace]);
+    let said = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    let expected = "MACHINE_RESOURCE_INVENTORY_GPUs = /bin/false: found status 1, expected 0";
+    assert!(said.contains(expected), "{said}");
+}

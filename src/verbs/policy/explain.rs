@@ -13,7 +13,7 @@ use classad::{
     ClassAd, Context, Explanation, Expr, FoundIn, Surroundings, parse_any_ads, parse_expression,
 };
 use serde::Serialize;
-use starter::machine::{Event, Machine, SlotId};
+use starter::machine::{Detected, Event, Machine, SlotId};
 use std::path::Path;
 
 /// What is not known where nobody looks at the machine.
@@ -78,25 +78,21 @@ fn machine_ad(arguments: &ExplainPolicy, here: &Here) -> Outcome<ClassAd> {
         None => Config::parse("", &Site::new(), &options(which))?,
     };
     let settings = |name: &str| setting(Some(&config), which, name);
-    let mut found = detected(which, Some(&config));
     let mut measured = match arguments.my {
-        Some(_) => {
-            found.inventories = crate::inventory::taken(&config)?;
-            None
-        }
+        Some(_) => None,
         None => Some(Measured::once(&config)?),
     };
-    if let Some(measured) = &mut measured {
-        let here = measured.detected(&config)?;
-        found.inventories = here.inventories;
-        (found.disk_kib, found.swap_kib) = (here.disk_kib, here.swap_kib);
-        if which.cpus.is_none() {
-            found.cpus = here.cpus;
+    let found = match &mut measured {
+        None => detected(which, Some(&config))?,
+        Some(measured) => {
+            let here = measured.detected(&config)?;
+            Detected {
+                cpus: which.cpus.map_or(here.cpus, i64::from),
+                memory_mib: which.memory.map_or(here.memory_mib, i64::from),
+                ..here
+            }
         }
-        if which.memory.is_none() {
-            found.memory_mib = here.memory_mib;
-        }
-    }
+    };
     let now = here.now();
     let machine = Machine::begin(&settings, which.dialect, &found, now);
     let machine = machine

@@ -10,6 +10,7 @@ pub(crate) use submit::{judged, judged_by, with_owner};
 
 use crate::args::{Policy as Arguments, PolicyVerb, WhichPolicy};
 use crate::config::Site;
+use crate::inventory;
 use crate::raw;
 use crate::report::{Exit, Explain, Failure, Outcome};
 use classad::config::{Config, ConfigOptions};
@@ -56,8 +57,11 @@ fn options(which: &WhichPolicy) -> ConfigOptions {
     }
 }
 
-/// What the machine has.
-fn detected(which: &WhichPolicy, config: Option<&Config>) -> Detected {
+/// What the machine has: this one's processors, unless others are named; room; and what the configuration's inventories say.
+///
+/// # Errors
+/// An inventory cannot be taken.
+fn detected(which: &WhichPolicy, config: Option<&Config>) -> Outcome<Detected> {
     let known = |name: &str| config?.get(name)?.parse::<i64>().ok();
     let here = |variable| {
         let count = nix::unistd::sysconf(variable).ok().flatten();
@@ -68,7 +72,7 @@ fn detected(which: &WhichPolicy, config: Option<&Config>) -> Detected {
         .memory
         .map(i64::from)
         .or_else(|| known("DETECTED_MEMORY"));
-    Detected {
+    Ok(Detected {
         cpus: cpus
             .or_else(|| here(nix::unistd::SysconfVar::_NPROCESSORS_ONLN))
             .unwrap_or(1),
@@ -76,8 +80,8 @@ fn detected(which: &WhichPolicy, config: Option<&Config>) -> Detected {
         // A simulated machine has room.
         disk_kib: 1 << 30,
         swap_kib: 1 << 24,
-        inventories: vec![],
-    }
+        inventories: config.map_or(Ok(vec![]), inventory::taken)?,
+    })
 }
 
 /// Looks at this machine: keys and load.

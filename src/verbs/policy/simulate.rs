@@ -22,7 +22,7 @@ pub(super) fn simulate(arguments: &SimulatePolicy) -> Outcome {
         .map(|until| i64::try_from(until.as_secs()).unwrap_or(i64::MAX));
     let day = Setting {
         dialect: which.dialect,
-        detected: detected(which, config.as_ref()),
+        detected: detected(which, config.as_ref())?,
         seconds,
         attributes: classad::ClassAd::new(),
     };
