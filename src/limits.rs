@@ -3,7 +3,7 @@
 //! ```text
 //! check: before anything is allocated that is to last            raise: before a job is begun
 //!        `- soft limits on memory are raised, as far as needed          `- the others too, as far as they may be
-//! the job: the limits that we were started with, set last (loader, Exec)
+//! the job: the limits that we were started with, set last (loader, Exec), but for descriptors that the shim needs (leave_the_job)
 //! ```
 //! # What callers may rely on
 //! Where a hard limit is in the way, that is an error that says which, found and needed; nobody dies of it.
@@ -11,6 +11,7 @@
 use crate::report::{Exit, Failure, Outcome};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// A limit, and how much of it we need.
 struct Limit {
@@ -63,6 +64,8 @@ const FILE_NEEDED: u64 = 1 << 20;
 /// Descriptors beside those that we are given.
 const FILES_NEEDED: u64 = 24;
 
+/// Descriptors that the job may have at least, whatever its caller may.
+static OF_THE_JOB: AtomicU64 = AtomicU64::new(0);
 /// The limits that we were started with: number, soft, hard.
 static FIRST: OnceLock<Vec<[u64; 3]>> = OnceLock::new();
 
@@ -73,8 +76,28 @@ fn first() -> &'static [[u64; 3]] {
 /// What has to be given back to a job: limits that are others by now, as they were (number, soft, hard).
 pub(crate) fn to_give_back() -> Vec<[u64; 3]> {
     let now: Vec<_> = ALL.iter().filter_map(Limit::now).collect();
-    let changed = first().iter().filter(|limit| !now.contains(limit));
-    changed.copied().collect()
+    let least = OF_THE_JOB.load(Ordering::Relaxed);
+    let given = first().iter().map(|&[number, soft, hard]| {
+        let files = number == FILES.resource as u64;
+        let soft = if files { soft.max(least) } else { soft };
+        [number, soft, hard]
+    });
+    given.filter(|limit| !now.contains(limit)).collect()
+}
+
+/// The job may have so many descriptors: the shim's lie behind its own. Its hard limit stays as it is.
+pub(crate) fn leave_the_job(least: u64) -> Outcome<()> {
+    let (soft, hard) = getrlimit(FILES.resource)?;
+    if hard < least {
+        let message = format!(
+            "limit on {} ({}) of a job with remote files: found {hard}, expected {least} at least (ulimit -Hn)",
+            FILES.what, FILES.name
+        );
+        return Err(Failure::new(Exit::Host, message));
+    }
+    setrlimit(FILES.resource, soft.max(least), hard)?;
+    OF_THE_JOB.store(least, Ordering::Relaxed);
+    Ok(())
 }
 
 /// There is no memory for a stack of our own beside a small one.

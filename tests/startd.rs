@@ -191,6 +191,16 @@ fn place(status: &Value) -> String {
     format!("{}/{}", word("state"), word("activity"))
 }
 
+/// Waits until the startd's log says this: what it has said is read a moment later.
+fn until_said(job: &mut Job, expected: &str) -> Tried {
+    let mut said = String::new();
+    let found = run::poll(STEP, || {
+        said = startd(job).ok()?.err.text();
+        said.contains(expected).then_some(())
+    });
+    found.ok_or_else(|| format!("not within {STEP:?}: {expected:?} in {said}"))
+}
+
 /// Waits until the chain of a job is longer than now.
 fn until_longer(job: &Job, name: &str) -> Tried {
     let path = job.dir.join(format!("data/{name}.chain"));

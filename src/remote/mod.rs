@@ -20,6 +20,7 @@ pub(crate) use session::RunningSession;
 pub(crate) use usage::used_by;
 
 use crate::args::{Files, Methods, Sight, Whose};
+use crate::limits;
 use crate::lookup::Program;
 use crate::report::{Explain, Failure, Outcome};
 use crate::verbs::shadow::read_token;
@@ -30,7 +31,6 @@ use client::Client;
 use nix::fcntl::{FcntlArg, fcntl};
 use nix::sys::inotify::{InitFlags, Inotify};
 use nix::sys::memfd::{MFdFlags, memfd_create};
-use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use rules::Beginnings;
 use sees::{Seen, Sees};
 use std::ffi::OsString;
@@ -239,7 +239,7 @@ pub(crate) fn resume(begin: &Resumption<'_>, state: &[u8], files: Files) -> Outc
 
 fn connect(socket: &Path) -> Outcome<(Client, Token)> {
     let token = read_token(socket)?;
-    make_room()?;
+    limits::leave_the_job(FEWEST_DESCRIPTORS)?;
     let client = Client::begin(socket, &token, 0).context(|| {
         format!(
             "no session with the shadow on {}",
@@ -284,22 +284,6 @@ fn generation() -> io::Result<u64> {
 
 fn inotify() -> nix::Result<Inotify> {
     Inotify::init(InitFlags::IN_NONBLOCK | InitFlags::IN_CLOEXEC)
-}
-
-/// The soft limit must leave room for our descriptors behind the job's.
-fn make_room() -> Outcome<()> {
-    let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE)?;
-    if soft >= FEWEST_DESCRIPTORS {
-        return Ok(());
-    }
-    setrlimit(Resource::RLIMIT_NOFILE, FEWEST_DESCRIPTORS.min(hard), hard)?;
-    if hard < FEWEST_DESCRIPTORS {
-        let message = format!(
-            "a job may have {hard} descriptors here, expected {FEWEST_DESCRIPTORS} (ulimit -Hn)"
-        );
-        return Err(Failure::new(crate::report::Exit::Host, message));
-    }
-    Ok(())
 }
 
 fn memory_file(name: &std::ffi::CStr, bytes: &[u8], len: u64) -> io::Result<OwnedFd> {

@@ -3,7 +3,8 @@
  * Runs PROGRAM on a host that has nothing: in new user, mount, pid, ipc and
  * uts namespaces, with a tmpfs as root that holds an empty /proc (mounted
  * unless --no-proc) and each PATH of this host at the same place. Its exit
- * status is passed on, 128 + N for signal N. Needs no privileges.
+ * status is passed on, 128 + N for signal N. Needs no privileges. Up to 1024
+ * descriptors may be open (the soft limit), as after a login.
  *
  * chroot would not do: a process in a chroot may not make user namespaces.
  */
@@ -13,12 +14,15 @@
 #include <signal.h>
 #include <sys/mount.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 
 #define TOOL "empty-host"
 #include "host.h"
+
+#define LOGIN_FILES 1024
 
 /* Makes all directories above path, which is relative to the working directory. */
 static void make_parents(char *path) {
@@ -123,6 +127,12 @@ int main(int argc, char **argv) {
     /* We are pid 1 here: the program is a child, and orphans are reaped. */
     if (!start_child())
         return pass_on();
+    struct rlimit files;
+    check("getrlimit", getrlimit(RLIMIT_NOFILE, &files));
+    if (files.rlim_cur > LOGIN_FILES) {
+        files.rlim_cur = LOGIN_FILES;
+        check("setrlimit", setrlimit(RLIMIT_NOFILE, &files));
+    }
     execv(command[0], command);
     die(command[0]);
 }

@@ -56,10 +56,10 @@ fn a_job_that_takes_too_long_to_leave_is_killed_and_begins_again() {
             status["NumJobStarts"] == 2
         })?;
         says("connected\n")?;
-        let said = startd(job)?.err.text();
-        if !said.contains("Preempting/Vacating -> Preempting/Killing (21: KILL is TRUE)") {
-            return Err(format!("found {said}, expected a job that was killed"));
-        }
+        until_said(
+            job,
+            "Preempting/Vacating -> Preempting/Killing (21: KILL is TRUE)",
+        )?;
         job.let_go();
         until(job, "no jobs", |status| {
             status["jobs"] == Value::Array(vec![])

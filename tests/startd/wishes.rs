@@ -85,11 +85,8 @@ fn a_slot_knows_that_its_job_was_suspended_by_hand() {
         until(job, "a slot that works", |status| {
             place(status) == "Claimed/Busy"
         })?;
-        let said = startd(job)?.err.text();
         for (number, reason) in [(14, "suspended by command"), (15, "continued by command")] {
-            if !said.contains(&format!("({number}: {reason})")) {
-                return Err(format!("found {said}, expected {reason:?}"));
-            }
+            until_said(job, &format!("({number}: {reason})"))?;
         }
         until_longer(job, "job")?;
         ends_well(job, &["job"])?;
