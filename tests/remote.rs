@@ -165,6 +165,10 @@ gcc -c main.c half.c; gcc -o program main.o half.o; rm main.o half.o; cp program
 printf '#!/usr/bin/perl\n$0 = "renamed"; print "$0\n";\n' > p.pl; chmod +x p.pl; ./p.pl
 printf '#!/bin/sh\r\necho no\n' > crlf; chmod +x crlf; ./crlf 2>/dev/null || echo "crlf $?"
 (ulimit -n 512; ls p.pl; cat p.pl | wc -l)
+ln -s /proc/self/comm to-comm; cat to-comm; ln -s /dev/null to-null; echo gone > to-null; wc -c < to-null; readlink to-null; [ -c to-null ] && echo device
+ln -s /dev/fd to-fd; echo through | cat to-fd/0; ln -s /dev/stdout to-out; (echo said > to-out) | cat; mv p.pl to-null/x 2>/dev/null || echo "mv $?"
+ln -s /dev/../etc to-etc; head -c 4 to-etc/passwd; (cd / && echo gone > dev/null && stat -L -c %F dev/zero dev/../etc && cat proc/self/comm)
+ln -s /proc/self to-self; (cd to-self && cat comm)
 exec 8>numbered; echo by number > /proc/$$/fd/8; exec 8>&-; wc -c < numbered
 cat > nest.c <<'EOF'
 #include <stdio.h>

@@ -45,12 +45,12 @@ pub use missing::{FILTER_WORDS, MISSING_LEN, MOST_NAMES, Missing, Names, bits, s
 pub use moves::{Complete, Lease, MakeDurable, Mark, Others, Resume, Settle};
 pub use offered::{Offered, OfferedFiles};
 pub use packed::Packer;
-pub use reply::{Opened, Owner, Refusal, Reply, Written};
+pub use reply::{ELSEWHERE, Opened, Owner, Refusal, Reply, Written};
 pub use request::{
     Access, Allocate, Attribute, Change, Close, CloseAll, Copy, FileSystemOf, GetXattr, Identify,
-    Link, List, ListXattr, MakeDirectory, MakeNode, NameOf, Offer, Open, Place, Read, ReadLink,
-    RemoveName, RemoveXattr, Rename, Request, Seek, SetAppend, SetXattr, SymbolicLink, Sync, What,
-    Write,
+    Leads, Link, List, ListXattr, MakeDirectory, MakeNode, NameOf, Offer, Open, Place, Read,
+    ReadLink, RemoveName, RemoveXattr, Rename, Request, Seek, SetAppend, SetXattr, SymbolicLink,
+    Sync, What, Write,
 };
 
 /// How bodies are encoded: little-endian, short integers, at most [`MOST_BODY`] bytes.

@@ -150,6 +150,8 @@ requests! {
     40 Interrupt(Interrupt),
     /// With it comes what tells of the ends of open file descriptions.
     41 WatchEnds(WatchEnds),
+    /// Where a name leads that was answered with [`crate::ELSEWHERE`]; the answer is [`crate::Reply::Done`] with the absolute name as data.
+    42 Leads(Leads<'a>),
     /// The job is frozen for a checkpoint; the answer is [`crate::Reply::Done`] with the session's state as data.
     50 Mark(Mark),
     /// What became of that checkpoint.
@@ -195,6 +197,7 @@ impl Request<'_> {
                 | Request::GetXattr(_)
                 | Request::ListXattr(_)
                 | Request::NameOf(_)
+                | Request::Leads(_)
                 | Request::TestLock(_)
         )
     }
@@ -483,6 +486,13 @@ pub struct Copy {
 pub struct NameOf {
     /// What was opened.
     pub handle: u64,
+}
+
+/// Where a name leads on the machine where the job runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, BorrowDecode)]
+pub struct Leads<'a> {
+    /// The name; of a link in its last part it is told where that leads.
+    pub place: Place<'a>,
 }
 
 /// fcntl(2) with `F_SETFL`: whether bytes are written at the end.

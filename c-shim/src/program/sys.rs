@@ -47,6 +47,8 @@ pub(super) const ENOTDIR: i32 = 20;
 pub(super) const EINVAL: i32 = 22;
 pub(super) const ENFILE: i32 = 23;
 pub(super) const EMFILE: i32 = 24;
+/// The name is of this machine ([`wire::ELSEWHERE`]).
+pub(super) const ELSEWHERE: i32 = wire::ELSEWHERE as i32;
 pub(super) const ENOTTY: i32 = 25;
 pub(super) const ESPIPE: i32 = 29;
 pub(super) const EPIPE: i32 = 32;

@@ -2,10 +2,13 @@
 
 use super::LONGEST_NAME;
 use super::allow::{Allowed, Place, Root};
-use super::walk::walk;
+use super::walk::{Walked, is_elsewhere, walk};
 use rustix::fd::OwnedFd;
 use rustix::fs::{Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
+
+/// The name is of the machine where the job runs ([`wire::ELSEWHERE`]).
+pub(crate) const ELSEWHERE: Errno = Errno::from_raw_os_error(wire::ELSEWHERE as i32);
 
 /// How often a name is walked anew because links change under way.
 const TRIES: u32 = 8;
@@ -118,6 +121,9 @@ impl Allowed {
             return Err(Errno::INVAL);
         }
         let mut name = plain(text);
+        if name.as_deref().is_some_and(is_elsewhere) {
+            return Err(ELSEWHERE);
+        }
         for _ in 0..TRIES {
             let before = name;
             let result = match &before {
@@ -136,7 +142,9 @@ impl Allowed {
                 Err(Errno::ACCESS) if outside => {}
                 result => return result,
             }
-            let walked = walk(self, text, last)?;
+            let Walked::Here(walked) = walk(self, text, last)? else {
+                return Err(ELSEWHERE);
+            };
             if before.as_ref() == Some(&walked) {
                 if outside {
                     let name = String::from_utf8_lossy(text);
@@ -151,6 +159,18 @@ impl Allowed {
 }
 
 impl Allowed {
+    /// Where an absolute name leads on the machine where the job runs; EINVAL if it does not lead there.
+    pub(crate) fn elsewhere(&self, text: &[u8]) -> Result<Vec<u8>, Errno> {
+        if text.len() > LONGEST_NAME || text.contains(&0) {
+            return Err(Errno::INVAL);
+        }
+        match walk(self, text, Last::Followed)? {
+            Walked::Elsewhere(name) if name.len() <= LONGEST_NAME => Ok(name),
+            Walked::Elsewhere(_) => Err(Errno::NAMETOOLONG),
+            Walked::Here(_) => Err(Errno::INVAL),
+        }
+    }
+
     /// The name without `.` and double slashes of a directory above a root, of which only its attributes are told.
     pub(crate) fn above(&self, text: &[u8]) -> Option<Vec<u8>> {
         let name = plain(text)?;

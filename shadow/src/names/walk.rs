@@ -17,8 +17,27 @@ enum Kind {
     Missing,
 }
 
+/// Where a walk ends.
+pub(super) enum Walked {
+    /// At this name.
+    Here(Vec<u8>),
+    /// At one of the machine where the job runs, of which nothing was followed but what leads there.
+    Elsewhere(Vec<u8>),
+}
+
+/// What is of the machine where the job runs.
+const LOCAL: [&[u8]; 3] = [b"/proc", b"/dev", b"/sys"];
+
+/// Whether a name without `..` is of the machine where the job runs.
+pub(super) fn is_elsewhere(name: &[u8]) -> bool {
+    LOCAL.iter().any(|local| {
+        let rest = name.strip_prefix(*local);
+        rest.is_some_and(|rest| matches!(rest.first(), None | Some(b'/')))
+    })
+}
+
 /// `text` is absolute.
-pub(super) fn walk(allowed: &Allowed, text: &[u8], last: Last) -> Result<Vec<u8>, Errno> {
+pub(super) fn walk(allowed: &Allowed, text: &[u8], last: Last) -> Result<Walked, Errno> {
     let slash = text.ends_with(b"/") || text.ends_with(b"/.");
     let mut ahead: Vec<Vec<u8>> = parts(text).collect();
     let mut done = vec![];
@@ -33,6 +52,24 @@ pub(super) fn walk(allowed: &Allowed, text: &[u8], last: Last) -> Result<Vec<u8>
         let before = done.len();
         done.push(b'/');
         done.extend_from_slice(&part);
+        if is_elsewhere(&done) {
+            let mut whole = done.clone();
+            for part in ahead.iter().rev() {
+                whole.push(b'/');
+                whole.extend_from_slice(part);
+            }
+            let bare = by_text(&whole);
+            if is_elsewhere(&bare) {
+                if slash {
+                    whole.push(b'/');
+                }
+                return Ok(Walked::Elsewhere(whole));
+            }
+            // `..` leads out again: nothing of that machine is looked at on the way.
+            ahead = parts(&bare).collect();
+            done.clear();
+            continue;
+        }
         match look(allowed, &done)? {
             Kind::Link(target) if !at_end || slash || last == Last::Followed => {
                 links += 1;
@@ -50,7 +87,26 @@ pub(super) fn walk(allowed: &Allowed, text: &[u8], last: Last) -> Result<Vec<u8>
     if done.is_empty() || slash {
         done.push(b'/');
     }
-    Ok(done)
+    Ok(Walked::Here(done))
+}
+
+/// A name without `.`, `..` and double slashes, by its text alone.
+fn by_text(text: &[u8]) -> Vec<u8> {
+    let mut name: Vec<u8> = vec![];
+    for part in text.split(|byte| *byte == b'/') {
+        match part {
+            b"" | b"." => {}
+            b".." => {
+                let parent = name.iter().rposition(|byte| *byte == b'/');
+                name.truncate(parent.unwrap_or(0));
+            }
+            part => {
+                name.push(b'/');
+                name.extend_from_slice(part);
+            }
+        }
+    }
+    name
 }
 
 /// The parts of a name, the last first.

@@ -59,6 +59,7 @@ impl Session {
             Request::Copy(copy) => self.copy(copy),
             Request::SetAppend(set) => self.set_append(set),
             Request::NameOf(of) => self.name_of(of, out),
+            Request::Leads(leads) => self.leads(leads, out),
             Request::Lock(lock) => self.lock(lock),
             Request::TestLock(test) => self.test_lock(test),
             Request::Release(release) => self.release(release),

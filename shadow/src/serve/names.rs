@@ -7,7 +7,8 @@ use rustix::fs::{FileType, Mode, OFlags, RenameFlags};
 use rustix::io::Errno;
 use std::os::fd::OwnedFd;
 use wire::{
-    Link, MakeDirectory, MakeNode, NameOf, Place, ReadLink, RemoveName, Rename, Reply, SymbolicLink,
+    Leads, Link, MakeDirectory, MakeNode, NameOf, Place, ReadLink, RemoveName, Rename, Reply,
+    SymbolicLink,
 };
 
 /// Most bytes of a link's target.
@@ -44,6 +45,17 @@ impl Session {
             return Err(Errno::NOENT);
         }
         out.extend_from_slice(&super::name_now(&file)?);
+        Ok(Reply::Done)
+    }
+
+    /// Where a name leads that is of the machine where the job runs.
+    pub(super) fn leads(
+        &self,
+        leads: &Leads<'_>,
+        out: &mut Vec<u8>,
+    ) -> Result<Reply<'static>, Errno> {
+        let text = self.text(&leads.place)?;
+        out.extend_from_slice(&self.allowed.elsewhere(&text)?);
         Ok(Reply::Done)
     }
 

@@ -3,6 +3,7 @@
 //! ```text
 //! call --no rules, no names--> served
 //!   `--rules--> another name at the shadow: served with that      a name of this machine: the kernel's, with that
+//! served: the shadow says that a link leads to /proc, /dev or /sys --> as a name of this machine
 //! ```
 
 use super::places::text;
@@ -13,7 +14,7 @@ use crate::program::sys::{self, AT_FDCWD, Errno, call};
 use crate::rules::{Meaning, Name, Rules, whole};
 use core::cell::UnsafeCell;
 use core::sync::atomic::{AtomicU32, Ordering};
-use wire::{NameOf, Request};
+use wire::{Leads, NameOf, Request};
 
 const NOTHING: (*const u8, usize) = (core::ptr::null(), 0);
 /// Bytes of a name and its end (PATH_MAX).
@@ -86,8 +87,48 @@ pub(super) fn serve(number: u64, args: &[u64; 6]) -> Served {
     let rules = process::table().map(|table| &table.rules);
     match rules.filter(|rules| !names.is_empty() && !rules.is_empty()) {
         Some(rules) => serve_by_rules(rules, names, number, args),
-        None => serve_as_meant(number, args),
+        None => serve_led(names, number, args),
     }
+}
+
+/// Serves a call; where a link at the shadow leads to `/proc`, `/dev` or `/sys` that is of this machine.
+fn serve_led(names: &[At], number: u64, args: &[u64; 6]) -> Served {
+    match serve_as_meant(number, args) {
+        Some(Err(Errno(sys::ELSEWHERE))) => Some(lead(names, number, args)),
+        served => served,
+    }
+}
+
+/// Does a call with the names of this machine to which its own lead.
+fn lead(names: &[At], number: u64, args: &[u64; 6]) -> Result<u64, Errno> {
+    let mut call = Call {
+        number,
+        args: *args,
+        changed: true,
+        fetch: false,
+    };
+    let mut rooms = [None, None];
+    for ((folder, name), room) in names.iter().zip(&mut rooms) {
+        let at = folder.map_or(AT_FDCWD as u64, |at| args[at]);
+        let Some(place) = places::place(at, args[*name], 0) else {
+            continue;
+        };
+        let request = Request::Leads(Leads { place });
+        let led = ask(&request, NOTHING, Put::Lane, |answer| {
+            let led = Room::new()?;
+            call.args[*name] = led.name(answer.data, b"")?;
+            Ok(led)
+        });
+        *room = Some(match led {
+            // The other name stays at the shadow.
+            Err(Errno(sys::EINVAL | sys::ENOENT)) => return Err(Errno(sys::EXDEV)),
+            led => led?,
+        });
+        if let Some(folder) = folder {
+            call.args[*folder] = AT_FDCWD as u64;
+        }
+    }
+    serve_as_meant(number, &call.args).unwrap_or_else(|| call.of_the_kernel())
 }
 
 fn serve_by_rules(rules: &Rules, names: &[At], number: u64, args: &[u64; 6]) -> Served {
@@ -206,7 +247,7 @@ impl Call {
 
     /// At the shadow, or wherever the name leads.
     fn serve(&self) -> Served {
-        let served = serve_as_meant(self.number, &self.args);
+        let served = serve_led(names_of(self.number), self.number, &self.args);
         match served {
             Some(Ok(fd)) if self.fetch => {
                 let file = File::of(fd).filter(|file| file.kind() == 0o100_000);

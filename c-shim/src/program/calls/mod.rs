@@ -198,6 +198,8 @@ pub(super) fn serve(frame: &Frame) -> Option<i64> {
     }
     served.map(|result| match result {
         Ok(value) => value as i64,
+        // Where nobody asks where it leads.
+        Err(Errno(sys::ELSEWHERE)) => -i64::from(sys::EACCES),
         Err(Errno(errno)) => -i64::from(errno),
     })
 }
