@@ -202,6 +202,13 @@ pub(crate) fn placed(config: &Config, error: PolicyError) -> Failure {
     }
 }
 
+/// Where a setting is from, to be said before its name; nothing if it is built in.
+pub(crate) fn place_of(config: &Config, name: &str) -> String {
+    let setting = config.setting(name);
+    let setting = setting.filter(|setting| !setting.is_built_in);
+    setting.map_or(String::new(), |setting| format!("{}: ", setting.origin))
+}
+
 /// What a platform offers jobs, for a machine that nobody has configured.
 pub(crate) fn offer(settings: &mut Settings, platform: &Platform) {
     settings.connected = Connected::ALL;

@@ -94,13 +94,18 @@ fn told(step: &Step, dialect: Dialect) -> Option<(String, String, Option<u8>, St
             None,
             reason.clone(),
         ),
-        Order::Warn { slot, name, value } => {
+        Order::Warn {
+            slot,
+            name,
+            value,
+            counts_as,
+        } => {
             let what = format!("{name} is {value}");
             (
                 slot_name(dialect, *slot),
                 what,
                 None,
-                "it counts as not TRUE".to_owned(),
+                format!("it counts as {counts_as}"),
             )
         }
         Order::Fatal { name, value } => {
@@ -109,7 +114,7 @@ fn told(step: &Step, dialect: Dialect) -> Option<(String, String, Option<u8>, St
                 String::new(),
                 what,
                 None,
-                "the original does not survive that".to_owned(),
+                "nobody can say whose the machine is: it is shut down, fast".to_owned(),
             )
         }
         Order::Drained { resumes } => {

@@ -37,7 +37,7 @@ mod words;
 pub use classad::config::Dialect;
 pub use dialect::{Rules, rules};
 pub use division::{Detected, resources_of, settings_of};
-pub use policy::{Policy, PolicyError, Settings, draining_start};
+pub use policy::{Policy, PolicyError, Settings, draining_start, job_defaults, with_defaults};
 pub use slot::{Kind, Refusal, Slot, Verdict, resource_of};
 pub use words::{
     Activity, Change, ClaimId, Drain, Event, Moment, Order, Place, Seen, Shutdown, SlotId, State,
@@ -312,6 +312,17 @@ impl Machine {
         refusal.or_else(|| self.lack_of_part(id, job, now))
     }
 
+    /// Warnings of what START says of a job that no slot is for, where it says nothing: neither TRUE nor FALSE.
+    pub fn doubts_of_start(&mut self, job: &Arc<ClassAd>, now: Moment) -> Vec<Order> {
+        let mut orders = vec![];
+        self.everywhere(now, &mut orders, |slot, world| {
+            if slot.id.part.is_none() {
+                slot.heed_start(job, world);
+            }
+        });
+        orders
+    }
+
     /// How often who has a slot says that he is there ([`Event::Alive`]), in seconds.
     pub fn alive_interval(&self, id: SlotId, now: Moment) -> Option<i64> {
         self.ask(id, now, |slot, world| slot.alive_interval(world))?
@@ -375,6 +386,8 @@ impl Machine {
     fn settle(&mut self, polls: bool, now: Moment, orders: &mut Vec<Order>) {
         let mut from = 0;
         let mut first = true;
+        // Whoever was to have a part may not have taken it.
+        self.give_back(orders);
         // Whatever a slot does, others may have to say something about.
         for _ in 0..4 {
             let mut touched: Vec<SlotId> = orders[from..].iter().filter_map(changed).collect();

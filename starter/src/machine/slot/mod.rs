@@ -72,6 +72,8 @@ pub struct Slot {
     pub(super) entered_activity: Moment,
     /// Who has it.
     pub(super) claim: Option<Claim>,
+    /// For whom it was made, if it is a part: it is never too small for who asks for no more.
+    pub(super) made_for: Option<Arc<ClassAd>>,
     /// Who is to have it next.
     pub(super) waiting: Option<Claim>,
     /// Who was matched, and until when he is waited for.
@@ -186,6 +188,7 @@ impl Slot {
             entered_state: now,
             entered_activity: now,
             claim: None,
+            made_for: None,
             waiting: None,
             matched: None,
             evicts: false,
