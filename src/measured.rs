@@ -5,7 +5,7 @@
 //! processes of the jobs ──────────────────────────────────'
 //! ```
 
-use crate::config::Site;
+use crate::config::{Site, user_maps};
 use crate::inventory;
 use crate::report::{Exit, Explain, Failure, Outcome};
 use ::classad::config::{Config, Dialect};
@@ -167,7 +167,8 @@ pub(crate) fn published(config: &Config) -> Outcome<ClassAd> {
     let detected = measured.detected(config)?;
     let (settings, now) = (settings_of(config), measured.now());
     let begun = starter::machine::Machine::begin(&settings, config.dialect(), &detected, now);
-    let mut machine = begun.map_err(|error| placed(config, error))?;
+    let machine = begun.map_err(|error| placed(config, error))?;
+    let mut machine = machine.with_users(user_maps(config)?);
     machine.step(Event::Seen(measured.seen(&[], 1)?.0), now);
     Ok(machine.ad(SlotId::of(1), now).unwrap_or_default())
 }

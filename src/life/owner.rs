@@ -8,6 +8,7 @@
 //! by a signal, and it is for whoever has begun it to begin it again.
 
 use super::{NOBODY, Starter};
+use crate::config::user_maps;
 use crate::jobs::Job;
 use crate::measured::{self, Measured};
 use crate::raw;
@@ -77,7 +78,8 @@ impl Owner {
         let machine = Machine::begin(&settings, dialect, &detected, now)?
             .with_utc_offset(measured.utc_offset())
             .with_claimants_here()
-            .with_name(measured.name());
+            .with_name(measured.name())
+            .with_users(user_maps(&config)?);
         let polling_interval = measured::number(&config, "POLLING_INTERVAL")?
             .unwrap_or(5)
             .max(1);

@@ -2,6 +2,7 @@
 
 use super::{SCHEMA_VERSION, configuration, detected, plot, read, setting};
 use crate::args::SimulatePolicy;
+use crate::config::user_maps;
 use crate::measured;
 use crate::output::{self, Table};
 use crate::raw;
@@ -25,6 +26,11 @@ pub(super) fn simulate(arguments: &SimulatePolicy) -> Outcome {
         detected: detected(which, config.as_ref())?,
         seconds,
         attributes: classad::ClassAd::new(),
+        users: config
+            .as_ref()
+            .map(user_maps)
+            .transpose()?
+            .unwrap_or_default(),
     };
     let settings = |name: &str| setting(config.as_ref(), which, name);
     let report = starter::simulate::simulate(&settings, &day, &trace);

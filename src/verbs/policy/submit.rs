@@ -72,7 +72,7 @@ pub(crate) fn judged_by(
     my: &ClassAd,
     job: &ClassAd,
 ) -> Outcome<(Transformed, Vec<Opinion>)> {
-    let site = Site::new();
+    let site = Site::of(config)?;
     let policy = config.submit_policy().exit(Exit::Usage)?;
     let defaults = job_defaults(&|name: &str| config.get(name));
     let defaults = defaults.map_err(|error| placed(config, error))?;

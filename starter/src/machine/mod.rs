@@ -34,7 +34,7 @@ mod tests;
 pub mod transitions;
 mod words;
 
-pub use classad::config::Dialect;
+pub use classad::config::{Dialect, UserMaps};
 pub use dialect::{Rules, rules};
 pub use division::{Detected, resources_of, settings_of};
 pub use policy::{Policy, PolicyError, Settings, draining_start, job_defaults, with_defaults};
@@ -85,6 +85,8 @@ struct Common {
     claimants_are_here: bool,
     /// What it is called, for the names of its slots.
     name: Option<String>,
+    /// For `userMap`.
+    users: Arc<UserMaps>,
 }
 
 impl Common {
@@ -117,6 +119,7 @@ impl Common {
             now,
             utc_offset: self.utc_offset,
             chance: &self.chance,
+            users: &self.users,
         }
     }
 
@@ -191,6 +194,7 @@ impl Machine {
                 shutdown: None,
                 claimants_are_here: false,
                 name: None,
+                users: Arc::default(),
             },
             next_poll: now,
             polling_interval,
@@ -229,6 +233,23 @@ impl Machine {
     pub fn with_name(mut self, name: String) -> Self {
         self.common.name = Some(name);
         self
+    }
+
+    /// With these maps of users, for `userMap()`.
+    #[must_use]
+    pub fn with_users(mut self, users: UserMaps) -> Self {
+        self.set_users(users);
+        self
+    }
+
+    /// Other maps of users from now on.
+    pub fn set_users(&mut self, users: UserMaps) {
+        self.common.users = Arc::new(users);
+    }
+
+    /// Its maps of users.
+    pub fn users(&self) -> &UserMaps {
+        &self.common.users
     }
 
     /// With other chances than usual, for `random()`.

@@ -5,7 +5,7 @@ use super::report::{Report, Step};
 use super::trace::{Command, Keys, Trace};
 use crate::machine::{
     Activity, ClaimId, Detected, Dialect, Event, Kind, Machine, Moment, Order, Place, PolicyError,
-    Seen, Settings, Shutdown, SlotId, State, draining_start, job_defaults, with_defaults,
+    Seen, Settings, Shutdown, SlotId, State, UserMaps, draining_start, job_defaults, with_defaults,
 };
 use classad::{ClassAd, Expr};
 use std::collections::{BTreeMap, BTreeSet};
@@ -71,6 +71,8 @@ pub struct Setting {
     pub seconds: Option<i64>,
     /// More attributes of the machine.
     pub attributes: ClassAd,
+    /// Maps of users, for `userMap()`.
+    pub users: UserMaps,
 }
 
 /// What is going to happen by itself.
@@ -133,8 +135,9 @@ pub(super) fn simulate_within(
     let until = setting
         .seconds
         .map_or(last.at, |seconds| began.saturating_add(seconds));
-    let machine =
-        Machine::begin(settings, setting.dialect, &setting.detected, began)?.with_claimants_here();
+    let machine = Machine::begin(settings, setting.dialect, &setting.detected, began)?
+        .with_claimants_here()
+        .with_users(setting.users.clone());
     let long_ago = (Keys::Idle(LONG_IDLE), began);
     let doubts = machine.doubts();
     let mut day = Day {

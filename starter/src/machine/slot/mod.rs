@@ -25,6 +25,7 @@ use super::load::Part;
 use super::policy::Policy;
 use super::words::{Activity, ClaimId, Event, Moment, Order, Place, Shutdown, SlotId, State};
 use claim::Claim;
+use classad::config::UserMaps;
 use classad::{ClassAd, Expr, Surroundings};
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -142,6 +143,7 @@ pub(super) struct Clock<'w> {
     pub(super) now: Moment,
     pub(super) utc_offset: i32,
     pub(super) chance: &'w Cell<u64>,
+    pub(super) users: &'w UserMaps,
 }
 
 impl Surroundings for Clock<'_> {
@@ -161,6 +163,10 @@ impl Surroundings for Clock<'_> {
         state ^= state << 17;
         self.chance.set(state);
         i32::try_from(state >> 33).unwrap_or(0)
+    }
+
+    fn map_user(&self, map: &str, user: &str) -> Option<String> {
+        self.users.find(map, user)
     }
 }
 

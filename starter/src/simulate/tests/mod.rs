@@ -2,7 +2,7 @@
 
 use super::run::{Limits, simulate_within};
 use super::*;
-use crate::machine::{Detected, Dialect};
+use crate::machine::{Detected, Dialect, UserMaps};
 use classad::{ClassAd, parse_ad};
 use proptest::prelude::*;
 use std::sync::Arc;
@@ -43,6 +43,7 @@ fn day_within(
         },
         seconds: Some(seconds),
         attributes: ClassAd::new(),
+        users: UserMaps::default(),
     };
     simulate_within(&settings, &setting, trace, limits)
 }
