@@ -325,6 +325,31 @@ fn a_consumption_below_the_request_gives_the_job_its_part() {
     }
 }
 
+/// Current manual, "Defaults for Partitionable Slot Sizes": a part may be larger than its job asks for.
+#[test]
+fn what_a_job_asks_for_is_modified_as_the_configuration_says() {
+    let lines = "SLOT_TYPE_1 = 100%\nSLOT_TYPE_1_PARTITIONABLE = TRUE\nNUM_SLOTS_TYPE_1 = 1\nRunBenchmarks = FALSE\n\
+         MODIFY_REQUEST_EXPR_REQUESTCPUS = quantize(RequestCpus, {2})\nMODIFY_REQUEST_EXPR_REQUESTMEMORY = RequestMemory + 7\n\
+         MODIFY_REQUEST_EXPR_REQUESTDISK = 500";
+    let mut bench = divided(lines).expect("a division");
+    claim_part(
+        &mut bench,
+        1,
+        "RequestCpus = 1; RequestMemory = 100; RequestDisk = 10",
+    );
+    bench.look();
+    let part = bench
+        .machine
+        .slot(SlotId {
+            number: 1,
+            part: Some(1),
+        })
+        .expect("a part");
+    let found = ["Cpus", "Memory", "Disk"].map(|name| number(part, name));
+    assert_eq!(found, [2, 107, 500]);
+    assert_eq!(number(&bench.machine.slots()[0], "Cpus"), 2);
+}
+
 #[test]
 fn a_part_that_is_not_claimed_after_all_is_no_slot() {
     let mut bench = divided(COGS).expect("a division");
