@@ -1,8 +1,10 @@
 //! What a configuration may ask of this machine: files, commands, the environment.
 
+use crate::measured::place_of;
+use crate::report::{Explain, Outcome};
 use crate::verbs::classad::Here;
 use classad::Surroundings;
-use classad::config::{ConfigLimits, Sources};
+use classad::config::{Config, ConfigLimits, Sources, UserMaps};
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::{Pid, SysconfVar, sysconf};
 use std::fs::{self, File};
@@ -56,6 +58,27 @@ impl Site {
     pub(crate) fn new() -> Self {
         Site { here: Here::new() }
     }
+
+    /// With the maps of users of a configuration.
+    ///
+    /// # Errors
+    /// As [`user_maps`].
+    pub(crate) fn of(config: &Config) -> Outcome<Self> {
+        let here = Here::new().with_users(user_maps(config)?);
+        Ok(Site { here })
+    }
+}
+
+/// The maps of users that a configuration names, for `userMap()`.
+///
+/// # Errors
+/// A map that cannot be read, or says nothing, with the place of the list where it is no file's line.
+pub(crate) fn user_maps(config: &Config) -> Outcome<UserMaps> {
+    let found = config.user_maps(&Site::new());
+    found.context(|| {
+        let place = place_of(config, "CLASSAD_USER_MAP_NAMES");
+        format!("{place}CLASSAD_USER_MAP_NAMES")
+    })
 }
 
 /// What can be read, but not more than one byte beyond what is allowed: that is refused then.
@@ -85,6 +108,10 @@ impl Surroundings for Site {
 
     fn home(&self, user: &str) -> Option<String> {
         self.here.home(user)
+    }
+
+    fn map_user(&self, map: &str, user: &str) -> Option<String> {
+        self.here.map_user(map, user)
     }
 
     fn debug(&self, message: &str) {

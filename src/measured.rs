@@ -5,7 +5,7 @@
 //! processes of the jobs ──────────────────────────────────'
 //! ```
 
-use crate::config::Site;
+use crate::config::{Site, user_maps};
 use crate::inventory;
 use crate::report::{Exit, Explain, Failure, Outcome};
 use ::classad::config::{Config, Dialect};
@@ -167,7 +167,8 @@ pub(crate) fn published(config: &Config) -> Outcome<ClassAd> {
     let detected = measured.detected(config)?;
     let (settings, now) = (settings_of(config), measured.now());
     let begun = starter::machine::Machine::begin(&settings, config.dialect(), &detected, now);
-    let mut machine = begun.map_err(|error| placed(config, error))?;
+    let machine = begun.map_err(|error| placed(config, error))?;
+    let mut machine = machine.with_users(user_maps(config)?);
     machine.step(Event::Seen(measured.seen(&[], 1)?.0), now);
     Ok(machine.ad(SlotId::of(1), now).unwrap_or_default())
 }
@@ -200,6 +201,13 @@ pub(crate) fn placed(config: &Config, error: PolicyError) -> Failure {
         }
         None => failure,
     }
+}
+
+/// Where a setting is from, to be said before its name; nothing if it is built in.
+pub(crate) fn place_of(config: &Config, name: &str) -> String {
+    let setting = config.setting(name);
+    let setting = setting.filter(|setting| !setting.is_built_in);
+    setting.map_or(String::new(), |setting| format!("{}: ", setting.origin))
 }
 
 /// What a platform offers jobs, for a machine that nobody has configured.

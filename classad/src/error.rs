@@ -83,8 +83,8 @@ pub enum EvalError {
         /// The limit.
         limit: usize,
     },
-    /// `random(0)`: there is no such number.
-    #[error("a random number below 0 was asked for: there is none")]
+    /// `random(0)`, `random(-5)`: there is no such number.
+    #[error("random() was asked for a number below what is not above 0: there is none")]
     NoRandom,
     /// A time zone of -1 seconds, which the original takes for no time zone.
     #[error("the time zone of -1 seconds is none")]

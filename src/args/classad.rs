@@ -33,6 +33,10 @@ pub(crate) struct EvalAd {
     #[arg(long, value_name = "FILE")]
     pub(crate) target: Option<PathBuf>,
 
+    /// The configuration whose maps of users userMap() asks (CLASSAD_USER_MAP_NAMES)
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+
     /// Report as JSON
     #[arg(long)]
     pub(crate) json: bool,

@@ -8,6 +8,7 @@
 //! by a signal, and it is for whoever has begun it to begin it again.
 
 use super::{NOBODY, Starter};
+use crate::config::user_maps;
 use crate::jobs::Job;
 use crate::measured::{self, Measured};
 use crate::raw;
@@ -49,6 +50,8 @@ pub(super) struct Owner {
     next: i64,
     /// What he wanted of it when it began.
     first: Vec<Command>,
+    /// What is to be said of his policy.
+    said: Vec<String>,
     /// How often the job had been started when he was heard last.
     starts: u64,
 }
@@ -75,16 +78,20 @@ impl Owner {
         let machine = Machine::begin(&settings, dialect, &detected, now)?
             .with_utc_offset(measured.utc_offset())
             .with_claimants_here()
-            .with_name(measured.name());
+            .with_name(measured.name())
+            .with_users(user_maps(&config)?);
         let polling_interval = measured::number(&config, "POLLING_INTERVAL")?
             .unwrap_or(5)
             .max(1);
+        let warnings = config.warnings().iter().map(ToString::to_string);
+        let said = warnings.chain(machine.doubts()).collect();
         let mut owner = Owner {
             measured,
             machine,
             polling_interval,
             next: now,
             first: vec![],
+            said,
             starts: 0,
         };
         let ad = ad(job);
@@ -101,8 +108,8 @@ impl Owner {
                 job: ad,
             },
         ] {
-            let orders = owner.machine.step(event, now);
-            owner.first.extend(orders.into_iter().filter_map(command));
+            let commands = owner.step(event, now);
+            owner.first.extend(commands);
         }
         Ok(owner)
     }
@@ -130,12 +137,31 @@ impl Owner {
         self.machine.slot(SLOT)?.told_by_hand(stands, now)
     }
 
+    /// What he wants when something has happened; what his policy could not say is kept.
+    fn step(&mut self, event: Event, now: i64) -> Vec<Command> {
+        let mut commands = vec![];
+        for order in self.machine.step(event, now) {
+            if let Order::Warn {
+                name,
+                value,
+                counts_as,
+                ..
+            } = &order
+            {
+                let warning = format!("{name} is {value}, and counts as {counts_as}");
+                self.said.push(warning);
+            }
+            commands.extend(command(order));
+        }
+        commands
+    }
+
     /// The job is to leave, as somebody else wants: how long it may take to is still the owner's to say (KILL, MachineMaxVacateTime).
     pub(super) fn is_to_leave(&mut self) {
         let now = self.measured.now();
         let slot = Some(SLOT);
-        let orders = self.machine.step(Event::Vacate { slot, fast: false }, now);
-        self.first.extend(orders.into_iter().filter_map(command));
+        let commands = self.step(Event::Vacate { slot, fast: false }, now);
+        self.first.extend(commands);
         self.next = now;
     }
 
@@ -172,8 +198,7 @@ impl Owner {
         }
         let mut commands = std::mem::take(&mut self.first);
         for event in events {
-            let orders = self.machine.step(event, now);
-            commands.extend(orders.into_iter().filter_map(command));
+            commands.extend(self.step(event, now));
         }
         commands
     }
@@ -202,6 +227,9 @@ impl Starter<'_> {
             let asked = owner.wants(&job).into_iter();
             self.events
                 .extend(asked.map(|command| Told::Asked(NOBODY, command)));
+            for warning in std::mem::take(&mut owner.said) {
+                self.voice.say(&warning);
+            }
         }
     }
 }
@@ -227,10 +255,6 @@ fn command(order: Order) -> Option<Command> {
         }),
         // Whatever does not end then, the starter ends.
         Order::Kill(_) => Some(Command::VacateLatest { at_any_price: true }),
-        Order::Warn { name, value, .. } => {
-            tracing::warn!("{name} is {value}, and counts as not TRUE");
-            None
-        }
         _ => None,
     }
 }

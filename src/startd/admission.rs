@@ -33,7 +33,14 @@ impl Startd<'_> {
                 .get(list)
                 .is_some_and(|names| !names.trim().is_empty())
         };
-        if said("JOB_TRANSFORM_NAMES") || said("SUBMIT_REQUIREMENT_NAMES") {
+        const ASKED: [&str; 5] = [
+            "JOB_TRANSFORM_NAMES",
+            "SUBMIT_REQUIREMENT_NAMES",
+            "JOB_DEFAULT_REQUESTCPUS",
+            "JOB_DEFAULT_REQUESTMEMORY",
+            "JOB_DEFAULT_REQUESTDISK",
+        ];
+        if ASKED.into_iter().any(said) {
             let job = with_owner(entry.spec.ad.clone());
             let (done, opinions) = judged_by(&self.config, &ClassAd::new(), &job)
                 .map_err(|failure| failure.to_string())?;
@@ -46,8 +53,10 @@ impl Startd<'_> {
                     }
                 }
             }
-            if !done.by.is_empty() {
+            if done.ad != job {
                 self.transformed(name, &done.ad)?;
+            }
+            if !done.by.is_empty() {
                 info!("job {name} was transformed by {}", done.by.join(", "));
             }
         }

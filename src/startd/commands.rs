@@ -4,6 +4,7 @@ use super::ask::{Ask, How};
 use super::queue::{Phase, Queue};
 use super::record::DrainLine;
 use super::{Startd, configuration, measured, polling_interval};
+use crate::config::user_maps;
 use crate::life;
 use crate::report::{Outcome, chain};
 use classad::{Expr, parse_expression};
@@ -245,6 +246,7 @@ impl Startd<'_> {
         // Nothing is changed before all is known to be right.
         measured::number(&config, "JOB_RENICE_INCREMENT")?;
         let detected = self.measured.detected(&config)?;
+        let users = user_maps(&config)?;
         let now = self.now();
         let before = std::mem::replace(&mut self.config, config);
         let changed = self.measured.reconfigure(&self.config).and_then(|()| {
@@ -253,7 +255,10 @@ impl Startd<'_> {
             heeded.map_err(|error| measured::placed(&self.config, error))
         });
         match changed {
-            Ok(unheeded) => self.notice = unheeded,
+            Ok(unheeded) => {
+                self.notice = unheeded;
+                self.machine.set_users(users);
+            }
             Err(failure) => {
                 self.config = before;
                 self.measured.reconfigure(&self.config)?;

@@ -35,6 +35,7 @@ use record::DrainLine;
 pub(crate) use record::{JobLine, Record, SlotLine};
 
 use crate::args::{Startd as Arguments, Which};
+use crate::config::user_maps;
 use crate::jobs::{JobStore, Place, ProcessName};
 use crate::life::Control;
 use crate::measured::{self, Measured};
@@ -180,6 +181,7 @@ impl<'a> Startd<'a> {
             .with_utc_offset(measured.utc_offset())
             .with_claimants_here()
             .with_name(measured.name())
+            .with_users(user_maps(&config)?)
             .with_seed(u64::from(std::process::id()) << 32 | now.cast_unsigned());
         for doubt in machine.doubts() {
             warn!("{doubt}");

@@ -9,6 +9,8 @@ use std::sync::Arc;
 
 /// So many jobs are looked at in a round: one half those that come first, one half the others in turn.
 const MOST_JOBS: usize = 256;
+/// So many of those that wait are asked about once more, for a warning.
+const MOST_DOUBTED: usize = 8;
 /// So many slots are given in a round.
 const MOST_CLAIMS: usize = 1024;
 
@@ -43,6 +45,20 @@ impl Startd<'_> {
             }
         }
         self.offered = last;
+        self.doubt_start();
+    }
+
+    /// Of whom no slot is for, START may say nothing at all: that is warned of.
+    fn doubt_start(&mut self) {
+        let now = self.now();
+        let (waiting, _) = self.in_turn(now);
+        let first = waiting.iter().take(MOST_DOUBTED);
+        let jobs: Vec<Arc<ClassAd>> = first.map(|entry| entry.ad(&self.owner)).collect();
+        for job in jobs {
+            for order in self.machine.doubts_of_start(&job, now) {
+                self.carry_out(order);
+            }
+        }
     }
 
     /// The jobs of this round, those that come first first; and the last of them that had its turn, if not all are among them.

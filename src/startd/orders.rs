@@ -54,7 +54,7 @@ impl Startd<'_> {
         }
     }
 
-    fn carry_out(&mut self, order: Order) {
+    pub(super) fn carry_out(&mut self, order: Order) {
         match order {
             Order::Changed(change) => {
                 self.offers = true;
@@ -146,14 +146,20 @@ impl Startd<'_> {
                 false => info!("the machine is drained"),
             },
             Order::ShutDown => self.is_over = true,
-            Order::Warn { slot, name, value } => {
+            Order::Warn {
+                slot,
+                name,
+                value,
+                counts_as,
+            } => {
                 warn!(
-                    "{}: {name} is {value}, and counts as not TRUE",
+                    "{}: {name} is {value}, and counts as {counts_as}",
                     self.slot_name(slot)
                 );
             }
             Order::Fatal { name, value } => {
-                let why = format!("{name} is {value}: nobody can say whose the machine is");
+                let place = measured::place_of(&self.config, &name);
+                let why = format!("{place}{name} is {value}: nobody can say whose the machine is");
                 error!("{why}");
                 self.fatal = Some(why);
                 self.shut_down(Shutdown::Fast);

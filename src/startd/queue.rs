@@ -133,10 +133,11 @@ impl Entry {
             }
         };
         usual("MyType", Expr::from("Job"));
-        usual("Owner", Expr::string(owner));
-        usual("User", Expr::string(owner));
         usual("ClusterId", Expr::from(self.number));
         usual("ProcId", Expr::from(0));
+        // Whose it is is not the job's to say.
+        ad.insert("Owner", Expr::string(owner));
+        ad.insert("User", Expr::string(owner));
         ad.insert("NumCkpts", number(self.images));
         ad.insert("NumJobStarts", number(self.starts));
         ad.insert("ImageSize", number(self.size_kib));

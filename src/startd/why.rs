@@ -5,18 +5,22 @@ use super::queue::{Entry, Phase, file_of};
 use super::record::{JobLine, SlotLine};
 use crate::jobs::Life;
 use classad::{BinaryOp, ClassAd, Context, Expr, Literal, Surroundings};
-use starter::machine::{Activity, Refusal, Slot, State};
+use starter::machine::{Activity, Refusal, Slot, State, UserMaps};
 use std::sync::Arc;
 
 /// So many reasons are told.
 const MOST: usize = 8;
 
-/// A clock that stands still.
-struct At(i64);
+/// A clock that stands still, and the maps of users.
+struct At<'a>(i64, &'a UserMaps);
 
-impl Surroundings for At {
+impl Surroundings for At<'_> {
     fn now(&self) -> i64 {
         self.0
+    }
+
+    fn map_user(&self, map: &str, user: &str) -> Option<String> {
+        self.1.find(map, user)
     }
 }
 
@@ -145,12 +149,13 @@ impl Startd<'_> {
             why.push(format!("it runs on {host}"));
         }
         let job = entry.ad(&self.owner);
+        let clock = At(now, self.machine.users());
         let whole = |slot: &&Slot| slot.id().part.is_none();
         for slot in self.machine.slots().iter().filter(whole).take(MOST) {
             let name = slot.name();
             let reason = match self.machine.refusal(slot.id(), &job, now) {
                 Some(Refusal::Start { value }) => {
-                    let failing = failing("START", slot.ad(), &job, now);
+                    let failing = failing("START", slot.ad(), &job, &clock);
                     format!("START is {value}{failing}")
                 }
                 Some(Refusal::Platform { value }) => {
@@ -167,7 +172,7 @@ impl Startd<'_> {
                     format!("the job's {name} is {value}, expected a number")
                 }
                 Some(Refusal::Requirements { value }) => {
-                    let failing = failing("Requirements", &job, slot.ad(), now);
+                    let failing = failing("Requirements", &job, slot.ad(), &clock);
                     format!("the job's Requirements are {value}{failing}")
                 }
                 Some(_) => "machine and job do not accept each other".to_owned(),
@@ -186,9 +191,8 @@ impl Startd<'_> {
 }
 
 /// The parts of a condition that are not TRUE, where it says that all are to be.
-fn failing(name: &str, my: &Arc<ClassAd>, target: &Arc<ClassAd>, now: i64) -> String {
-    let clock = At(now);
-    let context = Context::new(&clock)
+fn failing(name: &str, my: &Arc<ClassAd>, target: &Arc<ClassAd>, clock: &At<'_>) -> String {
+    let context = Context::new(clock)
         .with_my(Arc::clone(my))
         .with_target(Arc::clone(target));
     let Some(expr) = my.get(name) else {

@@ -1,9 +1,11 @@
 //! `wayfarer classad eval EXPR`, `match A B`, `print FILE`.
 
 use crate::args::{AdSyntax, Classad, ClassadVerb, EvalAd, MatchAds, PrintAds};
+use crate::config::{Site, user_maps};
 use crate::output;
 use crate::raw;
 use crate::report::{Exit, Explain, Failure, Outcome};
+use ::classad::config::{Config, ConfigOptions, UserMaps};
 use ::classad::{ClassAd, Context, Match, Surroundings, Value, parse_any_ads, parse_expression};
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
@@ -30,12 +32,19 @@ pub(crate) fn classad(arguments: &Classad) -> Outcome {
 /// This machine, and its clock.
 pub(crate) struct Here {
     zone: TimeZone,
+    users: UserMaps,
 }
 
 impl Here {
     pub(crate) fn new() -> Self {
         let zone = TimeZone::system();
-        Here { zone }
+        let users = UserMaps::default();
+        Here { zone, users }
+    }
+
+    /// With maps of users, for `userMap()`.
+    pub(crate) fn with_users(self, users: UserMaps) -> Self {
+        Here { users, ..self }
     }
 
     fn moment(at_seconds: i64) -> Timestamp {
@@ -65,6 +74,10 @@ impl Surroundings for Here {
 
     fn home(&self, user: &str) -> Option<String> {
         crate::users::home_of(user)
+    }
+
+    fn map_user(&self, map: &str, user: &str) -> Option<String> {
+        self.users.find(map, user)
     }
 
     fn debug(&self, message: &str) {
@@ -103,12 +116,25 @@ fn read_one(path: &Path) -> Outcome<ClassAd> {
     Ok(ads.pop().unwrap_or_default())
 }
 
+/// The maps of users of a configuration.
+fn users_of(path: &Path) -> Outcome<UserMaps> {
+    let Some(name) = path.to_str() else {
+        let message = format!("{}: its name is not UTF-8", raw::shown_path(path));
+        return Err(Failure::new(Exit::Usage, message));
+    };
+    let config = Config::read(name, &Site::new(), &ConfigOptions::default()).exit(Exit::Usage)?;
+    user_maps(&config)
+}
+
 fn evaluate(arguments: &EvalAd) -> Outcome {
     let expr = parse_expression(&arguments.expression);
     let expr = expr
         .context(|| "the expression".to_owned())
         .exit(Exit::Usage)?;
-    let here = Here::new();
+    let mut here = Here::new();
+    if let Some(path) = &arguments.config {
+        here = here.with_users(users_of(path)?);
+    }
     let mut context = Context::new(&here);
     if let Some(my) = &arguments.my {
         context = context.with_my(read_one(my)?);

@@ -41,7 +41,11 @@ pub(crate) fn read(which: &Which) -> Outcome<Result<Config, ConfigError>> {
     let config = Config::examine(path, &Site::new(), &options);
     if let Err(error @ ConfigError::NoFile { .. }) = config {
         let failed: Outcome<_> = Err(error).exit(Exit::Usage);
-        return failed.advise(|| "--config FILE".to_owned());
+        // Whoever has named a file knows how to.
+        return match which.config {
+            Some(_) => failed,
+            None => failed.advise(|| "--config FILE".to_owned()),
+        };
     }
     Ok(config)
 }

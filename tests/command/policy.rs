@@ -362,3 +362,88 @@ fn a_simulated_machine_has_the_devices_of_its_inventory() {
     let expected = "MACHINE_RESOURCE_INVENTORY_GPUs = /bin/false: found status 1, expected 0";
     assert!(said.contains(expected), "{said}");
 }
+
+/// Current manual, "Defaults for Partitionable Slot Sizes", and the transform AssignGroup of "condor_schedd Policy Configuration".
+#[test]
+fn a_job_has_the_requests_and_the_group_that_the_configuration_gives_it() {
+    let station = Station::new();
+    let user = text(
+        &std::process::Command::new("id")
+            .arg("-un")
+            .output()
+            .expect("id")
+            .stdout,
+    );
+    let user = user.trim();
+    let map = written(
+        &station,
+        "groups",
+        &format!("# who is where\n* {user} physics,chemistry\n"),
+    );
+    let policy = format!(
+        "JOB_DEFAULT_REQUESTMEMORY = 300 + 12\nCLASSAD_USER_MAP_NAMES = Groups\nCLASSAD_USER_MAPFILE_Groups = {map}\n\
+         JOB_TRANSFORM_NAMES = AssignGroup\nJOB_TRANSFORM_AssignGroup @=end\nEVALSET AcctGroup userMap(\"Groups\",Owner,AcctGroup)\n@end\n"
+    );
+    let config = written(&station, "policy", &policy);
+    // Who he is is not the job's to say.
+    let job =
+        "executable = /bin/true\n+AcctGroup = \"chemistry\"\n+Owner = \"boss\"\nrequest_cpus = 2\n";
+    let file = written(&station, "one.sub", job);
+    let output = station.output(&["policy", "submit", "--config", &config, &file]);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    let said = text(&output.stdout);
+    let owner = format!("Owner = \"{user}\"\n");
+    for part in [
+        "AcctGroup = \"chemistry\"\n",
+        "RequestMemory = 300 + 12\n",
+        "RequestCpus = 2\n",
+        owner.as_str(),
+    ] {
+        assert!(said.contains(part), "{part}\n{said}");
+    }
+    let asked = format!("userMap(\"Groups\", \"{user}\")");
+    let output = station.output(&["classad", "eval", &asked, "--config", &config]);
+    assert_eq!(
+        text(&output.stdout),
+        "\"physics,chemistry\"\n",
+        "{}",
+        text(&output.stderr)
+    );
+    let wrong = written(&station, "wrong", &policy.replace(&map, "/nowhere"));
+    let output = station.output(&["config", "check", "--config", &wrong]);
+    assert_eq!(output.status.code(), Some(1));
+    let said = text(&output.stdout);
+    let place = format!("error: {wrong}, line 2: CLASSAD_USER_MAP_NAMES");
+    assert!(said.contains(&place) && said.contains("/nowhere"), "{said}");
+}
+
+/// docs/POLICY.md: what says nothing is warned of; `IS_OWNER` ends the day.
+#[test]
+fn what_says_nothing_is_warned_of_in_a_simulated_day() {
+    let station = Station::new();
+    let trace = "time,job\n2026-11-23 00:00:00,\"[ SimWork = 600 ]\"\n2026-11-23 01:00:00,\n";
+    let trace = written(&station, "day.csv", trace);
+    let simulate = |policy: &str| {
+        let config = written(&station, "policy", policy);
+        let output =
+            station.output(&["policy", "simulate", "--config", &config, "--trace", &trace]);
+        assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+        text(&output.stdout)
+    };
+    let said = simulate("START = NoSuch\nRANK = NoSuch\n");
+    assert_eq!(said.matches("START is undefined").count(), 1, "{said}");
+    let said = simulate("RANK = \"x\"\nCLAIM_WORKLIFE = NoSuch\n");
+    for part in [
+        "RANK is \"x\"",
+        "it counts as 0",
+        "CLAIM_WORKLIFE is undefined",
+    ] {
+        assert_eq!(said.matches(part).count(), 1, "{part}\n{said}");
+    }
+    let said = simulate("START = TRUE\nIS_OWNER = Foo\n");
+    assert!(
+        said.contains("IS_OWNER is undefined") && said.contains("shut down"),
+        "{said}"
+    );
+    assert!(!said.contains("Claimed"), "{said}");
+}

@@ -35,6 +35,7 @@ mod statement;
 mod submit;
 mod table;
 mod templates;
+mod user_maps;
 
 pub use config::{Config, ConfigOptions, Setting};
 pub use dialect::{Dialect, NoDialect};
@@ -43,3 +44,4 @@ pub use limits::ConfigLimits;
 pub use origin::{Origin, TemplateUse};
 pub use sources::Sources;
 pub use submit::{Opinion, SubmitPolicy, SubmitRequirement, Transformed, Verdict};
+pub use user_maps::{UserMapError, UserMaps};

@@ -46,6 +46,9 @@ const EXPRESSIONS: &[&str] = &[
     "append_rank",
     "append_requirements",
     "default_rank",
+    "job_default_requestcpus",
+    "job_default_requestdisk",
+    "job_default_requestmemory",
 ];
 
 /// Those that may have a value of their own for a universe.

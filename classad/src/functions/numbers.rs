@@ -91,14 +91,46 @@ pub(super) fn random(call: &mut Call<'_, '_>) -> Evaluated {
     let number = call.run.context.surroundings().random().max(0);
     match below {
         Value::Integer(below) => {
-            let random = number
-                .checked_rem(low_half(below))
-                .ok_or(EvalError::NoRandom)?;
-            Ok(Value::Integer(random.into()))
+            let below = Some(low_half(below)).filter(|below| *below > 0);
+            let random = below.and_then(|below| number.checked_rem(below));
+            Ok(Value::Integer(random.ok_or(EvalError::NoRandom)?.into()))
         }
+        // As there is none below zero.
+        Value::Real(below) if below <= 0.0 => Err(EvalError::NoRandom),
         Value::Real(below) => Ok(Value::Real(
             below * (f64::from(number) / f64::from(i32::MAX)),
         )),
         _ => Ok(Value::Error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{Context, EvalError, Nowhere, parse_expression};
+
+    /// Measured with the original: evaluation fails.
+    #[test]
+    fn there_is_no_random_number_below_what_is_not_above_zero() {
+        let answer = |text: &str| {
+            let expr = parse_expression(text).expect(text);
+            Context::new(&Nowhere).eval(&expr)
+        };
+        for text in [
+            "random(0)",
+            "random(-5)",
+            "random(-1)",
+            "random(0.0)",
+            "random(-1.5)",
+        ] {
+            assert!(matches!(answer(text), Err(EvalError::NoRandom)), "{text}");
+        }
+        for text in [
+            "random(1)",
+            "random(-4294967291)",
+            "random(5.0)",
+            "random()",
+        ] {
+            assert!(answer(text).is_ok(), "{text}");
+        }
     }
 }

@@ -2,7 +2,7 @@
 
 use super::{SCHEMA_VERSION, configuration, detected, options, read, setting};
 use crate::args::ExplainPolicy;
-use crate::config::Site;
+use crate::config::{Site, user_maps};
 use crate::measured::{self, Measured};
 use crate::output;
 use crate::raw;
@@ -41,7 +41,10 @@ pub(super) fn explain(arguments: &ExplainPolicy) -> Outcome {
     let expr = expr
         .context(|| "the expression".to_owned())
         .exit(Exit::Usage)?;
-    let here = Here::new();
+    let mut here = Here::new();
+    if let Some(config) = configuration(&arguments.which)? {
+        here = here.with_users(user_maps(&config)?);
+    }
     let mut my = machine_ad(arguments, &here)?;
     if let Some(path) = &arguments.my {
         for (name, bound) in one_ad(path)?.iter() {
@@ -98,7 +101,10 @@ fn machine_ad(arguments: &ExplainPolicy, here: &Here) -> Outcome<ClassAd> {
     let machine = machine
         .map_err(|error| measured::placed(&config, error))
         .exit(Exit::Usage)?;
-    let mut machine = machine.with_utc_offset(here.utc_offset(now));
+    let users = user_maps(&config)?;
+    let mut machine = machine
+        .with_utc_offset(here.utc_offset(now))
+        .with_users(users);
     let event = match &mut measured {
         None => Event::Time,
         Some(measured) => {

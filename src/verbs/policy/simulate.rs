@@ -2,6 +2,7 @@
 
 use super::{SCHEMA_VERSION, configuration, detected, plot, read, setting};
 use crate::args::SimulatePolicy;
+use crate::config::user_maps;
 use crate::measured;
 use crate::output::{self, Table};
 use crate::raw;
@@ -25,6 +26,11 @@ pub(super) fn simulate(arguments: &SimulatePolicy) -> Outcome {
         detected: detected(which, config.as_ref())?,
         seconds,
         attributes: classad::ClassAd::new(),
+        users: config
+            .as_ref()
+            .map(user_maps)
+            .transpose()?
+            .unwrap_or_default(),
     };
     let settings = |name: &str| setting(config.as_ref(), which, name);
     let report = starter::simulate::simulate(&settings, &day, &trace);
@@ -94,13 +100,18 @@ fn told(step: &Step, dialect: Dialect) -> Option<(String, String, Option<u8>, St
             None,
             reason.clone(),
         ),
-        Order::Warn { slot, name, value } => {
+        Order::Warn {
+            slot,
+            name,
+            value,
+            counts_as,
+        } => {
             let what = format!("{name} is {value}");
             (
                 slot_name(dialect, *slot),
                 what,
                 None,
-                "it counts as not TRUE".to_owned(),
+                format!("it counts as {counts_as}"),
             )
         }
         Order::Fatal { name, value } => {
@@ -109,7 +120,7 @@ fn told(step: &Step, dialect: Dialect) -> Option<(String, String, Option<u8>, St
                 String::new(),
                 what,
                 None,
-                "the original does not survive that".to_owned(),
+                "nobody can say whose the machine is: it is shut down, fast".to_owned(),
             )
         }
         Order::Drained { resumes } => {

@@ -3,6 +3,7 @@
 use super::{SCHEMA_VERSION, read};
 use crate::args::SubmitPolicy;
 use crate::config::Site;
+use crate::measured::placed;
 use crate::output;
 use crate::raw;
 use crate::report::{Exit, Explain, Failure, Outcome, tell};
@@ -10,6 +11,7 @@ use crate::startd::{self, Surrounding};
 use classad::config::{Config, ConfigOptions, Opinion, Transformed, Verdict};
 use classad::{ClassAd, Expr, parse_any_ads};
 use serde::Serialize;
+use starter::machine::{job_defaults, with_defaults};
 use std::fmt::Write;
 use std::path::Path;
 
@@ -70,19 +72,20 @@ pub(crate) fn judged_by(
     my: &ClassAd,
     job: &ClassAd,
 ) -> Outcome<(Transformed, Vec<Opinion>)> {
-    let site = Site::new();
+    let site = Site::of(config)?;
     let policy = config.submit_policy().exit(Exit::Usage)?;
-    let done = policy.transform(job, &site)?;
+    let defaults = job_defaults(&|name: &str| config.get(name));
+    let defaults = defaults.map_err(|error| placed(config, error))?;
+    let job = with_defaults(job.clone(), &defaults);
+    let done = policy.transform(&job, &site)?;
     let opinions = policy.opinions(my, &done.ad, &site);
     Ok((done, opinions))
 }
 
-/// Adds who hands a job in, where it does not say so.
+/// Says who hands a job in, whatever the job says.
 pub(crate) fn with_owner(mut ad: ClassAd) -> ClassAd {
-    if ad.get("Owner").is_none() {
-        let user = crate::users::name_of(nix::unistd::getuid());
-        ad.insert("Owner", Expr::from(user));
-    }
+    let user = crate::users::name_of(nix::unistd::getuid());
+    ad.insert("Owner", Expr::from(user));
     ad
 }
 

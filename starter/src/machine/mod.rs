@@ -34,10 +34,10 @@ mod tests;
 pub mod transitions;
 mod words;
 
-pub use classad::config::Dialect;
+pub use classad::config::{Dialect, UserMaps};
 pub use dialect::{Rules, rules};
 pub use division::{Detected, resources_of, settings_of};
-pub use policy::{Policy, PolicyError, Settings, draining_start};
+pub use policy::{Policy, PolicyError, Settings, draining_start, job_defaults, with_defaults};
 pub use slot::{Kind, Refusal, Slot, Verdict, resource_of};
 pub use words::{
     Activity, Change, ClaimId, Drain, Event, Moment, Order, Place, Seen, Shutdown, SlotId, State,
@@ -85,6 +85,8 @@ struct Common {
     claimants_are_here: bool,
     /// What it is called, for the names of its slots.
     name: Option<String>,
+    /// For `userMap`.
+    users: Arc<UserMaps>,
 }
 
 impl Common {
@@ -117,6 +119,7 @@ impl Common {
             now,
             utc_offset: self.utc_offset,
             chance: &self.chance,
+            users: &self.users,
         }
     }
 
@@ -191,6 +194,7 @@ impl Machine {
                 shutdown: None,
                 claimants_are_here: false,
                 name: None,
+                users: Arc::default(),
             },
             next_poll: now,
             polling_interval,
@@ -229,6 +233,23 @@ impl Machine {
     pub fn with_name(mut self, name: String) -> Self {
         self.common.name = Some(name);
         self
+    }
+
+    /// With these maps of users, for `userMap()`.
+    #[must_use]
+    pub fn with_users(mut self, users: UserMaps) -> Self {
+        self.set_users(users);
+        self
+    }
+
+    /// Other maps of users from now on.
+    pub fn set_users(&mut self, users: UserMaps) {
+        self.common.users = Arc::new(users);
+    }
+
+    /// Its maps of users.
+    pub fn users(&self) -> &UserMaps {
+        &self.common.users
     }
 
     /// With other chances than usual, for `random()`.
@@ -312,6 +333,17 @@ impl Machine {
         refusal.or_else(|| self.lack_of_part(id, job, now))
     }
 
+    /// Warnings of what START says of a job that no slot is for, where it says nothing: neither TRUE nor FALSE.
+    pub fn doubts_of_start(&mut self, job: &Arc<ClassAd>, now: Moment) -> Vec<Order> {
+        let mut orders = vec![];
+        self.everywhere(now, &mut orders, |slot, world| {
+            if slot.id.part.is_none() {
+                slot.heed_start(job, world);
+            }
+        });
+        orders
+    }
+
     /// How often who has a slot says that he is there ([`Event::Alive`]), in seconds.
     pub fn alive_interval(&self, id: SlotId, now: Moment) -> Option<i64> {
         self.ask(id, now, |slot, world| slot.alive_interval(world))?
@@ -375,6 +407,8 @@ impl Machine {
     fn settle(&mut self, polls: bool, now: Moment, orders: &mut Vec<Order>) {
         let mut from = 0;
         let mut first = true;
+        // Whoever was to have a part may not have taken it.
+        self.give_back(orders);
         // Whatever a slot does, others may have to say something about.
         for _ in 0..4 {
             let mut touched: Vec<SlotId> = orders[from..].iter().filter_map(changed).collect();

@@ -148,7 +148,8 @@ impl Division {
     }
 }
 
-/// A job that does not say what it wants gets what `JOB_DEFAULT_REQUEST…` has by itself.
+/// A job that does not say what it wants, and whose requests nobody has set ([`job_defaults`](super::job_defaults)), gets what `JOB_DEFAULT_REQUEST…`
+/// has by itself.
 fn with_requests(job: &Arc<ClassAd>) -> Arc<ClassAd> {
     let mut job = Arc::clone(job);
     for (name, otherwise) in [
@@ -263,6 +264,7 @@ impl Machine {
         slot.overlay(&inherited);
         devices::mark(&mut self.slots[index].devices, &devices, true);
         slot.devices = devices;
+        slot.made_for = Some(Arc::clone(job));
         let after = self
             .slots
             .iter()

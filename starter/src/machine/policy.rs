@@ -92,6 +92,38 @@ pub fn draining_start(settings: &Settings<'_>) -> Result<Option<Arc<Expr>>, Poli
     Ok(start.filter(|start| **start != Expr::from(false)))
 }
 
+/// What a job asks for that does not say so (current manual, "Defaults for Partitionable Slot Sizes"): attributes for its ad where
+/// `JOB_DEFAULT_REQUESTCPUS`, `…MEMORY` and `…DISK` say something.
+///
+/// # Errors
+/// [`PolicyError::NotAnExpression`].
+pub fn job_defaults(settings: &Settings<'_>) -> Result<ClassAd, PolicyError> {
+    let reader = Reader {
+        settings,
+        dialect: Dialect::V25,
+        slot_type: None,
+    };
+    let mut defaults = ClassAd::new();
+    for name in ["RequestCpus", "RequestMemory", "RequestDisk"] {
+        let setting = format!("JOB_DEFAULT_{}", name.to_ascii_uppercase());
+        if let Some(expr) = reader.expression(&setting)? {
+            defaults.insert(name, expr);
+        }
+    }
+    Ok(defaults)
+}
+
+/// A job with them.
+#[must_use]
+pub fn with_defaults(mut job: ClassAd, defaults: &ClassAd) -> ClassAd {
+    for (name, expr) in defaults.iter() {
+        if job.get(name.clone()).is_none() {
+            job.insert(name.clone(), Arc::clone(expr));
+        }
+    }
+    job
+}
+
 /// Expressions that a slot's ad has, and the attribute that each becomes.
 const EXPRESSIONS: &[(&str, &str)] = &[
     ("START", "START"),
@@ -149,6 +181,8 @@ pub struct Policy {
     pub of_the_job: Vec<String>,
     /// Expressions whose last change is published.
     pub latches: Vec<String>,
+    /// The setting that says whose the machine is.
+    pub owner_setting: &'static str,
     /// Seconds; see the manual for each.
     pub match_timeout: i64,
     /// How long a job that was killed may take to be gone.
@@ -212,13 +246,7 @@ impl Policy {
             let expr = reader.parse("IS_VALID_CHECKPOINT_PLATFORM", usual)?;
             attributes.insert("IS_VALID_CHECKPOINT_PLATFORM", expr);
         }
-        let is_owner = match reader.expression("IS_OWNER")? {
-            Some(expr) => expr,
-            None => match reader.expression("IsOwner")? {
-                Some(expr) => expr,
-                None => reader.parse("IS_OWNER", rules.is_owner)?,
-            },
-        };
+        let (owner_setting, is_owner) = whose(&reader, &rules)?;
         attributes.insert("IsOwner", is_owner);
         let busy = match reader.expression("CpuBusy")? {
             Some(expr) => Some(expr),
@@ -255,7 +283,8 @@ impl Policy {
         let keyboard_slots = connected("KEYBOARD", "KEYBOARD_VMS")?
             .unwrap_or(rules.keyboard_slots.unwrap_or(u32::MAX));
         let console_slots = connected("CONSOLE", "CONSOLE_VMS")?.unwrap_or(u32::MAX);
-        let doubts = deaf(&attributes, keyboard_slots, console_slots);
+        let mut doubts = deaf(&attributes, keyboard_slots, console_slots);
+        doubts.extend(unheard(&reader, &attributes));
         Ok(Policy {
             dialect,
             slot_type,
@@ -263,6 +292,7 @@ impl Policy {
             shared,
             of_the_job,
             latches: reader.names("STARTD_LATCH_EXPRS"),
+            owner_setting,
             match_timeout: match settings("MATCH_TIMEOUT") {
                 Some(_) => reader.number("MATCH_TIMEOUT")?,
                 None => rules.match_timeout,
@@ -282,6 +312,42 @@ impl Policy {
             doubts,
         })
     }
+}
+
+/// The settings that say whose the machine is, the one that counts first.
+const OWNERS: [&str; 2] = ["IS_OWNER", "IsOwner"];
+
+/// Whose the machine is, and which setting says so: in 6.1 none does, START alone.
+fn whose(reader: &Reader<'_>, rules: &Rules) -> Result<(&'static str, Arc<Expr>), PolicyError> {
+    if reader.dialect != Dialect::V6_1 {
+        for setting in OWNERS {
+            if let Some(expr) = reader.expression(setting)? {
+                return Ok((setting, expr));
+            }
+        }
+    }
+    let setting = OWNERS[0];
+    Ok((setting, reader.parse(setting, rules.is_owner)?))
+}
+
+/// What the dialect does not have, and what it has to be told.
+fn unheard(reader: &Reader<'_>, attributes: &ClassAd) -> Vec<String> {
+    let mut doubts = vec![];
+    if reader.dialect == Dialect::V6_1 {
+        let said = OWNERS.iter().filter(|name| reader.text(name).is_some());
+        doubts.extend(said.map(|name| {
+            format!(
+                "{name} means nothing in 6.1: a machine is its owner's while START is locally FALSE"
+            )
+        }));
+    }
+    if attributes.get("START").is_none() {
+        let dialect = reader.dialect;
+        doubts.push(format!(
+            "START is not defined, and {dialect} has none of its own: no job ever begins"
+        ));
+    }
+    doubts
 }
 
 /// A policy that asks for keys in slots that hear none: `SLOTS_CONNECTED_TO_KEYBOARD` is 0 in 25, if nobody sets it.

@@ -425,7 +425,7 @@ pub enum Order {
     },
     /// Every job is gone: the shutdown may go on.
     ShutDown,
-    /// An expression has no value that says something: it counts as not TRUE.
+    /// An expression has no value that says something.
     Warn {
         /// Which slot.
         slot: SlotId,
@@ -433,8 +433,10 @@ pub enum Order {
         name: String,
         /// UNDEFINED, ERROR, or why there is no value.
         value: String,
+        /// What it counts as: `not TRUE`, `0` …
+        counts_as: &'static str,
     },
-    /// `IsOwner` has no value that says something, which the original does not survive: all jobs are killed, as in a fast shutdown.
+    /// `IS_OWNER` (`IsOwner`) has no value that says something, which the original does not survive: all jobs are killed, as in a fast shutdown.
     Fatal {
         /// The expression's name.
         name: String,

@@ -5,7 +5,7 @@ use super::report::{Report, Step};
 use super::trace::{Command, Keys, Trace};
 use crate::machine::{
     Activity, ClaimId, Detected, Dialect, Event, Kind, Machine, Moment, Order, Place, PolicyError,
-    Seen, Settings, SlotId, State, draining_start,
+    Seen, Settings, Shutdown, SlotId, State, UserMaps, draining_start, job_defaults, with_defaults,
 };
 use classad::{ClassAd, Expr};
 use std::collections::{BTreeMap, BTreeSet};
@@ -71,6 +71,8 @@ pub struct Setting {
     pub seconds: Option<i64>,
     /// More attributes of the machine.
     pub attributes: ClassAd,
+    /// Maps of users, for `userMap()`.
+    pub users: UserMaps,
 }
 
 /// What is going to happen by itself.
@@ -90,6 +92,7 @@ struct Day<'d> {
     setting: &'d Setting,
     limits: Limits,
     drain_start: Option<Arc<Expr>>,
+    job_defaults: ClassAd,
     now: Moment,
     keyboard: (Keys, Moment),
     console: (Keys, Moment),
@@ -132,8 +135,9 @@ pub(super) fn simulate_within(
     let until = setting
         .seconds
         .map_or(last.at, |seconds| began.saturating_add(seconds));
-    let machine =
-        Machine::begin(settings, setting.dialect, &setting.detected, began)?.with_claimants_here();
+    let machine = Machine::begin(settings, setting.dialect, &setting.detected, began)?
+        .with_claimants_here()
+        .with_users(setting.users.clone());
     let long_ago = (Keys::Idle(LONG_IDLE), began);
     let doubts = machine.doubts();
     let mut day = Day {
@@ -143,6 +147,7 @@ pub(super) fn simulate_within(
         setting,
         limits,
         drain_start: draining_start(settings)?,
+        job_defaults: job_defaults(settings)?,
         now: began,
         keyboard: long_ago,
         console: long_ago,
@@ -226,7 +231,13 @@ impl Day<'_> {
             self.console = row.console.map_or(self.console, |keys| (keys, row.at));
             self.load = row.load.unwrap_or(self.load);
             if let Some(ad) = &row.job {
-                let job = Job::new(ad, self.jobs.len() + 1, self.now, self.platform());
+                let ad = with_defaults(ClassAd::clone(ad), &self.job_defaults);
+                let job = Job::new(
+                    &Arc::new(ad),
+                    self.jobs.len() + 1,
+                    self.now,
+                    self.platform(),
+                );
                 self.jobs.push(job);
                 // It is told at once, and matched in the next round.
                 self.next_round = self.next_round.min(self.now);
@@ -378,6 +389,8 @@ impl Day<'_> {
                 let start = self.jobs[index].report.starts;
                 self.later(MOMENT, Soon::Gone(slot, index, start));
             }
+            // The original's daemon ends, and its jobs with it.
+            (Order::Fatal { .. }, _) => self.tell(Event::Shutdown(Shutdown::Fast)),
             (Order::Benchmark(slot), _) => self.later(BENCHMARKS, Soon::Benchmarked(slot)),
             (Order::StartBackfill(slot), _) => self.later(MOMENT, Soon::BackfillRuns(slot)),
             (Order::KillBackfill(slot), _) => self.later(MOMENT, Soon::BackfillEnds(slot)),
@@ -478,6 +491,9 @@ impl Day<'_> {
             let job = Arc::clone(&self.jobs[index].ad);
             self.questions += self.machine.slots().len();
             let Some((slot, is_free)) = self.best_slot(&job) else {
+                for order in self.machine.doubts_of_start(&job, self.now) {
+                    self.carry_out(order);
+                }
                 continue;
             };
             self.last_claim += 1;

@@ -11,7 +11,7 @@
 //! What is printed is read back as the same. Any bytes are a [`Trace`] or a [`TraceError`], within limits.
 
 use crate::machine::{Drain, Moment, Shutdown};
-use classad::{ClassAd, ParseError, parse_ad};
+use classad::{ClassAd, Context, Nowhere, ParseError, Value, parse_ad};
 use std::fmt;
 use std::sync::Arc;
 use thiserror::Error;
@@ -58,6 +58,22 @@ pub enum TraceError {
         /// Why.
         #[source]
         reason: ParseError,
+    },
+    /// A column is there twice.
+    #[error("the trace's first line: {name} is there twice")]
+    Twice {
+        /// Which.
+        name: &'static str,
+    },
+    /// What a job says of the simulation says nothing.
+    #[error("row {row} of the trace: {name} is {found}, expected a whole number of seconds")]
+    Seconds {
+        /// Which row, from 1.
+        row: usize,
+        /// The attribute.
+        name: &'static str,
+        /// Its value.
+        found: String,
     },
     /// A row is earlier than the one before.
     #[error("row {row} of the trace is earlier than the one before")]
@@ -148,7 +164,11 @@ impl Trace {
             let found = || TraceError::Column {
                 found: name.to_owned(),
             };
-            places[column.ok_or_else(found)?] = Some(place);
+            let column = column.ok_or_else(found)?;
+            if places[column].replace(place).is_some() {
+                let name = COLUMNS[column];
+                return Err(TraceError::Twice { name });
+            }
         }
         if places[0].is_none() {
             let found = "no time".to_owned();
@@ -204,9 +224,10 @@ fn row_of<'c>(row: usize, cell: &impl Fn(usize) -> &'c str) -> Result<Row, Trace
     };
     let job = match cell(4) {
         "" => None,
-        text => Some(Arc::new(
-            parse_ad(text).map_err(|reason| TraceError::Job { row, reason })?,
-        )),
+        text => {
+            let ad = parse_ad(text).map_err(|reason| TraceError::Job { row, reason })?;
+            Some(Arc::new(seconds_of(ad, row)?))
+        }
     };
     let command = match cell(5) {
         "" => None,
@@ -320,4 +341,24 @@ pub fn moment(text: &str) -> Option<Moment> {
     let civil = jiff::civil::DateTime::strptime("%Y-%m-%d %H:%M:%S", &text).ok()?;
     let zoned = civil.to_zoned(jiff::tz::TimeZone::UTC).ok()?;
     Some(zoned.timestamp().as_second())
+}
+
+/// A job whose work and leaving are whole numbers of seconds, if it says them.
+fn seconds_of(job: ClassAd, row: usize) -> Result<ClassAd, TraceError> {
+    let job = Arc::new(job);
+    for name in ["SimWork", "SimVacate"] {
+        if job.get(name).is_none() {
+            continue;
+        }
+        let value = Context::new(&Nowhere)
+            .with_my(Arc::clone(&job))
+            .eval_attribute(name);
+        let found = match value {
+            Ok(Value::Integer(_)) => continue,
+            Ok(value) => value.to_string(),
+            Err(error) => error.to_string(),
+        };
+        return Err(TraceError::Seconds { row, name, found });
+    }
+    Ok(Arc::unwrap_or_clone(job))
 }

@@ -2,7 +2,7 @@
 
 use classad::config::{Config, ConfigOptions, Dialect, Sources};
 use classad::{Surroundings, parse_ad};
-use starter::machine::{Detected, Order, Place, SlotId};
+use starter::machine::{Detected, Order, Place, SlotId, UserMaps};
 use starter::simulate::{Keys, Report, Row, Setting, Trace, moment, simulate};
 use std::sync::Arc;
 
@@ -157,6 +157,7 @@ impl Day {
             detected,
             seconds: Some(at(time) - at("00:00")),
             attributes: classad::ClassAd::new(),
+            users: UserMaps::default(),
         };
         let settings = |name: &str| config.get(name);
         let report = simulate(&settings, &setting, &Trace { rows: self.rows }).expect("a day");

@@ -115,7 +115,7 @@ impl Slot {
         }
     }
 
-    fn verdict(
+    pub(super) fn verdict(
         &self,
         name: &str,
         job: Option<&Arc<ClassAd>>,
@@ -160,14 +160,94 @@ impl Slot {
     }
 
     /// Warns of what says nothing: once for each thing it says instead.
-    fn heed(&mut self, name: &str, verdict: Verdict, value: String, world: &mut World<'_>) {
-        if verdict != Verdict::Unknown {
-            self.warned.retain(|(warned, _)| warned != name);
-            return;
+    pub(super) fn heed(
+        &mut self,
+        name: &str,
+        verdict: Verdict,
+        value: String,
+        world: &mut World<'_>,
+    ) {
+        match verdict {
+            Verdict::Unknown => self.warn(name, value, "not TRUE", &mut world.orders),
+            _ => self.warned.retain(|(warned, _)| warned != name),
         }
+    }
+
+    /// Warns of a value, once.
+    fn warn(
+        &mut self,
+        name: &str,
+        value: String,
+        counts_as: &'static str,
+        orders: &mut Vec<Order>,
+    ) {
         if self.warned.insert((name.to_owned(), value.clone())) {
-            let (slot, name) = (self.id, name.to_owned());
-            world.orders.push(Order::Warn { slot, name, value });
+            orders.push(Order::Warn {
+                slot: self.id,
+                name: name.to_owned(),
+                value,
+                counts_as,
+            });
+        }
+    }
+
+    /// START, and IS_VALID_CHECKPOINT_PLATFORM, that say nothing of a job: whoever waits for a slot in vain has his warning. Once for each value,
+    /// whatever they say of others.
+    pub(in super::super) fn heed_start(&mut self, job: &Arc<ClassAd>, world: &mut World<'_>) {
+        self.freshen(world);
+        for name in ["START", "IS_VALID_CHECKPOINT_PLATFORM"] {
+            match self.verdict(name, Some(job), world) {
+                (Verdict::True, _) => {}
+                (Verdict::False, _) => return,
+                (Verdict::Unknown, value) => {
+                    return self.warn(name, value, "not TRUE", &mut world.orders);
+                }
+            }
+        }
+    }
+
+    /// Expressions that are to be numbers, and are none where a job runs.
+    pub(super) fn heed_numbers(&mut self, world: &mut World<'_>) {
+        self.freshen(world);
+        let Some(job) = self.claim.as_ref().map(|claim| Arc::clone(&claim.job)) else {
+            return;
+        };
+        let rules = self.policy.rules;
+        for (name, attribute, is_asked, counts_as) in [
+            ("RANK", "Rank", true, "0"),
+            (
+                "MAXJOBRETIREMENTTIME",
+                "MaxJobRetirementTime",
+                rules.retires,
+                "0",
+            ),
+            (
+                "MachineMaxVacateTime",
+                "MachineMaxVacateTime",
+                rules.limits_vacating,
+                "0",
+            ),
+            (
+                "CLAIM_WORKLIFE",
+                "CLAIM_WORKLIFE",
+                true,
+                "-1, without an end",
+            ),
+        ] {
+            if !is_asked || self.policy.attributes.get(attribute).is_none() {
+                continue;
+            }
+            // The claim is not the job's.
+            let target = (attribute != "CLAIM_WORKLIFE").then_some(&job);
+            let value = match self.context(world, target).eval_attribute(attribute) {
+                Ok(value) if number(&value).is_some() => {
+                    self.warned.retain(|(warned, _)| warned != name);
+                    continue;
+                }
+                Ok(value) => value.to_string(),
+                Err(error) => error.to_string(),
+            };
+            self.warn(name, value, counts_as, &mut world.orders);
         }
     }
 
@@ -241,10 +321,8 @@ impl Slot {
                 .eval_attribute(name.as_str());
             let has = has.ok().as_ref().and_then(number)?;
             // A part is as large as the machine's owner had it made for the job that it was made for.
-            let made_for = match (self.kind, &self.claim) {
-                (Kind::Dynamic, Some(claim)) => asks(&claim.job, &name).unwrap_or(0.0),
-                _ => 0.0,
-            };
+            let made_for = self.made_for.as_ref();
+            let made_for = made_for.and_then(|job| asks(job, &name)).unwrap_or(0.0);
             let there = has.max(made_for);
             (wanted > there).then_some(Refusal::Resources {
                 name,
@@ -278,9 +356,9 @@ impl Slot {
     pub(super) fn is_owner(&mut self, world: &mut World<'_>) -> bool {
         self.freshen(world);
         let (verdict, value) = self.verdict("IsOwner", None, world);
-        if verdict == Verdict::Unknown && self.warned.insert(("IsOwner".to_owned(), value.clone()))
-        {
-            let name = "IsOwner".to_owned();
+        let name = self.policy.owner_setting;
+        if verdict == Verdict::Unknown && self.warned.insert((name.to_owned(), value.clone())) {
+            let name = name.to_owned();
             world.orders.push(Order::Fatal { name, value });
         }
         verdict != Verdict::False
@@ -320,23 +398,14 @@ impl Slot {
     }
 
     /// An expression that has no say of a job.
-    pub(super) fn ask_machine(&mut self, name: &str, world: &World<'_>) -> Verdict {
+    pub(super) fn ask_machine(&mut self, name: &str, world: &mut World<'_>) -> Verdict {
         self.freshen(world);
-        match self.policy.attributes.get(name) {
-            Some(_) => self.verdict(name, None, world).0,
-            None => Verdict::Unknown,
+        if self.policy.attributes.get(name).is_none() {
+            return Verdict::Unknown;
         }
-    }
-
-    /// An expression about a job.
-    pub(super) fn about(
-        &mut self,
-        name: &str,
-        job: Option<&Arc<ClassAd>>,
-        world: &World<'_>,
-    ) -> Verdict {
-        self.freshen(world);
-        self.verdict(name, job, world).0
+        let (verdict, value) = self.verdict(name, None, world);
+        self.heed(name, verdict, value, world);
+        verdict
     }
 
     /// How much the machine wants a job.

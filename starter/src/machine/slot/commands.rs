@@ -450,8 +450,11 @@ impl Slot {
     }
 
     /// An expression about the job that has no variant for universes.
-    pub(super) fn ask_of_job(&mut self, name: &str, world: &World<'_>) -> Verdict {
+    pub(super) fn ask_of_job(&mut self, name: &str, world: &mut World<'_>) -> Verdict {
+        self.freshen(world);
         let job = self.claim.as_ref().map(|claim| Arc::clone(&claim.job));
-        self.about(name, job.as_ref(), world)
+        let (verdict, value) = self.verdict(name, job.as_ref(), world);
+        self.heed(name, verdict, value, world);
+        verdict
     }
 }

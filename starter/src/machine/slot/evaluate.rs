@@ -128,6 +128,9 @@ impl Slot {
     fn evaluate_claimed(&mut self, world: &mut World<'_>) -> Next {
         use Activity as A;
         let activity = self.place.activity;
+        if activity != A::Idle {
+            self.heed_numbers(world);
+        }
         if self.is_closing(world) && activity != A::Busy && self.retirement_is_over(world) {
             self.ask_once_more(world);
             return self.preempt("retirement is over", world);

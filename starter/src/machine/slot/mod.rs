@@ -25,6 +25,7 @@ use super::load::Part;
 use super::policy::Policy;
 use super::words::{Activity, ClaimId, Event, Moment, Order, Place, Shutdown, SlotId, State};
 use claim::Claim;
+use classad::config::UserMaps;
 use classad::{ClassAd, Expr, Surroundings};
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -72,6 +73,8 @@ pub struct Slot {
     pub(super) entered_activity: Moment,
     /// Who has it.
     pub(super) claim: Option<Claim>,
+    /// For whom it was made, if it is a part: it is never too small for who asks for no more.
+    pub(super) made_for: Option<Arc<ClassAd>>,
     /// Who is to have it next.
     pub(super) waiting: Option<Claim>,
     /// Who was matched, and until when he is waited for.
@@ -140,6 +143,7 @@ pub(super) struct Clock<'w> {
     pub(super) now: Moment,
     pub(super) utc_offset: i32,
     pub(super) chance: &'w Cell<u64>,
+    pub(super) users: &'w UserMaps,
 }
 
 impl Surroundings for Clock<'_> {
@@ -159,6 +163,10 @@ impl Surroundings for Clock<'_> {
         state ^= state << 17;
         self.chance.set(state);
         i32::try_from(state >> 33).unwrap_or(0)
+    }
+
+    fn map_user(&self, map: &str, user: &str) -> Option<String> {
+        self.users.find(map, user)
     }
 }
 
@@ -186,6 +194,7 @@ impl Slot {
             entered_state: now,
             entered_activity: now,
             claim: None,
+            made_for: None,
             waiting: None,
             matched: None,
             evicts: false,

@@ -97,10 +97,95 @@ fn who_owns_the_machine_must_be_known() {
         .expect("a policy");
     let orders = bench.look();
     assert!(
-        matches!(&orders[..], [Order::Fatal { name, value }] if name == "IsOwner" && value == "undefined"),
+        matches!(&orders[..], [Order::Fatal { name, value }] if name == "IS_OWNER" && value == "undefined"),
         "{orders:?}"
     );
     assert_eq!(bench.place(), "Owner/Idle");
+    // As it is written.
+    let lines = "IsOwner = Nonsense > 3\nSTART = TRUE";
+    let mut bench = Bench::try_new(Dialect::V6_8, lines, 1).expect("a policy");
+    let orders = bench.look();
+    assert!(
+        matches!(&orders[..], [Order::Fatal { name, .. }] if name == "IsOwner"),
+        "{orders:?}"
+    );
+}
+
+/// docs/POLICY.md: "with a warning once for each such value".
+#[test]
+fn every_expression_that_says_nothing_is_warned_of_once() {
+    let quiet = "NUM_SLOTS = 1\nPERIODIC_CHECKPOINT = FALSE\nRunBenchmarks = FALSE\n";
+    for (lines, expected) in [
+        (
+            "PERIODIC_CHECKPOINT = \"x\"",
+            ("PERIODIC_CHECKPOINT", "\"x\""),
+        ),
+        ("RANK = NoSuch", ("RANK", "undefined")),
+        ("RunBenchmarks = NoSuch", ("RunBenchmarks", "undefined")),
+        (
+            "MAXJOBRETIREMENTTIME = 1 / 0",
+            ("MAXJOBRETIREMENTTIME", "error"),
+        ),
+        ("CLAIM_WORKLIFE = NoSuch", ("CLAIM_WORKLIFE", "undefined")),
+        (
+            "MachineMaxVacateTime = NoSuch",
+            ("MachineMaxVacateTime", "undefined"),
+        ),
+    ] {
+        let mut bench =
+            Bench::try_new(Dialect::V25, &format!("{quiet}{lines}"), 1).expect("a policy");
+        let mut orders = bench.look();
+        orders.extend(bench.claim(&ann()));
+        orders.extend(bench.start(&ann()));
+        orders.extend(bench.pass(100));
+        let warned: Vec<_> = orders
+            .iter()
+            .filter_map(|order| match order {
+                Order::Warn { name, value, .. } => Some((name.as_str(), value.as_str())),
+                _ => None,
+            })
+            .collect();
+        assert_eq!(warned, [expected], "{lines}");
+    }
+}
+
+#[test]
+fn a_start_that_says_nothing_of_who_waits_is_warned_of_once() {
+    for (start, value) in [
+        ("NoSuch", "undefined"),
+        ("\"x\"", "\"x\""),
+        ("1 / 0", "error"),
+    ] {
+        let mut bench = Bench::new(Dialect::V25, &format!("START = {start}"));
+        let now = bench.now;
+        let doubts = bench.machine.doubts_of_start(&ann(), now);
+        assert!(
+            matches!(&doubts[..], [Order::Warn { name, value: found, counts_as: "not TRUE", .. }] if name == "START" && found == value),
+            "{doubts:?}"
+        );
+        assert!(bench.machine.doubts_of_start(&ann(), now).is_empty());
+    }
+    // FALSE is an answer.
+    let mut bench = Bench::new(Dialect::V25, "START = TARGET.Owner == \"jones\"");
+    let now = bench.now;
+    assert!(bench.machine.doubts_of_start(&ann(), now).is_empty());
+}
+
+#[test]
+fn what_a_dialect_does_not_have_and_has_to_be_told_is_doubted() {
+    let doubts = |dialect, lines: &str| {
+        let bench = Bench::try_new(dialect, lines, 1).expect("a policy");
+        bench.machine.doubts().join("\n")
+    };
+    let none = "START is not defined, and 6.8 has none of its own: no job ever begins";
+    assert_eq!(doubts(Dialect::V6_8, "SUSPEND = FALSE"), none);
+    assert_eq!(doubts(Dialect::V6_8, "START = TRUE"), "");
+    assert_eq!(doubts(Dialect::V25, "NUM_SLOTS = 1"), "");
+    let lines = "START = TRUE\nIsOwner = TRUE";
+    assert!(doubts(Dialect::V6_1, lines).starts_with("IsOwner means nothing in 6.1"));
+    // And it does mean nothing.
+    let bench = Bench::new(Dialect::V6_1, lines);
+    assert_eq!(bench.place(), "Unclaimed/Idle");
 }
 
 #[test]

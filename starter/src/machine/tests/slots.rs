@@ -283,6 +283,84 @@ fn a_consumption_policy_says_what_a_job_takes() {
     assert_eq!((number(part, "Cpus"), number(part, "Memory")), (4, 40));
 }
 
+/// Current manual, "Resource Consumption Policies": what a job takes is the machine's to say, also that it is less than the job asks for.
+#[test]
+fn a_consumption_below_the_request_gives_the_job_its_part() {
+    for (settings, name, expected) in [
+        ("CONSUMPTION_DISK = 0", "Disk", 0),
+        ("CONSUMPTION_CPUS = 0", "Cpus", 0),
+        ("CONSUMPTION_MEMORY = 1", "Memory", 1),
+        (
+            "MACHINE_RESOURCE_NAMES = Cogs\nMACHINE_RESOURCE_Cogs = 4\nCONSUMPTION_Cogs = 0",
+            "Cogs",
+            0,
+        ),
+    ] {
+        let lines = format!(
+            "SLOT_TYPE_1 = 100%\nSLOT_TYPE_1_PARTITIONABLE = TRUE\nNUM_SLOTS_TYPE_1 = 1\nCONSUMPTION_POLICY = True\nRunBenchmarks = FALSE\n{settings}"
+        );
+        let mut bench = divided(&lines).expect("a division");
+        let asks = match name {
+            "Cogs" => "RequestCpus = 2; RequestMemory = 31; RequestDisk = 7; RequestCogs = 2",
+            _ => "RequestCpus = 2; RequestMemory = 31; RequestDisk = 7",
+        };
+        assert!(bench.machine.suits(SLOT, &job(asks), MONDAY), "{settings}");
+        claim_part(&mut bench, 1, asks);
+        let part = SlotId {
+            number: 1,
+            part: Some(1),
+        };
+        bench.look();
+        let slot = bench.machine.slot(part).expect(settings);
+        assert_eq!(slot.place().to_string(), "Claimed/Busy", "{settings}");
+        assert_eq!(number(slot, name), expected, "{settings}");
+        // The next job of the claim may ask for as much, and for no more.
+        bench.tell(Event::Ended { slot: part });
+        let more = asks.replace("RequestCpus = 2", "RequestCpus = 3");
+        assert!(
+            !bench.machine.suits(part, &job(&more), MONDAY),
+            "{settings}"
+        );
+        assert!(bench.machine.suits(part, &job(asks), MONDAY), "{settings}");
+    }
+}
+
+/// Current manual, "Defaults for Partitionable Slot Sizes": a part may be larger than its job asks for.
+#[test]
+fn what_a_job_asks_for_is_modified_as_the_configuration_says() {
+    let lines = "SLOT_TYPE_1 = 100%\nSLOT_TYPE_1_PARTITIONABLE = TRUE\nNUM_SLOTS_TYPE_1 = 1\nRunBenchmarks = FALSE\n\
+         MODIFY_REQUEST_EXPR_REQUESTCPUS = quantize(RequestCpus, {2})\nMODIFY_REQUEST_EXPR_REQUESTMEMORY = RequestMemory + 7\n\
+         MODIFY_REQUEST_EXPR_REQUESTDISK = 500";
+    let mut bench = divided(lines).expect("a division");
+    claim_part(
+        &mut bench,
+        1,
+        "RequestCpus = 1; RequestMemory = 100; RequestDisk = 10",
+    );
+    bench.look();
+    let part = bench
+        .machine
+        .slot(SlotId {
+            number: 1,
+            part: Some(1),
+        })
+        .expect("a part");
+    let found = ["Cpus", "Memory", "Disk"].map(|name| number(part, name));
+    assert_eq!(found, [2, 107, 500]);
+    assert_eq!(number(&bench.machine.slots()[0], "Cpus"), 2);
+}
+
+#[test]
+fn a_part_that_is_not_claimed_after_all_is_no_slot() {
+    let mut bench = divided(COGS).expect("a division");
+    // The slot suits the job, and its part does not: it says which.
+    let asks = "RequestCpus = 1; RequestMemory = 100; RequestDisk = 10; Requirements = TARGET.SlotType == \"Partitionable\"";
+    let orders = claim_part(&mut bench, 1, asks);
+    assert!(matches!(orders[..], [Order::Refused { .. }]), "{orders:?}");
+    let kinds: Vec<_> = bench.machine.slots().iter().map(Slot::kind).collect();
+    assert_eq!(kinds, [Kind::Partitionable, Kind::Static, Kind::Static]);
+}
+
 #[test]
 fn slots_of_a_type_may_have_a_policy_of_their_own() {
     let lines = "IS_OWNER = START =?= FALSE\nSTART = TRUE\nSLOT_TYPE_1 = 50%\nNUM_SLOTS_TYPE_1 = 1\nSLOT_TYPE_2 = 50%\nNUM_SLOTS_TYPE_2 = 1\nSLOT_TYPE_2_START = FALSE\nRunBenchmarks = FALSE";

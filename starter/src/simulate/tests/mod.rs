@@ -2,7 +2,7 @@
 
 use super::run::{Limits, simulate_within};
 use super::*;
-use crate::machine::{Detected, Dialect};
+use crate::machine::{Detected, Dialect, UserMaps};
 use classad::{ClassAd, parse_ad};
 use proptest::prelude::*;
 use std::sync::Arc;
@@ -43,6 +43,7 @@ fn day_within(
         },
         seconds: Some(seconds),
         attributes: ClassAd::new(),
+        users: UserMaps::default(),
     };
     simulate_within(&settings, &setting, trace, limits)
 }
@@ -281,4 +282,26 @@ fn a_drain_of_a_simulated_day_has_the_start_of_the_configuration() {
     };
     assert_eq!(done("FALSE"), 1);
     assert_eq!(done("TARGET.Owner == \"bob\""), 2);
+}
+
+#[test]
+fn what_a_trace_says_twice_or_in_vain_is_an_error() {
+    for (trace, expected) in [
+        (
+            "time,time\n2026-11-23 00:00,2026-11-23 00:00\n",
+            "the trace's first line: time is there twice",
+        ),
+        (
+            "time,job\n2026-11-23 00:00,\"[ SimWork = \"\"x\"\" ]\"\n",
+            "row 1 of the trace: SimWork is \"x\", expected a whole number of seconds",
+        ),
+        (
+            "time,job\n2026-11-23 00:00,[ SimVacate = 1 / 0 ]\n",
+            "row 1 of the trace: SimVacate is error, expected a whole number of seconds",
+        ),
+    ] {
+        let error = Trace::parse(trace.as_bytes()).expect_err(trace);
+        assert_eq!(error.to_string(), expected);
+    }
+    assert!(Trace::parse(b"time,job\n2026-11-23 00:00,[ SimWork = 60 * 60 ]\n").is_ok());
 }
