@@ -169,6 +169,8 @@ pub struct Policy {
     pub disconnected_boost: i64,
     /// Whether there is a backfill command.
     pub backfills: bool,
+    /// Attributes that the slot is not to have, though they are measured.
+    pub withheld: Vec<String>,
     /// What the owner of the machine may not have meant.
     pub doubts: Vec<String>,
 }
@@ -279,13 +281,14 @@ impl Policy {
                 && attributes.get("START_BACKFILL").is_some()
                 && reader.is_true("ENABLE_BACKFILL"),
             attributes,
+            withheld: vec![],
             doubts,
         })
     }
 }
 
 /// A policy that asks for keys in slots that hear none: `SLOTS_CONNECTED_TO_KEYBOARD` is 0 in 25, if nobody sets it.
-fn deaf(attributes: &ClassAd, keyboard_slots: u32, console_slots: u32) -> Vec<String> {
+pub(super) fn deaf(attributes: &ClassAd, keyboard_slots: u32, console_slots: u32) -> Vec<String> {
     let doubt = |attribute: &str, slots: u32, setting: &str| {
         let asks = |(name, expr): (&classad::Name, &Arc<Expr>)| {
             let is_asked = expr
