@@ -82,7 +82,7 @@ fn perform(arguments: &Arguments) -> Outcome {
         Verb::Doctor(doctor) => verbs::doctor::doctor(&store()?, doctor),
         Verb::Classad(classad) => verbs::classad::classad(classad),
         Verb::Config(config) => verbs::config::config(config),
-        Verb::Policy(policy) => verbs::policy::policy(policy),
+        Verb::Policy(policy) => verbs::policy::policy(store().ok().as_ref(), policy),
         Verb::Startd(startd) => verbs::startd::startd(&store()?, startd),
         Verb::Shadow(shadow) => verbs::shadow::shadow(store().ok().as_ref(), shadow),
         Verb::Home(home) => verbs::home::home(&store()?, home),

@@ -136,8 +136,15 @@ pub(crate) fn settings(config: &Config, facts: &Facts, platform: &Platform) -> O
     settings.machine_max_vacate_time = expression("MachineMaxVacateTime")?;
     settings.checkpoint_platform = Some(platform.to_string());
     settings.has_user_namespaces = Some(platform.kernel.contains(OWN_IDS));
-    let slots = settings.cpus_of(facts).clamp(1, 1024);
-    settings.custom = Custom::read(dialect, slots, |name| config.get(name))?;
+    Ok(settings)
+}
+
+/// What the configuration adds to the ads of the first `slots` slots, for whoever has no [`starter::machine::Machine`] that says it.
+///
+/// # Errors
+/// An attribute is no expression.
+pub(crate) fn add_listed(settings: &mut Settings, config: &Config, slots: u32) -> Outcome<()> {
+    settings.custom = Custom::read(settings.dialect, slots, |name| config.get(name))?;
     settings.shared = [
         "STARTD_SLOT_ATTRS",
         "STARTD_SLOT_EXPRS",
@@ -147,7 +154,7 @@ pub(crate) fn settings(config: &Config, facts: &Facts, platform: &Platform) -> O
     .iter()
     .filter_map(|name| config.get(name))
     .collect();
-    Ok(settings)
+    Ok(())
 }
 
 /// Whether this machine could go by a configuration: divided into slots, with every expression of each.

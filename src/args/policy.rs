@@ -1,6 +1,7 @@
 //! Policies of machine owners, tried by hand.
 
 use super::values::parse_duration;
+use crate::verbs::policy::WhichSlot;
 use clap::{Args, Subcommand};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -64,7 +65,7 @@ pub(crate) struct SimulatePolicy {
     pub(crate) plot: Option<PathBuf>,
 }
 
-/// Say term by term why an expression has its value
+/// Say term by term why an expression has its value: in a slot of the startd that is there, else on this machine
 #[derive(Debug, Args)]
 pub(crate) struct ExplainPolicy {
     /// The expression, or the name of one, such as START
@@ -78,13 +79,13 @@ pub(crate) struct ExplainPolicy {
     #[arg(long, value_name = "FILE")]
     pub(crate) my: Option<PathBuf>,
 
-    /// The ad of the job
+    /// The ad of the job [default: the job in the slot of the startd that is there]
     #[arg(long, value_name = "FILE")]
     pub(crate) target: Option<PathBuf>,
 
-    /// Whose ad it is, if the configuration has more than one slot
-    #[arg(long, value_name = "SLOTID", default_value_t = 1)]
-    pub(crate) slot: u32,
+    /// Which slot, such as 2, or 2_1 for a part of it; also which ad, if the file of --my has several
+    #[arg(long, value_name = "SLOTID", default_value = "1")]
+    pub(crate) slot: WhichSlot,
 }
 
 /// Write what happens on this machine as a trace for `policy simulate`

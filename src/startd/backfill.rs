@@ -1,21 +1,29 @@
 //! Backfill: a command that a slot works for while nobody wants it.
 //!
 //! # What callers may rely on
+//! One that ends soon again and again is begun 1 s, 2 s, 4 s … 60 s later, and why is said when that changes.
 //! It ends with us. What it has begun ends with it, wherever that has moved: it is known by a variable of its environment. What lives on
 //! because we were killed is ended by whoever comes after us ([`kill_left`]).
 
-use crate::sys;
+use super::Startd;
+use super::orders::said;
+use super::pace::Pace;
+use crate::sys::{self, Change};
 use nix::sys::signal::{SigSet, Signal, kill, killpg};
 use nix::unistd::Pid;
-use starter::machine::SlotId;
+use starter::machine::{Event, SlotId};
 use std::fs;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+use tracing::{info, warn};
 
 const MARK: &str = "WAYFARER_BACKFILL";
 /// How much nicer than we it is.
 const NICER_BY: i32 = 19;
+/// How long a slot waits for another beginning, the first time.
+const FIRST_PAUSE: Duration = Duration::from_secs(1);
 
 /// One that runs.
 #[derive(Debug)]
@@ -23,6 +31,19 @@ pub(super) struct Backfill {
     pub(super) slot: SlotId,
     pub(super) pid: Pid,
     mark: String,
+    began: Instant,
+    /// We have ended it.
+    is_killed: bool,
+}
+
+/// When a slot's command may begin again.
+#[derive(Debug, Default)]
+pub(super) struct BackfillTurn {
+    pub(super) pace: Pace,
+    /// It begins when it may.
+    pub(super) is_wanted: bool,
+    /// What was said of its end last.
+    told: Option<String>,
 }
 
 impl Backfill {
@@ -48,11 +69,18 @@ impl Backfill {
         let child = shell.spawn()?;
         let mark = format!("{MARK}={mark}");
         let pid = Pid::from_raw(child.id().cast_signed());
-        Ok(Backfill { slot, pid, mark })
+        Ok(Backfill {
+            slot,
+            pid,
+            mark,
+            began: Instant::now(),
+            is_killed: false,
+        })
     }
 
     /// Ends it and all that it has begun.
-    pub(super) fn kill(&self) {
+    pub(super) fn kill(&mut self) {
+        self.is_killed = true;
         let _ = killpg(self.pid, Signal::SIGKILL);
         self.kill_rest();
     }
@@ -73,6 +101,84 @@ impl Backfill {
 
     fn left(&self) -> Vec<i32> {
         marked(|variable| variable == self.mark.as_bytes())
+    }
+}
+
+impl Startd<'_> {
+    /// The command of a slot is to begin: at once, or when it may.
+    pub(super) fn backfill(&mut self, slot: SlotId) {
+        let turn = self.backfill_turns.entry(slot).or_default();
+        turn.is_wanted = turn.pace.waits();
+        if turn.is_wanted {
+            return;
+        }
+        let name = self.slot_name(slot);
+        let Some(command) = command(|name| self.config.get(name)) else {
+            let why = "there is no BACKFILL_COMMAND".to_owned();
+            return self.backfill_fails(slot, Duration::ZERO, why);
+        };
+        match Backfill::begin(slot, &name, &command, &self.places.own, self.signals.mask) {
+            Ok(backfill) => {
+                info!("{name}: backfill begins, process {}", backfill.pid);
+                self.backfills.push(backfill);
+                self.tell(Event::BackfillRuns { slot });
+            }
+            Err(error) => {
+                let why = format!("it does not begin: {error}");
+                self.backfill_fails(slot, Duration::ZERO, why);
+            }
+        }
+    }
+
+    /// The command of a slot is to end, or not to begin.
+    pub(super) fn kill_backfill(&mut self, slot: SlotId) {
+        if let Some(turn) = self.backfill_turns.get_mut(&slot) {
+            turn.is_wanted = false;
+        }
+        let mut backfills = self.backfills.iter_mut();
+        if let Some(backfill) = backfills.find(|backfill| backfill.slot == slot) {
+            backfill.kill();
+        }
+    }
+
+    pub(super) fn backfill_ended(&mut self, backfill: &Backfill, change: Change) {
+        backfill.kill_rest();
+        let slot = backfill.slot;
+        if backfill.is_killed {
+            return self.tell(Event::BackfillEnded { slot });
+        }
+        // What a shell says of its command, which nobody reads.
+        let why = match change {
+            Change::Exited(127) => {
+                "it has ended with status 127: there is no such command".to_owned()
+            }
+            Change::Exited(126) => "it has ended with status 126: it cannot be executed".to_owned(),
+            change => format!("it has ended by itself ({})", said(change)),
+        };
+        self.backfill_fails(slot, backfill.began.elapsed(), why);
+    }
+
+    /// The command of a slot has ended, though nobody wanted it to.
+    fn backfill_fails(&mut self, slot: SlotId, ran: Duration, why: String) {
+        let name = self.slot_name(slot);
+        let turn = self.backfill_turns.entry(slot).or_default();
+        let pause = turn.pace.has_ended(ran, FIRST_PAUSE);
+        if turn.told.as_ref() != Some(&why) {
+            let seconds = pause.as_secs();
+            warn!("{name}: backfill: {why}; it begins again in {seconds} s, and later each time");
+            turn.told = Some(why);
+        }
+        self.tell(Event::BackfillEnded { slot });
+    }
+
+    /// The configuration may have another command.
+    pub(super) fn backfill_anew(&mut self) {
+        let turns = std::mem::take(&mut self.backfill_turns);
+        for (slot, turn) in turns {
+            if turn.is_wanted {
+                self.backfill(slot);
+            }
+        }
     }
 }
 

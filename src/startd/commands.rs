@@ -1,6 +1,7 @@
 //! What a startd is asked, by `wayfarer startd …` and by signals.
 
 use super::ask::{Ask, How};
+use super::pace::Pace;
 use super::queue::{Phase, Queue};
 use super::record::DrainLine;
 use super::{Startd, configuration, measured, polling_interval};
@@ -233,7 +234,7 @@ impl Startd<'_> {
         }
         entry.phase = Phase::Idle;
         entry.hold_code = None;
-        (entry.short_runs, entry.not_before) = (0, 0);
+        entry.pace = Pace::default();
         info!("job {name} was released");
         self.offers = true;
         Ok(())
@@ -270,6 +271,7 @@ impl Startd<'_> {
         }
         self.polling_interval = polling_interval;
         self.next_look = now;
+        self.backfill_anew();
         for warning in self.config.warnings() {
             tracing::warn!("{warning}");
         }

@@ -19,6 +19,7 @@ mod commands;
 mod job_file;
 mod offer;
 mod orders;
+mod pace;
 mod pending;
 mod periodic;
 mod queue;
@@ -30,7 +31,7 @@ mod words;
 
 pub(crate) use ask::{Ask, How, Places};
 pub(crate) use job_file::{Surrounding, read as read_job};
-pub(crate) use queue::{file_of, name_of, read_limited};
+pub(crate) use queue::{file_of, load, name_of, owner, read_limited};
 use record::DrainLine;
 pub(crate) use record::{JobLine, Record, SlotLine};
 
@@ -41,7 +42,7 @@ use crate::life::Control;
 use crate::measured::{self, Measured};
 use crate::report::{Exit, Failure, Outcome, chain};
 use crate::verbs;
-use backfill::Backfill;
+use backfill::{Backfill, BackfillTurn};
 use classad::config::{Config, Dialect};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -93,6 +94,7 @@ struct Startd<'a> {
     /// Something has happened that a job may wait for.
     offers: bool,
     backfills: Vec<Backfill>,
+    backfill_turns: BTreeMap<SlotId, BackfillTurn>,
     benchmark: Option<Benchmark>,
     benchmarked: EventFd,
     control: Control<Ask>,
@@ -109,8 +111,8 @@ struct Startd<'a> {
     next_wishes: i64,
     /// What whoever asked last is to know besides.
     notice: Option<String>,
-    /// The ads of slots, as of the last time somebody asked.
-    ads: BTreeMap<SlotId, String>,
+    /// The ads of slots and of their jobs, as of the last time somebody asked.
+    ads: BTreeMap<SlotId, (String, String)>,
     /// What the owner's policy could not say.
     fatal: Option<String>,
     written: Option<Record>,
@@ -217,6 +219,7 @@ impl<'a> Startd<'a> {
             offered: None,
             offers: true,
             backfills: vec![],
+            backfill_turns: BTreeMap::new(),
             benchmark: None,
             benchmarked: EventFd::from_value_and_flags(0, flags)?,
             control,
@@ -258,6 +261,7 @@ impl<'a> Startd<'a> {
             }
             self.hear_starters();
             self.hear_benchmark();
+            self.take_turns();
             self.see();
             if std::mem::take(&mut self.offers) {
                 self.offer();
@@ -313,6 +317,7 @@ impl<'a> Startd<'a> {
             Some(next.saturating_sub(since_epoch)),
             self.control.wakes_in(),
             again.then_some(LOOK_AGAIN),
+            self.next_turn(),
             Some(LONGEST),
         ];
         let time = times.into_iter().flatten().min().unwrap_or(LONGEST);

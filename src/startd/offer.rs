@@ -20,7 +20,7 @@ impl Startd<'_> {
         if self.is_shutting_down || !self.machine.takes_jobs() {
             return;
         }
-        let last = self.in_turn(self.now()).1;
+        let last = self.in_turn().1;
         // Who was refused a slot in this round asks for it again in the next.
         let mut asked: Vec<(SlotId, String)> = vec![];
         for _ in 0..MOST_CLAIMS {
@@ -51,7 +51,7 @@ impl Startd<'_> {
     /// Of whom no slot is for, START may say nothing at all: that is warned of.
     fn doubt_start(&mut self) {
         let now = self.now();
-        let (waiting, _) = self.in_turn(now);
+        let (waiting, _) = self.in_turn();
         let first = waiting.iter().take(MOST_DOUBTED);
         let jobs: Vec<Arc<ClassAd>> = first.map(|entry| entry.ad(&self.owner)).collect();
         for job in jobs {
@@ -62,8 +62,8 @@ impl Startd<'_> {
     }
 
     /// The jobs of this round, those that come first first; and the last of them that had its turn, if not all are among them.
-    fn in_turn(&self, now: i64) -> (Vec<&Entry>, Option<Turn>) {
-        let waiting = self.queue.waiting(now);
+    fn in_turn(&self) -> (Vec<&Entry>, Option<Turn>) {
+        let waiting = self.queue.waiting();
         in_turn(
             waiting,
             MOST_JOBS,
@@ -74,7 +74,7 @@ impl Startd<'_> {
 
     fn best_pair(&self, asked: &[(SlotId, String)]) -> Option<(String, SlotId, bool)> {
         let now = self.now();
-        let (waiting, _) = self.in_turn(now);
+        let (waiting, _) = self.in_turn();
         let waiting: Vec<(&Entry, Arc<ClassAd>)> = waiting
             .into_iter()
             .map(|entry| (entry, entry.ad(&self.owner)))
@@ -153,7 +153,7 @@ impl Startd<'_> {
             return None;
         }
         let mut best: Option<(f64, &Entry)> = None;
-        for entry in self.in_turn(now).0 {
+        for entry in self.in_turn().0 {
             let job = entry.ad(&self.owner);
             if !self.machine.suits(slot, &job, now) {
                 continue;

@@ -2,7 +2,7 @@
 
 use super::queue::{self, Entry, Found, Phase, Queue};
 use super::runner::{Runner, Ways};
-use super::{Backfill, Benchmark, Startd, backfill, measured};
+use super::{Benchmark, Startd, measured};
 use crate::life::{self, Ask};
 use crate::report::Outcome;
 use crate::sys::{self, Change};
@@ -14,10 +14,8 @@ use std::sync::mpsc;
 use std::time::Duration;
 use tracing::{error, info, warn};
 
-/// A job that has left by itself before this waits for a while.
-const SHORT: Duration = Duration::from_secs(5);
-/// The longest that it waits, in seconds.
-const LONGEST_PAUSE: i64 = 60;
+/// How long a job that has left waits before it is offered again, the first time.
+const FIRST_PAUSE: Duration = Duration::from_secs(2);
 /// How a starter ends whose job can go on.
 const VACATED: i32 = 85;
 
@@ -132,12 +130,7 @@ impl Startd<'_> {
             }
             Order::Benchmark(slot) => self.benchmark(slot),
             Order::StartBackfill(slot) => self.backfill(slot),
-            Order::KillBackfill(slot) => {
-                let mut backfills = self.backfills.iter();
-                if let Some(backfill) = backfills.find(|backfill| backfill.slot == slot) {
-                    backfill.kill();
-                }
-            }
+            Order::KillBackfill(slot) => self.kill_backfill(slot),
             Order::Drained { resumes } => match resumes {
                 true => {
                     self.drain = None;
@@ -283,10 +276,7 @@ impl Startd<'_> {
             }
             if let Some(index) = self.backfills.iter().position(|one| one.pid == pid) {
                 let backfill = self.backfills.swap_remove(index);
-                backfill.kill_rest();
-                self.tell(Event::BackfillEnded {
-                    slot: backfill.slot,
-                });
+                self.backfill_ended(&backfill, change);
                 continue;
             }
             if let Some(name) = self.runs_under(pid) {
@@ -304,7 +294,6 @@ impl Startd<'_> {
 
     /// The starter of a job is gone.
     fn ended(&mut self, name: &str, change: Change) {
-        let now = self.now();
         self.hear_starters();
         let job = Queue::job(self.store, name);
         let here = self.measured.platform().clone();
@@ -350,18 +339,12 @@ impl Startd<'_> {
             // Its starter was killed before it could say so.
             Found::Idle if to_hold.is_some() => {}
             Found::Idle => {
+                let pause = entry.pace.has_ended(runner.began.elapsed(), FIRST_PAUSE);
                 info!(
-                    "job {name} has left, with {} images behind it",
-                    entry.images
+                    "job {name} has left, with {} images behind it, and waits for {} s",
+                    entry.images,
+                    pause.as_secs()
                 );
-                let was_short = !runner.leaves && runner.began.elapsed() < SHORT;
-                entry.short_runs = match was_short {
-                    true => entry.short_runs.saturating_add(1),
-                    false => 0,
-                };
-                if was_short {
-                    entry.not_before = now + (1 << entry.short_runs.min(6)).min(LONGEST_PAUSE);
-                }
             }
         }
         if is_over {
@@ -419,29 +402,10 @@ impl Startd<'_> {
             }
         }
     }
-
-    fn backfill(&mut self, slot: SlotId) {
-        let name = self.slot_name(slot);
-        let Some(command) = backfill::command(|name| self.config.get(name)) else {
-            warn!("{name}: there is no BACKFILL_COMMAND");
-            return self.tell(Event::BackfillEnded { slot });
-        };
-        match Backfill::begin(slot, &name, &command, &self.places.own, self.signals.mask) {
-            Ok(backfill) => {
-                info!("{name}: backfill begins, process {}", backfill.pid);
-                self.backfills.push(backfill);
-                self.tell(Event::BackfillRuns { slot });
-            }
-            Err(error) => {
-                warn!("{name}: backfill does not begin: {error}");
-                self.tell(Event::BackfillEnded { slot });
-            }
-        }
-    }
 }
 
 /// How a process has ended.
-fn said(change: Change) -> String {
+pub(super) fn said(change: Change) -> String {
     match change {
         Change::Exited(status) => format!("status {status}"),
         Change::Signalled(signal) => crate::args::signal_name(signal),

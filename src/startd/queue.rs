@@ -10,6 +10,7 @@
 
 use super::ask::Places;
 use super::job_file::{self, Spec, Surrounding};
+use super::pace::Pace;
 use super::record::Record;
 use super::runner::Runner;
 use crate::args::is_job_name;
@@ -69,9 +70,8 @@ pub(super) struct Entry {
     pub(super) hold_code: Option<i32>,
     /// What a slot was refused for last.
     pub(super) refused: Option<String>,
-    /// Not before this moment.
-    pub(super) not_before: i64,
-    pub(super) short_runs: u32,
+    /// When it may run again.
+    pub(super) pace: Pace,
     /// The most that its processes had, in KiB, until there is an image.
     pub(super) size_kib: u64,
     pub(super) images: u64,
@@ -115,8 +115,7 @@ impl Entry {
             to_hold: None,
             hold_code: None,
             refused: None,
-            not_before: 0,
-            short_runs: 0,
+            pace: Pace::default(),
             images: 0,
             starts: 0,
             platform: None,
@@ -168,8 +167,8 @@ impl Entry {
         (priority, self.number, self.submitted, self.name.clone())
     }
 
-    pub(super) fn waits(&self, now: i64) -> bool {
-        matches!(self.phase, Phase::Idle) && self.not_before <= now
+    pub(super) fn waits(&self) -> bool {
+        matches!(self.phase, Phase::Idle) && !self.pace.waits()
     }
 
     /// What its directory says of its images.
@@ -283,11 +282,11 @@ impl Queue {
     }
 
     /// The jobs that wait, those that come first first.
-    pub(super) fn waiting(&self, now: i64) -> Vec<&Entry> {
+    pub(super) fn waiting(&self) -> Vec<&Entry> {
         let mut waiting: Vec<&Entry> = self
             .entries
             .values()
-            .filter(|entry| entry.waits(now))
+            .filter(|entry| entry.waits())
             .collect();
         waiting.sort_by_cached_key(|entry| entry.turn());
         waiting
@@ -325,7 +324,7 @@ pub(crate) fn name_of(file: &Path) -> Option<&str> {
 }
 
 /// Reads a job of the spool.
-fn load(path: &Path) -> Result<Spec, String> {
+pub(crate) fn load(path: &Path) -> Result<Spec, String> {
     let shown = crate::raw::shown_path(path);
     let bytes = read_limited(path).map_err(|error| format!("{shown}: {error}"))?;
     parse(&shown, &bytes)
@@ -361,7 +360,7 @@ pub(crate) fn read_limited(path: &Path) -> std::io::Result<Vec<u8>> {
 }
 
 /// Whose jobs these are.
-pub(super) fn owner() -> String {
+pub(crate) fn owner() -> String {
     crate::users::name_of(Uid::effective())
 }
 
@@ -390,7 +389,7 @@ mod tests {
     fn any_priority_has_its_place() {
         let queue = queue(&[("e", 0), ("f", i64::MIN + 1), ("a", i64::MAX), ("b", 0)]);
         let names = |queue: &Queue| -> String {
-            let waiting = queue.waiting(0);
+            let waiting = queue.waiting();
             waiting.iter().map(|entry| entry.name.as_str()).collect()
         };
         assert_eq!(names(&queue), "aebf");

@@ -61,6 +61,9 @@ pub(crate) struct SlotLine {
     /// Its ad as it is published, in the old syntax, as of the last time somebody asked.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub(crate) ad: String,
+    /// The ad of its job, likewise.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub(crate) job_ad: String,
 }
 
 /// A job of the queue.

@@ -4,25 +4,11 @@ use super::Startd;
 use super::queue::{Entry, Phase, file_of};
 use super::record::{JobLine, SlotLine};
 use crate::jobs::Life;
-use classad::{BinaryOp, ClassAd, Context, Expr, Literal, Surroundings};
-use starter::machine::{Activity, Refusal, Slot, State, UserMaps};
-use std::sync::Arc;
+use classad::{Expr, Literal};
+use starter::machine::{Activity, Slot, SlotId};
 
 /// So many reasons are told.
 const MOST: usize = 8;
-
-/// A clock that stands still, and the maps of users.
-struct At<'a>(i64, &'a UserMaps);
-
-impl Surroundings for At<'_> {
-    fn now(&self) -> i64 {
-        self.0
-    }
-
-    fn map_user(&self, map: &str, user: &str) -> Option<String> {
-        self.1.find(map, user)
-    }
-}
 
 impl Startd<'_> {
     pub(super) fn slot_line(&self, slot: &Slot) -> SlotLine {
@@ -31,8 +17,8 @@ impl Startd<'_> {
             Some(Expr::Literal(Literal::Integer(number))) => *number,
             _ => 0,
         };
-        let mut entries = self.queue.entries.values();
-        let job = entries.find(|entry| entry.slot() == Some(slot.id()));
+        let job = self.job_of(slot.id());
+        let (ad, job_ad) = self.ads.get(&slot.id()).cloned().unwrap_or_default();
         SlotLine {
             name: slot.name(),
             id: slot.id().number,
@@ -45,7 +31,8 @@ impl Startd<'_> {
             job: job.map(|entry| entry.name.clone()),
             cpus: number("Cpus"),
             memory: number("Memory"),
-            ad: self.ads.get(&slot.id()).cloned().unwrap_or_default(),
+            ad,
+            job_ad,
         }
     }
 
@@ -53,8 +40,19 @@ impl Startd<'_> {
     pub(super) fn publish(&mut self) {
         let now = self.measured.now();
         let ids = self.machine.slots().iter().map(Slot::id);
-        let ads = ids.filter_map(|id| Some((id, self.machine.ad(id, now)?.to_old().to_string())));
+        let ads = ids.filter_map(|id| {
+            let ad = self.machine.ad(id, now)?.to_old().to_string();
+            let job = self.job_of(id).map(|entry| entry.ad(&self.owner));
+            let job = job.map(|job| job.to_old().to_string());
+            Some((id, (ad, job.unwrap_or_default())))
+        });
         self.ads = ads.collect();
+    }
+
+    /// The job in a slot.
+    fn job_of(&self, slot: SlotId) -> Option<&Entry> {
+        let mut entries = self.queue.entries.values();
+        entries.find(|entry| entry.slot() == Some(slot))
     }
 
     pub(super) fn job_lines(&self) -> Vec<JobLine> {
@@ -141,88 +139,24 @@ impl Startd<'_> {
             return vec!["the machine is drained".to_owned()];
         }
         let mut why = vec![];
-        if entry.not_before > now {
-            why.push("it has just left by itself, and waits for a moment".to_owned());
+        if let Some(left) = entry.pace.left() {
+            let seconds = left.as_secs() + 1;
+            why.push(format!("it has just left, and waits for {seconds} s"));
         }
         let elsewhere = self.store.find(&entry.name).ok().map(|job| job.life());
         if let Some(Life::Elsewhere { host }) = elsewhere {
             why.push(format!("it runs on {host}"));
         }
         let job = entry.ad(&self.owner);
-        let clock = At(now, self.machine.users());
         let whole = |slot: &&Slot| slot.id().part.is_none();
         for slot in self.machine.slots().iter().filter(whole).take(MOST) {
             let name = slot.name();
-            let reason = match self.machine.refusal(slot.id(), &job, now) {
-                Some(Refusal::Start { value }) => {
-                    let failing = failing("START", slot.ad(), &job, &clock);
-                    format!("START is {value}{failing}")
-                }
-                Some(Refusal::Platform { value }) => {
-                    format!(
-                        "its images are not for this machine (IS_VALID_CHECKPOINT_PLATFORM is {value})"
-                    )
-                }
-                Some(Refusal::Resources {
-                    name,
-                    wanted,
-                    there,
-                }) => format!("the job asks for {wanted} {name}, and there are {there}"),
-                Some(Refusal::NoNumber { name, value }) => {
-                    format!("the job's {name} is {value}, expected a number")
-                }
-                Some(Refusal::Requirements { value }) => {
-                    let failing = failing("Requirements", &job, slot.ad(), &clock);
-                    format!("the job's Requirements are {value}{failing}")
-                }
-                Some(_) => "machine and job do not accept each other".to_owned(),
-                None if !matches!(slot.place().state, State::Owner | State::Unclaimed) => {
-                    format!("it is {}", slot.place())
-                }
-                None => match &entry.refused {
-                    Some(reason) => reason.clone(),
-                    None => continue,
-                },
+            let reason = self.machine.why_not(slot.id(), &job, now);
+            let Some(reason) = reason.or_else(|| entry.refused.clone()) else {
+                continue;
             };
             why.push(format!("{name}: {reason}"));
         }
         why
-    }
-}
-
-/// The parts of a condition that are not TRUE, where it says that all are to be.
-fn failing(name: &str, my: &Arc<ClassAd>, target: &Arc<ClassAd>, clock: &At<'_>) -> String {
-    let context = Context::new(clock)
-        .with_my(Arc::clone(my))
-        .with_target(Arc::clone(target));
-    let Some(expr) = my.get(name) else {
-        return String::new();
-    };
-    let mut parts = vec![];
-    conjuncts(expr, &mut parts);
-    let is_true = |part: &&&Expr| {
-        let value = context.eval(part);
-        !value.is_ok_and(|value| value.truth() == Some(true))
-    };
-    let failing: Vec<String> = parts
-        .iter()
-        .filter(is_true)
-        .take(MOST)
-        .map(|part| part.to_string())
-        .collect();
-    match failing.is_empty() {
-        true => String::new(),
-        false => format!(": {}", failing.join(", ")),
-    }
-}
-
-fn conjuncts<'e>(expr: &'e Expr, parts: &mut Vec<&'e Expr>) {
-    match expr {
-        Expr::Binary(BinaryOp::And, left, right) => {
-            conjuncts(left, parts);
-            conjuncts(right, parts);
-        }
-        Expr::Parentheses(inner) => conjuncts(inner, parts),
-        other => parts.push(other),
     }
 }

@@ -65,7 +65,7 @@ fn configured(record: Option<&Record>, arguments: &args::Machine) -> Outcome<Opt
 }
 
 /// What the startd that is there says of its slots.
-fn watched(store: &JobStore) -> Outcome<Option<Record>> {
+pub(super) fn watched(store: &JobStore) -> Outcome<Option<Record>> {
     if startd::record(store)?.is_none() {
         return Ok(None);
     }
@@ -84,8 +84,10 @@ fn measure(store: Option<&JobStore>, arguments: &args::Machine) -> Outcome<Vec<C
         Some(config) => measured::settings(config, &facts, &platform)?,
         None => Settings::default_of(arguments.dialect, facts.processors.threads),
     };
-    if config.is_none() {
-        measured::offer(&mut settings, &platform);
+    match &config {
+        Some(config) if record.is_none() => measured::add_listed(&mut settings, config, 1)?,
+        Some(_) => {}
+        None => measured::offer(&mut settings, &platform),
     }
     settings
         .watched

@@ -447,3 +447,100 @@ fn what_says_nothing_is_warned_of_in_a_simulated_day() {
     );
     assert!(!said.contains("Claimed"), "{said}");
 }
+
+/// What a configuration says of one slot: in the simulation, and where somebody asks why.
+#[test]
+fn each_slot_goes_by_what_is_said_of_it() {
+    let station = Station::new();
+    let lines = "NUM_SLOTS = 2\nRunBenchmarks = False\nSTART = Color =?= \"green\"\nSTARTD_ATTRS = Color\nColor = \"blue\"\n\
+                 SLOT2_Color = \"green\"\nSLOT1_STARTD_ATTRS = Taste\nTaste = 1\n";
+    let policy = written(&station, "policy", lines);
+    let old = lines
+        .replace("SLOT", "VM")
+        .replace("NUM_VMS", "NUM_VIRTUAL_MACHINES");
+    let old = written(&station, "old", &old);
+    let trace = written(&station, "trace.csv", TRACE);
+    for (policy, dialect, prefix) in [(&policy, "25", "slot"), (&old, "6.8", "vm")] {
+        let which = ["--config", policy, "--dialect", dialect, "--cpus", "2"];
+        let line = [
+            &["policy", "simulate", "--trace", &trace, "--json"],
+            &which[..],
+        ]
+        .concat();
+        let output = station.output(&line);
+        let day: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+        let busy: Vec<_> = day["places"]
+            .as_array()
+            .expect("a list")
+            .iter()
+            .filter(|spent| spent["place"] == "Claimed/Busy")
+            .map(|spent| spent["slot"].clone())
+            .collect();
+        assert_eq!(busy, [format!("{prefix}2")], "{day}");
+        let explained = |expr: &str, slot: &str| {
+            let line = [&["policy", "explain", expr, "--slot", slot], &which[..]].concat();
+            let output = station.output(&line);
+            let told = text(&output.stdout);
+            let value = told
+                .lines()
+                .next()
+                .unwrap_or_default()
+                .split_whitespace()
+                .nth(1);
+            value.unwrap_or_default().to_owned()
+        };
+        assert_eq!(
+            ["1", "2"].map(|slot| explained("START", slot)),
+            ["false", "true"]
+        );
+        assert_eq!(
+            ["1", "2"].map(|slot| explained("Taste", slot)),
+            ["1", "undefined"]
+        );
+    }
+}
+
+#[test]
+fn why_a_simulated_job_never_starts_is_said() {
+    let station = Station::new();
+    let policy = written(
+        &station,
+        "policy",
+        "NUM_SLOTS = 1\nRunBenchmarks = False\nSTART = TARGET.Owner != \"mallory\" && TARGET.Fits\n",
+    );
+    let trace = written(
+        &station,
+        "trace.csv",
+        "time,job\n\
+         2026-11-23 00:00:00,\"[ Fits = true; RequestCpus = 99 ]\"\n\
+         2026-11-23 00:00:00,\"[ Fits = true; RequestMemory = \"\"much\"\" ]\"\n\
+         2026-11-23 00:00:00,\"[ Owner = \"\"ann\"\" ]\"\n\
+         2026-11-23 00:00:00,\"[ Fits = true; Requirements = TARGET.Nothing ]\"\n\
+         2026-11-23 00:00:00,\"[ Fits = true ]\"\n\
+         2026-11-23 00:00:00,\"[ Fits = true ]\"\n",
+    );
+    let line = [
+        "policy", "simulate", "--config", &policy, "--cpus", "2", "--memory", "512", "--trace",
+        &trace, "--until", "1h",
+    ];
+    let day = station.json(&[&line[..], &["--json"]].concat());
+    let why = |job: usize| day["jobs"][job]["why"].to_string();
+    assert_eq!(
+        why(0),
+        r#"["slot1: the job asks for 99 Cpus, and there are 2"]"#
+    );
+    assert!(why(1).contains("the job's RequestMemory is"), "{}", why(1));
+    assert_eq!(why(2), r#"["slot1: START is undefined: TARGET.Fits"]"#);
+    assert!(
+        why(3).contains("the job's Requirements are undefined: TARGET.Nothing"),
+        "{}",
+        why(3)
+    );
+    assert_eq!(why(4), "[]", "{day}");
+    assert_eq!(why(5), r#"["slot1: it is Claimed/Busy"]"#);
+    let told = text(&station.output(&line).stdout);
+    assert!(
+        told.contains("WHY") && told.contains("START is undefined: TARGET.Fits"),
+        "{told}"
+    );
+}

@@ -2,6 +2,7 @@
 
 use super::*;
 use std::os::unix::fs::PermissionsExt;
+use std::time::Instant;
 
 #[test]
 fn images_are_made_as_the_policy_says() {
@@ -153,6 +154,90 @@ fn backfill_works_while_nobody_wants_the_slot() {
         })?;
         ends(job, Signal::SIGTERM, 0)
     });
+}
+
+#[test]
+fn backfill_that_ends_at_once_is_begun_more_and_more_seldom_and_says_why() {
+    with_job(&guest("backfill_ends"), |job| {
+        begun(
+            job,
+            "ENABLE_BACKFILL = True\nSTART_BACKFILL = True\nEVICT_BACKFILL = False\nBACKFILL_COMMAND = /nonexist",
+        )?;
+        let since = Instant::now();
+        let begins = |job: &mut Job| -> Result<usize, String> {
+            let said = startd(job)?.err.text();
+            Ok(said.matches("backfill begins, process").count())
+        };
+        until_said_often(job, "backfill begins, process", 3)?;
+        // Two pauses, of 1 s and 2 s.
+        if since.elapsed() < Duration::from_millis(2500) {
+            return Err(format!("a third beginning after {:?}", since.elapsed()));
+        }
+        let said = startd(job)?.err.text();
+        let why = "slot1: backfill: it has ended with status 127: there is no such command; it begins again in 1 s";
+        if said.matches(why).count() != 1 || said.matches("status 127").count() != 1 {
+            return Err(format!("found {said}, expected once: {why}"));
+        }
+        // The slot is a job's at once, though its command is waited for.
+        submit(job, "job", "")?;
+        until_job(job, "job", "Running")?;
+        let before = begins(job)?;
+        until_longer(job, "job")?;
+        if begins(job)? != before {
+            return Err("backfill begins beside a job".to_owned());
+        }
+        ends_well(job, &["job"])?;
+        // Another command does not wait for what the last one has earned.
+        configure(
+            job,
+            "ENABLE_BACKFILL = True\nSTART_BACKFILL = True\nEVICT_BACKFILL = False\nBACKFILL_COMMAND = sleep 600",
+        );
+        ask(job, &["startd", "reconfig"])?;
+        until(job, "backfill", |status| place(status) == "Backfill/Busy")?;
+        ends(job, Signal::SIGTERM, 0)
+    });
+}
+
+/// Waits until the startd has said something so often.
+fn until_said_often(job: &mut Job, what: &str, times: usize) -> Tried {
+    let said = startd(job)?.err.clone();
+    let found = run::poll(STEP, || {
+        (said.text().matches(what).count() >= times).then_some(())
+    });
+    found.ok_or_else(|| format!("found {}, expected {times} times: {what}", said.text()))
+}
+
+/// A policy that never lets a job be: without time to vacate, and with it.
+#[test]
+fn a_job_that_has_to_leave_again_and_again_is_begun_more_and_more_seldom() {
+    for (label, vacates) in [("evicted", "False"), ("evicted_in_peace", "True")] {
+        with_job(&guest(label), |job| {
+            begun(
+                job,
+                &format!("PREEMPT = LoadAvg >= 0\nWANT_VACATE = {vacates}\nPOLLING_INTERVAL = 5"),
+            )?;
+            let since = Instant::now();
+            submit(job, "job", "")?;
+            until_said_often(job, "job job begins in slot1", 1)?;
+            let status = until(job, "a job that waits", |status| {
+                let why = line_of(status, "job")["why"].to_string();
+                why.contains("it has just left, and waits for")
+            })?;
+            // Two pauses, of 2 s and 4 s, and nobody waits for the next look.
+            until_said_often(job, "job job begins in slot1", 3)?;
+            let took = since.elapsed();
+            if took < Duration::from_millis(5500) {
+                return Err(format!("a third beginning after {took:?}; {status}"));
+            }
+            // It is in nobody's way when it may stay.
+            configure(job, "");
+            ask(job, &["startd", "reconfig"])?;
+            until_job(job, "job", "Running")?;
+            until_longer(job, "job")?;
+            ends_well(job, &["job"])?;
+            ends(job, Signal::SIGTERM, 0)
+        });
+    }
 }
 
 #[test]

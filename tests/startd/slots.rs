@@ -340,3 +340,124 @@ fn devices_come_from_an_inventory_and_go_to_the_slots_that_want_them() {
         ends(job, Signal::SIGTERM, 0)
     });
 }
+
+/// `SLOT2_Color`: a slot publishes what is said of it, and goes by that.
+#[test]
+fn each_slot_goes_by_what_is_said_of_it() {
+    with_job(&guest("own_attributes"), |job| {
+        begun(
+            job,
+            "NUM_CPUS = 2\nNUM_SLOTS = 2\nSTART = Color =?= \"green\"\nSTARTD_ATTRS = Color\nColor = \"blue\"\n\
+             SLOT2_Color = \"green\"\nSLOT1_STARTD_ATTRS = Taste\nTaste = 1",
+        )?;
+        submit(job, "colored", "")?;
+        let status = until_job(job, "colored", "Running")?;
+        if slot_of(&status, "colored") != "slot2" {
+            return Err(format!("found {status}, expected it in slot2"));
+        }
+        let ads = report(job, &["machine", "--json"])?;
+        let found = |index: usize, name: &str| ads["ads"][index][name].to_string();
+        let said = [0, 1].map(|index| (found(index, "Color"), found(index, "Taste")));
+        let pair = |color: &str, taste: &str| (color.to_owned(), taste.to_owned());
+        if said != [pair("\"blue\"", "1"), pair("\"green\"", "null")] {
+            return Err(format!("found {ads}, expected a blue slot and a green one"));
+        }
+        ends_well(job, &["colored"])?;
+        ends(job, Signal::SIGTERM, 0)
+    });
+}
+
+/// `policy explain` asks the slots that are there, with their jobs; `policy record` knows these, too.
+#[test]
+fn a_policy_is_explained_by_the_slots_and_jobs_that_are_there() {
+    with_job(&guest("explained"), |job| {
+        begun(
+            job,
+            "NUM_CPUS = 2\nNUM_SLOTS = 2\nSTART = SlotID == 2 || TARGET.IsOther =?= True",
+        )?;
+        submit(job, "busy", "+Color = \"green\"")?;
+        until_job(job, "busy", "Running")?;
+        let explained = |job: &mut Job, words: &[&str]| -> Result<String, String> {
+            let line = [&["policy", "explain", "--json"], words].concat();
+            let why = report(job, &line)?;
+            let value = |term: &Value| term["value"].as_str().unwrap_or("-").to_owned();
+            // Of a list, what its members are.
+            match value(&why).starts_with('{') {
+                true => {
+                    let parts = why["parts"].as_array().cloned().unwrap_or_default();
+                    let values: Vec<String> = parts.iter().map(value).collect();
+                    Ok(format!("{{ {} }}", values.join(",")))
+                }
+                false => Ok(value(&why)),
+            }
+        };
+        let all = "{ State, Activity, TARGET.Color, TARGET.Owner == RemoteOwner, START }";
+        let busy = "{ \"Claimed\",\"Busy\",\"green\",true,true }";
+        let free = "{ \"Unclaimed\",\"Idle\",undefined,undefined,false }";
+        fs::write(job.dir.join("data/other"), format!("{PLAIN}\nNUM_CPUS = 2\nNUM_SLOTS = 2\nSTART = Activity =?= \"Idle\"\nMine = 3\nSTARTD_ATTRS = Mine\n"))
+            .map_err(|error| error.to_string())?;
+        fs::write(
+            job.dir.join("data/target"),
+            "Color = \"red\"\nIsOther = True\n",
+        )
+        .map_err(|error| error.to_string())?;
+        let other = "{ Activity, START, Mine }";
+        for (words, expected) in [
+            (&[all, "--slot", "2"][..], busy),
+            (&[all, "--slot", "slot1"], free),
+            (&[all, "--slot", "2", "--config", "policy"], busy),
+            (
+                &[other, "--slot", "2", "--config", "other"],
+                "{ \"Busy\",false,3 }",
+            ),
+            (&[other, "--config", "other"], "{ \"Idle\",true,3 }"),
+            (
+                &["{ TARGET.Color, START }", "--target", "target"],
+                "{ \"red\",true }",
+            ),
+        ] {
+            let found = explained(job, words)?;
+            if found.replace(' ', "") != expected.replace(' ', "") {
+                return Err(format!("{words:?}: found {found}, expected {expected}"));
+            }
+        }
+        refused(
+            job,
+            &["policy", "explain", "State", "--slot", "3"],
+            "no slot 3 (found: slot1, slot2)",
+        )?;
+        // What `machine -l` has printed, slot by slot.
+        let ads = finish(
+            "machine",
+            job.wayfarer(&["machine", "-l"]),
+            User::Ordinary,
+            STEP,
+        )?
+        .1;
+        fs::write(job.dir.join("data/ads"), ads.out.bytes()).map_err(|error| error.to_string())?;
+        for (slot, expected) in [("1", "\"Unclaimed\""), ("2", "\"Claimed\"")] {
+            let found = explained(job, &["State", "--my", "ads", "--slot", slot])?;
+            if found != expected {
+                return Err(format!("slot {slot}: found {found}, expected {expected}"));
+            }
+        }
+        // The job comes with the first row, another with a later one; each once.
+        let mut command = job.wayfarer(&["policy", "record", "--every", "1s", "--for", "3s"]);
+        job.equip(&mut command);
+        let recorder = Run::start("record", command, User::Ordinary)?;
+        let rows = recorder.out.clone();
+        job.runs.push(recorder);
+        let first = run::poll(STEP, || rows.text().contains("green").then_some(()));
+        first.ok_or("the job is not in the trace")?;
+        submit(job, "later", "+Color = \"yellow\"\n+IsOther = True")?;
+        let mut recorder = job.runs.pop().ok_or("no recorder")?;
+        recorder.wait(STEP)?;
+        let trace = rows.text();
+        let count = |what: &str| trace.matches(what).count();
+        if (count("green"), count("yellow"), count("Owner")) != (1, 1, 2) {
+            return Err(format!("found {trace}, expected two jobs"));
+        }
+        ends_well(job, &["busy", "later"])?;
+        ends(job, Signal::SIGTERM, 0)
+    });
+}

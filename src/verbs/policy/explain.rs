@@ -1,8 +1,10 @@
 //! Why an expression has its value, term by term.
 
+use super::running::{Running, WhichSlot, running};
 use super::{SCHEMA_VERSION, configuration, detected, options, read, setting};
 use crate::args::ExplainPolicy;
 use crate::config::{Site, user_maps};
+use crate::jobs::JobStore;
 use crate::measured::{self, Measured};
 use crate::output;
 use crate::raw;
@@ -13,8 +15,9 @@ use classad::{
     ClassAd, Context, Explanation, Expr, FoundIn, Surroundings, parse_any_ads, parse_expression,
 };
 use serde::Serialize;
-use starter::machine::{Detected, Event, Machine, SlotId};
-use std::path::Path;
+use starter::machine::{Detected, Event, Machine, SlotId, settings_of};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// What is not known where nobody looks at the machine.
 const UNSEEN: &[&str] = &[
@@ -36,7 +39,7 @@ const ALSO_CALLED: &[(&str, &str)] = &[
     ("SLOT_WEIGHT", "SlotWeight"),
 ];
 
-pub(super) fn explain(arguments: &ExplainPolicy) -> Outcome {
+pub(super) fn explain(store: Option<&JobStore>, arguments: &ExplainPolicy) -> Outcome {
     let expr = parse_expression(&arguments.expression);
     let expr = expr
         .context(|| "the expression".to_owned())
@@ -45,15 +48,23 @@ pub(super) fn explain(arguments: &ExplainPolicy) -> Outcome {
     if let Some(config) = configuration(&arguments.which)? {
         here = here.with_users(user_maps(&config)?);
     }
-    let mut my = machine_ad(arguments, &here)?;
+    let running = match store.filter(|_| asks_the_startd(arguments)) {
+        Some(store) => running(store, arguments.slot)?.filter(|it| is_meant(arguments, it)),
+        None => None,
+    };
+    let mut my = match &running {
+        Some(running) => running_ad(arguments, running, &here)?,
+        None => machine_ad(arguments, &here)?,
+    };
     if let Some(path) = &arguments.my {
-        for (name, bound) in one_ad(path)?.iter() {
-            my.insert(name.clone(), std::sync::Arc::clone(bound));
-        }
+        lay_over(&mut my, &ad_of_slot(path, arguments.slot)?);
     }
     let mut context = Context::new(&here).with_my(my);
-    if let Some(path) = &arguments.target {
-        context = context.with_target(one_ad(path)?);
+    let job = running.and_then(|running| running.job);
+    match (&arguments.target, job) {
+        (Some(path), _) => context = context.with_target(one_ad(path)?),
+        (None, Some(job)) => context = context.with_target(job),
+        (None, None) => {}
     }
     let why = context.explain(&expr);
     match arguments.which.json {
@@ -70,6 +81,81 @@ pub(super) fn explain(arguments: &ExplainPolicy) -> Outcome {
         }
     }
     Ok(Exit::Done)
+}
+
+/// Whether it is about the machine as it is: not about another one.
+fn asks_the_startd(arguments: &ExplainPolicy) -> bool {
+    let which = &arguments.which;
+    arguments.my.is_none() && which.cpus.is_none() && which.memory.is_none()
+}
+
+/// Whether it is about the startd's slots: a configuration of another era has others.
+fn is_meant(arguments: &ExplainPolicy, running: &Running) -> bool {
+    let which = &arguments.which;
+    which.config.is_none() || which.dialect.to_string() == running.record.dialect
+}
+
+/// The ad of a slot of the startd that is there, with the expressions of this configuration if there is one.
+fn running_ad(arguments: &ExplainPolicy, running: &Running, here: &Here) -> Outcome<ClassAd> {
+    let which = &arguments.which;
+    let (config, is_its_own) = match configuration(which)? {
+        Some(config) => (config, false),
+        None => {
+            let path = PathBuf::from(raw::decode(&running.record.config));
+            let dialect = running.record.dialect.parse();
+            let dialect = dialect.unwrap_or(which.dialect);
+            (crate::startd::configuration(&path, dialect)?, true)
+        }
+    };
+    let settings = settings_of(&config);
+    let found = Measured::once(&config)?.detected(&config)?;
+    let machine = Machine::begin(&settings, config.dialect(), &found, here.now());
+    let machine = machine
+        .map_err(|error| measured::placed(&config, error))
+        .exit(Exit::Usage)?;
+    for doubt in machine.doubts() {
+        tell(&doubt);
+    }
+    // Parts have the policy of their slot; a configuration that has no such slot has nothing to say of it.
+    let slot = machine.slot(SlotId::of(arguments.slot.number));
+    let Some(slot) = slot else {
+        return Err(no_slot(arguments, &machine));
+    };
+    let mut ad = running.ad.clone();
+    let said = &slot.policy().attributes;
+    match is_its_own {
+        // It has said all but START, where that is TRUE for everybody.
+        true => {
+            ad = said.clone();
+            lay_over(&mut ad, &running.ad);
+        }
+        false => lay_over(&mut ad, said),
+    }
+    also_called(&mut ad);
+    Ok(ad)
+}
+
+fn lay_over(ad: &mut ClassAd, over: &ClassAd) {
+    for (name, expr) in over.iter() {
+        ad.insert(name.clone(), Arc::clone(expr));
+    }
+}
+
+fn also_called(ad: &mut ClassAd) {
+    for (name, attribute) in ALSO_CALLED {
+        if ad.get(*name).is_none() && ad.get(*attribute).is_some() {
+            ad.insert(*name, Expr::attribute(*attribute));
+        }
+    }
+}
+
+fn no_slot(arguments: &ExplainPolicy, machine: &Machine) -> Failure {
+    let message = format!(
+        "there is no slot {}, but {}",
+        arguments.slot,
+        machine.slots().len()
+    );
+    Failure::new(Exit::Usage, message)
 }
 
 /// The ad of a slot with this configuration, on this machine and now; with an ad of one's own, without looking at it.
@@ -113,47 +199,60 @@ fn machine_ad(arguments: &ExplainPolicy, here: &Here) -> Outcome<ClassAd> {
         }
     };
     machine.step(event, now);
-    let id = SlotId::of(arguments.slot);
+    // With an ad of one's own, it may be of a part.
+    let part = arguments.slot.part.filter(|_| arguments.my.is_none());
+    let id = SlotId {
+        number: arguments.slot.number,
+        part,
+    };
     let Some(slot) = machine.slot(id) else {
-        let message = format!(
-            "there is no slot {}, but {}",
-            arguments.slot,
-            machine.slots().len()
-        );
-        return Err(Failure::new(Exit::Usage, message));
+        return Err(no_slot(arguments, &machine));
     };
     let mut ad = machine.ad(id, now).unwrap_or_default();
     // What is published of START may be less.
-    for (name, expr) in slot.ad().iter() {
-        ad.insert(name.clone(), std::sync::Arc::clone(expr));
-    }
+    lay_over(&mut ad, slot.ad());
     if arguments.my.is_some() {
         // Nobody has looked.
         for name in UNSEEN {
             ad.remove(*name);
         }
     }
-    for (name, attribute) in ALSO_CALLED {
-        if ad.get(*name).is_none() && ad.get(*attribute).is_some() {
-            ad.insert(*name, Expr::attribute(*attribute));
-        }
-    }
+    also_called(&mut ad);
     for doubt in machine.doubts() {
         tell(&doubt);
     }
     Ok(ad)
 }
 
-fn one_ad(path: &Path) -> Outcome<ClassAd> {
+fn ads(path: &Path) -> Outcome<Vec<ClassAd>> {
     let shown = || raw::shown_path(path).to_string();
-    let mut ads = parse_any_ads(&read(path)?)
-        .context(shown)
-        .exit(Exit::Usage)?;
+    let ads = parse_any_ads(&read(path)?).context(shown);
+    Ok(ads.exit(Exit::Usage)?)
+}
+
+fn one_ad(path: &Path) -> Outcome<ClassAd> {
+    let mut ads = ads(path)?;
     if ads.len() > 1 {
-        let message = format!("{} has {} ads, not one", shown(), ads.len());
+        let shown = raw::shown_path(path);
+        let message = format!("{shown} has {} ads, not one", ads.len());
         return Err(Failure::new(Exit::Usage, message));
     }
     Ok(ads.pop().unwrap_or_default())
+}
+
+/// Its only ad, or that of a slot, as `wayfarer machine -l` prints them.
+fn ad_of_slot(path: &Path, which: WhichSlot) -> Outcome<ClassAd> {
+    let mut ads = ads(path)?;
+    if ads.len() <= 1 {
+        return Ok(ads.pop().unwrap_or_default());
+    }
+    let count = ads.len();
+    let found = ads.into_iter().find(|ad| which.is_of(ad));
+    found.ok_or_else(|| {
+        let shown = raw::shown_path(path);
+        let message = format!("{shown} has {count} ads, and none of slot {which}");
+        Failure::new(Exit::Usage, message).advise("--slot SLOTID")
+    })
 }
 
 fn value_of(why: &Explanation) -> String {

@@ -3,14 +3,17 @@
 mod explain;
 mod plot;
 mod record;
+mod running;
 mod simulate;
 mod submit;
 
+pub(crate) use running::WhichSlot;
 pub(crate) use submit::{judged, judged_by, with_owner};
 
 use crate::args::{Policy as Arguments, PolicyVerb, WhichPolicy};
 use crate::config::Site;
 use crate::inventory;
+use crate::jobs::JobStore;
 use crate::raw;
 use crate::report::{Exit, Explain, Failure, Outcome};
 use classad::config::{Config, ConfigOptions};
@@ -26,11 +29,11 @@ const SCHEMA_VERSION: u32 = 1;
 const MOST_BYTES: u64 = 256 << 20;
 
 /// Does one of them.
-pub(crate) fn policy(arguments: &Arguments) -> Outcome {
+pub(crate) fn policy(store: Option<&JobStore>, arguments: &Arguments) -> Outcome {
     match &arguments.what {
         PolicyVerb::Simulate(arguments) => simulate::simulate(arguments),
-        PolicyVerb::Explain(arguments) => explain::explain(arguments),
-        PolicyVerb::Record(arguments) => record::record(arguments),
+        PolicyVerb::Explain(arguments) => explain::explain(store, arguments),
+        PolicyVerb::Record(arguments) => record::record(store, arguments),
         PolicyVerb::Submit(arguments) => submit::submit(arguments),
     }
 }

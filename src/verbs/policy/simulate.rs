@@ -181,6 +181,7 @@ fn as_text(report: &Report, dialect: Dialect) -> String {
         "GOODPUT",
         "BADPUT",
         "SUSPENDED",
+        "WHY",
     ]);
     for (job, number) in report.jobs.iter().zip(1_usize..) {
         jobs.push(vec![
@@ -198,6 +199,7 @@ fn as_text(report: &Report, dialect: Dialect) -> String {
             span(job.goodput),
             span(job.badput),
             span(job.suspended),
+            job.held.clone().unwrap_or_else(|| job.why.join("; ")),
         ]);
     }
     add(jobs);
@@ -246,6 +248,7 @@ struct JobLine {
     came: String,
     done: Option<String>,
     held: Option<String>,
+    why: Vec<String>,
     starts: u32,
     images: u32,
     killed: u32,
@@ -283,6 +286,7 @@ fn as_json(report: &Report, dialect: Dialect) -> Day {
         came: civil(job.came),
         done: job.done.map(civil),
         held: job.held.clone(),
+        why: job.why.clone(),
         starts: job.starts,
         images: job.images,
         killed: job.killed,

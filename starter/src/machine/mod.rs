@@ -25,6 +25,7 @@ mod devices;
 mod dialect;
 mod division;
 mod load;
+mod own;
 mod part;
 mod policy;
 mod reconfigure;
@@ -32,6 +33,7 @@ mod slot;
 #[cfg(test)]
 mod tests;
 pub mod transitions;
+mod why;
 mod words;
 
 pub use classad::config::{Dialect, UserMaps};
@@ -166,7 +168,7 @@ impl Machine {
             let mut slot = Slot::new(
                 SlotId::of(number),
                 planned.kind,
-                policy,
+                policy.of_slot(settings, number)?,
                 planned.resources,
                 now,
             );

@@ -203,6 +203,8 @@ pub struct Policy {
     pub disconnected_boost: i64,
     /// Whether there is a backfill command.
     pub backfills: bool,
+    /// Attributes that the slot is not to have, though they are measured.
+    pub withheld: Vec<String>,
     /// What the owner of the machine may not have meant.
     pub doubts: Vec<String>,
 }
@@ -309,6 +311,7 @@ impl Policy {
                 && attributes.get("START_BACKFILL").is_some()
                 && reader.is_true("ENABLE_BACKFILL"),
             attributes,
+            withheld: vec![],
             doubts,
         })
     }
@@ -351,7 +354,7 @@ fn unheard(reader: &Reader<'_>, attributes: &ClassAd) -> Vec<String> {
 }
 
 /// A policy that asks for keys in slots that hear none: `SLOTS_CONNECTED_TO_KEYBOARD` is 0 in 25, if nobody sets it.
-fn deaf(attributes: &ClassAd, keyboard_slots: u32, console_slots: u32) -> Vec<String> {
+pub(super) fn deaf(attributes: &ClassAd, keyboard_slots: u32, console_slots: u32) -> Vec<String> {
     let doubt = |attribute: &str, slots: u32, setting: &str| {
         let asks = |(name, expr): (&classad::Name, &Arc<Expr>)| {
             let is_asked = expr

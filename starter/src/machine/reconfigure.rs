@@ -26,6 +26,7 @@ impl Machine {
         now: Moment,
     ) -> Result<Option<String>, PolicyError> {
         let mut policies: BTreeMap<Option<u32>, Arc<Policy>> = BTreeMap::new();
+        let mut own: BTreeMap<u32, Arc<Policy>> = BTreeMap::new();
         let mut divisions = BTreeMap::new();
         let mut unheeded = None;
         if let Some(slot) = self.slots.first() {
@@ -49,9 +50,15 @@ impl Machine {
         }
         for slot in &self.slots {
             let slot_type = slot.policy.slot_type;
-            if let Entry::Vacant(place) = policies.entry(slot_type) {
-                let policy = Policy::read(settings, slot.policy.dialect, slot_type)?;
-                place.insert(Arc::new(policy));
+            let policy = match policies.entry(slot_type) {
+                Entry::Occupied(place) => place.into_mut(),
+                Entry::Vacant(place) => {
+                    let policy = Policy::read(settings, slot.policy.dialect, slot_type)?;
+                    place.insert(Arc::new(policy))
+                }
+            };
+            if let Entry::Vacant(place) = own.entry(slot.id.number) {
+                place.insert(policy.of_slot(settings, slot.id.number)?);
             }
             if slot.kind == Kind::Partitionable {
                 let division = Division::read(settings, slot, slot_type)?;
@@ -59,7 +66,7 @@ impl Machine {
             }
         }
         for slot in &mut self.slots {
-            if let Some(policy) = policies.get(&slot.policy.slot_type) {
+            if let Some(policy) = own.get(&slot.id.number) {
                 slot.goes_by(Arc::clone(policy));
             }
         }

@@ -31,6 +31,8 @@ pub struct JobReport {
     pub killed: u32,
     /// Why it is held, if it is at the end.
     pub held: Option<String>,
+    /// Why it waits at the end, if it has never started: slot by slot.
+    pub why: Vec<String>,
     /// Seconds of work that is kept: done, or in an image, or of the copy that runs at the end.
     pub goodput: i64,
     /// Seconds of work that was lost.

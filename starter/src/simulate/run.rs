@@ -18,6 +18,8 @@ const ROUND: i64 = 60;
 const BENCHMARKS: i64 = 20;
 /// Seconds that it takes to kill, or to begin a command.
 const MOMENT: i64 = 1;
+/// Of so many jobs it is said why they have never started, and of so many slots.
+const MOST_WHYS: usize = 64;
 /// The last key was long before the trace began.
 const LONG_IDLE: i64 = 7 * 86_400;
 /// What may happen in a day: beyond that a policy goes round in circles.
@@ -176,6 +178,7 @@ pub(super) fn simulate_within(
             *day.spent.entry((slot.name(), place)).or_default() += seconds;
         }
     }
+    day.find_out_why();
     for job in &mut day.jobs {
         job.end(until);
     }
@@ -480,6 +483,22 @@ impl Day<'_> {
         self.jobs[index].slot = Some(slot);
         let job = Arc::clone(&self.jobs[index].ad);
         self.tell(Event::Activated { slot, job });
+    }
+
+    /// Why jobs wait that have never had a slot.
+    fn find_out_why(&mut self) {
+        let machine = &self.machine;
+        let never = |job: &&mut Job| job.waits() && job.report.starts == 0;
+        for job in self.jobs.iter_mut().filter(never).take(MOST_WHYS) {
+            let slots = machine.slots().iter();
+            let whole = slots.filter(|slot| slot.id().part.is_none());
+            let whys = whole.take(MOST_WHYS).map(|slot| {
+                let why = machine.why_not(slot.id(), &job.ad, self.now);
+                let why = why.unwrap_or_else(|| "it is free, and nobody has come yet".to_owned());
+                format!("{}: {why}", slot.name())
+            });
+            job.report.why = whys.collect();
+        }
     }
 
     /// Jobs are given to slots.

@@ -36,13 +36,19 @@ impl Slot {
         self.is_fresh = true;
     }
 
-    /// Whatever was seen of the machine anew.
+    /// Whatever was seen of the machine anew; what its owner says of the slot is stronger.
     pub(in super::super) fn overlay(&mut self, attributes: &ClassAd) {
         let ad = Arc::make_mut(&mut self.ad);
         for (name, expr) in attributes.iter() {
-            if self.resources.get(name.clone()).is_none() {
+            let is_said = [&self.resources, &self.policy.attributes]
+                .iter()
+                .any(|said| said.get(name.clone()).is_some());
+            if !is_said {
                 ad.insert(name.clone(), Arc::clone(expr));
             }
+        }
+        for name in &self.policy.withheld {
+            ad.remove(name.as_str());
         }
         self.is_fresh = false;
     }
@@ -55,6 +61,9 @@ impl Slot {
         }
         for (name, expr) in policy.attributes.iter() {
             ad.insert(name.clone(), Arc::clone(expr));
+        }
+        for name in &policy.withheld {
+            ad.remove(name.as_str());
         }
         self.policy = policy;
         self.is_fresh = false;

@@ -171,6 +171,12 @@ impl Surroundings for Clock<'_> {
 }
 
 impl Slot {
+    /// What its owner has decided.
+    #[must_use]
+    pub fn policy(&self) -> &Policy {
+        &self.policy
+    }
+
     pub(super) fn new(
         id: SlotId,
         kind: Kind,

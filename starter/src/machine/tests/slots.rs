@@ -373,3 +373,100 @@ fn slots_of_a_type_may_have_a_policy_of_their_own() {
         .collect();
     assert_eq!(states, [State::Unclaimed, State::Owner]);
 }
+
+/// What a slot publishes under a name.
+fn published(bench: &Bench, number: u32, name: &str) -> String {
+    let ad = bench.machine.ad(SlotId::of(number), bench.now);
+    let found = ad.as_ref().and_then(|ad| ad.get(name));
+    found.map_or_else(|| "-".to_owned(), ToString::to_string)
+}
+
+/// The second example of the manual, under the names of each era; and what is measured of a machine is no answer to it.
+#[test]
+fn a_slot_has_what_its_owner_says_of_it_in_all_eras() {
+    for (dialect, prefix, list) in [
+        (Dialect::V6_1, "VM", "STARTD_EXPRS"),
+        (Dialect::V6_8, "VM", "STARTD_ATTRS"),
+        (Dialect::V25, "SLOT", "STARTD_EXPRS"),
+        (Dialect::V25, "slot", "STARTD_ATTRS"),
+    ] {
+        let slots = match dialect {
+            Dialect::V25 => "NUM_SLOTS = 3",
+            _ => "NUM_VIRTUAL_MACHINES = 3",
+        };
+        let lines = format!(
+            "{slots}\n{list} = favorite_color, favorite_season, CheckpointPlatform\n\
+             favorite_color = \"blue\"\nfavorite_season = \"spring\"\nCheckpointPlatform = \"Q\"\n\
+             {prefix}2_favorite_color = \"green\"\n{prefix}3_favorite_season = \"summer\"\n{prefix}3_CheckpointPlatform =\n\
+             {prefix}1_{list} = favorite_movie\nfavorite_movie = 3\n{prefix}1_none = 4\n\
+             START = favorite_color =?= \"green\""
+        );
+        let mut bench = Bench::try_new(dialect, &lines, 3).expect("a policy");
+        bench.look();
+        let all = |name: &str| [1, 2, 3].map(|number| published(&bench, number, name));
+        assert_eq!(all("favorite_color"), ["\"blue\"", "\"green\"", "\"blue\""]);
+        assert_eq!(
+            all("favorite_season"),
+            ["\"spring\"", "\"spring\"", "\"summer\""]
+        );
+        assert_eq!(all("favorite_movie"), ["3", "-", "-"]);
+        assert_eq!(all("CheckpointPlatform"), ["\"Q\"", "\"Q\"", "-"]);
+        let suits = [1, 2, 3].map(|number| {
+            let bench = &bench;
+            bench
+                .machine
+                .suits(SlotId::of(number), &job("Owner = \"ann\""), bench.now)
+        });
+        assert_eq!(suits, [false, true, false], "{dialect}");
+    }
+}
+
+#[test]
+fn a_part_has_what_is_said_of_its_slot_and_another_configuration_says_it_anew() {
+    let lines = "NUM_SLOTS = 2\nSLOT_TYPE_1 = 50%\nNUM_SLOTS_TYPE_1 = 2\nSLOT_TYPE_1_PARTITIONABLE = True\n\
+                 STARTD_ATTRS = Color\nColor = 1\nSLOT2_Color = 2\nSTART = Color == 2";
+    let mut bench = divided(lines).expect("a division");
+    bench.tell(Event::Claimed {
+        slot: SlotId::of(2),
+        claim: CLAIM,
+        job: job("Owner = \"ann\"; RequestCpus = 1; RequestMemory = 1; RequestDisk = 1"),
+    });
+    let colors = |bench: &Bench| {
+        let slots = bench.machine.slots().iter();
+        let colors = slots.map(|slot| {
+            let ad = bench.machine.ad(slot.id(), bench.now).expect("an ad");
+            format!(
+                "{} {}",
+                slot.name(),
+                ad.get("Color")
+                    .map_or_else(String::new, ToString::to_string)
+            )
+        });
+        colors.collect::<Vec<_>>()
+    };
+    assert_eq!(colors(&bench), ["slot1 1", "slot2 2", "slot2_1 2"]);
+    let settings = settings(&lines.replace("SLOT2_Color = 2", "SLOT1_Color = 3"));
+    let get = |name: &str| settings.get(&name.to_lowercase()).cloned();
+    let detected = Detected {
+        cpus: 4,
+        memory_mib: 256,
+        disk_kib: 4000,
+        swap_kib: 2000,
+        inventories: vec![],
+    };
+    let done = bench.machine.reconfigure(&get, &detected, bench.now);
+    done.expect("a configuration");
+    assert_eq!(colors(&bench), ["slot1 3", "slot2 1", "slot2_1 1"]);
+}
+
+#[test]
+fn what_is_said_of_one_slot_and_is_no_expression_is_named() {
+    let lines = "NUM_SLOTS = 2\nSTARTD_ATTRS = Color\nColor = 1\nSLOT2_Color = light blue";
+    let refused = Bench::try_new(Dialect::V25, lines, 2)
+        .map(drop)
+        .expect_err("is wrong");
+    assert_eq!(
+        refused.to_string(),
+        "SLOT2_Color = light blue: not an expression"
+    );
+}
