@@ -227,7 +227,7 @@ fn machine_ad(arguments: &ExplainPolicy, here: &Here) -> Outcome<ClassAd> {
 fn ads(path: &Path) -> Outcome<Vec<ClassAd>> {
     let shown = || raw::shown_path(path).to_string();
     let ads = parse_any_ads(&read(path)?).context(shown);
-    Ok(ads.exit(Exit::Usage)?)
+    ads.exit(Exit::Usage)
 }
 
 fn one_ad(path: &Path) -> Outcome<ClassAd> {
