@@ -47,6 +47,11 @@ impl Here {
         Here { users, ..self }
     }
 
+    /// Those maps.
+    pub(crate) fn users(&self) -> &UserMaps {
+        &self.users
+    }
+
     fn moment(at_seconds: i64) -> Timestamp {
         Timestamp::from_second(at_seconds).unwrap_or_default()
     }

@@ -21,6 +21,7 @@
 #![cfg_attr(not(test), no_std)]
 
 mod attributes;
+mod elsewhere;
 mod entries;
 mod error;
 mod head;
@@ -34,6 +35,7 @@ mod reply;
 mod request;
 
 pub use attributes::{Attributes, FileSystem, Stamp};
+pub use elsewhere::{ELSEWHERE, Leads, is_local};
 pub use entries::{Entries, Entry};
 pub use error::WireError;
 pub use head::{HEAD_LEN, Head, MOST_BODY, MOST_DATA};
@@ -45,12 +47,12 @@ pub use missing::{FILTER_WORDS, MISSING_LEN, MOST_NAMES, Missing, Names, bits, s
 pub use moves::{Complete, Lease, MakeDurable, Mark, Others, Resume, Settle};
 pub use offered::{Offered, OfferedFiles};
 pub use packed::Packer;
-pub use reply::{ELSEWHERE, Opened, Owner, Refusal, Reply, Written};
+pub use reply::{Opened, Owner, Refusal, Reply, Written};
 pub use request::{
     Access, Allocate, Attribute, Change, Close, CloseAll, Copy, FileSystemOf, GetXattr, Identify,
-    Leads, Link, List, ListXattr, MakeDirectory, MakeNode, NameOf, Offer, Open, Place, Read,
-    ReadLink, RemoveName, RemoveXattr, Rename, Request, Seek, SetAppend, SetXattr, SymbolicLink,
-    Sync, What, Write,
+    Link, List, ListXattr, MakeDirectory, MakeNode, NameOf, Offer, Open, Place, Read, ReadLink,
+    RemoveName, RemoveXattr, Rename, Request, Seek, SetAppend, SetXattr, SymbolicLink, Sync, What,
+    Write,
 };
 
 /// How bodies are encoded: little-endian, short integers, at most [`MOST_BODY`] bytes.

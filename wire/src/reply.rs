@@ -3,10 +3,6 @@
 use crate::{Attributes, FileSystem, Head, Held, Welcome, WireError, decode, encode};
 use bincode::{BorrowDecode, Encode};
 
-/// In place of an `errno`: the name leads below `/proc`, `/dev` or `/sys`, which are of the machine where the job runs
-/// ([`crate::Leads`]). No system call fails with this number.
-pub const ELSEWHERE: u16 = 3000;
-
 /// A file was opened; its first bytes are the message's data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, BorrowDecode)]
 pub struct Opened {

@@ -4,8 +4,8 @@
 //! bytes but NUL.
 
 use crate::{
-    Attend, Complete, Head, Interrupt, Lease, Lock, MakeDurable, Mark, Release, Resume, Settle,
-    Stamp, TestLock, WatchEnds, WireError, decode, encode,
+    Attend, Complete, Head, Interrupt, Leads, Lease, Lock, MakeDurable, Mark, Release, Resume,
+    Settle, Stamp, TestLock, WatchEnds, WireError, decode, encode,
 };
 use bincode::{BorrowDecode, Encode};
 
@@ -486,13 +486,6 @@ pub struct Copy {
 pub struct NameOf {
     /// What was opened.
     pub handle: u64,
-}
-
-/// Where a name leads on the machine where the job runs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, BorrowDecode)]
-pub struct Leads<'a> {
-    /// The name; of a link in its last part it is told where that leads.
-    pub place: Place<'a>,
 }
 
 /// fcntl(2) with `F_SETFL`: whether bytes are written at the end.

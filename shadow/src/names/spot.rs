@@ -2,7 +2,7 @@
 
 use super::LONGEST_NAME;
 use super::allow::{Allowed, Place, Root};
-use super::walk::{Walked, is_elsewhere, walk};
+use super::walk::{Walked, walk};
 use rustix::fd::OwnedFd;
 use rustix::fs::{Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
@@ -121,7 +121,7 @@ impl Allowed {
             return Err(Errno::INVAL);
         }
         let mut name = plain(text);
-        if name.as_deref().is_some_and(is_elsewhere) {
+        if name.as_deref().is_some_and(wire::is_local) {
             return Err(ELSEWHERE);
         }
         for _ in 0..TRIES {

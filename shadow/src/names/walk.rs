@@ -6,6 +6,7 @@ use super::allow::{Allowed, Place};
 use super::spot::{Last, Spot};
 use rustix::fs::{FileType, OFlags};
 use rustix::io::Errno;
+use wire::is_local;
 
 /// As many links as the kernel follows (MAXSYMLINKS).
 const MOST_LINKS: u32 = 40;
@@ -25,17 +26,6 @@ pub(super) enum Walked {
     Elsewhere(Vec<u8>),
 }
 
-/// What is of the machine where the job runs.
-const LOCAL: [&[u8]; 3] = [b"/proc", b"/dev", b"/sys"];
-
-/// Whether a name without `..` is of the machine where the job runs.
-pub(super) fn is_elsewhere(name: &[u8]) -> bool {
-    LOCAL.iter().any(|local| {
-        let rest = name.strip_prefix(*local);
-        rest.is_some_and(|rest| matches!(rest.first(), None | Some(b'/')))
-    })
-}
-
 /// `text` is absolute.
 pub(super) fn walk(allowed: &Allowed, text: &[u8], last: Last) -> Result<Walked, Errno> {
     let slash = text.ends_with(b"/") || text.ends_with(b"/.");
@@ -52,23 +42,20 @@ pub(super) fn walk(allowed: &Allowed, text: &[u8], last: Last) -> Result<Walked,
         let before = done.len();
         done.push(b'/');
         done.extend_from_slice(&part);
-        if is_elsewhere(&done) {
+        if is_local(&done) {
             let mut whole = done.clone();
             for part in ahead.iter().rev() {
                 whole.push(b'/');
                 whole.extend_from_slice(part);
             }
-            let bare = by_text(&whole);
-            if is_elsewhere(&bare) {
-                if slash {
-                    whole.push(b'/');
-                }
-                return Ok(Walked::Elsewhere(whole));
+            if !is_local(&whole) {
+                // `..` leads out again: nothing of that machine is looked at on the way.
+                continue;
             }
-            // `..` leads out again: nothing of that machine is looked at on the way.
-            ahead = parts(&bare).collect();
-            done.clear();
-            continue;
+            if slash {
+                whole.push(b'/');
+            }
+            return Ok(Walked::Elsewhere(whole));
         }
         match look(allowed, &done)? {
             Kind::Link(target) if !at_end || slash || last == Last::Followed => {
@@ -88,25 +75,6 @@ pub(super) fn walk(allowed: &Allowed, text: &[u8], last: Last) -> Result<Walked,
         done.push(b'/');
     }
     Ok(Walked::Here(done))
-}
-
-/// A name without `.`, `..` and double slashes, by its text alone.
-fn by_text(text: &[u8]) -> Vec<u8> {
-    let mut name: Vec<u8> = vec![];
-    for part in text.split(|byte| *byte == b'/') {
-        match part {
-            b"" | b"." => {}
-            b".." => {
-                let parent = name.iter().rposition(|byte| *byte == b'/');
-                name.truncate(parent.unwrap_or(0));
-            }
-            part => {
-                name.push(b'/');
-                name.extend_from_slice(part);
-            }
-        }
-    }
-    name
 }
 
 /// The parts of a name, the last first.

@@ -44,17 +44,20 @@ pub(super) fn explain(store: Option<&JobStore>, arguments: &ExplainPolicy) -> Ou
     let expr = expr
         .context(|| "the expression".to_owned())
         .exit(Exit::Usage)?;
-    let mut here = Here::new();
-    if let Some(config) = configuration(&arguments.which)? {
-        here = here.with_users(user_maps(&config)?);
-    }
     let running = match store.filter(|_| asks_the_startd(arguments)) {
         Some(store) => running(store, arguments.slot)?.filter(|it| is_meant(arguments, it)),
         None => None,
     };
-    let mut my = match &running {
-        Some(running) => running_ad(arguments, running, &here)?,
-        None => machine_ad(arguments, &here)?,
+    let config = match (configuration(&arguments.which)?, &running) {
+        (Some(config), _) => Some(config),
+        (None, Some(running)) => Some(its_configuration(arguments, running)?),
+        (None, None) => None,
+    };
+    let users = config.as_ref().map(user_maps).transpose()?;
+    let here = Here::new().with_users(users.unwrap_or_default());
+    let mut my = match (&running, config) {
+        (Some(running), Some(config)) => running_ad(arguments, running, &config, &here)?,
+        (_, config) => machine_ad(arguments, config, &here)?,
     };
     if let Some(path) = &arguments.my {
         lay_over(&mut my, &ad_of_slot(path, arguments.slot)?);
@@ -95,23 +98,26 @@ fn is_meant(arguments: &ExplainPolicy, running: &Running) -> bool {
     which.config.is_none() || which.dialect.to_string() == running.record.dialect
 }
 
-/// The ad of a slot of the startd that is there, with the expressions of this configuration if there is one.
-fn running_ad(arguments: &ExplainPolicy, running: &Running, here: &Here) -> Outcome<ClassAd> {
-    let which = &arguments.which;
-    let (config, is_its_own) = match configuration(which)? {
-        Some(config) => (config, false),
-        None => {
-            let path = PathBuf::from(raw::decode(&running.record.config));
-            let dialect = running.record.dialect.parse();
-            let dialect = dialect.unwrap_or(which.dialect);
-            (crate::startd::configuration(&path, dialect)?, true)
-        }
-    };
-    let settings = settings_of(&config);
-    let found = Measured::once(&config)?.detected(&config)?;
+/// What the startd that is there goes by.
+fn its_configuration(arguments: &ExplainPolicy, running: &Running) -> Outcome<Config> {
+    let path = PathBuf::from(raw::decode(&running.record.config));
+    let dialect = running.record.dialect.parse();
+    crate::startd::configuration(&path, dialect.unwrap_or(arguments.which.dialect))
+}
+
+/// The ad of a slot of the startd that is there, with the expressions of a configuration: its own, or another one.
+fn running_ad(
+    arguments: &ExplainPolicy,
+    running: &Running,
+    config: &Config,
+    here: &Here,
+) -> Outcome<ClassAd> {
+    let is_its_own = arguments.which.config.is_none();
+    let settings = settings_of(config);
+    let found = Measured::once(config)?.detected(config)?;
     let machine = Machine::begin(&settings, config.dialect(), &found, here.now());
     let machine = machine
-        .map_err(|error| measured::placed(&config, error))
+        .map_err(|error| measured::placed(config, error))
         .exit(Exit::Usage)?;
     for doubt in machine.doubts() {
         tell(&doubt);
@@ -159,9 +165,9 @@ fn no_slot(arguments: &ExplainPolicy, machine: &Machine) -> Failure {
 }
 
 /// The ad of a slot with this configuration, on this machine and now; with an ad of one's own, without looking at it.
-fn machine_ad(arguments: &ExplainPolicy, here: &Here) -> Outcome<ClassAd> {
+fn machine_ad(arguments: &ExplainPolicy, config: Option<Config>, here: &Here) -> Outcome<ClassAd> {
     let which = &arguments.which;
-    let config = match configuration(which)? {
+    let config = match config {
         Some(config) => config,
         None if arguments.my.is_some() => return Ok(ClassAd::new()),
         None => Config::parse("", &Site::new(), &options(which))?,
@@ -187,10 +193,9 @@ fn machine_ad(arguments: &ExplainPolicy, here: &Here) -> Outcome<ClassAd> {
     let machine = machine
         .map_err(|error| measured::placed(&config, error))
         .exit(Exit::Usage)?;
-    let users = user_maps(&config)?;
     let mut machine = machine
         .with_utc_offset(here.utc_offset(now))
-        .with_users(users);
+        .with_users(here.users().clone());
     let event = match &mut measured {
         None => Event::Time,
         Some(measured) => {

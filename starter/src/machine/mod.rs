@@ -249,11 +249,6 @@ impl Machine {
         self.common.users = Arc::new(users);
     }
 
-    /// Its maps of users.
-    pub fn users(&self) -> &UserMaps {
-        &self.common.users
-    }
-
     /// With other chances than usual, for `random()`.
     #[must_use]
     pub fn with_seed(self, seed: u64) -> Self {

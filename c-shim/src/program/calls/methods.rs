@@ -101,12 +101,8 @@ fn serve_led(names: &[At], number: u64, args: &[u64; 6]) -> Served {
 
 /// Does a call with the names of this machine to which its own lead.
 fn lead(names: &[At], number: u64, args: &[u64; 6]) -> Result<u64, Errno> {
-    let mut call = Call {
-        number,
-        args: *args,
-        changed: true,
-        fetch: false,
-    };
+    let mut call = Call::new(number, args);
+    call.changed = true;
     let mut rooms = [None, None];
     for ((folder, name), room) in names.iter().zip(&mut rooms) {
         let at = folder.map_or(AT_FDCWD as u64, |at| args[at]);
@@ -120,8 +116,12 @@ fn lead(names: &[At], number: u64, args: &[u64; 6]) -> Result<u64, Errno> {
             Ok(led)
         });
         *room = Some(match led {
+            // It leads nowhere else any more.
+            Err(Errno(sys::EINVAL)) if names.len() == 1 => {
+                return serve_as_meant(number, args).unwrap_or(Err(Errno(sys::EACCES)));
+            }
             // The other name stays at the shadow.
-            Err(Errno(sys::EINVAL | sys::ENOENT)) => return Err(Errno(sys::EXDEV)),
+            Err(Errno(sys::EINVAL)) => return Err(Errno(sys::EXDEV)),
             led => led?,
         });
         if let Some(folder) = folder {
@@ -132,12 +132,7 @@ fn lead(names: &[At], number: u64, args: &[u64; 6]) -> Result<u64, Errno> {
 }
 
 fn serve_by_rules(rules: &Rules, names: &[At], number: u64, args: &[u64; 6]) -> Served {
-    let mut call = Call {
-        number,
-        args: *args,
-        changed: false,
-        fetch: false,
-    };
+    let mut call = Call::new(number, args);
     let mut rooms = [None, None];
     let mut here = [false; 2];
     for ((at, room), here) in names.iter().zip(&mut rooms).zip(&mut here) {
@@ -170,6 +165,15 @@ struct Call {
 }
 
 impl Call {
+    fn new(number: u64, args: &[u64; 6]) -> Self {
+        Call {
+            number,
+            args: *args,
+            changed: false,
+            fetch: false,
+        }
+    }
+
     /// Replaces a name by what is meant; whether that is on this machine.
     fn mean(
         &mut self,

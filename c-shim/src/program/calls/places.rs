@@ -3,13 +3,10 @@
 use super::{File, directory, programs};
 use crate::program::sys::{self, AT_FDCWD, Errno};
 use core::ffi::{CStr, c_char};
-use wire::Place;
+use wire::{Place, is_local};
 
 pub(super) const AT_EMPTY_PATH: u64 = 0x1000;
 const LONGEST_NAME: usize = 4095;
-
-/// What is on the machine where the job runs.
-const LOCAL: [&[u8]; 3] = [b"proc", b"dev", b"sys"];
 
 /// A name in the program's memory.
 pub(super) fn text(address: u64) -> Option<&'static [u8]> {
@@ -19,25 +16,6 @@ pub(super) fn text(address: u64) -> Option<&'static [u8]> {
     // SAFETY: the program says that it is a string.
     let text = unsafe { CStr::from_ptr(address as *const c_char) }.to_bytes();
     Some(text)
-}
-
-/// By the text of an absolute name, `.`, `..` and double slashes taken out.
-fn is_local(name: &[u8]) -> bool {
-    let mut depth = 0u32;
-    let mut first: &[u8] = b"";
-    for part in name.split(|byte| *byte == b'/') {
-        match part {
-            b"" | b"." => {}
-            b".." => depth = depth.saturating_sub(1),
-            part => {
-                if depth == 0 {
-                    first = part;
-                }
-                depth += 1;
-            }
-        }
-    }
-    depth > 0 && LOCAL.contains(&first)
 }
 
 /// What a name of a descriptor stands for if that is remote (`/proc/self/fd/5`, `/dev/stdin`), and what follows. The
