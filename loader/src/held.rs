@@ -25,6 +25,7 @@ pub fn check(context: &Context, process: u64, except: &Range<u64>) -> Outcome<()
         true => &locks::OF_MUSL,
         false => &locks::OF_GLIBC,
     };
+    let threads = ids().count() as u32;
     let near = |word: u32| (least..=most).contains(&(word & 0x3fff_ffff));
     let own = Space::Process(process as u32);
     let space = own.number();
@@ -64,6 +65,7 @@ pub fn check(context: &Context, process: u64, except: &Range<u64>) -> Outcome<()
                 let place = Place {
                     words: &words,
                     at: address,
+                    threads,
                     memory: &memory,
                 };
                 let named = names(&place).filter(|id| ids().any(|own| own == *id));

@@ -18,6 +18,8 @@ pub struct Place<'a> {
     pub words: &'a [u32; WORDS],
     /// Its address.
     pub at: u64,
+    /// How many threads there are that may use it, if it is not shared with other processes.
+    pub threads: u32,
     /// What pointer, or number, is at an address; none where nothing is known to be.
     pub memory: &'a dyn Fn(u64) -> Option<u64>,
 }
@@ -31,6 +33,8 @@ pub const ID_OF_MUSL: u64 = 48;
 
 /// Bits of a word that the kernel reads (futex(2)): the id, without FUTEX_WAITERS and FUTEX_OWNER_DIED.
 const ID: u32 = 0x3fff_ffff;
+/// More threads do not share a lock between processes.
+const SHARING: u32 = 1 << 16;
 
 /// The id that a held `pthread_mutex_t` of glibc names, if it is asked whose it is: recursive, error checking, or with
 /// priority inheritance (sysdeps/x86/nptl/bits/struct_mutex.h: lock, count, owner, users, kind, spins, list). Robust ones are in a list
@@ -39,8 +43,9 @@ const ID: u32 = 0x3fff_ffff;
 pub fn of_glibc(place: &Place<'_>) -> Option<u32> {
     const INHERITS: u32 = 32;
     const PROTECTS: u32 = 64;
+    const SHARED: u32 = 128;
     /// Type, protocol, shared, elision.
-    const KINDS: u32 = 3 | INHERITS | PROTECTS | 128 | 256 | 512;
+    const KINDS: u32 = 3 | INHERITS | PROTECTS | SHARED | 256 | 512;
     let [lock, count, owner, users, kind, rest @ ..] = *place.words;
     let lock = match kind & PROTECTS {
         0 => lock,
@@ -54,7 +59,13 @@ pub fn of_glibc(place: &Place<'_>) -> Option<u32> {
     };
     // With a protocol it is counted once, recursive or not.
     let counted = if recursive { count != 0 } else { count <= 1 };
-    let sound = owner != 0 && kind & !KINDS == 0 && (1..1 << 16).contains(&users);
+    // Who holds it, and who waits for a condition with it.
+    let most = if kind & SHARED == 0 {
+        place.threads
+    } else {
+        SHARING
+    };
+    let sound = owner != 0 && kind & !KINDS == 0 && (1..=most).contains(&users);
     (sound && held && counted && rest == [0; 5]).then_some(owner)
 }
 
@@ -63,9 +74,12 @@ pub fn of_glibc(place: &Place<'_>) -> Option<u32> {
 #[must_use]
 pub fn of_glibc_writer(place: &Place<'_>) -> Option<u32> {
     const WRITING: u32 = 3;
+    /// Readers are counted above what is said of the lock.
+    const READERS: u32 = 3;
+    const HANDED_OVER: u32 = 1 << 31;
     let [
         readers,
-        _,
+        writers,
         phase,
         writing,
         first,
@@ -76,7 +90,9 @@ pub fn of_glibc_writer(place: &Place<'_>) -> Option<u32> {
     ] = *place.words;
     let sound = [first, second] == [0; 2] && shared <= 1 && rest == [0; 2];
     let waited_for = [phase, writing].iter().all(|word| matches!(word, 1 | 3));
-    let held = readers & WRITING == WRITING && waited_for;
+    let most = if shared == 0 { place.threads } else { SHARING };
+    let counted = (readers >> READERS).max(writers & !HANDED_OVER) <= most;
+    let held = readers & WRITING == WRITING && waited_for && counted;
     (sound && held && writer != 0).then_some(writer)
 }
 
@@ -105,9 +121,23 @@ mod tests {
 
     /// What each kind says of these words, where this is the memory around.
     fn found(words: &[u32; WORDS], memory: &dyn Fn(u64) -> Option<u64>) -> [Option<u32>; 3] {
-        let at = AT;
+        found_among(4, words, memory)
+    }
+
+    /// The same among so many threads.
+    fn found_among(
+        threads: u32,
+        words: &[u32; WORDS],
+        memory: &dyn Fn(u64) -> Option<u64>,
+    ) -> [Option<u32>; 3] {
+        let place = Place {
+            words,
+            at: AT,
+            threads,
+            memory,
+        };
         let [mutex, lock] = OF_GLIBC;
-        [mutex, lock, OF_MUSL[0]].map(|(names, _)| names(&Place { words, at, memory }))
+        [mutex, lock, OF_MUSL[0]].map(|(names, _)| names(&place))
     }
 
     fn nothing(_: u64) -> Option<u64> {
@@ -151,6 +181,23 @@ mod tests {
         assert_eq!(found(&free, &nothing), [None; 3]);
         let numbers = [1, 1, 77, 1, 1, 1, 77, 1, 1, 1];
         assert_eq!(found(&numbers, &nothing), [None; 3]);
+    }
+
+    #[test]
+    fn more_threads_than_there_are_do_not_use_a_lock() {
+        let waited_with = |kind: u32| [1, 1, 77, 3, kind, 0, 0, 0, 0, 0];
+        let written = |readers: u32, writers: u32, shared| {
+            [readers << 3 | 3, writers, 1, 1, 0, 0, 77, shared, 0, 0]
+        };
+        for (threads, known) in [(2, None), (3, Some(77))] {
+            let found = |words| found_among(threads, &words, &nothing);
+            assert_eq!(found(waited_with(1))[0], known);
+            assert_eq!(found(waited_with(1 | 128))[0], Some(77), "shared");
+            for (readers, writers) in [(3, 0), (0, 3), (0, 1 << 31 | 3)] {
+                assert_eq!(found(written(readers, writers, 0))[1], known);
+                assert_eq!(found(written(readers, writers, 1))[1], Some(77), "shared");
+            }
+        }
     }
 
     /// Ids are small numbers where they are new after a restart.

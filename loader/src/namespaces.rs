@@ -150,8 +150,36 @@ fn settle(context: &Context, (uid, gid): (u64, u64), has_proc: bool) -> Result<(
     if has_proc {
         let flags = MS_NOSUID | MS_NODEV | MS_NOEXEC;
         sys::mount(c"proc", c"/proc", c"proc", flags).map_err(|error| (MOUNT_PROC, error))?;
+        count_ids_on(context);
     }
     Ok(())
+}
+
+/// Lets the namespace give ids behind those of the image, or behind a number by chance, where a kernel can
+/// (CONFIG_CHECKPOINT_RESTORE, kernel/pid_namespace.c).
+///
+/// Programs call files by their process's id (`$$`) and keep ids to know others by them: jobs that begin at 2, all of
+/// them, would come into each other's way.
+fn count_ids_on(context: &Context) {
+    /// Where first ids are: in reach of a machine with the least usual pid_max (32768), with room for others behind them.
+    const FIRST: (u64, u64) = (4_000, 28_000);
+    let last = match context.is_run() {
+        true => {
+            let mut bytes = [0; 8];
+            // Without chance, a moment in nanoseconds is all but as good.
+            if sys::random(&mut bytes).is_err() {
+                bytes = (sys::clock(CLOCK_BOOTTIME) as u64).to_le_bytes();
+            }
+            FIRST.0 + u64::from_le_bytes(bytes) % (FIRST.1 - FIRST.0)
+        }
+        false => {
+            let streams = (1..context.ops.header().streams).filter_map(|at| context.ops.stream(at));
+            streams.map(|entry| entry.id).max().unwrap_or(0)
+        }
+    };
+    let mut line = Line::new();
+    let _ = write!(line, "{last}");
+    let _ = write_file(c"/proc/sys/kernel/ns_last_pid", line.bytes());
 }
 
 fn write_file(path: &CStr, bytes: &[u8]) -> SysResult<()> {
