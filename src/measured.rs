@@ -192,6 +192,7 @@ pub(crate) fn placed(config: &Config, error: PolicyError) -> Failure {
         PolicyError::NotAnExpression { name, .. }
         | PolicyError::NotANumber { name, .. }
         | PolicyError::NotAShare { name, .. }
+        | PolicyError::NoResource { name, .. }
         | PolicyError::TooManySlots { name, .. } => config.setting(name),
         // They want too much together: the first that says how much.
         PolicyError::TooMuch { .. } => config

@@ -59,7 +59,7 @@ mod value;
 pub use ad::ClassAd;
 pub use any::parse_any_ads;
 pub use error::{EvalError, ParseError};
-pub use eval::{Context, Explanation, FoundIn};
+pub use eval::{Context, Explanation, FoundIn, Missing};
 pub use expr::{BinaryOp, Expr, Literal, UnaryOp};
 pub use flatten::Flat;
 pub use functions::is_function;

@@ -88,6 +88,9 @@ impl Startd<'_> {
                 }
             }
             Ask::CancelDrain {} => {
+                if !self.machine.is_draining() {
+                    return Err("the machine is not being drained".to_owned());
+                }
                 self.drain = None;
                 self.tell(Event::CancelDrain);
             }
@@ -105,6 +108,7 @@ impl Startd<'_> {
             }
             Ask::Checkpoint { slot } => {
                 let slot = slot.map(|name| self.slot_called(&name)).transpose()?;
+                self.has_a_job_that_runs(slot)?;
                 self.tell(Event::Checkpoint { slot });
             }
             Ask::Reconfig {} => {
@@ -114,6 +118,20 @@ impl Startd<'_> {
             }
         }
         Ok(())
+    }
+
+    /// Whether there is something to make an image of: in a slot, or in any.
+    fn has_a_job_that_runs(&self, asked: Option<SlotId>) -> Result<(), String> {
+        let slots = self.machine.slots();
+        let is_asked = |id: SlotId| asked.is_none_or(|asked| asked == id);
+        let mut these = slots.iter().filter(|slot| is_asked(slot.id()));
+        if these.clone().any(|slot| slot.place().works()) {
+            return Ok(());
+        }
+        Err(match these.next().filter(|_| asked.is_some()) {
+            Some(slot) => format!("no job runs in {}: it is {}", slot.name(), slot.place()),
+            None => "no job runs in any slot".to_owned(),
+        })
     }
 
     /// START while the machine drains: what was asked for, or what the configuration has.
@@ -245,7 +263,6 @@ impl Startd<'_> {
         let config = configuration(&path, self.which.dialect)?;
         let polling_interval = polling_interval(&config)?;
         // Nothing is changed before all is known to be right.
-        measured::number(&config, "JOB_RENICE_INCREMENT")?;
         let detected = self.measured.detected(&config)?;
         let users = user_maps(&config)?;
         let now = self.now();

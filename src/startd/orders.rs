@@ -3,9 +3,11 @@
 use super::queue::{self, Entry, Found, Phase, Queue};
 use super::runner::{Runner, Ways};
 use super::{Benchmark, Startd, measured};
+use crate::config::Site;
 use crate::life::{self, Ask};
 use crate::report::Outcome;
 use crate::sys::{self, Change};
+use classad::{Context, Value};
 use nix::unistd::Pid;
 use starter::machine::{Activity, Event, Order, Place, Shutdown, SlotId, State, rules};
 use starter::measure::Score;
@@ -221,7 +223,7 @@ impl Startd<'_> {
             store: self.store,
             own: &self.places.own,
             mask: self.signals.mask,
-            nicer_by: measured::number(&self.config, "JOB_RENICE_INCREMENT")?.unwrap_or(0),
+            nicer_by: self.niceness(name)?,
         };
         let job = Queue::job(self.store, name);
         let has_image = job.is_some_and(|job| job.images().is_ok_and(|images| !images.is_empty()));
@@ -232,6 +234,35 @@ impl Startd<'_> {
                 format!("there is no job {name}"),
             )),
         }
+    }
+
+    /// How nice a job is to be: `JOB_RENICE_INCREMENT` as its ad has it; 0 where that is no number.
+    fn niceness(&self, name: &str) -> Outcome<i64> {
+        let setting = "JOB_RENICE_INCREMENT";
+        let Some(expr) = self.config.expression(setting)? else {
+            return Ok(0);
+        };
+        let Some(entry) = self.queue.entries.get(name) else {
+            return Ok(0);
+        };
+        let site = Site::of(&self.config)?;
+        let context = Context::new(&site).with_my(entry.ad(&self.owner));
+        let value = context.eval(&expr);
+        let number = match &value {
+            Ok(Value::Integer(number)) => Some(*number),
+            Ok(Value::Boolean(truth)) => Some(i64::from(*truth)),
+            #[allow(clippy::cast_possible_truncation, reason = "cut, as the original does")]
+            Ok(Value::Real(number)) if number.is_finite() => Some(*number as i64),
+            _ => None,
+        };
+        if number.is_none() {
+            let found = match value {
+                Ok(value) => value.to_string(),
+                Err(error) => error.to_string(),
+            };
+            warn!("{setting} is {found} for job {name}, which counts as 0");
+        }
+        Ok(number.unwrap_or(0).clamp(0, 19))
     }
 
     /// What a starter says to what it was asked.

@@ -53,7 +53,7 @@ pub(super) struct Ways<'a> {
     pub(super) own: &'a Path,
     /// Signals that a starter may have blocked.
     pub(super) mask: SigSet,
-    /// `JOB_RENICE_INCREMENT`.
+    /// `JOB_RENICE_INCREMENT`, from 0 to 19.
     pub(super) nicer_by: i64,
 }
 
@@ -77,7 +77,7 @@ impl Runner {
         if spec.journal {
             command.arg("--journal");
         }
-        if (1..=19).contains(&ways.nicer_by) {
+        if ways.nicer_by > 0 {
             command.args(["--nice", &ways.nicer_by.to_string()]);
         }
         command.arg("--").arg(&spec.program).args(&spec.arguments);

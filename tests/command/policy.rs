@@ -173,6 +173,26 @@ fn why_an_expression_has_its_value_is_said_term_by_term() {
     );
     let output = station.output(&["policy", "explain", "1 +"]);
     assert_eq!(output.status.code(), Some(2));
+    // What is not there is named.
+    let named = |line: &[&str]| {
+        let output = station.output(&[&["policy", "explain"], line].concat());
+        assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+        text(&output.stdout)
+    };
+    let both = ["Keyboard", "--my", &my, "--target", &target];
+    let said = named(&both);
+    assert!(
+        said.ends_with("undefined  (Keyboard is in neither ad)\n"),
+        "{said}"
+    );
+    let json: serde_json::Value =
+        serde_json::from_str(&named(&[&both[..], &["--json"]].concat())).expect("JSON");
+    assert_eq!(json["missing"], "Keyboard is in neither ad");
+    let said = named(&["foo(3)", "--my", &my]);
+    assert!(
+        said.ends_with("error  (there is no function foo)\n"),
+        "{said}"
+    );
     // On this machine, now.
     let here = [
         "policy",

@@ -1,6 +1,7 @@
 //! A configuration that was read.
 
 use super::dialect::Dialect;
+use super::doubts::doubts;
 use super::error::{ConfigError, Warning, WarningKind};
 use super::expand::{Expander, Problem};
 use super::kinds::{self, kind_of};
@@ -244,6 +245,8 @@ impl Config {
             dialect: reader.options.dialect,
         };
         config.check_expressions();
+        let doubts = doubts(&config);
+        config.warnings.extend(doubts);
         let (_, faults) = SubmitPolicy::examine(&config);
         // That of an expression is known already.
         let of_submit = |fault: &ConfigError| matches!(fault, ConfigError::Submit { .. });

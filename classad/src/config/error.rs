@@ -252,6 +252,36 @@ pub enum WarningKind {
         /// The name.
         reference: String,
     },
+    /// A list has a name that nothing defines.
+    Nowhere {
+        /// The list.
+        name: String,
+        /// The name in it.
+        listed: String,
+    },
+    /// A value is out of its range, or no number, and counts as another one.
+    Cut {
+        /// Whose value.
+        name: String,
+        /// What it is.
+        found: String,
+        /// The number.
+        counts_as: i64,
+    },
+    /// It is about a type of slots that is not read.
+    BeyondTypes {
+        /// The name.
+        name: String,
+        /// The last type that is.
+        limit: i64,
+    },
+    /// It is about a type of slots that no slot is of.
+    NoSuchSlot {
+        /// The name.
+        name: String,
+        /// The setting that says how many there are.
+        count: String,
+    },
     /// `name : value`, which is `name = value`.
     Colon {
         /// The name.
@@ -294,6 +324,21 @@ impl fmt::Display for Warning {
                 f,
                 "{name}: it has no value unless a job or the machine has an attribute {reference}"
             ),
+            WarningKind::Nowhere { name, listed } => {
+                write!(f, "{name}: {listed} is defined nowhere")
+            }
+            WarningKind::Cut {
+                name,
+                found,
+                counts_as,
+            } => write!(f, "{name}: {found} counts as {counts_as}"),
+            WarningKind::BeyondTypes { name, limit } => write!(
+                f,
+                "{name}: there are slot types 1 to {limit} (MAX_SLOT_TYPES), others are not read"
+            ),
+            WarningKind::NoSuchSlot { name, count } => {
+                write!(f, "{name}: no slot is of this type without {count}")
+            }
             WarningKind::Colon { name } => {
                 write!(f, "{name}: an assignment with : is obsolete, = makes one")
             }

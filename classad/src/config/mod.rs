@@ -17,6 +17,7 @@ mod condition;
 #[expect(clippy::module_inception, reason = "the type that all is about")]
 mod config;
 mod dialect;
+mod doubts;
 mod error;
 mod expand;
 mod files;

@@ -46,6 +46,7 @@ const EXPRESSIONS: &[&str] = &[
     "append_rank",
     "append_requirements",
     "default_rank",
+    "job_renice_increment",
     "job_default_requestcpus",
     "job_default_requestdisk",
     "job_default_requestmemory",
@@ -101,7 +102,7 @@ pub(super) fn listed_expressions<'k>(
             .filter(|name| !name.is_empty());
         keys.extend(names.map(|name| format!("{prefix}{}", name.to_ascii_lowercase())));
     };
-    for list in ["STARTD_ATTRS", "STARTD_EXPRS"] {
+    for list in ["STARTD_ATTRS", "STARTD_EXPRS", "STARTD_LATCH_EXPRS"] {
         add(list, "");
         for prefix in &prefixes {
             add(list, prefix);
@@ -121,7 +122,7 @@ pub(super) fn listed_expressions<'k>(
 }
 
 /// `slot1_`, `vm1_` in front of a key.
-fn slot_prefix(key: &str) -> Option<&str> {
+pub(super) fn slot_prefix(key: &str) -> Option<&str> {
     let word = ["slot", "vm"].iter().find(|word| key.starts_with(**word))?;
     let digits = key[word.len()..].bytes().take_while(u8::is_ascii_digit);
     let end = word.len() + digits.count();

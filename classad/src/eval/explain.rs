@@ -1,6 +1,7 @@
 //! Why an expression has its value: its parts, each with its own.
 
 use super::context::Context;
+use super::missing::{Missing, missing_function};
 use super::reference::Found;
 use super::{Evaluated, Run};
 use crate::expr::{BinaryOp, Expr};
@@ -20,6 +21,8 @@ pub struct Explanation {
     pub value: Evaluated,
     /// Where an attribute was found; none: it is no attribute, or was not found.
     pub found: Option<FoundIn>,
+    /// What is not there of it: the attribute, or the function.
+    pub missing: Option<Missing>,
     /// It was not looked at: what stands before it decides.
     pub is_skipped: bool,
     /// What it follows from: operands, arguments, or what an attribute is bound to. Constants are not told.
@@ -71,6 +74,7 @@ impl Run<'_> {
             text: expr.to_string(),
             value: self.eval(expr, scope),
             found: None,
+            missing: None,
             is_skipped: false,
             parts: vec![],
         };
@@ -82,21 +86,39 @@ impl Run<'_> {
             Expr::Parentheses(inner) => {
                 let inner = self.explain(inner, scope, budget, depth);
                 (explanation.found, explanation.parts) = (inner.found, inner.parts);
+                explanation.missing = inner.missing;
             }
             Expr::Reference {
                 from,
                 absolute,
                 name,
             } => {
-                let found = self.find(from.as_deref(), *absolute, name, scope);
-                if let Ok(Found::Attribute(bound, home)) = found {
-                    explanation.found = self.side_of(&home);
-                    if !is_constant(&bound) {
-                        explanation.parts = vec![self.explain(&bound, &home, budget, depth + 1)];
+                let from = from.as_deref();
+                match self.find(from, *absolute, name, scope) {
+                    Ok(Found::Attribute(bound, home)) => {
+                        explanation.found = self.side_of(&home);
+                        if !is_constant(&bound) {
+                            explanation.parts =
+                                vec![self.explain(&bound, &home, budget, depth + 1)];
+                        }
                     }
+                    Ok(Found::Value(_)) => {
+                        explanation.missing = self.missing(from, *absolute, name, scope);
+                        // What the name is selected from has a reason of its own.
+                        if let Some(from) = from
+                            && explanation.missing.is_none()
+                            && !is_constant(from)
+                        {
+                            explanation.parts = vec![self.explain(from, scope, budget, depth + 1)];
+                        }
+                    }
+                    Ok(Found::Ad(_)) | Err(_) => {}
                 }
             }
             _ => {
+                if let Expr::Call { name, arguments } = expr {
+                    explanation.missing = missing_function(name, arguments.len());
+                }
                 let mut skipped = false;
                 for (index, part) in parts(expr).into_iter().enumerate() {
                     if is_constant(part) {

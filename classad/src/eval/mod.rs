@@ -12,11 +12,13 @@
 
 mod context;
 mod explain;
+mod missing;
 pub(crate) mod operators;
 pub(crate) mod reference;
 
 pub use context::Context;
 pub use explain::{Explanation, FoundIn};
+pub use missing::Missing;
 
 use crate::error::EvalError;
 use crate::expr::{BinaryOp, Expr};

@@ -77,7 +77,7 @@ pub(crate) fn call(
 }
 
 /// How many arguments a function may have.
-type Counts = std::ops::RangeInclusive<usize>;
+pub(crate) type Counts = std::ops::RangeInclusive<usize>;
 
 /// Whether there is a function of that name.
 ///
@@ -88,6 +88,11 @@ type Counts = std::ops::RangeInclusive<usize>;
 #[must_use]
 pub fn is_function(name: &str) -> bool {
     find(&name.to_ascii_lowercase()).is_some()
+}
+
+/// How many arguments a function may have; none: there is no such function.
+pub(crate) fn argument_counts(name: &str) -> Option<Counts> {
+    find(&name.to_ascii_lowercase()).map(|(_, counts)| counts)
 }
 
 /// A function by its name in small letters.

@@ -282,6 +282,9 @@ fn line(why: &Explanation, depth: usize, lines: &mut Vec<(String, String)>) {
     if let Some(side) = side(why).filter(|_| !why.is_skipped) {
         value.push_str(&format!("  ({side})"));
     }
+    if let Some(missing) = why.missing.as_ref().filter(|_| !why.is_skipped) {
+        value.push_str(&format!("  ({missing})"));
+    }
     lines.push((format!("{}{}", "  ".repeat(depth), why.text), value));
     for part in &why.parts {
         line(part, depth + 1, lines);
@@ -293,6 +296,7 @@ struct Term {
     expression: String,
     value: String,
     found_in: Option<&'static str>,
+    missing: Option<String>,
     skipped: bool,
     parts: Vec<Term>,
 }
@@ -303,6 +307,7 @@ impl From<&Explanation> for Term {
             expression: why.text.clone(),
             value: value_of(why),
             found_in: side(why),
+            missing: why.missing.as_ref().map(ToString::to_string),
             skipped: why.is_skipped,
             parts: why.parts.iter().map(Term::from).collect(),
         }

@@ -332,7 +332,20 @@ fn shares(setting: &str, text: &str, resources: &[Resource]) -> Result<Vec<Porti
             all = share_of(part).ok_or_else(|| wrong(part))?;
             continue;
         };
-        let index = resource_called(name.trim(), resources).ok_or_else(|| wrong(part))?;
+        let name = name.trim();
+        let there = || resources.iter().map(|resource| resource.attribute.clone());
+        let index = match resource_called(name, resources) {
+            Some(index) => index,
+            None if is_name(name) => {
+                return Err(PolicyError::NoResource {
+                    name: setting.to_owned(),
+                    text: text.to_owned(),
+                    resource: name.to_owned(),
+                    there: there().collect(),
+                });
+            }
+            None => return Err(wrong(part)),
+        };
         let share = share_of(share.trim()).ok_or_else(|| wrong(part))?;
         if resources[index].changes && matches!(share, Share::Some(_)) {
             // What changes by itself is shared by parts only.
@@ -381,6 +394,15 @@ fn parts(text: &str) -> impl Iterator<Item = &str> {
         false
     });
     parts.map(str::trim).filter(|part| !part.is_empty())
+}
+
+/// Whether a resource may be called so.
+fn is_name(text: &str) -> bool {
+    let mut letters = text.chars();
+    letters
+        .next()
+        .is_some_and(|first| first.is_ascii_alphabetic() || first == '_')
+        && letters.all(|letter| letter.is_ascii_alphanumeric() || letter == '_')
 }
 
 /// The first letter tells the four apart that every machine has; others by their name.

@@ -10,7 +10,7 @@ use super::policy::{Policy, PolicyError, Reader, Settings, deaf};
 use std::sync::Arc;
 
 /// The lists of names.
-const LISTS: [&str; 2] = ["STARTD_EXPRS", "STARTD_ATTRS"];
+const LISTS: [&str; 3] = ["STARTD_EXPRS", "STARTD_ATTRS", "STARTD_LATCH_EXPRS"];
 
 impl Policy {
     /// The policy of a slot of this number; the same one, if the slot has nothing of its own.

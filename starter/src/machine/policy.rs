@@ -11,6 +11,7 @@
 //! It expands no macros, and chooses no universe's variant: the settings come in expanded, the variant is chosen at each question.
 
 use super::dialect::{Rules, default_of, rules};
+use crate::measure::ATTRIBUTES;
 use classad::config::Dialect;
 use classad::{ClassAd, Context, Expr, Nowhere, ParseError, Value, parse_whole_old_expression};
 use std::sync::Arc;
@@ -52,6 +53,21 @@ pub enum PolicyError {
         text: String,
         /// The part of it.
         part: String,
+    },
+    /// A share is one of nothing that the machine has.
+    #[error(
+        "{name} = {text}: there is no resource {resource}, but {}; MACHINE_RESOURCE_{resource} would say how much there is of it",
+        there.join(", ")
+    )]
+    NoResource {
+        /// The setting.
+        name: String,
+        /// Its value.
+        text: String,
+        /// Of what.
+        resource: String,
+        /// What there is.
+        there: Vec<String>,
     },
     /// Slots have more of something than there is.
     #[error("the slots want {wanted} {resource}, and the machine has {there}")]
@@ -181,6 +197,8 @@ pub struct Policy {
     pub of_the_job: Vec<String>,
     /// Expressions whose last change is published.
     pub latches: Vec<String>,
+    /// Those of them that are neither settings nor attributes: there is nothing to watch.
+    pub vain_latches: Vec<String>,
     /// The setting that says whose the machine is.
     pub owner_setting: &'static str,
     /// Seconds; see the manual for each.
@@ -255,7 +273,8 @@ impl Policy {
             None => reader.expression("CPU_BUSY")?,
         };
         attributes.insert("CpuBusy", busy.unwrap_or_else(|| Arc::new(false.into())));
-        for list in ["STARTD_ATTRS", "STARTD_EXPRS"] {
+        // Whose last change is published is published itself (current manual, "STARTD_LATCH_EXPRS").
+        for list in ["STARTD_LATCH_EXPRS", "STARTD_ATTRS", "STARTD_EXPRS"] {
             for name in reader.names(list) {
                 if let Some(expr) = reader.expression(&name)? {
                     attributes.insert(name.as_str(), expr);
@@ -287,13 +306,21 @@ impl Policy {
         let console_slots = connected("CONSOLE", "CONSOLE_VMS")?.unwrap_or(u32::MAX);
         let mut doubts = deaf(&attributes, keyboard_slots, console_slots);
         doubts.extend(unheard(&reader, &attributes));
+        let latches = reader.names("STARTD_LATCH_EXPRS");
+        let vain_latches: Vec<String> = latches
+            .iter()
+            .filter(|name| !is_attribute(name, &reader, &attributes, &of_the_job))
+            .cloned()
+            .collect();
+        doubts.extend(vain_latches.iter().map(|name| in_vain(name)));
         Ok(Policy {
             dialect,
             slot_type,
             rules,
             shared,
             of_the_job,
-            latches: reader.names("STARTD_LATCH_EXPRS"),
+            latches,
+            vain_latches,
             owner_setting,
             match_timeout: match settings("MATCH_TIMEOUT") {
                 Some(_) => reader.number("MATCH_TIMEOUT")?,
@@ -331,6 +358,38 @@ fn whose(reader: &Reader<'_>, rules: &Rules) -> Result<(&'static str, Arc<Expr>)
     }
     let setting = OWNERS[0];
     Ok((setting, reader.parse(setting, rules.is_owner)?))
+}
+
+/// Whether a slot can have an attribute: of its policy, of its job, a resource, or one that is measured.
+fn is_attribute(
+    name: &str,
+    reader: &Reader<'_>,
+    attributes: &ClassAd,
+    of_the_job: &[String],
+) -> bool {
+    let is_it = |other: &str| other.eq_ignore_ascii_case(name);
+    let ends_in = |end: &str| {
+        let start = name.len().checked_sub(end.len());
+        start
+            .and_then(|start| name.get(start..))
+            .is_some_and(|tail| tail.eq_ignore_ascii_case(end))
+    };
+    attributes.get(name).is_some()
+        || of_the_job.iter().any(|known| is_it(known))
+        || ATTRIBUTES
+            .iter()
+            .any(|(known, _)| is_it(known) || ends_in(&format!("_{known}")))
+        || reader
+            .names("MACHINE_RESOURCE_NAMES")
+            .iter()
+            .any(|known| ends_in(known))
+}
+
+/// What is said of a latch that watches nothing.
+fn in_vain(name: &str) -> String {
+    format!(
+        "STARTD_LATCH_EXPRS: {name} is neither a setting nor an attribute of a slot, and has no value to watch"
+    )
 }
 
 /// What the dialect does not have, and what it has to be told.

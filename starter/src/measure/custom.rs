@@ -54,6 +54,7 @@ impl Custom {
             let lists = [
                 "STARTD_EXPRS".to_owned(),
                 "STARTD_ATTRS".to_owned(),
+                "STARTD_LATCH_EXPRS".to_owned(),
                 format!("{prefix}_STARTD_EXPRS"),
                 format!("{prefix}_STARTD_ATTRS"),
             ];
