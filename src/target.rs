@@ -1,7 +1,8 @@
 //! What `JOB|PID` on the command line means: a living job, or any process.
 
-use crate::jobs::{Job, JobError, JobProcesses, JobStore, Life, process};
+use crate::jobs::{Job, JobError, JobProcesses, JobStore, Life, Outset, process};
 use crate::report::{Exit, Explain, Failure, Outcome};
+use starter::life::State;
 use std::io::ErrorKind;
 use std::time::{Duration, Instant};
 
@@ -130,17 +131,37 @@ pub(crate) fn check_ended(job: &Job) -> Outcome<()> {
     }
 }
 
+/// Why nothing can be asked of a job that has no copy.
+fn is_not_there(job: &Job) -> Outcome<Failure> {
+    let name = &job.record.name;
+    let has_image = job.images()?.last().is_some();
+    let failed = |how: &str| Failure::new(Exit::Failed, format!("job {name} {how}"));
+    let state = job.life.as_ref().map(|life| life.state());
+    Ok(match state {
+        Some(Some(State::Completed)) => failed("has ended: it is completed"),
+        Some(Some(State::Removed)) => failed("has ended: it was killed by its owner"),
+        Some(Some(State::Held)) => {
+            failed("has left, and is held").advise(format!("wayfarer release {name}"))
+        }
+        // Idle, or its starter was killed.
+        Some(_) if has_image || Outset::is_in(&job.dir) => {
+            let failure = failed("has left, and can go on (restart JOB or run --resume)");
+            match has_image {
+                true => failure.advise(format!("wayfarer restart {name}")),
+                false => failure,
+            }
+        }
+        Some(_) => failed("has left, and there is no image of it"),
+        None if has_image => failed("has ended").advise(format!("wayfarer restart {name}")),
+        None => failed("has ended"),
+    })
+}
+
 pub(crate) fn check_living(job: &Job) -> Outcome<()> {
     let name = &job.record.name;
     match job.life() {
         Life::Living => Ok(()),
-        Life::Ended => {
-            let failure = Failure::new(Exit::Failed, format!("job {name} has ended"));
-            Err(match job.images()?.last() {
-                Some(_) => failure.advise(format!("wayfarer restart {name}")),
-                None => failure,
-            })
-        }
+        Life::Ended => Err(is_not_there(job)?),
         Life::Elsewhere { host } => {
             let message = format!("job {name} is on host {host}, not on this one");
             Err(Failure::new(Exit::Failed, message).advise("the same command there"))

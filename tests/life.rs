@@ -20,6 +20,8 @@ mod notify;
 mod outputs;
 #[path = "life/programs.rs"]
 mod programs;
+#[path = "life/restarting.rs"]
+mod restarting;
 mod support;
 
 use nix::sys::signal::{Signal, kill};

@@ -13,13 +13,20 @@
 use crate::abi::*;
 use crate::context::{Context, OWN_COUNT, Own};
 use crate::enforce;
-use crate::report::{Outcome, failure};
+use crate::report::{self, Failure, Outcome, failure};
 use crate::sys::{self, Errno, SysResult};
 use crate::threads::timeout_place;
 use crate::traced::{ARGUMENTS, ORIG_RAX, RAX, REGISTER_COUNT, RIP, RegisterWords, Thread, ptrace};
 use core::sync::atomic::Ordering;
 use loader::ops::{AnyOp, InProgress, Registers, StreamEntry, StreamKind, timeout};
 use loader::processor::{USUAL_PKRU, component};
+
+/// Why something cannot be done to a thread that stands still.
+macro_rules! stopped {
+    ($error:ident, $($text:tt)*) => {
+        Failure::new(report::exit_of_stopped($error), format_args!($($text)*))
+    };
+}
 
 /// What a thread stream says about the end.
 #[derive(Default)]
@@ -69,7 +76,7 @@ pub fn finish(context: &Context) -> Outcome<()> {
     for (stream, entry) in of_kind(StreamKind::Thread) {
         let tid = tid_of(context, stream);
         let failed =
-            |error: Errno| failure!(Failed, "thread {}: cannot be finished ({error})", entry.id);
+            |error: Errno| stopped!(error, "thread {}: cannot be finished ({error})", entry.id);
         let thread = Thread::seize(tid).map_err(failed)?;
         if let Some(op) = ending(context, &entry).in_progress {
             let result = enter_again(context, stream, &thread, &op).map_err(failed)?;
@@ -92,14 +99,14 @@ pub fn finish(context: &Context) -> Outcome<()> {
             let set = [PR_SET_PDEATHSIG, signal, 0, 0, 0, 0];
             thread.call(SYS_PRCTL, set).map_err(|error| {
                 let id = entry.id;
-                failure!(Failed, "thread {id}: parent death signal ({error})")
+                stopped!(error, "thread {id}: parent death signal ({error})")
             })?;
         }
     }
     for (stream, entry) in of_kind(StreamKind::Process) {
         let failed = |error: Errno| {
-            failure!(
-                Failed,
+            stopped!(
+                error,
                 "process {}: the loader cannot be taken out of it ({error})",
                 entry.id
             )
@@ -214,7 +221,7 @@ fn enter_with_mask(thread: &Thread, words: &mut RegisterWords) -> SysResult<()> 
 fn set_state(context: &Context, stream: u64, entry: &StreamEntry) -> Outcome<()> {
     let id = entry.id;
     let failed = |what: &'static str| {
-        move |error: Errno| failure!(Failed, "thread {id}: {what} cannot be set ({error})")
+        move |error: Errno| stopped!(error, "thread {id}: {what} cannot be set ({error})")
     };
     let ending = ending(context, entry);
     let Some((registers, xstate)) = ending.registers else {
@@ -279,8 +286,8 @@ fn set_xstate(context: &Context, thread: &Thread, id: u64, xstate: &'static [u8]
         return Ok(());
     }
     let failed = |error: Errno| {
-        failure!(
-            Failed,
+        stopped!(
+            error,
             "thread {id}: extended registers cannot be set ({error})"
         )
     };

@@ -312,9 +312,9 @@ fn wait_for_parking(
 
 fn gone(root: i32, status: u32) -> Failure {
     let how = report::Status(status);
-    failure!(
-        Failed,
-        "process {root} died in the middle of the restart: {how}"
+    Failure::new(
+        report::exit_of_death(status),
+        format_args!("process {root} died in the middle of the restart: {how}"),
     )
 }
 

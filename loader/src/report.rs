@@ -4,6 +4,7 @@
 //! Nothing here allocates. Long names are cut in their middle, so that what is wrong with them, which comes
 //! behind, is always said.
 
+use crate::abi::{ESRCH, SIGKILL};
 use crate::sys::{self, Errno};
 use core::fmt::{self, Write};
 use core::sync::atomic::{AtomicI32, Ordering};
@@ -17,6 +18,8 @@ pub enum Exit {
     Usage = 2,
     Host = 3,
     Image = 4,
+    /// Somebody has killed what was being started, by SIGKILL: as shells say it. It could be tried again.
+    Killed = 137,
 }
 
 /// Room for the image's name and three others at their longest, and the words between them.
@@ -89,6 +92,22 @@ impl fmt::Display for Status {
             0 => write!(to, "exit code {}", self.0 >> 8 & 0xff),
             signal => write!(to, "killed by signal {signal}"),
         }
+    }
+}
+
+/// The exit code when a process with this wait status has died before it ran.
+pub fn exit_of_death(status: u32) -> Exit {
+    match status & 0x7f {
+        SIGKILL => Exit::Killed,
+        _ => Exit::Failed,
+    }
+}
+
+/// The exit code when something cannot be done to a thread of the job that stands still: those end by SIGKILL only.
+pub fn exit_of_stopped(error: Errno) -> Exit {
+    match error {
+        Errno(ESRCH) => Exit::Killed,
+        _ => Exit::Failed,
     }
 }
 

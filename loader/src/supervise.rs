@@ -138,10 +138,12 @@ fn watch(context: &mut Context, init: i32) -> Outcome<u32> {
                     // The job was killed with its pid 1; nobody is left to hear more.
                     return Ok(SIGKILL);
                 }
-                return Err(failure!(
-                    Failed,
-                    "the job's supervisor (process {init}) ended before the job was running: {}",
-                    report::Status(status)
+                return Err(Failure::new(
+                    report::exit_of_death(status),
+                    format_args!(
+                        "the job's supervisor (process {init}) ended before the job was running: {}",
+                        report::Status(status)
+                    ),
                 ));
             }
         }

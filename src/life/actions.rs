@@ -18,6 +18,12 @@ impl Starter<'_> {
         for action in actions {
             match action {
                 Action::Start | Action::Restart => self.begin_copy(action == Action::Restart),
+                Action::Pause(pause) => {
+                    let (name, pause) = (&self.name, pause.as_secs());
+                    self.voice.say(&format!(
+                        "job {name} was killed before it ran; it is tried again in {pause} s"
+                    ));
+                }
                 Action::Checkpoint { leaves } => self.checkpoint(leaves),
                 Action::AbandonCheckpoint => {
                     self.abandon_postponed("the job did not enable checkpoints in time");

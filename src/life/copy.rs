@@ -26,6 +26,9 @@ use std::os::unix::net::UnixStream;
 
 use words::FAILED;
 
+/// How a loader ends if somebody has killed what it was starting (loader::report::Exit).
+const KILLED: i32 = 128 + libc::SIGKILL;
+
 /// A copy that was begun.
 #[derive(Debug)]
 pub(super) struct Copy {
@@ -319,6 +322,11 @@ fn begin_here(
 }
 
 fn understood(said: &[u8], status: Change) -> (End, Option<String>) {
+    // Of what was to start it: the loader, or whoever keeps a copy on another machine and says the same.
+    let was_killed = status == Change::Exited(KILLED);
+    if was_killed && matches!(said.first(), None | Some(&FAILED)) {
+        return (End::Signalled(libc::SIGKILL), None);
+    }
     if let Some((&FAILED, message)) = said.split_first() {
         let why = String::from_utf8_lossy(message).into_owned();
         let status = match status {
@@ -393,6 +401,16 @@ mod tests {
         assert_eq!(
             end(b"re\x0f\x00\x00\x00", Change::Exited(143)),
             End::Signalled(15)
+        );
+        // Killed before it ran: its first process, its supervisor; there, its first process.
+        let killed = End::Signalled(9);
+        assert_eq!(end(b"", Change::Exited(137)), killed);
+        assert_eq!(end(b"fit died", Change::Exited(137)), killed);
+        assert_eq!(end(b"", Change::Signalled(9)), End::Gone);
+        // A program that says 137 itself.
+        assert_eq!(
+            end(b"re\x00\x89\x00\x00", Change::Exited(137)),
+            End::Exited(137)
         );
         // A start that was told to end.
         assert_eq!(

@@ -91,7 +91,10 @@ fn prune_all(store: &JobStore) -> Outcome {
             Life::Elsewhere { host } => {
                 tell(&format!("job {name} is on host {host} and is kept"));
             }
-            Life::Ended => removed(name, store.remove(&job)?)?,
+            Life::Ended => match kept_for(&job, false)? {
+                Some(why) => tell(&why),
+                None => removed(name, store.remove(&job)?)?,
+            },
         }
     }
     for (name, images) in store.unrecorded()? {
@@ -126,7 +129,39 @@ fn prune_named(store: &JobStore, name: &str) -> Outcome<()> {
         tell(&format!("job {name} lives and is kept"));
         return Ok(());
     }
+    if let Some(why) = kept_for(&job, true)? {
+        tell(&why);
+        return Ok(());
+    }
     removed(name, store.remove(&job)?)
+}
+
+/// Why a job that has no copy is not over. One without a starter that was named is given up.
+fn kept_for(job: &Job, is_named: bool) -> Outcome<Option<String>> {
+    let name = &job.record.name;
+    Ok(match left(job) {
+        Some(state) => Some(format!(
+            "job {name} is {} and can go on, and is kept; wayfarer remove {name} removes it",
+            state.name()
+        )),
+        None if job.life.is_some() || is_named => None,
+        None => match job.images()?.len() {
+            0 => None,
+            images => Some(format!(
+                "job {name} has {images} images to go on from, and is kept; ps --prune {name} removes it"
+            )),
+        },
+    })
+}
+
+/// Idle or Held, of a job with a starter that has no copy and is not over.
+fn left(job: &Job) -> Option<State> {
+    match job.life.as_ref()?.state() {
+        Some(State::Completed | State::Removed) => None,
+        Some(State::Held) => Some(State::Held),
+        // Its starter may have been killed.
+        _ => Some(State::Idle),
+    }
 }
 
 fn removed(name: &str, images: usize) -> Outcome<()> {
@@ -144,7 +179,11 @@ fn line(job: &Job) -> JobLine {
     let state = match life {
         Life::Living if job.runs_on().is_some() => state_away(job),
         Life::Living => root.map_or("starting", state_of),
-        Life::Ended => "ended",
+        Life::Ended => match left(job) {
+            Some(State::Held) => "held",
+            Some(_) => "idle",
+            None => "ended",
+        },
         Life::Elsewhere { .. } => "elsewhere",
     };
     let last = record

@@ -18,6 +18,7 @@ use ckpt_lib::platform::{Missing, Platform};
 use ckpt_lib::progress::Progress;
 use ckpt_lib::snapshot::{DescriptionKind, SnapshotV1};
 use loader::layout::SectionKind;
+use starter::life::State;
 use std::ffi::OsStr;
 use std::io::ErrorKind;
 use std::os::unix::ffi::OsStrExt;
@@ -176,9 +177,28 @@ fn choose(store: &JobStore, asked: &Path) -> Outcome<Chosen> {
             let failure = Failure::new(Exit::Failed, format!("job {name} is running"));
             return Err(failure.advise(format!("wayfarer kill {name}, or restart an image file")));
         }
+        refuse_if_completed(&job)?;
         return latest_good(job);
     }
     image_file(store, asked)
+}
+
+/// A job's end happens once. Whoever names an image file knows what he does.
+fn refuse_if_completed(job: &Job) -> Outcome<()> {
+    let state = job.life.as_ref().and_then(|life| life.state());
+    if state != Some(State::Completed) {
+        return Ok(());
+    }
+    let name = &job.record.name;
+    let message = format!("job {name} has ended: it is completed");
+    let failure = Failure::new(Exit::Failed, message);
+    Err(match job.images()?.last() {
+        Some(last) => failure.advise(format!(
+            "wayfarer restart {}, if it is wanted back",
+            crate::raw::shown_path(&last.path)
+        )),
+        None => failure,
+    })
 }
 
 /// An image file, and the job in whose directory it lies.

@@ -16,8 +16,14 @@ fn jobs_are_held_released_killed_and_removed() {
             return Err(said);
         }
         refused(job, &["restart", "job"], "is held: its data are wrong")?;
+        refused(job, &["suspend", "job"], "has left, and is held")?;
+        is_not_pruned(job, "held")?;
         ask(job, &["release", "job"])?;
         refused(job, &["release", "job"], "is Idle, expected Held")?;
+        for verb in ["checkpoint", "suspend", "continue", "vacate", "kill"] {
+            refused(job, &[verb, "job"], "has left, and can go on (restart JOB")?;
+        }
+        is_not_pruned(job, "idle")?;
         start(job, &["--resume", "--every", "200ms"])?;
         until(job, "running", |status| status["State"] == "Running")?;
         refused(
@@ -39,6 +45,43 @@ fn jobs_are_held_released_killed_and_removed() {
             "was killed by its owner",
         )?;
         ask(job, &["remove", "job"])?;
+        match job.dir.join("state/jobs/job").exists() {
+            false => Ok(()),
+            true => Err("the job's directory is still there".to_owned()),
+        }
+    });
+}
+
+/// `ps` says how it is, and leaves it alone, named or not.
+fn is_not_pruned(job: &mut Job, state: &str) -> Result<(), String> {
+    let found = report(job, "ps")?;
+    if found["jobs"][0]["state"] != state {
+        return Err(format!("found {found}, expected {state}"));
+    }
+    for words in [&["ps", "--prune"][..], &["ps", "--prune", "job"]] {
+        ask(job, words)?;
+        if !job.dir.join("state/jobs/job/job.json").exists() {
+            return Err(format!("{words:?} has removed a job that is {state}"));
+        }
+    }
+    Ok(())
+}
+
+/// Its end happens once; an image file is its user's own affair.
+#[test]
+fn a_completed_job_is_over() {
+    with_job(&chain("over"), |job| {
+        start(job, &["--every", "200ms"])?;
+        until_images(job, 1)?;
+        ends_well(job)?;
+        let over = "has ended: it is completed";
+        for verb in ["restart", "checkpoint", "suspend", "vacate", "kill"] {
+            refused(job, &[verb, "job"], over)?;
+        }
+        if status_of(job)?["State"] != "Completed" {
+            return Err(status_of(job)?.to_string());
+        }
+        ask(job, &["ps", "--prune"])?;
         match job.dir.join("state/jobs/job").exists() {
             false => Ok(()),
             true => Err("the job's directory is still there".to_owned()),

@@ -106,8 +106,27 @@ fn how_a_process_died_in_the_restart_is_said() {
         kill(job().expect("there"), libc::SIGKILL);
         let output = child.wait_with_output().expect("waited");
         let stderr = String::from_utf8_lossy(&output.stderr);
-        assert_eq!(output.status.code(), Some(1), "{stderr}");
+        // As a shell says it: whoever has begun it can tell this from what cannot be restarted.
+        assert_eq!(output.status.code(), Some(137), "{stderr}");
         let expected = "died in the middle of the restart: killed by signal 9";
         assert!(stderr.contains(expected), "{stderr}");
     }
+}
+
+#[test]
+fn that_pid_1_was_killed_in_the_restart_is_said() {
+    let image = tiny_sleeping(1).image();
+    let mut command = Command::new(&image.path);
+    command.args(["--pids", "namespace", "--accept-new-ids"]);
+    command.stderr(std::process::Stdio::piped());
+    let child = spawn(&mut command);
+    let init = || children(child.id()).first().copied();
+    let has_job = || init().is_some_and(|init| !children(init).is_empty());
+    wait_until("the process", has_job);
+    kill(init().expect("there"), libc::SIGKILL);
+    let output = child.wait_with_output().expect("waited");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(137), "{stderr}");
+    let expected = "ended before the job was running: killed by signal 9";
+    assert!(stderr.contains(expected), "{stderr}");
 }

@@ -1,6 +1,6 @@
 //! How a job leaves the machine: with a new image, with the last, or without.
 
-use super::{Action, Answer, Command, Hold, Leave, Life, State, Who};
+use super::{Action, Answer, Command, End, Hold, Leave, Life, State, Who};
 use std::time::Duration;
 
 /// A job that is to leave.
@@ -98,11 +98,16 @@ impl Life {
         leaving.until = [leaving.until, until].into_iter().flatten().min();
         leaving.insists |= insists;
         leaving.for_whom.push(who);
+        let goes_elsewhere = leaving.to == To::Elsewhere;
         self.leaving = Some(leaving);
         if self.state == State::Killing {
             return;
         }
-        if at_once {
+        if self.begins_at.is_some() && !goes_elsewhere {
+            // There is no copy that could leave.
+            self.begins_at = None;
+            self.ended(End::Gone, now, actions);
+        } else if at_once {
             self.kill(now, actions);
         } else if !was_leaving && !matches!(self.state, State::Starting | State::Restarting) {
             self.vacate(now, actions);

@@ -78,6 +78,8 @@ pub struct Life {
     /// It was killed by us, to go on from its last image.
     goes_back: bool,
     kill_again_at: Option<Duration>,
+    /// The last copy was killed before it ran, and there is none before this moment.
+    begins_at: Option<Duration>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -116,6 +118,7 @@ impl Life {
             restarts_from_this: 0,
             goes_back: false,
             kill_again_at: None,
+            begins_at: None,
         };
         (life, vec![action])
     }
@@ -183,7 +186,7 @@ impl Life {
             _ => None,
         };
         let until = until.filter(|_| self.state != State::Killing);
-        [until, again, due, self.kill_again_at]
+        [until, again, due, self.kill_again_at, self.begins_at]
             .into_iter()
             .flatten()
             .min()
@@ -326,15 +329,7 @@ impl Life {
                     None if goes_back
                         || self.restarts_from_this < self.policy.restarts_per_image =>
                     {
-                        self.restarts_from_this += u32::from(!goes_back);
-                        self.kill_again_at = None;
-                        let (state, action) = match self.image {
-                            Some(_) => (State::Restarting, Action::Restart),
-                            None => (State::Starting, Action::Start),
-                        };
-                        self.enter(state, now);
-                        actions.push(action);
-                        return;
+                        return self.goes_on(goes_back, now, actions);
                     }
                     None => {
                         let since = match self.image {
@@ -349,6 +344,31 @@ impl Life {
             _ => Leave::Completed(end),
         };
         self.leave(leave, now, actions);
+    }
+
+    /// Another copy is begun in the place of one that was killed: after a while, if that has never run, since what has killed it is likely to
+    /// be there still.
+    fn goes_on(&mut self, goes_back: bool, now: Duration, actions: &mut Vec<Action>) {
+        let has_run = !matches!(self.state, State::Starting | State::Restarting);
+        let pause = FIRST_PAUSE.saturating_mul(1 << self.restarts_from_this.min(16));
+        self.restarts_from_this += u32::from(!goes_back);
+        self.kill_again_at = None;
+        let (state, action) = self.beginning();
+        self.enter(state, now);
+        if has_run || goes_back {
+            return actions.push(action);
+        }
+        let pause = pause.min(LONGEST_PAUSE);
+        self.begins_at = Some(now + pause);
+        actions.push(Action::Pause(pause));
+    }
+
+    /// How another copy begins.
+    fn beginning(&self) -> (State, Action) {
+        match self.image {
+            Some(_) => (State::Restarting, Action::Restart),
+            None => (State::Starting, Action::Start),
+        }
     }
 
     /// This copy was to go on elsewhere, and there is an image: whether it does.
@@ -520,6 +540,10 @@ impl Life {
         if passed(self.kill_again_at) {
             self.kill_again_at = Some(now + self.policy.killing_timeout);
             actions.push(Action::KillAll);
+        }
+        if passed(self.begins_at) {
+            self.begins_at = None;
+            actions.push(self.beginning().1);
         }
         let Some(leaving) = &mut self.leaving else {
             let is_due = self.due.is_some_and(|due| due <= self.work(now));

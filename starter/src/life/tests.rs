@@ -2,6 +2,7 @@
 
 mod leaving;
 mod moving;
+mod restarting;
 
 use super::*;
 use proptest::prelude::*;
@@ -169,7 +170,8 @@ fn a_job_without_an_image_begins_again_if_it_can() {
     let (mut life, _) = Life::begin(POLICY, First::Start);
     life.note_outset(true);
     let killed = life.step(Event::Ended(End::Gone), at(1));
-    assert_eq!(killed, [Action::Start]);
+    assert_eq!(killed, [Action::Pause(at(1))]);
+    assert_eq!(life.step(Event::Time, at(2)), [Action::Start]);
 
     // What it has read is gone, unless it has not begun to.
     let (mut life, _) = Life::begin(POLICY, First::Start);
@@ -387,6 +389,7 @@ impl World {
                     }
                 }
                 Action::Stop | Action::Go => {}
+                Action::Pause(_) => assert_eq!(self.copy, Copy::None, "it is killed"),
                 Action::Answer(Who(who), _) => {
                     assert!(!self.answered.contains(&who), "{who} is answered once");
                     self.answered.push(who);

@@ -207,6 +207,8 @@ pub enum Action {
     Start,
     /// Start a copy from the newest good image.
     Restart,
+    /// Nothing, for so long: the last copy was killed before it ran. [`Action::Start`] or [`Action::Restart`] comes then.
+    Pause(Duration),
     /// Begin a checkpoint.
     Checkpoint {
         /// The copy ends with it.
