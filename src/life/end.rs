@@ -15,6 +15,18 @@ const NOT_FOUND: i32 = 127;
 const NOT_EXECUTABLE: i32 = 126;
 
 impl Starter<'_> {
+    /// Whether somebody has made an image of the job, we or others.
+    pub(super) fn has_image(&self) -> bool {
+        self.newest_image().is_some()
+    }
+
+    /// The generation of the newest of them.
+    pub(super) fn newest_image(&self) -> Option<u64> {
+        let job = self.store.find(&self.name).ok()?;
+        let images = job.known_images().ok()?;
+        images.last().map(|image| image.generation)
+    }
+
     /// Writes down how it ended, tells who waits, and ends so.
     pub(super) fn conclude(mut self, job: &Job, leave: Leave) -> Outcome {
         let name = self.name.clone();

@@ -143,6 +143,8 @@ struct Starter<'a> {
     is_committed: bool,
     /// A copy of it has run, ours or an earlier starter's.
     has_run: bool,
+    /// The generation of the newest image that there was when a copy ended.
+    went_on_from: Option<u64>,
     /// Why the copy could not begin.
     not_begun: Option<String>,
     /// The job was stopped by this signal, and we are to stand still with it.
@@ -220,6 +222,7 @@ impl<'a> Starter<'a> {
             leaves_with: None,
             is_committed: false,
             has_run: Outset::is_in(&job.dir),
+            went_on_from: None,
             not_begun: None,
             stops_by: None,
             was_stopped: false,
@@ -452,8 +455,11 @@ impl<'a> Starter<'a> {
     fn step(&mut self, event: Event) {
         let before = self.life.state();
         match &event {
-            Event::Ended(_) | Event::Asked(_, Command::VacateLatest { .. }) if self.has_image() => {
-                self.life.note_image();
+            Event::Ended(_) | Event::Asked(_, Command::VacateLatest { .. }) => {
+                if let Some(newest) = self.newest_image() {
+                    let before = self.went_on_from.replace(newest);
+                    self.life.note_image(before != Some(newest));
+                }
             }
             Event::Checkpointed(made) => self.note(made),
             Event::Asked(_, Command::Migrate { to }) => {
@@ -486,13 +492,6 @@ impl<'a> Starter<'a> {
             return self.control.answer(who, &answer, self.life.state().name());
         }
         self.events.push_back(Event::Asked(who, command));
-    }
-
-    /// Whether somebody has made an image of the job, we or others.
-    fn has_image(&self) -> bool {
-        let job = self.store.find(&self.name);
-        let images = job.and_then(|job| job.known_images());
-        images.is_ok_and(|images| !images.is_empty())
     }
 
     fn note(&mut self, made: &Result<(), String>) {

@@ -146,9 +146,12 @@ impl Life {
         self.image.is_some()
     }
 
-    /// Somebody else has made an image.
-    pub fn note_image(&mut self) {
+    /// Somebody else has made an image; whether that is newer than the one it went on from.
+    pub fn note_image(&mut self, is_new: bool) {
         self.image.get_or_insert(Stood { suspended: false });
+        if is_new {
+            self.restarts_from_this = 0;
+        }
     }
 
     /// Whether it stands still, while an image is made of it or not.

@@ -56,3 +56,20 @@ fn what_is_asked_of_a_job_that_waits_to_be_begun_is_done_when_it_runs() {
     assert_eq!(life.step(Event::Time, at(11)), [Action::Restart]);
     assert_eq!(life.step(Event::Runs, at(12)), [Action::Stop, done(1)]);
 }
+
+#[test]
+fn kills_are_counted_since_the_last_image_whoever_has_made_that() {
+    for is_new in [true, false] {
+        let mut life = killed_on_its_way();
+        for _ in 0..5 {
+            if life.state() == State::Held {
+                break;
+            }
+            life.step(Event::Time, at(100));
+            life.step(Event::Runs, at(100));
+            life.note_image(is_new);
+            life.step(KILLED, at(101));
+        }
+        assert_eq!(life.state() == State::Held, !is_new);
+    }
+}
