@@ -31,6 +31,11 @@
 //! It does not imitate the original's slips where they lose something: docs/CLASSADS.md of the project enumerates what
 //! differs. XML is not read or written.
 
+/// The examples of README.md.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
+
 mod ad;
 mod any;
 pub mod config;

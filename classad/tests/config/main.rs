@@ -100,6 +100,7 @@ impl Comparison {
 
     fn differ(&mut self, case: &str, name: Option<&str>, original: &str, ours: &str) {
         let difference = Difference {
+            case,
             name,
             original,
             ours,
