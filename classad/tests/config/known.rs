@@ -41,6 +41,15 @@ impl Difference<'_> {
         {
             return Some("one of the quotes around nothing");
         }
+        // What is cut off a text with a quote more has a character less.
+        if has_quoting(self.case)
+            && self.case.contains("$SUBSTR(")
+            && bare(self.ours)
+                .strip_suffix(&bare(self.original))
+                .is_some_and(|more| more.chars().count() <= 4)
+        {
+            return Some("a part of a text with quotes around nothing");
+        }
         None
     }
 }
@@ -76,4 +85,11 @@ fn a_quote_is_excused_only_where_a_function_has_quoted_nothing() {
     );
     assert_eq!(known(quoting, " x", "\"\" x"), None);
     assert_eq!(known("A = $Fx(m) q(\n", " x", "\" x"), None);
+    let cut = "f = $Fxq(g) kx\nA = $SUBSTR(f,2)\n";
+    assert_eq!(
+        known(cut, "\"x", "k\"\"x"),
+        Some("a part of a text with quotes around nothing")
+    );
+    assert_eq!(known(cut, "kx", "x"), None);
+    assert_eq!(known(quoting, "\"x", "k\"\"x"), None);
 }

@@ -82,6 +82,12 @@ impl Difference<'_> {
         {
             return Some("contexts after a name that is not found");
         }
+        if self.original == "undefined" && self.has(&["unresolved("]) && self.has(&["with Some"]) {
+            return Some("contexts after a name that is not found");
+        }
+        if self.original == "undefined" && self.has(&["\"].", "\"])."]) {
+            return Some("selections from items that lead elsewhere");
+        }
         if self.passes_circle {
             return Some("circles");
         }
