@@ -6,6 +6,11 @@ use super::*;
 fn a_machine_is_drained_and_takes_jobs_again() {
     with_job(&guest("drained"), |job| {
         begun(job, "")?;
+        let undrained = ["startd", "drain", "--cancel"];
+        refused(job, &undrained, "the machine is not being drained")?;
+        let empty = ["startd", "checkpoint", "slot1"];
+        refused(job, &empty, "no job runs in slot1")?;
+        refused(job, &empty[..2], "no job runs in any slot")?;
         submit(job, "job", "")?;
         until_job(job, "job", "Running")?;
         until_longer(job, "job")?;
