@@ -7,7 +7,8 @@ use crate::config::Site;
 use crate::life::{self, Ask};
 use crate::report::Outcome;
 use crate::sys::{self, Change};
-use classad::{Context, Value};
+use classad::Context;
+use classad::config::niceness;
 use nix::unistd::Pid;
 use starter::machine::{Activity, Event, Order, Place, Shutdown, SlotId, State, rules};
 use starter::measure::Score;
@@ -248,13 +249,7 @@ impl Startd<'_> {
         let site = Site::of(&self.config)?;
         let context = Context::new(&site).with_my(entry.ad(&self.owner));
         let value = context.eval(&expr);
-        let number = match &value {
-            Ok(Value::Integer(number)) => Some(*number),
-            Ok(Value::Boolean(truth)) => Some(i64::from(*truth)),
-            #[allow(clippy::cast_possible_truncation, reason = "cut, as the original does")]
-            Ok(Value::Real(number)) if number.is_finite() => Some(*number as i64),
-            _ => None,
-        };
+        let number = value.as_ref().ok().and_then(niceness);
         if number.is_none() {
             let found = match value {
                 Ok(value) => value.to_string(),
@@ -262,7 +257,7 @@ impl Startd<'_> {
             };
             warn!("{setting} is {found} for job {name}, which counts as 0");
         }
-        Ok(number.unwrap_or(0).clamp(0, 19))
+        Ok(number.unwrap_or(0))
     }
 
     /// What a starter says to what it was asked.

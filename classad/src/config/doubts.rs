@@ -72,15 +72,28 @@ fn undefined(config: &Config, entry: &Entry, defined: &BTreeSet<&str>) -> Vec<Wa
     names.into_iter().map(warning).collect()
 }
 
+/// How nice `JOB_RENICE_INCREMENT` makes a job for which it has this value: 0 to 19 (current manual, "JOB_RENICE_INCREMENT"); none where it is no number,
+/// which counts as 0.
+#[must_use]
+pub fn niceness(value: &Value) -> Option<i64> {
+    let number = match value {
+        Value::Integer(number) => *number,
+        Value::Boolean(truth) => i64::from(*truth),
+        #[allow(clippy::cast_possible_truncation, reason = "cut, as the original does")]
+        Value::Real(number) if number.is_finite() => *number as i64,
+        _ => return None,
+    };
+    Some(number.clamp(*NICENESS.start(), *NICENESS.end()))
+}
+
 /// A number that counts as another one. What a job says may decide, and is not known here.
 fn cut(config: &Config, entry: &Entry) -> Option<Warning> {
     let expr = config.expression(&entry.name).ok()??;
     let found = Context::new(&Nowhere).eval(&expr).ok()?;
-    let counts_as = match &found {
-        Value::Integer(number) => (*number).clamp(*NICENESS.start(), *NICENESS.end()),
-        Value::String(_) | Value::List(_) | Value::Ad(_) => 0,
-        _ => return None,
-    };
+    if matches!(found, Value::Undefined | Value::Error) {
+        return None;
+    }
+    let counts_as = niceness(&found).unwrap_or(0);
     let is_cut = !matches!(found, Value::Integer(number) if number == counts_as);
     is_cut.then(|| Warning {
         at: entry.origin.clone(),
@@ -219,6 +232,10 @@ mod tests {
         assert_eq!(
             doubts("JOB_RENICE_INCREMENT = \"x\"\n"),
             ["-, line 1: JOB_RENICE_INCREMENT: \"x\" counts as 0"]
+        );
+        assert_eq!(
+            doubts("JOB_RENICE_INCREMENT = 20.5\n"),
+            ["-, line 1: JOB_RENICE_INCREMENT: 2.050000000000000E+01 counts as 19"]
         );
         for text in ["19", "0", "5 + (Nice ?: 0)", "MY.HowNice"] {
             let text = format!("JOB_RENICE_INCREMENT = {text}\n");

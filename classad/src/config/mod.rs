@@ -40,6 +40,7 @@ mod user_maps;
 
 pub use config::{Config, ConfigOptions, Setting};
 pub use dialect::{Dialect, NoDialect};
+pub use doubts::niceness;
 pub use error::{ConfigError, Warning, WarningKind, WrongValue};
 pub use limits::ConfigLimits;
 pub use origin::{Origin, TemplateUse};

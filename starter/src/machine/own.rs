@@ -1,7 +1,7 @@
 //! What one slot publishes otherwise than the others of its type (current manual, "Configuring STARTD_ATTRS on a per-slot basis").
 //!
 //! ```text
-//! STARTD_EXPRS, STARTD_ATTRS               SLOTn_NAME                  over the policy of the slot's type
+//! STARTD_EXPRS, STARTD_ATTRS, STARTD_LATCH_EXPRS   SLOTn_NAME          over the policy of the slot's type
 //! SLOTn_STARTD_EXPRS, SLOTn_STARTD_ATTRS   SLOTn_NAME, or NAME
 //! ```
 //! In former times `VMn_` stands for `SLOTn_`.

@@ -197,8 +197,6 @@ pub struct Policy {
     pub of_the_job: Vec<String>,
     /// Expressions whose last change is published.
     pub latches: Vec<String>,
-    /// Those of them that are neither settings nor attributes: there is nothing to watch.
-    pub vain_latches: Vec<String>,
     /// The setting that says whose the machine is.
     pub owner_setting: &'static str,
     /// Seconds; see the manual for each.
@@ -307,12 +305,8 @@ impl Policy {
         let mut doubts = deaf(&attributes, keyboard_slots, console_slots);
         doubts.extend(unheard(&reader, &attributes));
         let latches = reader.names("STARTD_LATCH_EXPRS");
-        let vain_latches: Vec<String> = latches
-            .iter()
-            .filter(|name| !is_attribute(name, &reader, &attributes, &of_the_job))
-            .cloned()
-            .collect();
-        doubts.extend(vain_latches.iter().map(|name| in_vain(name)));
+        let vain = |name: &&String| !is_attribute(name, &reader, &attributes, &of_the_job);
+        doubts.extend(latches.iter().filter(vain).map(|name| in_vain(name)));
         Ok(Policy {
             dialect,
             slot_type,
@@ -320,7 +314,6 @@ impl Policy {
             shared,
             of_the_job,
             latches,
-            vain_latches,
             owner_setting,
             match_timeout: match settings("MATCH_TIMEOUT") {
                 Some(_) => reader.number("MATCH_TIMEOUT")?,
