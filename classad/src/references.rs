@@ -182,8 +182,9 @@ impl Search {
                 }
                 self.visit(run, &expr, &home)
             }
-            // The ad itself is no attribute; what is in it was not asked for.
-            Found::Ad(_) => Ok(()),
+            Found::Ad(_) if self.selecting => Ok(()),
+            // All of MY, say, which refers to what its attributes refer to.
+            Found::Ad(scope) => self.ad(run, scope.ad(), &scope),
             Found::Value(_) => {
                 if self.wanted == Wanted::External {
                     self.names.push(name.to_string());

@@ -94,6 +94,13 @@ fn an_undefined_macro_is_empty_and_a_warning() {
     };
     assert_eq!(warning.kind, undefined);
     assert_eq!(warning.at.to_string(), "-, line 1");
+    // Also where it is the name itself, of which there is no value yet.
+    let config = parsed("\nA = $(A) x\nA = $(A) y\nB = $(B:z)\nSTART = ($(START)) || A\n");
+    assert_eq!(config.get("a").as_deref(), Some(" x y"));
+    let [warning] = config.warnings() else {
+        panic!("{:?}", config.warnings());
+    };
+    assert_eq!(warning.to_string(), "-, line 2: A: A is not defined");
 }
 
 #[test]

@@ -331,8 +331,16 @@ impl<'r> Reader<'r> {
     }
 
     fn assign(&mut self, name: &str, value: &str, append: Option<&str>, at: &Origin) -> Outcome {
-        let value = self.expander().expand_self(value, name);
+        let mut expander = self.expander();
+        let value = expander.expand_self(value, name);
+        let undefined = std::mem::take(&mut expander.undefined);
         let mut value = value.map_err(|problem| fault(problem, name, at))?;
+        if let Some(macro_name) = undefined.into_iter().next()
+            && *at != Origin::Default
+        {
+            let name = name.to_owned();
+            self.warn(at.clone(), WarningKind::Undefined { name, macro_name });
+        }
         if let Some(separator) = append
             && let Some(old) = self.table.exact(&key(name))
             && !old.raw.is_empty()
