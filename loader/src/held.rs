@@ -62,11 +62,13 @@ pub fn check(context: &Context, process: u64, except: &Range<u64>) -> Outcome<()
                     // SAFETY: as above.
                     there.then(|| unsafe { (at as *const u64).read() })
                 };
+                let pointers = |to: u64, least: u32| points(context, own, except, to, least);
                 let place = Place {
                     words: &words,
                     at: address,
                     threads,
                     memory: &memory,
+                    pointers: &pointers,
                 };
                 let named = names(&place).filter(|id| ids().any(|own| own == *id));
                 if let Some(id) = named {
@@ -98,6 +100,26 @@ fn is_of_musl(context: &Context) -> bool {
             }
             descriptor != 0 && own_id == descriptor.wrapping_add(locks::ID_OF_MUSL)
         })
+}
+
+/// Whether at least so many words of a process's memory, which has been filled but for `except`, are this address.
+fn points(context: &Context, own: Space, except: &Range<u64>, to: u64, least: u32) -> bool {
+    let mut found = 0;
+    for extent in (0..).map_while(|index| context.extents.extent(index)) {
+        let skipped = except.start < extent.at + extent.len && extent.at < except.end;
+        if extent.space != own.number() || skipped {
+            continue;
+        }
+        for address in (extent.at..extent.at + extent.len).step_by(8) {
+            // SAFETY: it came from the image a moment ago, to memory that can be read until the protections are set.
+            let word = unsafe { (address as *const u64).read() };
+            found += u32::from(word == to);
+            if found >= least {
+                return true;
+            }
+        }
+    }
+    false
 }
 
 /// Where the memory ends that extent `index` and those directly behind it fill.

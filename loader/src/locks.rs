@@ -22,6 +22,8 @@ pub struct Place<'a> {
     pub threads: u32,
     /// What pointer, or number, is at an address; none where nothing is known to be.
     pub memory: &'a dyn Fn(u64) -> Option<u64>,
+    /// Whether at least so many words of the memory are this address.
+    pub pointers: &'a dyn Fn(u64, u32) -> bool,
 }
 
 /// All kinds of glibc, and in which word each has the id.
@@ -59,14 +61,19 @@ pub fn of_glibc(place: &Place<'_>) -> Option<u32> {
     };
     // With a protocol it is counted once, recursive or not.
     let counted = if recursive { count != 0 } else { count <= 1 };
-    // Who holds it, and who waits for a condition with it.
     let most = if kind & SHARED == 0 {
         place.threads
     } else {
         SHARING
     };
     let sound = owner != 0 && kind & !KINDS == 0 && (1..=most).contains(&users);
-    (sound && held && counted && rest == [0; 5]).then_some(owner)
+    if !(sound && held && counted && rest == [0; 5]) {
+        return None;
+    }
+    // Who holds it, and who waits for a condition with it: each of those has its address on the stack (nptl/pthread_cond_wait.c, what is
+    // left to be done if the thread is cancelled).
+    let waits = kind & SHARED == 0 && users > 1;
+    (!waits || (place.pointers)(place.at, users - 1)).then_some(owner)
 }
 
 /// The id that a `pthread_rwlock_t` of glibc names whom one writes with (sysdeps/nptl/bits/struct_rwlock.h: readers, writers, two
@@ -121,20 +128,23 @@ mod tests {
 
     /// What each kind says of these words, where this is the memory around.
     fn found(words: &[u32; WORDS], memory: &dyn Fn(u64) -> Option<u64>) -> [Option<u32>; 3] {
-        found_among(4, words, memory)
+        found_among(4, 3, words, memory)
     }
 
-    /// The same among so many threads.
+    /// The same among so many threads, where so many words are the lock's address.
     fn found_among(
         threads: u32,
+        pointers: u32,
         words: &[u32; WORDS],
         memory: &dyn Fn(u64) -> Option<u64>,
     ) -> [Option<u32>; 3] {
+        let pointers = |at: u64, least: u32| at == AT && least <= pointers;
         let place = Place {
             words,
             at: AT,
             threads,
             memory,
+            pointers: &pointers,
         };
         let [mutex, lock] = OF_GLIBC;
         [mutex, lock, OF_MUSL[0]].map(|(names, _)| names(&place))
@@ -190,7 +200,7 @@ mod tests {
             [readers << 3 | 3, writers, 1, 1, 0, 0, 77, shared, 0, 0]
         };
         for (threads, known) in [(2, None), (3, Some(77))] {
-            let found = |words| found_among(threads, &words, &nothing);
+            let found = |words| found_among(threads, 2, &words, &nothing);
             assert_eq!(found(waited_with(1))[0], known);
             assert_eq!(found(waited_with(1 | 128))[0], Some(77), "shared");
             for (readers, writers) in [(3, 0), (0, 3), (0, 1 << 31 | 3)] {
@@ -198,6 +208,20 @@ mod tests {
                 assert_eq!(found(written(readers, writers, 1))[1], Some(77), "shared");
             }
         }
+    }
+
+    /// What a compiler in a JVM had in its memory: thread 77 of 24 has it four times, and 17 others wait with it.
+    #[test]
+    fn who_waits_with_a_lock_has_its_address() {
+        let data = [1, 4, 77, 18, 1, 0, 0, 0, 0, 0];
+        for (pointers, known) in [(0, None), (16, None), (17, Some(77))] {
+            assert_eq!(found_among(24, pointers, &data, &nothing)[0], known);
+        }
+        let alone = [1, 4, 77, 1, 1, 0, 0, 0, 0, 0];
+        assert_eq!(found_among(24, 0, &alone, &nothing)[0], Some(77));
+        // Who waits may be of another process.
+        let shared = [1, 4, 77, 18, 1 | 128, 0, 0, 0, 0, 0];
+        assert_eq!(found_among(24, 0, &shared, &nothing)[0], Some(77));
     }
 
     /// Ids are small numbers where they are new after a restart.

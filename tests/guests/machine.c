@@ -151,18 +151,52 @@ static void check_big(void) { expect_pattern("big memory", big, BIG / 8, 3); }
 
 /* Locks that are held and name their holder. Where ids are new nobody can unlock them. */
 static pthread_mutex_t held;
-static void hold(int type, int protocol) {
+static void make(int type, int protocol) {
     pthread_mutexattr_t attributes;
     must("pthread_mutexattr_init", -pthread_mutexattr_init(&attributes));
     must("pthread_mutexattr_settype", -pthread_mutexattr_settype(&attributes, type));
     must("pthread_mutexattr_setprotocol", -pthread_mutexattr_setprotocol(&attributes, protocol));
     must("pthread_mutex_init", -pthread_mutex_init(&held, &attributes));
+}
+static void hold(int type, int protocol) {
+    make(type, protocol);
     must("pthread_mutex_lock", -pthread_mutex_lock(&held));
 }
 static void set_normal(void) { hold(PTHREAD_MUTEX_NORMAL, PTHREAD_PRIO_NONE); }
 static void set_recursive(void) { hold(PTHREAD_MUTEX_RECURSIVE, PTHREAD_PRIO_NONE); }
 static void set_checking(void) { hold(PTHREAD_MUTEX_ERRORCHECK, PTHREAD_PRIO_NONE); }
 static void set_inheriting(void) { hold(PTHREAD_MUTEX_NORMAL, PTHREAD_PRIO_INHERIT); }
+/* One is held while another thread waits for a condition with it: then it has two users. */
+static pthread_cond_t condition = PTHREAD_COND_INITIALIZER;
+static int waits, may_go;
+static pthread_t with_condition;
+static void *wait_with_it(void *unused) {
+    must("pthread_mutex_lock", -pthread_mutex_lock(&held));
+    waits = 1;
+    while (!may_go)
+        must("pthread_cond_wait", -pthread_cond_wait(&condition, &held));
+    must("pthread_mutex_unlock", -pthread_mutex_unlock(&held));
+    return unused;
+}
+static void set_waited(void) {
+    make(PTHREAD_MUTEX_RECURSIVE, PTHREAD_PRIO_NONE);
+    must("pthread_create", -pthread_create(&with_condition, NULL, wait_with_it, NULL));
+    for (;;) {
+        must("pthread_mutex_lock", -pthread_mutex_lock(&held));
+        if (waits)
+            return; /* and holds it: the other one is in its wait */
+        must("pthread_mutex_unlock", -pthread_mutex_unlock(&held));
+        sleep_ms(1);
+    }
+}
+static void check_waited(void) {
+    if (getenv("WF_NEW_IDS"))
+        return;
+    may_go = 1;
+    expect("pthread_cond_broadcast", pthread_cond_broadcast(&condition), 0);
+    expect("pthread_mutex_unlock", pthread_mutex_unlock(&held), 0);
+    expect("pthread_join", pthread_join(with_condition, NULL), 0);
+}
 static pthread_rwlock_t written = PTHREAD_RWLOCK_INITIALIZER;
 static void set_writing(void) { must("pthread_rwlock_wrlock", -pthread_rwlock_wrlock(&written)); }
 static void check_writing(void) {
@@ -195,6 +229,7 @@ static const struct guest guests[] = {
     {"normal", set_normal, check_normal, NULL},
     {"writing", set_writing, check_writing, NULL},
     {"recursive", set_recursive, check_held, NULL},
+    {"waited", set_waited, check_waited, NULL},
     {"checking", set_checking, check_held, NULL},
     {"inheriting", set_inheriting, check_held, NULL},
     {"all", set_all, check_all, NULL},
