@@ -27,6 +27,7 @@ mod startd;
 mod summary;
 mod sys;
 mod target;
+mod temporary;
 mod users;
 mod verbs;
 

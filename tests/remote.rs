@@ -43,6 +43,8 @@ mod stops;
 #[path = "remote/submit.rs"]
 mod submit;
 mod support;
+#[path = "remote/temporary.rs"]
+mod temporary;
 #[path = "remote/undone.rs"]
 mod undone;
 #[path = "remote/usage.rs"]

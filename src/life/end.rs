@@ -5,7 +5,7 @@ use super::streams::Streams;
 use super::{Chronicle, How, LifeRecord, Starter, VACATED, voice};
 use crate::jobs::{Job, Outset, pulse};
 use crate::report::{Exit, Failure, Outcome};
-use crate::sys;
+use crate::{sys, temporary};
 use nix::unistd::AccessFlags;
 use starter::life::{Answer, End, Leave};
 use std::path::Path;
@@ -45,6 +45,7 @@ impl Starter<'_> {
             pulse::withdraw(&self.dir);
             Outset::withdraw(&self.dir);
             Streams::withdraw(&self.dir);
+            temporary::remove(&self.dir);
             let _ = std::fs::remove_file(self.dir.join(voice::NAME));
             Chronicle::withdraw(&self.dir);
             self.control
@@ -71,6 +72,9 @@ impl Starter<'_> {
         }
         if matches!(leave, Leave::Completed(_)) && !self.unwritten {
             Outset::withdraw(&self.dir);
+        }
+        if matches!(leave, Leave::Completed(end) if end == End::Exited(0) || !self.has_image()) {
+            temporary::remove(&self.dir);
         }
         let state = self.life.state().name();
         for (who, answer) in std::mem::take(&mut self.answers) {

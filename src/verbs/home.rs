@@ -6,7 +6,7 @@ use crate::jobs::JobStore;
 use crate::reach::{self, ERROR_MARK};
 use crate::report::{self, Exit, Explain, Failure, Outcome};
 use crate::sys;
-use crate::verbs::shadow::{end_by_signal, new_token, sessions};
+use crate::verbs::shadow::{allowed, end_by_signal, new_token, sessions};
 use shadow::{Durability, Journals, Server};
 use starter::Door;
 use std::ffi::OsString;
@@ -78,7 +78,11 @@ pub(crate) fn journals(store: &JobStore) -> Outcome<Journals> {
 
 fn begin(store: &JobStore) -> Outcome<(Door, Server)> {
     let token = new_token()?;
-    let sessions = sessions(&[OsString::from("/")], token, Some(journals(store)?))?;
+    let sessions = sessions(
+        allowed(&[OsString::from("/")])?,
+        token,
+        Some(journals(store)?),
+    )?;
     let (door, listener) = Door::make(&reach::places(Some(store.dir())))?;
     door.admit(&token)?;
     Ok((door, Server::of(listener, sessions)))

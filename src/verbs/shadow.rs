@@ -6,6 +6,7 @@ use crate::identity::{IdentityFile, KeptKeys};
 use crate::jobs::JobStore;
 use crate::output;
 use crate::report::{self, Exit, Explain, Failure, Outcome, chain, tell};
+use crate::temporary::{self, Temporary};
 use crate::verbs::kept;
 use line::{Acceptor, Keys, Line, Preface, Purpose};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
@@ -34,7 +35,10 @@ pub(crate) fn shadow(store: Option<&JobStore>, arguments: &Shadow) -> Outcome {
         token = state.token(token)?;
     }
     let state_dir = state.as_ref().map(|state| state.dir().to_owned());
-    let mut sessions = sessions(&arguments.allow, token, journals(arguments)?)?;
+    let mut allowed = allowed(&arguments.allow)?;
+    let temporary = state_dir.as_deref().map(Temporary::in_folder);
+    let temporary = temporary::cover(&mut allowed, temporary.unwrap_or_else(Temporary::of_now));
+    let mut sessions = sessions(allowed, token, journals(arguments)?)?;
     sessions = sessions.in_domains(Domains {
         file_system: arguments.filesystem_domain.clone().unwrap_or_default(),
         uid: arguments.uid_domain.clone().unwrap_or_default(),
@@ -64,7 +68,7 @@ pub(crate) fn shadow(store: Option<&JobStore>, arguments: &Shadow) -> Outcome {
     };
     // Somebody has always ended it.
     let ended = end.recv();
-    drop(left);
+    drop((left, temporary));
     ended.unwrap_or(Ok(()))?;
     Ok(Exit::Done)
 }
@@ -100,13 +104,12 @@ fn state(store: Option<&JobStore>, arguments: &Shadow) -> Outcome<Option<State>>
     }
 }
 
-/// Files as these options allow, with the modes and limits that a shadow has.
+/// Files as it is allowed, with the modes and limits that a shadow has.
 pub(crate) fn sessions(
-    allow: &[OsString],
+    allowed: Allowed,
     token: Token,
     journals: Option<Journals>,
 ) -> Outcome<Sessions> {
-    let allowed = allowed(allow)?;
     let (_, most) = getrlimit(Resource::RLIMIT_NOFILE)?;
     setrlimit(Resource::RLIMIT_NOFILE, most, most)?;
     // Modes come as the job's umask leaves them.
@@ -222,7 +225,7 @@ pub(crate) fn end_by_signal(sender: Ended) -> Outcome<()> {
 }
 
 /// What was asked for; else the directory we are in, and the rest for reading.
-fn allowed(asked: &[OsString]) -> Outcome<Allowed> {
+pub(crate) fn allowed(asked: &[OsString]) -> Outcome<Allowed> {
     let mut allowed = Allowed::none();
     if asked.is_empty() {
         allowed.allow("/".into(), false)?;

@@ -19,7 +19,8 @@ use crate::jobs::{JobError, JobStore};
 use crate::life;
 use crate::report::{self, Exit, Failure, Outcome};
 use crate::sys;
-use crate::verbs::shadow::{new_token, sessions};
+use crate::temporary::{self, Temporary};
+use crate::verbs::shadow::{allowed, new_token, sessions};
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::stat::{Mode, umask};
 use starter::{Notice, Status};
@@ -57,7 +58,9 @@ pub(crate) fn submit(
     passed.thread_block()?;
     let mode = umask(Mode::empty());
     let token = new_token()?;
-    let sessions = sessions(&arguments.allow, token, None)?.of_lines();
+    let mut allowed = allowed(&arguments.allow)?;
+    let temporary = temporary::cover(&mut allowed, Temporary::of_now());
+    let sessions = sessions(allowed, token, None)?.of_lines();
     let sessions = Arc::new(sessions.in_domains(arguments.methods.sight.domains()));
     sessions.watch();
     let directory = arguments.directory()?;
@@ -85,6 +88,7 @@ pub(crate) fn submit(
         ssh.into_iter().for_each(|ssh| leaving.by(ssh));
         leaving.signal().is_none()
     });
+    drop(temporary);
     if let Over::Ended(status, _) = over {
         match status {
             Status::Exited(status) => std::process::exit(status as i32),

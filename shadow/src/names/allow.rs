@@ -34,14 +34,16 @@ pub enum AllowError {
 pub(crate) struct Root {
     pub(crate) dir: OwnedFd,
     pub(crate) writable: bool,
-    /// Its names, without a slash at the end: the real one, and as it was given.
-    names: [Vec<u8>; 2],
+    /// Its names, without a slash at the end: the real one, and as it was given, or of what it covers.
+    pub(super) names: [Vec<u8>; 2],
+    /// What lies under the second name on this machine, if this root takes its place ([`super::covers`]).
+    pub(super) covered: Option<OwnedFd>,
 }
 
 /// All directories that may be used.
 #[derive(Debug, Default)]
 pub struct Allowed {
-    roots: Vec<Root>,
+    pub(super) roots: Vec<Root>,
     hidden: Vec<Hidden>,
 }
 
@@ -92,6 +94,7 @@ impl Allowed {
                     dir,
                     writable,
                     names,
+                    covered: None,
                 });
                 Ok(())
             }
@@ -151,7 +154,8 @@ impl Allowed {
         if parts.any(|part| part.starts_with(prefix)) {
             return true;
         }
-        !self.hidden.is_empty() && {
+        // What covers a folder may lie in one of ours.
+        !self.hidden.is_empty() && root.covered.is_none() && {
             let whole = [&root.names[0], &b"/"[..], trim(rest)].concat();
             let mut hidden = self.hidden.iter();
             hidden.any(|hidden| beneath(&whole, &hidden.name).is_some())
@@ -174,6 +178,7 @@ impl Allowed {
         for root in &self.roots {
             for own in &root.names {
                 match beneath(name, own) {
+                    Some(_) if root.lets_through(name) => {}
                     Some(rest) if best.is_none_or(|(_, other)| rest.len() < other.len()) => {
                         best = Some((root, rest));
                     }
@@ -191,17 +196,17 @@ impl Allowed {
     }
 }
 
-fn trim(name: &[u8]) -> &[u8] {
+pub(super) fn trim(name: &[u8]) -> &[u8] {
     name.strip_suffix(b"/").unwrap_or(name)
 }
 
-fn trimmed(mut name: Vec<u8>) -> Vec<u8> {
+pub(super) fn trimmed(mut name: Vec<u8>) -> Vec<u8> {
     name.truncate(trim(&name).len());
     name
 }
 
 /// The rest of `name` behind `root`, without a slash before it.
-fn beneath<'a>(name: &'a [u8], root: &[u8]) -> Option<&'a [u8]> {
+pub(super) fn beneath<'a>(name: &'a [u8], root: &[u8]) -> Option<&'a [u8]> {
     let rest = name.strip_prefix(root)?;
     match rest.split_first() {
         None => Some(rest),

@@ -10,6 +10,7 @@
 //! link or rename made in between makes the call fail, and the name is walked again.
 
 mod allow;
+mod covers;
 mod spot;
 mod walk;
 

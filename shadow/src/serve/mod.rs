@@ -101,7 +101,7 @@ impl Session {
         if metadata.st_nlink == 0 {
             return Err(Errno::NOENT);
         }
-        let mut text = name_now(&folder)?;
+        let mut text = self.allowed.told(name_now(&folder)?);
         text.push(b'/');
         text.extend_from_slice(place.name);
         Ok(text)

@@ -44,7 +44,7 @@ impl Session {
         if self.look(&file.fd)?.links == 0 {
             return Err(Errno::NOENT);
         }
-        out.extend_from_slice(&super::name_now(&file)?);
+        out.extend_from_slice(&self.allowed.told(super::name_now(&file)?));
         Ok(Reply::Done)
     }
 
