@@ -70,6 +70,8 @@ fn is_in(folder: &OwnedFd, name: &[u8]) -> bool {
     rustix::fs::statat(folder, name, AtFlags::SYMLINK_NOFOLLOW).is_ok()
 }
 
+/// Makes it, in a folder of ours: it is no change of a job's.
+#[allow(clippy::disallowed_methods)]
 fn covering(name: &[u8], path: &Path) -> io::Result<Root> {
     match std::fs::create_dir(path) {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
