@@ -34,6 +34,8 @@ mod locks;
 mod mappings;
 #[path = "remote/methods.rs"]
 mod methods;
+#[path = "remote/own_calls.rs"]
+mod own_calls;
 #[path = "remote/restart.rs"]
 mod restart;
 #[path = "remote/searches.rs"]

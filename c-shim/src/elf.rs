@@ -87,6 +87,14 @@ pub struct Elf<'a> {
     pub count: u16,
 }
 
+/// What matters of `Elf64_Shdr`.
+struct Section {
+    /// Where its name is among the names.
+    name: u64,
+    flags: u64,
+    range: Range<u64>,
+}
+
 fn number<const N: usize>(file: &[u8], at: u64) -> Option<u64> {
     let start = usize::try_from(at).ok()?;
     let bytes = file.get(start..)?.first_chunk::<N>()?;
@@ -202,11 +210,29 @@ impl<'a> Elf<'a> {
         text.split(|byte| *byte == 0).next()
     }
 
-    /// The only executable segment; none if there are several.
+    /// What is mapped to be executed.
+    pub fn texts(&self) -> impl Iterator<Item = Segment> + use<'a> {
+        self.loads().filter(Segment::is_executable)
+    }
+
+    /// The bytes of a segment that are in the file.
     #[must_use]
-    pub fn text(&self) -> Option<Segment> {
-        let mut all = self.loads().filter(Segment::is_executable);
-        all.next().filter(|_| all.next().is_none())
+    pub fn bytes_of(&self, segment: &Segment) -> &'a [u8] {
+        self.bytes(segment.offset, segment.in_file)
+            .unwrap_or_default()
+    }
+
+    /// The addresses of its code: sections of instructions, or, where it has none, all that is mapped to be executed.
+    pub fn code(&self) -> impl Iterator<Item = Range<u64>> + use<'a> {
+        /// SHF_ALLOC, SHF_EXECINSTR.
+        const INSTRUCTIONS: u64 = 2 | 4;
+        let sections = self.sections().filter(|one| {
+            one.flags & INSTRUCTIONS == INSTRUCTIONS && one.range.start < one.range.end
+        });
+        let mut sections = sections.map(|one| one.range).peekable();
+        let has_some = sections.peek().is_some();
+        let whole = self.texts().filter(move |_| !has_some);
+        sections.chain(whole.map(|text| text.address..text.address + text.in_file))
     }
 
     /// Its stack is to be executable.
@@ -245,25 +271,39 @@ impl<'a> Elf<'a> {
 
     /// The addresses of a section that is loaded.
     fn section(&self, wanted: &[u8]) -> Option<Range<u64>> {
-        /// Bytes of `Elf64_Shdr`.
-        const LEN: u64 = 64;
-        let table = number::<8>(self.file, 40)?;
-        if number::<2>(self.file, 58)? != LEN {
-            return None;
-        }
-        let header = |index: u64| table.checked_add(index * LEN);
-        let word = |index, within| number::<8>(self.file, header(index)?.checked_add(within)?);
-        let names = word(number::<2>(self.file, 62)?, 24)?;
-        let is_wanted = |index: &u64| {
-            let name = header(*index).and_then(|at| number::<4>(self.file, at));
-            let at = name.and_then(|name| names.checked_add(name));
+        let names = self.header_of_section(number::<2>(self.file, 62)?, 24)?;
+        let mut sections = self.sections();
+        let found = sections.find(|one| {
+            let at = names.checked_add(one.name);
             let text = at.and_then(|at| self.file.get(usize::try_from(at).ok()?..));
             text.is_some_and(|text| text.split(|byte| *byte == 0).next() == Some(wanted))
-        };
-        let index = (0..number::<2>(self.file, 60)?).find(is_wanted)?;
-        let (address, offset, len) = (word(index, 16)?, word(index, 24)?, word(index, 32)?);
-        let loaded = self.offset_of(address) == Some(offset) && self.bytes(offset, len).is_some();
-        loaded.then_some(address..address + len)
+        });
+        found.map(|one| one.range)
+    }
+
+    /// A word of a section's header.
+    fn header_of_section(&self, index: u64, within: u64) -> Option<u64> {
+        /// Bytes of `Elf64_Shdr`.
+        const LEN: u64 = 64;
+        let table = number::<8>(self.file, 40).filter(|_| number::<2>(self.file, 58) == Some(LEN));
+        let header = table?.checked_add(index * LEN)?;
+        number::<8>(self.file, header.checked_add(within)?)
+    }
+
+    /// Sections that are loaded from where they say.
+    fn sections(&self) -> impl Iterator<Item = Section> + use<'a> {
+        let elf = *self;
+        let count = number::<2>(self.file, 60).unwrap_or(0);
+        (0..count).filter_map(move |index| {
+            let word = |within| elf.header_of_section(index, within);
+            let (address, offset, len) = (word(16)?, word(24)?, word(32)?);
+            let loaded = elf.offset_of(address) == Some(offset) && elf.bytes(offset, len).is_some();
+            loaded.then_some(Section {
+                name: word(0)? & u64::from(u32::MAX),
+                flags: word(8)?,
+                range: address..address + len,
+            })
+        })
     }
 
     fn offset_of(&self, address: u64) -> Option<u64> {
@@ -339,7 +379,10 @@ mod tests {
                 .map(|one| (one.offset, one.address, one.in_file, one.in_memory))
                 .collect();
             assert_eq!(found, loads, "{path}");
-            let text = ours.text().expect("code");
+            let texts: Vec<_> = ours.texts().collect();
+            let [text] = texts[..] else {
+                panic!("{path} has one text");
+            };
             assert!(
                 text.is_executable() && !text.is_writable() && text.protection() == 5,
                 "{path}"
@@ -385,7 +428,10 @@ mod tests {
         assert!(elf.span().end <= 1 << 48 && elf.align() >= PAGE);
         let _ = (
             elf.interpreter(),
-            elf.text(),
+            elf.texts()
+                .map(|text| elf.bytes_of(&text).len())
+                .sum::<usize>(),
+            elf.code().count(),
             elf.functions(),
             elf.name(),
             elf.headers_address(),

@@ -48,6 +48,8 @@ pub struct KeptSite {
     pub start: u64,
     /// The first address behind it.
     pub end: u64,
+    /// Not zero: what was compared before is asked behind it.
+    pub needs_flags: u64,
 }
 
 impl From<&Site> for KeptSite {
@@ -56,6 +58,7 @@ impl From<&Site> for KeptSite {
             syscall: site.syscall,
             start: site.window.start,
             end: site.window.end,
+            needs_flags: site.needs_flags.into(),
         }
     }
 }
@@ -67,6 +70,7 @@ impl From<&KeptSite> for Site {
             window: kept.start..kept.end,
             // Which call it is has been looked at.
             number: Number::Computed,
+            needs_flags: kept.needs_flags != 0,
         }
     }
 }

@@ -1,10 +1,11 @@
-//! The jumps that are written over libc and ld.so, and what they lead to.
+//! The jumps that are written over `syscall` instructions, and what they lead to.
 //!
 //! ```text
-//! trampoline: [instructions before]  rsp -= 128 (red zone)  call entry  rsp += 128
-//!             carry set: back to the `syscall`, or one of our own   |  carry clear
-//!             [instructions behind]  jump back
+//! trampoline: [instructions before]  rsp -= 128 (red zone)  [pushf]  call entry
+//!             carry clear: [popf]  rsp += 128  [instructions behind]  jump back
+//!             carry set:   [popf]  rsp += 128  jump to the `syscall`, or one of our own and [instructions behind]  jump back
 //! ```
+//! The flags are kept where somebody asks for them behind: the instruction leaves them as they are, and Rust's compilers know it.
 
 use super::entry::wf_entry;
 use super::sys::{MMAP, MPROTECT, SysResult, call};
@@ -33,9 +34,13 @@ pub(super) unsafe fn apply(
     base: u64,
     text: &Range<u64>,
     protection: u64,
-    sites: impl ExactSizeIterator<Item = Site>,
+    sites: impl Iterator<Item = Site> + Clone,
 ) -> SysResult<()> {
-    let len = (PAGE + ROOM * sites.len() as u64).next_multiple_of(PAGE);
+    let count = sites.clone().count() as u64;
+    if count == 0 {
+        return Ok(());
+    }
+    let len = (PAGE + ROOM * count).next_multiple_of(PAGE);
     let room = map_near(text, len)?;
     // The entry's address, in reach of every trampoline.
     // SAFETY: the page is ours and writable.
@@ -103,16 +108,23 @@ unsafe fn write_trampoline(at: u64, entry: u64, base: u64, site: &Site) {
     let mut code = Code::at(at);
     code.bytes(copy(site.before()));
     code.bytes(&[0x48, 0x8d, 0x64, 0x24, 0x80]); // lea rsp, [rsp - 128]
+    if site.needs_flags {
+        code.byte(0x9c); // pushf
+    }
     code.bytes(&[0xff, 0x15]); // call [rip + entry]
     code.near(entry);
-    code.bytes(&[0x48, 0x8d, 0xa4, 0x24, 0x80, 0, 0, 0]); // lea rsp, [rsp + 128]
     let behind = site.window.end.max(site.syscall + 2);
     let after = copy(site.after());
-    // jc over the instructions behind and a jump
-    code.bytes(&[0x72, after.len() as u8 + 5]);
+    // popf; lea rsp, [rsp + 128]
+    let restored = [0x9d, 0x48, 0x8d, 0xa4, 0x24, 0x80, 0, 0, 0];
+    let restored = &restored[usize::from(!site.needs_flags)..];
+    // jc over the restoring, the instructions behind and a jump
+    code.bytes(&[0x72, (restored.len() + after.len()) as u8 + 5]);
+    code.bytes(restored);
     code.bytes(after);
     code.byte(0xe9);
     code.near(base + behind);
+    code.bytes(restored);
     if site.keeps_syscall() {
         code.byte(0xe9);
         code.near(base + site.syscall);

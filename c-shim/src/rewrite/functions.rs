@@ -42,14 +42,15 @@ impl core::error::Error for UnwindError {}
 /// Version 1, DW_EH_PE_pcrel|sdata4, DW_EH_PE_udata4, DW_EH_PE_datarel|sdata4.
 const EXPECTED: [u8; 4] = [1, 0x1b, 0x03, 0x3b];
 
-/// A function, and whether signal handlers return to it: then its description begins a byte early, so that its instructions
-/// cannot be told from there.
+/// A function.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Function {
     /// Its addresses.
     pub range: Range<u64>,
-    /// What a signal handler returns to.
+    /// What a signal handler returns to: its description begins a byte early, so that its instructions cannot be told from there.
     pub is_signal_frame: bool,
+    /// Exceptions lead to somewhere in it, perhaps.
+    pub catches: bool,
 }
 
 /// Where an object says where its functions are; addresses relative to the object's.
@@ -123,9 +124,11 @@ impl<'a> Functions<'a> {
         if end < start || end > self.object.len() as u64 {
             return Err(UnwindError::Bounds { at: end });
         }
+        let (is_signal_frame, catches) = self.kind(description)?;
         Ok(Function {
             range: start..end,
-            is_signal_frame: self.is_signal_frame(description)?,
+            is_signal_frame,
+            catches,
         })
     }
 
@@ -196,19 +199,21 @@ impl<'a> Functions<'a> {
         Ok(0)
     }
 
-    /// The common part's augmentation ("zR", "zPLR") has an S.
-    fn is_signal_frame(&self, description: u64) -> Result<bool, UnwindError> {
+    /// The common part's augmentation ("zR", "zPLR") has an S; it has an L.
+    fn kind(&self, description: u64) -> Result<(bool, bool), UnwindError> {
         let place = description.wrapping_add(4);
         let back = u32::from_le_bytes(bytes(self.object, place)?);
         let augmentation = place.wrapping_sub(back.into()).wrapping_add(9);
+        let (mut is_signal_frame, mut catches) = (false, false);
         for at in augmentation..augmentation.saturating_add(8) {
             match bytes(self.object, at)?[0] {
                 0 => break,
-                b'S' => return Ok(true),
+                b'S' => is_signal_frame = true,
+                b'L' => catches = true,
                 _ => {}
             }
         }
-        Ok(false)
+        Ok((is_signal_frame, catches))
     }
 }
 

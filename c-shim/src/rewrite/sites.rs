@@ -1,17 +1,19 @@
 //! `syscall` instructions and the windows round them.
 
-use super::functions::{Functions, Table, UnwindError};
+use super::body::{Body, constant, has_near_target};
+use super::bytes::{SYSCALL, add_far_targets, lies_in, occurrences, slice};
+use super::functions::{Function, Functions, Table, UnwindError};
+use alloc::vec;
 use alloc::vec::Vec;
 use core::ops::Range;
 use iced_x86::{
-    Code, Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory, OpAccess,
-    OpKind, Register,
+    Code, Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory, Register,
 };
 
-/// The instruction.
-const SYSCALL: [u8; 2] = [0x0f, 0x05];
-/// Length of a `jmp` to anywhere within 2 GiB.
-const JUMP: u64 = 5;
+/// How far before or behind a window a short jump may be that leads into it.
+const NEAR: u64 = 256;
+/// Functions that are longer are not looked at: no compiler makes them, and memory is limited.
+const MOST_BYTES: u64 = 512 << 10;
 
 /// Which call it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,13 +33,15 @@ pub struct Site {
     pub window: Range<u64>,
     /// Which call it is.
     pub number: Number,
+    /// What was compared before is asked behind it.
+    pub needs_flags: bool,
 }
 
 impl Site {
-    /// The instructions of the window before the `syscall`.
+    /// The instructions from the window's beginning to the `syscall`.
     #[must_use]
     pub fn before(&self) -> Range<u64> {
-        self.window.start..self.syscall.min(self.window.end)
+        self.window.start..self.syscall
     }
 
     /// The instructions of the window behind it.
@@ -65,6 +69,31 @@ pub enum Refused {
     Undecoded,
     /// It lies in no function that is known.
     Unknown,
+    /// It lies in a function, and nothing leads to it.
+    Unreached,
+}
+
+/// What cannot be led elsewhere, or looks only as if it could be called.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Missed {
+    /// The bytes of the instruction.
+    pub at: u64,
+    /// Which call it would be.
+    pub number: Number,
+    /// Why there is no site.
+    pub why: Refused,
+}
+
+impl Missed {
+    /// It is no data: it is executed, or instructions that set its number are before it.
+    #[must_use]
+    pub fn is_certain(&self) -> bool {
+        match self.why {
+            Refused::Immovable | Refused::Entered | Refused::Undecoded => true,
+            Refused::Unknown => self.number != Number::Computed,
+            Refused::Unreached => false,
+        }
+    }
 }
 
 /// What was found.
@@ -72,92 +101,193 @@ pub enum Refused {
 pub struct Found {
     /// What can be led elsewhere.
     pub sites: Vec<Site>,
-    /// What cannot: the instruction, which call it is, and why.
-    pub refused: Vec<(u64, Number, Refused)>,
+    /// What cannot.
+    pub missed: Vec<Missed>,
 }
 
-/// Finds the `syscall` instructions of an object that is mapped as `object`, with its code at `text` and its functions told by
-/// `table`, whose number is `wanted`.
+/// Finds the `syscall` instructions of an object that is mapped as `object`, with its code at `code` and its functions told by
+/// `table`, whose number is `wanted`. Of what lies in no function all are listed.
 ///
 /// # Errors
 /// [`UnwindError`].
 pub fn find(
     object: &[u8],
-    text: Range<u64>,
-    table: &Table,
+    code: &[Range<u64>],
+    table: Option<&Table>,
     wanted: impl Fn(Number) -> bool,
 ) -> Result<Found, UnwindError> {
-    let all = Functions::new(object, table)?.collect::<Result<Vec<_>, _>>()?;
-    let ordinary = all.iter().filter(|function| !function.is_signal_frame);
-    let functions: Vec<Range<u64>> = ordinary.map(|function| function.range.clone()).collect();
-    let mut targets = Vec::new();
-    for function in &functions {
-        for instruction in decode(object, function) {
-            if has_near_target(&instruction) {
-                targets.push(instruction.near_branch_target());
-            }
-        }
-    }
-    targets.sort_unstable();
-    targets.dedup();
+    let bytes = occurrences(object, code);
+    let (functions, unknown) = round(object, &bytes, table)?;
+    let calling: Vec<&Function> = functions.iter().filter(|one| calls(object, one)).collect();
+    let ranges: Vec<Range<u64>> = calling.iter().map(|one| one.range.clone()).collect();
+    let targets = targets(object, code, &functions, &ranges);
     let mut found = Found::default();
     let mut instructions = Vec::new();
-    for function in &functions {
-        let ends_before_one =
-            object.get(function.end as usize..function.end as usize + 2) == Some(&SYSCALL[..]);
-        if !has_syscall(object, function) && !ends_before_one {
-            continue;
-        }
+    for function in calling {
         instructions.clear();
-        instructions.extend(decode(object, function));
-        let body = Body::new(&instructions, function, &targets);
-        for (index, instruction) in instructions.iter().enumerate() {
-            if instruction.code() != Code::Syscall {
-                continue;
-            }
-            let number = body.number(index);
-            if !wanted(number) {
-                continue;
-            }
-            match body.window(index) {
-                Ok(window) => found.sites.push(Site {
-                    syscall: instruction.ip(),
-                    window,
-                    number,
-                }),
-                Err(why) => found.refused.push((instruction.ip(), number, why)),
-            }
-        }
-        // clone(2) and clone3(2): their descriptions end where the child begins.
-        if let (true, Some(last)) = (ends_before_one, instructions.last())
-            && sets_eax(last)
-            && body.decoded
-            && !body.is_target(function.end)
-            && wanted(Number::Known(last.immediate32()))
-        {
-            found.sites.push(Site {
-                syscall: function.end,
-                window: last.ip()..last.next_ip(),
-                number: Number::Known(last.immediate32()),
-            });
-        }
+        instructions.extend(decode(object, &function.range));
+        let body = Body::new(&instructions, &function.range, function.catches, &targets);
+        look_at(&instructions, &body, &wanted, &mut found);
+        found.sites.extend(
+            site_behind(object, function, &instructions, &body).filter(|site| wanted(site.number)),
+        );
     }
-    // clone(2) and clone3(2) again: the child's instruction is behind the end of their description.
-    let known = |at: u64| {
-        all.iter()
-            .any(|function| function.range.contains(&at) || function.range.end == at)
-    };
-    let outside = occurrences(object, &text).filter(|at| !known(*at));
-    let outside = outside.map(|at| (at, Number::Computed, Refused::Unknown));
-    found.refused.extend(outside);
+    let unknown = unknown.into_iter().map(|at| Missed {
+        at,
+        number: number_before(object, at),
+        why: Refused::Unknown,
+    });
+    found.missed.extend(unknown);
     Ok(found)
 }
 
-/// Where the bytes of the instruction are.
-fn occurrences<'a>(object: &'a [u8], text: &Range<u64>) -> impl Iterator<Item = u64> + 'a {
-    let start = text.start;
-    let pairs = bytes(object, text).windows(2).enumerate();
-    pairs.filter_map(move |(at, pair)| (pair == SYSCALL).then_some(start + at as u64))
+/// Adds the calls of one function.
+fn look_at(
+    instructions: &[Instruction],
+    body: &Body<'_>,
+    wanted: &impl Fn(Number) -> bool,
+    found: &mut Found,
+) {
+    let mut free = 0;
+    for (index, instruction) in instructions.iter().enumerate() {
+        if instruction.code() != Code::Syscall {
+            continue;
+        }
+        let number = body.number(index);
+        if !wanted(number) {
+            continue;
+        }
+        let syscall = instruction.ip();
+        let window = if body.is_reached(index, number) {
+            body.window(index, free)
+        } else {
+            Err(Refused::Unreached)
+        };
+        match window {
+            Ok(window) => {
+                free = window.end;
+                found.sites.push(Site {
+                    syscall,
+                    window,
+                    number,
+                    needs_flags: body.needs_flags(index),
+                });
+            }
+            Err(why) => {
+                let (at, number) = (syscall, body.number_by_copy(index));
+                if wanted(number) {
+                    found.missed.push(Missed { at, number, why });
+                }
+            }
+        }
+    }
+}
+
+/// clone(2) and clone3(2): their descriptions end where the child begins.
+fn site_behind(
+    object: &[u8],
+    function: &Function,
+    instructions: &[Instruction],
+    body: &Body<'_>,
+) -> Option<Site> {
+    let syscall = function.range.end;
+    let last = instructions.last().filter(|last| sets_eax(last))?;
+    let is_there = ends_before_one(object, function) && body.decoded && !body.is_target(syscall);
+    is_there.then(|| Site {
+        syscall,
+        window: last.ip()..last.next_ip(),
+        number: Number::Known(last.immediate32()),
+        // What is behind it is not known.
+        needs_flags: true,
+    })
+}
+
+/// The functions round these bytes, in order, and which bytes lie in none.
+fn round(
+    object: &[u8],
+    bytes: &[u64],
+    table: Option<&Table>,
+) -> Result<(Vec<Function>, Vec<u64>), UnwindError> {
+    let mut functions = Vec::new();
+    let mut known = vec![false; bytes.len()];
+    let all = table
+        .map(|table| Functions::new(object, table))
+        .transpose()?;
+    for function in all.into_iter().flatten() {
+        let function = function?;
+        let Range { start, end } = function.range;
+        // clone(2) again: the child's instruction is behind the end of its description.
+        let inside =
+            bytes.partition_point(|at| *at < start)..bytes.partition_point(|at| *at <= end);
+        known
+            .get_mut(inside)
+            .into_iter()
+            .for_each(|all| all.fill(true));
+        let near = bytes.partition_point(|at| *at < start.saturating_sub(NEAR));
+        let is_near = bytes
+            .get(near)
+            .is_some_and(|at| *at <= end.saturating_add(NEAR));
+        if is_near && !function.is_signal_frame && end - start <= MOST_BYTES {
+            functions.push(function);
+        }
+    }
+    functions.sort_unstable_by_key(|one| one.range.start);
+    let unknown = bytes.iter().zip(known).filter(|(_, known)| !known);
+    let unknown = unknown.map(|(at, _)| *at).collect();
+    Ok((functions, unknown))
+}
+
+/// Whether it makes calls.
+fn calls(object: &[u8], function: &Function) -> bool {
+    let pairs = || slice(object, &function.range).windows(2);
+    let mut inside = decode(object, &function.range);
+    ends_before_one(object, function)
+        || pairs().any(|pair| pair == SYSCALL) && inside.any(|one| one.code() == Code::Syscall)
+}
+
+fn ends_before_one(object: &[u8], function: &Function) -> bool {
+    let end = function.range.end;
+    slice(object, &(end..end.saturating_add(2))) == SYSCALL
+}
+
+/// What direct jumps and calls lead to in the functions that make calls, in order.
+fn targets(
+    object: &[u8],
+    code: &[Range<u64>],
+    functions: &[Function],
+    calling: &[Range<u64>],
+) -> Vec<u64> {
+    let mut targets = Vec::new();
+    if calling.is_empty() {
+        return targets;
+    }
+    for function in functions {
+        let near = decode(object, &function.range).filter(has_near_target);
+        let leads_to = near.map(|one| one.near_branch_target());
+        targets.extend(leads_to.filter(|target| lies_in(calling, *target)));
+    }
+    add_far_targets(object, code, calling, &mut targets);
+    targets.sort_unstable();
+    targets.dedup();
+    targets
+}
+
+/// Which call the bytes at an address would be, where nothing else is known: that of a `mov $number, %eax` before it that leads there.
+fn number_before(object: &[u8], at: u64) -> Number {
+    const LONGEST: u64 = 32;
+    let starts = (at.saturating_sub(LONGEST)..at).rev();
+    let leads = |start: &u64| {
+        let mut code = decode(object, &(*start..at)).peekable();
+        let number = code.peek().filter(|one| sets_eax(one)).and_then(constant)?;
+        let mut end = *start;
+        let straight = code.all(|one| {
+            end = one.next_ip();
+            !one.is_invalid() && one.flow_control() == FlowControl::Next
+        });
+        (straight && end == at).then_some(number)
+    };
+    let number = starts.filter_map(|start| leads(&start)).next();
+    number.map_or(Number::Computed, Number::Known)
 }
 
 /// Makes the decoder allocate what it keeps.
@@ -169,151 +299,11 @@ pub fn make_tables() {
     }
 }
 
-fn bytes<'a>(object: &'a [u8], function: &Range<u64>) -> &'a [u8] {
-    // Functions are known to lie in the object.
-    object
-        .get(function.start as usize..function.end as usize)
-        .unwrap_or_default()
-}
-
-fn has_syscall(object: &[u8], function: &Range<u64>) -> bool {
-    bytes(object, function)
-        .windows(2)
-        .any(|pair| pair == SYSCALL)
-}
-
-fn decode<'a>(object: &'a [u8], function: &Range<u64>) -> impl Iterator<Item = Instruction> + 'a {
-    let bytes = bytes(object, function);
-    Decoder::with_ip(64, bytes, function.start, DecoderOptions::NONE).into_iter()
-}
-
-fn has_near_target(instruction: &Instruction) -> bool {
-    instruction.op_count() > 0 && instruction.op0_kind() == OpKind::NearBranch64
-}
-
-/// A function's instructions.
-struct Body<'a> {
-    instructions: &'a [Instruction],
-    targets: &'a [u64],
-    decoded: bool,
-    /// It leads on by an address that is computed: that of a case, perhaps.
-    computed_jumps: bool,
-}
-
-impl<'a> Body<'a> {
-    fn new(instructions: &'a [Instruction], function: &Range<u64>, targets: &'a [u64]) -> Self {
-        let last = instructions.last().map(Instruction::next_ip);
-        let bad = instructions.iter().any(Instruction::is_invalid);
-        let computed = |one: &Instruction| one.flow_control() == FlowControl::IndirectBranch;
-        Body {
-            instructions,
-            targets,
-            decoded: !bad && last == Some(function.end),
-            computed_jumps: instructions.iter().any(computed),
-        }
-    }
-
-    /// What sets the number last, if nothing jumps in between. (A case of a jump table that did would make its call unseen, but
-    /// nothing would be overwritten.)
-    fn number(&self, index: usize) -> Number {
-        let mut info = InstructionInfoFactory::new();
-        for at in (0..index).rev() {
-            let instruction = &self.instructions[at];
-            let followed = &self.instructions[at + 1];
-            if self.is_target(followed.ip()) {
-                return Number::Computed;
-            }
-            if sets_eax(instruction) || sets_rax(instruction) {
-                return Number::Known(instruction.immediate32());
-            }
-            if clears_eax(instruction) {
-                return Number::Known(0);
-            }
-            let used = info.info(instruction);
-            let changes = used.used_registers().iter().any(|used| {
-                let whole = used.register().full_register() == Register::RAX;
-                whole && !matches!(used.access(), OpAccess::Read | OpAccess::CondRead)
-            });
-            let goes_on = matches!(
-                instruction.flow_control(),
-                FlowControl::Next | FlowControl::ConditionalBranch
-            );
-            if changes || !goes_on {
-                return Number::Computed;
-            }
-        }
-        Number::Computed
-    }
-
-    fn is_target(&self, address: u64) -> bool {
-        self.targets.binary_search(&address).is_ok()
-    }
-
-    fn window(&self, index: usize) -> Result<Range<u64>, Refused> {
-        let instructions = self.instructions;
-        let syscall = instructions[index].ip();
-        if !self.decoded {
-            return Err(Refused::Undecoded);
-        }
-        if index > 0 && sets_eax(&instructions[index - 1]) && !self.is_target(syscall) {
-            let before = &instructions[index - 1];
-            if before.len() as u64 == JUMP {
-                return Ok(before.ip()..before.next_ip());
-            }
-        }
-        let mut why = Refused::Immovable;
-        // With nothing before it, or one or two instructions.
-        for first in (index.saturating_sub(2)..=index).rev() {
-            match self.window_from(first, index) {
-                Ok(window) => return Ok(window),
-                Err(other) => why = other,
-            }
-        }
-        Err(why)
-    }
-
-    fn window_from(&self, first: usize, syscall: usize) -> Result<Range<u64>, Refused> {
-        let start = self.instructions[first].ip();
-        for index in first.. {
-            let Some(instruction) = self.instructions.get(index) else {
-                return Err(Refused::Immovable);
-            };
-            if index != syscall && !is_movable(instruction, index > syscall) {
-                return Err(Refused::Immovable);
-            }
-            if index > first && (self.computed_jumps || self.is_target(instruction.ip())) {
-                return Err(Refused::Entered);
-            }
-            if index >= syscall && instruction.next_ip() - start >= JUMP {
-                return Ok(start..instruction.next_ip());
-            }
-            // Behind a return is something else.
-            if instruction.flow_control() == FlowControl::Return {
-                return Err(Refused::Immovable);
-            }
-        }
-        Err(Refused::Immovable)
-    }
+fn decode<'a>(object: &'a [u8], range: &Range<u64>) -> impl Iterator<Item = Instruction> + 'a {
+    let bytes = slice(object, range);
+    Decoder::with_ip(64, bytes, range.start, DecoderOptions::NONE).into_iter()
 }
 
 fn sets_eax(instruction: &Instruction) -> bool {
     instruction.code() == Code::Mov_r32_imm32 && instruction.op0_register() == Register::EAX
-}
-
-fn sets_rax(instruction: &Instruction) -> bool {
-    instruction.code() == Code::Mov_rm64_imm32 && instruction.op0_register() == Register::RAX
-}
-
-fn clears_eax(instruction: &Instruction) -> bool {
-    matches!(instruction.code(), Code::Xor_r32_rm32 | Code::Xor_rm32_r32)
-        && instruction.op0_register() == Register::EAX
-        && instruction.op1_kind() == OpKind::Register
-        && instruction.op1_register() == Register::EAX
-}
-
-/// It does the same elsewhere.
-fn is_movable(instruction: &Instruction, behind: bool) -> bool {
-    let flow = instruction.flow_control();
-    let goes_on = flow == FlowControl::Next || behind && flow == FlowControl::Return;
-    goes_on && !instruction.is_ip_rel_memory_operand() && instruction.code() != Code::Syscall
 }

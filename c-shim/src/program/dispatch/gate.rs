@@ -40,6 +40,7 @@ core::arch::global_asm!(
     "push qword ptr [r11 + 8]",
     "1:",
     "push r11",
+    "pushf",
     "push rcx",
     "push r9",
     "push r8",
@@ -69,6 +70,7 @@ core::arch::global_asm!(
     "pop r8",
     "pop r9",
     "pop rcx",
+    "popf",
     "pop r11",
     "pop rsp",
     // From here on the stack may be somebody else's.

@@ -21,7 +21,7 @@ use super::sys::{self, Errno, SysResult, call};
 use crate::elf::Elf;
 use crate::table::Reserved;
 use core::ffi::CStr;
-use object::View;
+use object::{Kind, View};
 use vector::{Vector, aux};
 
 /// Bytes below the initial stack pointer that must be free.
@@ -135,10 +135,11 @@ fn load(fd: i32, name: &[u8], stack: u64) -> Loaded {
         // It makes calls itself, from stacks that have no room for others.
         dispatch(name, "it is made by Go", true);
     }
-    let linker = elf.interpreter().map(load_linker);
-    if linker.is_none() {
-        lead(&copy, &elf, base, name);
-    }
+    let linker = elf.interpreter();
+    // A static program has its C library in it.
+    let kind = linker.map_or(Kind::Libc, |_| Kind::Other);
+    lead(&copy, &elf, base, name, kind);
+    let linker = linker.map(load_linker);
     Loaded {
         headers: elf.headers_address().map_or(0, |at| base + at),
         count: elf.count.into(),
@@ -148,11 +149,15 @@ fn load(fd: i32, name: &[u8], stack: u64) -> Loaded {
 }
 
 /// Leads the calls of an object to us: those of its instructions, or, where these cannot be told, all of the process.
-fn lead(copy: &Copy, elf: &Elf<'_>, base: u64, name: &[u8]) {
-    if !super::dispatch::is_on()
-        && let Err(why) = object::rewrite(copy, elf, base)
-    {
-        dispatch(name, why, false);
+fn lead(copy: &Copy, elf: &Elf<'_>, base: u64, name: &[u8], kind: Kind) {
+    if super::dispatch::is_on() {
+        return;
+    }
+    match object::rewrite(copy, elf, base, kind, |_| true) {
+        Ok(()) => {}
+        Err(why) if kind == Kind::Libc => dispatch(name, why, false),
+        // What it does by its C library is served in any case.
+        Err(_) => drop(super::dispatch::begin(false)),
     }
 }
 
@@ -187,7 +192,7 @@ fn load_linker(name: &[u8]) -> (u64, u64) {
         give_up(name, "it is damaged");
     };
     let base = map(&copy, &elf, name);
-    lead(&copy, &elf, base, name);
+    lead(&copy, &elf, base, name, Kind::Libc);
     (base, base + elf.entry)
 }
 

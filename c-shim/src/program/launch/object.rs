@@ -3,7 +3,7 @@
 use crate::elf::{Elf, Segment};
 use crate::program::sys::{self, Errno, MMAP, MUNMAP, SysResult, call};
 use crate::program::{calls, dispatch, heap, patch, process};
-use crate::rewrite::{Number, Site, Table, find};
+use crate::rewrite::{Found, Missed, Number, Site, find, may_call};
 use crate::store::KeptSite;
 use crate::table::Reserved;
 use alloc::vec::Vec;
@@ -187,35 +187,63 @@ pub(in crate::program) fn forget() {
 /// One rewriting at a time: what it has allocated is given back as a whole.
 static BUSY: AtomicU32 = AtomicU32::new(0);
 
-/// Leads the `syscall` instructions of an object that is mapped at `base` to us.
-pub(super) fn rewrite(copy: &Copy, elf: &Elf<'_>, base: u64) -> Result<(), Why> {
-    let code = elf
-        .text()
-        .ok_or("it has no code, or code in several places")?;
-    let text = base + code.address..base + code.address + code.in_memory;
+/// What is asked of an object.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// It makes system calls: all of them must be known.
+    Libc,
+    /// It makes none, in most cases: what only looks like one is data.
+    Other,
+}
+
+/// Leads the `syscall` instructions of an object that is mapped at `base` to us, in those of its segments that are `wanted`.
+pub(super) fn rewrite(
+    copy: &Copy,
+    elf: &Elf<'_>,
+    base: u64,
+    kind: Kind,
+    wanted: impl Fn(&Segment) -> bool,
+) -> Result<(), Why> {
+    let texts = || elf.texts().filter(&wanted);
     if let Some((kept, count)) = copy.index.and_then(kept_sites) {
-        let mapped = place(0, len_of(count), PROT_READ, 0, (copy.fd, kept));
-        let mapped = mapped.map_err(|_| "there is no memory for its calls")?;
-        // SAFETY: so many sites were put there, and the mapping stays until the next line but one.
-        let sites = unsafe { core::slice::from_raw_parts(mapped as *const KeptSite, count) };
-        let result = lead(sites.iter().map(Site::from), base, &text, &code);
-        unmap(mapped, len_of(count));
-        return result;
+        return lead_kept(copy, kept, count, base, texts());
     }
-    let functions = elf.functions().ok_or("it has no table of its functions")?;
+    if kind == Kind::Other && !elf.texts().any(|text| may_call(elf.bytes_of(&text))) {
+        keep(copy, &[]);
+        return Ok(());
+    }
     let image = image(copy, elf).map_err(|_| "there is no memory for looking at it")?;
     while BUSY.swap(1, Ordering::Acquire) != 0 {
         core::hint::spin_loop();
     }
     heap::begin();
-    let result = look(&image, &code, &functions).and_then(|sites| {
+    let result = look(&image, elf, kind).and_then(|sites| {
         keep(copy, &sites);
-        lead(sites.into_iter(), base, &text, &code)
+        lead(sites.iter().cloned(), base, texts())
     });
     // SAFETY: nothing that was allocated is used any more.
     unsafe { heap::end() };
     BUSY.store(0, Ordering::Release);
     unmap(image.start, image.end - image.start);
+    result
+}
+
+fn lead_kept(
+    copy: &Copy,
+    kept: u64,
+    count: usize,
+    base: u64,
+    texts: impl Iterator<Item = Segment>,
+) -> Result<(), Why> {
+    if count == 0 {
+        return Ok(());
+    }
+    let mapped = place(0, len_of(count), PROT_READ, 0, (copy.fd, kept));
+    let mapped = mapped.map_err(|_| "there is no memory for its calls")?;
+    // SAFETY: so many sites were put there, and the mapping stays until the next line but one.
+    let sites = unsafe { core::slice::from_raw_parts(mapped as *const KeptSite, count) };
+    let result = lead(sites.iter().map(Site::from), base, texts);
+    unmap(mapped, len_of(count));
     result
 }
 
@@ -245,33 +273,55 @@ fn keep(copy: &Copy, sites: &[Site]) {
 }
 
 /// Where the calls are that are to be led to us.
-fn look(image: &Range<u64>, text: &Segment, functions: &Table) -> Result<Vec<Site>, Why> {
+fn look(image: &Range<u64>, elf: &Elf<'_>, kind: Kind) -> Result<Vec<Site>, Why> {
     let len = (image.end - image.start) as usize;
-    // SAFETY: functions and their table lie in segments that are mapped; the gaps between are not looked at.
+    // SAFETY: code, functions and their table lie in segments that are mapped; the gaps between are not looked at.
     let bytes = unsafe { core::slice::from_raw_parts(image.start as *const u8, len) };
     let wanted = |number| match number {
         Number::Known(number) => calls::is_wanted(number),
         Number::Computed => true,
     };
-    let text = text.address..text.address + text.in_memory;
-    let found =
-        find(bytes, text, functions, wanted).map_err(|_| "its table of functions is unknown")?;
+    let code: Vec<_> = elf.code().collect();
+    let table = elf.functions();
+    let find = |table| find(bytes, &code, table, wanted);
     // What cannot be led here would see this machine's files.
-    if !found.refused.is_empty() {
+    let (Found { sites, missed }, is_call): (_, fn(&_) -> bool) = match kind {
+        Kind::Libc => {
+            let table = table.as_ref().ok_or("it has no table of its functions")?;
+            let found = find(Some(table));
+            (
+                found.map_err(|_| "its table of functions is unknown")?,
+                |_| true,
+            )
+        }
+        Kind::Other => {
+            let found = find(table.as_ref()).or_else(|_| find(None));
+            (found.unwrap_or_default(), Missed::is_certain)
+        }
+    };
+    let mut missed = missed
+        .iter()
+        .filter(|one| kind == Kind::Libc || wanted(one.number));
+    if missed.any(is_call) {
         return Err("some of its system calls cannot be led to the shadow");
     }
-    Ok(found.sites)
+    Ok(sites)
 }
 
 fn lead(
-    sites: impl ExactSizeIterator<Item = Site>,
+    sites: impl Iterator<Item = Site> + Clone,
     base: u64,
-    text: &Range<u64>,
-    code: &Segment,
+    texts: impl Iterator<Item = Segment>,
 ) -> Result<(), Why> {
-    // SAFETY: these are its sites, and no other thread executes there: it has just been mapped.
-    let applied = unsafe { patch::apply(base, text, code.protection(), sites) };
-    applied.map_err(|_| "its code cannot be changed")
+    for text in texts {
+        let range = text.address..text.address + text.in_memory;
+        let inside = sites.clone().filter(|site| range.contains(&site.syscall));
+        let mapped = base + range.start..base + range.end;
+        // SAFETY: these are its sites, and no other thread executes there: it has just been mapped.
+        let applied = unsafe { patch::apply(base, &mapped, text.protection(), inside) };
+        applied.map_err(|_| "its code cannot be changed")?;
+    }
+    Ok(())
 }
 
 /// The object as it would be mapped at address 0, to be looked at.
@@ -287,8 +337,8 @@ fn image(copy: &Copy, elf: &Elf<'_>) -> SysResult<Range<u64>> {
     Ok(start..start + end)
 }
 
-/// Objects that make system calls.
-fn is_libc(name: &[u8]) -> bool {
+/// C libraries and dynamic linkers.
+fn kind_of(name: Option<&[u8]>) -> Kind {
     const PREFIXES: [&[u8]; 7] = [
         b"libc.so",
         b"libc-",
@@ -298,29 +348,35 @@ fn is_libc(name: &[u8]) -> bool {
         b"ld-musl",
         b"libc.musl",
     ];
-    PREFIXES.iter().any(|prefix| name.starts_with(prefix))
+    let is_libc = |name: &[u8]| PREFIXES.iter().any(|prefix| name.starts_with(prefix));
+    if name.is_some_and(is_libc) {
+        Kind::Libc
+    } else {
+        Kind::Other
+    }
 }
 
-/// The program has mapped executable pages of a remote file: of a C library, perhaps, which is then rewritten.
+/// The program has mapped executable pages of a remote file, whose calls are led to us.
 pub(in crate::program) fn mapped(copy: &Copy, at: u64, offset: u64) -> Result<(), Errno> {
-    if dispatch::is_on() {
+    let has_none = |index| kept_sites(index).is_some_and(|(_, count)| count == 0);
+    if dispatch::is_on() || copy.index.is_some_and(has_none) {
         return Ok(());
     }
     let view = copy.view()?;
     let Some(elf) = view.elf() else {
         return Ok(());
     };
-    if !elf.name().is_some_and(is_libc) {
-        return Ok(());
-    }
-    let text = elf.text().filter(|text| text.page().1 == offset);
-    let Some(text) = text else {
+    let is_mapped = |text: &Segment| text.page().1 == offset;
+    let Some(text) = elf.texts().find(is_mapped) else {
         return Ok(());
     };
     let base = at.wrapping_sub(text.page().0);
-    rewrite(copy, &elf, base).or_else(|why| {
+    let kind = kind_of(elf.name());
+    rewrite(copy, &elf, base, kind, is_mapped).or_else(|why| {
         // What is begun from now on is dispatched from its beginning.
-        if sys::has_one_thread() && dispatch::begin(false).is_ok() {
+        let is_led = sys::has_one_thread() && dispatch::begin(false).is_ok();
+        // Other threads would not be dispatched. A library that only makes calls of its own, too, is not refused for that.
+        if is_led || kind == Kind::Other {
             return Ok(());
         }
         super::complain(elf.name().unwrap_or_default(), why);
