@@ -297,11 +297,16 @@ impl<'a> Elf<'a> {
         (0..count).filter_map(move |index| {
             let word = |within| elf.header_of_section(index, within);
             let (address, offset, len) = (word(16)?, word(24)?, word(32)?);
-            let loaded = elf.offset_of(address) == Some(offset) && elf.bytes(offset, len).is_some();
-            loaded.then_some(Section {
+            let range = address..address.checked_add(len)?;
+            let holds = |load: Segment| {
+                let first = range.start.checked_sub(load.address);
+                let is_there = first.and_then(|first| first.checked_add(load.offset));
+                is_there == Some(offset) && range.end <= load.address + load.in_file
+            };
+            elf.loads().any(holds).then_some(Section {
                 name: word(0)? & u64::from(u32::MAX),
                 flags: word(8)?,
-                range: address..address + len,
+                range: range.clone(),
             })
         })
     }
@@ -426,12 +431,17 @@ mod tests {
             assert!(elf.span().contains(&page) && load.protection() < 8);
         }
         assert!(elf.span().end <= 1 << 48 && elf.align() >= PAGE);
+        for code in elf.code().chain(elf.section(b".eh_frame")) {
+            let holds = |load: Segment| {
+                load.address <= code.start && code.end <= load.address + load.in_file
+            };
+            assert!(elf.loads().any(holds), "{code:x?}");
+        }
         let _ = (
             elf.interpreter(),
             elf.texts()
                 .map(|text| elf.bytes_of(&text).len())
                 .sum::<usize>(),
-            elf.code().count(),
             elf.functions(),
             elf.name(),
             elf.headers_address(),

@@ -275,7 +275,7 @@ fn keep(copy: &Copy, sites: &[Site]) {
 /// Where the calls are that are to be led to us.
 fn look(image: &Range<u64>, elf: &Elf<'_>, kind: Kind) -> Result<Vec<Site>, Why> {
     let len = (image.end - image.start) as usize;
-    // SAFETY: code, functions and their table lie in segments that are mapped; the gaps between are not looked at.
+    // SAFETY: all of it is mapped, and stays as it is.
     let bytes = unsafe { core::slice::from_raw_parts(image.start as *const u8, len) };
     let wanted = |number| match number {
         Number::Known(number) => calls::is_wanted(number),
@@ -327,7 +327,8 @@ fn lead(
 /// The object as it would be mapped at address 0, to be looked at.
 fn image(copy: &Copy, elf: &Elf<'_>) -> SysResult<Range<u64>> {
     let end = elf.span().end;
-    let start = place(0, end, 0, ANONYMOUS | NORESERVE, NO_FILE)?;
+    // Nobody says that functions lie in segments: the gaps are zeros.
+    let start = place(0, end, PROT_READ, ANONYMOUS | NORESERVE, NO_FILE)?;
     for load in elf.loads().filter(|load| load.in_file > 0) {
         let (page, offset) = load.page();
         let len = (load.address + load.in_file).next_multiple_of(PAGE) - page;
