@@ -1,8 +1,7 @@
 //! Kernel features that a restored process may need again.
 #![allow(unsafe_code)]
 
-use super::{Child, Outcome, Sheet, call, in_child, plain};
-use std::time::Duration;
+use super::{Outcome, Sheet, call, in_child, plain};
 
 const PAGE: usize = 4096;
 const HUGE: usize = 2 << 20;
@@ -161,10 +160,7 @@ fn try_collapse(sheet: &Sheet, memory: u64) {
 
 /// Whether CPUID can be made to raise SIGSEGV: switched on and executed in a child.
 pub(crate) fn cpuid_faults() -> Outcome {
-    let Some(sheet) = Sheet::new() else {
-        return Outcome::Untried;
-    };
-    let child = Child::run(|| {
+    let tried = in_child(|sheet| {
         let no_core = [libc::PR_SET_DUMPABLE as u64, 0, 0, 0, 0, 0];
         let _ = plain(libc::SYS_prctl, no_core);
         let off = plain(libc::SYS_arch_prctl, [ARCH_SET_CPUID, 0, 0, 0, 0, 0]);
@@ -175,7 +171,9 @@ pub(crate) fn cpuid_faults() -> Outcome {
             sheet.put(1, 0);
         }
     });
-    let status = child.and_then(|mut child| child.wait(Duration::from_secs(20)));
+    let Some((sheet, status)) = tried else {
+        return Outcome::Untried;
+    };
     let faulted =
         status.is_some_and(|s| libc::WIFSIGNALED(s) && libc::WTERMSIG(s) == libc::SIGSEGV);
     match sheet.outcome(0) {

@@ -204,8 +204,27 @@ pub(super) fn exit() -> ! {
     unsafe { libc::_exit(0) }
 }
 
+/// So many children are tried if somebody kills them (for want of memory, say): what that leaves untried is there all the same.
+const MOST_KILLED: usize = 5;
+
 /// Runs `trial` in a child and hands back what it wrote, and the child's wait status.
-pub(super) fn in_child(trial: impl FnOnce(&Sheet)) -> Option<(Sheet, Option<i32>)> {
+pub(super) fn in_child(trial: impl Fn(&Sheet)) -> Option<(Sheet, Option<i32>)> {
+    let mut tried = in_one_child(&trial);
+    for _ in 1..MOST_KILLED {
+        match tried {
+            Some((_, Some(status))) if was_killed(status) => tried = in_one_child(&trial),
+            tried => return tried,
+        }
+    }
+    tried
+}
+
+/// By whoever can kill anybody; no trial of ours ends so.
+fn was_killed(status: i32) -> bool {
+    libc::WIFSIGNALED(status) && libc::WTERMSIG(status) == libc::SIGKILL
+}
+
+fn in_one_child(trial: impl FnOnce(&Sheet)) -> Option<(Sheet, Option<i32>)> {
     let sheet = Sheet::new()?;
     let mut child = Child::run(|| trial(&sheet))?;
     let status = child.wait(DEADLINE);
@@ -216,6 +235,39 @@ pub(super) fn in_child(trial: impl FnOnce(&Sheet)) -> Option<(Sheet, Option<i32>
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_child_that_somebody_kills_is_followed_by_another() {
+        let seen = Sheet::new().expect("memory");
+        let (sheet, status) = in_child(|sheet| {
+            let so_far = seen.get(0).unwrap_or(0);
+            seen.put(0, so_far + 1);
+            if so_far < 2 {
+                let _ = plain(
+                    libc::SYS_kill,
+                    [own_pid(), libc::SIGKILL as u64, 0, 0, 0, 0],
+                );
+            }
+            sheet.put(0, 0);
+        })
+        .expect("child");
+        assert_eq!((seen.get(0), status), (Some(3), Some(0)));
+        assert_eq!(sheet.outcome(0), Outcome::Works);
+        // Not for ever.
+        let (sheet, status) = in_child(|_| {
+            let _ = plain(
+                libc::SYS_kill,
+                [own_pid(), libc::SIGKILL as u64, 0, 0, 0, 0],
+            );
+        })
+        .expect("child");
+        assert!(status.is_some_and(was_killed));
+        assert_eq!(sheet.outcome(0), Outcome::Untried);
+    }
+
+    fn own_pid() -> u64 {
+        plain(libc::SYS_getpid, [0; 6]).unwrap_or(0)
+    }
 
     #[test]
     fn what_a_child_notes_is_read_and_what_it_does_not_reach_is_untried() {
