@@ -11,6 +11,7 @@
 
 use crate::changes::Changes;
 use crate::kept::Record;
+use crate::saved::SavedSession;
 use crate::session::Session;
 use journal::{Durability, Epoch, Files, Journal, JournalError, Mark, Settings, Undone};
 use rustix::io::Errno;
@@ -110,6 +111,23 @@ impl Journals {
     pub(crate) fn with_roots<'a>(mut self, roots: impl Iterator<Item = &'a Path>) -> Self {
         self.settings.side_folders = roots.map(Path::to_owned).collect();
         self
+    }
+
+    /// Removes the journal of the job that this state of a session is of: nobody goes back any more. Whether there was one.
+    ///
+    /// # Errors
+    /// [`UndoError::InUse`] while somebody has it; [`UndoError::Journal`].
+    pub fn remove_of(&self, state: &[u8]) -> Result<bool, UndoError> {
+        let saved = SavedSession::from_bytes(state).ok();
+        let Some((job, _)) = saved.and_then(|saved| saved.journal) else {
+            return Ok(false);
+        };
+        match self.open_existing(JobId(job)) {
+            Ok(Some(journal)) => Ok(journal.remove().map(|()| true)?),
+            Ok(None) => Ok(false),
+            Err(JournalError::InUse { .. }) => Err(UndoError::InUse),
+            Err(error) => Err(error.into()),
+        }
     }
 
     /// Opens a job's journal, if it has one.
