@@ -4,6 +4,8 @@
 mod ads;
 #[path = "life/commands.rs"]
 mod commands;
+#[path = "life/gone.rs"]
+mod gone;
 #[path = "life/inside.rs"]
 mod inside;
 #[path = "life/keeping.rs"]
@@ -18,6 +20,8 @@ mod nice;
 mod notify;
 #[path = "life/outputs.rs"]
 mod outputs;
+#[path = "life/passing.rs"]
+mod passing;
 #[path = "life/programs.rs"]
 mod programs;
 #[path = "life/restarting.rs"]

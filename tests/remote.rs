@@ -36,6 +36,8 @@ mod mappings;
 mod methods;
 #[path = "remote/own_calls.rs"]
 mod own_calls;
+#[path = "remote/reconnecting.rs"]
+mod reconnecting;
 #[path = "remote/restart.rs"]
 mod restart;
 #[path = "remote/searches.rs"]

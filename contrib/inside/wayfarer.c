@@ -407,14 +407,14 @@ __attribute__((constructor)) static void begin(int argc, char **argv)
     if (argc < 3)
         return;
     if (strcmp(argv[1], "-_condor_restart") == 0) {
-        char *words[] = { "wayfarer", "restart", "--keep", "2", argv[2], NULL };
+        char *words[] = { "wayfarer", "restart", "--keep", "2", "--forget", argv[2], NULL };
         become(words, argv[2]);
     }
     if (strcmp(argv[1], "-_condor_ckpt") != 0)
         return;
     char *own = realpath("/proc/self/exe", NULL);
     char whole[PATH_MAX] = "";
-    char **words = calloc((size_t)argc + 6, sizeof *words);
+    char **words = calloc((size_t)argc + 7, sizeof *words);
     int is_short = argv[2][0] == '/' || getcwd(whole, sizeof whole);
     if (!own || !words || !is_short || strlen(whole) + strlen(argv[2]) + 2 > sizeof whole) {
         fprintf(stderr, "wayfarer.c: no job for %s can be begun\n", argv[2]);
@@ -424,9 +424,9 @@ __attribute__((constructor)) static void begin(int argc, char **argv)
         strcat(whole, "/");
     strcat(whole, argv[2]);
     setenv("WAYFARER_IMAGE_FILE", whole, 1);
-    char *first[] = { "wayfarer", "run", "--keep", "2", "--", own };
+    char *first[] = { "wayfarer", "run", "--keep", "2", "--forget", "--", own };
     memcpy(words, first, sizeof first);
-    memcpy(words + 6, argv + 3, ((size_t)argc - 3) * sizeof *words);
+    memcpy(words + 7, argv + 3, ((size_t)argc - 3) * sizeof *words);
     become(words, argv[2]);
 }
 #endif

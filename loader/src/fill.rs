@@ -141,6 +141,7 @@ fn prefixed(name: &[u8], failure: &Failure) -> Failure {
     Failure {
         exit: failure.exit,
         line,
+        is_said: failure.is_said,
     }
 }
 

@@ -17,7 +17,7 @@ use crate::feed;
 use crate::finish;
 use crate::interpret::{self, Runner};
 use crate::job;
-use crate::message::{Message, receive, send, send_at_once};
+use crate::message::{Message, hear_said, receive, send, send_at_once, send_failure};
 use crate::report::{self, Failure, Line, Outcome, failure};
 use crate::supervise::{self, Held};
 use crate::sys::{self, Errno};
@@ -43,7 +43,7 @@ pub fn main(context: &mut Context) -> ! {
         Ok(status) => send(control, Message::Ended(status)),
         Err(failure) => {
             supervise::report_failure(context, &failure);
-            send(control, Message::Failed(failure.exit));
+            send_failure(control, &failure);
         }
     }
     // Everything else in the namespace goes with its pid 1.
@@ -243,6 +243,7 @@ fn wait_for_parking(
     };
     let mut left = streams.filter(process).count();
     let watched = [Own::ReportRead, Own::Signals, Own::Control].map(|own| context.fd(own));
+    let mut line = Line::new();
     loop {
         let [report, signals, control] = watched.map(|fd| PollFd {
             fd,
@@ -256,9 +257,14 @@ fn wait_for_parking(
             match receive(watched[0]) {
                 Some(Message::Parked(_)) => left = left.saturating_sub(1),
                 Some(Message::Listener(fd)) => enforcer.take(context, root, fd)?,
+                Some(Message::Said(words)) => hear_said(&mut line, words),
                 Some(Message::Failed(exit)) => {
-                    let line = Line::new();
-                    return Err(Failure { exit, line });
+                    let is_said = true;
+                    return Err(Failure {
+                        exit,
+                        line,
+                        is_said,
+                    });
                 }
                 Some(_) => {}
                 None if context.is_run() => return Ok(None),
@@ -481,7 +487,7 @@ impl Keeper {
 /// Ends a process of the job whose stream failed.
 pub fn end_child(context: &Context, failure: &Failure) -> ! {
     report::say_failure(context.name(), failure);
-    send(context.fd(Own::ReportWrite), Message::Failed(failure.exit));
+    send_failure(context.fd(Own::ReportWrite), failure);
     sys::exit_group(failure.exit)
 }
 
@@ -498,6 +504,8 @@ static ROLE: AtomicU32 = AtomicU32::new(Role::Supervisor as u32);
 
 /// A new process tells who it is.
 pub fn become_role(role: Role) {
+    // What is to be told comes to the supervisor.
+    report::tell_starter(-1);
     ROLE.store(role as u32, Ordering::Relaxed);
 }
 
@@ -515,7 +523,7 @@ pub fn end_anywhere(failure: &Failure) -> ! {
     }
     supervise::report_failure(context, failure);
     if role == Role::Init as u32 {
-        send(context.fd(Own::Control), Message::Failed(failure.exit));
+        send_failure(context.fd(Own::Control), failure);
     }
     sys::exit_group(failure.exit)
 }

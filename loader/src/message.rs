@@ -1,5 +1,6 @@
 //! What P0 and P1, and P1 and the job's processes, tell each other.
 
+use crate::report::{Failure, Line};
 use crate::sys;
 
 /// A message: two words on a packet socket or a pipe.
@@ -15,6 +16,8 @@ pub enum Message {
     Running,
     /// P1 → P0: the start failed, everything is said; exit code. Job → P1: the same.
     Failed(u32),
+    /// Before that, as often as needed: eight bytes of what is said, the last with zeros behind it.
+    Said([u32; 2]),
     /// P1 → P0: the job's root was stopped by this signal.
     Stopped(u32),
     /// P1 → P0: it was continued.
@@ -62,6 +65,7 @@ impl Message {
             Message::Prepared => [10, 0, 0],
             Message::Listener(fd) => [11, fd, 0],
             Message::Asks => [12, 0, 0],
+            Message::Said([first, second]) => [13, first, second],
         }
     }
 
@@ -86,6 +90,7 @@ impl Message {
             [11, fd, _] => Message::Listener(fd),
             [8, stream, _] => Message::Parked(stream),
             [12, ..] => Message::Asks,
+            [13, first, second] => Message::Said([first, second]),
             _ => return None,
         })
     }
@@ -94,6 +99,27 @@ impl Message {
 /// Sends a message; whoever is gone does not hear it.
 pub fn send(fd: i32, message: Message) {
     let _ = sys::write(fd, &message.bytes());
+}
+
+/// Sends a failure with its line, which has been said.
+pub fn send_failure(fd: i32, failure: &Failure) {
+    for part in failure.line.bytes().chunks(8) {
+        let mut bytes = [0; 8];
+        bytes[..part.len()].copy_from_slice(part);
+        let [a, b, c, d, e, f, g, h] = bytes;
+        let words = [[a, b, c, d], [e, f, g, h]].map(u32::from_le_bytes);
+        send(fd, Message::Said(words));
+    }
+    send(fd, Message::Failed(failure.exit));
+}
+
+/// Adds what was said to the line that it belongs to.
+pub fn hear_said(line: &mut Line, words: [u32; 2]) {
+    for byte in words.iter().flat_map(|word| word.to_le_bytes()) {
+        if byte != 0 {
+            line.push(&[byte]);
+        }
+    }
 }
 
 /// Sends one that comes again if there is no room for it now: whoever does not read is not waited for.

@@ -9,6 +9,7 @@ use crate::sys::{self, Errno};
 use core::fmt::{self, Write};
 use core::sync::atomic::{AtomicI32, Ordering};
 use loader::visible;
+use loader::words::REFUSED;
 
 /// Exit codes, as in the table of the one command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -115,6 +116,8 @@ pub fn exit_of_stopped(error: Errno) -> Exit {
 pub struct Failure {
     pub exit: u32,
     pub line: Line,
+    /// A process nearer to it has written the line; a starter may still have to be told.
+    pub is_said: bool,
 }
 
 /// A value or the reason for the end.
@@ -127,6 +130,7 @@ impl Failure {
         Failure {
             exit: exit as u32,
             line,
+            is_said: false,
         }
     }
 }
@@ -141,6 +145,14 @@ pub(crate) use failure;
 
 static STDERR: AtomicI32 = AtomicI32::new(2);
 
+/// Whoever wants to know why there is no copy; below zero: nobody.
+static STARTER: AtomicI32 = AtomicI32::new(-1);
+
+/// The starter is told of a failure through this descriptor from now on; by this process only, if it has one.
+pub fn tell_starter(fd: i32) {
+    STARTER.store(fd, Ordering::Relaxed);
+}
+
 /// Lines go to this descriptor from now on.
 pub fn write_to(fd: i32) {
     STDERR.store(fd, Ordering::Relaxed);
@@ -153,23 +165,34 @@ pub fn say(name: &[u8], text: fmt::Arguments<'_>) {
     print(name, line.bytes());
 }
 
-/// Writes the line of a failure.
+/// Writes the line of a failure, and tells the starter.
 pub fn say_failure(name: &[u8], failure: &Failure) {
-    // An empty line: somebody nearer to it has said it already.
-    if !failure.line.bytes().is_empty() {
+    if !failure.is_said {
         print(name, failure.line.bytes());
+    }
+    let starter = STARTER.load(Ordering::Relaxed);
+    if starter >= 0 {
+        let mut told = Line::new();
+        told.push(&[REFUSED]);
+        push_named(&mut told, name, failure.line.bytes(), 0);
+        let _ = sys::write(starter, told.bytes());
     }
 }
 
 fn print(name: &[u8], text: &[u8]) {
     let mut whole = Line::new();
-    let _ = match name {
-        b"" => whole.write_str("wayfarer: "),
-        name => write!(whole, "wayfarer: image {}: ", Raw(name)),
-    };
-    whole.push(&text[..text.len().min(LINE_LEN - whole.len - 1)]);
+    whole.push(b"wayfarer: ");
+    push_named(&mut whole, name, text, 1);
     whole.push(b"\n");
     let _ = sys::write(STDERR.load(Ordering::Relaxed), whole.bytes());
+}
+
+/// `image NAME: TEXT`, so that so many bytes are left behind it.
+fn push_named(line: &mut Line, name: &[u8], text: &[u8], left: usize) {
+    if !name.is_empty() {
+        let _ = write!(line, "image {}: ", Raw(name));
+    }
+    line.push(&text[..text.len().min(LINE_LEN - line.len - left)]);
 }
 
 const NAMES: [(i32, &str); 46] = [

@@ -128,6 +128,7 @@ pub extern "C" fn start(stack: *const u64) -> ! {
         Ok(options) => options,
         Err(failure) => end(b"", &failure),
     };
+    report::tell_starter(options.starter_fd.unwrap_or(-1));
     if options.help {
         let _ = sys::write(1, HELP.as_bytes());
         sys::exit_group(0);
@@ -405,6 +406,7 @@ fn open_own(context: &mut Context) -> Outcome<()> {
             context.place(own, fd);
         }
     }
+    report::tell_starter(context.fd(Own::Starter));
     if let Ok(copy) = sys::fcntl(2, 1030, 3) {
         // F_DUPFD_CLOEXEC: failures are reported when the job's own descriptor 2 is in place.
         context.place(Own::Stderr, copy as i32);

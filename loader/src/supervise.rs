@@ -18,10 +18,10 @@
 use crate::abi::*;
 use crate::context::{Context, Own};
 use crate::init;
-use crate::message::{Message, receive, send};
+use crate::message::{Message, hear_said, receive, send};
 use crate::namespaces::{self, NoNamespaces};
 use crate::options::Pids;
-use crate::report::{self, Failure, Outcome, failure};
+use crate::report::{self, Failure, Line, Outcome, failure};
 use crate::sys;
 use core::sync::atomic::{AtomicBool, Ordering};
 use loader::ops::flags;
@@ -84,6 +84,7 @@ fn watch(context: &mut Context, init: i32) -> Outcome<u32> {
     let signals = context.fd(Own::Signals);
     let mut running = false;
     let mut stops = 0;
+    let mut line = Line::new();
     loop {
         let mut fds = [control, signals].map(|fd| PollFd {
             fd,
@@ -127,9 +128,15 @@ fn watch(context: &mut Context, init: i32) -> Outcome<u32> {
                 let _ = sys::wait(init, WALL);
                 return Ok(status);
             }
+            Some(Message::Said(words)) => hear_said(&mut line, words),
             Some(Message::Failed(exit)) => {
                 let _ = sys::wait(init, WALL);
-                sys::exit_group(exit);
+                let is_said = true;
+                return Err(Failure {
+                    exit,
+                    line,
+                    is_said,
+                });
             }
             Some(_) => {}
             None => {

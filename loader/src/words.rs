@@ -3,7 +3,8 @@
 //! ```text
 //! supervisor -> keeper (--keeper-fd)     RUNS, then ENDED or COMPLETE; or MAY_BE_COMPLETE, and COMPLETE behind that, or nothing
 //! keeper -> supervisor                   READY to whoever begins it; at last DONE or LOST
-//! supervisor -> starter (--starter-fd)   RUNS, then ASKS as often as the job asks for something, then ENDED or LOST with the wait status in four bytes
+//! supervisor -> starter (--starter-fd)   RUNS, then ASKS as often as the job asks for something, then ENDED or LOST with the wait status in four bytes;
+//!                                        or REFUSED and why, up to the end
 //! starter -> supervisor                  COMMITTED or NOT_COMMITTED
 //! ```
 
@@ -27,6 +28,9 @@ pub const READY: u8 = b'k';
 pub const DONE: u8 = b'd';
 /// Something that the job has written is nowhere. To a starter: in place of [`ENDED`].
 pub const LOST: u8 = b'l';
+
+/// In place of [`RUNS`]: the job cannot be begun, or not from this image. Loaders of images of before 2026 end without it.
+pub const REFUSED: u8 = b'x';
 
 /// What the job's parent is called (`/proc/PID/comm`) if there is a starter above it, before characters that no two copies share.
 pub const WITH_STARTER: &[u8] = b"wayfarer+";

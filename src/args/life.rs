@@ -62,6 +62,10 @@ pub(crate) struct Life {
     )]
     pub(crate) dialect: classad::config::Dialect,
 
+    /// When the job is completed, remove all that is known of it here
+    #[arg(long)]
+    pub(crate) forget: bool,
+
     /// The status that says: the job has left, start it again and it goes on [default: 85]
     #[arg(long, value_name = "STATUS", value_parser = clap::value_parser!(u8).range(1..))]
     pub(crate) vacated_status: Option<u8>,
@@ -81,6 +85,7 @@ impl Life {
             vacated_status,
             notify,
             policy,
+            forget,
             dialect: _,
             notify_within: _,
             pulse: _,
@@ -95,6 +100,7 @@ impl Life {
             || vacated_status.is_some()
             || notify.is_some()
             || policy.is_some()
+            || *forget
     }
 }
 

@@ -93,6 +93,10 @@ pub(crate) struct Begun {
     #[arg(long, hide = true, value_name = "ID", requires = "at_home", value_parser = parse_name)]
     pub(crate) instead_of: Option<String>,
 
+    /// With --instead-of: nothing takes the place of that copy
+    #[arg(long, hide = true, requires = "instead_of")]
+    pub(crate) only_ends: bool,
+
     /// It begins again: the session's state at its outset, in hexadecimal digits
     #[arg(long, hide = true, value_name = "STATE")]
     pub(crate) go_back: Option<String>,

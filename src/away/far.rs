@@ -48,6 +48,13 @@ pub(crate) enum Errand<'a> {
     },
     /// The starter at this place gets another line.
     Reattach(&'a [u8]),
+    /// A copy is ended that does not know that it is none any more.
+    End {
+        /// Its [`Copied::id`].
+        id: &'a str,
+        /// Another, for the folder of whoever ends it.
+        by: &'a str,
+    },
 }
 
 /// A copy of a job whose life is here.
@@ -240,7 +247,9 @@ impl Far<'_> {
                     // No shell is to stand between the program and the server of the connection.
                     Errand::Run | Errand::Reattach(_) => script,
                     // Whatever the login's shell is.
-                    Errand::Copy(_) | Errand::Fetch { .. } => by_shell(&script),
+                    Errand::Copy(_) | Errand::Fetch { .. } | Errand::End { .. } => {
+                        by_shell(&script)
+                    }
                 }
             }
             None => self.installing(errand)?,
@@ -308,6 +317,12 @@ impl Far<'_> {
                 }
                 command.push(" -- ");
                 command.push(quoted(OsStr::new(name)));
+            }
+            Errand::End { id, by } => {
+                command.push(format!(" --dir {} run --quiet", folder(by)));
+                command.push(" --shadow stdio --at-home --only-ends --instead-of ");
+                command.push(quoted(OsStr::new(id)));
+                command.push(" -- true");
             }
             Errand::Reattach(place) => {
                 command.push(" reattach -- ");

@@ -15,7 +15,7 @@ use super::streams::JobState;
 use super::{LONGEST_OUTSET, NOT_NOTED, NOTED, OUTSET};
 use crate::args::Submit;
 use crate::jobs::{JobStore, Outset};
-use crate::life::words::{FAILED, GO, KILL, STOP};
+use crate::life::words::{CUT, FAILED, GO, JOINED, KILL, STOP};
 use crate::report::{Exit, Failure, Outcome, chain, tell};
 use crate::temporary::{self, Temporary};
 use crate::verbs::home::journals;
@@ -134,7 +134,19 @@ fn begin(what: &Keep<'_>, tells: OwnedFd) -> Outcome<Failure> {
         back_to: back_to.as_deref(),
         image: what.image,
     };
-    let over = service.serve(Errand::Copy(&copied), |_| true);
+    let is_cut = AtomicBool::new(false);
+    let over = service.serve(Errand::Copy(&copied), |ssh| {
+        let was_cut = is_cut.swap(ssh.is_none(), Ordering::Relaxed);
+        let news = match ssh {
+            None => CUT,
+            Some(_) => JOINED,
+        };
+        if was_cut == ssh.is_some() && has_spoken.load(Ordering::Acquire) {
+            // A starter that is gone needs no news.
+            let _ = (&starter).write_all(&[news]);
+        }
+        true
+    });
     let (status, ssh) = match over {
         Over::Ended(status, ssh) => (status, ssh),
         Over::Refused(failure) => return Ok(failure.with(Exit::Failed)),

@@ -14,6 +14,7 @@
 //! The image of a job counts only where its starter is. Nothing of a copy stays there when it has ended, or when its lease is over.
 
 mod chunks;
+mod ending;
 mod far;
 mod fetch;
 mod keep;
@@ -22,6 +23,7 @@ mod service;
 mod streams;
 
 pub(crate) use chunks::{GOOD, send};
+pub(crate) use ending::end_at_last;
 pub(crate) use far::{Errand, Far, Ssh, quoted};
 pub(crate) use fetch::{Fetch, fetch};
 pub(crate) use keep::{Keep, keep};

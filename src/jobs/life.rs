@@ -50,6 +50,12 @@ pub(crate) struct LifeRecord {
     /// What the last checkpoint was refused for, if it was.
     #[serde(default)]
     pub(crate) refused: Option<String>,
+    /// The image that was passed over last, because of what.
+    #[serde(default)]
+    pub(crate) passed_over: Option<String>,
+    /// What was cut off its files when they went back, as [`crate::raw::encode`] has it.
+    #[serde(default)]
+    pub(crate) tails: Vec<String>,
     /// What is carried out at its end, as [`crate::raw::encode`] has it.
     #[serde(default)]
     pub(crate) notify: Option<String>,
@@ -132,6 +138,11 @@ impl LifeRecord {
             Some(before) => (before.on.clone(), before.copy.clone()),
             None => (None, None),
         };
+        let passed_over = before
+            .as_ref()
+            .and_then(|before| before.passed_over.clone());
+        let tails = before.as_ref().map(|before| before.tails.clone());
+        let tails = tails.unwrap_or_default();
         let (kept, is_suspended, kept_notify, counted) = match before {
             Some(before) => (
                 before.keep,
@@ -152,6 +163,8 @@ impl LifeRecord {
             lease_ms: u64::try_from(lease.as_millis()).unwrap_or(u64::MAX),
             image_is_suspended: is_suspended,
             refused: None,
+            passed_over,
+            tails,
             notify: asked.or(kept_notify),
             counted,
         })

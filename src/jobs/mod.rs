@@ -9,6 +9,7 @@
 //! name is only given to another when there are none, or when asked to.
 //! Jobs of another machine that shares the directory are left alone.
 
+mod belongings;
 mod error;
 mod images;
 mod life;
@@ -18,6 +19,7 @@ pub(crate) mod process;
 pub(crate) mod pulse;
 mod record;
 
+pub(crate) use belongings::forget_journals;
 pub(crate) use error::JobError;
 pub(crate) use images::image_before;
 pub(crate) use life::{Counted, IMAGES_KEPT, LifeRecord};
@@ -316,8 +318,14 @@ impl JobStore {
             Err(_) => {}
         }
         let count = images_in(&dir)?.len();
-        at("cannot remove", &dir, fs::remove_dir_all(&dir))?;
+        at("cannot remove", &dir, belongings::remove(&dir))?;
         Ok(count)
+    }
+
+    /// Removes a job that has just ended under us, with its images.
+    pub(crate) fn forget(&self, job: &Job) -> Result<(), JobError> {
+        let _guard = lock(&self.jobs_dir().join(".lock"), FlockArg::LockExclusive)?;
+        at("cannot remove", &job.dir, belongings::remove(&job.dir))
     }
 
     /// Removes an ended job with its images; how many there were.
@@ -327,7 +335,7 @@ impl JobStore {
             return Err(taken(job));
         }
         let count = job.images()?.len();
-        at("cannot remove", &job.dir, fs::remove_dir_all(&job.dir))?;
+        at("cannot remove", &job.dir, belongings::remove(&job.dir))?;
         Ok(count)
     }
 }
@@ -392,7 +400,7 @@ fn free_name(dir: &Path, new: &NewJob) -> Result<(), JobError> {
             dir: dir.join("images"),
         });
     }
-    at("cannot remove", dir, fs::remove_dir_all(dir))
+    at("cannot remove", dir, belongings::remove(dir))
 }
 
 /// The first of `base-1`, `base-2` ... that no job has.

@@ -3,6 +3,7 @@
 use super::copy::Copy;
 use super::inside::Inside;
 use super::making::{self, Making};
+use super::passing::{self, Choice, Refused, is_refused};
 use super::{How, JOB, NOBODY, Starter, Tied, inside};
 use crate::args::Restart;
 use crate::jobs::JobStore;
@@ -62,7 +63,13 @@ impl Starter<'_> {
     }
 
     fn begin_copy(&mut self, again: bool) {
-        if let Some(host) = self.moves_to() {
+        if std::mem::take(&mut self.passes_over) {
+            // Which has been said of an older image.
+            if !again {
+                let message = format!("no image of job {} verifies: it begins again", self.name);
+                self.voice.say(&message);
+            }
+        } else if let Some(host) = self.moves_to() {
             let message = format!("job {} goes on on {host}", self.name);
             self.voice.say(&message);
         } else if again && self.inside.goes_back {
@@ -98,12 +105,14 @@ impl Starter<'_> {
     }
 
     fn begin_here(&self, again: bool) -> Outcome<Copy> {
+        let refused = &self.refused;
         let is_first = self.copies_begun == 1;
         let (store, copies, name) = (self.store, &self.copies, &self.name);
         let How::Here {
             run,
             restart,
             image,
+            ..
         } = &copies.how
         else {
             let message = "the job is not for this machine";
@@ -118,7 +127,7 @@ impl Starter<'_> {
             };
             let outcome = match run.filter(|_| !again) {
                 Some(run) => verbs::run::begin(store, run, Some(tied)),
-                None => go_on(store, restart, image.as_ref(), tied),
+                None => go_on(store, restart, (image.as_ref(), refused), tied),
             };
             outcome.err().unwrap_or_else(Failure::reader_gone)
         })
@@ -155,19 +164,22 @@ impl Starter<'_> {
     }
 }
 
-/// Becomes a copy that goes on from the image that was named, or the newest good one.
+/// Becomes a copy that goes on from the image that was named, or the newest good one that was not refused.
 fn go_on(
     store: &JobStore,
     restart: &Restart,
-    image: Option<&(PathBuf, u64)>,
+    (image, refused): (Option<&(PathBuf, u64)>, &[Refused]),
     tied: Tied,
 ) -> Outcome {
     let job = store.find(&tied.name)?;
     let chosen = match image {
-        Some((image, generation)) if job.record.generation <= *generation => {
+        Some((image, generation))
+            if job.record.generation <= *generation && !is_refused(refused, image) =>
+        {
             verbs::restart::image_file(store, image)?
         }
-        _ => verbs::restart::latest_good(job)?,
+        _ => passing::latest(job, refused, &tied.tells)?,
     };
+    Choice::of(&chosen).tell(&tied.tells)?;
     verbs::restart::begin(store, restart, chosen, Some(tied))
 }

@@ -7,14 +7,14 @@
 
 use super::copy::Copy;
 use super::making::Making;
+use super::passing::{self, Choice};
 use super::streams::Streams;
 use super::{How, Starter};
 use crate::args::Submit;
-use crate::away::{self, Fetch, Keep};
+use crate::away::{self, Far, Fetch, Keep};
 use crate::identity::to_hex;
 use crate::jobs::JobStore;
 use crate::report::{Exit, Failure, Outcome};
-use crate::verbs;
 use nix::sys::signal::Signal;
 use nix::sys::stat::Mode;
 use starter::life::{End, Event};
@@ -116,8 +116,8 @@ impl Hosts {
         self.here().to_owned()
     }
 
-    /// A copy runs.
-    fn runs(&mut self) {
+    /// A copy runs, or another is to be tried everywhere.
+    pub(super) fn runs(&mut self) {
         (self.failed, self.none_reached, self.pause) = (0, true, PAUSES.0);
     }
 
@@ -145,6 +145,13 @@ impl Hosts {
     }
 }
 
+/// What a folder on another machine is called by.
+fn random_id() -> Outcome<String> {
+    let mut random = [0; 8];
+    std::fs::File::open("/dev/urandom")?.read_exact(&mut random)?;
+    Ok(to_hex(&random))
+}
+
 impl Starter<'_> {
     pub(super) fn away(&self) -> Option<&Away<'_>> {
         match &self.copies.how {
@@ -168,14 +175,13 @@ impl Starter<'_> {
     /// Begins a copy on the next machine.
     pub(super) fn begin_away(&mut self, again: bool) -> Outcome<Copy> {
         let (store, name, dir) = (self.store, &self.name, &self.dir);
+        let refused = &self.refused;
         let How::Away(away) = &mut self.copies.how else {
             let message = "the job is not for another machine";
             return Err(Failure::new(Exit::Failed, message));
         };
         let host = away.hosts.next();
-        let mut random = [0; 8];
-        std::fs::File::open("/dev/urandom")?.read_exact(&mut random)?;
-        away.id = to_hex(&random);
+        away.id = random_id()?;
         let before = self.record.on.replace(host.clone());
         let copy = self.record.copy.replace(away.id.clone());
         let instead_of = copy.filter(|_| before.as_deref() == Some(host.as_str()));
@@ -184,9 +190,12 @@ impl Starter<'_> {
         Copy::begin(&self.copies.signals, true, |tells| {
             let kept = || -> Outcome<Failure> {
                 let chosen = match again {
-                    true => Some(verbs::restart::latest_good(store.find(name)?)?),
+                    true => Some(passing::latest(store.find(name)?, refused, &tells)?),
                     false => None,
                 };
+                if let Some(chosen) = &chosen {
+                    Choice::of(chosen).tell(&tells)?;
+                }
                 let keep = Keep {
                     store,
                     dir,
@@ -277,6 +286,30 @@ impl Starter<'_> {
                 self.begin_copy_here_or_away(again);
             }
             _ => {}
+        }
+    }
+
+    /// A copy that may still be there, out of reach, is ended as soon as it can be told.
+    pub(super) fn end_there(&self) {
+        let (Some(away), Some(host)) = (self.away(), &self.record.on) else {
+            return;
+        };
+        if !self.is_out_of_reach || away.id.is_empty() {
+            return;
+        }
+        let name = &self.name;
+        self.voice.say(&format!(
+            "the last copy of job {name} may still be on {host}, which is not reached: it is ended as soon as it is, or with its lease"
+        ));
+        let far = Far {
+            host,
+            mode: away.mode,
+            directory: &away.directory,
+            arguments: away.submit,
+        };
+        let told = random_id().and_then(|by| away::end_at_last(&far, &away.id, &by));
+        if let Err(failure) = told {
+            tracing::error!("{failure}");
         }
     }
 

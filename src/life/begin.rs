@@ -54,7 +54,7 @@ fn begin_run(store: &JobStore, arguments: &Run) -> Outcome {
     }
     let again;
     let mut arguments = arguments;
-    if let Some(found) = found.as_ref().filter(|_| has_outset && !has_image) {
+    if let Some(found) = found.as_ref().filter(|_| has_outset) {
         again = Run {
             command: found.command.clone(),
             journal: true,
@@ -106,6 +106,8 @@ fn begin_run(store: &JobStore, arguments: &Run) -> Outcome {
             run: Some(arguments),
             restart: Box::new(restart),
             image: None,
+            is_named: false,
+            passed_over: vec![],
         },
         // What an ended job of the same name has left is not this one's.
         go_on: found.is_some(),
@@ -286,6 +288,8 @@ pub(crate) fn restart(store: &JobStore, arguments: &Restart, chosen: Chosen) -> 
             run: None,
             restart: Box::new(restart),
             image: Some((chosen.path, snapshot.taken.generation)),
+            is_named: chosen.is_named,
+            passed_over: chosen.passed_over,
         },
         go_on: true,
         signals,

@@ -99,6 +99,39 @@ impl Chronicle {
         });
     }
 
+    /// The line to the machine where it runs is cut.
+    pub(crate) fn disconnected(&self, on: &str) {
+        self.write(&Event::Disconnected {
+            reason: format!("the line to {on} is cut"),
+            name: on.to_owned(),
+            host: address(on),
+        });
+    }
+
+    /// There is another.
+    pub(crate) fn reconnected(&self, on: &str) {
+        self.write(&Event::Reconnected {
+            name: on.to_owned(),
+            host: address(on),
+            starter: address(on),
+        });
+    }
+
+    /// There is none, and the copy is given up.
+    pub(crate) fn not_reconnected(&self, on: &str) {
+        self.write(&Event::ReconnectFailed {
+            reason: format!("{on} was not reached again"),
+            name: on.to_owned(),
+        });
+    }
+
+    /// An image is not gone on from, and why.
+    pub(crate) fn passed_over(&self, text: &str) {
+        self.write(&Event::Remark {
+            text: format!("image passed over: {text}"),
+        });
+    }
+
     pub(crate) fn held(&self, hold: &Hold) {
         self.write(&Event::Held {
             reason: Some(hold.reason.clone()),
@@ -151,6 +184,12 @@ impl Chronicle {
     pub(crate) fn withdraw(dir: &Path) {
         let _ = std::fs::remove_file(dir.join(NAME));
     }
+}
+
+/// What stands where HTCondor has `<ip:port>`: we know the name that ssh knows.
+fn address(on: &str) -> String {
+    let (_, host) = on.rsplit_once('@').unwrap_or(("", on));
+    format!("<{host}:22>")
 }
 
 fn usages(used: Usage) -> Usages {

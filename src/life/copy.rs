@@ -10,12 +10,14 @@
 //! A copy that has ended has left no process, except where a program outlives SIGKILL in the kernel: then it has not ended.
 //! When the starter is killed, so is the copy.
 
+use super::passing::Choice;
 use super::signals::Signals;
 use crate::jobs::{JobProcesses, process};
+use crate::report::Exit;
 use crate::report::{Failure, Outcome, conclude};
 use crate::sys;
 use crate::sys::Change;
-use loader::words::{ASKS, COMMITTED, ENDED, LOST, NOT_COMMITTED, RUNS};
+use loader::words::{ASKS, COMMITTED, ENDED, LOST, NOT_COMMITTED, REFUSED, RUNS};
 use nix::sys::signal::Signal;
 use nix::unistd::Pid;
 use starter::life::End;
@@ -24,7 +26,7 @@ use std::io::{ErrorKind, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 
-use words::FAILED;
+use words::{CUT, FAILED, JOINED};
 
 /// How a loader ends if somebody has killed what it was starting (loader::report::Exit).
 const KILLED: i32 = 128 + libc::SIGKILL;
@@ -44,6 +46,8 @@ pub(super) struct Copy {
     gone: Option<Change>,
     /// It is on another machine, and P0 keeps it from here.
     is_away: bool,
+    /// The image it goes on from.
+    choice: Option<Choice>,
 }
 
 /// What a starter says to whoever keeps a copy on another machine, and hears of one that does not begin, besides the loader's words.
@@ -56,12 +60,22 @@ pub(crate) mod words {
     pub(crate) const GO: u8 = b'G';
     /// Kill it.
     pub(crate) const KILL: u8 = b'K';
+    /// Said to the starter of a job that runs: the line to its machine is cut.
+    pub(crate) const CUT: u8 = b'C';
+    /// There is another.
+    pub(crate) const JOINED: u8 = b'J';
 }
 
 /// What a copy has to tell.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum News {
+    /// It goes on from an image.
+    Chose(Choice),
     Runs,
+    /// The line to its machine is cut.
+    Cut,
+    /// There is another.
+    Joined,
     /// The job has written something on its board.
     Asks,
     /// It has ended so, and waits until that is written down.
@@ -95,6 +109,7 @@ impl Copy {
             is_silent: false,
             gone: None,
             is_away,
+            choice: None,
         })
     }
 
@@ -150,9 +165,18 @@ impl Copy {
                 Err(_) => break,
             }
         }
+        if self.choice.is_none()
+            && let Some(choice) = Choice::take(&mut self.said)
+        {
+            self.choice = Some(choice.clone());
+            return Some(News::Chose(choice));
+        }
         if !self.told_that_it_runs && self.said.first() == Some(&RUNS) {
             self.told_that_it_runs = true;
             return Some(News::Runs);
+        }
+        if let Some(news) = self.of_the_line() {
+            return Some(news);
         }
         // The word that it runs is the first.
         let asked = self.said.iter().skip(1).take_while(|word| **word == ASKS);
@@ -183,6 +207,43 @@ impl Copy {
     /// Something that it has written is nowhere, as its supervisor says.
     pub(super) fn has_lost_something(&self) -> bool {
         behind_runs(&self.said).first() == Some(&LOST)
+    }
+
+    /// How what is cut off the job's files for it would be called.
+    pub(super) fn tails(&self) -> Vec<String> {
+        let choice = self.choice.as_ref();
+        choice
+            .map(|choice| choice.tails.clone())
+            .unwrap_or_default()
+    }
+
+    /// Whether it is known to have ended where it was.
+    pub(super) fn has_ended_there(&self) -> bool {
+        !self.is_away || said_of_its_end(&self.said).is_some()
+    }
+
+    /// What whoever keeps it says of the line to its machine.
+    fn of_the_line(&mut self) -> Option<News> {
+        let news = match *self.said.get(1).filter(|_| self.told_that_it_runs)? {
+            CUT => News::Cut,
+            JOINED => News::Joined,
+            _ => return None,
+        };
+        self.said.remove(1);
+        Some(news)
+    }
+
+    /// What it was to go on from, if it has ended so because that cannot be used.
+    pub(super) fn refused(&self, end: End) -> Option<&Choice> {
+        let End::NotBegun(status) = end else {
+            return None;
+        };
+        // What ends otherwise before the loader is there says nothing about the image.
+        let is_by_loader = self.said.first() != Some(&FAILED);
+        let may_be_by_image = [Exit::Failed, Exit::Host].map(|exit| exit as i32);
+        let is_refused = status == Exit::Image as i32
+            || is_by_loader && !self.is_away && may_be_by_image.contains(&status);
+        self.choice.as_ref().filter(|_| is_refused)
     }
 
     /// How it has ended is written down, and nobody goes back behind that; or not. Not every supervisor waits for that.
@@ -324,10 +385,10 @@ fn begin_here(
 fn understood(said: &[u8], status: Change) -> (End, Option<String>) {
     // Of what was to start it: the loader, or whoever keeps a copy on another machine and says the same.
     let was_killed = status == Change::Exited(KILLED);
-    if was_killed && matches!(said.first(), None | Some(&FAILED)) {
+    if was_killed && matches!(said.first(), None | Some(&FAILED | &REFUSED)) {
         return (End::Signalled(libc::SIGKILL), None);
     }
-    if let Some((&FAILED, message)) = said.split_first() {
+    if let Some((&(FAILED | REFUSED), message)) = said.split_first() {
         let why = String::from_utf8_lossy(message).into_owned();
         let status = match status {
             Change::Exited(status) => status,
@@ -347,7 +408,8 @@ fn behind_runs(said: &[u8]) -> &[u8] {
 }
 
 fn said_of_its_end(said: &[u8]) -> Option<End> {
-    let (&(ENDED | LOST), [a, b, c, d]) = behind_runs(said).split_first()? else {
+    // Behind it may come that the line is cut.
+    let (&(ENDED | LOST), [a, b, c, d, ..]) = behind_runs(said).split_first()? else {
         return None;
     };
     let has_run = said.first() == Some(&RUNS);

@@ -3,8 +3,8 @@
 use super::begin::note_why;
 use super::streams::Streams;
 use super::{Chronicle, How, LifeRecord, Starter, VACATED, voice};
-use crate::jobs::{Job, Outset, pulse};
-use crate::report::{Exit, Failure, Outcome};
+use crate::jobs::{Job, Outset, forget_journals, pulse};
+use crate::report::{Exit, Failure, Outcome, chain};
 use crate::{sys, temporary};
 use nix::unistd::AccessFlags;
 use starter::life::{Answer, End, Leave};
@@ -61,6 +61,7 @@ impl Starter<'_> {
         let counted = &self.record.counted;
         self.chronicle.left(&leave, counted, used, self.leaves_with);
         self.save();
+        self.end_there();
         let is_killed = matches!(
             leave,
             Leave::Completed(End::Gone | End::Signalled(libc::SIGKILL))
@@ -71,6 +72,10 @@ impl Starter<'_> {
             ));
         }
         if matches!(leave, Leave::Completed(_)) && !self.unwritten {
+            // With an image, it may be wanted back.
+            if !self.has_image() {
+                forget_journals(&self.dir);
+            }
             Outset::withdraw(&self.dir);
         }
         if matches!(leave, Leave::Completed(end) if end == End::Exited(0) || !self.has_image()) {
@@ -88,6 +93,11 @@ impl Starter<'_> {
         match leave {
             Leave::Completed(end) => {
                 self.deliver();
+                if self.arguments.forget
+                    && let Err(error) = self.store.forget(job)
+                {
+                    self.voice.say(&chain(&error));
+                }
                 end_as(end);
             }
             Leave::Killed => end_as(End::Signalled(libc::SIGKILL)),
@@ -124,8 +134,8 @@ impl Starter<'_> {
         let Some(file) = &run.why else {
             return;
         };
-        let why = self.not_begun.clone();
-        let why = why.or_else(|| not_executed(status, Path::new(&run.command[0])));
+        let why = not_executed(status, Path::new(&run.command[0]));
+        let why = why.or_else(|| self.not_begun.clone());
         if let Some(why) = why {
             note_why(file, &why);
         }

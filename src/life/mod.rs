@@ -21,9 +21,12 @@ mod end;
 mod inside;
 mod making;
 mod notify;
+mod noting;
 mod owner;
+mod passing;
 mod signals;
 mod streams;
+mod tails;
 mod voice;
 
 pub(crate) use begin::{restart, run, submit};
@@ -34,7 +37,7 @@ pub(crate) use owner::by_policy;
 
 use crate::args::{Life as Arguments, Restart, Run};
 use crate::jobs::{Job, JobStore, LifeRecord, Outset, pulse};
-use crate::report::{Outcome, chain};
+use crate::report::Outcome;
 use crate::sys;
 use crate::sys::Change;
 use away::Away;
@@ -48,8 +51,9 @@ use nix::sys::signal::Signal;
 use nix::sys::timerfd::{ClockId, Expiration, TimerFd, TimerFlags, TimerSetTimeFlags};
 use nix::unistd::Pid;
 use owner::Owner;
+use passing::Refused;
 use signals::{Meaning, Signals};
-use starter::life::{Answer, Command, End, Event, First, Leave, Life, Policy, State, Who};
+use starter::life::{Answer, Command, End, Event, First, Leave, Life, Policy, Who};
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
@@ -99,6 +103,10 @@ enum How<'a> {
         restart: Box<Restart>,
         /// The image that was named, and which checkpoint it is; it counts until somebody has made a newer one.
         image: Option<(PathBuf, u64)>,
+        /// It was named itself, not its job.
+        is_named: bool,
+        /// Images of the job that were damaged.
+        passed_over: Vec<String>,
     },
     /// On others.
     Away(Box<Away<'a>>),
@@ -147,6 +155,14 @@ struct Starter<'a> {
     went_on_from: Option<u64>,
     /// Why the copy could not begin.
     not_begun: Option<String>,
+    /// Images that a copy could not go on from.
+    refused: Vec<Refused>,
+    /// The line to the copy's machine is cut.
+    is_cut: bool,
+    /// The last copy may still be there, where it was.
+    is_out_of_reach: bool,
+    /// The next copy goes on from an older image than the last one, or from none.
+    passes_over: bool,
     /// The job was stopped by this signal, and we are to stand still with it.
     stops_by: Option<i32>,
     /// We have stood still with the job, until somebody woke us.
@@ -224,6 +240,10 @@ impl<'a> Starter<'a> {
             has_run: Outset::is_in(&job.dir),
             went_on_from: None,
             not_begun: None,
+            refused: vec![],
+            is_cut: false,
+            is_out_of_reach: false,
+            passes_over: false,
             stops_by: None,
             was_stopped: false,
             left: None,
@@ -233,6 +253,10 @@ impl<'a> Starter<'a> {
             starter.chronicle.submitted();
         }
         starter.used_before = starter.record.counted.used();
+        if let How::Here { passed_over, .. } = &mut starter.copies.how {
+            let passed_over = std::mem::take(passed_over);
+            starter.pass_over(&passed_over);
+        }
         starter.act(actions);
         Ok(starter)
     }
@@ -414,17 +438,24 @@ impl<'a> Starter<'a> {
         let spared: Vec<Pid> = self.strangers.iter().copied().chain(making).collect();
         while let Some(copy) = &mut self.copy {
             match copy.news(&spared) {
+                Some(News::Chose(choice)) => self.pass_over(&choice.passed_over),
                 Some(News::Runs) => {
+                    let tails = copy.tails();
+                    self.note_tails(&tails);
                     self.has_run = true;
                     self.record.counted.begun(self.life.state());
                     self.chronicle.executing(self.record.on.as_deref());
                     self.events.push_back(Event::Runs);
                     self.runs_away();
                 }
+                Some(News::Cut) => self.line_is(false),
+                Some(News::Joined) => self.line_is(true),
                 Some(News::Asks) => self.is_asked_by_job(),
                 Some(News::Ends(end)) => self.commit(end),
                 Some(News::Ended(end, why)) => {
                     let lost = copy.has_lost_something();
+                    let refused = copy.refused(end).cloned();
+                    self.is_out_of_reach = !copy.has_ended_there();
                     self.copy = None;
                     let goes_back = lost && (self.has_image() || Outset::is_possible_in(&self.dir));
                     let end = if goes_back { End::Gone } else { end };
@@ -443,7 +474,8 @@ impl<'a> Starter<'a> {
                     self.not_begun = why;
                     if !self.tries_elsewhere(end) {
                         self.record.counted.was_there(self.copy_since.elapsed());
-                        self.events.push_back(Event::Ended(end));
+                        let event = self.refusal(refused, end).unwrap_or(Event::Ended(end));
+                        self.events.push_back(event);
                     }
                     self.abandon_postponed("the job has ended");
                 }
@@ -479,7 +511,7 @@ impl<'a> Starter<'a> {
         self.record.image_is_suspended = self.life.image_is_suspended();
         self.note_standing();
         if before != after {
-            self.entered(after);
+            self.entered(before, after);
         }
         self.act(actions);
     }
@@ -492,105 +524,5 @@ impl<'a> Starter<'a> {
             return self.control.answer(who, &answer, self.life.state().name());
         }
         self.events.push_back(Event::Asked(who, command));
-    }
-
-    fn note(&mut self, made: &Result<(), String>) {
-        match made {
-            Ok(()) => {
-                self.record.refused = None;
-                let bytes = self.last_image_bytes().unwrap_or(0);
-                if self.life.is_leaving() {
-                    self.leaves_with = Some(bytes);
-                } else {
-                    let used = self.record.counted.used().since(self.used_before);
-                    self.chronicle.checkpointed(used, bytes);
-                }
-            }
-            Err(reason) => {
-                self.hosts().into_iter().for_each(|hosts| hosts.want(None));
-                if self.record.refused.as_ref() != Some(reason) && self.left.is_none() {
-                    let name = &self.name;
-                    let message = format!("no image of job {name} now: {reason}");
-                    self.voice.say(&message);
-                }
-                self.record.refused = Some(reason.clone());
-            }
-        }
-        self.save();
-    }
-
-    /// It stands still since now, or does no longer.
-    fn note_standing(&mut self) {
-        let state = self.life.state();
-        let is_there = !state.is_last()
-            && !matches!(state, State::Starting | State::Restarting | State::Killing);
-        match (is_there && self.life.is_still(), self.stands_since) {
-            (true, None) => {
-                self.stands_since = Some(Instant::now());
-                self.record.counted.suspended();
-                let count = self.copy.as_ref().map_or(0, Copy::count);
-                self.chronicle.suspended(count);
-            }
-            (false, Some(since)) => {
-                self.stands_since = None;
-                self.record.counted.stood(since.elapsed());
-                if is_there {
-                    self.chronicle.unsuspended();
-                }
-            }
-            _ => {}
-        }
-    }
-
-    fn last_image_bytes(&self) -> Option<u64> {
-        let job = self.store.find(&self.name).ok()?;
-        Some(job.record.last_checkpoint?.image_bytes)
-    }
-
-    fn entered(&mut self, state: State) {
-        if matches!(state, State::Restarting | State::Starting) {
-            let used = self.record.counted.used();
-            let by_last = used.since(self.used_before);
-            self.used_before = used;
-            match self.moves_to() {
-                Some(_) => {
-                    let bytes = self.leaves_with.take();
-                    self.chronicle.evicted(by_last, bytes, "goes on elsewhere");
-                }
-                None => {
-                    let why = match self.inside.goes_back {
-                        true => "goes back by itself",
-                        false => "killed by somebody",
-                    };
-                    self.chronicle.evicted(by_last, None, why);
-                }
-            }
-        }
-        self.record.counted.entered();
-        tracing::info!("{}", state.name());
-        self.record.state = state.name().to_owned();
-        // The last is written when nothing is left of the job.
-        if !self.life.has_left() {
-            self.save();
-        }
-    }
-
-    fn save(&mut self) {
-        // What is committed stands until the last word.
-        if self.is_fenced || self.is_committed && !self.life.has_left() {
-            return;
-        }
-        if self.is_taken() {
-            return self.lose("another starter has it");
-        }
-        let saved = self.record.save(&self.dir);
-        if let Err(error) = &saved
-            && !self.unwritten
-        {
-            let name = &self.name;
-            let message = format!("how job {name} fares is not written down: {}", chain(error));
-            self.voice.say(&message);
-        }
-        self.unwritten = saved.is_err();
     }
 }

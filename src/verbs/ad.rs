@@ -32,6 +32,11 @@ pub(super) struct Faring {
     pub(super) image_size: Option<u64>,
     /// Why the last checkpoint was refused, if it was.
     pub(super) checkpoint_refused: Option<String>,
+    /// The image that was passed over last, and why, if there was one.
+    pub(super) image_passed_over: Option<String>,
+    /// What was cut off its files when they went back.
+    #[serde(skip)]
+    pub(super) tails: Vec<String>,
     #[serde(flatten)]
     pub(super) counted: Counted,
 }
@@ -66,6 +71,8 @@ pub(super) fn faring(job: &Job) -> Faring {
         image: last.map(|last| last.image.clone()),
         image_size: last.map(|last| last.image_bytes >> 10),
         checkpoint_refused: life.and_then(|life| life.refused.clone()),
+        image_passed_over: life.and_then(|life| life.passed_over.clone()),
+        tails: life.map(|life| life.tails.clone()).unwrap_or_default(),
         counted: life.map(|life| life.counted.clone()).unwrap_or_default(),
     }
 }
@@ -78,7 +85,7 @@ fn number(state: &str) -> u32 {
         Some(State::Completed) => 4,
         Some(State::Held) => 5,
         Some(State::Suspended) => 7,
-        Some(State::Running | State::Checkpointing | State::Vacating) => 2,
+        Some(State::Running | State::Checkpointing | State::Vacating | State::Reconnecting) => 2,
         None if state == "Ended" => 4,
         None => 2,
     }

@@ -6,7 +6,7 @@ use crate::jobs::{Job, JobError, JobStore, Life, LifeRecord, ProcessName, proces
 use crate::life::{Ask, Chronicle, EVENTS, ask};
 use crate::output;
 use crate::raw;
-use crate::report::{Exit, Explain, Failure, Outcome};
+use crate::report::{Exit, Explain, Failure, Outcome, tell};
 use crate::sys;
 use crate::target;
 use nix::unistd::Pid;
@@ -134,6 +134,7 @@ pub(crate) fn remove(store: &JobStore, arguments: &Remove) -> Outcome {
     }
     let mut job = target::named(store, &arguments.job)?;
     if job.life() == Life::Living {
+        say_if_out_of_reach(&job);
         // The startd has asked it before us.
         if !was_queued {
             asked(store, &arguments.job, Ask::Kill {})?;
@@ -148,6 +149,18 @@ pub(crate) fn remove(store: &JobStore, arguments: &Remove) -> Outcome {
     let images = store.remove(&job)?;
     output::print(&format!("removed {} ({images} images)\n", arguments.job))?;
     Ok(Exit::Done)
+}
+
+/// Its copy on another machine does not hear it now.
+fn say_if_out_of_reach(job: &Job) {
+    let life = job.life.as_ref();
+    let is_cut = |life: &&LifeRecord| life.state() == Some(State::Reconnecting);
+    if let Some(host) = life.filter(is_cut).and_then(|life| life.on.as_ref()) {
+        let name = &job.record.name;
+        tell(&format!(
+            "{host} is not reached: the copy of job {name} there ends as soon as it is, or with its lease"
+        ));
+    }
 }
 
 /// Kills a job that has a starter; it does not go on.

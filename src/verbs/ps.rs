@@ -211,7 +211,9 @@ fn line(job: &Job) -> JobLine {
 fn state_away(job: &Job) -> &'static str {
     match job.life.as_ref().and_then(|life| life.state()) {
         Some(State::Suspended) => "stopped",
-        Some(State::Running | State::Checkpointing | State::Vacating) => "running",
+        Some(State::Running | State::Checkpointing | State::Vacating | State::Reconnecting) => {
+            "running"
+        }
         Some(State::Starting | State::Restarting) | None => "starting",
         Some(_) => "ending",
     }

@@ -30,6 +30,10 @@ pub(crate) struct Chosen {
     image: Image,
     /// The job it was made of, if it lies in that job's directory.
     pub(crate) job: Option<Job>,
+    /// It was named itself, not its job.
+    pub(crate) is_named: bool,
+    /// Newer images of the job that are damaged, and how.
+    pub(crate) passed_over: Vec<String>,
 }
 
 /// Goes on from the image, under a starter if that was asked for.
@@ -178,7 +182,14 @@ fn choose(store: &JobStore, asked: &Path) -> Outcome<Chosen> {
             return Err(failure.advise(format!("wayfarer kill {name}, or restart an image file")));
         }
         refuse_if_completed(&job)?;
-        return latest_good(job);
+        let chosen = latest_good(job, |_| false).map_err(NoneGood::failure)?;
+        for damaged in &chosen.passed_over {
+            tell(&format!(
+                "{damaged}; trying {}",
+                raw::shown_path(&chosen.path)
+            ));
+        }
+        return Ok(chosen);
     }
     image_file(store, asked)
 }
@@ -209,6 +220,8 @@ pub(crate) fn image_file(store: &JobStore, asked: &Path) -> Outcome<Chosen> {
         job: store.find_by_image(&path),
         image,
         path,
+        is_named: true,
+        passed_over: vec![],
     })
 }
 
@@ -222,17 +235,39 @@ fn missing(asked: &Path, error: JobError) -> Failure {
     }
 }
 
-/// The newest image of a job of which every byte is right; damaged ones are named.
-pub(crate) fn latest_good(job: Job) -> Outcome<Chosen> {
-    let name = &job.record.name;
+/// A job has no image of which every byte is right.
+pub(crate) struct NoneGood {
+    /// Those that are damaged, and how, the newest first.
+    pub(crate) damaged: Vec<String>,
+    failure: Failure,
+}
+
+impl NoneGood {
+    pub(crate) fn failure(self) -> Failure {
+        self.failure
+    }
+}
+
+impl From<JobError> for NoneGood {
+    fn from(error: JobError) -> Self {
+        NoneGood {
+            damaged: vec![],
+            failure: error.into(),
+        }
+    }
+}
+
+/// The newest image of a job of which every byte is right, but none of those that the caller does not want.
+pub(crate) fn latest_good(
+    job: Job,
+    is_unwanted: impl Fn(&Path) -> bool,
+) -> Result<Chosen, NoneGood> {
+    let mut damaged = vec![];
     let mut failure = None;
     let mut display = progress::display();
     for stored in job.known_images()?.iter().rev() {
-        if let Some(damaged) = failure.take() {
-            tell(&format!(
-                "{damaged}; trying {}",
-                raw::shown_path(&stored.path)
-            ));
+        if is_unwanted(&stored.path) {
+            continue;
         }
         match Image::open(&stored.path).and_then(|image| verified(image, display.as_mut())) {
             Ok(image) => {
@@ -240,11 +275,14 @@ pub(crate) fn latest_good(job: Job) -> Outcome<Chosen> {
                     path: stored.path.clone(),
                     image,
                     job: Some(job),
+                    is_named: false,
+                    passed_over: damaged,
                 });
             }
             Err(error) => {
                 let gone = matches!(&error, ImageError::Io { source, .. } if source.kind() == ErrorKind::NotFound);
                 let found = image_failure(&stored.path, error);
+                damaged.push(found.to_string());
                 failure = Some(if gone {
                     found.advise("wayfarer restart FILE, if it was moved")
                 } else {
@@ -253,14 +291,15 @@ pub(crate) fn latest_good(job: Job) -> Outcome<Chosen> {
             }
         }
     }
-    Err(failure.unwrap_or_else(|| {
-        let dir = job.dir.join("images");
+    let failure = failure.unwrap_or_else(|| {
+        let (name, dir) = (&job.record.name, job.dir.join("images"));
         let message = format!(
             "job {name} has no image in {}",
             crate::raw::shown_path(&dir)
         );
         Failure::new(Exit::Usage, message).advise("wayfarer checkpoint, while a job runs")
-    }))
+    });
+    Err(NoneGood { damaged, failure })
 }
 
 fn verified(image: Image, display: &mut dyn Progress) -> Result<Image, ImageError> {
@@ -361,7 +400,7 @@ pub(crate) fn register(
     if let (None, Some(had)) = (&new.name, had) {
         let named = NewJob {
             name: Some(had.to_owned()),
-            continues: is_last_of(store, had, &chosen.path),
+            continues: is_last_of(store, had, chosen, arguments.life.forget),
             ..new.clone()
         };
         // A name that is not free gets a number; any other trouble is told below.
@@ -372,11 +411,16 @@ pub(crate) fn register(
     crate::verbs::register(store, new)
 }
 
-/// Whether this image, wherever it lies, is the last checkpoint of the ended job of this name.
-fn is_last_of(store: &JobStore, name: &str, image: &Path) -> bool {
+/// Whether this image, wherever it lies, is the last checkpoint of the ended job of this name; or a copy of that, if copies count.
+fn is_last_of(store: &JobStore, name: &str, chosen: &Chosen, copies_count: bool) -> bool {
+    let is_copy = |last: &Path| {
+        let last = Image::open(last);
+        last.is_ok_and(|last| last.header().id == chosen.image.header().id)
+    };
     store.find(name).is_ok_and(|job| {
-        let last = job.record.last_checkpoint.as_ref();
-        job.life() == Life::Ended && last.is_some_and(|last| last.image == image)
+        let last = job.record.last_checkpoint.as_ref().map(|last| &last.image);
+        job.life() == Life::Ended
+            && last.is_some_and(|last| *last == chosen.path || copies_count && is_copy(last))
     })
 }
 

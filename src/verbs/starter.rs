@@ -160,6 +160,9 @@ pub(crate) fn host(store: &JobStore, arguments: &Run) -> Outcome {
     let mut image = None;
     if arguments.begun.at_home {
         let made = Private::make(store, arguments.begun.instead_of.as_deref())?;
+        if arguments.begun.only_ends {
+            return Ok(Exit::Done);
+        }
         if let Some(len) = arguments.begun.arriving {
             image = Some(made.receive(&mut File::from(input.try_clone()?), len)?);
         }

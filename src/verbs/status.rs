@@ -51,6 +51,16 @@ fn render(report: &Faring) -> String {
     if let Some(reason) = &report.checkpoint_refused {
         line("refused last", reason.clone());
     }
+    if let Some(why) = &report.image_passed_over {
+        line("passed over", why.clone());
+    }
+    for tail in &report.tails {
+        let tail = crate::raw::decode(tail);
+        line(
+            "cut off",
+            crate::raw::shown_path(std::path::Path::new(&tail)).to_string(),
+        );
+    }
     if counted.num_job_starts > 0 {
         let starts = format!(
             "{} of the job, {} from an image",

@@ -279,6 +279,17 @@ fn a_relinked_program_understands_condors_arguments() {
         job.runs
             .push(Run::start(THE_GUEST, command, User::Ordinary)?);
         expect_end(job, 0)?;
-        expect_said(job, "begun\nmade\nwent back\nPASS\n")
+        expect_said(job, "begun\nmade\nwent back\nPASS\n")?;
+        // Nobody who runs it so knows of jobs.
+        let left = fs::read_dir(job.dir.join("state/wayfarer/jobs"));
+        let names = left.map_err(|error| error.to_string())?.flatten();
+        let names: Vec<_> = names.map(|entry| entry.file_name()).collect();
+        match names
+            .iter()
+            .all(|name| name.to_string_lossy().starts_with('.'))
+        {
+            true => Ok(()),
+            false => Err(format!("found {names:?}, expected no job")),
+        }
     });
 }

@@ -33,16 +33,16 @@ print('done', sys.stdin.read().strip(), flush=True)
 ";
 
 /// A home, and a server that other machines are reached by.
-struct Site {
+pub(super) struct Site {
     /// wayfarer is copied to the other machines, not only executed there.
     copies: bool,
-    submit: Submit,
+    pub(super) submit: Submit,
     _server: Run,
-    ssh: String,
+    pub(super) ssh: String,
 }
 
 impl Site {
-    fn new(what: &str, label: &str) -> Option<Self> {
+    pub(super) fn new(what: &str, label: &str) -> Option<Self> {
         if missing(what) {
             return None;
         }
@@ -79,13 +79,13 @@ impl Site {
         command
     }
 
-    fn guest(&self, hosts: &[&str], options: &[&str]) -> Command {
+    pub(super) fn guest(&self, hosts: &[&str], options: &[&str]) -> Command {
         let all = ["python3", "guest.py"].map(OsStr::new);
         self.submitted(hosts, options, &all)
     }
 
     /// The same with files for input and outputs.
-    fn with_files(&self, mut command: Command) -> Run {
+    pub(super) fn with_files(&self, mut command: Command) -> Run {
         let home = self.submit.home();
         fs::write(home.join("in"), "the input\n").expect("writes");
         User::Ordinary.own(&home.join("in"));
@@ -96,7 +96,7 @@ impl Site {
         Run::start_into(out.expect("opens"), "the job", command, User::Ordinary).expect("starts")
     }
 
-    fn told(&self, words: &[&str]) -> String {
+    pub(super) fn told(&self, words: &[&str]) -> String {
         let (out, error, status) = output(words[0], self.wayfarer(words));
         assert_eq!(status, Some(0), "{words:?}: {error}\n{}", self.story());
         out
@@ -108,13 +108,13 @@ impl Site {
         assert!(error.contains(why), "{words:?}: {error}");
     }
 
-    fn status(&self) -> Value {
+    pub(super) fn status(&self) -> Value {
         let (out, _, _) = output("status", self.wayfarer(&["status", "--json", "job"]));
         serde_json::from_str(&out).unwrap_or_default()
     }
 
     /// Waits until it is so, `starts` copies of it having run.
-    fn until(&self, state: &str, starts: u64) {
+    pub(super) fn until(&self, state: &str, starts: u64) {
         let is_so = || {
             let found = self.status();
             (found["State"] == state && found["NumJobStarts"] == starts).then_some(())
@@ -123,18 +123,18 @@ impl Site {
     }
 
     /// How many lines the job has written.
-    fn lines(&self) -> usize {
+    pub(super) fn lines(&self) -> usize {
         let text = fs::read_to_string(self.submit.home().join("log"));
         text.unwrap_or_default().lines().count()
     }
 
-    fn until_lines(&self, least: usize) {
+    pub(super) fn until_lines(&self, least: usize) {
         let there = || (self.lines() >= least).then_some(());
         poll(DEADLINE, there).unwrap_or_else(|| panic!("{} lines: {}", self.lines(), self.story()));
     }
 
     /// The process that keeps its copy.
-    fn keeper(&self) -> Pid {
+    pub(super) fn keeper(&self) -> Pid {
         let life = fs::read_to_string(self.job("life.json")).expect("is there");
         let life: Value = serde_json::from_str(&life).expect("JSON");
         let starter = life["starter"]["pid"].as_i64().expect("a number");
@@ -144,33 +144,52 @@ impl Site {
         Pid::from_raw(numbers.next().expect("a keeper").parse().expect("a number"))
     }
 
+    /// The line to its copy breaks.
+    pub(super) fn break_line(&self) {
+        let keeper = self.keeper();
+        let children = format!("/proc/{keeper}/task/{keeper}/children");
+        let ssh = poll(SOON, || {
+            let children = fs::read_to_string(&children).ok()?;
+            children.split_whitespace().next()?.parse().ok()
+        });
+        kill(Pid::from_raw(ssh.expect("an ssh")), Signal::SIGKILL).expect("is there");
+    }
+
+    /// The events of its log.
+    pub(super) fn events(&self) -> Vec<String> {
+        let log = self.told(&["log", "job"]);
+        let heads = log.lines().filter(|line| line.contains(") 20"));
+        heads.map(|line| line[..3].to_owned()).collect()
+    }
+
     fn job(&self, name: &str) -> PathBuf {
         self.submit.dir.join("own/jobs/job").join(name)
     }
 
     /// What its starter did, and what its standard error says.
-    fn story(&self) -> String {
+    pub(super) fn story(&self) -> String {
         let log = fs::read_to_string(self.job("starter.log"));
         format!("{}\n{}", self.status(), log.unwrap_or_default())
     }
 
-    /// Nothing of its copies is left where they ran.
-    fn leaves_nothing(&self) {
+    /// The folders of its copies, where they run.
+    pub(super) fn copies_there(&self) -> Vec<OsString> {
         let cache = self.submit.dir.join("state/cache/wayfarer");
-        let left = || {
-            let entries = fs::read_dir(&cache).into_iter().flatten().flatten();
-            let names = entries.map(|entry| entry.file_name());
-            let left: Vec<OsString> = names
-                .filter(|name| name.to_string_lossy().starts_with("away-"))
-                .collect();
-            left
-        };
-        let empty = poll(SOON, || left().is_empty().then_some(()));
-        empty.unwrap_or_else(|| panic!("left: {:?}", left()));
+        let entries = fs::read_dir(&cache).into_iter().flatten().flatten();
+        let names = entries.map(|entry| entry.file_name());
+        names
+            .filter(|name| name.to_string_lossy().starts_with("away-"))
+            .collect()
+    }
+
+    /// Nothing of its copies is left where they ran.
+    pub(super) fn leaves_nothing(&self) {
+        let empty = poll(SOON, || self.copies_there().is_empty().then_some(()));
+        empty.unwrap_or_else(|| panic!("left: {:?}", self.copies_there()));
     }
 
     /// It may end, and has done all of its work then, once.
-    fn ends_well(&self, job: &mut Run) {
+    pub(super) fn ends_well(&self, job: &mut Run) {
         fs::write(self.submit.home().join("enough"), "").expect("writes");
         ends(job, 0, self);
         let lines = self.lines();
@@ -182,7 +201,7 @@ impl Site {
     }
 }
 
-fn ends(job: &mut Run, status: i32, site: &Site) {
+pub(super) fn ends(job: &mut Run, status: i32, site: &Site) {
     let ended = job.wait(DEADLINE).expect("ends");
     assert_eq!(ended.code(), Some(status), "{}", site.story());
 }
@@ -209,13 +228,7 @@ fn a_job_outlives_whatever_is_lost_on_its_way() {
     assert_eq!(site.status()["RemoteHost"], "localhost", "{}", site.story());
     site.until_lines(before + 10);
     // The line breaks, and is made anew.
-    let keeper = site.keeper();
-    let children = format!("/proc/{keeper}/task/{keeper}/children");
-    let ssh = poll(SOON, || {
-        let children = fs::read_to_string(&children).ok()?;
-        children.split_whitespace().next()?.parse().ok()
-    });
-    kill(Pid::from_raw(ssh.expect("an ssh")), Signal::SIGKILL).expect("is there");
+    site.break_line();
     let before = site.lines();
     site.until_lines(before + 40);
     assert_eq!(site.status()["NumJobStarts"], 3, "{}", site.story());
@@ -228,13 +241,10 @@ fn a_job_outlives_whatever_is_lost_on_its_way() {
     let mut job = site.with_files(site.guest(&["127.0.0.1"], &["--resume"]));
     site.ends_well(&mut job);
     let log = site.told(&["log", "job"]);
-    let events: Vec<&str> = log
-        .lines()
-        .filter(|line| line.contains(") 20"))
-        .map(|line| &line[..3])
-        .collect();
+    let events = site.events();
     let expected = [
-        "000", "001", "004", "001", "006", "003", "004", "001", "004", "001", "004", "001", "005",
+        "000", "001", "004", "001", "006", "003", "004", "001", "022", "023", "004", "001", "004",
+        "001", "005",
     ];
     assert_eq!(events, expected, "{log}");
     assert!(log.contains("executing on host: localhost"), "{log}");
@@ -443,4 +453,48 @@ fn what_a_job_elsewhere_cannot_do_is_refused() {
     poll(SOON, asked).expect("is refused");
     site.told(&["remove", "here"]);
     here.wait(SOON).expect("ends");
+}
+
+/// Its starter is killed when it has ended there, before that is written down here: it ends again, as it did.
+#[test]
+fn an_end_that_is_not_written_down_happens_again_with_its_status() {
+    let what = "an_end_that_is_not_written_down_happens_again_with_its_status";
+    let Some(site) = Site::new(what, "away-uncommitted") else {
+        return;
+    };
+    let program = "exec(open('guest.py').read()); sys.exit(3)";
+    let all = ["python3", "-c", program].map(OsStr::new);
+    let mut command = site.submitted(&["127.0.0.1"], &["--every", "1h"], &all);
+    command.env("WAYFARER_FAULT", "life:ended:1");
+    let mut job = site.with_files(command);
+    site.until("Running", 1);
+    site.until_lines(10);
+    site.told(&["checkpoint", "job"]);
+    fs::write(site.submit.home().join("enough"), "").expect("writes");
+    let ended = job.wait(DEADLINE).expect("ends");
+    assert_eq!(ended.signal(), Some(9), "{}", site.story());
+    let status = site.status();
+    assert_eq!(
+        (&status["State"], &status["ExitCode"]),
+        (&"Idle".into(), &Value::Null),
+        "{status}"
+    );
+    for _ in 0..2 {
+        let again = site.submitted(&["127.0.0.1"], &["--resume"], &all);
+        let mut job = site.with_files(again);
+        ends(&mut job, 3, &site);
+        let status = site.status();
+        let found = (
+            &status["State"],
+            &status["ExitCode"],
+            &status["NumJobStarts"],
+        );
+        assert_eq!(
+            found,
+            (&"Completed".into(), &3.into(), &2.into()),
+            "{}",
+            site.story()
+        );
+    }
+    site.leaves_nothing();
 }

@@ -141,6 +141,11 @@ pub enum Event {
         /// Since the job began to run there.
         traffic: Traffic,
     },
+    /// 8: something that no other event is for.
+    Remark {
+        /// What, in a line.
+        text: String,
+    },
     /// 9: it was removed.
     Aborted {
         /// Why.
@@ -204,6 +209,7 @@ impl Event {
             Event::Terminated { .. } => 5,
             Event::ImageSize { .. } => 6,
             Event::ShadowException { .. } => 7,
+            Event::Remark { .. } => 8,
             Event::Aborted { .. } => 9,
             Event::Suspended { .. } => 10,
             Event::Unsuspended => 11,

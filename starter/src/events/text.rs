@@ -112,6 +112,7 @@ impl fmt::Display for Body<'_> {
                 writeln!(out, "Shadow exception!\n\t{}", sentence(message))?;
                 bytes(out, "Run", traffic)
             }
+            Event::Remark { text } => writeln!(out, "{}", sentence(text)),
             Event::Aborted { reason: why } => {
                 writeln!(out, "Job was aborted.")?;
                 reason(out, "\t", why.as_deref())

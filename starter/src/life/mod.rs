@@ -5,6 +5,8 @@
 //!   Starting ───────────────> Running <──────────────────> Checkpointing
 //!       │   Restarting ────────^ │ ^ suspend, continue
 //!       │       ^                │ `─────────────────────> Suspended
+//!       │       │          (the line to another machine is cut: Reconnecting, until there is another)
+//!       │       ├─ its image is refused: the one before it; none verifies, but it can begin again: to Starting
 //!       │       └─ killed by somebody else, and there is an image: from each of these three (no image, but it can begin again: to Starting);
 //!       │          or it wants to go back: through Killing
 //!       │                        │
@@ -24,11 +26,14 @@
 //! It reads no clock: [`Life::step`] is told how long the starter has been there, and [`Life::wake_at`] says when it wants to be called.
 
 mod leaving;
+mod lost;
 #[cfg(test)]
 mod tests;
 mod words;
 
-pub use words::{Action, Answer, Command, End, Event, First, Hold, Leave, Policy, State, Who};
+pub use words::{
+    Action, Answer, Command, End, Event, First, Hold, Leave, Policy, Remains, State, Who,
+};
 
 use leaving::Leaving;
 use std::time::Duration;
@@ -59,6 +64,8 @@ pub struct Life {
     suspended: bool,
     /// As far as we were told.
     stopped: bool,
+    /// The line to its machine.
+    is_cut: bool,
     leaving: Option<Leaving>,
     making: Option<Making>,
     /// Checkpoints that were asked for while another was being made.
@@ -105,6 +112,7 @@ impl Life {
             outset: None,
             suspended: false,
             stopped: false,
+            is_cut: false,
             leaving: None,
             making: None,
             wanted: vec![],
@@ -204,6 +212,9 @@ impl Life {
             Event::Continued => self.stands_still(false, now, &mut actions),
             Event::Ended(end) if self.making.is_some() => self.met = Some(end),
             Event::Ended(end) => self.ended(end, now, &mut actions),
+            Event::Cut => self.cut(now),
+            Event::Joined => self.joined(now),
+            Event::Refused(remains) => self.refused(remains, now, &mut actions),
             Event::Checkpointed(made) => self.checkpointed(made, now, &mut actions),
             Event::Asked(who, command) => self.asked(who, command, now, &mut actions),
             Event::Time => self.time(now, &mut actions),
@@ -219,7 +230,10 @@ impl Life {
 
     fn enter(&mut self, state: State, now: Duration) {
         self.worked = self.work(now);
-        let works = matches!(state, State::Running | State::Checkpointing);
+        let works = matches!(
+            state,
+            State::Running | State::Checkpointing | State::Reconnecting
+        );
         let works = works && !self.suspended && !self.stopped;
         self.works_since = works.then_some(now);
         self.state = state;
@@ -228,6 +242,7 @@ impl Life {
     /// Where it is when nothing is being done with it.
     fn rest(&mut self, now: Duration) {
         let state = match self.suspended || self.stopped {
+            _ if self.is_cut => State::Reconnecting,
             true => State::Suspended,
             false => State::Running,
         };
@@ -237,7 +252,7 @@ impl Life {
     fn is_there(&self) -> bool {
         matches!(
             self.state,
-            State::Running | State::Suspended | State::Checkpointing
+            State::Running | State::Suspended | State::Checkpointing | State::Reconnecting
         )
     }
 
@@ -271,7 +286,7 @@ impl Life {
             self.let_go(actions);
         }
         match self.state {
-            State::Running | State::Suspended => self.rest(now),
+            State::Running | State::Suspended | State::Reconnecting => self.rest(now),
             State::Checkpointing => self.enter(State::Checkpointing, now),
             _ => {}
         }
@@ -289,7 +304,7 @@ impl Life {
     }
 
     fn ended(&mut self, end: End, now: Duration, actions: &mut Vec<Action>) {
-        self.stopped = false;
+        (self.stopped, self.is_cut) = (false, false);
         let goes_back = std::mem::take(&mut self.goes_back);
         let is_to_be_gone = matches!(self.state, State::Killing | State::Vacating);
         let is_by_us = matches!(

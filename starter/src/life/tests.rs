@@ -1,7 +1,9 @@
 //! The machine against stories that are told, and against a world that does anything.
 
 mod leaving;
+mod lines;
 mod moving;
+mod passing;
 mod restarting;
 
 use super::*;
@@ -288,6 +290,8 @@ enum Chance {
     Stops(bool),
     Asks(Command),
     Passes(u64),
+    Cuts(bool),
+    Refuses(bool),
 }
 
 fn chance() -> impl Strategy<Value = Chance> {
@@ -323,6 +327,8 @@ fn chance() -> impl Strategy<Value = Chance> {
         4 => any::<bool>().prop_map(Chance::Makes),
         2 => any::<bool>().prop_map(Chance::Stops),
         2 => command.prop_map(Chance::Asks),
+        1 => any::<bool>().prop_map(Chance::Cuts),
+        1 => any::<bool>().prop_map(Chance::Refuses),
         4 => (1u64..90).prop_map(Chance::Passes),
     ]
 }
@@ -446,6 +452,16 @@ impl World {
                 } else {
                     Event::Continued
                 });
+            }
+            Chance::Cuts(cuts) if self.copy == Copy::Running => {
+                self.tell(if cuts { Event::Cut } else { Event::Joined });
+            }
+            Chance::Refuses(there_is_more) if self.copy == Copy::Starting => {
+                self.copy = Copy::None;
+                self.tell(Event::Refused(match there_is_more {
+                    true => Remains::Older,
+                    false => Remains::Nothing,
+                }));
             }
             Chance::Asks(command) => {
                 self.asked += 1;

@@ -31,6 +31,8 @@ pub enum State {
     Vacating,
     /// This copy is to be gone.
     Killing,
+    /// The line to the machine where it runs is cut, and is made anew.
+    Reconnecting,
     /// A copy is being started from an image.
     Restarting,
     /// There is no copy; it can go on.
@@ -53,6 +55,7 @@ impl State {
             State::Checkpointing => "Checkpointing",
             State::Vacating => "Vacating",
             State::Killing => "Killing",
+            State::Reconnecting => "Reconnecting",
             State::Restarting => "Restarting",
             State::Idle => "Idle",
             State::Completed => "Completed",
@@ -78,6 +81,7 @@ impl State {
             State::Checkpointing,
             State::Vacating,
             State::Killing,
+            State::Reconnecting,
             State::Restarting,
             State::Idle,
             State::Completed,
@@ -172,6 +176,17 @@ pub enum End {
     Interrupted(i32),
 }
 
+/// What there is to go on from when an image cannot be used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Remains {
+    /// An older image.
+    Older,
+    /// No image that verifies.
+    Nothing,
+    /// None that could be used, though it verifies.
+    Unusable,
+}
+
 /// What has happened.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
@@ -183,6 +198,12 @@ pub enum Event {
     Continued,
     /// It has ended.
     Ended(End),
+    /// It has never run: the image it was to go on from cannot be used.
+    Refused(Remains),
+    /// The line to its machine is cut.
+    Cut,
+    /// There is another.
+    Joined,
     /// The checkpoint that was begun is over: an image was committed, or why not.
     Checkpointed(Result<(), String>),
     /// Somebody asks for something.

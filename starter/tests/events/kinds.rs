@@ -163,6 +163,12 @@ fn waits() -> Vec<(Event, Fields)> {
             vec![("Size", "1")],
         ),
         (
+            Event::Remark {
+                text: "an image was passed over: /é, damaged".to_owned(),
+            },
+            vec![("Info", "an image was passed over: /é, damaged")],
+        ),
+        (
             Event::Suspended { processes: 17 },
             vec![("NumberOfPIDs", "17")],
         ),

@@ -1,0 +1,130 @@
+//! What a starter writes down of its job: in its record at each change of state, in its event log.
+
+use super::Starter;
+use super::copy::Copy;
+use crate::report::chain;
+use starter::life::{Event, State};
+use std::time::Instant;
+
+impl Starter<'_> {
+    pub(super) fn note(&mut self, made: &Result<(), String>) {
+        match made {
+            Ok(()) => {
+                self.record.refused = None;
+                let bytes = self.last_image_bytes().unwrap_or(0);
+                if self.life.is_leaving() {
+                    self.leaves_with = Some(bytes);
+                } else {
+                    let used = self.record.counted.used().since(self.used_before);
+                    self.chronicle.checkpointed(used, bytes);
+                }
+            }
+            Err(reason) => {
+                self.hosts().into_iter().for_each(|hosts| hosts.want(None));
+                if self.record.refused.as_ref() != Some(reason) && self.left.is_none() {
+                    let name = &self.name;
+                    let message = format!("no image of job {name} now: {reason}");
+                    self.voice.say(&message);
+                }
+                self.record.refused = Some(reason.clone());
+            }
+        }
+        self.save();
+    }
+
+    /// It stands still since now, or does no longer.
+    pub(super) fn note_standing(&mut self) {
+        let state = self.life.state();
+        let is_there = !state.is_last()
+            && !matches!(state, State::Starting | State::Restarting | State::Killing);
+        match (is_there && self.life.is_still(), self.stands_since) {
+            (true, None) => {
+                self.stands_since = Some(Instant::now());
+                self.record.counted.suspended();
+                let count = self.copy.as_ref().map_or(0, Copy::count);
+                self.chronicle.suspended(count);
+            }
+            (false, Some(since)) => {
+                self.stands_since = None;
+                self.record.counted.stood(since.elapsed());
+                if is_there {
+                    self.chronicle.unsuspended();
+                }
+            }
+            _ => {}
+        }
+    }
+
+    pub(super) fn last_image_bytes(&self) -> Option<u64> {
+        let job = self.store.find(&self.name).ok()?;
+        Some(job.record.last_checkpoint?.image_bytes)
+    }
+
+    pub(super) fn entered(&mut self, before: State, state: State) {
+        // A copy that was refused has never run.
+        if matches!(state, State::Restarting | State::Starting) && before != State::Restarting {
+            let used = self.record.counted.used();
+            let by_last = used.since(self.used_before);
+            self.used_before = used;
+            let was_cut = std::mem::take(&mut self.is_cut);
+            match self.moves_to() {
+                _ if was_cut => {
+                    let host = self.record.on.clone().unwrap_or_default();
+                    self.chronicle.not_reconnected(&host);
+                }
+                Some(_) => {
+                    let bytes = self.leaves_with.take();
+                    self.chronicle.evicted(by_last, bytes, "goes on elsewhere");
+                }
+                None => {
+                    let why = match self.inside.goes_back {
+                        true => "goes back by itself",
+                        false => "killed by somebody",
+                    };
+                    self.chronicle.evicted(by_last, None, why);
+                }
+            }
+        }
+        self.record.counted.entered();
+        tracing::info!("{}", state.name());
+        self.record.state = state.name().to_owned();
+        // The last is written when nothing is left of the job.
+        if !self.life.has_left() {
+            self.save();
+        }
+    }
+
+    pub(super) fn save(&mut self) {
+        // What is committed stands until the last word.
+        if self.is_fenced || self.is_committed && !self.life.has_left() {
+            return;
+        }
+        if self.is_taken() {
+            return self.lose("another starter has it");
+        }
+        let saved = self.record.save(&self.dir);
+        if let Err(error) = &saved
+            && !self.unwritten
+        {
+            let name = &self.name;
+            let message = format!("how job {name} fares is not written down: {}", chain(error));
+            self.voice.say(&message);
+        }
+        self.unwritten = saved.is_err();
+    }
+
+    /// The line to the machine of the copy is cut, or there is another.
+    pub(super) fn line_is(&mut self, is_there: bool) {
+        self.is_cut = !is_there;
+        let host = self.record.on.clone().unwrap_or_default();
+        match is_there {
+            true => self.chronicle.reconnected(&host),
+            false => self.chronicle.disconnected(&host),
+        }
+        let event = match is_there {
+            true => Event::Joined,
+            false => Event::Cut,
+        };
+        self.events.push_back(event);
+    }
+}
