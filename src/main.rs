@@ -55,7 +55,10 @@ fn begin() -> Outcome {
 }
 
 fn perform(arguments: &Arguments) -> Outcome {
-    let store = || JobStore::locate(arguments.dir.as_deref());
+    let store = || match &arguments.away {
+        Some(id) => JobStore::away(id),
+        None => JobStore::locate(arguments.dir.as_deref()),
+    };
     match &arguments.verb {
         Verb::Run(run) => verbs::run::run(&store()?, run),
         Verb::Restart(restart) => verbs::restart::restart(&store()?, restart),

@@ -10,6 +10,7 @@
 use crate::address::Address;
 use crate::jobs::JobStore;
 use crate::report::{Exit, Explain, Failure, Outcome};
+use crate::sys;
 use std::ffi::OsString;
 use std::io::Read;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -78,7 +79,7 @@ pub(crate) fn home(store: &JobStore) -> Outcome<PathBuf> {
 /// Begins what becomes nobody's child and says where its socket is.
 fn begin(mut command: Command, what: &str) -> Outcome<PathBuf> {
     let mut begun = command
-        .stdin(Stdio::null())
+        .stdin(sys::nothing()?)
         .stdout(Stdio::piped())
         .spawn()
         .context(|| format!("the {what} cannot be begun"))?;

@@ -6,7 +6,10 @@
 //! back before the job's program is executed.
 #![allow(unsafe_code)]
 
+use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::sys::signal::{SigHandler, Signal};
+use std::fs::File;
+use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 static PIPE_WAS_IGNORED: AtomicBool = AtomicBool::new(false);
@@ -411,6 +414,20 @@ pub(crate) fn end_by_signal(signal: i32) -> ! {
         let _ = nix::sys::signal::raise(signal).and_then(|()| all.thread_unblock());
     }
     std::process::exit(128 + signal)
+}
+
+/// What has nothing to read and forgets what is written; on a machine without `/dev`, a file in memory, which is as good for few words.
+///
+/// # Errors
+/// As open(2), memfd_create(2).
+pub(crate) fn nothing() -> io::Result<File> {
+    let mut options = File::options();
+    match options.read(true).write(true).open("/dev/null") {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            Ok(memfd_create(c"nothing", MFdFlags::MFD_CLOEXEC)?.into())
+        }
+        opened => opened,
+    }
 }
 
 #[cfg(test)]

@@ -43,6 +43,11 @@ pub(crate) struct Arguments {
     #[arg(long, global = true, value_name = "DIR")]
     pub(crate) dir: Option<std::path::PathBuf>,
 
+    /// The folder of this copy of a job whose starter is on another machine
+    #[arg(long, global = true, hide = true, value_name = "ID")]
+    #[arg(conflicts_with = "dir", value_parser = parse_name)]
+    pub(crate) away: Option<String>,
+
     #[command(subcommand)]
     pub(crate) verb: Verb,
 }

@@ -25,10 +25,7 @@ pub(crate) fn end_at_last(far: &Far<'_>, id: &str, by: &str) -> Outcome<()> {
     // Nobody waits for us, and nobody reads what we say.
     let told = (|| -> Outcome<()> {
         nix::unistd::setsid()?;
-        let nothing = std::fs::File::options()
-            .read(true)
-            .write(true)
-            .open("/dev/null")?;
+        let nothing = sys::nothing()?;
         nix::unistd::dup2_stdin(nothing.as_fd())?;
         nix::unistd::dup2_stdout(nothing.as_fd())?;
         nix::unistd::dup2_stderr(nothing.as_fd())?;

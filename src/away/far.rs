@@ -5,7 +5,6 @@
 //!                                                                `--what the errand says--
 //! ```
 
-use super::private::PRIVATE;
 use crate::args::Submit;
 use crate::identity::to_hex;
 use crate::report::{Exit, Explain, Failure, Outcome};
@@ -241,17 +240,8 @@ impl Far<'_> {
     fn spawn(&self, errand: Errand<'_>) -> Outcome<Ssh> {
         let words = self.arguments.ssh.split_whitespace();
         let command = match &self.arguments.wayfarer {
-            Some(path) => {
-                let script = self.script(&quoted(path.as_os_str()), errand);
-                match errand {
-                    // No shell is to stand between the program and the server of the connection.
-                    Errand::Run | Errand::Reattach(_) => script,
-                    // Whatever the login's shell is.
-                    Errand::Copy(_) | Errand::Fetch { .. } | Errand::End { .. } => {
-                        by_shell(&script)
-                    }
-                }
-            }
+            // Whatever the login's shell is: there may be no other.
+            Some(path) => self.script(&quoted(path.as_os_str()), errand),
             None => self.installing(errand)?,
         };
         let mut ssh = Command::new(self.program());
@@ -275,11 +265,6 @@ fn shown(status: ExitStatus) -> String {
     }
 }
 
-/// Where a copy's folder is, in the words of sh(1).
-fn folder(id: &str) -> String {
-    format!("\"${{XDG_CACHE_HOME:-$HOME/.cache}}/wayfarer/{PRIVATE}{id}\"")
-}
-
 impl Far<'_> {
     /// In the words of its shell, which `wayfarer` is one of.
     fn script(&self, wayfarer: &OsStr, errand: Errand<'_>) -> OsString {
@@ -292,7 +277,7 @@ impl Far<'_> {
                 self.add_job(&mut command, name, &self.arguments.command);
             }
             Errand::Copy(copy) => {
-                command.push(format!(" --dir {}", folder(copy.id)));
+                command.push(format!(" --away {}", copy.id));
                 command.push(" run --quiet --shadow stdio --at-home");
                 if let Some(len) = copy
                     .image
@@ -310,7 +295,7 @@ impl Far<'_> {
                 self.add_job(&mut command, Some(copy.name), copy.command);
             }
             Errand::Fetch { id, name, options } => {
-                command.push(format!(" --dir {} checkpoint", folder(id)));
+                command.push(format!(" --away {id} checkpoint"));
                 for word in options {
                     command.push(" ");
                     command.push(quoted(word));
@@ -319,7 +304,7 @@ impl Far<'_> {
                 command.push(quoted(OsStr::new(name)));
             }
             Errand::End { id, by } => {
-                command.push(format!(" --dir {} run --quiet", folder(by)));
+                command.push(format!(" --away {by} run --quiet"));
                 command.push(" --shadow stdio --at-home --only-ends --instead-of ");
                 command.push(quoted(OsStr::new(id)));
                 command.push(" -- true");

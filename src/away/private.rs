@@ -1,6 +1,6 @@
 //! The folder of a copy whose life is elsewhere: its record, its image, its sockets; for as long as it is there.
 
-use crate::jobs::JobStore;
+use crate::jobs::{AWAY, JobStore};
 use crate::report::{Explain, Outcome};
 use nix::fcntl::{Flock, FlockArg};
 use nix::sys::signal::{Signal, kill};
@@ -11,8 +11,6 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// Begins the names of such folders.
-pub(crate) const PRIVATE: &str = "away-";
 const LOCK: &str = ".lock";
 /// How long one that is killed may take to be gone.
 const ENDS_WITHIN: Duration = Duration::from_secs(5);
@@ -43,7 +41,7 @@ impl Private {
         let noted = writeln!(held, "{}", std::process::id());
         noted.context(describe)?;
         if let Some(old) = instead_of {
-            end(&dir.with_file_name(format!("{PRIVATE}{old}")));
+            end(&dir.with_file_name(format!("{AWAY}{old}")));
         }
         sweep(&dir);
         Ok(Private { dir, _lock: lock })
@@ -120,7 +118,7 @@ fn sweep(own: &Path) {
     for entry in entries.into_iter().flatten().flatten() {
         let path = entry.path();
         let name = entry.file_name();
-        let is_private = name.to_string_lossy().starts_with(PRIVATE);
+        let is_private = name.to_string_lossy().starts_with(AWAY);
         let made = path.metadata().and_then(|found| found.modified());
         let is_old = made.is_ok_and(|made| made.elapsed().is_ok_and(|age| age > MADE_WITHIN));
         if path == own || !is_private || !is_old || !path.join(LOCK).exists() {

@@ -10,8 +10,8 @@ use std::path::PathBuf;
 #[non_exhaustive]
 pub(crate) enum JobError {
     /// There is no place for jobs.
-    #[error("no directory for jobs: neither XDG_STATE_HOME nor HOME is set")]
-    NoHome,
+    #[error("no directory for jobs: neither {variable} nor HOME is set")]
+    NoHome { variable: &'static str },
     /// A directory or file of the job directory.
     #[error("{action} {path}", path = shown_path(.path))]
     File {

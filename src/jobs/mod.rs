@@ -139,19 +139,33 @@ fn lock(path: &Path, how: FlockArg) -> Result<Option<Flock<File>>, JobError> {
     }
 }
 
+/// Begins the names of such folders.
+pub(crate) const AWAY: &str = "away-";
+
+/// The user's directory of ours: in what the variable names, or in that of their home.
+fn users_own(name: &'static str, in_home: &str) -> Result<PathBuf, JobError> {
+    let variable = |name| std::env::var_os(name).map(PathBuf::from);
+    let absolute = |path: &PathBuf| path.is_absolute(); // others count as unset (XDG)
+    let named = variable(name).filter(absolute);
+    let found = named.or_else(|| Some(variable("HOME").filter(absolute)?.join(in_home)));
+    let found = found.ok_or(JobError::NoHome { variable: name })?;
+    Ok(found.join("wayfarer"))
+}
+
 impl JobStore {
     /// The directory that was asked for, or the user's own.
     pub(crate) fn locate(asked: Option<&Path>) -> Result<Self, JobError> {
-        let variable = |name| std::env::var_os(name).map(PathBuf::from);
-        let absolute = |path: &PathBuf| path.is_absolute(); // others count as unset (XDG)
         let dir = match asked {
             Some(dir) => at("cannot find", dir, std::path::absolute(dir))?,
-            None => variable("XDG_STATE_HOME")
-                .filter(absolute)
-                .or_else(|| Some(variable("HOME").filter(absolute)?.join(".local/state")))
-                .ok_or(JobError::NoHome)?
-                .join("wayfarer"),
+            None => users_own("XDG_STATE_HOME", ".local/state")?,
         };
+        Ok(JobStore { dir })
+    }
+
+    /// That of this copy of a job whose starter is on another machine: it goes with the copy.
+    pub(crate) fn away(id: &str) -> Result<Self, JobError> {
+        let cache = users_own("XDG_CACHE_HOME", ".cache")?;
+        let dir = cache.join(format!("{AWAY}{id}"));
         Ok(JobStore { dir })
     }
 
@@ -273,9 +287,11 @@ impl JobStore {
         }
         let mut life_before = None;
         if !new.is_copy {
-            // Its starter, if it is to have one, writes another.
+            // Its starter, if it is to have one, writes another. Until then a job that goes on has this one, whoever is killed.
             life_before = life.take();
-            LifeRecord::withdraw(&dir);
+            if !new.continues {
+                LifeRecord::withdraw(&dir);
+            }
         }
         Ok(Job {
             life,

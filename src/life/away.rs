@@ -17,9 +17,9 @@ use crate::jobs::JobStore;
 use crate::report::{Exit, Failure, Outcome};
 use nix::sys::signal::Signal;
 use nix::sys::stat::Mode;
+use rustix::rand::{GetRandomFlags, getrandom};
 use starter::life::{End, Event};
 use std::ffi::OsString;
-use std::io::Read;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -148,7 +148,7 @@ impl Hosts {
 /// What a folder on another machine is called by.
 fn random_id() -> Outcome<String> {
     let mut random = [0; 8];
-    std::fs::File::open("/dev/urandom")?.read_exact(&mut random)?;
+    getrandom(&mut random, GetRandomFlags::empty())?;
     Ok(to_hex(&random))
 }
 

@@ -101,10 +101,7 @@ fn make_here(make: impl FnOnce() -> Outcome, said: &File, signals: &Signals) -> 
     let _ = nix::unistd::setpgid(Pid::from_raw(0), Pid::from_raw(0));
     let tied = nix::sys::prctl::set_pdeathsig(Signal::SIGTERM);
     let quiet = || -> Outcome<()> {
-        let nothing = std::fs::OpenOptions::new()
-            .read(true)
-            .write(true)
-            .open("/dev/null")?;
+        let nothing = sys::nothing()?;
         nix::unistd::dup2_stdin(&nothing)?;
         nix::unistd::dup2_stdout(&nothing)?;
         nix::unistd::dup2_stderr(said)?;

@@ -28,7 +28,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, TryRecvError};
@@ -64,7 +64,7 @@ pub(crate) fn begin(restarted: bool) -> Outcome<OwnedFd> {
     }
     let mut keeper = command
         .stdin(OwnedFd::from(theirs))
-        .stdout(Stdio::null())
+        .stdout(sys::nothing()?)
         .spawn()
         .context(|| "no keeper can be begun".to_owned())?;
     drop(command);
@@ -101,7 +101,7 @@ pub(crate) fn keep(restarted: bool) -> Outcome {
     let speaks = UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
     (&speaks).write_all(&[READY])?;
     // Whoever reads what the job says is to see its end.
-    let nothing = OpenOptions::new().write(true).open("/dev/null")?;
+    let nothing = sys::nothing()?;
     nix::unistd::dup2_stderr(nothing)?;
     let told = listen(speaks.try_clone()?);
     let end = match files.map_or_else(|| find(&bytes, &told), |files| Ok(Ok(files))) {

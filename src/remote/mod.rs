@@ -32,10 +32,11 @@ use nix::fcntl::{FcntlArg, fcntl};
 use nix::sys::inotify::{InitFlags, Inotify};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use rules::Beginnings;
+use rustix::rand::{GetRandomFlags, getrandom};
 use sees::{Seen, Sees};
 use std::ffi::OsString;
 use std::fs::File;
-use std::io::{self, Read};
+use std::io;
 use std::mem::offset_of;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
@@ -278,7 +279,7 @@ fn hand_down_session(
 /// No two copies of a job have the same.
 fn generation() -> io::Result<u64> {
     let mut bytes = [0; 8];
-    File::open("/dev/urandom")?.read_exact(&mut bytes)?;
+    getrandom(&mut bytes, GetRandomFlags::empty())?;
     Ok(u64::from_ne_bytes(bytes).max(1))
 }
 

@@ -10,7 +10,7 @@ use crate::verbs::shadow::{allowed, end_by_signal, new_token, sessions};
 use shadow::{Durability, Journals, Server};
 use starter::Door;
 use std::ffi::OsString;
-use std::fs::{self, OpenOptions};
+use std::fs;
 use std::io::{self, Write};
 use std::os::fd::AsFd;
 use std::os::unix::fs::DirBuilderExt;
@@ -45,7 +45,7 @@ pub(crate) fn home(store: &JobStore, _: &Home) -> Outcome {
     };
     out.write_all(reach::said(door.socket()))?;
     out.flush()?;
-    let nothing = OpenOptions::new().write(true).open("/dev/null")?;
+    let nothing = sys::nothing()?;
     nix::unistd::dup2_stdout(nothing.as_fd())?;
     let sessions = server.sessions().clone();
     let failed = ended.clone();

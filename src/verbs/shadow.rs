@@ -11,13 +11,14 @@ use crate::verbs::kept;
 use line::{Acceptor, Keys, Line, Preface, Purpose};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::signal::{SigSet, Signal};
+use rustix::rand::{GetRandomFlags, getrandom};
 use shadow::{
     Allowed, Domains, Durability, Journals, Limits, Probe, SecureServer, Server, Sessions, State,
     StateError, Taker, carry, introduce,
 };
 use std::ffi::OsString;
 use std::fs::{self, OpenOptions};
-use std::io::{self, Read, Write};
+use std::io::{self, Write};
 use std::net::TcpListener;
 use std::os::fd::AsFd;
 use std::os::unix::fs::OpenOptionsExt;
@@ -255,7 +256,7 @@ fn journals(arguments: &Shadow) -> Outcome<Option<Journals>> {
 
 pub(crate) fn new_token() -> io::Result<Token> {
     let mut token = [0; 32];
-    fs::File::open("/dev/urandom")?.read_exact(&mut token)?;
+    getrandom(&mut token, GetRandomFlags::empty())?;
     Ok(token)
 }
 

@@ -15,7 +15,7 @@ use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::unistd::Pid;
 use starter::{Again, Door, Job, NoLine, Status, Within, take_over, told_by};
 use std::ffi::{OsStr, OsString};
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::{self, Write};
 use std::net::{TcpStream, ToSocketAddrs};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -54,7 +54,7 @@ pub(crate) fn starter(arguments: &Starter) -> Outcome {
         }
     };
     out.flush()?;
-    let nothing = OpenOptions::new().write(true).open("/dev/null")?;
+    let nothing = sys::nothing()?;
     nix::unistd::dup2_stdout(nothing.as_fd())?;
     let address = arguments.shadow.clone();
     let again = Again {
@@ -254,7 +254,7 @@ impl Tie {
 
     /// What is said goes along the line.
     fn job(self, command: &mut Command) -> Outcome<Job> {
-        let child = spawned(command.stdin(Stdio::null()).stdout(Stdio::null()))?;
+        let child = spawned(command.stdin(sys::nothing()?).stdout(sys::nothing()?))?;
         drop(self.theirs);
         let supervisor = Pid::from_raw(child.id() as i32);
         let heed = Box::new(move |signal| heed(supervisor, signal));

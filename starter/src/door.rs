@@ -3,6 +3,7 @@
 //! Whoever has made one holds a lock on its folder; so what somebody has left who was killed is known, and the next takes it away.
 
 use rustix::fs::{CWD, FlockOperation, Mode, OFlags, flock, openat};
+use rustix::rand::{GetRandomFlags, getrandom};
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
 use std::os::fd::OwnedFd;
@@ -53,7 +54,7 @@ impl Door {
 
     fn make_in(place: &Path) -> io::Result<(Self, UnixListener)> {
         let mut random = [0; 8];
-        io::Read::read_exact(&mut fs::File::open("/dev/urandom")?, &mut random)?;
+        getrandom(&mut random, GetRandomFlags::empty())?;
         let name = format!("{PREFIX}{:016x}", u64::from_ne_bytes(random));
         let place = std::path::absolute(place)?;
         let folder = place.join(&name);

@@ -9,13 +9,10 @@
  * chroot would not do: a process in a chroot may not make user namespaces.
  */
 #define _GNU_SOURCE
-#include <limits.h>
 #include <sched.h>
 #include <signal.h>
-#include <sys/mount.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
-#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 
@@ -23,34 +20,6 @@
 #include "host.h"
 
 #define LOGIN_FILES 1024
-
-/* Makes all directories above path, which is relative to the working directory. */
-static void make_parents(char *path) {
-    for (char *slash = path; (slash = strchr(slash + 1, '/'));) {
-        *slash = 0;
-        if (mkdir(path, 0755) < 0 && errno != EEXIST)
-            die(path);
-        *slash = '/';
-    }
-}
-
-static void bring(const char *source) {
-    char real[PATH_MAX], target[PATH_MAX + 1];
-    struct stat found;
-    if (!realpath(source, real) || stat(real, &found) < 0)
-        die(source);
-    snprintf(target, sizeof target, ".%s", real);
-    make_parents(target);
-    if (S_ISDIR(found.st_mode)) {
-        if (mkdir(target, 0755) < 0 && errno != EEXIST)
-            die(target);
-    } else {
-        int fd = open(target, O_CREAT | O_WRONLY | O_CLOEXEC, 0644);
-        check(target, fd);
-        close(fd);
-    }
-    check(source, mount(real, target, NULL, MS_BIND | MS_REC, NULL));
-}
 
 static pid_t child;
 static void forward(int signal) {
@@ -100,29 +69,19 @@ int main(int argc, char **argv) {
 
     unsigned uid = geteuid(), gid = getegid();
     check("unshare", unshare(CLONE_NEWUSER | CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWIPC | CLONE_NEWUTS));
-    char map[64];
-    write_file("/proc/self/setgroups", "deny");
-    snprintf(map, sizeof map, "%u %u 1", uid, uid);
-    write_file("/proc/self/uid_map", map);
-    snprintf(map, sizeof map, "%u %u 1", gid, gid);
-    write_file("/proc/self/gid_map", map);
+    stay_who_we_are(uid, gid);
     check("sethostname", sethostname("empty-host", 10));
 
     /* Only a process of the new pid namespace may mount its /proc. */
     if (!start_child())
         return pass_on();
     prctl(PR_SET_PDEATHSIG, SIGKILL);
-    check("private mounts", mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL));
-    check("tmpfs", mount("empty-host", "/sys", "tmpfs", 0, "mode=755"));
-    check("chdir", chdir("/sys"));
-    check("mkdir", mkdir("proc", 0555));
+    begin_root();
     for (int i = 0; i < count; i++)
         bring(paths[i]);
     if (with_proc)
         check("proc", mount("proc", "proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC, NULL));
-    check("pivot_root", syscall(SYS_pivot_root, ".", "."));
-    check("umount", umount2(".", MNT_DETACH));
-    check("chdir", chdir("/"));
+    enter_root();
 
     /* We are pid 1 here: the program is a child, and orphans are reaped. */
     if (!start_child())

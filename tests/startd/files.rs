@@ -59,7 +59,9 @@ fn a_program_that_is_not_there_is_held() {
             .as_str()
             .unwrap_or_default()
             .to_owned();
-        if why != "it could not be begun (status 127): command /no/such/program does not exist" {
+        if why
+            != "it could not be begun (status 127): /no/such/program cannot be started: No such file or directory"
+        {
             return Err(format!("found {held}, expected why"));
         }
         ask(job, &["startd", "remove", "x"])?;
@@ -86,7 +88,12 @@ fn why_a_job_could_not_be_begun_is_said() {
             ask(job, &["startd", "remove", name]).map(drop)
         };
         // A first job makes the folder.
-        begins(job, "none", "/no/such/program", "does not exist")?;
+        begins(
+            job,
+            "none",
+            "/no/such/program",
+            "cannot be started: No such file or directory",
+        )?;
         fs::write(data.join("plain"), "#!/bin/sh\n").expect("a file");
         let permission = "Permission denied";
         begins(job, "plain", "plain", permission)?;

@@ -23,17 +23,8 @@ impl Host {
     /// # Errors
     /// Why the tool cannot be built here.
     pub fn empty() -> Result<Self, String> {
-        let source = stage::repository().join("tests/hosts/empty_host.c");
-        let header = source.with_file_name("host.h");
-        let tool = stage::dir().join("empty-host");
-        stage::build_if_older(&tool, &[source.clone(), header], |beside| {
-            let mut command = Command::new("gcc");
-            command.args(["-O1", "-g", "-Wall", "-Wextra", "-static"]);
-            command.arg(&source).arg("-o").arg(beside);
-            command
-        })?;
         Ok(Host {
-            tool,
+            tool: stage::host_tool("empty_host")?,
             proc_mounted: true,
             files: vec![],
         })

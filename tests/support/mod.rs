@@ -10,6 +10,7 @@
 //! chain      what a job's file has to be, line by line
 //! python     guests that are scripts of a few lines
 //! skip       what was not tested here, and why
+//! machine    one that jobs are sent to, reached by a line that can be cut
 //! host       a second, empty machine: a root of its own, with nothing but /proc
 //! random     the moments at which it happens, from a printed seed
 //! ```
@@ -21,6 +22,7 @@
 pub mod chain;
 pub mod host;
 pub mod inherited;
+pub mod machine;
 pub mod program;
 pub mod promise;
 pub mod python;

@@ -199,6 +199,24 @@ pub fn c_guest(name: &str, linking: Linking) -> Result<PathBuf, String> {
     Ok(product)
 }
 
+/// The tool `tests/hosts/NAME.c`, built: statically, since nothing of this machine is on the hosts that it makes.
+///
+/// # Errors
+/// Why it cannot be built here.
+pub fn host_tool(name: &str) -> Result<PathBuf, String> {
+    let folder = repository().join("tests/hosts");
+    let files = [format!("{name}.c"), "host.h".into(), "login.h".into()];
+    let sources = files.map(|file| folder.join(file));
+    let tool = dir().join(name.replace('_', "-"));
+    build_if_older(&tool, &sources, |beside| {
+        let mut command = Command::new("gcc");
+        command.args(["-O1", "-g", "-Wall", "-Wextra", "-static"]);
+        command.arg(&sources[0]).arg("-o").arg(beside);
+        command
+    })?;
+    Ok(tool)
+}
+
 /// The Go guest `tests/guests/NAME.go`, built; with `cgo`, by a C linker and against the system's glibc.
 ///
 /// # Errors

@@ -1,0 +1,9 @@
+//! Jobs that move between machines: each has a root and namespaces of its own, and one has nothing but wayfarer and `/proc`.
+
+#[path = "moving/chaos.rs"]
+mod chaos;
+#[path = "moving/pool.rs"]
+mod pool;
+mod support;
+#[path = "moving/two_hosts.rs"]
+mod two_hosts;

@@ -1,0 +1,313 @@
+//! A home, machines that its jobs are sent to, and one job that leaves what nobody can mistake.
+
+use crate::support::machine::{self, Machine, children};
+use crate::support::run::{Run, clean_command, finish, poll};
+use crate::support::skip;
+use crate::support::stage;
+use crate::support::user::User;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+pub(super) const DEADLINE: Duration = Duration::from_secs(100);
+pub(super) const SOON: Duration = Duration::from_secs(20);
+
+/// The two machines: what the first has, as any machine, and the second, which has nothing.
+pub(super) const FULL: &str = "full";
+pub(super) const EMPTY: &str = "empty";
+const OF_A_SYSTEM: [&str; 6] = ["/usr", "/bin", "/lib", "/lib64", "/etc", "/dev"];
+
+/// How the job works.
+#[derive(Clone, Copy)]
+pub(super) struct Work {
+    pub(super) steps: usize,
+    pub(super) pause: Duration,
+}
+
+/// See the module.
+pub(super) struct Pool {
+    dir: PathBuf,
+    user: User,
+    work: Work,
+    machines: BTreeMap<&'static str, Machine>,
+}
+
+impl Pool {
+    /// None, and said why, if it cannot be had here.
+    pub(super) fn new(what: &str, user: User, work: Work) -> Option<Self> {
+        if let Some(why) = user.missing() {
+            skip::note(what, &why);
+            return None;
+        }
+        let dir = stage::job_dir("pool", user);
+        for name in ["home", "alone", "sockets", "own"] {
+            fs::create_dir(dir.join(name)).expect("makes it");
+            user.own(&dir.join(name));
+        }
+        for folder in ["home", "alone"] {
+            for (name, bytes) in inputs(work) {
+                let path = dir.join(folder).join(name);
+                fs::write(&path, bytes).expect("writes");
+                user.own(&path);
+            }
+        }
+        let mut pool = Pool {
+            dir,
+            user,
+            work,
+            machines: BTreeMap::new(),
+        };
+        for name in [FULL, EMPTY] {
+            pool.begin(name);
+        }
+        Some(pool)
+    }
+
+    pub(super) fn home(&self) -> PathBuf {
+        self.dir.join("home")
+    }
+
+    /// The machine of this name is there.
+    pub(super) fn begin(&mut self, name: &'static str) {
+        let wayfarer = stage::wayfarer();
+        let mut files = vec![wayfarer.as_path()];
+        if name == FULL {
+            files.extend(OF_A_SYSTEM.map(Path::new));
+        }
+        let sockets = self.dir.join("sockets");
+        let machine = Machine::begin(name, &sockets, &files, self.user);
+        self.machines.insert(name, machine.expect("a machine"));
+    }
+
+    /// It is taken away, with all that runs there.
+    pub(super) fn take_away(&mut self, name: &str) {
+        self.machines.remove(name);
+    }
+
+    pub(super) fn is_there(&self, name: &str) -> bool {
+        self.machines.contains_key(name)
+    }
+
+    /// What runs on these machines.
+    pub(super) fn processes(&self) -> Vec<i32> {
+        self.machines
+            .values()
+            .flat_map(Machine::processes)
+            .collect()
+    }
+
+    /// A verb of ours.
+    pub(super) fn wayfarer(&self, words: &[&str]) -> Command {
+        let mut command = clean_command(stage::wayfarer());
+        command.arg("--dir").arg(self.dir.join("own"));
+        command.args(words).current_dir(self.home());
+        command
+    }
+
+    /// The job begins, or goes on; these machines are tried in turn.
+    pub(super) fn submit(&self, machines: &[&str], options: &[&str]) -> Run {
+        let ssh = machine::ssh(&self.dir.join("sockets")).expect("the tool compiles");
+        let mut command = self.wayfarer(&["submit", "--name", "job", "--ssh", &ssh]);
+        command.arg("--wayfarer").arg(stage::wayfarer());
+        for machine in machines {
+            command.args(["--on", machine]);
+        }
+        command.args(options).args(["--allow", "/:ro", "--allow"]);
+        command
+            .arg(self.home())
+            .arg("--")
+            .args(self.program(self.work.pause));
+        let home = self.home();
+        command.stdin(File::open(home.join("in")).expect("opens"));
+        let out = File::options()
+            .append(true)
+            .create(true)
+            .open(home.join("out"));
+        self.user.own(&home.join("out"));
+        Run::start_into(out.expect("opens"), "the job", command, self.user).expect("starts")
+    }
+
+    fn program(&self, pause: Duration) -> Vec<String> {
+        let script = stage::repository().join("tests/programs/ledger.py");
+        let staged = stage::dir().join("ledger.py");
+        stage::build_if_older(&staged, &[script.clone()], |beside| {
+            let mut command = Command::new("cp");
+            command.arg(&script).arg(beside);
+            command
+        })
+        .expect("copies the program");
+        let staged = staged.to_string_lossy().into_owned();
+        let (steps, pause) = (self.work.steps.to_string(), pause.as_secs_f64().to_string());
+        vec!["/usr/bin/python3".to_owned(), staged, steps, pause]
+    }
+
+    /// Carries out a verb; what it says, and how it ends.
+    pub(super) fn tell(&self, words: &[&str]) -> (String, Option<i32>) {
+        let (status, run) =
+            finish(words[0], self.wayfarer(words), self.user, DEADLINE).expect("ends");
+        (
+            format!("{}{}", run.out.text(), run.err.text()),
+            status.code(),
+        )
+    }
+
+    /// The same of one that nothing is to be in the way of.
+    pub(super) fn told(&self, words: &[&str]) -> String {
+        let (said, status) = self.tell(words);
+        assert_eq!(status, Some(0), "{words:?}: {said}\n{}", self.story());
+        said
+    }
+
+    /// One that goes on meanwhile.
+    pub(super) fn begin_telling(&self, words: &[&str]) -> Run {
+        Run::start(&words.join(" "), self.wayfarer(words), self.user).expect("starts")
+    }
+
+    pub(super) fn status(&self) -> Value {
+        let (status, run) = finish(
+            "status",
+            self.wayfarer(&["status", "--json", "job"]),
+            self.user,
+            DEADLINE,
+        )
+        .expect("ends");
+        match status.success() {
+            true => serde_json::from_str(&run.out.text()).unwrap_or_default(),
+            false => Value::Null,
+        }
+    }
+
+    /// Waits until it runs on this machine, `starts` copies of it having run.
+    pub(super) fn until_on(&self, machine: &str, starts: u64) {
+        let is_so = || {
+            let found = self.status();
+            let is_so = found["State"] == "Running"
+                && found["NumJobStarts"] == starts
+                && found["RemoteHost"] == machine;
+            is_so.then_some(())
+        };
+        poll(DEADLINE, is_so).unwrap_or_else(|| panic!("not on {machine}: {}", self.story()));
+    }
+
+    /// How many steps it has done.
+    pub(super) fn steps(&self) -> usize {
+        let text = fs::read_to_string(self.home().join("log"));
+        text.unwrap_or_default().lines().count()
+    }
+
+    /// So many more of them, unless it has none left.
+    pub(super) fn after_steps(&self, more: usize) {
+        let least = self.work.steps.min(self.steps() + more);
+        let there = || (self.steps() >= least).then_some(());
+        poll(DEADLINE, there).unwrap_or_else(|| panic!("{} steps: {}", self.steps(), self.story()));
+    }
+
+    /// A file of the job's.
+    pub(super) fn job(&self, name: &str) -> PathBuf {
+        self.dir.join("own/jobs/job").join(name)
+    }
+
+    /// Its images, the oldest first.
+    pub(super) fn images(&self) -> Vec<PathBuf> {
+        let entries = fs::read_dir(self.job("images"))
+            .into_iter()
+            .flatten()
+            .flatten();
+        let paths = entries.map(|entry| entry.path());
+        let is_image = |path: &PathBuf| path.extension().is_some_and(|one| one == "img");
+        let mut images: Vec<_> = paths.filter(is_image).collect();
+        images.sort();
+        images
+    }
+
+    /// The processes between a starter and its machine: keepers, and what they reach it through.
+    pub(super) fn between(starter: &Run) -> (Vec<i32>, Vec<i32>) {
+        let keepers = children(starter.pid() as i32);
+        let lines = keepers
+            .iter()
+            .flat_map(|keeper| children(*keeper))
+            .collect();
+        (keepers, lines)
+    }
+
+    /// What its starter did, and what is known of the job.
+    pub(super) fn story(&self) -> String {
+        let log = fs::read_to_string(self.job("starter.log"));
+        format!("{}\n{}", self.status(), log.unwrap_or_default())
+    }
+
+    /// What the job has left and said is what one does that nobody disturbs.
+    pub(super) fn check(&self) -> Result<(), String> {
+        let mut alone = clean_command("/usr/bin/python3");
+        alone.args(&self.program(Duration::ZERO)[1..]);
+        let folder = self.dir.join("alone");
+        alone.current_dir(&folder);
+        alone.stdin(File::open(folder.join("in")).expect("opens"));
+        let out = File::create(folder.join("out")).expect("opens");
+        let mut run = Run::start_into(out, "undisturbed", alone, self.user)?;
+        let status = run.wait(DEADLINE)?;
+        if !status.success() {
+            return Err(run.describe());
+        }
+        let (expected, found) = (tree(&folder), tree(&self.home()));
+        for name in expected.keys().chain(found.keys()) {
+            let sizes = [&expected, &found].map(|one| one.get(name).map(Vec::len));
+            if expected.get(name) != found.get(name) {
+                return Err(format!(
+                    "{name}: {sizes:?} bytes expected and found, or others"
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// Nothing of a job is left on the machines.
+    pub(super) fn nothing_is_left(&self) -> Result<(), String> {
+        let left = || {
+            let mut left: Vec<String> = vec![];
+            for machine in self.machines.values() {
+                left.extend(machine.processes().iter().map(i32::to_string));
+                let folders = fs::read_dir(machine.path("/home/.cache/wayfarer"));
+                let names = folders.into_iter().flatten().flatten();
+                left.extend(names.map(|one| one.path().display().to_string()));
+            }
+            left
+        };
+        poll(SOON, || left().is_empty().then_some(())).ok_or_else(|| format!("left: {:?}", left()))
+    }
+
+    /// It ended as it should; what it kept is not needed any more.
+    pub(super) fn remove(self) {
+        let _ = fs::remove_dir_all(&self.dir);
+    }
+}
+
+/// Ends or stops it, if it is there.
+pub(super) fn signal(pid: i32, signal: Signal) -> bool {
+    kill(Pid::from_raw(pid), signal).is_ok()
+}
+
+/// What the job finds.
+fn inputs(work: Work) -> [(&'static str, Vec<u8>); 2] {
+    let lines = (0..work.steps).map(|line| format!("line {line} of the input\n"));
+    let table = (0..64 * 32).map(|at| (at * 7 % 251) as u8);
+    [
+        ("in", lines.collect::<String>().into_bytes()),
+        ("table", table.collect()),
+    ]
+}
+
+fn tree(dir: &Path) -> BTreeMap<String, Vec<u8>> {
+    let entries = fs::read_dir(dir).expect("lists").flatten();
+    entries
+        .map(|entry| {
+            let name = entry.file_name().to_string_lossy().into_owned();
+            (name, fs::read(entry.path()).unwrap_or_default())
+        })
+        .collect()
+}
