@@ -4,6 +4,8 @@
 mod chaos;
 #[path = "moving/pool.rs"]
 mod pool;
+#[path = "moving/stalled.rs"]
+mod stalled;
 mod support;
 #[path = "moving/two_hosts.rs"]
 mod two_hosts;

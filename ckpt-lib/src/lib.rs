@@ -23,6 +23,7 @@ pub mod host;
 pub mod image;
 pub mod inject;
 pub mod loader_code;
+pub mod pace;
 pub mod pages;
 pub mod picture;
 pub mod plan;

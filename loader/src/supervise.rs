@@ -279,7 +279,7 @@ fn settle_end(context: &Context, status: u32) -> u32 {
     };
     tell_keeper(context, what);
     let mut status = status;
-    let (mut word, mut is_settled) = (ENDED, false);
+    let (mut word, mut is_settled) = (ENDED, keeper < 0);
     if keeper >= 0 {
         match hear(context, keeper, what == MAY_BE_COMPLETE) {
             Heard::Said(DONE) => is_settled = true,
@@ -300,6 +300,7 @@ fn settle_end(context: &Context, status: u32) -> u32 {
     if what == MAY_BE_COMPLETE
         && is_settled
         && matches!(hear(context, starter, true), Heard::Said(COMMITTED))
+        && keeper >= 0
     {
         tell_keeper(context, COMPLETE);
         let _ = hear(context, keeper, false);

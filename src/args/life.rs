@@ -1,8 +1,9 @@
 //! How a starter keeps a job alive, and what can be asked of one.
 
-use super::values::{parse_compression, parse_duration, parse_name, parse_size};
+use super::values::{parse_compression, parse_duration, parse_name, parse_rate, parse_size};
 use clap::Args;
 use std::ffi::OsString;
+use std::num::NonZeroU64;
 use std::time::Duration;
 
 /// What a starter does by itself. With any of these, the job has one.
@@ -28,6 +29,10 @@ pub(crate) struct Life {
     /// Compress images
     #[arg(long, value_name = "zstd[:LEVEL]", value_parser = parse_compression)]
     pub(crate) compress: Option<i32>,
+
+    /// Write and send images no faster than so many bytes in a second (50M)
+    #[arg(long, value_name = "SIZE", value_parser = parse_rate)]
+    pub(crate) image_rate: Option<NonZeroU64>,
 
     /// Images carry every regular file that the job has open, data too
     #[arg(long)]
@@ -80,6 +85,7 @@ impl Life {
             vacate_within,
             min_free,
             compress,
+            image_rate,
             carry_files,
             wait_for_sockets,
             vacated_status,
@@ -95,6 +101,7 @@ impl Life {
             || vacate_within.is_some()
             || min_free.is_some()
             || compress.is_some()
+            || image_rate.is_some()
             || *carry_files
             || wait_for_sockets.is_some()
             || vacated_status.is_some()

@@ -30,8 +30,8 @@ use crate::address::Address;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use examples::{CHECKPOINT_EXAMPLES, EXIT_STATUS, RESTART_EXAMPLES, RUN_EXAMPLES, SHADOW_EXAMPLES};
 use values::{
-    parse_compression, parse_duration, parse_level, parse_mode, parse_name, parse_signal,
-    parse_size,
+    parse_compression, parse_duration, parse_level, parse_mode, parse_name, parse_rate,
+    parse_signal, parse_size,
 };
 
 /// Checkpoint any Linux program, carry it to another machine, go on there.
@@ -286,6 +286,10 @@ pub(crate) struct Checkpoint {
     /// Compress memory
     #[arg(long, value_name = "zstd[:LEVEL]", value_parser = parse_compression)]
     pub(crate) compress: Option<i32>,
+
+    /// Write the image no faster than so many bytes in a second (50M)
+    #[arg(long, value_name = "SIZE", value_parser = parse_rate)]
+    pub(crate) image_rate: Option<std::num::NonZeroU64>,
 
     /// Carry files of the program's system (executable, libraries) up to this size each
     #[arg(long, value_name = "SIZE", default_value_t = CARRY_MAX, value_parser = parse_size)]

@@ -43,6 +43,12 @@ fn split_unit(text: &str) -> (&str, &str) {
     )
 }
 
+/// Bytes in a second.
+pub(super) fn parse_rate(text: &str) -> Result<std::num::NonZeroU64, String> {
+    std::num::NonZeroU64::new(parse_size(text)?)
+        .ok_or_else(|| "expected more than nothing".to_owned())
+}
+
 pub(super) fn parse_size(text: &str) -> Result<u64, String> {
     let (digits, unit) = split_unit(text);
     let shift = match unit.to_ascii_lowercase().as_str() {

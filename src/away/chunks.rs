@@ -10,9 +10,11 @@
 //! Numbers are little-endian. Chunks are as long as a page, but for the last; their checksums are the first bytes of BLAKE3's. Memory that has not changed
 //! is found wherever it lies in the next image. What an image of before has is taken from there by its checksum, and checked.
 
+use ckpt_lib::pace::Pace;
 use std::collections::HashMap;
 use std::fs::File;
 use std::io::{self, BufReader, BufWriter, Read, Write};
+use std::num::NonZeroU64;
 use std::os::unix::fs::FileExt;
 
 /// Bytes of a chunk.
@@ -63,15 +65,17 @@ fn checksums(file: &File, len: u64) -> io::Result<Vec<Checksum>> {
     Ok(sums)
 }
 
-/// Sends an image, and waits until it is durable at the other side.
+/// Sends an image, no faster than so many bytes in a second, and waits until it is durable at the other side.
 ///
 /// # Errors
 /// It is not, or nobody knows.
 pub(crate) fn send(
     image: &File,
+    rate: Option<NonZeroU64>,
     input: &mut dyn Read,
     output: &mut dyn Write,
 ) -> io::Result<Carried> {
+    let pace = rate.map(Pace::new);
     let whole = image.metadata()?.len();
     let sums = checksums(image, whole)?;
     let mut output = BufWriter::with_capacity(PORTION as usize, output);
@@ -86,6 +90,9 @@ pub(crate) fn send(
     for (index, (at, size)) in chunks_of(whole).enumerate() {
         if wanted[index / 8] >> (index % 8) & 1 == 1 {
             image.read_exact_at(&mut portion[..size], at)?;
+            if let Some(pace) = &pace {
+                pace.pass(size as u64);
+            }
             output.write_all(&portion[..size])?;
             sent += size as u64;
         }
@@ -219,7 +226,7 @@ mod tests {
         let image = file(image);
         let sending = std::thread::spawn(move || {
             let mut input = there.try_clone().expect("a copy");
-            send(&image, &mut input, &mut there)
+            send(&image, None, &mut input, &mut there)
         });
         let before = before.map(file);
         let to = file(&[]);

@@ -116,6 +116,9 @@ fn options(what: &Fetch<'_>, generation: u64) -> Vec<OsString> {
     if let Some(level) = life.compress {
         words.extend(["--compress".to_owned(), format!("zstd:{level}")]);
     }
+    if let Some(rate) = life.image_rate {
+        words.extend(["--image-rate".to_owned(), rate.to_string()]);
+    }
     if life.carry_files {
         words.push("--carry-files".to_owned());
     }

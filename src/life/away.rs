@@ -145,6 +145,10 @@ impl Hosts {
     }
 }
 
+fn stays_here() -> Failure {
+    Failure::new(Exit::Failed, "the job is not for another machine")
+}
+
 /// What a folder on another machine is called by.
 fn random_id() -> Outcome<String> {
     let mut random = [0; 8];
@@ -174,19 +178,21 @@ impl Starter<'_> {
 
     /// Begins a copy on the next machine.
     pub(super) fn begin_away(&mut self, again: bool) -> Outcome<Copy> {
-        let (store, name, dir) = (self.store, &self.name, &self.dir);
-        let refused = &self.refused;
+        let id = random_id()?;
         let How::Away(away) = &mut self.copies.how else {
-            let message = "the job is not for another machine";
-            return Err(Failure::new(Exit::Failed, message));
+            return Err(stays_here());
         };
         let host = away.hosts.next();
-        away.id = random_id()?;
-        let before = self.record.on.replace(host.clone());
-        let copy = self.record.copy.replace(away.id.clone());
-        let instead_of = copy.filter(|_| before.as_deref() == Some(host.as_str()));
+        away.id.clone_from(&id);
+        if self.record.on.as_ref() != Some(&host) {
+            self.end_last_copy();
+        }
+        self.record.on = Some(host.clone());
+        let instead_of = self.record.copy.replace(id);
+        let (store, name, dir) = (self.store, &self.name, &self.dir);
+        let refused = &self.refused;
         self.record.save(dir)?;
-        let away = &*away;
+        let away = self.away().ok_or_else(stays_here)?;
         Copy::begin(&self.copies.signals, true, |tells| {
             let kept = || -> Outcome<Failure> {
                 let chosen = match again {
@@ -289,17 +295,14 @@ impl Starter<'_> {
         }
     }
 
-    /// A copy that may still be there, out of reach, is ended as soon as it can be told.
-    pub(super) fn end_there(&self) {
-        let (Some(away), Some(host)) = (self.away(), &self.record.on) else {
+    /// The last copy, which may still be there, out of reach, is ended as soon as it can be told.
+    fn end_there(&self, host: &str, id: &str) {
+        let Some(away) = self.away() else {
             return;
         };
-        if !self.is_out_of_reach || away.id.is_empty() {
-            return;
-        }
         let name = &self.name;
         self.voice.say(&format!(
-            "the last copy of job {name} may still be on {host}, which is not reached: it is ended as soon as it is, or with its lease"
+            "a copy of job {name} may still be on {host}: it is ended as soon as that is reached, or with its lease"
         ));
         let far = Far {
             host,
@@ -307,9 +310,17 @@ impl Starter<'_> {
             directory: &away.directory,
             arguments: away.submit,
         };
-        let told = random_id().and_then(|by| away::end_at_last(&far, &away.id, &by));
+        let told = random_id().and_then(|by| away::end_at_last(&far, id, &by));
         if let Err(failure) = told {
             tracing::error!("{failure}");
+        }
+    }
+
+    /// The job goes on nowhere, or not where its last copy was: that one may be there still.
+    pub(super) fn end_last_copy(&mut self) {
+        let (on, copy) = (&self.record.on, self.record.copy.take());
+        if let (Some(host), Some(id)) = (on, copy) {
+            self.end_there(host, &id);
         }
     }
 

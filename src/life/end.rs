@@ -61,7 +61,7 @@ impl Starter<'_> {
         let counted = &self.record.counted;
         self.chronicle.left(&leave, counted, used, self.leaves_with);
         self.save();
-        self.end_there();
+        self.end_last_copy();
         let is_killed = matches!(
             leave,
             Leave::Completed(End::Gone | End::Signalled(libc::SIGKILL))

@@ -71,6 +71,7 @@ pub(super) fn options(job: &str, leaves: bool, life: &Life) -> Checkpoint {
         output: None,
         then: if leaves { Then::Kill } else { Then::GoOn },
         compress: life.compress,
+        image_rate: life.image_rate,
         carry_max: CARRY_MAX,
         carry_files: life.carry_files,
         wait_for_sockets: life.wait_for_sockets,

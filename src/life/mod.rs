@@ -159,8 +159,6 @@ struct Starter<'a> {
     refused: Vec<Refused>,
     /// The line to the copy's machine is cut.
     is_cut: bool,
-    /// The last copy may still be there, where it was.
-    is_out_of_reach: bool,
     /// The next copy goes on from an older image than the last one, or from none.
     passes_over: bool,
     /// The job was stopped by this signal, and we are to stand still with it.
@@ -242,7 +240,6 @@ impl<'a> Starter<'a> {
             not_begun: None,
             refused: vec![],
             is_cut: false,
-            is_out_of_reach: false,
             passes_over: false,
             stops_by: None,
             was_stopped: false,
@@ -455,7 +452,10 @@ impl<'a> Starter<'a> {
                 Some(News::Ended(end, why)) => {
                     let lost = copy.has_lost_something();
                     let refused = copy.refused(end).cloned();
-                    self.is_out_of_reach = !copy.has_ended_there();
+                    // One that has never run ends by itself as soon as nobody is at the other end.
+                    if copy.has_ended_there() || matches!(end, End::NotBegun(_)) {
+                        self.record.copy = None;
+                    }
                     self.copy = None;
                     let goes_back = lost && (self.has_image() || Outset::is_possible_in(&self.dir));
                     let end = if goes_back { End::Gone } else { end };

@@ -5,8 +5,12 @@ use super::sees::Sees;
 use crate::report::{Exit, Failure, Outcome};
 use c_shim::table::MACHINE_NAME;
 use nix::sys::socket::{ControlMessage, MsgFlags, sendmsg};
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno;
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use std::fmt::Display;
-use std::io::{IoSlice, Read, Write as _};
+use std::io::{self, IoSlice, Read, Write as _};
+use std::net::Shutdown;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
@@ -85,6 +89,21 @@ impl Client {
             }
             other => Err(unexpected(&other, "a welcome").into()),
         }
+    }
+
+    /// It ends with this process, whatever else we do: nobody waits for what we say of one that is gone.
+    ///
+    /// # Errors
+    /// As pidfd_open(2).
+    pub(crate) fn ends_with(&self, pid: i32) -> io::Result<()> {
+        let stream = self.stream.try_clone()?;
+        let process = Pid::from_raw(pid).ok_or(io::ErrorKind::InvalidInput)?;
+        let process = pidfd_open(process, PidfdFlags::empty())?;
+        std::thread::spawn(move || {
+            while poll(&mut [PollFd::new(&process, PollFlags::IN)], None) == Err(Errno::INTR) {}
+            let _ = stream.shutdown(Shutdown::Both);
+        });
+        Ok(())
     }
 
     /// Kind and body of what the shadow says to us.

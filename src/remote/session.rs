@@ -12,6 +12,7 @@ use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, Write};
 use std::mem::offset_of;
+use std::num::NonZeroU64;
 use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
@@ -22,11 +23,15 @@ use wire::{Mark, Request, Settle};
 #[derive(Debug)]
 pub(crate) struct RunningSession {
     client: Client,
+    /// A process of the job.
+    pid: i32,
     gate: Option<Gate>,
     /// The job ends here with the checkpoint.
     leaves: bool,
     /// Its image goes to whoever is at our standard input and output.
     carries: bool,
+    /// No faster than so many bytes in a second.
+    rate: Option<NonZeroU64>,
     /// The shadow knows that the checkpoint counts.
     has_settled: bool,
     table: File,
@@ -47,17 +52,20 @@ impl RunningSession {
         let gate = Some(Gate::close(pid)?);
         Ok(Some(RunningSession {
             client,
+            pid,
             gate,
             leaves,
             carries: false,
+            rate: None,
             has_settled: false,
             table,
         }))
     }
 
-    /// Its image goes to whoever is at our standard input and output.
-    pub(crate) fn carries(&mut self) {
+    /// Its image goes to whoever is at our standard input and output, no faster than so many bytes in a second.
+    pub(crate) fn carries(&mut self, rate: Option<NonZeroU64>) {
         self.carries = true;
+        self.rate = rate;
     }
 
     /// Tells him that the image counts.
@@ -122,8 +130,10 @@ impl JobSession for RunningSession {
 
     fn carry(&mut self, image: &Path) -> Result<(), SessionError> {
         if self.carries {
+            // A line that takes nothing would keep the job's starter from ending with it.
+            self.client.ends_with(self.pid)?;
             let image = File::open(image)?;
-            send(&image, &mut io::stdin(), &mut io::stdout())?;
+            send(&image, self.rate, &mut io::stdin(), &mut io::stdout())?;
         }
         Ok(())
     }

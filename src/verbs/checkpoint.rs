@@ -92,6 +92,7 @@ fn make(store: &JobStore, arguments: &Checkpoint, waits: bool) -> Outcome {
             args::Then::Kill => Then::Kill,
         },
         compression: arguments.compress,
+        rate: arguments.image_rate,
         generation: generation - 1,
         wait_for_sockets: arguments.wait_for_sockets,
         calls_in_progress: target.job.as_ref().map(Job::calls_in_progress),
@@ -112,7 +113,10 @@ fn make(store: &JobStore, arguments: &Checkpoint, waits: bool) -> Outcome {
                 "the job has no files at home, where its image would go",
             )
         };
-        session.as_mut().ok_or_else(missing)?.carries();
+        session
+            .as_mut()
+            .ok_or_else(missing)?
+            .carries(arguments.image_rate);
     }
     let files = used_by(target.pid)?.map(|used| super::io::numbers(&used.all()));
     crate::leftovers::remove_when_ended();

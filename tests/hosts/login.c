@@ -27,12 +27,14 @@ static void hand_over(int control, const char *command, int stdio) {
     check("sendmsg", sendmsg(control, &message, MSG_NOSIGNAL));
 }
 
-/* Some bytes; 0 if there is nothing any more. */
+/* Some bytes; 0 if there is nothing any more. Nobody stays who has no reader. */
 static int pass(int from, int to) {
     static char bytes[256 << 10];
     ssize_t len = read(from, bytes, sizeof bytes);
     for (ssize_t sent = 0; sent < len;) {
         ssize_t now = write(to, bytes + sent, len - sent);
+        if (now < 0 && to == STDOUT_FILENO)
+            exit(LOST);
         if (now < 0)
             return 0;
         sent += now;

@@ -1,6 +1,7 @@
 //! A job with a starter that nobody disturbs.
 
 use super::*;
+use std::time::Instant;
 
 #[test]
 fn images_are_made_as_work_is_done() {
@@ -40,6 +41,35 @@ fn images_are_made_as_work_is_done() {
             return Err(format!("{status}, {:?}", images(job)));
         }
         Ok(())
+    });
+}
+
+/// An image of a job that goes on takes as long as its bytes take at this rate, and the job works meanwhile.
+#[test]
+fn an_image_is_made_no_faster_than_it_may_be() {
+    with_job(&chain("image_rate"), |job| {
+        start(job, &["--every", "1h", "--image-rate", "4M"])?;
+        until_longer(job)?;
+        let chain = job.dir.join("data/chain");
+        let lines = || {
+            let text = fs::read_to_string(&chain).unwrap_or_default();
+            text.lines().count()
+        };
+        let (before, began) = (lines(), Instant::now());
+        signal_starter(job, Signal::SIGUSR2)?;
+        until_images(job, 1)?;
+        let (took, written) = (began.elapsed(), lines() - before);
+        let image = images(job).pop().ok_or("no image")?;
+        let bytes = fs::metadata(image).map_err(|error| error.to_string())?;
+        let bytes = bytes.len() as f64;
+        // The last portion is not waited for.
+        let least = Duration::from_secs_f64(bytes * 0.8 / f64::from(4 << 20));
+        if took < least || written < 5 {
+            return Err(format!(
+                "{bytes} bytes took {took:?}, expected {least:?}; {written} lines meanwhile"
+            ));
+        }
+        ends_well(job)
     });
 }
 

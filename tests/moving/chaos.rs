@@ -258,8 +258,17 @@ impl Schedule {
     /// Waits for its end, or until so much time is over.
     fn tend_for(&mut self, time: Duration) -> Result<bool, String> {
         let until = Instant::now() + time;
+        let mut looked = Instant::now();
         while Instant::now() < until {
             self.undo(false);
+            // What was asked for at the same time may have come in the other order.
+            if self.later.is_empty() && looked.elapsed() > Duration::from_secs(2) {
+                looked = Instant::now();
+                if self.pool.status()["State"] == "Suspended" {
+                    self.note("still suspended".to_owned());
+                    self.tell(&["continue", "job"]);
+                }
+            }
             if self.tend()? {
                 return Ok(true);
             }

@@ -1,7 +1,7 @@
 //! A home, machines that its jobs are sent to, and one job that leaves what nobody can mistake.
 
 use crate::support::machine::{self, Machine, children};
-use crate::support::run::{Run, clean_command, finish, poll};
+use crate::support::run::{Run, autopsy, clean_command, finish, poll};
 use crate::support::skip;
 use crate::support::stage;
 use crate::support::user::User;
@@ -225,6 +225,18 @@ impl Pool {
         images
     }
 
+    /// How many images are on this machine, whole.
+    pub(super) fn images_on(&self, machine: &str) -> usize {
+        let copies = self.machines[machine].path("/home/.cache/wayfarer");
+        let copies = fs::read_dir(copies).into_iter().flatten().flatten();
+        let folders = copies.map(|copy| copy.path().join("jobs/job/images"));
+        let images = folders.flat_map(|folder| fs::read_dir(folder).into_iter().flatten());
+        let names = images.flatten().map(|image| image.path());
+        names
+            .filter(|path| path.extension().is_some_and(|one| one == "img"))
+            .count()
+    }
+
     /// The processes between a starter and its machine: keepers, and what they reach it through.
     pub(super) fn between(starter: &Run) -> (Vec<i32>, Vec<i32>) {
         let keepers = children(starter.pid() as i32);
@@ -278,7 +290,8 @@ impl Pool {
             }
             left
         };
-        poll(SOON, || left().is_empty().then_some(())).ok_or_else(|| format!("left: {:?}", left()))
+        let is_nothing = poll(SOON, || left().is_empty().then_some(()));
+        is_nothing.ok_or_else(|| format!("left: {:?}\n{}", left(), autopsy(&self.processes())))
     }
 
     /// It ended as it should; what it kept is not needed any more.

@@ -42,6 +42,7 @@ use loader::layout::Space;
 use loader::ops::OpsList;
 use session::Marked;
 pub use session::{JobSession, SessionError};
+use std::num::NonZeroU64;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -66,6 +67,8 @@ pub struct CheckpointRequest {
     pub then: Then,
     /// zstd level; none: pages are stored as they are.
     pub compression: Option<i32>,
+    /// The image is written no faster than so many bytes in a second, unless a job that is to go on stands still for it.
+    pub rate: Option<NonZeroU64>,
     /// Checkpoints of this job before this one.
     pub generation: u64,
     /// How long brief connections to the outside are waited for.
@@ -185,6 +188,9 @@ fn take(
     let write_options = WriteOptions {
         compression: request.compression,
         overwrite: request.overwrite,
+        rate: request
+            .rate
+            .filter(|_| with_picture || request.then == Then::Kill),
         ..WriteOptions::default()
     };
     let writer = ImageWriter::create(&request.output, write_options)?;
@@ -273,6 +279,8 @@ fn take(
     snapshot.platform = platform.to_string();
     progress.begin("bringing the image to the disk", None);
     let image = commit(writer, &snapshot)?;
+    // However long it takes to bring it elsewhere: the job has no end before its parent has buried the copies, which their tracer does first.
+    drop(pictures);
     if let Err(error) = marked.carry(&image.path) {
         let _ = std::fs::remove_file(&image.path);
         return Err(match held.take() {
@@ -281,7 +289,6 @@ fn take(
         });
     }
     marked.committed();
-    drop(pictures);
     if let Some(quiesced) = held {
         quiesced.kill()?;
         frozen = frozen_at.elapsed();

@@ -14,6 +14,7 @@ use super::ByteSource;
 use super::destination::Destination;
 use super::error::{ImageError, SpaceName};
 use super::extents::Piece;
+use crate::pace::Pace;
 use loader::layout::{CHUNK, Chunk, Encoding, PAGE, Space};
 use nix::errno::Errno;
 use nix::sys::uio::pwritev;
@@ -57,6 +58,7 @@ pub(super) struct Job<'a> {
     pub(super) destination: &'a Destination,
     pub(super) parts: &'a [Part<'a>],
     pub(super) compression: Option<i32>,
+    pub(super) pace: Option<&'a Pace>,
     pub(super) threads: usize,
     pub(super) pieces_before: usize,
 }
@@ -413,6 +415,9 @@ impl Shared<'_> {
 
     fn write_all(&self, mut slices: &mut [IoSlice<'_>], mut at: u64) -> io::Result<()> {
         const MOST_SLICES: usize = 1024; // IOV_MAX
+        if let Some(pace) = self.job.pace {
+            pace.pass(slices.iter().map(|slice| slice.len() as u64).sum());
+        }
         while !slices.is_empty() {
             let count = slices.len().min(MOST_SLICES);
             let offset = i64::try_from(at).map_err(|_| io::ErrorKind::FileTooLarge)?;

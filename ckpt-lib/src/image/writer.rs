@@ -17,11 +17,13 @@ use super::extents::{self, Piece};
 use super::store::{self, Job, Part, Zeros};
 use super::{ByteSource, Image};
 use crate::loader_code::{self, LinkedLoader};
+use crate::pace::Pace;
 use loader::layout::{
     Base, CHUNK, Chunk, Encoding, Extent, FORMAT_VERSION, HEADER_LEN, HEADER_OFFSET, Hash, Header,
     PAGE, SECTION_COUNT, Section, SectionKind, Space, header_id,
 };
 use std::fs::File;
+use std::num::NonZeroU64;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -38,6 +40,8 @@ pub struct WriteOptions {
     pub threads: usize,
     /// A file of the final name may be replaced.
     pub overwrite: bool,
+    /// Contents are written no faster than so many bytes in a second.
+    pub rate: Option<NonZeroU64>,
 }
 
 /// What an image holds besides contents.
@@ -71,6 +75,7 @@ pub struct Committed {
 pub struct ImageWriter {
     destination: Destination,
     options: WriteOptions,
+    pace: Option<Pace>,
     loader_len: u64,
     /// End of what has been written to the pages section.
     end: u64,
@@ -124,6 +129,7 @@ impl ImageWriter {
         ImageWriter {
             destination,
             options,
+            pace: options.rate.map(Pace::new),
             loader_len,
             end: pages_at,
             behind: pages_at,
@@ -172,6 +178,7 @@ impl ImageWriter {
             destination: &self.destination,
             parts,
             compression: self.options.compression,
+            pace: self.pace.as_ref(),
             threads: self.options.threads,
             pieces_before: self.pieces.len(),
         };
