@@ -135,7 +135,7 @@ impl Pool {
     fn program(&self, pause: Duration) -> Vec<String> {
         let script = stage::repository().join("tests/programs/ledger.py");
         let staged = stage::dir().join("ledger.py");
-        stage::build_if_older(&staged, &[script.clone()], |beside| {
+        stage::build_if_older(&staged, std::slice::from_ref(&script), |beside| {
             let mut command = Command::new("cp");
             command.arg(&script).arg(beside);
             command
