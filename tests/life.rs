@@ -4,8 +4,12 @@
 mod ads;
 #[path = "life/commands.rs"]
 mod commands;
+#[path = "life/full.rs"]
+mod full;
 #[path = "life/gone.rs"]
 mod gone;
+#[path = "life/growth.rs"]
+mod growth;
 #[path = "life/inside.rs"]
 mod inside;
 #[path = "life/keeping.rs"]

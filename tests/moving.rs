@@ -4,6 +4,8 @@
 mod chaos;
 #[path = "moving/pool.rs"]
 mod pool;
+#[path = "moving/sent.rs"]
+mod sent;
 #[path = "moving/stalled.rs"]
 mod stalled;
 mod support;

@@ -15,6 +15,7 @@ use super::streams::JobState;
 use super::{LONGEST_OUTSET, NOT_NOTED, NOTED, OUTSET};
 use crate::args::Submit;
 use crate::jobs::{JobStore, Outset};
+use crate::life::usage_said;
 use crate::life::words::{CUT, FAILED, GO, JOINED, KILL, STOP};
 use crate::report::{Exit, Failure, Outcome, chain, tell};
 use crate::temporary::{self, Temporary};
@@ -103,7 +104,7 @@ fn begin(what: &Keep<'_>, tells: OwnedFd) -> Outcome<Failure> {
     let job = Arc::new(job);
     let (hearing, asked) = (job.clone(), starter.try_clone()?);
     std::thread::spawn(move || hear(asked, &hearing, answered));
-    let passing = job.clone();
+    let (passing, used) = (job.clone(), job.clone());
     std::thread::spawn(move || {
         while let Ok(signal) = set.wait() {
             if passed.contains(&signal) {
@@ -158,6 +159,9 @@ fn begin(what: &Keep<'_>, tells: OwnedFd) -> Outcome<Failure> {
         Status::Exited(status) => status as i32,
         Status::Killed(signal) => 128 + signal as i32,
     };
+    if let (true, Some(used)) = (has_spoken.load(Ordering::Acquire), used.used()) {
+        (&starter).write_all(&usage_said(used))?;
+    }
     if !has_spoken.load(Ordering::Acquire) {
         let message = [&[FAILED], said.in_short().as_bytes()].concat();
         (&starter).write_all(&message)?;

@@ -8,6 +8,7 @@
 //! # What callers may rely on
 //! Each byte goes once, in its order, whatever lines break between.
 
+use crate::sys::Usage;
 use line::{Purpose, WINDOW};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use shadow::{Carried, CarriedWriter, Taker};
@@ -27,6 +28,8 @@ pub(crate) struct JobState {
     control: Mutex<Option<CarriedWriter>>,
     has_control: Condvar,
     status: Mutex<Option<Status>>,
+    /// Processor time, of programs and of the kernel for them, in hundredths of a second.
+    used: Mutex<Option<(u32, u32)>>,
     input: Mutex<Fed>,
     output: Mutex<Poured>,
     errors: Mutex<Poured>,
@@ -43,6 +46,7 @@ impl JobState {
             control: Mutex::new(None),
             has_control: Condvar::new(),
             status: Mutex::new(None),
+            used: Mutex::new(None),
             input: Mutex::new(Fed::from(input)),
             output: Mutex::new(Poured::into(output)),
             errors: Mutex::new(Poured::into(errors)),
@@ -52,6 +56,16 @@ impl JobState {
     /// How the job has ended, if it has said so.
     pub(crate) fn status(&self) -> Option<Status> {
         *lock(&self.status)
+    }
+
+    /// What it has used there, if that was said before its end.
+    pub(crate) fn used(&self) -> Option<Usage> {
+        let hundredths = |time: u32| Duration::from_millis(10 * u64::from(time));
+        let (user, system) = (*lock(&self.used))?;
+        Some(Usage {
+            user: hundredths(user),
+            system: hundredths(system),
+        })
     }
 
     /// Says something to the starter; whether there is a line.
@@ -90,8 +104,11 @@ impl JobState {
         while let Ok(len @ 1..) = stream.read(&mut portion) {
             said.extend(&portion[..len]);
             while let Some(notice) = Notice::take(&mut said) {
-                if let Notice::Ended(status) = notice {
-                    *lock(&self.status) = Some(status);
+                match notice {
+                    Notice::Ended(status) => *lock(&self.status) = Some(status),
+                    Notice::User(time) => lock(&self.used).get_or_insert_default().0 = time,
+                    Notice::System(time) => lock(&self.used).get_or_insert_default().1 = time,
+                    Notice::Signal(_) | Notice::Leave => {}
                 }
             }
         }

@@ -16,6 +16,9 @@ use std::os::fd::{AsFd, AsRawFd};
 /// How long a disk may take. One that takes longer (a server that is gone) does not keep the job's end from being known.
 const DURABLE_WITHIN_MS: u16 = 60_000;
 
+/// How long a record that cannot be written waits for the next attempt.
+const WRITTEN_AGAIN_MS: u16 = 1_000;
+
 impl Starter<'_> {
     /// The job has ended so, and its supervisor waits until that is written down.
     pub(super) fn commit(&mut self, end: End) {
@@ -44,6 +47,32 @@ impl Starter<'_> {
             tracing::error!("the job's end is not written down: {}", chain(error));
         }
         saved.is_ok()
+    }
+
+    /// Waits until the job's end is written down, however long its disk is full: before that it has not happened, and would come once more.
+    /// Whether it is; not if somebody wants us to leave first.
+    pub(super) fn is_written_at_last(&mut self) -> bool {
+        if self.unwritten && !self.is_fenced && self.dir.exists() {
+            self.hear_nobody();
+            let name = &self.name;
+            self.voice.say(&format!(
+                "job {name} has ended; that is tried to be written down until it can be"
+            ));
+        }
+        // If somebody has removed it, there is nothing to go on with either.
+        while self.unwritten && !self.is_fenced && self.dir.exists() {
+            let signals = &mut self.copies.signals;
+            let mut fds = [PollFd::new(signals.watched(), PollFlags::POLLIN)];
+            // Whatever wakes us, we look again.
+            let _ = poll(&mut fds, PollTimeout::from(WRITTEN_AGAIN_MS));
+            while let Some(meaning) = signals.next(None) {
+                if meaning.is_to_leave() {
+                    return false;
+                }
+            }
+            self.save();
+        }
+        !self.unwritten || !self.dir.exists()
     }
 
     /// What the job has made outlives a power loss. Nobody knows all file systems on which it has made something.

@@ -15,8 +15,7 @@ use super::signals::Signals;
 use crate::jobs::{JobProcesses, process};
 use crate::report::Exit;
 use crate::report::{Failure, Outcome, conclude};
-use crate::sys;
-use crate::sys::Change;
+use crate::sys::{self, Change, Usage};
 use loader::words::{ASKS, COMMITTED, ENDED, LOST, NOT_COMMITTED, REFUSED, RUNS};
 use nix::sys::signal::Signal;
 use nix::unistd::Pid;
@@ -25,8 +24,9 @@ use std::fs::File;
 use std::io::{ErrorKind, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
+use std::time::Duration;
 
-use words::{CUT, FAILED, JOINED};
+use words::{CUT, FAILED, JOINED, USED};
 
 /// How a loader ends if somebody has killed what it was starting (loader::report::Exit).
 const KILLED: i32 = 128 + libc::SIGKILL;
@@ -64,6 +64,8 @@ pub(crate) mod words {
     pub(crate) const CUT: u8 = b'C';
     /// There is another.
     pub(crate) const JOINED: u8 = b'J';
+    /// The processor time that it has used there follows, in two numbers of eight bytes: microseconds of programs, and of the kernel for them.
+    pub(crate) const USED: u8 = b'U';
 }
 
 /// What a copy has to tell.
@@ -219,7 +221,12 @@ impl Copy {
 
     /// Whether it is known to have ended where it was.
     pub(super) fn has_ended_there(&self) -> bool {
-        !self.is_away || said_of_its_end(&self.said).is_some()
+        !self.is_away || said_of_its_end(&self.said).is_some() || self.used().is_some()
+    }
+
+    /// The processor time that it has used on another machine, if that was said.
+    pub(super) fn used(&self) -> Option<Usage> {
+        said_of_usage(&self.said)
     }
 
     /// What whoever keeps it says of the line to its machine.
@@ -423,6 +430,34 @@ fn said_of_its_end(said: &[u8]) -> Option<End> {
     })
 }
 
+fn said_of_usage(said: &[u8]) -> Option<Usage> {
+    // What is said before it runs is text.
+    let mut rest = said.strip_prefix(&[RUNS])?;
+    loop {
+        let (&word, behind) = rest.split_first()?;
+        let time = |at: usize| -> Option<Duration> {
+            let bytes = behind.get(at..at + 8)?.try_into().ok()?;
+            Some(Duration::from_micros(u64::from_le_bytes(bytes)))
+        };
+        rest = match word {
+            ENDED | LOST => behind.get(4..)?,
+            USED => {
+                let (user, system) = (time(0)?, time(8)?);
+                return Some(Usage { user, system });
+            }
+            _ => behind,
+        };
+    }
+}
+
+/// As it is said.
+pub(crate) fn usage_said(used: Usage) -> Vec<u8> {
+    let times = [used.user, used.system].map(|time| time.as_micros() as u64);
+    let mut said = vec![USED];
+    said.extend(times.into_iter().flat_map(u64::to_le_bytes));
+    said
+}
+
 /// Our children, as the caller has begun us with or we have got since.
 pub(super) fn children() -> Vec<Pid> {
     let all = process::children(nix::unistd::getpid().as_raw());
@@ -452,6 +487,34 @@ fn kill(pid: Pid) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_was_used_is_found_behind_whatever_else_was_said() {
+        let used = Usage {
+            user: Duration::from_millis(1234),
+            system: Duration::from_millis(50),
+        };
+        let said = usage_said(used);
+        // U is a byte of an end, too.
+        for before in [
+            &b"r"[..],
+            b"re\x00UUU",
+            b"re\x00\x03\x00\x00C",
+            b"rCJe\x55\x00\x00\x00",
+        ] {
+            let whole = [before, &said[..]].concat();
+            let found = said_of_usage(&whole).map(|used| (used.user, used.system));
+            assert_eq!(found, Some((used.user, used.system)), "{whole:?}");
+            for len in 0..whole.len() {
+                assert!(
+                    said_of_usage(&whole[..len]).is_none(),
+                    "{:?}",
+                    &whole[..len]
+                );
+            }
+        }
+        assert!(said_of_usage(b"fUnusable, at any time whatsoever").is_none());
+    }
 
     #[test]
     fn an_end_is_what_was_said_of_it() {

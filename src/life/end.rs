@@ -61,6 +61,12 @@ impl Starter<'_> {
         let counted = &self.record.counted;
         self.chronicle.left(&leave, counted, used, self.leaves_with);
         self.save();
+        if matches!(leave, Leave::Completed(_)) && !self.is_written_at_last() {
+            let message = format!(
+                "job {name} has ended, which is not written down: whoever goes on with it sees its end once more"
+            );
+            return Err(Failure::new(Exit::Failed, message));
+        }
         self.end_last_copy();
         let is_killed = matches!(
             leave,
@@ -71,7 +77,7 @@ impl Starter<'_> {
                 "job {name} was killed, and does not begin again: what it has read from its input, or from other descriptors that it was given, is gone"
             ));
         }
-        if matches!(leave, Leave::Completed(_)) && !self.unwritten {
+        if matches!(leave, Leave::Completed(_)) {
             // With an image, it may be wanted back.
             if !self.has_image() {
                 forget_journals(&self.dir);
@@ -81,12 +87,7 @@ impl Starter<'_> {
         if matches!(leave, Leave::Completed(end) if end == End::Exited(0) || !self.has_image()) {
             temporary::remove(&self.dir);
         }
-        let state = self.life.state().name();
-        for (who, answer) in std::mem::take(&mut self.answers) {
-            self.control.answer(who, &answer, state);
-        }
-        let ended = Answer::Refused("the job has left or ended".to_owned());
-        self.control.close(&ended, state);
+        self.hear_nobody();
         if !self.is_fenced {
             self.notify(&leave);
         }
@@ -126,6 +127,16 @@ impl Starter<'_> {
 }
 
 impl Starter<'_> {
+    /// Who has asked is answered, and nobody is heard any more.
+    pub(super) fn hear_nobody(&mut self) {
+        let state = self.life.state().name();
+        for (who, answer) in std::mem::take(&mut self.answers) {
+            self.control.answer(who, &answer, state);
+        }
+        let ended = Answer::Refused("the job has left or ended".to_owned());
+        self.control.close(&ended, state);
+    }
+
     /// Whoever began us may have no other way to know why there is no job.
     fn tell_why_not_begun(&self, status: i32) {
         let How::Here { run: Some(run), .. } = &self.copies.how else {

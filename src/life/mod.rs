@@ -32,7 +32,7 @@ mod voice;
 pub(crate) use begin::{restart, run, submit};
 pub(crate) use chronicle::{Chronicle, NAME as EVENTS};
 pub(crate) use control::{Ask, Asked, Control, Question, ask};
-pub(crate) use copy::{heed, words};
+pub(crate) use copy::{heed, usage_said, words};
 pub(crate) use owner::by_policy;
 
 use crate::args::{Life as Arguments, Restart, Run};
@@ -455,6 +455,9 @@ impl<'a> Starter<'a> {
                     // One that has never run ends by itself as soon as nobody is at the other end.
                     if copy.has_ended_there() || matches!(end, End::NotBegun(_)) {
                         self.record.copy = None;
+                    }
+                    if let Some(used) = copy.used() {
+                        self.record.counted.add_usage(used);
                     }
                     self.copy = None;
                     let goes_back = lost && (self.has_image() || Outset::is_possible_in(&self.dir));

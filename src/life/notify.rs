@@ -8,7 +8,6 @@
 //! It is carried out once at each end (Completed, Held, Removed), when nothing is left of the job; never when the job has merely left.
 //! Whatever becomes of it is told, and changes nothing else.
 
-use super::signals::Meaning;
 use super::{Starter, voice};
 use crate::jobs::Counted;
 use crate::{raw, sys};
@@ -16,7 +15,7 @@ use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
-use starter::life::{Command as Told, End, Leave, State};
+use starter::life::{End, Leave, State};
 use std::fs::OpenOptions;
 use std::io;
 use std::os::unix::fs::OpenOptionsExt;
@@ -116,8 +115,7 @@ impl Starter<'_> {
                 Err(error) => return Err(error.into()),
             }
             while let Some(meaning) = signals.next(None) {
-                let leaves = Meaning::Command(Told::VacateLatest { at_any_price: true });
-                if meaning == leaves || matches!(meaning, Meaning::Command(Told::Vacate { .. })) {
+                if meaning.is_to_leave() {
                     kill(&child);
                     return Ok(Came::Stopped);
                 }

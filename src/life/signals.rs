@@ -37,6 +37,19 @@ pub(super) enum Meaning {
     Nothing,
 }
 
+impl Meaning {
+    /// Whether somebody wants us to be gone.
+    pub(super) fn is_to_leave(&self) -> bool {
+        let Meaning::Command(command) = self else {
+            return false;
+        };
+        matches!(
+            command,
+            Command::Vacate { .. } | Command::VacateLatest { .. }
+        )
+    }
+}
+
 impl Signals {
     pub(super) fn open() -> Outcome<Self> {
         let mut all = SigSet::all();

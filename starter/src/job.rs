@@ -2,12 +2,15 @@
 //!
 //! ```text
 //! starter -> shadow   1 exited, status     2 killed, signal        records of 5 bytes: kind, number
+//!                     5 and 6, before these: processor time, of programs and of the kernel for them, in hundredths of a second
 //! shadow -> starter   3 signal             4 the job is left, 0: it is ended
 //! ```
 
 use nix::errno::Errno;
+use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::signal::{Signal, kill};
 use nix::sys::signalfd::SignalFd;
+use nix::sys::time::{TimeVal, TimeValLike};
 use nix::unistd::Pid;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::os::fd::OwnedFd;
@@ -29,6 +32,10 @@ pub enum Notice {
     Signal(u32),
     /// Nobody waits for the job any more.
     Leave,
+    /// Processor time that it has used, in hundredths of a second.
+    User(u32),
+    /// The kernel's for it.
+    System(u32),
 }
 
 /// How a job has ended.
@@ -59,6 +66,8 @@ impl Notice {
             Notice::Ended(Status::Killed(signal)) => (2, signal),
             Notice::Signal(signal) => (3, signal),
             Notice::Leave => (4, 0),
+            Notice::User(time) => (5, time),
+            Notice::System(time) => (6, time),
         };
         let number = number.to_le_bytes();
         [kind, number[0], number[1], number[2], number[3]]
@@ -76,6 +85,8 @@ impl Notice {
                 2 => return Some(Notice::Ended(Status::Killed(number))),
                 3 => return Some(Notice::Signal(number)),
                 4 => return Some(Notice::Leave),
+                5 => return Some(Notice::User(number)),
+                6 => return Some(Notice::System(number)),
                 _ => {}
             }
         }
@@ -145,6 +156,21 @@ impl Job {
             self.status = Some(status.into());
         }
         self.status.is_some()
+    }
+
+    /// What is said of it at last, when it has ended so.
+    pub(crate) fn last_notices(status: Status) -> Vec<u8> {
+        let used = getrusage(UsageWho::RUSAGE_CHILDREN);
+        let hundredths =
+            |time: TimeVal| u32::try_from(time.num_milliseconds() / 10).unwrap_or(u32::MAX);
+        let used = used.map(|used| {
+            [
+                Notice::User(hundredths(used.user_time())),
+                Notice::System(hundredths(used.system_time())),
+            ]
+        });
+        let notices = used.into_iter().flatten().chain([Notice::Ended(status)]);
+        notices.flat_map(Notice::to_bytes).collect()
     }
 
     /// Ends it: SIGHUP, and SIGKILL if that is not enough. `signals` tells of its end.

@@ -6,6 +6,7 @@
 use super::pool::{DEADLINE, EMPTY, FULL, Pool, Work, signal};
 use crate::support::random::{Random, seed};
 use crate::support::run::Run;
+use crate::support::skip;
 use crate::support::user::User;
 use nix::sys::signal::Signal;
 use std::fs;
@@ -17,6 +18,8 @@ const WORK: Work = Work {
     steps: 250,
     pause: Duration::from_millis(10),
 };
+/// Room for three images and what is known of the job.
+const DISK_MIB: u32 = 128;
 /// How long a whole schedule may take.
 const LONGEST: Duration = Duration::from_secs(150);
 /// How often a job is begun again by hand.
@@ -39,6 +42,8 @@ enum Blow {
     Damage,
     /// Its newest image is cut.
     Cut,
+    /// There is no room for images and records for a while.
+    FillDisk,
     Checkpoint,
     Migrate,
     Vacate,
@@ -47,7 +52,7 @@ enum Blow {
     Suspend,
 }
 
-const BLOWS: [Blow; 14] = [
+const BLOWS: [Blow; 15] = [
     Blow::KillThere,
     Blow::KillStarter,
     Blow::KillKeeper,
@@ -56,6 +61,7 @@ const BLOWS: [Blow; 14] = [
     Blow::TakeAway,
     Blow::Damage,
     Blow::Cut,
+    Blow::FillDisk,
     Blow::Checkpoint,
     Blow::Migrate,
     Blow::Vacate,
@@ -68,6 +74,7 @@ const BLOWS: [Blow; 14] = [
 enum Later {
     Begin(&'static str),
     LetGo(Vec<i32>),
+    MakeRoom,
     GoOn,
 }
 
@@ -87,7 +94,10 @@ struct Schedule {
 
 impl Schedule {
     fn begin(what: &str, seed: u64, user: User) -> Option<Self> {
-        let pool = Pool::new(what, user, WORK)?;
+        let mut pool = Pool::new(what, user, WORK)?;
+        if !pool.with_disk(DISK_MIB) {
+            skip::note(&format!("{what}: full disks"), "not started by root");
+        }
         let mut random = Random::new(seed, "chaos");
         let machines = order(&mut random);
         let options = ["--every", "400ms", "--lease", "3s", "--keep", "2"];
@@ -145,6 +155,12 @@ impl Schedule {
                 if self.pool.is_there(name) {
                     self.pool.take_away(name);
                     self.undo_after(100, 2000, Later::Begin(name));
+                }
+            }
+            Blow::FillDisk => {
+                if self.pool.has_disk() {
+                    self.pool.fill(true);
+                    self.undo_after(100, 2000, Later::MakeRoom);
                 }
             }
             Blow::Damage | Blow::Cut => self.damage(blow == Blow::Cut),
@@ -216,6 +232,10 @@ impl Schedule {
                     for line in lines {
                         signal(line, Signal::SIGCONT);
                     }
+                }
+                Later::MakeRoom => {
+                    self.note("there is room".to_owned());
+                    self.pool.fill(false);
                 }
                 Later::GoOn => self.tell(&["continue", "job"]),
             }

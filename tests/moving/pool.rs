@@ -5,6 +5,7 @@ use crate::support::run::{Run, autopsy, clean_command, finish, poll};
 use crate::support::skip;
 use crate::support::stage;
 use crate::support::user::User;
+use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
@@ -35,6 +36,8 @@ pub(super) struct Pool {
     user: User,
     work: Work,
     machines: BTreeMap<&'static str, Machine>,
+    /// What is known of jobs, and their images, have a disk of their own.
+    has_disk: bool,
 }
 
 impl Pool {
@@ -61,11 +64,43 @@ impl Pool {
             user,
             work,
             machines: BTreeMap::new(),
+            has_disk: false,
         };
         for name in [FULL, EMPTY] {
             pool.begin(name);
         }
         Some(pool)
+    }
+
+    /// What is known of jobs, and their images, get a disk of so many MiB. Whether that can be had.
+    pub(super) fn with_disk(&mut self, mib: u32) -> bool {
+        let jobs = self.dir.join("own/jobs");
+        fs::create_dir(&jobs).expect("makes it");
+        let size = format!("size={mib}m,mode=700");
+        let none: Option<&str> = None;
+        let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV;
+        let mounted = mount(none, &jobs, Some("tmpfs"), flags, Some(size.as_str()));
+        self.has_disk = mounted.is_ok();
+        self.user.own(&jobs);
+        self.has_disk
+    }
+
+    /// There is no room on that disk, or there is some again.
+    pub(super) fn fill(&self, is_full: bool) {
+        let filler = self.dir.join("own/jobs/filler");
+        if is_full {
+            let zeros = File::open("/dev/zero").and_then(|mut zeros| {
+                let mut file = File::create(&filler)?;
+                std::io::copy(&mut zeros, &mut file)
+            });
+            assert!(zeros.is_err(), "a disk without end");
+        } else {
+            let _ = fs::remove_file(&filler);
+        }
+    }
+
+    pub(super) fn has_disk(&self) -> bool {
+        self.has_disk
     }
 
     pub(super) fn home(&self) -> PathBuf {
@@ -111,6 +146,16 @@ impl Pool {
 
     /// The job begins, or goes on; these machines are tried in turn.
     pub(super) fn submit(&self, machines: &[&str], options: &[&str]) -> Run {
+        self.submit_other(machines, options, &self.program(self.work.pause))
+    }
+
+    /// The same with another program.
+    pub(super) fn submit_other(
+        &self,
+        machines: &[&str],
+        options: &[&str],
+        program: &[String],
+    ) -> Run {
         let ssh = machine::ssh(&self.dir.join("sockets")).expect("the tool compiles");
         let mut command = self.wayfarer(&["submit", "--name", "job", "--ssh", &ssh]);
         command.arg("--wayfarer").arg(stage::wayfarer());
@@ -118,10 +163,7 @@ impl Pool {
             command.args(["--on", machine]);
         }
         command.args(options).args(["--allow", "/:ro", "--allow"]);
-        command
-            .arg(self.home())
-            .arg("--")
-            .args(self.program(self.work.pause));
+        command.arg(self.home()).arg("--").args(program);
         let home = self.home();
         command.stdin(File::open(home.join("in")).expect("opens"));
         let out = File::options()
@@ -295,8 +337,21 @@ impl Pool {
     }
 
     /// It ended as it should; what it kept is not needed any more.
-    pub(super) fn remove(self) {
+    pub(super) fn remove(mut self) {
+        self.unmount();
         let _ = fs::remove_dir_all(&self.dir);
+    }
+
+    fn unmount(&mut self) {
+        if std::mem::take(&mut self.has_disk) {
+            let _ = umount2(&self.dir.join("own/jobs"), MntFlags::MNT_DETACH);
+        }
+    }
+}
+
+impl Drop for Pool {
+    fn drop(&mut self) {
+        self.unmount();
     }
 }
 

@@ -46,6 +46,10 @@ fn moves(what: &str, user: User) {
         job.describe(),
         pool.story()
     );
+    // What was used on other machines is known here.
+    let status = pool.status();
+    let used = ["RemoteUserCpu", "RemoteSysCpu"].map(|name| status[name].as_f64().unwrap_or(0.0));
+    assert!(used[0] > 0.1 && used[1] > 0.0 && used[0] < 60.0, "{status}");
     pool.check()
         .unwrap_or_else(|why| panic!("{why}\n{}", pool.story()));
     pool.nothing_is_left().expect("nothing is left");

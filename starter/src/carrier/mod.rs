@@ -14,7 +14,7 @@ mod traffic;
 pub use anew::{Again, NoLine};
 
 use crate::error::CarrierError;
-use crate::job::{Job, Notice, Status};
+use crate::job::{Job, Status};
 use crate::streams::{Stream, Taken};
 use line::{Frame, Line, MOST_FRAME, MOST_STREAMS, Pieces, Purpose};
 use nix::sys::signal::{SigSet, Signal};
@@ -262,10 +262,10 @@ impl Carrier {
         match (status, self.control) {
             (Some(None), _) => return Ok(None),
             (Some(Some(status)), Some(control)) => {
-                let notice = Notice::Ended(status).to_bytes();
+                let notices = Job::last_notices(status);
                 self.out
-                    .extend(Frame::Data(control, notice.len() as u32).to_bytes());
-                self.out.extend(notice);
+                    .extend(Frame::Data(control, notices.len() as u32).to_bytes());
+                self.out.extend(notices);
                 self.out.extend(Frame::Close(control).to_bytes());
                 self.control = None;
                 if let Some(stream) = self.streams.get_mut(&control) {
