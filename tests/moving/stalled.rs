@@ -30,6 +30,14 @@ fn a_job_that_is_killed_while_its_image_is_on_its_way_goes_on_at_once() {
             .find(|pid| words(*pid).contains(" checkpoint "))
     });
     let line = line.expect("a line for the image");
+    // One that is stopped before has not brought the command there.
+    let has_come = || {
+        let all = pool.processes();
+        all.iter()
+            .any(|pid| words(*pid).contains(" checkpoint "))
+            .then_some(())
+    };
+    poll(DEADLINE, has_come).expect("the command comes");
     signal(line, Signal::SIGSTOP);
     // All of it is there, and nothing of it comes.
     let is_made = || (pool.images_on(FULL) == 1).then_some(());
