@@ -41,6 +41,8 @@ pub(super) struct Away<'a> {
     pub(super) hosts: Hosts,
     /// What the folder of the copy there is called by.
     id: String,
+    /// That of the copy before on the same machine, which may still be there until this one runs.
+    before: Option<String>,
 }
 
 impl<'a> Away<'a> {
@@ -59,6 +61,7 @@ impl<'a> Away<'a> {
             streams,
             hosts: Hosts::new(submit.on.clone()),
             id: String::new(),
+            before: None,
         })
     }
 }
@@ -189,6 +192,9 @@ impl Starter<'_> {
         }
         self.record.on = Some(host.clone());
         let instead_of = self.record.copy.replace(id);
+        if let How::Away(away) = &mut self.copies.how {
+            away.before.clone_from(&instead_of);
+        }
         let (store, name, dir) = (self.store, &self.name, &self.dir);
         let refused = &self.refused;
         self.record.save(dir)?;
@@ -235,8 +241,19 @@ impl Starter<'_> {
         Ok(Exit::Done)
     }
 
+    /// The copy has ended where it was, or has never run: then the one before may still be there.
+    pub(super) fn is_gone_there(&mut self) {
+        self.record.copy = match &mut self.copies.how {
+            How::Away(away) => away.before.take(),
+            How::Here { .. } => None,
+        };
+    }
+
     /// A copy on another machine runs.
     pub(super) fn runs_away(&mut self) {
+        if let How::Away(away) = &mut self.copies.how {
+            away.before = None;
+        }
         // Nobody there tells us that it stands still, as its image has it.
         let stands = self.life.image_is_suspended();
         if let Some(hosts) = self.hosts() {

@@ -453,13 +453,14 @@ impl<'a> Starter<'a> {
                     let lost = copy.has_lost_something();
                     let refused = copy.refused(end).cloned();
                     // One that has never run ends by itself as soon as nobody is at the other end.
-                    if copy.has_ended_there() || matches!(end, End::NotBegun(_)) {
-                        self.record.copy = None;
-                    }
+                    let is_gone = copy.has_ended_there() || matches!(end, End::NotBegun(_));
                     if let Some(used) = copy.used() {
                         self.record.counted.add_usage(used);
                     }
                     self.copy = None;
+                    if is_gone {
+                        self.is_gone_there();
+                    }
                     let goes_back = lost && (self.has_image() || Outset::is_possible_in(&self.dir));
                     let end = if goes_back { End::Gone } else { end };
                     if lost {

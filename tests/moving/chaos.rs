@@ -258,6 +258,8 @@ impl Schedule {
                 _ => Err(format!("completed with {status}")),
             };
         }
+        // What keeps it from beginning (a full disk) may go away.
+        std::thread::sleep(Duration::from_millis(100));
         if self.beginnings == MOST_BEGINNINGS {
             return Err("begun too often".to_owned());
         }
@@ -367,7 +369,8 @@ fn whatever_happens_a_job_ends_once_with_what_it_should() {
         Some(_) => 200,
         None => 4,
     };
-    let first = seed();
+    // The same for everybody who asks for no other: chance is for the long runs.
+    let first = std::env::var_os("WF_SEED").map_or(22_006, |_| seed());
     for number in 0..count {
         let seed = first.wrapping_add(number);
         eprintln!("WF_SEED={seed}");
