@@ -148,10 +148,6 @@ impl Hosts {
     }
 }
 
-fn stays_here() -> Failure {
-    Failure::new(Exit::Failed, "the job is not for another machine")
-}
-
 /// What a folder on another machine is called by.
 fn random_id() -> Outcome<String> {
     let mut random = [0; 8];
@@ -181,24 +177,22 @@ impl Starter<'_> {
 
     /// Begins a copy on the next machine.
     pub(super) fn begin_away(&mut self, again: bool) -> Outcome<Copy> {
+        let stays_here = || Failure::new(Exit::Failed, "the job is not for another machine");
         let id = random_id()?;
-        let How::Away(away) = &mut self.copies.how else {
-            return Err(stays_here());
-        };
-        let host = away.hosts.next();
-        away.id.clone_from(&id);
+        let host = self.hosts().ok_or_else(stays_here)?.next();
         if self.record.on.as_ref() != Some(&host) {
             self.end_last_copy();
         }
         self.record.on = Some(host.clone());
-        let instead_of = self.record.copy.replace(id);
-        if let How::Away(away) = &mut self.copies.how {
-            away.before.clone_from(&instead_of);
-        }
+        let instead_of = self.record.copy.replace(id.clone());
         let (store, name, dir) = (self.store, &self.name, &self.dir);
         let refused = &self.refused;
         self.record.save(dir)?;
-        let away = self.away().ok_or_else(stays_here)?;
+        let How::Away(away) = &mut self.copies.how else {
+            return Err(stays_here());
+        };
+        (away.id, away.before) = (id, instead_of.clone());
+        let away = &*away;
         Copy::begin(&self.copies.signals, true, |tells| {
             let kept = || -> Outcome<Failure> {
                 let chosen = match again {

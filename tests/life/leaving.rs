@@ -56,7 +56,17 @@ fn a_suspended_job_stands_still_and_leaves_as_one_that_works() {
         ask(job, &["suspend", "job"])?;
         ask(job, &["vacate", "job"])?;
         expect_end(job, 85)?;
-        goes_on_to_its_end(job, &[])?;
+        // Its image stands still, however often it goes on from that.
+        start(job, &["--resume", "--every", "1h"])?;
+        until(job, "running", |status| status["State"] == "Running")?;
+        until_longer(job)?;
+        let pid = root_of(job)?;
+        kill(pid, Signal::SIGKILL).map_err(|error| error.to_string())?;
+        until(job, "running again", |status| {
+            status["NumRestarts"] == 2 && status["State"] == "Running"
+        })?;
+        until_longer(job)?;
+        ends_well(job)?;
         let status = status_of(job)?;
         let stood = status["CumulativeSuspensionTime"].as_f64().unwrap_or(0.0);
         if status["TotalSuspensions"] != 2 || stood < 0.6 {

@@ -64,6 +64,8 @@ pub struct Life {
     suspended: bool,
     /// As far as we were told.
     stopped: bool,
+    /// This copy stood still as its image has it, and was let go: who stops it since means it.
+    was_let_go: bool,
     /// The line to its machine.
     is_cut: bool,
     leaving: Option<Leaving>,
@@ -112,6 +114,7 @@ impl Life {
             outset: None,
             suspended: false,
             stopped: false,
+            was_let_go: false,
             is_cut: false,
             leaving: None,
             making: None,
@@ -292,19 +295,16 @@ impl Life {
         }
     }
 
-    /// It was suspended when its image was made, and is not any more.
+    /// It was suspended when its image was made, and is not any more. Its image still is, and the next copy from it will be.
     fn let_go(&mut self, actions: &mut Vec<Action>) {
-        if !self.stopped || self.suspended {
-            return;
-        }
-        if let Some(image) = self.image.as_mut().filter(|image| image.suspended) {
-            (image.suspended, self.stopped) = (false, false);
+        if self.stopped && !self.suspended && !self.was_let_go && self.image_is_suspended() {
+            (self.was_let_go, self.stopped) = (true, false);
             actions.push(Action::Go);
         }
     }
 
     fn ended(&mut self, end: End, now: Duration, actions: &mut Vec<Action>) {
-        (self.stopped, self.is_cut) = (false, false);
+        (self.stopped, self.was_let_go, self.is_cut) = (false, false, false);
         let goes_back = std::mem::take(&mut self.goes_back);
         let is_to_be_gone = matches!(self.state, State::Killing | State::Vacating);
         let is_by_us = matches!(

@@ -226,6 +226,15 @@ fn a_suspended_job_works_where_it_goes_on() {
         assert_eq!(actions, [Action::Go]);
         next.step(Event::Continued, at(2));
         assert_eq!(next.state(), State::Running);
+        // Who stops it now means it, and from the same image it stands still again.
+        assert_eq!(next.step(Event::Stopped, at(3)), []);
+        assert_eq!(next.step(Event::Continued, at(4)), []);
+        assert!(next.image_is_suspended());
+        let killed = next.step(Event::Ended(End::Gone), at(5));
+        assert_eq!(killed, [Action::Restart]);
+        next.step(Event::Runs, at(6));
+        assert_eq!(next.step(Event::Stopped, at(6)), [Action::Go]);
+        assert_eq!(next.state(), State::Running);
     }
 }
 
