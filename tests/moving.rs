@@ -4,6 +4,8 @@
 mod chaos;
 #[path = "moving/pool.rs"]
 mod pool;
+#[path = "moving/prepared.rs"]
+mod prepared;
 #[path = "moving/sent.rs"]
 mod sent;
 #[path = "moving/stalled.rs"]

@@ -319,6 +319,10 @@ pub(crate) struct Checkpoint {
     /// Whoever is at our standard input and output is to have the image, not this machine, as the job's of this number
     #[arg(long, hide = true, value_name = "N", conflicts_with = "output")]
     pub(crate) carry: Option<u64>,
+
+    /// With --carry: they have the whole image of this number, so that what is as it was then need not come again
+    #[arg(long, hide = true, value_name = "N", requires = "carry")]
+    pub(crate) since: Option<u64>,
 }
 
 /// Bytes of a file of the program's system that an image carries, at most.

@@ -85,9 +85,9 @@ pub(crate) struct Begun {
     #[arg(long, hide = true)]
     pub(crate) at_home: bool,
 
-    /// With --at-home: it goes on from an image, so long, that comes first
-    #[arg(long, hide = true, value_name = "BYTES", requires = "at_home")]
-    pub(crate) arriving: Option<u64>,
+    /// With --at-home: it goes on from an image that comes first, behind those that it is based on
+    #[arg(long, hide = true, requires = "at_home")]
+    pub(crate) arriving: bool,
 
     /// With --at-home: the copy of this id, if it is still there, is ended first
     #[arg(long, hide = true, value_name = "ID", requires = "at_home", value_parser = parse_name)]

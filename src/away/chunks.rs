@@ -24,6 +24,8 @@ const PORTION: u64 = 1 << 20;
 const MAGIC: [u8; 8] = *b"wf-image";
 /// The longest image: what would be as long is a mistake.
 const LONGEST: u64 = 1 << 40;
+/// What is there is read for an image that is at least the so many-th part of it.
+const WORTH_READING: u64 = 16;
 /// All is well.
 pub(crate) const GOOD: u8 = b'k';
 
@@ -115,13 +117,13 @@ pub(crate) fn hear_good(input: &mut dyn Read) -> io::Result<()> {
     }
 }
 
-/// Receives an image into `file`, which is empty, with what `before` has of it; each chunk has the checksum that was said.
+/// Receives an image into `file`, which is empty, with what those `before` have of it; each chunk has the checksum that was said.
 ///
 /// # Errors
 /// The line ended, the disk is full, or what came is not what was said.
 pub(crate) fn receive(
     file: &File,
-    before: Option<&File>,
+    before: &[File],
     input: &mut dyn Read,
     output: &mut dyn Write,
 ) -> io::Result<Carried> {
@@ -143,16 +145,13 @@ pub(crate) fn receive(
         input.read_exact(&mut sum)?;
         sums.push(sum);
     }
-    let known = match before {
-        Some(before) => places(before)?,
-        None => HashMap::new(),
-    };
+    let known = places(before, whole)?;
     file.set_len(whole)?;
     let mut wanted = vec![0u8; sums.len().div_ceil(8)];
     let mut portion = vec![0; CHUNK as usize];
     for (index, (at, size)) in chunks_of(whole).enumerate() {
         let sum = &sums[index];
-        let there = before.zip(known.get(sum)).is_some_and(|(before, from)| {
+        let there = known.get(sum).is_some_and(|(before, from)| {
             let part = &mut portion[..size];
             // It may be damaged since it was looked at, or end earlier.
             before.read_exact_at(part, *from).is_ok() && checksum(part) == *sum
@@ -182,15 +181,22 @@ pub(crate) fn receive(
     Ok(Carried { whole, sent })
 }
 
-/// Where each chunk of an image lies, by its checksum.
-fn places(image: &File) -> io::Result<HashMap<Checksum, u64>> {
-    let len = image.metadata()?.len();
-    let sums = checksums(image, len)?;
-    Ok(sums
-        .into_iter()
-        .zip(chunks_of(len))
-        .map(|(sum, (at, _))| (sum, at))
-        .collect())
+/// Where each chunk of these images lies, by its checksum. What is much smaller than they are comes sooner than they can be read.
+fn places(before: &[File], whole: u64) -> io::Result<HashMap<Checksum, (&File, u64)>> {
+    let lens = before.iter().map(|image| Ok(image.metadata()?.len()));
+    let lens = lens.collect::<io::Result<Vec<u64>>>()?;
+    let mut places = HashMap::new();
+    if whole < lens.iter().sum::<u64>() / WORTH_READING {
+        return Ok(places);
+    }
+    for (image, len) in before.iter().zip(lens) {
+        let sums = checksums(image, len)?.into_iter();
+        places.extend(
+            sums.zip(chunks_of(len))
+                .map(|(sum, (at, _))| (sum, (image, at))),
+        );
+    }
+    Ok(places)
 }
 
 fn wrong(what: String) -> io::Error {
@@ -221,17 +227,17 @@ mod tests {
         bytes
     }
 
-    fn carried(image: &[u8], before: Option<&[u8]>) -> (Carried, Vec<u8>) {
+    fn carried(image: &[u8], before: &[&[u8]]) -> (Carried, Vec<u8>) {
         let (mut there, mut here) = UnixStream::pair().expect("a pair");
         let image = file(image);
         let sending = std::thread::spawn(move || {
             let mut input = there.try_clone().expect("a copy");
             send(&image, None, &mut input, &mut there)
         });
-        let before = before.map(file);
+        let before: Vec<File> = before.iter().map(|bytes| file(bytes)).collect();
         let to = file(&[]);
         let mut input = here.try_clone().expect("a copy");
-        let carried = receive(&to, before.as_ref(), &mut input, &mut here).expect("comes");
+        let carried = receive(&to, &before, &mut input, &mut here).expect("comes");
         here.write_all(&[GOOD]).expect("is told");
         assert_eq!(sending.join().expect("ends").expect("is sent"), carried);
         (carried, contents(&to))
@@ -240,16 +246,22 @@ mod tests {
     #[test]
     fn only_what_is_not_there_is_sent() {
         let image = random(5 * CHUNK as usize + 77);
-        let (whole, copy) = carried(&image, None);
+        let (whole, copy) = carried(&image, &[]);
         assert_eq!((whole.sent, &copy), (image.len() as u64, &image));
         let mut next = image.clone();
         next[CHUNK as usize + 5] ^= 1;
-        let (some, copy) = carried(&next, Some(&image));
+        let (some, copy) = carried(&next, &[&image]);
         assert_eq!((some.sent, &copy), (CHUNK, &next));
         // Moved by whole chunks, and shorter.
-        let (none, copy) = carried(&image[CHUNK as usize..], Some(&image));
+        let (none, copy) = carried(&image[CHUNK as usize..], &[&image]);
         assert_eq!((none.sent, &copy[..]), (0, &image[CHUNK as usize..]));
-        assert_eq!(carried(&[], Some(&image)).1, b"");
+        assert_eq!(carried(&[], &[&image]).1, b"");
+        // What lies in two, and what is too little to be looked for.
+        let (none, copy) = carried(&image, &[&image[..8192], &image[8192..]]);
+        assert_eq!((none.sent, &copy), (0, &image));
+        let much = random(40 * CHUNK as usize);
+        let (little, _) = carried(&much[..CHUNK as usize], &[&much]);
+        assert_eq!(little.sent, CHUNK);
     }
 
     #[test]
@@ -259,7 +271,7 @@ mod tests {
         sums.extend(checksum(b"abc"));
         let tried = |bytes: &[u8]| {
             let mut said = vec![];
-            receive(&file(&[]), None, &mut &bytes[..], &mut said)
+            receive(&file(&[]), &[], &mut &bytes[..], &mut said)
         };
         let sound = [&sums[..], b"abc"].concat();
         assert_eq!(tried(&sound).expect("is sound").sent, 3);

@@ -5,10 +5,12 @@
 //!                                                                `--what the errand says--
 //! ```
 
+use super::arrival;
 use crate::args::Submit;
 use crate::identity::to_hex;
 use crate::report::{Exit, Explain, Failure, Outcome};
 use crate::sys;
+use ckpt_lib::image::Image;
 use line::{Line, Preface};
 use nix::sys::signal::{Signal, kill};
 use nix::sys::stat::Mode;
@@ -16,9 +18,9 @@ use nix::unistd::Pid;
 use shadow::introduce;
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
-use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::io::{self, Read, Write};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
 use std::time::Duration;
 
@@ -69,7 +71,27 @@ pub(crate) struct Copied<'a> {
     /// It begins again: its session's state at its outset.
     pub(crate) back_to: Option<&'a [u8]>,
     /// It goes on from this image.
-    pub(crate) image: Option<&'a File>,
+    pub(crate) image: Option<Arriving<'a>>,
+}
+
+/// An image that comes there before its copy.
+#[derive(Clone, Copy)]
+pub(crate) enum Arriving<'a> {
+    Now(&'a Image),
+    /// The job still runs elsewhere, and leaves with an image that is based on this one.
+    Seat {
+        base: &'a Image,
+        /// Called when that is there, and again until it gives the last; waits for it.
+        next: &'a dyn Fn() -> Outcome<Next>,
+    },
+}
+
+/// An image of a job that is about to come.
+pub(crate) enum Next {
+    /// It is to be there, and the job still runs elsewhere.
+    More(Image),
+    /// It goes on from this one.
+    Last(Image),
 }
 
 /// See the module.
@@ -203,8 +225,7 @@ impl Far<'_> {
             image: Some(image), ..
         }) = errand
         {
-            let sent = send_image(image, &mut output);
-            sent.context(|| "the image cannot be brought there".to_owned())?;
+            send_image(*image, &mut output)?;
         }
         let mut line = Line::plain(input.into(), output.into())?;
         let place = introduce(&mut line, preface)?;
@@ -279,11 +300,8 @@ impl Far<'_> {
             Errand::Copy(copy) => {
                 command.push(format!(" --away {}", copy.id));
                 command.push(" run --quiet --shadow stdio --at-home");
-                if let Some(len) = copy
-                    .image
-                    .and_then(|image| Some(image.metadata().ok()?.len()))
-                {
-                    command.push(format!(" --arriving {len}"));
+                if copy.image.is_some() {
+                    command.push(" --arriving");
                 }
                 if let Some(old) = copy.instead_of {
                     command.push(" --instead-of ");
@@ -363,13 +381,34 @@ fn by_shell(script: &OsStr) -> OsString {
     command
 }
 
-fn send_image(mut image: &File, output: &mut dyn Write) -> io::Result<()> {
-    image.seek(SeekFrom::Start(0))?;
-    let whole = image.metadata()?.len();
-    match io::copy(&mut image.take(whole), output)? {
-        sent if sent == whole => output.flush(),
-        _ => Err(io::ErrorKind::UnexpectedEof.into()),
+fn send_image(arriving: Arriving<'_>, output: &mut dyn Write) -> Outcome<()> {
+    let describe = || "the image cannot be brought there".to_owned();
+    let mut sent: Vec<PathBuf> = vec![];
+    let mut send = |image: &Image, output: &mut dyn Write| -> io::Result<()> {
+        let bases = (0..).map_while(|index| image.base_path(index));
+        for path in bases.chain([image.path()]) {
+            if !sent.iter().any(|known| known == path) {
+                arrival::send(path, output)?;
+                sent.push(path.to_owned());
+            }
+        }
+        Ok(())
+    };
+    match arriving {
+        Arriving::Now(image) => send(image, output).context(describe)?,
+        Arriving::Seat { base, next } => {
+            send(base, output).context(describe)?;
+            loop {
+                let next = next()?;
+                let (Next::More(image) | Next::Last(image)) = &next;
+                send(image, output).context(describe)?;
+                if matches!(next, Next::Last(_)) {
+                    break;
+                }
+            }
+        }
     }
+    arrival::end(output).context(describe)
 }
 
 /// What this program is called there, so that another version is another file; and its length.

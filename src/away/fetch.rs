@@ -34,7 +34,12 @@ pub(crate) struct Fetch<'a> {
     pub(crate) submit: &'a Submit,
     /// The copy ends with it.
     pub(crate) leaves: bool,
+    /// The sooner it is here the better: it is based on the one before.
+    pub(crate) hurries: bool,
 }
+
+/// So many images one is based on, at most: whoever needs it needs all of them.
+const MOST_BASES: usize = 8;
 
 /// Has an image made, and keeps it.
 pub(crate) fn fetch(what: &Fetch<'_>) -> Outcome<()> {
@@ -49,23 +54,35 @@ pub(crate) fn fetch(what: &Fetch<'_>) -> Outcome<()> {
         directory: Path::new("/"),
         arguments: what.submit,
     };
-    let options = options(what, generation);
+    let newest = job.known_images()?.pop();
+    let newest = newest.and_then(|image| Some((Image::open(&image.path).ok()?, image.generation)));
+    let since = newest.as_ref().filter(|(image, _)| {
+        // It is to lie beside it, under that name.
+        let is_beside = image.path().parent() == path.parent();
+        what.hurries && is_beside && image.base_path(MOST_BASES - 1).is_none()
+    });
+    let options = options(what, generation, since.map(|(_, generation)| *generation));
     let errand = Errand::Fetch {
         id: what.id,
         name: what.name,
         options: &options,
     };
-    let before = job.known_images()?.pop();
-    let before = before.and_then(|image| File::open(image.path).ok());
+    let mut before = vec![];
+    for image in newest.iter().map(|(image, _)| image) {
+        let bases = (0..).map_while(|index| image.base_path(index));
+        let files = bases.chain([image.path()]).map(File::open);
+        before.extend(files.filter_map(Result::ok));
+    }
     let fetched = far.with(errand, |mut input, mut output| {
         let describe = || crate::raw::shown_path(&part);
         let mut options = OpenOptions::new();
         options.read(true).write(true).create(true).truncate(true);
         let file = options.mode(0o600).open(&part).context(describe)?;
-        let carried = receive(&file, before.as_ref(), &mut input, &mut output);
+        let carried = receive(&file, &before, &mut input, &mut output);
         let carried = carried.context(|| "the image does not come".to_owned())?;
         let image = Image::open(&part)?;
-        image.verify(&mut |_| {})?;
+        // What it is based on was read when it came.
+        image.verify_own(&mut |_| {})?;
         let taken = image.snapshot()?.taken;
         file.sync_all().context(describe)?;
         let agreed = output.write_all(&[GOOD]).and_then(|()| output.flush());
@@ -92,26 +109,27 @@ pub(crate) fn fetch(what: &Fetch<'_>) -> Outcome<()> {
     let whole = carried.whole;
     let sent = carried.sent;
     tracing::info!(generation, whole, sent, "an image has come");
-    note(
-        &mut job,
-        CheckpointNote {
-            image: path,
-            generation,
-            taken_at: taken.unix_seconds,
-            image_bytes: whole,
-            files: None,
-        },
-    );
+    let noted = CheckpointNote {
+        image: path,
+        generation,
+        taken_at: taken.unix_seconds,
+        image_bytes: whole,
+        files: None,
+    };
+    note(&mut job, noted, what.hurries);
     ssh.end();
     Ok(())
 }
 
 /// As `checkpoint` there understands them.
-fn options(what: &Fetch<'_>, generation: u64) -> Vec<OsString> {
+fn options(what: &Fetch<'_>, generation: u64, since: Option<u64>) -> Vec<OsString> {
     let life = &what.submit.life;
     let mut words = vec!["--carry".to_owned(), generation.to_string()];
     if what.leaves {
         words.extend(["--then".to_owned(), "kill".to_owned()]);
+    }
+    if let Some(since) = since {
+        words.extend(["--since".to_owned(), since.to_string()]);
     }
     if let Some(level) = life.compress {
         words.extend(["--compress".to_owned(), format!("zstd:{level}")]);

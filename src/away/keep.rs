@@ -4,23 +4,26 @@
 //! starter <── RUNS, ENDED, LOST ── keeper <══ line ══ supervisor there
 //!         ── COMMITTED, NOT_COMMITTED ─>   ══════════>
 //!         ── STOP, GO, KILL ──────────>    a signal of the starter's there
+//!         <── SEATED, MORE, IMAGE ────>    (a seat) what can be there is there; this, too; the job has left with this
 //! ```
 //! # What callers may rely on
 //! It ends when the copy has, or is lost. What the copy has written is under the job's journal here, so that another copy begins where its
 //! image was made, and what a lost copy still does reaches nobody: its session ends with this process.
 
-use super::far::{Copied, Errand, Far};
+use super::far::{Arriving, Copied, Errand, Far, Next};
 use super::service::{Over, Service};
 use super::streams::JobState;
 use super::{LONGEST_OUTSET, NOT_NOTED, NOTED, OUTSET};
 use crate::args::Submit;
 use crate::jobs::{JobStore, Outset};
+use crate::life::Choice;
 use crate::life::usage_said;
-use crate::life::words::{CUT, FAILED, GO, JOINED, KILL, STOP};
+use crate::life::words::{CUT, FAILED, GO, IMAGE, JOINED, KILL, MORE, SEATED, STOP};
 use crate::report::{Exit, Failure, Outcome, chain, tell};
 use crate::temporary::{self, Temporary};
 use crate::verbs::home::journals;
 use crate::verbs::shadow::{allowed, new_token, sessions};
+use ckpt_lib::image::Image;
 use nix::fcntl::{FcntlArg, FdFlag, fcntl};
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::stat::Mode;
@@ -30,9 +33,11 @@ use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStringExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// How much of what a supervisor says is kept, in bytes.
@@ -58,7 +63,9 @@ pub(crate) struct Keep<'a> {
     pub(crate) directory: &'a Path,
     pub(crate) command: &'a [OsString],
     /// It goes on from this image.
-    pub(crate) image: Option<&'a File>,
+    pub(crate) image: Option<&'a Image>,
+    /// The job still runs elsewhere: it goes on from an image that is based on this one, and of which the starter tells.
+    pub(crate) is_seat: bool,
 }
 
 /// Keeps it; returns only if it is lost, or cannot be begun. `tells` is the starter's socket.
@@ -103,7 +110,8 @@ fn begin(what: &Keep<'_>, tells: OwnedFd) -> Outcome<Failure> {
     let job = JobState::new(File::from(answers), Box::new(words), Box::new(said.clone()));
     let job = Arc::new(job);
     let (hearing, asked) = (job.clone(), starter.try_clone()?);
-    std::thread::spawn(move || hear(asked, &hearing, answered));
+    let (tells_image, image) = mpsc::channel();
+    std::thread::spawn(move || hear(asked, &hearing, answered, &tells_image));
     let (passing, used) = (job.clone(), job.clone());
     std::thread::spawn(move || {
         while let Ok(signal) = set.wait() {
@@ -127,13 +135,21 @@ fn begin(what: &Keep<'_>, tells: OwnedFd) -> Outcome<Failure> {
         token,
         job,
     };
+    let next = || await_image(&starter, &image);
+    let arriving = what.image.map(|image| match what.is_seat {
+        true => Arriving::Seat {
+            base: image,
+            next: &next,
+        },
+        false => Arriving::Now(image),
+    });
     let copied = Copied {
         id: what.id,
         instead_of: what.instead_of,
         name: what.name,
         command: what.command,
         back_to: back_to.as_deref(),
-        image: what.image,
+        image: arriving,
     };
     let is_cut = AtomicBool::new(false);
     let over = service.serve(Errand::Copy(&copied), |ssh| {
@@ -169,11 +185,45 @@ fn begin(what: &Keep<'_>, tells: OwnedFd) -> Outcome<Failure> {
     std::process::exit(status);
 }
 
+/// Says that all is there that can be before the job leaves, and waits for the image with which it does.
+fn await_image(starter: &UnixStream, told: &Receiver<(u8, PathBuf)>) -> Outcome<Next> {
+    (&mut &*starter).write_all(&[SEATED])?;
+    let gone = |_| Failure::new(Exit::Lost, "the job's starter is gone");
+    let (word, path) = told.recv().map_err(gone)?;
+    let image = Image::open(&path)?;
+    if word == MORE {
+        return Ok(Next::More(image));
+    }
+    Choice::of_new(&image).tell(starter)?;
+    Ok(Next::Last(image))
+}
+
+/// The path behind [`IMAGE`] and [`MORE`].
+fn path_said(starter: &mut UnixStream) -> io::Result<PathBuf> {
+    let mut len = [0; 4];
+    starter.read_exact(&mut len)?;
+    let mut path = vec![0; u32::from_le_bytes(len) as usize];
+    starter.read_exact(&mut path)?;
+    Ok(PathBuf::from(OsString::from_vec(path)))
+}
+
 /// What the starter says, until it is gone.
-fn hear(mut starter: UnixStream, job: &JobState, mut answered: File) {
+fn hear(
+    mut starter: UnixStream,
+    job: &JobState,
+    mut answered: File,
+    tells_image: &Sender<(u8, PathBuf)>,
+) {
     let mut word = [0];
     while starter.read_exact(&mut word).is_ok() {
         match word[0] {
+            word @ (IMAGE | MORE) => {
+                let Ok(path) = path_said(&mut starter) else {
+                    return;
+                };
+                // Nobody waits for a second one.
+                let _ = tells_image.send((word, path));
+            }
             STOP => job.tell_at_last(Notice::Signal(libc::SIGSTOP as u32)),
             GO => job.tell_at_last(Notice::Signal(libc::SIGCONT as u32)),
             KILL => {

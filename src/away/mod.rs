@@ -13,6 +13,7 @@
 //! # What callers may rely on
 //! The image of a job counts only where its starter is. Nothing of a copy stays there when it has ended, or when its lease is over.
 
+mod arrival;
 mod chunks;
 mod ending;
 mod far;

@@ -1,7 +1,8 @@
 //! The folder of a copy whose life is elsewhere: its record, its image, its sockets; for as long as it is there.
 
+use super::arrival;
 use crate::jobs::{AWAY, JobStore};
-use crate::report::{Explain, Outcome};
+use crate::report::{Exit, Explain, Outcome};
 use nix::fcntl::{Flock, FlockArg};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -12,6 +13,8 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 const LOCK: &str = ".lock";
+/// Where images come.
+const ARRIVED: &str = "arrived";
 /// How long one that is killed may take to be gone.
 const ENDS_WITHIN: Duration = Duration::from_secs(5);
 const LOOK_AGAIN: Duration = Duration::from_millis(10);
@@ -47,28 +50,18 @@ impl Private {
         Ok(Private { dir, _lock: lock })
     }
 
-    /// An image that comes, so long.
-    pub(crate) fn receive(&self, input: &mut dyn Read, len: u64) -> Outcome<PathBuf> {
-        let path = self.dir.join("arrived.img");
+    /// An image that comes, behind those that it is based on (see [`super::arrival`]).
+    pub(crate) fn receive(&self, input: &mut dyn Read) -> Outcome<PathBuf> {
+        let dir = self.dir.join(ARRIVED);
+        let made = fs::DirBuilder::new().mode(0o700).create(&dir);
+        let received = made.and_then(|()| arrival::receive(&dir, input));
         let describe = || {
             format!(
                 "the image cannot be brought here ({})",
-                crate::raw::shown_path(&path)
+                crate::raw::shown_path(&dir)
             )
         };
-        let mut options = OpenOptions::new();
-        options.write(true).create_new(true).mode(0o600);
-        let mut image = options.open(&path).context(describe)?;
-        let mut limited = input.take(len);
-        let found = io::copy(&mut limited, &mut image).context(describe)?;
-        if found != len {
-            let message = format!("{}: found {found} bytes, expected {len}", describe());
-            return Err(crate::report::Failure::new(
-                crate::report::Exit::Lost,
-                message,
-            ));
-        }
-        Ok(path)
+        received.context(describe).exit(Exit::Lost)
     }
 }
 
@@ -181,7 +174,8 @@ mod tests {
         }
         let own = make(dir.path(), "away-own");
         assert!(!old.exists() && held.dir.exists() && unlocked.exists());
-        let path = own.receive(&mut &b"12345"[..], 5).expect("comes");
+        let mut comes = &b"\x01i\x05\0\0\0\0\0\0\x0012345\0"[..];
+        let path = own.receive(&mut comes).expect("comes");
         assert_eq!(fs::read(path).expect("is there"), b"12345");
         let dir = own.dir.clone();
         drop(own);
@@ -192,7 +186,8 @@ mod tests {
     fn an_image_that_is_cut_off_is_none() {
         let dir = tempfile::tempdir().expect("a folder");
         let own = make(dir.path(), "away-own");
-        let failure = own.receive(&mut &b"123"[..], 5).expect_err("is cut");
+        let mut comes = &b"\x01i\x05\0\0\0\0\0\0\x00123"[..];
+        let failure = own.receive(&mut comes).expect_err("is cut");
         let text = failure.to_string();
         assert!(text.contains("found 3 bytes, expected 5"), "{text}");
     }

@@ -1,6 +1,7 @@
 //! The images in a job's directory: `jobs/NAME/images/NAME-1.img`, `NAME-2.img` ...
 
 use super::{IMAGES_KEPT, Job, JobError, at, make_private_dir};
+use ckpt_lib::image::Image;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -80,7 +81,7 @@ impl Job {
         Ok(images)
     }
 
-    /// Removes all images but the last few, if the newest of them is good. They are whole: none needs another.
+    /// Removes all images but the last few and those that they are based on, if the newest of them is good.
     pub(crate) fn trim(
         &self,
         is_good: impl FnOnce(&Path) -> Result<(), JobError>,
@@ -91,7 +92,15 @@ impl Job {
         if let Some(newest) = images.last().filter(|_| surplus > 0) {
             is_good(&newest.path)?;
         }
-        for image in images.iter().take(surplus) {
+        let mut needed = vec![];
+        for image in &images[surplus..] {
+            // One that is damaged may need any.
+            let image = Image::open(&image.path).map_err(JobError::Damaged)?;
+            let bases = (0..).map_while(|index| image.base_path(index));
+            needed.extend(bases.map(Path::to_owned));
+        }
+        let surplus = images.iter().take(surplus);
+        for image in surplus.filter(|image| !needed.contains(&image.path)) {
             at("cannot remove", &image.path, fs::remove_file(&image.path))?;
         }
         Ok(())

@@ -4,7 +4,7 @@ use super::copy::Copy;
 use super::inside::Inside;
 use super::making::{self, Making};
 use super::passing::{self, Choice, Refused, is_refused};
-use super::{How, JOB, NOBODY, Starter, Tied, inside};
+use super::{How, JOB, MOVER, NOBODY, Starter, Tied, inside};
 use crate::args::Restart;
 use crate::jobs::JobStore;
 use crate::report::{Exit, Failure, Outcome};
@@ -43,6 +43,7 @@ impl Starter<'_> {
                 }
                 Action::Answer(NOBODY, _) => {}
                 Action::Answer(JOB, answer) => self.answer_job(&answer),
+                Action::Answer(MOVER, answer) => self.has_image_for_move(&answer),
                 // Whoever waits for the job to leave finds it gone.
                 Action::Answer(who, answer) if self.life.has_left() => {
                     self.answers.push((who, answer));

@@ -149,7 +149,7 @@ impl Hosts {
 }
 
 /// What a folder on another machine is called by.
-fn random_id() -> Outcome<String> {
+pub(super) fn random_id() -> Outcome<String> {
     let mut random = [0; 8];
     getrandom(&mut random, GetRandomFlags::empty())?;
     Ok(to_hex(&random))
@@ -178,8 +178,12 @@ impl Starter<'_> {
     /// Begins a copy on the next machine.
     pub(super) fn begin_away(&mut self, again: bool) -> Outcome<Copy> {
         let stays_here = || Failure::new(Exit::Failed, "the job is not for another machine");
-        let id = random_id()?;
         let host = self.hosts().ok_or_else(stays_here)?.next();
+        let seat = self.take_seat(&host);
+        let id = match &seat {
+            Some((id, _)) => id.clone(),
+            None => random_id()?,
+        };
         if self.record.on.as_ref() != Some(&host) {
             self.end_last_copy();
         }
@@ -192,6 +196,9 @@ impl Starter<'_> {
             return Err(stays_here());
         };
         (away.id, away.before) = (id, instead_of.clone());
+        if let Some((_, copy)) = seat {
+            return Ok(copy);
+        }
         let away = &*away;
         Copy::begin(&self.copies.signals, true, |tells| {
             let kept = || -> Outcome<Failure> {
@@ -214,7 +221,8 @@ impl Starter<'_> {
                     mode: away.mode,
                     directory: &away.directory,
                     command: &away.command,
-                    image: chosen.as_ref().map(|chosen| chosen.file()),
+                    image: chosen.as_ref().map(|chosen| chosen.image()),
+                    is_seat: false,
                 };
                 Ok(away::keep(&keep, tells))
             };
@@ -223,7 +231,12 @@ impl Starter<'_> {
     }
 
     /// Has an image of the copy there made, and fetches it.
-    pub(super) fn fetch(away: &Away<'_>, store: &JobStore, name: &str, leaves: bool) -> Outcome {
+    pub(super) fn fetch(
+        away: &Away<'_>,
+        store: &JobStore,
+        name: &str,
+        (leaves, hurries): (bool, bool),
+    ) -> Outcome {
         away::fetch(&Fetch {
             store,
             name,
@@ -231,6 +244,7 @@ impl Starter<'_> {
             id: &away.id,
             submit: away.submit,
             leaves,
+            hurries,
         })?;
         Ok(Exit::Done)
     }
@@ -345,8 +359,9 @@ impl Starter<'_> {
     pub(super) fn begin_fetch(&self, leaves: bool) -> Option<Outcome<Making>> {
         let away = self.away()?;
         let (store, name) = (self.store, &self.name);
+        let how = (leaves, leaves || self.seat().is_some());
         Some(Making::begin(&self.copies.signals, || {
-            Self::fetch(away, store, name, leaves)
+            Self::fetch(away, store, name, how)
         }))
     }
 }

@@ -23,7 +23,9 @@ use starter::life::End;
 use std::fs::File;
 use std::io::{ErrorKind, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::UnixStream;
+use std::path::Path;
 use std::time::Duration;
 
 use words::{CUT, FAILED, JOINED, USED};
@@ -64,6 +66,12 @@ pub(crate) mod words {
     pub(crate) const CUT: u8 = b'C';
     /// There is another.
     pub(crate) const JOINED: u8 = b'J';
+    /// What can be there before the job leaves is there.
+    pub(crate) const SEATED: u8 = b'p';
+    /// The image that it goes on from follows: the length of its path in four bytes, little-endian, and the path.
+    pub(crate) const IMAGE: u8 = b'I';
+    /// The same of one that is to be there, too, while the job still runs elsewhere.
+    pub(crate) const MORE: u8 = b'M';
     /// The processor time that it has used there follows, in two numbers of eight bytes: microseconds of programs, and of the kernel for them.
     pub(crate) const USED: u8 = b'U';
 }
@@ -148,25 +156,53 @@ impl Copy {
         }
     }
 
+    pub(super) fn is_gone(&self) -> bool {
+        self.gone.is_some()
+    }
+
     /// P0 is gone.
     pub(super) fn reaped(&mut self, status: Change) {
         self.gone = Some(status);
     }
 
-    /// What it has to tell now. `spared` are children of ours that are none of its.
-    pub(super) fn news(&mut self, spared: &[Pid]) -> Option<News> {
+    /// Reads what it has said since.
+    fn listen(&mut self) {
         let mut buffer = [0; 4096];
         loop {
             match self.says.read(&mut buffer) {
                 Ok(0) => {
                     self.is_silent = true;
-                    break;
+                    return;
                 }
                 Ok(len) => self.said.extend(&buffer[..len]),
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(_) => break,
+                Err(_) => return,
             }
         }
+    }
+
+    /// Whether what can be at its machine before it begins is there: not yet, yes, or why it never will.
+    pub(super) fn is_seated(&mut self) -> Option<Result<(), String>> {
+        self.listen();
+        if self.said.first() == Some(&words::SEATED) {
+            self.said.remove(0);
+            return Some(Ok(()));
+        }
+        let status = self.gone?;
+        let (_, why) = understood(&self.said, status);
+        Some(Err(why.unwrap_or_else(|| "it has not said why".to_owned())))
+    }
+
+    /// A copy that is seated is told of an image, by [`words::IMAGE`] or [`words::MORE`].
+    pub(super) fn is_told_of(&self, image: &Path, word: u8) -> std::io::Result<()> {
+        let path = image.as_os_str().as_bytes();
+        let len = (path.len() as u32).to_le_bytes();
+        (&self.says).write_all(&[&[word], &len[..], path].concat())
+    }
+
+    /// What it has to tell now. `spared` are children of ours that are none of its.
+    pub(super) fn news(&mut self, spared: &[Pid]) -> Option<News> {
+        self.listen();
         if self.choice.is_none()
             && let Some(choice) = Choice::take(&mut self.said)
         {

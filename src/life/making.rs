@@ -79,6 +79,7 @@ pub(super) fn options(job: &str, leaves: bool, life: &Life) -> Checkpoint {
         json: true,
         of_starter: true,
         carry: None,
+        since: None,
     }
 }
 

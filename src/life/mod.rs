@@ -24,6 +24,7 @@ mod notify;
 mod noting;
 mod owner;
 mod passing;
+mod seat;
 mod signals;
 mod streams;
 mod tails;
@@ -34,6 +35,7 @@ pub(crate) use chronicle::{Chronicle, NAME as EVENTS};
 pub(crate) use control::{Ask, Asked, Control, Question, ask};
 pub(crate) use copy::{heed, usage_said, words};
 pub(crate) use owner::by_policy;
+pub(crate) use passing::Choice;
 
 use crate::args::{Life as Arguments, Restart, Run};
 use crate::jobs::{Job, JobStore, LifeRecord, Outset, pulse};
@@ -52,6 +54,7 @@ use nix::sys::timerfd::{ClockId, Expiration, TimerFd, TimerFlags, TimerSetTimeFl
 use nix::unistd::Pid;
 use owner::Owner;
 use passing::Refused;
+use seat::Move;
 use signals::{Meaning, Signals};
 use starter::life::{Answer, Command, End, Event, First, Leave, Life, Policy, Who};
 use std::collections::VecDeque;
@@ -72,6 +75,8 @@ const LOOK_AGAIN: Duration = Duration::from_millis(20);
 const NOBODY: Who = Who(0);
 /// The job itself.
 const JOB: Who = Who(u64::MAX);
+/// We, for a job that moves.
+const MOVER: Who = Who(u64::MAX - 1);
 
 /// A copy's tie to its starter.
 #[derive(Debug)]
@@ -135,6 +140,8 @@ struct Starter<'a> {
     copy_since: Instant,
     stands_since: Option<Instant>,
     making: Option<Making>,
+    /// It is to go on elsewhere.
+    moving: Option<Move>,
     inside: Inside,
     control: Control<Ask>,
     /// Who has a say about the job (`--policy`).
@@ -225,6 +232,7 @@ impl<'a> Starter<'a> {
             copy_since: Instant::now(),
             stands_since: None,
             making: None,
+            moving: None,
             inside: Inside::default(),
             control,
             owner,
@@ -280,6 +288,7 @@ impl<'a> Starter<'a> {
                 self.is_asked(who, ask.command());
             }
             self.hear_copy();
+            self.hear_seat();
             self.hear_owner();
             if self.wakes_in() == Some(Duration::ZERO) {
                 self.events.push_back(Event::Time);
@@ -296,7 +305,8 @@ impl<'a> Starter<'a> {
     fn wait(&self) -> Outcome<()> {
         let copy = self.copy.as_ref();
         let mut fds = vec![self.copies.signals.watched(), self.minute.as_fd()];
-        fds.extend(copy.filter(|copy| copy.is_watched()).map(Copy::watched));
+        let watched = copy.into_iter().chain(self.seat());
+        fds.extend(watched.filter(|copy| copy.is_watched()).map(Copy::watched));
         fds.extend(self.control.watched());
         let mut fds: Vec<PollFd<'_>> = fds
             .into_iter()
@@ -399,6 +409,8 @@ impl<'a> Starter<'a> {
                     }
                     if let Some(copy) = self.copy.as_mut().filter(|_| is_copy) {
                         copy.reaped(ended);
+                    } else if let Some(seat) = self.seat_mut().filter(|seat| seat.pid() == pid) {
+                        seat.reaped(ended);
                     }
                 }
             }
@@ -503,6 +515,7 @@ impl<'a> Starter<'a> {
                 self.hosts()
                     .into_iter()
                     .for_each(|hosts| hosts.want(Some(to.clone())));
+                self.move_begins();
             }
             _ => {}
         }
@@ -518,11 +531,15 @@ impl<'a> Starter<'a> {
             self.entered(before, after);
         }
         self.act(actions);
+        self.look_at_move();
     }
 
     /// What only jobs on other machines can do is refused here.
     fn is_asked(&mut self, who: Who, command: Command) {
-        if matches!(command, Command::Migrate { .. }) && self.away().is_none() {
+        if let Command::Migrate { to } = command {
+            if self.away().is_some() {
+                return self.moves(who, to);
+            }
             let reason = "it runs where its starter is; `vacate` it, and start it again elsewhere";
             let answer = Answer::Refused(reason.to_owned());
             return self.control.answer(who, &answer, self.life.state().name());

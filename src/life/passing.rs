@@ -12,11 +12,12 @@ use crate::jobs::Job;
 use crate::raw;
 use crate::report::Outcome;
 use crate::verbs::restart::{Chosen, latest_good};
+use ckpt_lib::image::Image;
 use serde::{Deserialize, Serialize};
 use starter::life::{End, Event, Remains};
 use std::fs::File;
 use std::io::Write;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
 /// An image that a copy could not go on from.
@@ -33,7 +34,7 @@ pub(super) fn is_refused(refused: &[Refused], image: &Path) -> bool {
 
 /// What a copy goes on from.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Choice {
+pub(crate) struct Choice {
     /// None: no image verifies.
     #[serde(with = "crate::raw::some_path")]
     image: Option<PathBuf>,
@@ -53,11 +54,21 @@ impl Choice {
         }
     }
 
+    /// The one that has been made just now, for a copy that waits for it.
+    pub(crate) fn of_new(image: &Image) -> Self {
+        let snapshot = image.snapshot();
+        Choice {
+            image: Some(image.path().to_owned()),
+            passed_over: vec![],
+            tails: snapshot.map(|one| tails::next(&one)).unwrap_or_default(),
+        }
+    }
+
     /// Tells the starter, in one line.
-    pub(super) fn tell(&self, tells: &OwnedFd) -> Outcome<()> {
+    pub(crate) fn tell(&self, tells: &impl AsFd) -> Outcome<()> {
         let mut line = serde_json::to_vec(self)?;
         line.push(b'\n');
-        File::from(tells.try_clone()?).write_all(&line)?;
+        File::from(tells.as_fd().try_clone_to_owned()?).write_all(&line)?;
         Ok(())
     }
 

@@ -93,6 +93,7 @@ fn make(store: &JobStore, arguments: &Checkpoint, waits: bool) -> Outcome {
         },
         compression: arguments.compress,
         rate: arguments.image_rate,
+        since: tables_of(&target, arguments),
         generation: generation - 1,
         wait_for_sockets: arguments.wait_for_sockets,
         calls_in_progress: target.job.as_ref().map(Job::calls_in_progress),
@@ -152,7 +153,7 @@ fn make(store: &JobStore, arguments: &Checkpoint, waits: bool) -> Outcome {
         })
     })?;
     if let Some(session) = session.filter(|_| arguments.carry.is_some()) {
-        let _ = std::fs::remove_file(&made.image.path);
+        leave_tables(target.job.as_ref(), &made.image.path);
         return session.has_carried();
     }
     let (pid, mut job) = (target.pid, target.job);
@@ -165,10 +166,34 @@ fn make(store: &JobStore, arguments: &Checkpoint, waits: bool) -> Outcome {
             image_bytes: image.len,
             files,
         };
-        note(job, note_of);
+        note(job, note_of, false);
     }
     tell(arguments, &report(pid, job.as_ref(), made, arguments.then))?;
     Ok(Exit::Done)
+}
+
+/// What has come of an image that was carried away: whoever has it may say so of a later one.
+fn tables_of(target: &Target, arguments: &Checkpoint) -> Option<PathBuf> {
+    let path = target.job.as_ref()?.image_path(arguments.since?).ok()?;
+    path.exists().then_some(path)
+}
+
+/// The image is kept elsewhere: what it had is known here, and takes no room.
+fn leave_tables(job: Option<&Job>, image: &Path) {
+    let needed: Vec<PathBuf> = match Image::open(image) {
+        Ok(image) => (0..)
+            .map_while(|index| image.base_path(index).map(Path::to_owned))
+            .collect(),
+        Err(_) => vec![],
+    };
+    let others = job.and_then(|job| job.images().ok()).unwrap_or_default();
+    let others = others.into_iter().map(|other| other.path);
+    for other in others.filter(|other| other != image && !needed.contains(other)) {
+        let _ = std::fs::remove_file(&other);
+    }
+    if ckpt_lib::image::leave_tables(image).is_err() {
+        let _ = std::fs::remove_file(image);
+    }
 }
 
 /// Waits until a job allows checkpoints, or is gone.
@@ -238,11 +263,14 @@ fn label(job: &Job) -> JobLabel {
 }
 
 /// Writes the checkpoint down, then removes images that are older than the last two. The image is good
-/// whatever comes of that.
-pub(crate) fn note(job: &mut Job, made: CheckpointNote) {
+/// whatever comes of that. `hurries`: older ones are left to the next checkpoint.
+pub(crate) fn note(job: &mut Job, made: CheckpointNote, hurries: bool) {
     let noted = job.note(made);
     if let Err(error) = noted {
         warn("the image is good, but not written down", &error);
+    }
+    if hurries {
+        return;
     }
     // A starter goes on from what it has without being asked: it keeps one at least of which it has read every byte.
     let has_life = job.life.is_some();

@@ -98,9 +98,8 @@ pub(crate) fn begin(
 }
 
 impl Chosen {
-    /// The image's bytes.
-    pub(crate) fn file(&self) -> &std::fs::File {
-        self.image.file()
+    pub(crate) fn image(&self) -> &Image {
+        &self.image
     }
 
     pub(crate) fn snapshot(&self) -> Outcome<SnapshotV1> {

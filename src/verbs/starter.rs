@@ -163,8 +163,8 @@ pub(crate) fn host(store: &JobStore, arguments: &Run) -> Outcome {
         if arguments.begun.only_ends {
             return Ok(Exit::Done);
         }
-        if let Some(len) = arguments.begun.arriving {
-            image = Some(made.receive(&mut File::from(input.try_clone()?), len)?);
+        if arguments.begun.arriving {
+            image = Some(made.receive(&mut File::from(input.try_clone()?))?);
         }
         folder = Some(made);
     }

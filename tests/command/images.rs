@@ -80,12 +80,12 @@ fn image(path: &Path, platform: &str) -> PathBuf {
 fn image_on(earlier: &Path, path: &Path) -> PathBuf {
     let earlier = Image::open(earlier).expect("opens");
     let mut writer = ImageWriter::create(path, WriteOptions::default()).expect("created");
-    let (start, middle, end) = (MEMORY, MEMORY + MEMORY_LEN / 2, MEMORY + MEMORY_LEN);
-    let rest = writer.refer(Space::Process(0), middle..end, &earlier);
-    assert!(rest.expect("refers").is_empty());
-    let ones = vec![1; end as usize];
+    writer.build_on(&earlier).expect("can be named");
+    let (middle, end) = (MEMORY + MEMORY_LEN / 2, MEMORY + MEMORY_LEN);
+    let mut changed = memory();
+    changed[..middle as usize].fill(1);
     writer
-        .store(Space::Process(0), &[start..middle], &ones, &|_| ())
+        .store(Space::Process(0), &[MEMORY..end], &changed, &|_| ())
         .expect("stored");
     commit(writer, earlier.platform());
     path.to_owned()

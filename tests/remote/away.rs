@@ -246,7 +246,16 @@ fn a_job_outlives_whatever_is_lost_on_its_way() {
         "000", "001", "004", "001", "006", "003", "004", "001", "022", "023", "004", "001", "004",
         "001", "005",
     ];
-    assert_eq!(events, expected, "{log}");
+    // As many images are made before it moves as the machine is slow.
+    let mut others = events.clone();
+    while others[6..].starts_with(&["006".to_owned(), "003".to_owned()]) {
+        others.drain(6..8);
+    }
+    assert!(
+        others.len() < events.len(),
+        "it moves with one of its own: {log}"
+    );
+    assert_eq!(others, expected, "{log}");
     assert!(log.contains("executing on host: localhost"), "{log}");
     // It has ended once and for all.
     let mut job = site.with_files(site.guest(&["127.0.0.1"], &["--resume"]));
@@ -427,11 +436,16 @@ fn what_a_job_elsewhere_cannot_do_is_refused() {
         "made as its starter was told",
     );
     site.refused(&["checkpoint", "job", "--then", "kill"], "vacate job");
-    // A machine that is not there: it goes on where it was.
+    // A machine that is not there: it runs on where it is.
     let away = ["migrate", "job", "--to", "no.invalid"];
-    site.refused(&away, "it goes on on 127.0.0.1, not on no.invalid");
-    site.until("Running", 2);
-    assert_eq!(site.status()["RemoteHost"], "127.0.0.1");
+    site.refused(&away, "no.invalid does not take it, so it stays");
+    let status = site.status();
+    assert_eq!(
+        (&status["RemoteHost"], &status["NumJobStarts"]),
+        (&"127.0.0.1".into(), &1.into())
+    );
+    let before = site.lines();
+    site.until_lines(before + 5);
     site.told(&["vacate", "job"]);
     ends(&mut job, 85, &site);
     site.refused(&["restart", "job"], "runs on other machines");

@@ -69,6 +69,8 @@ pub struct CheckpointRequest {
     pub compression: Option<i32>,
     /// The image is written no faster than so many bytes in a second, unless a job that is to go on stands still for it.
     pub rate: Option<NonZeroU64>,
+    /// An earlier image, in the directory of this one: what it has is not stored again, and has to stay there. Its contents are not read.
+    pub since: Option<PathBuf>,
     /// Checkpoints of this job before this one.
     pub generation: u64,
     /// How long brief connections to the outside are waited for.
@@ -193,7 +195,10 @@ fn take(
             .filter(|_| with_picture || request.then == Then::Kill),
         ..WriteOptions::default()
     };
-    let writer = ImageWriter::create(&request.output, write_options)?;
+    let mut writer = ImageWriter::create(&request.output, write_options)?;
+    if let Some(earlier) = &request.since {
+        writer.build_on(&Image::open(earlier)?)?;
+    }
     let mut hooks = Hooks::begin(&pids)?;
     let frozen_at = Instant::now();
     let mut quiesced = Quiesced::stop(&pids, STOP_DEADLINE)?;

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! ImageWriter  create -> store ... store -> commit     (drop without commit: nothing left)
-//!                `- refer: chunks of an earlier image
+//!                `- build_on: chunks of an earlier image are not stored again
 //! Image        open (header, sections, tables, bases) -> verify (every byte) / read_space / flatten
 //! ```
 //! The bytes are described in `docs/IMAGE_FORMAT.md` and by [`loader::layout`].
@@ -20,6 +20,7 @@
 mod chain;
 mod contents;
 mod destination;
+mod earlier;
 mod elf;
 mod error;
 mod extents;
@@ -35,6 +36,7 @@ mod writer;
 mod tests;
 
 pub use destination::remove_partials;
+pub use earlier::leave_tables;
 pub use error::{HexHash, ImageError, SpaceName};
 pub use flatten::flatten;
 pub use meta::{MetaError, decode_snapshot};

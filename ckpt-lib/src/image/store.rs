@@ -12,6 +12,7 @@
 
 use super::ByteSource;
 use super::destination::Destination;
+use super::earlier::Earlier;
 use super::error::{ImageError, SpaceName};
 use super::extents::Piece;
 use crate::pace::Pace;
@@ -61,6 +62,8 @@ pub(super) struct Job<'a> {
     pub(super) pace: Option<&'a Pace>,
     pub(super) threads: usize,
     pub(super) pieces_before: usize,
+    /// What is in it is not stored again.
+    pub(super) earlier: Option<&'a Earlier>,
 }
 
 /// What came of it.
@@ -331,32 +334,37 @@ impl Shared<'_> {
         start..start + len
     }
 
+    /// What an earlier image has of this.
+    fn known(&self, space: Space, at: u64, encoding: Encoding, chunk: &Chunk) -> Option<Piece> {
+        self.job.earlier?.same(space, at, encoding, chunk)
+    }
+
     fn write_raw(
         &self,
         space: Space,
         cuts: &[Cut],
         buffer: &[u8],
     ) -> io::Result<(Vec<Piece>, Range<u64>)> {
-        let len = cuts
-            .iter()
-            .map(|cut| (cut.len as u64).next_multiple_of(PAGE))
-            .sum();
-        let room = self.reserve(len);
-        let mut at = room.start;
+        // Offsets are from the beginning of the room that is reserved when its length is known.
+        let mut len = 0;
         let mut pieces = Vec::with_capacity(cuts.len());
         let mut slices: Vec<IoSlice<'_>> = vec![];
         let mut joined: Option<Range<usize>> = None;
         for cut in cuts {
             let bytes = &buffer[cut.from..cut.from + cut.len];
             let chunk = Chunk {
-                offset: at,
+                offset: len,
                 stored_len: cut.len as u32,
                 raw_len: cut.len as u32,
                 hash: blake3::hash(bytes).into(),
             };
+            if let Some(known) = self.known(space, cut.at, Encoding::Raw, &chunk) {
+                pieces.push(known);
+                continue;
+            }
             pieces.push(Piece::new(space, cut.at, Encoding::Raw, chunk));
             let whole = cut.from..cut.from + cut.len.next_multiple_of(PAGE as usize);
-            at += whole.len() as u64;
+            len += whole.len() as u64;
             joined = match joined {
                 Some(before) if before.end == whole.start => Some(before.start..whole.end),
                 before => {
@@ -366,8 +374,18 @@ impl Shared<'_> {
             };
         }
         slices.extend(joined.map(|part| IoSlice::new(&buffer[part])));
+        let room = self.placed(&mut pieces, len);
         self.write_all(&mut slices, room.start)?;
         Ok((pieces, room))
+    }
+
+    /// Room for so many bytes; the pieces that lie in it are moved there.
+    fn placed(&self, pieces: &mut [Piece], len: u64) -> Range<u64> {
+        let room = self.reserve(len);
+        for piece in pieces.iter_mut().filter(|piece| piece.image == 0) {
+            piece.chunk.offset += room.start;
+        }
+        room
     }
 
     fn write_packed(
@@ -392,23 +410,27 @@ impl Shared<'_> {
             let (encoding, stored) = if frame.len() < bytes.len() {
                 (Encoding::Zstd, &frame[..])
             } else {
-                packed.resize(packed.len().next_multiple_of(PAGE as usize), 0);
                 (Encoding::Raw, bytes)
             };
-            let chunk = Chunk {
-                offset: packed.len() as u64,
+            let mut chunk = Chunk {
+                offset: 0,
                 stored_len: stored.len() as u32,
                 raw_len: cut.len as u32,
                 hash: blake3::hash(stored).into(),
             };
+            if let Some(known) = self.known(space, cut.at, encoding, &chunk) {
+                pieces.push(known);
+                continue;
+            }
+            if encoding == Encoding::Raw {
+                packed.resize(packed.len().next_multiple_of(PAGE as usize), 0);
+            }
+            chunk.offset = packed.len() as u64;
             pieces.push(Piece::new(space, cut.at, encoding, chunk));
             packed.extend_from_slice(stored);
         }
         packed.resize(packed.len().next_multiple_of(PAGE as usize), 0);
-        let room = self.reserve(packed.len() as u64);
-        for piece in &mut pieces {
-            piece.chunk.offset += room.start;
-        }
+        let room = self.placed(&mut pieces, packed.len() as u64);
         self.write_all(&mut [IoSlice::new(packed)], room.start)?;
         Ok((pieces, room))
     }

@@ -35,6 +35,22 @@ impl Image {
     /// # Errors
     /// The first damage in the order of the file; of several damaged chunks, the first.
     pub fn verify(&self, progress: &mut dyn FnMut(u64)) -> Result<VerifyReport, ImageError> {
+        self.verify_those(&|_| true, progress)
+    }
+
+    /// As [`Image::verify`], without what lies in earlier images: that was read when they were new.
+    ///
+    /// # Errors
+    /// As [`Image::verify`].
+    pub fn verify_own(&self, progress: &mut dyn FnMut(u64)) -> Result<VerifyReport, ImageError> {
+        self.verify_those(&|extent| extent.image == 0, progress)
+    }
+
+    fn verify_those(
+        &self,
+        wanted: &dyn Fn(&Extent) -> bool,
+        progress: &mut dyn FnMut(u64),
+    ) -> Result<VerifyReport, ImageError> {
         let (_, header) = reader::open_header(self.path())?;
         if header != *self.header() {
             return Err(ImageError::Id {
@@ -58,7 +74,7 @@ impl Image {
             bases: self.tables().base_count(),
             ..VerifyReport::default()
         };
-        self.check_chunks(&mut |stored, raw| {
+        self.check_chunks(wanted, &mut |stored, raw| {
             report.chunks += 1;
             report.stored_bytes += stored;
             report.raw_bytes += raw;
@@ -108,8 +124,12 @@ impl Image {
         Ok(())
     }
 
-    fn check_chunks(&self, checked: &mut dyn FnMut(u64, u64)) -> Result<(), ImageError> {
-        let extents: Vec<Extent> = self.tables().extents().collect();
+    fn check_chunks(
+        &self,
+        wanted: &dyn Fn(&Extent) -> bool,
+        checked: &mut dyn FnMut(u64, u64),
+    ) -> Result<(), ImageError> {
+        let extents: Vec<Extent> = self.tables().extents().filter(wanted).collect();
         let parts: Vec<(usize, u64)> = extents
             .iter()
             .enumerate()

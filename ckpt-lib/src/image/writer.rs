@@ -1,8 +1,7 @@
 //! Writing an image: pages first, then everything that describes them, the header last.
 //!
 //! ```text
-//! create -> store -> store ... -> commit
-//!            `- refer (chunks that lie in an earlier image)
+//! create -> build_on (chunks that lie in an earlier image are not stored) -> store -> store ... -> commit
 //! ```
 //! # What callers may rely on
 //! Until [`ImageWriter::commit`] returns, nothing stands under the final name; a writer that is
@@ -11,6 +10,7 @@
 //! about 90 bytes per run of non-zero pages or 256 KiB.
 
 use super::destination::{Destination, write_behind};
+use super::earlier::Earlier;
 use super::elf;
 use super::error::{ImageError, SpaceName};
 use super::extents::{self, Piece};
@@ -83,6 +83,7 @@ pub struct ImageWriter {
     behind: u64,
     pieces: Vec<Piece>,
     bases: Vec<Base>,
+    earlier: Option<Earlier>,
     /// A store has failed: the contents are not whole.
     spoilt: bool,
 }
@@ -135,6 +136,7 @@ impl ImageWriter {
             behind: pages_at,
             pieces: vec![],
             bases: vec![],
+            earlier: None,
             spoilt: false,
         }
     }
@@ -181,6 +183,7 @@ impl ImageWriter {
             pace: self.pace.as_ref(),
             threads: self.options.threads,
             pieces_before: self.pieces.len(),
+            earlier: self.earlier.as_ref(),
         };
         let mut behind = self.behind;
         let destination = &self.destination;
@@ -243,51 +246,47 @@ impl ImageWriter {
         Ok(())
     }
 
-    /// Takes contents of this range of a space from an earlier image instead of storing them again,
-    /// chunk by chunk. Returns the ranges with contents that must be stored none the less, because
-    /// a chunk of the earlier image reaches beyond `range`.
+    /// From now on a chunk that an earlier image has, or one that it is based on, is not stored again: this image names the file that
+    /// has it. To be said before anything is stored.
     ///
-    /// The earlier image must lie, and stay, in the directory of this one.
+    /// The earlier images must lie, and stay, in the directory of this one. Their contents are not read.
     ///
     /// # Errors
     /// [`ImageError::Unwritable`] if the earlier image cannot be referred to by name.
-    pub fn refer(
-        &mut self,
-        space: Space,
-        range: Range<u64>,
-        earlier: &Image,
-    ) -> Result<Vec<Range<u64>>, ImageError> {
+    pub fn build_on(&mut self, earlier: &Image) -> Result<(), ImageError> {
         let tables = earlier.tables();
-        let mut rest: Vec<Range<u64>> = vec![];
-        for extent in tables.extents_of(space) {
-            for index in extent.first_chunk..extent.first_chunk + extent.chunk_count() {
-                let Some(chunk) = tables.chunk(index) else {
-                    continue;
-                };
-                let at = extent.at + (index - extent.first_chunk) * CHUNK;
-                let end = at + u64::from(chunk.raw_len);
-                if at >= range.end || end <= range.start {
-                    continue;
-                }
-                if at >= range.start && end <= range.end {
-                    let image = self.base_number(earlier, extent.image)?;
-                    self.pieces.push(Piece {
+        let mut known = Earlier::default();
+        for extent in tables.extents() {
+            let image = self.base_number(earlier, extent.image)?;
+            for number in 0..extent.chunk_count() {
+                if let Some(chunk) = tables.chunk(extent.first_chunk + number) {
+                    known.add(Piece {
                         space: extent.space,
-                        at,
+                        at: extent.at + number * CHUNK,
                         image,
                         encoding: extent.encoding,
                         chunk,
                     });
-                    continue;
-                }
-                let part = at.max(range.start)..end.min(range.end);
-                match rest.last_mut() {
-                    Some(last) if last.end == part.start => last.end = part.end,
-                    _ => rest.push(part),
                 }
             }
         }
-        Ok(rest)
+        self.earlier = Some(known);
+        Ok(())
+    }
+
+    /// Forgets earlier images of which nothing was taken.
+    fn drop_unused_bases(&mut self) {
+        let mut numbers = vec![0; self.bases.len() + 1];
+        let mut used = vec![];
+        for piece in self.pieces.iter_mut().filter(|piece| piece.image != 0) {
+            let number = &mut numbers[piece.image as usize];
+            if *number == 0 {
+                used.push(self.bases[piece.image as usize - 1]);
+                *number = used.len() as u32;
+            }
+            piece.image = *number;
+        }
+        self.bases = used;
     }
 
     /// Number in this image of the file that is number `image` in `earlier`.
@@ -410,6 +409,7 @@ impl ImageWriter {
 
     fn finish(&mut self, parts: &ImageParts<'_>) -> Result<(Hash, u64), ImageError> {
         self.check(parts)?;
+        self.drop_unused_bases();
         let (destination, end) = (&self.destination, self.end);
         if end > self.behind {
             write_behind(destination, self.behind, end - self.behind);

@@ -224,9 +224,8 @@ fn a_fifo_in_the_place_of_a_base() {
     });
     crate::images::write_image_with(&later, HOLE, again, |writer| {
         let earlier = Image::open(&base).expect("opens");
-        let range = 0x40_0000..0x40_1000;
-        let rest = writer.refer(Space::Process(0), range, &earlier);
-        assert_eq!(rest.expect("referred"), []);
+        writer.build_on(&earlier).expect("can be named");
+        store(writer, &tiny.contents);
     });
     let run = || {
         let mut command = Command::new(&later);

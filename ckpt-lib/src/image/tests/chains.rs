@@ -8,17 +8,20 @@ use std::path::PathBuf;
 
 const PAGES: usize = 1200;
 
-/// Writes `name`: what `memory` has within `dirty` is stored, all else is taken from `earlier`.
-fn next(dir: &Path, name: &str, memory: &Memory, dirty: Range<u64>, earlier: &Image) -> PathBuf {
+/// Writes `name`: what `earlier` has is taken from there.
+fn next(
+    dir: &Path,
+    name: &str,
+    memory: &Memory,
+    options: WriteOptions,
+    earlier: &Image,
+) -> PathBuf {
     let path = dir.join(name);
-    let mut writer = ImageWriter::create(&path, WriteOptions::default()).expect("creates");
-    let space = Space::Process(0);
-    let mut store = vec![dirty.clone()];
-    for clean in [memory.start..dirty.start, dirty.end..memory.range().end] {
-        store.extend(writer.refer(space, clean, earlier).expect("refers"));
-    }
+    let mut writer = ImageWriter::create(&path, options).expect("creates");
+    writer.build_on(earlier).expect("can be named");
+    let all = [memory.range()];
     writer
-        .store(space, &store, memory, &|_| {})
+        .store(Space::Process(0), &all, memory, &|_| {})
         .expect("stores");
     commit(writer).expect("commits");
     path
@@ -42,9 +45,8 @@ fn chain() -> Chain {
     image_of(&paths[0], &memory, options);
     for (name, from, to) in [("two", 100, 180), ("three", 170, 700)] {
         memory.bytes[from * 4096..to * 4096].fill(name.len() as u8);
-        let dirty = BASE + from as u64 * PAGE..BASE + to as u64 * PAGE;
         let earlier = Image::open(paths.last().expect("one")).expect("opens");
-        paths.push(next(dir.path(), name, &memory, dirty, &earlier));
+        paths.push(next(dir.path(), name, &memory, options, &earlier));
     }
     Chain { dir, paths, memory }
 }
@@ -147,4 +149,57 @@ fn a_truncated_base_is_refused() {
         panic!("{error:?}")
     };
     assert!(matches!(**source, ImageError::Length { .. }), "{error:?}");
+}
+
+#[test]
+fn an_earlier_image_of_which_only_tables_are_left_tells_what_has_changed() {
+    let dir = directory();
+    let mut memory = Memory::new(PAGES, 11, |page| page % 29 == 3);
+    let [first, copy, second] = ["one", "copy", "two"].map(|name| dir.path().join(name));
+    for options in [
+        WriteOptions::default(),
+        WriteOptions {
+            compression: Some(1),
+            ..WriteOptions::default()
+        },
+    ] {
+        image_of(&first, &memory, options);
+        fs::copy(&first, &copy).expect("copies");
+        super::super::leave_tables(&first).expect("this file system can");
+        memory.bytes[500 * 4096] ^= 1;
+        let earlier = Image::open(&first).expect("its tables are there");
+        check(&first).expect_err("its contents are not");
+        next(dir.path(), "two", &memory, options, &earlier);
+        fs::rename(&copy, &first).expect("is put back");
+        let image = Image::open(&second).expect("opens");
+        assert_eq!(image.verify_own(&mut |_| {}).expect("is sound").chunks, 1);
+        assert!(check(&second).expect("sound").chunks > 1);
+        assert!(contents(&second) == memory.bytes);
+        for path in [&first, &second] {
+            fs::remove_file(path).expect("removes");
+        }
+    }
+}
+
+#[test]
+fn an_earlier_image_that_has_nothing_of_it_is_not_named() {
+    let dir = directory();
+    let [first, second] = ["one", "two"].map(|name| dir.path().join(name));
+    image_of(
+        &first,
+        &Memory::new(PAGES, 11, |_| false),
+        WriteOptions::default(),
+    );
+    let memory = Memory::new(PAGES, 12, |_| false);
+    let earlier = Image::open(&first).expect("opens");
+    next(
+        dir.path(),
+        "two",
+        &memory,
+        WriteOptions::default(),
+        &earlier,
+    );
+    fs::remove_file(&first).expect("removes");
+    assert_eq!(check(&second).expect("sound alone").bases, 0);
+    assert!(contents(&second) == memory.bytes);
 }

@@ -1,0 +1,65 @@
+//! What an earlier image has: a chunk that is as it was need not be stored again.
+//!
+//! # What callers may rely on
+//! A chunk is taken for the same only if it stands for the same bytes of the same space, is stored in the same way and has the same
+//! checksum. Asking costs no reading.
+
+use super::error::ImageError;
+use super::extents::Piece;
+use super::reader;
+use loader::layout::{Chunk, Encoding, SectionKind, Space};
+use nix::fcntl::{FallocateFlags, fallocate};
+use std::collections::HashMap;
+use std::fs::OpenOptions;
+use std::io;
+use std::path::Path;
+
+/// The chunks of an earlier image, by where they belong.
+#[derive(Debug, Default)]
+pub(super) struct Earlier(HashMap<(u64, u64), Piece>);
+
+impl Earlier {
+    pub(super) fn add(&mut self, piece: Piece) {
+        self.0.insert((piece.space, piece.at), piece);
+    }
+
+    /// The earlier chunk that is this one, whose offset does not matter.
+    pub(super) fn same(
+        &self,
+        space: Space,
+        at: u64,
+        encoding: Encoding,
+        chunk: &Chunk,
+    ) -> Option<Piece> {
+        let known = self.0.get(&(space.number(), at))?;
+        let is_same = known.encoding == encoding as u32
+            && known.chunk.stored_len == chunk.stored_len
+            && known.chunk.raw_len == chunk.raw_len
+            && known.chunk.hash == chunk.hash;
+        is_same.then_some(*known)
+    }
+}
+
+/// Gives back the disk that an image's contents take (`fallocate(2)`, `FALLOC_FL_PUNCH_HOLE`). Its tables stay, by which
+/// [`super::ImageWriter::build_on`] knows what it had; nothing can be restarted from it any more.
+///
+/// # Errors
+/// [`ImageError::Io`]: the file system may not be able to. What it is no image for: as [`super::Image::open`].
+pub fn leave_tables(path: &Path) -> Result<(), ImageError> {
+    let (_, header) = reader::open_header(path)?;
+    let pages = header.section(SectionKind::Pages);
+    let failed = |source: io::Error| ImageError::Io {
+        image: path.to_owned(),
+        what: "give back the disk of its contents",
+        source,
+    };
+    let file = OpenOptions::new().write(true).open(path).map_err(failed)?;
+    let flags = FallocateFlags::FALLOC_FL_PUNCH_HOLE | FallocateFlags::FALLOC_FL_KEEP_SIZE;
+    let wrong = |_| failed(io::ErrorKind::FileTooLarge.into());
+    let offset = i64::try_from(pages.offset).map_err(wrong)?;
+    let len = i64::try_from(pages.len).map_err(wrong)?;
+    match len {
+        0 => Ok(()),
+        len => fallocate(&file, flags, offset, len).map_err(|errno| failed(errno.into())),
+    }
+}
