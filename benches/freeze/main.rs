@@ -85,7 +85,7 @@ fn main() -> ExitCode {
 fn by_size(station: &Station, mib: u64, repeat: usize, verdicts: &mut Verdicts) {
     println!("{mib} MiB, one thread, ticking every millisecond (median of {repeat})");
     let [mut frozen, mut gaps, mut forks, mut rates, mut dds] = [const { vec![] }; 5];
-    let [mut restarts, mut passes] = [const { vec![] }; 2];
+    let [mut restarts, mut passes, mut fresh] = [const { vec![] }; 3];
     let mut peak = 0;
     for _ in 0..repeat {
         let mut job = Job::start(station, &[mib, 0, 0, 0]);
@@ -108,6 +108,7 @@ fn by_size(station: &Station, mib: u64, repeat: usize, verdicts: &mut Verdicts) 
         // Thrice, in turns: memory that a hypervisor has taken back meanwhile costs whoever is first.
         for _ in 0..3 {
             passes.push(milliseconds(yardsticks::hash_and_copy(&image)));
+            fresh.push(milliseconds(yardsticks::fresh_memory((mib as usize) << 20)));
             let (mut again, moved) = Job::restart(station, &image);
             restarts.push(milliseconds(moved));
             again.end();
@@ -142,7 +143,8 @@ fn by_size(station: &Station, mib: u64, repeat: usize, verdicts: &mut Verdicts) 
         &note,
     );
     let pass = median(passes);
-    let note = format!("hash and copy {pass:.1} ms");
+    let fresh = median(fresh);
+    let note = format!("hash and copy {pass:.1} ms, fresh memory alone {fresh:.1}");
     let per_gib = 250.0 * (mib as f64 / 1024.0).max(0.25);
     let limit = (1.3 * pass + 30.0).min(per_gib.max(62.5));
     verdicts.line(

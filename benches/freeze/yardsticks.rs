@@ -38,3 +38,23 @@ pub(crate) fn hash_and_copy(source: &Path) -> Duration {
     std::hint::black_box(hashes);
     begun.elapsed()
 }
+
+/// So many bytes copied into fresh memory by as many threads as there are processors, which do nothing else: no restart can be faster on a
+/// machine that gives memory no faster.
+pub(crate) fn fresh_memory(len: usize) -> Duration {
+    let threads = std::thread::available_parallelism().map_or(1, |count| count.get());
+    let begun = Instant::now();
+    let mut memory = MmapMut::map_anon(len).expect("memory");
+    let part = len.div_ceil(threads).next_multiple_of(CHUNK);
+    let source = vec![1; CHUNK];
+    std::thread::scope(|scope| {
+        for part in memory.chunks_mut(part) {
+            scope.spawn(|| {
+                for chunk in part.chunks_mut(CHUNK) {
+                    chunk.copy_from_slice(&source[..chunk.len()]);
+                }
+            });
+        }
+    });
+    begun.elapsed()
+}
