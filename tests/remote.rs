@@ -6,6 +6,8 @@ mod again;
 mod away;
 #[path = "remote/behind.rs"]
 mod behind;
+#[path = "remote/clocks.rs"]
+mod clocks;
 #[path = "remote/coherence.rs"]
 mod coherence;
 #[path = "remote/cut.rs"]

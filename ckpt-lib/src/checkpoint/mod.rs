@@ -209,10 +209,11 @@ fn take(
         writer,
         progress,
     };
-    let (mut captured, pictures) = match session.capture(with_picture, &early, &options, baseline) {
-        Ok(captured) => captured,
-        Err(error) => return Err(error.and_then(session.quiesced.resume())),
-    };
+    let (mut captured, pictures) =
+        match session.capture(with_picture, (&early, &options), baseline, &mut marked) {
+            Ok(captured) => captured,
+            Err(error) => return Err(error.and_then(session.quiesced.resume())),
+        };
     let Session {
         quiesced,
         mut writer,
@@ -383,9 +384,9 @@ impl Session<'_> {
     fn capture(
         &mut self,
         with_picture: bool,
-        early: &EarlyView,
-        options: &CaptureOptions,
+        (early, options): (&EarlyView, &CaptureOptions),
         baseline: Option<Level>,
+        marked: &mut Marked<'_>,
     ) -> Result<(Captured, Vec<Picture>), CheckpointError> {
         let mut workshops = vec![];
         for process in self.quiesced.processes_mut() {
@@ -395,6 +396,7 @@ impl Session<'_> {
         if has_board(&captured.snapshot) {
             self.refuse_disabled()?;
         }
+        marked.used(&captured.used)?;
         if let Some(process) = self.quiesced.processes().first() {
             baseline::note_enforcement(&mut captured.snapshot, process.memory(), baseline);
         }
