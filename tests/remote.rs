@@ -2,6 +2,8 @@
 
 #[path = "remote/again.rs"]
 mod again;
+#[path = "remote/asking.rs"]
+mod asking;
 #[path = "remote/away.rs"]
 mod away;
 #[path = "remote/behind.rs"]

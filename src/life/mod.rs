@@ -24,6 +24,7 @@ mod notify;
 mod noting;
 mod owner;
 mod passing;
+mod said;
 mod signals;
 mod streams;
 mod tails;
@@ -32,8 +33,9 @@ mod voice;
 pub(crate) use begin::{restart, run, submit};
 pub(crate) use chronicle::{Chronicle, NAME as EVENTS};
 pub(crate) use control::{Ask, Asked, Control, Question, ask};
-pub(crate) use copy::{heed, usage_said, words};
+pub(crate) use copy::{heed, words};
 pub(crate) use owner::by_policy;
+pub(crate) use said::usage_said;
 
 use crate::args::{Life as Arguments, Restart, Run};
 use crate::jobs::{Job, JobStore, LifeRecord, Outset, pulse};
@@ -448,6 +450,7 @@ impl<'a> Starter<'a> {
                 Some(News::Cut) => self.line_is(false),
                 Some(News::Joined) => self.line_is(true),
                 Some(News::Asks) => self.is_asked_by_job(),
+                Some(News::Wants(number, want)) => self.wants(number, want),
                 Some(News::Ends(end)) => self.commit(end),
                 Some(News::Ended(end, why)) => {
                     let lost = copy.has_lost_something();

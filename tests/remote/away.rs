@@ -66,7 +66,7 @@ impl Site {
     }
 
     /// A job of this name on these machines.
-    fn submitted(&self, hosts: &[&str], options: &[&str], all: &[&OsStr]) -> Command {
+    pub(super) fn submitted(&self, hosts: &[&str], options: &[&str], all: &[&OsStr]) -> Command {
         let mut command = self.wayfarer(&["submit", "--name", "job", "--ssh", &self.ssh]);
         for host in hosts {
             command.args(["--on", host]);

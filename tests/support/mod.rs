@@ -22,6 +22,7 @@
 pub mod chain;
 pub mod host;
 pub mod inherited;
+pub mod inside;
 pub mod machine;
 pub mod program;
 pub mod promise;
