@@ -30,6 +30,8 @@ mod habits;
 mod home;
 #[path = "remote/identity.rs"]
 mod identity;
+#[path = "remote/images.rs"]
+mod images;
 #[path = "remote/lines.rs"]
 mod lines;
 #[path = "remote/locks.rs"]
