@@ -22,6 +22,8 @@ mod direct;
 mod dispatched;
 #[path = "remote/durable.rs"]
 mod durable;
+#[path = "remote/events.rs"]
+mod events;
 #[path = "remote/full.rs"]
 mod full;
 #[path = "remote/habits.rs"]

@@ -161,6 +161,8 @@ struct Starter<'a> {
     refused: Vec<Refused>,
     /// The line to the copy's machine is cut.
     is_cut: bool,
+    /// Whoever kept the last copy from here is gone without a word.
+    is_keeper_lost: bool,
     /// The next copy goes on from an older image than the last one, or from none.
     passes_over: bool,
     /// The job was stopped by this signal, and we are to stand still with it.
@@ -242,6 +244,7 @@ impl<'a> Starter<'a> {
             not_begun: None,
             refused: vec![],
             is_cut: false,
+            is_keeper_lost: false,
             passes_over: false,
             stops_by: None,
             was_stopped: false,
@@ -457,6 +460,7 @@ impl<'a> Starter<'a> {
                     let refused = copy.refused(end).cloned();
                     // One that has never run ends by itself as soon as nobody is at the other end.
                     let is_gone = copy.has_ended_there() || matches!(end, End::NotBegun(_));
+                    self.is_keeper_lost = !is_gone && end == End::Gone;
                     if let Some(used) = copy.used() {
                         self.record.counted.add_usage(used);
                     }

@@ -243,7 +243,7 @@ fn a_job_outlives_whatever_is_lost_on_its_way() {
     let log = site.told(&["log", "job"]);
     let events = site.events();
     let expected = [
-        "000", "001", "004", "001", "006", "003", "004", "001", "022", "023", "004", "001", "004",
+        "000", "001", "007", "001", "006", "003", "004", "001", "022", "023", "007", "001", "004",
         "001", "005",
     ];
     assert_eq!(events, expected, "{log}");

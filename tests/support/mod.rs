@@ -21,6 +21,7 @@
 
 pub mod chain;
 pub mod host;
+pub mod htcondor;
 pub mod inherited;
 pub mod inside;
 pub mod machine;
