@@ -10,6 +10,8 @@ mod full;
 mod gone;
 #[path = "life/growth.rs"]
 mod growth;
+#[path = "life/images.rs"]
+mod images;
 #[path = "life/inside.rs"]
 mod inside;
 #[path = "life/keeping.rs"]

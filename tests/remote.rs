@@ -2,10 +2,14 @@
 
 #[path = "remote/again.rs"]
 mod again;
+#[path = "remote/asking.rs"]
+mod asking;
 #[path = "remote/away.rs"]
 mod away;
 #[path = "remote/behind.rs"]
 mod behind;
+#[path = "remote/clocks.rs"]
+mod clocks;
 #[path = "remote/coherence.rs"]
 mod coherence;
 #[path = "remote/cut.rs"]
@@ -18,6 +22,8 @@ mod direct;
 mod dispatched;
 #[path = "remote/durable.rs"]
 mod durable;
+#[path = "remote/events.rs"]
+mod events;
 #[path = "remote/full.rs"]
 mod full;
 #[path = "remote/habits.rs"]
@@ -26,6 +32,8 @@ mod habits;
 mod home;
 #[path = "remote/identity.rs"]
 mod identity;
+#[path = "remote/images.rs"]
+mod images;
 #[path = "remote/lines.rs"]
 mod lines;
 #[path = "remote/locks.rs"]

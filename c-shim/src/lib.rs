@@ -35,6 +35,7 @@ pub mod span;
 pub mod store;
 pub mod table;
 pub mod usage;
+pub mod used;
 pub mod versions;
 #[cfg(test)]
 mod zeroed;

@@ -16,6 +16,7 @@ use crate::residents::Residents;
 use crate::rules::Rules;
 use crate::store::Store;
 use crate::usage::Usage;
+use crate::used::Used;
 use crate::versions::Versions;
 use core::mem::offset_of;
 use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
@@ -23,7 +24,7 @@ use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
 /// Begins the mapping.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"wf-table");
 /// Of this layout.
-pub const VERSION: u32 = 10;
+pub const VERSION: u32 = 11;
 /// Files that a job may have open at once.
 pub const DESCRIPTIONS: usize = 4096;
 /// Descriptors of ours begin here; the job does not see them.
@@ -213,6 +214,8 @@ pub struct Table {
     pub usage: Usage,
     /// What was written and is not sent yet.
     pub behind: Behind,
+    /// What was used of processors before a restart.
+    pub used: Used,
 }
 
 impl Table {

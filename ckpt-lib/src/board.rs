@@ -57,6 +57,30 @@ pub enum Want {
     Unknown(u32),
 }
 
+impl From<u32> for Want {
+    fn from(kind: u32) -> Self {
+        match kind {
+            1 => Want::Checkpoint,
+            2 => Want::Leave,
+            3 => Want::GoBack,
+            other => Want::Unknown(other),
+        }
+    }
+}
+
+impl Want {
+    /// As it stands on a board.
+    #[must_use]
+    pub fn number(self) -> u32 {
+        match self {
+            Want::Checkpoint => 1,
+            Want::Leave => 2,
+            Want::GoBack => 3,
+            Want::Unknown(kind) => kind,
+        }
+    }
+}
+
 /// What is written on a board.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Notice {
@@ -183,12 +207,7 @@ fn is_one(page: &[u8; LEN]) -> bool {
 
 fn understood(page: &[u8; LEN]) -> Notice {
     let wanted = number(page, at::WANTED);
-    let kind = match number(page, at::KIND) {
-        1 => Want::Checkpoint,
-        2 => Want::Leave,
-        3 => Want::GoBack,
-        other => Want::Unknown(other),
-    };
+    let kind = Want::from(number(page, at::KIND));
     let file = page[at::FILE].split(|byte| *byte == 0).next();
     // Without an end it is none.
     let file = file.filter(|name| !name.is_empty() && name.len() < at::FILE.len());

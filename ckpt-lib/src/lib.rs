@@ -39,6 +39,7 @@ mod sys;
 pub mod tracee;
 pub mod vdso;
 
+pub use capture::{ProcessUsed, ThreadUsed, Used};
 pub use checkpoint::{
     CheckpointError, CheckpointReport, CheckpointRequest, JobSession, SessionError, Then,
     checkpoint,

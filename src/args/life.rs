@@ -18,6 +18,10 @@ pub(crate) struct Life {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub(crate) keep: Option<u32>,
 
+    /// Keep the job's images in a folder below this directory, not in the job's; it must be there whenever the job goes on
+    #[arg(long, value_name = "DIR")]
+    pub(crate) images: Option<std::path::PathBuf>,
+
     /// Told to leave by a signal (TERM, TSTP), leave without a new image after so long [default: try until there is one]
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     pub(crate) vacate_within: Option<Duration>,
@@ -82,6 +86,7 @@ impl Life {
         let Life {
             every,
             keep,
+            images,
             vacate_within,
             min_free,
             compress,
@@ -98,6 +103,7 @@ impl Life {
         } = self;
         every.is_some()
             || keep.is_some()
+            || images.is_some()
             || vacate_within.is_some()
             || min_free.is_some()
             || compress.is_some()

@@ -10,6 +10,7 @@
 //! It ends when the copy has, or is lost. What the copy has written is under the job's journal here, so that another copy begins where its
 //! image was made, and what a lost copy still does reaches nobody: its session ends with this process.
 
+use super::asking::{ANSWER_HEAD, answer_len};
 use super::far::{Arriving, Copied, Errand, Far, Next};
 use super::service::{Over, Service};
 use super::streams::JobState;
@@ -18,7 +19,7 @@ use crate::args::Submit;
 use crate::jobs::{JobStore, Outset};
 use crate::life::Choice;
 use crate::life::usage_said;
-use crate::life::words::{CUT, FAILED, GO, IMAGE, JOINED, KILL, MORE, SEATED, STOP};
+use crate::life::words::{ANSWER, CUT, FAILED, GO, IMAGE, JOINED, KILL, MORE, SEATED, STOP};
 use crate::report::{Exit, Failure, Outcome, chain, tell};
 use crate::temporary::{self, Temporary};
 use crate::verbs::home::journals;
@@ -232,6 +233,19 @@ fn hear(
                     std::process::exit(Exit::Lost as i32);
                 }
             }
+            ANSWER => {
+                let mut answer = vec![0; ANSWER_HEAD];
+                answer[0] = ANSWER;
+                if starter.read_exact(&mut answer[1..]).is_err() {
+                    return;
+                }
+                let len = answer_len(&answer).unwrap_or(ANSWER_HEAD);
+                answer.resize(len, 0);
+                if starter.read_exact(&mut answer[ANSWER_HEAD..]).is_err() {
+                    return;
+                }
+                let _ = answered.write_all(&answer);
+            }
             _ => {
                 // Whoever does not read it any more has ended.
                 let _ = answered.write_all(&word);
@@ -294,7 +308,8 @@ impl Words {
     }
 }
 
-enum Split {
+/// What has come of what a supervisor says first.
+pub(super) enum Split {
     /// There is more to come.
     Wants(Vec<u8>),
     /// It is whole; none was said.
@@ -304,7 +319,7 @@ enum Split {
     },
 }
 
-fn split(mut begun: Vec<u8>) -> io::Result<Split> {
+pub(super) fn split(mut begun: Vec<u8>) -> io::Result<Split> {
     match begun.first() {
         Some(&OUTSET) => {}
         _ => {

@@ -8,12 +8,14 @@
 //! ```
 //! The supervisor there and the starter here speak as if one were the other's child: RUNS, ENDED and their answers go along the line as
 //! they are (loader::words), in place of the job's input and output, which are files here. Before RUNS the supervisor says once
-//! `'o'`, a length (4 bytes, little-endian) and its session's state at the outset, and waits for `'k'`: it is durable.
+//! `'o'`, a length (4 bytes, little-endian) and its session's state at the outset, and waits for `'k'`: it is durable. What the job asks
+//! for by its board is read there, and answered there (asking.rs).
 //!
 //! # What callers may rely on
 //! The image of a job counts only where its starter is. Nothing of a copy stays there when it has ended, or when its lease is over.
 
 mod arrival;
+mod asking;
 mod chunks;
 mod ending;
 mod far;
@@ -23,6 +25,7 @@ mod private;
 mod service;
 mod streams;
 
+pub(crate) use asking::{Asking, answer_said, wants_heard};
 pub(crate) use chunks::{GOOD, send};
 pub(crate) use ending::end_at_last;
 pub(crate) use far::{Errand, Far, Ssh, quoted};

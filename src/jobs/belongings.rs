@@ -7,6 +7,7 @@
 //! What was cut off a file of the user's (`*.wayfarer-tail`) is the user's, and stays.
 
 use super::Outset;
+use super::elsewhere;
 use super::images::images_in;
 use crate::report::{chain, tell};
 use ckpt_lib::image::Image;
@@ -24,6 +25,7 @@ const LOOK_AGAIN: Duration = Duration::from_millis(20);
 /// Removes a job's directory, and its journals.
 pub(super) fn remove(dir: &Path) -> io::Result<()> {
     let states = states(dir);
+    elsewhere::release(dir);
     fs::remove_dir_all(dir)?;
     remove_journals(dir, &states);
     Ok(())

@@ -42,6 +42,13 @@ pub(crate) enum JobError {
         count: usize,
         dir: PathBuf,
     },
+    /// A place for images that is none (`--images`).
+    #[error("{path}: found {found}, expected {expected}", path = shown_path(.path))]
+    Unfit {
+        path: PathBuf,
+        found: String,
+        expected: &'static str,
+    },
     /// A newer wayfarer knows the job.
     #[error("job {name} in {dir} was written by a newer wayfarer", dir = shown_path(.dir))]
     Newer { name: String, dir: PathBuf },

@@ -1,10 +1,19 @@
-//! The images in a job's directory: `jobs/NAME/images/NAME-1.img`, `NAME-2.img` ...
+//! The images of a job: `jobs/NAME/images/NAME-1.img`, `NAME-2.img` ...
+//!
+//! `jobs/NAME/images` is a directory, or a link to the one that `--images` has made ([`super::elsewhere`]); [`images_dir`] says where they are.
 
+use super::elsewhere;
 use super::{IMAGES_KEPT, Job, JobError, at, make_private_dir};
 use ckpt_lib::image::Image;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
+
+/// Where the images of the job with this directory are.
+pub(crate) fn images_dir(dir: &Path) -> PathBuf {
+    let images = dir.join("images");
+    fs::read_link(&images).unwrap_or(images)
+}
 
 /// An image in a job's directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -15,9 +24,12 @@ pub(crate) struct StoredImage {
 
 /// The images of a job's directory, oldest first.
 pub(super) fn images_in(dir: &Path) -> Result<Vec<StoredImage>, JobError> {
-    let images = dir.join("images");
+    let images = images_dir(dir);
     let entries = match fs::read_dir(&images) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(vec![]),
+        // One that is elsewhere, and gone, may come back, with images.
+        Err(error) if error.kind() == io::ErrorKind::NotFound && !elsewhere::is_in(dir) => {
+            return Ok(vec![]);
+        }
         entries => at("cannot read", &images, entries)?,
     };
     let mut found: Vec<StoredImage> = entries
@@ -35,12 +47,26 @@ pub(super) fn images_in(dir: &Path) -> Result<Vec<StoredImage>, JobError> {
     Ok(found)
 }
 
-/// If this image lies in the directory of a job, the one before it there.
+/// The directory of the job among whose images this one is, if it is one's; without links.
+pub(super) fn job_of(image: &Path) -> Option<PathBuf> {
+    let folder = image.parent()?;
+    let dir = match elsewhere::job_of(folder) {
+        Some(dir) => dir.canonicalize().ok()?,
+        None => folder.parent()?.to_owned(),
+    };
+    let is_its = images_dir(&dir)
+        .canonicalize()
+        .is_ok_and(|found| found == folder);
+    is_its.then_some(dir)
+}
+
+/// If this is an image of a job, the one before it.
 pub(crate) fn image_before(image: &Path) -> Option<PathBuf> {
     let image = image.canonicalize().ok()?;
-    let dir = image.parent()?.parent()?;
-    let images = images_in(dir).ok()?;
-    let place = images.iter().position(|stored| stored.path == image)?;
+    let dir = job_of(&image)?;
+    let images = images_in(&dir).ok()?;
+    let is_it = |path: &Path| path.canonicalize().is_ok_and(|path| path == image);
+    let place = images.iter().position(|stored| is_it(&stored.path))?;
     dir.join("job.json").exists().then_some(())?;
     Some(images[place.checked_sub(1)?].path.clone())
 }
@@ -53,8 +79,12 @@ impl Job {
 
     /// Where the image of this generation goes.
     pub(crate) fn image_path(&self, generation: u64) -> Result<PathBuf, JobError> {
-        let images = self.dir.join("images");
-        make_private_dir(&images)?;
+        let images = images_dir(&self.dir);
+        if elsewhere::is_in(&self.dir) {
+            at("cannot read", &images, fs::read_dir(&images))?;
+        } else {
+            make_private_dir(&images)?;
+        }
         Ok(images.join(format!("{}-{generation}.img", self.record.name)))
     }
 

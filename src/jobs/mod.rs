@@ -10,6 +10,7 @@
 //! Jobs of another machine that shares the directory are left alone.
 
 mod belongings;
+mod elsewhere;
 mod error;
 mod images;
 mod life;
@@ -21,7 +22,7 @@ mod record;
 
 pub(crate) use belongings::forget_journals;
 pub(crate) use error::JobError;
-pub(crate) use images::image_before;
+pub(crate) use images::{image_before, images_dir};
 pub(crate) use life::{Counted, IMAGES_KEPT, LifeRecord};
 pub(crate) use outputs::{FileId, Output, OutputKind, Outputs};
 pub(crate) use outset::{Outset, has_more_descriptors};
@@ -230,9 +231,9 @@ impl JobStore {
     /// The job in whose directory this image lies.
     pub(crate) fn find_by_image(&self, image: &Path) -> Option<Job> {
         let image = image.canonicalize().ok()?;
-        let dir = image.parent()?.parent()?;
+        let dir = images::job_of(&image)?;
         let ours = dir.parent()? == self.jobs_dir().canonicalize().ok()?;
-        ours.then(|| Job::load(dir.to_owned()).ok()).flatten()
+        ours.then(|| Job::load(dir).ok()).flatten()
     }
 
     /// Writes down a job whose supervisor this process is about to become.
@@ -250,6 +251,10 @@ impl JobStore {
         };
         let is_new = !dir.exists();
         make_private_dir(&dir)?;
+        if !new.is_copy && !new.continues {
+            // One before it had its images elsewhere, and has none.
+            elsewhere::release(&dir);
+        }
         let name = name_of(&dir);
         let before = JobRecord::load(&dir).ok();
         let mut life = LifeRecord::load(&dir).ok().flatten();
@@ -333,7 +338,7 @@ impl JobStore {
             Err(error) if error.is_newer() => return Err(newer(&dir)),
             Err(_) => {}
         }
-        let count = images_in(&dir)?.len();
+        let count = count_in(&dir)?;
         at("cannot remove", &dir, belongings::remove(&dir))?;
         Ok(count)
     }
@@ -350,9 +355,17 @@ impl JobStore {
         if job.life() == Life::Living {
             return Err(taken(job));
         }
-        let count = job.images()?.len();
+        let count = count_in(&job.dir)?;
         at("cannot remove", &job.dir, belongings::remove(&job.dir))?;
         Ok(count)
+    }
+}
+
+/// How many images it has; none, if they are out of reach.
+fn count_in(dir: &Path) -> Result<usize, JobError> {
+    match images_in(dir) {
+        Err(_) if elsewhere::is_in(dir) => Ok(0),
+        images => Ok(images?.len()),
     }
 }
 
@@ -405,16 +418,19 @@ fn free_name(dir: &Path, new: &NewJob) -> Result<(), JobError> {
         Err(error) if error.is_newer() => return Err(newer(dir)),
         _ => {}
     }
-    let images = images_in(dir)?;
-    if new.continues || images.is_empty() {
-        return Ok(());
-    }
-    if !new.replace {
+    if !new.replace || new.continues {
+        let images = images_in(dir)?;
+        if new.continues || images.is_empty() {
+            return Ok(());
+        }
         return Err(JobError::HasImages {
             name: name_of(dir),
             count: images.len(),
-            dir: dir.join("images"),
+            dir: images_dir(dir),
         });
+    }
+    if count_in(dir)? == 0 && !elsewhere::is_in(dir) {
+        return Ok(());
     }
     at("cannot remove", dir, belongings::remove(dir))
 }
@@ -556,6 +572,9 @@ impl Job {
             Some(before) => drop(before.save(&self.dir)),
             None => {
                 let _ = fs::remove_file(self.dir.join("job.json"));
+                if images_in(&self.dir).is_ok_and(|images| images.is_empty()) {
+                    elsewhere::release(&self.dir);
+                }
                 let _ = fs::remove_dir(&self.dir); // only if empty
             }
         }

@@ -7,7 +7,7 @@
 //! jobs/NAME/starter.log what that did
 //! jobs/NAME/pulse      touched by its starter every minute (super::pulse)
 //! jobs/NAME/control    where its starter listens (crate::life)
-//! jobs/NAME/images/    NAME-1.img, NAME-2.img ...: the images, the last two of them
+//! jobs/NAME/images/    NAME-1.img, NAME-2.img ...: the images, the last two of them; or a link to where they are (super::elsewhere)
 //! jobs/NAME/lock       held while a checkpoint is made
 //! ```
 //! jobs/.number         the number of the last job

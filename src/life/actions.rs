@@ -6,7 +6,7 @@ use super::making::{self, Making};
 use super::passing::{self, Choice, Refused, is_refused};
 use super::{How, JOB, MOVER, NOBODY, Starter, Tied, inside};
 use crate::args::Restart;
-use crate::jobs::JobStore;
+use crate::jobs::{JobStore, images_dir};
 use crate::report::{Exit, Failure, Outcome};
 use crate::verbs;
 use nix::sys::signal::Signal;
@@ -142,7 +142,9 @@ impl Starter<'_> {
         let file = self.wanted_file();
         let signals = &self.copies.signals;
         let begun = match self.arguments.min_free {
-            Some(least) => making::check_room(&self.dir, least, self.last_image_bytes()),
+            Some(least) => {
+                making::check_room(&images_dir(&self.dir), least, self.last_image_bytes())
+            }
             None => Ok(()),
         };
         let begun = begun.and_then(|()| {

@@ -335,7 +335,10 @@ fn keep(
     let Some(job) = job else {
         return Err(unwritten());
     };
-    let begun = Starter::begin(store, &job, copies, has_image, arguments);
+    let images = arguments.images.as_deref();
+    let placed = images.map_or(Ok(()), |images| job.keep_images_in(images));
+    let begun = placed.map_err(Failure::from);
+    let begun = begun.and_then(|()| Starter::begin(store, &job, copies, has_image, arguments));
     let mut starter = match begun {
         Ok(starter) => starter,
         Err(failure) => {

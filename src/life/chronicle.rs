@@ -125,6 +125,14 @@ impl Chronicle {
         });
     }
 
+    /// The process that kept the copy on that machine, and was its shadow, is gone without a word.
+    pub(crate) fn shadow_lost(&self, on: &str) {
+        self.write(&Event::ShadowException {
+            message: format!("the process that kept the copy on {on} was killed by somebody"),
+            traffic: Traffic::default(),
+        });
+    }
+
     /// An image is not gone on from, and why.
     pub(crate) fn passed_over(&self, text: &str) {
         self.write(&Event::Remark {

@@ -11,12 +11,15 @@
 //! When the starter is killed, so is the copy.
 
 use super::passing::Choice;
+use super::said::{behind_runs, said_of_its_end, said_of_usage, understood};
 use super::signals::Signals;
+use crate::away::{answer_said, wants_heard};
 use crate::jobs::{JobProcesses, process};
 use crate::report::Exit;
 use crate::report::{Failure, Outcome, conclude};
 use crate::sys::{self, Change, Usage};
-use loader::words::{ASKS, COMMITTED, ENDED, LOST, NOT_COMMITTED, REFUSED, RUNS};
+use ckpt_lib::board::Want;
+use loader::words::{ASKS, COMMITTED, LOST, NOT_COMMITTED, RUNS};
 use nix::sys::signal::Signal;
 use nix::unistd::Pid;
 use starter::life::End;
@@ -26,12 +29,11 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
-use std::time::Duration;
 
-use words::{CUT, FAILED, JOINED, USED};
+use words::{CUT, FAILED, JOINED, WANTS};
 
-/// How a loader ends if somebody has killed what it was starting (loader::report::Exit).
-const KILLED: i32 = 128 + libc::SIGKILL;
+/// Ends what the job wants.
+const WANTS_END: u8 = b';';
 
 /// A copy that was begun.
 #[derive(Debug)]
@@ -72,6 +74,10 @@ pub(crate) mod words {
     pub(crate) const IMAGE: u8 = b'I';
     /// The same of one that is to be there, too, while the job still runs elsewhere.
     pub(crate) const MORE: u8 = b'M';
+    /// The job wants something: its number and kind follow, as `1,2;` ([`crate::away::wants_heard`]).
+    pub(crate) const WANTS: u8 = b'W';
+    /// It is done, or not ([`crate::away::answer_said`]).
+    pub(crate) const ANSWER: u8 = b'A';
     /// The processor time that it has used there follows, in two numbers of eight bytes: microseconds of programs, and of the kernel for them.
     pub(crate) const USED: u8 = b'U';
 }
@@ -88,6 +94,8 @@ pub(super) enum News {
     Joined,
     /// The job has written something on its board.
     Asks,
+    /// The same, on another machine, and what that is.
+    Wants(u32, Want),
     /// It has ended so, and waits until that is written down.
     Ends(End),
     /// What kept it from beginning, if it was said.
@@ -223,6 +231,9 @@ impl Copy {
             self.said.drain(1..=asked);
             return Some(News::Asks);
         }
+        if let Some((number, want)) = self.wants() {
+            return Some(News::Wants(number, want));
+        }
         if !self.told_of_its_end
             && self.gone.is_none()
             && !self.has_lost_something()
@@ -267,13 +278,38 @@ impl Copy {
 
     /// What whoever keeps it says of the line to its machine.
     fn of_the_line(&mut self) -> Option<News> {
-        let news = match *self.said.get(1).filter(|_| self.told_that_it_runs)? {
+        let said = self.said.get(1..).filter(|_| self.told_that_it_runs)?;
+        // It may have been cut in the middle of what the job wants.
+        let wanted = said.first() == Some(&WANTS);
+        let among = said.iter().take_while(|word| wanted && **word != WANTS_END);
+        let inside = among.enumerate().skip(1);
+        let inside = inside.filter(|(_, word)| matches!(**word, CUT | JOINED));
+        let at = inside.map(|(at, _)| at).next().unwrap_or(0);
+        let news = match *said.get(at)? {
             CUT => News::Cut,
             JOINED => News::Joined,
             _ => return None,
         };
-        self.said.remove(1);
+        self.said.remove(1 + at);
         Some(news)
+    }
+
+    /// What the job wants, if that has come whole.
+    fn wants(&mut self) -> Option<(u32, Want)> {
+        let said = self.said.get(1..).filter(|_| self.told_that_it_runs)?;
+        let text = said.strip_prefix(&[WANTS])?;
+        let len = text.iter().position(|word| *word == WANTS_END)?;
+        let heard = wants_heard(&text[..len]);
+        self.said.drain(1..len + 3);
+        heard
+    }
+
+    /// What the job on another machine wanted is done, or not.
+    pub(super) fn answer_there(&self, number: u32, want: Want, result: Result<(), &str>) {
+        if self.is_away {
+            // One that is gone waits for nothing.
+            let _ = (&self.says).write_all(&answer_said(number, want, result));
+        }
     }
 
     /// What it was to go on from, if it has ended so because that cannot be used.
@@ -425,75 +461,6 @@ fn begin_here(
     conclude(Err(failed)) as u8
 }
 
-fn understood(said: &[u8], status: Change) -> (End, Option<String>) {
-    // Of what was to start it: the loader, or whoever keeps a copy on another machine and says the same.
-    let was_killed = status == Change::Exited(KILLED);
-    if was_killed && matches!(said.first(), None | Some(&FAILED | &REFUSED)) {
-        return (End::Signalled(libc::SIGKILL), None);
-    }
-    if let Some((&(FAILED | REFUSED), message)) = said.split_first() {
-        let why = String::from_utf8_lossy(message).into_owned();
-        let status = match status {
-            Change::Exited(status) => status,
-            _ => 1,
-        };
-        return (End::NotBegun(status), Some(why));
-    }
-    match (said_of_its_end(said), status) {
-        (Some(end), _) => (end, None),
-        (None, Change::Exited(status)) if said.is_empty() => (End::NotBegun(status), None),
-        (None, _) => (End::Gone, None),
-    }
-}
-
-fn behind_runs(said: &[u8]) -> &[u8] {
-    said.strip_prefix(&[RUNS]).unwrap_or(said)
-}
-
-fn said_of_its_end(said: &[u8]) -> Option<End> {
-    // Behind it may come that the line is cut.
-    let (&(ENDED | LOST), [a, b, c, d, ..]) = behind_runs(said).split_first()? else {
-        return None;
-    };
-    let has_run = said.first() == Some(&RUNS);
-    let status = i32::from_le_bytes([*a, *b, *c, *d]);
-    let signal = libc::WIFSIGNALED(status).then(|| libc::WTERMSIG(status));
-    Some(match (has_run, signal) {
-        // Its start was ended by a signal.
-        (false, Some(signal)) => End::Interrupted(signal),
-        (_, Some(signal)) => End::Signalled(signal),
-        (_, None) => End::Exited(libc::WEXITSTATUS(status)),
-    })
-}
-
-fn said_of_usage(said: &[u8]) -> Option<Usage> {
-    // What is said before it runs is text.
-    let mut rest = said.strip_prefix(&[RUNS])?;
-    loop {
-        let (&word, behind) = rest.split_first()?;
-        let time = |at: usize| -> Option<Duration> {
-            let bytes = behind.get(at..at + 8)?.try_into().ok()?;
-            Some(Duration::from_micros(u64::from_le_bytes(bytes)))
-        };
-        rest = match word {
-            ENDED | LOST => behind.get(4..)?,
-            USED => {
-                let (user, system) = (time(0)?, time(8)?);
-                return Some(Usage { user, system });
-            }
-            _ => behind,
-        };
-    }
-}
-
-/// As it is said.
-pub(crate) fn usage_said(used: Usage) -> Vec<u8> {
-    let times = [used.user, used.system].map(|time| time.as_micros() as u64);
-    let mut said = vec![USED];
-    said.extend(times.into_iter().flat_map(u64::to_le_bytes));
-    said
-}
-
 /// Our children, as the caller has begun us with or we have got since.
 pub(super) fn children() -> Vec<Pid> {
     let all = process::children(nix::unistd::getpid().as_raw());
@@ -524,65 +491,45 @@ fn kill(pid: Pid) {
 mod tests {
     use super::*;
 
-    #[test]
-    fn what_was_used_is_found_behind_whatever_else_was_said() {
-        let used = Usage {
-            user: Duration::from_millis(1234),
-            system: Duration::from_millis(50),
+    fn away() -> (Copy, UnixStream) {
+        let (says, theirs) = UnixStream::pair().expect("a pair");
+        says.set_nonblocking(true).expect("is set");
+        let copy = Copy {
+            pid: Pid::from_raw(i32::MAX),
+            says,
+            said: vec![],
+            told_that_it_runs: false,
+            told_of_its_end: false,
+            is_silent: false,
+            gone: None,
+            is_away: true,
+            choice: None,
         };
-        let said = usage_said(used);
-        // U is a byte of an end, too.
-        for before in [
-            &b"r"[..],
-            b"re\x00UUU",
-            b"re\x00\x03\x00\x00C",
-            b"rCJe\x55\x00\x00\x00",
-        ] {
-            let whole = [before, &said[..]].concat();
-            let found = said_of_usage(&whole).map(|used| (used.user, used.system));
-            assert_eq!(found, Some((used.user, used.system)), "{whole:?}");
-            for len in 0..whole.len() {
-                assert!(
-                    said_of_usage(&whole[..len]).is_none(),
-                    "{:?}",
-                    &whole[..len]
-                );
-            }
-        }
-        assert!(said_of_usage(b"fUnusable, at any time whatsoever").is_none());
+        (copy, theirs)
     }
 
     #[test]
-    fn an_end_is_what_was_said_of_it() {
-        let end = |said: &[u8], status| understood(said, status).0;
-        assert_eq!(
-            end(b"re\x00\x03\x00\x00", Change::Exited(3)),
-            End::Exited(3)
-        );
-        assert_eq!(
-            end(b"re\x0f\x00\x00\x00", Change::Exited(143)),
-            End::Signalled(15)
-        );
-        // Killed before it ran: its first process, its supervisor; there, its first process.
-        let killed = End::Signalled(9);
-        assert_eq!(end(b"", Change::Exited(137)), killed);
-        assert_eq!(end(b"fit died", Change::Exited(137)), killed);
-        assert_eq!(end(b"", Change::Signalled(9)), End::Gone);
-        // A program that says 137 itself.
-        assert_eq!(
-            end(b"re\x00\x89\x00\x00", Change::Exited(137)),
-            End::Exited(137)
-        );
-        // A start that was told to end.
-        assert_eq!(
-            end(b"e\x01\x00\x00\x00", Change::Exited(129)),
-            End::Interrupted(1)
-        );
-        let killed = Change::Signalled(9);
-        assert_eq!(end(b"r", killed), End::Gone);
-        assert_eq!(end(b"", killed), End::Gone);
-        assert_eq!(end(b"", Change::Exited(126)), End::NotBegun(126));
-        let said = understood(b"fno such file", Change::Exited(2));
-        assert_eq!(said, (End::NotBegun(2), Some("no such file".to_owned())));
+    fn what_a_job_elsewhere_wants_is_heard_wherever_the_line_is_cut() {
+        let whole = b"W12,1;W13,3;";
+        for at in 0..=whole.len() {
+            let (mut copy, mut theirs) = away();
+            let all = [b"r", &whole[..at], b"CJ", &whole[at..], b"e\0\x03\0\0"].concat();
+            let mut news = vec![];
+            for byte in all {
+                theirs.write_all(&[byte]).expect("is said");
+                news.extend(std::iter::from_fn(|| copy.news(&[])));
+            }
+            let wanted = [
+                News::Wants(12, Want::Checkpoint),
+                News::Wants(13, Want::GoBack),
+            ];
+            let of_the_line = |one: &News| matches!(one, News::Cut | News::Joined);
+            let line: Vec<&News> = news.iter().filter(|one| of_the_line(one)).collect();
+            assert_eq!(line, [&News::Cut, &News::Joined], "{at}");
+            news.retain(|one| !of_the_line(one));
+            let [first, last] = wanted;
+            let ends = News::Ends(End::Exited(3));
+            assert_eq!(news, [News::Runs, first, last, ends], "{at}");
+        }
     }
 }

@@ -23,8 +23,11 @@ impl Starter<'_> {
     /// The generation of the newest of them.
     pub(super) fn newest_image(&self) -> Option<u64> {
         let job = self.store.find(&self.name).ok()?;
-        let images = job.known_images().ok()?;
-        images.last().map(|image| image.generation)
+        match job.known_images() {
+            Ok(images) => images.last().map(|image| image.generation),
+            // Those that are out of reach may come back: a job that had some is not one without.
+            Err(_) => job.record.last_checkpoint.map(|last| last.generation),
+        }
     }
 
     /// Writes down how it ended, tells who waits, and ends so.

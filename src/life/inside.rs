@@ -41,30 +41,47 @@ impl Starter<'_> {
     pub(super) fn is_asked_by_job(&mut self) {
         for board in self.boards() {
             let wants = board.read().ok().and_then(|notice| notice.wants);
-            let Some((number, want)) = wants.filter(|wants| Some(*wants) != self.inside.asked)
-            else {
-                continue;
-            };
-            let command = match want {
-                Want::Checkpoint => Command::Checkpoint,
-                Want::Leave => Command::Vacate {
-                    within: self.arguments.vacate_within,
-                    insists: false,
-                },
-                Want::GoBack => Command::GoBack,
-                Want::Unknown(kind) => {
-                    let why = format!("request {kind} is unknown to this wayfarer");
-                    let _ = board.answer(number, Err(&why));
-                    continue;
-                }
-            };
-            self.inside.asked = Some((number, want));
-            self.events.push_back(Event::Asked(JOB, command));
+            if let Some((number, want)) = wants {
+                self.wants(number, want);
+            }
         }
         if self.inside.is_postponed && !self.is_disabled() {
             self.inside.is_postponed = false;
             self.checkpoint(self.inside.leaves);
         }
+    }
+
+    /// The job wants this, wherever it is; it may have said so before.
+    pub(super) fn wants(&mut self, number: u32, want: Want) {
+        if self.inside.asked == Some((number, want)) {
+            return;
+        }
+        let command = match want {
+            Want::Checkpoint => Command::Checkpoint,
+            Want::Leave => Command::Vacate {
+                within: self.arguments.vacate_within,
+                insists: false,
+            },
+            Want::GoBack => Command::GoBack,
+            Want::Unknown(kind) => {
+                let why = format!("request {kind} is unknown to this wayfarer");
+                self.answer_board(number, want, Err(&why));
+                return;
+            }
+        };
+        self.inside.asked = Some((number, want));
+        self.events.push_back(Event::Asked(JOB, command));
+    }
+
+    fn answer_board(&self, number: u32, want: Want, result: Result<(), &str>) {
+        for board in self.boards() {
+            let wants = board.read().ok().and_then(|notice| notice.wants);
+            if wants == Some((number, want)) {
+                // If it is gone, nobody waits.
+                let _ = board.answer(number, result);
+            }
+        }
+        self.with_copy(|copy| copy.answer_there(number, want, result));
     }
 
     /// What the job waits for is done, or not.
@@ -81,13 +98,7 @@ impl Starter<'_> {
             self.inside.goes_back = true;
             return;
         }
-        for board in self.boards() {
-            let wants = board.read().ok().and_then(|notice| notice.wants);
-            if wants == Some((number, want)) {
-                // If it is gone, nobody waits.
-                let _ = board.answer(number, result);
-            }
-        }
+        self.answer_board(number, want, result);
     }
 
     /// Whether the job has disabled checkpoints, and tells when it has enabled them again.

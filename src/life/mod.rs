@@ -24,6 +24,7 @@ mod notify;
 mod noting;
 mod owner;
 mod passing;
+mod said;
 mod seat;
 mod signals;
 mod streams;
@@ -33,9 +34,10 @@ mod voice;
 pub(crate) use begin::{restart, run, submit};
 pub(crate) use chronicle::{Chronicle, NAME as EVENTS};
 pub(crate) use control::{Ask, Asked, Control, Question, ask};
-pub(crate) use copy::{heed, usage_said, words};
+pub(crate) use copy::{heed, words};
 pub(crate) use owner::by_policy;
 pub(crate) use passing::Choice;
+pub(crate) use said::usage_said;
 
 use crate::args::{Life as Arguments, Restart, Run};
 use crate::jobs::{Job, JobStore, LifeRecord, Outset, pulse};
@@ -166,6 +168,8 @@ struct Starter<'a> {
     refused: Vec<Refused>,
     /// The line to the copy's machine is cut.
     is_cut: bool,
+    /// Whoever kept the last copy from here is gone without a word.
+    is_keeper_lost: bool,
     /// The next copy goes on from an older image than the last one, or from none.
     passes_over: bool,
     /// The job was stopped by this signal, and we are to stand still with it.
@@ -248,6 +252,7 @@ impl<'a> Starter<'a> {
             not_begun: None,
             refused: vec![],
             is_cut: false,
+            is_keeper_lost: false,
             passes_over: false,
             stops_by: None,
             was_stopped: false,
@@ -460,12 +465,14 @@ impl<'a> Starter<'a> {
                 Some(News::Cut) => self.line_is(false),
                 Some(News::Joined) => self.line_is(true),
                 Some(News::Asks) => self.is_asked_by_job(),
+                Some(News::Wants(number, want)) => self.wants(number, want),
                 Some(News::Ends(end)) => self.commit(end),
                 Some(News::Ended(end, why)) => {
                     let lost = copy.has_lost_something();
                     let refused = copy.refused(end).cloned();
                     // One that has never run ends by itself as soon as nobody is at the other end.
                     let is_gone = copy.has_ended_there() || matches!(end, End::NotBegun(_));
+                    self.is_keeper_lost = !is_gone && end == End::Gone;
                     if let Some(used) = copy.used() {
                         self.record.counted.add_usage(used);
                     }

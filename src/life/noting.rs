@@ -67,10 +67,15 @@ impl Starter<'_> {
             let by_last = used.since(self.used_before);
             self.used_before = used;
             let was_cut = std::mem::take(&mut self.is_cut);
+            let is_keeper_lost = std::mem::take(&mut self.is_keeper_lost);
             match self.moves_to() {
                 _ if was_cut => {
                     let host = self.record.on.clone().unwrap_or_default();
                     self.chronicle.not_reconnected(&host);
+                }
+                _ if is_keeper_lost => {
+                    let host = self.record.on.clone().unwrap_or_default();
+                    self.chronicle.shadow_lost(&host);
                 }
                 Some(_) => {
                     let bytes = self.leaves_with.take();

@@ -4,10 +4,12 @@ use super::client::Client;
 use super::gate::Gate;
 use crate::away::{GOOD, send};
 use crate::report::{Exit, Explain, Failure, Outcome, tell};
+use crate::sys::map_table;
 use c_shim::handles::Handles;
 use c_shim::link::{LINK_LEN, Link};
 use c_shim::table::{Reserved, Table};
-use ckpt_lib::{JobSession, SessionError};
+use c_shim::used::{Amount, ThreadAmount};
+use ckpt_lib::{JobSession, ProcessUsed, SessionError, Used};
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, Write};
@@ -35,6 +37,10 @@ pub(crate) struct RunningSession {
     /// The shadow knows that the checkpoint counts.
     has_settled: bool,
     table: File,
+    /// The same, in our memory.
+    mapped: &'static Table,
+    /// Which copy of the job it is.
+    copy: u64,
 }
 
 impl RunningSession {
@@ -48,8 +54,10 @@ impl RunningSession {
         let client = client
             .context(|| format!("no stream to the shadow of process {pid} at unix:{shown}"))?;
         let name = format!("/proc/{pid}/fd/{}", Reserved::Table.number());
-        let table = File::open(&name).context(|| name)?;
         let gate = Some(Gate::close(pid)?);
+        let table = File::options().read(true).write(true).open(&name);
+        let table = table.context(|| name.clone())?;
+        let mapped = map_table(&table).context(|| name)?;
         Ok(Some(RunningSession {
             client,
             pid,
@@ -59,6 +67,8 @@ impl RunningSession {
             rate: None,
             has_settled: false,
             table,
+            mapped,
+            copy: link.generation,
         }))
     }
 
@@ -122,6 +132,21 @@ impl JobSession for RunningSession {
     fn mark(&mut self) -> Result<Vec<u8>, SessionError> {
         let state = self.client.ask(&Request::Mark(Mark {}), &self.untold()?);
         state.map_err(|failure| failure.to_string().into())
+    }
+
+    fn used(&mut self, used: &ProcessUsed) -> Result<(), SessionError> {
+        let amount = |used: &Used| Amount {
+            runtime_ns: used.runtime_ns,
+            usage: used.usage,
+        };
+        let threads = used.threads.iter().map(|thread| ThreadAmount {
+            tid: thread.tid,
+            data: thread.fs_base,
+            amount: amount(&thread.used),
+        });
+        let all = [amount(&used.itself), amount(&used.children)];
+        self.mapped.used.note(self.copy, used.pid, &all, threads);
+        Ok(())
     }
 
     fn goes_on(&mut self) {

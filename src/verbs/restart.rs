@@ -2,7 +2,7 @@
 
 use crate::args::{Files, Restart, is_job_name};
 use crate::away;
-use crate::jobs::{Job, JobError, JobStore, Life, NewJob, Outputs};
+use crate::jobs::{Job, JobError, JobStore, Life, NewJob, Outputs, images_dir};
 use crate::launch::{self, Launch, Options};
 use crate::life::{self, Tied};
 use crate::limits;
@@ -291,7 +291,7 @@ pub(crate) fn latest_good(
         }
     }
     let failure = failure.unwrap_or_else(|| {
-        let (name, dir) = (&job.record.name, job.dir.join("images"));
+        let (name, dir) = (&job.record.name, images_dir(&job.dir));
         let message = format!(
             "job {name} has no image in {}",
             crate::raw::shown_path(&dir)

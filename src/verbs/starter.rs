@@ -2,7 +2,7 @@
 
 use crate::address::Address;
 use crate::args::{Run, Starter};
-use crate::away::Private;
+use crate::away::{Asking, Private};
 use crate::fault;
 use crate::identity::Identity;
 use crate::jobs::JobStore;
@@ -257,8 +257,17 @@ impl Tie {
         let child = spawned(command.stdin(sys::nothing()?).stdout(sys::nothing()?))?;
         drop(self.theirs);
         let supervisor = Pid::from_raw(child.id() as i32);
+        let (line, ours) = UnixStream::pair()?;
+        let asking = Asking {
+            supervisor: supervisor.as_raw(),
+            theirs: self.ours,
+            ours,
+        };
+        asking
+            .begin()
+            .context(|| "nobody can hear what the job asks for".to_owned())?;
         let heed = Box::new(move |signal| heed(supervisor, signal));
-        Ok(Job::tied(child, self.ours.into(), heed)?)
+        Ok(Job::tied(child, line.into(), heed)?)
     }
 }
 

@@ -41,6 +41,40 @@ static int asks(void)
     return 0;
 }
 
+/* The name of our parent, which is another in each copy. */
+static void read_parent(char name[32])
+{
+    char path[32];
+    snprintf(path, sizeof path, "/proc/%d/comm", (int)getppid());
+    FILE *file = fopen(path, "r");
+    if (!file || !fgets(name, 32, file))
+        exit(fail("the parent's name", 0));
+    fclose(file);
+}
+
+/* The same by the names of Condor's library, which return nothing. */
+static int condors(void)
+{
+    char before[32], now[32];
+    puts("begun");
+    read_parent(before);
+    ckpt();
+    read_parent(now);
+    if (strcmp(before, now) == 0) {
+        puts("made");
+        restart();
+        return fail("restart", 0);
+    }
+    puts("went back");
+    read_parent(before);
+    ckpt_and_exit();
+    read_parent(now);
+    if (strcmp(before, now) == 0)
+        return fail("ckpt_and_exit", 0);
+    puts("PASS");
+    return 0;
+}
+
 /* Counted; what is asked for meanwhile is done behind the last. A child has nothing to do with that. */
 static int disabled(void)
 {
@@ -131,7 +165,7 @@ int main(int count, char **words)
         const char *name;
         int (*run)(void);
     } scenarios[] = { { "asks", asks },   { "disabled", disabled },     { "hooks", hooks },
-                      { "alone", alone }, { "slow hooks", slow_hooks } };
+                      { "alone", alone }, { "slow hooks", slow_hooks }, { "condors", condors } };
     setvbuf(stdout, NULL, _IOLBF, 0);
     for (size_t i = 0; count == 2 && i < sizeof scenarios / sizeof *scenarios; i++)
         if (strcmp(words[1], scenarios[i].name) == 0)

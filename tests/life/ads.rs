@@ -3,6 +3,7 @@
 use super::*;
 use serde_json::{Value, json};
 use std::process::Command;
+use support::htcondor;
 
 const SCRIPT: &str = r#"
 import classad2, json, sys
@@ -21,23 +22,6 @@ const WORDS: [&str; 7] = [
     "t\tab \u{1b} \u{e4}",
 ];
 const REASON: &str = "its \"data\" are\nwrong, see C:\\new\\";
-
-/// The reader; none, noted, where it was not installed.
-fn reader(test: &str) -> Option<PathBuf> {
-    let own = std::env::current_exe().expect("the test program");
-    // TARGET/PROFILE/deps/TEST
-    let python = own.ancestors().nth(3)?.join("htcondor/bin/python");
-    let mut command = Command::new("timeout");
-    command.arg("60").arg(&python);
-    command.args(["-c", "import classad2"]);
-    if command.output().is_ok_and(|output| output.status.success()) {
-        return Some(python);
-    }
-    let python = python.display();
-    let reason = format!("{python} has no classad2: run scripts/setup where PyPI is reached");
-    support::skip::note(test, &reason);
-    None
-}
 
 /// The ads that `ps -l` prints, as text and as the reader has them.
 fn ads(job: &mut Job, python: &Path, names: &[&str]) -> Result<(String, Vec<Value>), String> {
@@ -80,7 +64,8 @@ fn parted(text: &str) -> Vec<String> {
 
 #[test]
 fn ads_come_back_through_condors_reader() {
-    let Some(python) = reader("ads_come_back_through_condors_reader") else {
+    let what = "ads_come_back_through_condors_reader";
+    let Some(python) = htcondor::reader(what, "classad2") else {
         return;
     };
     let words = [&["-c", CHAIN], &WORDS[..]].concat();

@@ -66,7 +66,7 @@ impl Site {
     }
 
     /// A job of this name on these machines.
-    fn submitted(&self, hosts: &[&str], options: &[&str], all: &[&OsStr]) -> Command {
+    pub(super) fn submitted(&self, hosts: &[&str], options: &[&str], all: &[&OsStr]) -> Command {
         let mut command = self.wayfarer(&["submit", "--name", "job", "--ssh", &self.ssh]);
         for host in hosts {
             command.args(["--on", host]);
@@ -243,7 +243,7 @@ fn a_job_outlives_whatever_is_lost_on_its_way() {
     let log = site.told(&["log", "job"]);
     let events = site.events();
     let expected = [
-        "000", "001", "004", "001", "006", "003", "004", "001", "022", "023", "004", "001", "004",
+        "000", "001", "007", "001", "006", "003", "004", "001", "022", "023", "007", "001", "004",
         "001", "005",
     ];
     // As many images are made before it moves as the machine is slow.

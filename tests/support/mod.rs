@@ -21,7 +21,9 @@
 
 pub mod chain;
 pub mod host;
+pub mod htcondor;
 pub mod inherited;
+pub mod inside;
 pub mod machine;
 pub mod program;
 pub mod promise;

@@ -48,6 +48,8 @@ pub(super) struct Own {
     pub(super) number: AtomicU64,
     /// By which number buffers are held ([`super::behind`]); 0: none yet.
     pub(super) writer: AtomicU32,
+    /// Not zero: we are the process that the job began with, which is the one that is restarted ([`crate::used`]).
+    pub(super) first: AtomicU32,
     /// A bit for many files: we may have record locks of one of them.
     pub(super) locked: [AtomicU64; Own::WORDS],
 }
@@ -87,6 +89,19 @@ pub(super) fn habits() -> Option<&'static Habits> {
 pub(super) fn own() -> Option<&'static Own> {
     // SAFETY: as in `begin`.
     unsafe { OWN.load(Ordering::Acquire).as_ref() }
+}
+
+/// We are the process that the job began with.
+pub(super) fn is_first() {
+    if let Some(own) = own() {
+        own.first.store(1, Ordering::Relaxed);
+    }
+}
+
+/// Whether we are.
+pub(super) fn was_first() -> bool {
+    // A child's page is empty.
+    own().is_some_and(|own| own.first.load(Ordering::Relaxed) != 0) && is_own()
 }
 
 /// Whether memory is ours alone; a child of vfork may change nothing of it.

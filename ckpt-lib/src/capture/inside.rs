@@ -162,9 +162,9 @@ fn ask_keys(list: &mut CallList) -> Vec<(CallRef, u32)> {
 }
 
 /// Reads answers.
-struct Answers<'a> {
-    tid: i32,
-    results: &'a CallResults,
+pub(super) struct Answers<'a> {
+    pub(super) tid: i32,
+    pub(super) results: &'a CallResults,
 }
 
 impl Answers<'_> {
@@ -190,7 +190,7 @@ impl Answers<'_> {
         self.value(call, name)
     }
 
-    fn words<const N: usize>(
+    pub(super) fn words<const N: usize>(
         &self,
         (call, data): (CallRef, DataRef),
         name: &'static str,

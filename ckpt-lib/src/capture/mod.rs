@@ -41,6 +41,7 @@ mod subject;
 mod tests;
 mod threads;
 mod unix_diag;
+mod used;
 mod verify;
 mod watches;
 
@@ -51,6 +52,7 @@ pub use others::others;
 pub use pictures::{is_picture, others_but_pictures};
 pub use refusal::{CaptureError, Refusal};
 pub use subject::{has_ended, leaderless};
+pub use used::{ProcessUsed, ThreadUsed, Used};
 
 use crate::inject::{CallList, Workshop};
 use crate::procfs::{ProcDir, SmapsEntry, parse_maps, parse_smaps};
@@ -116,6 +118,8 @@ pub struct Captured {
     pub snapshot: SnapshotV1,
     /// Where the contents of each carried inode are.
     pub inode_sources: Vec<(InodeId, InodeSource)>,
+    /// What each process has used of processors.
+    pub used: Vec<ProcessUsed>,
     /// For each process, the addresses whose contents belong to the checkpoint, in order.
     pub memory_plan: Vec<Vec<MemoryRange>>,
     hash_tasks: Vec<HashTask>,
@@ -323,7 +327,7 @@ pub fn capture(
     std::mem::take(&mut refusals)
         .into_result()
         .map_err(CaptureError::Refused)?;
-    let mut memory_plan = vec![];
+    let (mut memory_plan, mut used) = (vec![], vec![]);
     let records = processes.iter_mut().zip(spaces);
     for (index, (record, (mappings, contents))) in records.enumerate() {
         memory_plan.push(contents);
@@ -340,7 +344,7 @@ pub fn capture(
             ids: &ids,
             index,
         };
-        context.complete(quiesced, workshop, record, &mut refusals)?;
+        used.push(context.complete(quiesced, workshop, record, &mut refusals)?);
         if let Some(workshop) = workshops.get_mut(index) {
             let stopped = &mut quiesced.processes_mut()[index];
             holes::find(&subjects[index], stopped, workshop, &mut inodes)?;
@@ -369,6 +373,7 @@ pub fn capture(
     Ok(Captured {
         snapshot,
         inode_sources,
+        used,
         memory_plan,
         hash_tasks,
         skipped: skip,
@@ -392,7 +397,7 @@ impl Inside<'_> {
         workshop: Option<&mut Workshop>,
         record: &mut Process,
         refusals: &mut Refusals,
-    ) -> Result<(), CaptureError> {
+    ) -> Result<ProcessUsed, CaptureError> {
         let tracee = |error| CaptureError::Tracee(error);
         let stopped = &mut quiesced.processes_mut()[self.index];
         let pid = self.subject.pid;
@@ -402,8 +407,8 @@ impl Inside<'_> {
             .unwrap_or(0);
         record.pending = expired::of_process(stopped)?;
         let mut lists = vec![];
-        let mut questions = vec![];
-        let mut about_process = None;
+        let (mut questions, mut uses) = (vec![], vec![]);
+        let (mut about_process, mut use_of_all) = (None, None);
         for (index, (tid, status)) in self.subject.threads.iter().enumerate() {
             let mut thread = threads::read(*tid, status, self.ids)?;
             let seen = stopped
@@ -426,7 +431,9 @@ impl Inside<'_> {
             if index == 0 {
                 let segments = settings::ask_descriptors(&mut list);
                 about_process = Some((inside::ask_process(&mut list, record), segments));
+                use_of_all = Some(used::ask_process(&mut list));
             }
+            uses.push(used::ask_thread(&mut list));
             lists.push((HostTid(*tid), list));
         }
         self.vdso(stopped.memory(), record, refusals)?;
@@ -464,6 +471,11 @@ impl Inside<'_> {
             let answer = results.result(segments);
             settings::read_ldt(answer, HostTid(pid), stopped, workshop, record)?;
         }
+        let tids = self.subject.threads.iter().map(|(tid, _)| *tid);
+        let used = match &use_of_all {
+            Some(all) => used::answers((all, &uses), tids, &results, record)?,
+            None => ProcessUsed::default(),
+        };
         // P1 has told the program's view of SIGSEGV.
         if let Some(action) = crate::baseline::handler_action(record, stopped.memory()) {
             record.actions[libc::SIGSEGV as usize - 1] = action;
@@ -476,7 +488,7 @@ impl Inside<'_> {
             }
         }
         expired::settle(record, &before);
-        Ok(())
+        Ok(used)
     }
 
     fn vdso(

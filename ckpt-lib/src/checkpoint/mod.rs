@@ -214,10 +214,11 @@ fn take(
         writer,
         progress,
     };
-    let (mut captured, pictures) = match session.capture(with_picture, &early, &options, baseline) {
-        Ok(captured) => captured,
-        Err(error) => return Err(error.and_then(session.quiesced.resume())),
-    };
+    let (mut captured, pictures) =
+        match session.capture(with_picture, (&early, &options), baseline, &mut marked) {
+            Ok(captured) => captured,
+            Err(error) => return Err(error.and_then(session.quiesced.resume())),
+        };
     let Session {
         quiesced,
         mut writer,
@@ -388,9 +389,9 @@ impl Session<'_> {
     fn capture(
         &mut self,
         with_picture: bool,
-        early: &EarlyView,
-        options: &CaptureOptions,
+        (early, options): (&EarlyView, &CaptureOptions),
         baseline: Option<Level>,
+        marked: &mut Marked<'_>,
     ) -> Result<(Captured, Vec<Picture>), CheckpointError> {
         let mut workshops = vec![];
         for process in self.quiesced.processes_mut() {
@@ -400,6 +401,7 @@ impl Session<'_> {
         if has_board(&captured.snapshot) {
             self.refuse_disabled()?;
         }
+        marked.used(&captured.used)?;
         if let Some(process) = self.quiesced.processes().first() {
             baseline::note_enforcement(&mut captured.snapshot, process.memory(), baseline);
         }

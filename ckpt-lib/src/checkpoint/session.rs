@@ -1,6 +1,7 @@
 //! The session of a job whose files are at a shadow: its state at the freeze goes into the image.
 
 use super::CheckpointError;
+use crate::capture::ProcessUsed;
 use crate::snapshot::{DescriptionKind, SnapshotV1};
 use std::path::Path;
 
@@ -11,6 +12,14 @@ pub trait JobSession {
     /// # Errors
     /// It has none, or the shadow cannot be asked; then there is no checkpoint.
     fn mark(&mut self) -> Result<Vec<u8>, SessionError>;
+
+    /// The job is frozen, and its memory is not read yet: what its first process has used of processors.
+    ///
+    /// # Errors
+    /// It cannot be noted where the job's copies will look for it; then there is no checkpoint.
+    fn used(&mut self, _used: &ProcessUsed) -> Result<(), SessionError> {
+        Ok(())
+    }
 
     /// All that is of the moment of the freeze has been read, and the job goes on.
     fn goes_on(&mut self) {}
@@ -64,6 +73,13 @@ impl<'a> Marked<'a> {
             }
         }
         Ok(())
+    }
+
+    pub(super) fn used(&mut self, used: &[ProcessUsed]) -> Result<(), CheckpointError> {
+        match (&mut self.session, used.first()) {
+            (Some(session), Some(used)) => session.used(used).map_err(CheckpointError::Session),
+            _ => Ok(()),
+        }
     }
 
     pub(super) fn goes_on(&mut self) {

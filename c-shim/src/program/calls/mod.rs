@@ -1,6 +1,7 @@
 //! What each system call means for a remote file: number and six arguments in, a result or "not ours" out.
 //! docs/CALLS.md lists them.
 
+mod clocks;
 mod contents;
 mod descriptors;
 mod locks;
@@ -115,6 +116,11 @@ const ALWAYS: &[u64] = &[
     sys::LCHOWN,
     sys::UMASK,
     sys::UNAME,
+    sys::GETRUSAGE,
+    sys::TIMES,
+    sys::CLOCK_GETTIME,
+    sys::CLOCK_NANOSLEEP,
+    sys::TIMER_SETTIME,
     sys::UTIME,
     sys::MKNOD,
     sys::STATFS,
@@ -189,7 +195,8 @@ pub(super) fn serve(frame: &Frame) -> Option<i64> {
         fast::handles(frame.args[1]);
         return None;
     }
-    let served = methods::serve(frame.number, &frame.args);
+    let served = clocks::serve(frame.number, &frame.args)
+        .or_else(|| methods::serve(frame.number, &frame.args));
     if let Some(Ok(result)) = served
         && is_about_descriptor(frame.number)
         && let Some(file) = File::of(frame.args[0])

@@ -2,7 +2,7 @@
 //! new process (`launch/`).
 //!
 //! ```text
-//! descriptor Start: [4 bytes: the program's descriptor] name 0 [argument 0]...
+//! descriptor Start: [4 bytes: the program's descriptor] [1: whether this is the job's first process] name 0 [argument 0]...
 //! ```
 //! The arguments stand in the first one's place, the last one first: for a script its name, what its first line gives to the
 //! interpreter, the interpreter, and again if that is a script.
@@ -20,6 +20,8 @@ use wire::{Open, Place};
 
 /// Bytes that the kernel looks at (`BINPRM_BUF_SIZE`).
 const HEAD_LEN: usize = 256;
+/// Where it says who the process is.
+const FIRST_AT: u64 = 4;
 /// Interpreters that are scripts (`exec_binprm`).
 const MOST_INTERPRETERS: usize = 5;
 const AT_SYMLINK_NOFOLLOW: u64 = 0x100;
@@ -71,6 +73,8 @@ pub(in crate::program) struct Resolved {
 pub(in crate::program) struct Start {
     /// The program's descriptor.
     pub(in crate::program) program: i32,
+    /// The process is the one that the job began with.
+    pub(in crate::program) is_first: bool,
     /// What it was called.
     pub(in crate::program) name: &'static CStr,
     words: &'static [u8],
@@ -113,7 +117,7 @@ impl Resolved {
         let start = sys::memfd(c"wf-start", 1)?;
         let program = None;
         let resolved = Resolved { program, start };
-        resolved.add(&[0; 4])?;
+        resolved.add(&[0; 5])?;
         Ok(resolved)
     }
 
@@ -138,10 +142,12 @@ impl Resolved {
         // SAFETY: the mapping is so long and stays.
         let bytes = unsafe { core::slice::from_raw_parts(mapped, len as usize) };
         let (number, rest) = bytes.split_first_chunk::<4>()?;
+        let (first, rest) = rest.split_first()?;
         let name = CStr::from_bytes_until_nul(rest).ok()?;
         core::mem::forget(self.program.take());
         Some(Start {
             program: i32::from_le_bytes(*number),
+            is_first: *first != 0,
             name,
             words: &rest[name.count_bytes() + 1..],
         })
@@ -156,6 +162,7 @@ impl Resolved {
     /// Replaces this process.
     fn execute(self, arguments: u64, variables: u64) -> Result<u64, Errno> {
         let start = Reserved::Start.number();
+        sys::pwrite(self.start, &[process::was_first().into()], FIRST_AT)?;
         sys::dup3(self.start, start, 0)?;
         offered::end();
         let shim = Reserved::Shim.number() as u64;

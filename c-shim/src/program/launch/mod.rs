@@ -9,6 +9,7 @@
 //! # What callers may rely on
 //! The program finds the stack, the auxiliary vector and the registers as after execve(2).
 
+mod clocks;
 mod object;
 mod vector;
 
@@ -67,10 +68,15 @@ pub(super) unsafe fn begin(stack: *mut u64) -> Jump {
     // SAFETY: the caller's promise.
     let mut vector = unsafe { Vector::new(stack) };
     fault::begin(vector.variable(b"WAYFARER_FAULT"));
-    let resolved = Resolved::inherited().unwrap_or_else(|| find_first(&vector));
+    let inherited = Resolved::inherited();
+    let is_begin = inherited.is_none();
+    let resolved = inherited.unwrap_or_else(|| find_first(&vector));
     let Some(start) = resolved.take() else {
         give_up(b"a program", "it was not said which is to be started");
     };
+    if is_begin || start.is_first {
+        process::is_first();
+    }
     let name = start.name;
     let number = Reserved::Program.number();
     let description = process::remote(start.program);
@@ -93,6 +99,12 @@ pub(super) unsafe fn begin(stack: *mut u64) -> Jump {
         (aux::ENTRY, loaded.entry),
         (aux::EXECFN, name.as_ptr() as u64),
     ]);
+    if let Some(offered) = vector
+        .auxiliary_value(aux::SYSINFO_EHDR)
+        .and_then(clocks::offer)
+    {
+        vector.set_auxiliary(&[(aux::SYSINFO_EHDR, offered)]);
+    }
     set_comm(name.to_bytes());
     calls::occupy_start();
     Jump {

@@ -13,6 +13,7 @@ pub(super) mod aux {
     pub(crate) const BASE: u64 = 7;
     pub(crate) const ENTRY: u64 = 9;
     pub(crate) const EXECFN: u64 = 31;
+    pub(crate) const SYSINFO_EHDR: u64 = 33;
 }
 
 /// The words on the stack.
@@ -86,6 +87,14 @@ impl Vector {
             .last()
             .unwrap_or(0)
             + 4
+    }
+
+    /// A value of the auxiliary vector.
+    pub(super) fn auxiliary_value(&self, kind: u64) -> Option<u64> {
+        let pairs = (self.auxiliary()..).step_by(2);
+        let mut kinds = pairs.take_while(|at| self.word(*at) != 0);
+        let at = kinds.find(|at| self.word(*at) == kind)?;
+        Some(self.word(at + 1))
     }
 
     /// Sets values of the auxiliary vector that are there.
