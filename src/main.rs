@@ -6,6 +6,7 @@ mod args;
 mod away;
 mod classad;
 mod config;
+mod confine;
 mod fault;
 mod identity;
 mod inventory;

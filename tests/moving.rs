@@ -2,6 +2,8 @@
 
 #[path = "moving/chaos.rs"]
 mod chaos;
+#[path = "moving/confined.rs"]
+mod confined;
 #[path = "moving/pool.rs"]
 mod pool;
 #[path = "moving/sent.rs"]

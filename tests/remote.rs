@@ -8,6 +8,8 @@ mod away;
 mod behind;
 #[path = "remote/coherence.rs"]
 mod coherence;
+#[path = "remote/confined.rs"]
+mod confined;
 #[path = "remote/cut.rs"]
 mod cut;
 #[path = "remote/deaths.rs"]

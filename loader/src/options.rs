@@ -46,6 +46,8 @@ pub struct Options {
     pub keeper_fd: Option<i32>,
     /// Who is told when the job runs and how it has ended, and answers when that is written down.
     pub starter_fd: Option<i32>,
+    /// The job sees nothing of the machine but this socket.
+    pub confine: Option<&'static CStr>,
     inherit: [i32; MOST_INHERITED],
     inherit_count: usize,
 }
@@ -86,6 +88,7 @@ impl Options {
             image_name: None,
             keeper_fd: None,
             starter_fd: None,
+            confine: None,
             inherit: [0; MOST_INHERITED],
             inherit_count: 0,
         };
@@ -94,6 +97,12 @@ impl Options {
             let argument = word.to_bytes();
             if argument == b"--image-name" {
                 options.image_name = arguments.next();
+                continue;
+            }
+            if argument == b"--confine" {
+                let socket = arguments.next();
+                options.confine =
+                    Some(socket.ok_or_else(|| failure!(Usage, "--confine: a value is missing"))?);
                 continue;
             }
             let (name, mut attached) = match argument.iter().position(|byte| *byte == b'=') {

@@ -141,6 +141,10 @@ pub(crate) struct Run {
     #[command(flatten)]
     pub(crate) begun: Begun,
 
+    /// The job sees no file of this machine: it has its files at the shadow, an empty /tmp and /dev/shm, and gains no rights
+    #[arg(long, requires = "shadow", conflicts_with_all = ["local_files", "filesystem_domain", "baseline"])]
+    pub(crate) confine: bool,
+
     /// Raise the job's niceness by so much; its images keep it
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=19))]
     pub(crate) nice: Option<u8>,
@@ -376,6 +380,10 @@ pub(crate) struct Restart {
     /// Descriptor of the caller that is given to the job (may be repeated)
     #[arg(long, value_name = "N")]
     pub(crate) inherit_fd: Vec<u32>,
+
+    /// The job sees no file of this machine, but those at the shadow [default: if it was begun so]
+    #[arg(long, requires = "shadow", conflicts_with = "filesystem_domain")]
+    pub(crate) confine: bool,
 
     /// End when the process that began this one does
     #[arg(long, hide = true)]

@@ -41,6 +41,10 @@ pub(crate) struct Submit {
     #[arg(long, value_name = "TIME", default_value = "40m", value_parser = parse_duration)]
     pub(crate) lease: std::time::Duration,
 
+    /// The job sees no file of the other machine: it has its files here, an empty /tmp and /dev/shm there, and gains no rights
+    #[arg(long, conflicts_with_all = ["local_files", "filesystem_domain"])]
+    pub(crate) confine: bool,
+
     #[command(flatten)]
     pub(crate) methods: Methods,
 

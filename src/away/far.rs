@@ -325,6 +325,9 @@ impl Far<'_> {
             command.push(" --name ");
             command.push(quoted(OsStr::new(name)));
         }
+        if self.arguments.confine {
+            command.push(" --confine");
+        }
         command.push(" --chdir ");
         command.push(quoted(self.directory.as_os_str()));
         for word in self.arguments.methods.words() {

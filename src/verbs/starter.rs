@@ -306,6 +306,9 @@ fn goes_on(store: &JobStore, run: &Run, socket: &Path, tied: Option<i32>, image:
     if let Some(name) = &run.name {
         command.args(["--name", name]);
     }
+    if run.confine {
+        command.arg("--confine");
+    }
     command.args(run.methods.sight.words());
     command.arg("--").arg(image);
     command
@@ -333,6 +336,9 @@ fn same_job(store: &JobStore, run: &Run, socket: &Path, tied: Option<i32>) -> Co
     }
     if let Some(directory) = &run.chdir {
         command.arg("--chdir").arg(directory);
+    }
+    if run.confine {
+        command.arg("--confine");
     }
     command.args(run.methods.words());
     command.arg("--").args(&run.command);

@@ -267,6 +267,11 @@ impl Pool {
         images
     }
 
+    /// Where what has this path on a machine is found here.
+    pub(super) fn on(&self, machine: &str, path: &str) -> PathBuf {
+        self.machines[machine].path(path)
+    }
+
     /// How many images are on this machine, whole.
     pub(super) fn images_on(&self, machine: &str) -> usize {
         let copies = self.machines[machine].path("/home/.cache/wayfarer");

@@ -1,0 +1,188 @@
+//! `submit --confine`: a job that sees nothing of the machines it runs on, wherever it moves (docs/adr/0027-confined-jobs.md).
+
+use super::pool::{DEADLINE, EMPTY, FULL, Pool, Work};
+use crate::support::run::poll;
+use crate::support::stage::{self, Linking};
+use crate::support::user::User;
+use std::collections::BTreeMap;
+use std::fs;
+use std::time::Duration;
+
+const MARK: &str = "mark-of-a-job";
+
+fn work() -> Work {
+    Work {
+        steps: 300,
+        pause: Duration::from_millis(20),
+    }
+}
+
+/// What is written in `/proc` of the job's processes on a machine: those whose root is one of ours.
+fn confined(pool: &Pool) -> Vec<(i32, BTreeMap<String, String>)> {
+    let of = |pid: i32| {
+        let mounts = fs::read_to_string(format!("/proc/{pid}/mountinfo")).ok()?;
+        let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+        let fields = status.lines().filter_map(|line| line.split_once(":\t"));
+        let fields = fields.map(|(name, value)| (name.to_owned(), value.trim().to_owned()));
+        let fields: BTreeMap<_, _> = fields.collect();
+        // Pid 1 of the job's namespace, which begins it and brings it back, keeps its rights there.
+        let is_job = mounts.contains("wayfarer-confined") && !fields.get("NSpid")?.ends_with("\t1");
+        is_job.then_some((pid, fields))
+    };
+    pool.processes().into_iter().filter_map(of).collect()
+}
+
+/// The job that runs is confined.
+fn is_confined(pool: &Pool) {
+    let found = poll(DEADLINE, || {
+        let found = confined(pool);
+        (!found.is_empty()).then_some(found)
+    });
+    let found = found.unwrap_or_else(|| panic!("no job is confined: {}", pool.story()));
+    for (pid, status) in found {
+        assert_eq!(status["NoNewPrivs"], "1", "{status:?}");
+        for set in ["CapPrm", "CapEff", "CapBnd", "CapAmb"] {
+            assert_eq!(status[set], "0000000000000000", "{set}: {status:?}");
+        }
+        let names = fs::read_dir(format!("/proc/{pid}/root"))
+            .expect("lists")
+            .flatten();
+        let mut names: Vec<_> = names.map(|one| one.file_name()).collect();
+        names.sort();
+        assert!(
+            names
+                .iter()
+                .all(|name| ["dev", "home", "proc", "tmp", "var"]
+                    .iter()
+                    .any(|one| name == one)),
+            "{names:?}"
+        );
+    }
+}
+
+fn moves(what: &str, user: User) {
+    let Some(pool) = Pool::new(what, user, work()) else {
+        return;
+    };
+    let mut job = pool.submit(&[FULL, EMPTY], &["--confine", "--every", "1h"]);
+    pool.until_on(FULL, 1);
+    pool.after_steps(20);
+    is_confined(&pool);
+    pool.told(&["checkpoint", "job"]);
+    pool.told(&["migrate", "job", "--to", EMPTY]);
+    pool.until_on(EMPTY, 2);
+    pool.after_steps(20);
+    is_confined(&pool);
+    pool.told(&["migrate", "job", "--to", FULL]);
+    pool.until_on(FULL, 3);
+    pool.after_steps(20);
+    is_confined(&pool);
+    pool.told(&["vacate", "job"]);
+    let left = job.wait(DEADLINE).expect("leaves");
+    assert_eq!(left.code(), Some(85), "{}", pool.story());
+    pool.nothing_is_left().expect("nothing is left");
+    // It is not said again, and remembered.
+    let mut job = pool.submit(&[EMPTY], &["--resume"]);
+    pool.until_on(EMPTY, 4);
+    is_confined(&pool);
+    let ended = job.wait(DEADLINE).expect("ends");
+    let said = || format!("{}\n{}", job.describe(), pool.story());
+    assert_eq!(ended.code(), Some(0), "{}", said());
+    pool.check()
+        .unwrap_or_else(|why| panic!("{why}\n{}", pool.story()));
+    pool.nothing_is_left().expect("nothing is left");
+    pool.remove();
+}
+
+#[test]
+fn a_confined_job_moves_and_stays_confined() {
+    moves("a_confined_job_moves_and_stays_confined", User::Ordinary);
+}
+
+#[test]
+fn a_confined_job_of_root_moves_and_stays_confined() {
+    moves(
+        "a_confined_job_of_root_moves_and_stays_confined",
+        User::Root,
+    );
+}
+
+/// What a program says of its attempts: reached, and kept from it.
+fn attempts(pool: &Pool, machine: &'static str, options: &[&str]) -> (Vec<String>, Vec<String>) {
+    let guest = stage::c_guest("confined", Linking::Dynamic).expect("compiles");
+    let out = pool.home().join("out");
+    let _ = fs::remove_file(&out);
+    // It is there on both machines, for whoever may look.
+    let secret = stage::wayfarer();
+    let secret = secret.to_string_lossy();
+    let outside = std::process::id().to_string();
+    let words = [
+        guest.to_string_lossy().as_ref(),
+        secret.as_ref(),
+        outside.as_str(),
+        MARK,
+    ]
+    .map(str::to_owned);
+    let mut options = options.to_vec();
+    options.extend(["--replace"]);
+    let mut job = pool.submit_other(&[machine], &options, &words);
+    let ended = job.wait(DEADLINE).expect("ends");
+    let text = fs::read_to_string(&out).expect("is there");
+    assert_eq!(
+        ended.code(),
+        Some(0),
+        "{text}\n{}\n{}",
+        job.describe(),
+        pool.story()
+    );
+    assert!(text.ends_with("done\n"), "{text}");
+    let those = |word: &str| {
+        let lines = text.lines().filter_map(|line| line.strip_prefix(word));
+        lines.map(str::to_owned).collect()
+    };
+    (those("reached "), those("kept "))
+}
+
+fn tries(what: &str, user: User) {
+    let Some(pool) = Pool::new(what, user, work()) else {
+        return;
+    };
+    for machine in [FULL, EMPTY] {
+        let (reached, kept) = attempts(&pool, machine, &["--confine"]);
+        assert!(reached.is_empty(), "{machine}: {reached:?}\n{kept:?}");
+        assert!(kept.len() >= 25, "{kept:?}");
+        let is_marked = |folder: &str| pool.on(machine, &format!("{folder}/{MARK}")).exists();
+        let marked: Vec<_> = ["", "/home"]
+            .into_iter()
+            .filter(|one| is_marked(one))
+            .collect();
+        assert!(marked.is_empty(), "{marked:?}");
+        // The same program sees all of that where it is not confined.
+        let (reached, _) = attempts(&pool, machine, &[]);
+        for name in ["name:", "name:/proc/self/root", "user-namespace"] {
+            assert!(
+                reached.iter().any(|one| one == name),
+                "{machine}: {name}: {reached:?}"
+            );
+        }
+        assert!(is_marked("/home"), "{machine}");
+    }
+    pool.nothing_is_left().expect("nothing is left");
+    pool.remove();
+}
+
+#[test]
+fn a_confined_job_reaches_nothing_of_its_machine() {
+    tries(
+        "a_confined_job_reaches_nothing_of_its_machine",
+        User::Ordinary,
+    );
+}
+
+#[test]
+fn a_confined_job_of_root_reaches_nothing_of_its_machine() {
+    tries(
+        "a_confined_job_of_root_reaches_nothing_of_its_machine",
+        User::Root,
+    );
+}
