@@ -54,6 +54,8 @@ pub(crate) struct Options {
     pub(crate) starter: Option<OwnedFd>,
     /// All that the job sees of the machine ([`crate::confine`]).
     pub(crate) confine: Option<PathBuf>,
+    /// No thread of the job is less nice.
+    pub(crate) niceness: Option<i32>,
 }
 
 impl Options {
@@ -78,6 +80,9 @@ impl Options {
         }
         for fd in &self.inherit_fds {
             words.extend(["--inherit-fd".to_owned(), fd.to_string()]);
+        }
+        if let Some(niceness) = self.niceness {
+            words.push(format!("--niceness={niceness}"));
         }
         if let Some(keeper) = &self.keeper {
             words.extend(["--keeper-fd".to_owned(), keeper.as_raw_fd().to_string()]);
@@ -264,6 +269,7 @@ mod tests {
             keeper: None,
             starter: None,
             confine: None,
+            niceness: None,
         };
         let failure = execute(&Launch {
             title: "test".to_owned(),

@@ -24,6 +24,7 @@ mod raw;
 mod reach;
 mod remote;
 mod report;
+mod rights;
 mod startd;
 mod summary;
 mod sys;

@@ -6,6 +6,8 @@ mod chaos;
 mod confined;
 #[path = "moving/pool.rs"]
 mod pool;
+#[path = "moving/room.rs"]
+mod room;
 #[path = "moving/sent.rs"]
 mod sent;
 #[path = "moving/stalled.rs"]

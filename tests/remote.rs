@@ -38,6 +38,8 @@ mod mappings;
 mod methods;
 #[path = "remote/own_calls.rs"]
 mod own_calls;
+#[path = "remote/owners.rs"]
+mod owners;
 #[path = "remote/reconnecting.rs"]
 mod reconnecting;
 #[path = "remote/restart.rs"]

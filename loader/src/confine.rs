@@ -33,15 +33,19 @@ const LINKS: [(&CStr, &CStr); 4] = [
     (c"/proc/self/fd/2", c"dev/stderr"),
 ];
 /// What root's programs could change the machine by, without any capability, or learn too much.
-const OF_THE_MACHINE: [&CStr; 6] = [
+const OF_THE_MACHINE: [&CStr; 10] = [
     c"/proc/sys",
     c"/proc/sysrq-trigger",
     c"/proc/irq",
     c"/proc/bus",
     c"/proc/fs",
     c"/proc/acpi",
+    c"/proc/scsi",
+    c"/proc/driver",
+    c"/proc/mtrr",
+    c"/proc/dynamic_debug",
 ];
-/// Only the last of these has more bits than capabilities: a number above the kernel's is refused.
+/// A number above the kernel's last is refused.
 const LAST_CAPABILITY: u64 = 63;
 const LONGEST: usize = 108;
 

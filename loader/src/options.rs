@@ -48,6 +48,8 @@ pub struct Options {
     pub starter_fd: Option<i32>,
     /// The job sees nothing of the machine but this socket.
     pub confine: Option<&'static CStr>,
+    /// No thread of the job is less nice.
+    pub niceness: Option<i32>,
     inherit: [i32; MOST_INHERITED],
     inherit_count: usize,
 }
@@ -89,6 +91,7 @@ impl Options {
             keeper_fd: None,
             starter_fd: None,
             confine: None,
+            niceness: None,
             inherit: [0; MOST_INHERITED],
             inherit_count: 0,
         };
@@ -121,6 +124,7 @@ impl Options {
                 b"--keeper-fd" => options.keeper_fd = Some(number(name, value()?)?),
                 b"--starter-fd" => options.starter_fd = Some(number(name, value()?)?),
                 b"--inherit-fd" => options.inherit(number(name, value()?)?)?,
+                b"--niceness" => options.niceness = Some(number(name, value()?)?),
                 b"--accept-new-ids" => options.accept_new_ids = true,
                 b"--degraded" => options.degraded = true,
                 b"--verify" => options.verify = true,

@@ -131,6 +131,8 @@ fn watch(context: &mut Context, init: i32) -> Outcome<u32> {
             Some(Message::Running) => {
                 running = true;
                 let_go(context);
+                // It only passes on what it hears now, and ends.
+                let _ = sys::give_up_capabilities();
                 tell_it_runs(context);
             }
             Some(Message::Stopped(signal)) => {

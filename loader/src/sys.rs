@@ -444,6 +444,28 @@ pub fn make_link(to: &CStr, path: &CStr) -> SysResult<u64> {
     unsafe { call(SYS_SYMLINKAT, args) }
 }
 
+/// Gives a thread this niceness, if it has less.
+pub fn be_nicer(tid: i32, least: i32) -> SysResult<u64> {
+    const PRIO_PROCESS: u64 = 0;
+    // The kernel says 20 less the niceness: getpriority(2), "C library/kernel differences".
+    let found = 20 - plain(SYS_GETPRIORITY, [PRIO_PROCESS, tid as u64])? as i32;
+    if found >= least {
+        return Ok(0);
+    }
+    let args = [PRIO_PROCESS, tid as u64, i64::from(least) as u64];
+    plain(SYS_SETPRIORITY, args)
+}
+
+/// Gives up all capabilities; those that a program executed by root has by itself are not ours.
+pub fn give_up_capabilities() -> SysResult<u64> {
+    /// _LINUX_CAPABILITY_VERSION_3, and ourselves.
+    const HEADER: [u32; 2] = [0x2008_0522, 0];
+    const NONE: [u32; 6] = [0; 6];
+    let args = [pointer(&HEADER), pointer(&NONE)];
+    // SAFETY: the kernel reads a head, and two structs of three words.
+    unsafe { call(SYS_CAPSET, args) }
+}
+
 /// Soft and hard limit of this process.
 pub fn limit(resource: u64) -> SysResult<(u64, u64)> {
     let mut limits = [0u64; 2];

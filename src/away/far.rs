@@ -285,6 +285,9 @@ impl Far<'_> {
                 {
                     command.push(format!(" --arriving {len}"));
                 }
+                if let Some(least) = self.arguments.life.min_free {
+                    command.push(format!(" --leave-free {least}"));
+                }
                 if let Some(old) = copy.instead_of {
                     command.push(" --instead-of ");
                     command.push(quoted(OsStr::new(old)));
@@ -324,6 +327,9 @@ impl Far<'_> {
         if let Some(name) = name {
             command.push(" --name ");
             command.push(quoted(OsStr::new(name)));
+        }
+        if let Some(by) = self.arguments.nice {
+            command.push(format!(" --nice {by}"));
         }
         if self.arguments.confine {
             command.push(" --confine");

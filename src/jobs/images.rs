@@ -12,6 +12,41 @@ pub(crate) struct StoredImage {
     pub(crate) generation: u64,
 }
 
+/// A job's images would be larger together than they may.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Crowded {
+    used: u64,
+    expected: u64,
+    most: u64,
+}
+
+impl Crowded {
+    fn check(used: u64, expected: u64, most: u64) -> Result<(), Crowded> {
+        match used.saturating_add(expected) <= most {
+            true => Ok(()),
+            false => Err(Crowded {
+                used,
+                expected,
+                most,
+            }),
+        }
+    }
+}
+
+impl std::fmt::Display for Crowded {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Crowded {
+            used,
+            expected,
+            most,
+        } = self;
+        write!(
+            f,
+            "the job's images have {used} bytes without those that can go, and the next takes about {expected}, expected {most} at most together (--images-max)"
+        )
+    }
+}
+
 /// The images of a job's directory, oldest first.
 pub(super) fn images_in(dir: &Path) -> Result<Vec<StoredImage>, JobError> {
     let images = dir.join("images");
@@ -78,6 +113,47 @@ impl Job {
             images.insert(place, last);
         }
         Ok(images)
+    }
+
+    /// Whether another image of `expected` bytes may be made if the job's are to have `most` together: older ones are removed as far as that takes, but never
+    /// the newest, nor any if that is not good.
+    ///
+    /// # Errors
+    /// An image cannot be removed, or the newest is not good.
+    pub(crate) fn make_room(
+        &self,
+        most: u64,
+        expected: u64,
+        is_good: impl FnOnce(&Path) -> Result<(), JobError>,
+    ) -> Result<Result<(), Crowded>, JobError> {
+        let images = self.images()?;
+        let sized = images.iter().map(|image| {
+            let len = fs::metadata(&image.path).map_or(0, |found| found.len());
+            (image, len)
+        });
+        let sized: Vec<_> = sized.collect();
+        let mut used: u64 = sized.iter().map(|(_, len)| len).sum();
+        let Some(((_, newest_len), older)) = sized.split_last() else {
+            return Ok(Crowded::check(0, expected, most));
+        };
+        if used.saturating_add(expected) <= most {
+            return Ok(Ok(()));
+        }
+        // For nothing, none is removed.
+        if let Err(crowded) = Crowded::check(*newest_len, expected, most) {
+            return Ok(Err(crowded));
+        }
+        if let Some((newest, _)) = sized.last().filter(|_| !older.is_empty()) {
+            is_good(&newest.path)?;
+        }
+        for (image, len) in older {
+            if used.saturating_add(expected) <= most {
+                break;
+            }
+            at("cannot remove", &image.path, fs::remove_file(&image.path))?;
+            used -= len;
+        }
+        Ok(Crowded::check(used, expected, most))
     }
 
     /// Removes all images but the last few, if the newest of them is good. They are whole: none needs another.

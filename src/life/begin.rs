@@ -107,6 +107,7 @@ fn begin_run(store: &JobStore, arguments: &Run) -> Outcome {
         degraded: false,
         inherit_fd: vec![],
         confine: arguments.confine,
+        nice: arguments.nice,
         with_parent: false,
         starter_fd: None,
         life: arguments.life.clone(),

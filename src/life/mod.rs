@@ -33,6 +33,7 @@ pub(crate) use begin::{restart, run, submit};
 pub(crate) use chronicle::{Chronicle, NAME as EVENTS};
 pub(crate) use control::{Ask, Asked, Control, Question, ask};
 pub(crate) use copy::{heed, usage_said, words};
+pub(crate) use making::check_room;
 pub(crate) use owner::by_policy;
 
 use crate::args::{Life as Arguments, Restart, Run};

@@ -13,7 +13,7 @@ use crate::reach;
 use crate::remote::{self, Resumption};
 use crate::report::{Exit, Failure, Outcome, tell};
 use crate::target;
-use crate::verbs::{image_failure, needed_by, open_image};
+use crate::verbs::{self, image_failure, needed_by, open_image};
 use ckpt_lib::image::{Image, ImageError};
 use ckpt_lib::platform::{Missing, Platform};
 use ckpt_lib::progress::Progress;
@@ -64,6 +64,10 @@ pub(crate) fn begin(
     limits::raise(0)?;
     let snapshot = chosen.snapshot()?;
     check_platform(&chosen, arguments.degraded)?;
+    let niceness = match arguments.nice {
+        Some(by) => Some(verbs::run::niceness(by)?),
+        None => None,
+    };
     let mut inherit_fds = arguments.inherit_fd.clone();
     let is_confined = arguments.confine || snapshot.confined;
     if is_confined {
@@ -99,6 +103,7 @@ pub(crate) fn begin(
             keeper,
             starter: tied.map(|tied| tied.tells),
             confine: door,
+            niceness,
         },
     });
     if let Some(job) = job {
@@ -135,7 +140,7 @@ fn resume_session(
     match (state, &arguments.shadow) {
         (None, None) if !arguments.journal => Ok(None),
         (Some(state), None) if is_at_home(arguments, chosen) => {
-            let socket = reach::home(store)?;
+            let socket = reach::home(store, arguments.life.journal_max)?;
             let begin = Resumption {
                 socket: &socket,
                 lease: reach::HOME_LEASE,

@@ -118,7 +118,11 @@ pub(crate) fn begin(store: &JobStore, arguments: &Run, tied: Option<Tied>) -> Ou
             let socket = reach::socket(address, identity, store.dir(), arguments.lease)?;
             Some((socket, arguments.lease, arguments.methods.identity))
         }
-        None if arguments.journal => Some((reach::home(store)?, reach::HOME_LEASE, Whose::Execute)),
+        None if arguments.journal => Some((
+            reach::home(store, arguments.life.journal_max)?,
+            reach::HOME_LEASE,
+            Whose::Execute,
+        )),
         None => None,
     };
     if let Some((socket, lease, whose)) = reached {
@@ -190,6 +194,7 @@ pub(crate) fn begin(store: &JobStore, arguments: &Run, tied: Option<Tied>) -> Ou
         keeper,
         starter: tied.map(|tied| tied.tells),
         confine: door,
+        niceness: None,
     };
     let failure = start(name, &start_of, options);
     if let Some(job) = job {
@@ -199,7 +204,7 @@ pub(crate) fn begin(store: &JobStore, arguments: &Run, tied: Option<Tied>) -> Ou
 }
 
 /// The niceness of a job that is to be nicer than we are by so much.
-fn niceness(by: u8) -> Outcome<i32> {
+pub(crate) fn niceness(by: u8) -> Outcome<i32> {
     const MOST: i32 = 19;
     let own = process::read_stat(nix::unistd::getpid().as_raw())?.nice;
     let niceness = own + i32::from(by);

@@ -1,7 +1,7 @@
 //! `submit --confine`: a job that sees nothing of the machines it runs on, wherever it moves (docs/adr/0027-confined-jobs.md).
 
 use super::pool::{DEADLINE, EMPTY, FULL, Pool, Work};
-use crate::support::run::poll;
+use crate::support::run::{Run, poll};
 use crate::support::stage::{self, Linking};
 use crate::support::user::User;
 use std::collections::BTreeMap;
@@ -32,7 +32,14 @@ fn confined(pool: &Pool) -> Vec<(i32, BTreeMap<String, String>)> {
     pool.processes().into_iter().filter_map(of).collect()
 }
 
-/// The job that runs is confined.
+fn niceness(pid: i32) -> i64 {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).expect("is there");
+    let (_, rest) = stat.rsplit_once(") ").expect("a name");
+    let word = rest.split(' ').nth(16).expect("a niceness");
+    word.parse().expect("a number")
+}
+
+/// The job that runs is confined, and as nice as was asked for.
 fn is_confined(pool: &Pool) {
     let found = poll(DEADLINE, || {
         let found = confined(pool);
@@ -40,6 +47,7 @@ fn is_confined(pool: &Pool) {
     });
     let found = found.unwrap_or_else(|| panic!("no job is confined: {}", pool.story()));
     for (pid, status) in found {
+        assert_eq!(niceness(pid), niceness(std::process::id() as i32) + 2);
         assert_eq!(status["NoNewPrivs"], "1", "{status:?}");
         for set in ["CapPrm", "CapEff", "CapBnd", "CapAmb"] {
             assert_eq!(status[set], "0000000000000000", "{set}: {status:?}");
@@ -60,11 +68,59 @@ fn is_confined(pool: &Pool) {
     }
 }
 
+/// What a process may of what is of root, or of the root of its namespace.
+fn capabilities(pid: i32) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).expect("is there");
+    let line = status
+        .lines()
+        .find_map(|line| line.strip_prefix("CapEff:\t"));
+    u64::from_str_radix(line.expect("is said"), 16).expect("a number")
+}
+
+/// Who keeps the copy here and there, and its supervisor, have no more than they need (src/rights.rs).
+fn have_given_up(pool: &Pool, job: &Run) {
+    const ABOUT_FILES: u64 =
+        1 | 1 << 1 | 1 << 2 | 1 << 3 | 1 << 4 | 1 << 9 | 1 << 24 | 1 << 27 | 1 << 31;
+    const KILL: u64 = 1 << 5;
+    const TRACE: u64 = 1 << 19;
+    let (keepers, _) = Pool::between(job);
+    assert!(!keepers.is_empty());
+    for keeper in keepers {
+        assert_eq!(
+            capabilities(keeper),
+            ABOUT_FILES & capabilities(job.pid() as i32),
+            "keeper {keeper}"
+        );
+    }
+    let mut found = [0; 3];
+    for pid in pool.processes() {
+        let words = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        let words: Vec<_> = words.split(|byte| *byte == 0).collect();
+        let has = |word: &str| words.contains(&word.as_bytes());
+        let is_supervisor = words[0] == b"wayfarer: job";
+        let mounts = fs::read_to_string(format!("/proc/{pid}/mountinfo")).unwrap_or_default();
+        let (which, most) = match (has("--at-home"), has("keeper"), is_supervisor) {
+            (true, _, _) => (0, ABOUT_FILES | KILL),
+            (_, true, _) => (1, ABOUT_FILES | TRACE),
+            // Pid 1 of the job's namespace is called so, too, and keeps what it needs.
+            (_, _, true) if !mounts.contains("wayfarer-confined") => (2, 0),
+            _ => continue,
+        };
+        found[which] += 1;
+        assert_eq!(capabilities(pid) & !most, 0, "{pid}: {which}");
+    }
+    assert_eq!(
+        found,
+        [1, 1, 1],
+        "the starter there, the keeper of what is written, the supervisor"
+    );
+}
+
 fn moves(what: &str, user: User) {
     let Some(pool) = Pool::new(what, user, work()) else {
         return;
     };
-    let mut job = pool.submit(&[FULL, EMPTY], &["--confine", "--every", "1h"]);
+    let mut job = pool.submit(&[FULL, EMPTY], &["--confine", "--nice", "2", "--every", "1h"]);
     pool.until_on(FULL, 1);
     pool.after_steps(20);
     is_confined(&pool);
@@ -73,6 +129,9 @@ fn moves(what: &str, user: User) {
     pool.until_on(EMPTY, 2);
     pool.after_steps(20);
     is_confined(&pool);
+    if user == User::Root {
+        have_given_up(&pool, &job);
+    }
     pool.told(&["migrate", "job", "--to", FULL]);
     pool.until_on(FULL, 3);
     pool.after_steps(20);
