@@ -52,6 +52,10 @@ pub(crate) struct Options {
     pub(crate) keeper: Option<OwnedFd>,
     /// Who is told how the job fares ([`crate::life`]).
     pub(crate) starter: Option<OwnedFd>,
+    /// All that the job sees of the machine ([`crate::confine`]).
+    pub(crate) confine: Option<PathBuf>,
+    /// No thread of the job is less nice.
+    pub(crate) niceness: Option<i32>,
 }
 
 impl Options {
@@ -77,6 +81,9 @@ impl Options {
         for fd in &self.inherit_fds {
             words.extend(["--inherit-fd".to_owned(), fd.to_string()]);
         }
+        if let Some(niceness) = self.niceness {
+            words.push(format!("--niceness={niceness}"));
+        }
         if let Some(keeper) = &self.keeper {
             words.extend(["--keeper-fd".to_owned(), keeper.as_raw_fd().to_string()]);
         }
@@ -101,6 +108,10 @@ fn try_execute(launch: &Launch<'_>) -> Result<std::convert::Infallible, Failure>
     let words = launch.options.words(image.as_raw_fd());
     let words = std::iter::once(launch.title.clone()).chain(words);
     let mut arguments = words.map(CString::new).collect::<Result<Vec<_>, _>>()?;
+    if let Some(socket) = &launch.options.confine {
+        arguments.push(c"--confine".to_owned());
+        arguments.push(CString::new(socket.as_os_str().as_encoded_bytes())?);
+    }
     if let Some(path) = launch.path {
         let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
         arguments.push(c"--image-name".to_owned());
@@ -257,6 +268,8 @@ mod tests {
             inherit_fds: vec![7],
             keeper: None,
             starter: None,
+            confine: None,
+            niceness: None,
         };
         let failure = execute(&Launch {
             title: "test".to_owned(),

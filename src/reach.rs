@@ -70,9 +70,10 @@ fn begin_starter(
 pub(crate) const HOME_LEASE: Duration = Duration::from_secs(10);
 
 /// A shadow of the job's own on this machine, which keeps a journal of what is changed in files (docs/adr/0019).
-pub(crate) fn home(store: &JobStore) -> Outcome<PathBuf> {
+pub(crate) fn home(store: &JobStore, journal_max: Option<u64>) -> Outcome<PathBuf> {
     let mut home = Command::new("/proc/self/exe");
     home.arg("--dir").arg(store.dir()).arg("home");
+    home.args(journal_max.map(|most| format!("--journal-max={most}")));
     begin(home, "shadow at home")
 }
 

@@ -176,6 +176,43 @@ pub(crate) fn close_all_but(first: u32, mut kept: Vec<u32>) {
     close_from(from);
 }
 
+/// Has every descriptor from `first` on but this one closed when a program is executed.
+///
+/// # Errors
+/// ENOSYS or EINVAL before Linux 5.11 (close_range(2)).
+pub(crate) fn hand_down_none_but(first: u32, kept: Option<u32>) -> std::io::Result<()> {
+    const CLOSE_RANGE_CLOEXEC: u32 = 4;
+    let kept = kept.filter(|kept| *kept >= first);
+    let ranges = match kept {
+        Some(kept) => [first..=kept.saturating_sub(1), kept + 1..=u32::MAX],
+        None => [first..=u32::MAX, first..=u32::MAX],
+    };
+    for range in ranges.into_iter().filter(|range| !range.is_empty()) {
+        let (from, to) = range.into_inner();
+        // SAFETY: it sets a flag of descriptors, and reads and writes no memory.
+        let set = unsafe { libc::syscall(libc::SYS_close_range, from, to, CLOSE_RANGE_CLOEXEC) };
+        if set < 0 {
+            return Err(std::io::Error::last_os_error());
+        }
+    }
+    Ok(())
+}
+
+/// Type and mode of what a descriptor that we were given leads to, and its flags (O_PATH ...); none if it is closed.
+pub(crate) fn kind_of(fd: i32) -> Option<(libc::mode_t, i32)> {
+    let mut stat = std::mem::MaybeUninit::<libc::stat>::uninit();
+    // SAFETY: the kernel writes a struct stat, or fails.
+    let found = unsafe { libc::fstat(fd, stat.as_mut_ptr()) };
+    if found < 0 {
+        return None;
+    }
+    // SAFETY: fcntl with F_GETFL reads and writes no memory.
+    let flags = unsafe { libc::fcntl(fd, libc::F_GETFL) };
+    // SAFETY: fstat has filled it.
+    let stat = unsafe { stat.assume_init() };
+    Some((stat.st_mode, flags))
+}
+
 /// The file table of a job, for as long as we live.
 pub(crate) fn map_table(file: &std::fs::File) -> std::io::Result<&'static c_shim::table::Table> {
     use c_shim::table::{Table, VERSION};

@@ -2,10 +2,14 @@
 
 #[path = "moving/chaos.rs"]
 mod chaos;
+#[path = "moving/confined.rs"]
+mod confined;
 #[path = "moving/pool.rs"]
 mod pool;
 #[path = "moving/prepared.rs"]
 mod prepared;
+#[path = "moving/room.rs"]
+mod room;
 #[path = "moving/sent.rs"]
 mod sent;
 #[path = "moving/stalled.rs"]

@@ -12,6 +12,8 @@ mod behind;
 mod clocks;
 #[path = "remote/coherence.rs"]
 mod coherence;
+#[path = "remote/confined.rs"]
+mod confined;
 #[path = "remote/cut.rs"]
 mod cut;
 #[path = "remote/deaths.rs"]
@@ -44,6 +46,8 @@ mod mappings;
 mod methods;
 #[path = "remote/own_calls.rs"]
 mod own_calls;
+#[path = "remote/owners.rs"]
+mod owners;
 #[path = "remote/reconnecting.rs"]
 mod reconnecting;
 #[path = "remote/restart.rs"]

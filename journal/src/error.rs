@@ -105,12 +105,12 @@ pub enum JournalError {
 }
 
 impl JournalError {
-    /// What the job's call is to return: ENOSPC when there is no room, the system's own answer, else EIO.
+    /// What the job's call is to return: EDQUOT when it may hold no more, the system's own answer, else EIO.
     #[must_use]
     pub fn errno(&self) -> Errno {
         match self {
             JournalError::Io { source, .. } => Errno::from_io_error(source).unwrap_or(Errno::IO),
-            JournalError::Full { .. } => Errno::NOSPC,
+            JournalError::Full { .. } => Errno::DQUOT,
             JournalError::Unsupported { .. } => Errno::INVAL,
             _ => Errno::IO,
         }

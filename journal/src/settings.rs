@@ -18,7 +18,7 @@ pub enum Durability {
 pub struct Settings {
     /// What the old state survives.
     pub durability: Durability,
-    /// Most bytes of old state. A change that needs more is refused with ENOSPC.
+    /// Most bytes of old state. A change that needs more is refused with EDQUOT.
     pub most_bytes: u64,
     /// Folders of the user's in which a side folder may be made, for changes on the same mount.
     pub side_folders: Vec<PathBuf>,

@@ -140,6 +140,15 @@ pub fn let_run(context: &Context) -> Outcome<()> {
         }
     }
     for (stream, entry) in of_kind(StreamKind::Thread) {
+        if let Some(least) = context.options.niceness {
+            sys::be_nicer(tid_of(context, stream), least).map_err(|error| {
+                failure!(
+                    Host,
+                    "thread {}: niceness {least} is refused ({error})",
+                    entry.id
+                )
+            })?;
+        }
         match ptrace(PTRACE_DETACH, tid_of(context, stream), 0, 0) {
             // Those already let go may have ended the process by now.
             Ok(_) | Err(Errno(ESRCH)) => {}

@@ -24,6 +24,7 @@
 
 mod abi;
 mod address_space;
+mod confine;
 mod context;
 mod device;
 mod enforce;

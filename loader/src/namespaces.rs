@@ -8,6 +8,7 @@
 //! refusal leaves P0 as it was.
 
 use crate::abi::*;
+use crate::confine;
 use crate::context::{Context, Own};
 use crate::init;
 use crate::job::no_more_processes;
@@ -27,17 +28,21 @@ pub enum NoNamespaces {
 }
 
 /// The steps of P1, for messages.
-const STEPS: [&str; 5] = [
+const STEPS: [&str; 7] = [
     "",
     "/proc/self/uid_map",
     "time namespace",
     "clock offsets",
     "mounting /proc",
+    "a root of its own",
+    "taking rights away",
 ];
 const UID_MAP: u32 = 1;
 const TIME_NAMESPACE: u32 = 2;
 const CLOCK_OFFSETS: u32 = 3;
 const MOUNT_PROC: u32 = 4;
+const OWN_ROOT: u32 = 5;
+const NO_RIGHTS: u32 = 6;
 
 /// Starts P1 in namespaces of its own; its pid.
 pub fn enter(context: &mut Context) -> Result<i32, NoNamespaces> {
@@ -45,6 +50,12 @@ pub fn enter(context: &mut Context) -> Result<i32, NoNamespaces> {
     let has_proc = sys::open(c"/proc/self/uid_map", O_RDONLY)
         .map(sys::close)
         .is_ok();
+    if !has_proc && context.options.confine.is_some() {
+        return Err(NoNamespaces::Fatal(failure!(
+            Host,
+            "--confine: this root has no /proc, which it takes"
+        )));
+    }
     if !has_proc {
         without_proc(context).map_err(NoNamespaces::Fatal)?;
     }
@@ -146,8 +157,13 @@ fn settle(context: &Context, (uid, gid): (u64, u64), has_proc: bool) -> Result<(
             check_host_clocks(context).map_err(|_| why)?;
         }
     }
-    let _ = sys::mount(c"none", c"/", c"", MS_REC | MS_PRIVATE);
-    if has_proc {
+    let made_private = sys::mount(c"none", c"/", c"", MS_REC | MS_PRIVATE);
+    if let Some(socket) = context.options.confine {
+        made_private.map_err(|error| (OWN_ROOT, error))?;
+        confine::leave_the_machine(socket).map_err(|error| (OWN_ROOT, error))?;
+        count_ids_on(context);
+        confine::take_rights().map_err(|error| (NO_RIGHTS, error))?;
+    } else if has_proc {
         let flags = MS_NOSUID | MS_NODEV | MS_NOEXEC;
         sys::mount(c"proc", c"/proc", c"proc", flags).map_err(|error| (MOUNT_PROC, error))?;
         count_ids_on(context);

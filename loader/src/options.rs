@@ -46,6 +46,10 @@ pub struct Options {
     pub keeper_fd: Option<i32>,
     /// Who is told when the job runs and how it has ended, and answers when that is written down.
     pub starter_fd: Option<i32>,
+    /// The job sees nothing of the machine but this socket.
+    pub confine: Option<&'static CStr>,
+    /// No thread of the job is less nice.
+    pub niceness: Option<i32>,
     inherit: [i32; MOST_INHERITED],
     inherit_count: usize,
 }
@@ -86,6 +90,8 @@ impl Options {
             image_name: None,
             keeper_fd: None,
             starter_fd: None,
+            confine: None,
+            niceness: None,
             inherit: [0; MOST_INHERITED],
             inherit_count: 0,
         };
@@ -94,6 +100,12 @@ impl Options {
             let argument = word.to_bytes();
             if argument == b"--image-name" {
                 options.image_name = arguments.next();
+                continue;
+            }
+            if argument == b"--confine" {
+                let socket = arguments.next();
+                options.confine =
+                    Some(socket.ok_or_else(|| failure!(Usage, "--confine: a value is missing"))?);
                 continue;
             }
             let (name, mut attached) = match argument.iter().position(|byte| *byte == b'=') {
@@ -112,6 +124,7 @@ impl Options {
                 b"--keeper-fd" => options.keeper_fd = Some(number(name, value()?)?),
                 b"--starter-fd" => options.starter_fd = Some(number(name, value()?)?),
                 b"--inherit-fd" => options.inherit(number(name, value()?)?)?,
+                b"--niceness" => options.niceness = Some(number(name, value()?)?),
                 b"--accept-new-ids" => options.accept_new_ids = true,
                 b"--degraded" => options.degraded = true,
                 b"--verify" => options.verify = true,

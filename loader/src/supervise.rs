@@ -51,11 +51,25 @@ fn supervise(context: &mut Context) -> Outcome<u32> {
     context.place(Own::Signals, fd);
     let inherited = context.options.inherited().iter().copied();
     context.in_foreground = (0..3).chain(inherited).any(sys::is_in_foreground);
-    if context.options.pids != Pids::Host {
+    let is_confined = context.options.confine.is_some();
+    if context.ops.header().flags & flags::CONFINED != 0 && !is_confined {
+        return Err(failure!(
+            Usage,
+            "the job of this image sees nothing of the machine (--confine): wayfarer restart lets it go on so"
+        ));
+    }
+    if context.options.pids != Pids::Host || is_confined {
         match namespaces::enter(context) {
             Ok(init) => return watch(context, init),
             Err(NoNamespaces::Fatal(failure)) => return Err(failure),
             Err(NoNamespaces::Refused(why)) => {
+                if is_confined {
+                    return Err(failure!(
+                        Host,
+                        "--confine: this machine gives the job no namespaces, so it is not started ({})",
+                        report::Raw(why.bytes())
+                    ));
+                }
                 if context.options.pids == Pids::Namespace {
                     return Err(failure!(
                         Host,
@@ -117,6 +131,8 @@ fn watch(context: &mut Context, init: i32) -> Outcome<u32> {
             Some(Message::Running) => {
                 running = true;
                 let_go(context);
+                // It only passes on what it hears now, and ends.
+                let _ = sys::give_up_capabilities();
                 tell_it_runs(context);
             }
             Some(Message::Stopped(signal)) => {

@@ -411,6 +411,61 @@ pub fn mount(source: &CStr, target: &CStr, kind: &CStr, flags: u64) -> SysResult
     unsafe { call(SYS_MOUNT, [source, target, kind, flags, 0]) }
 }
 
+pub fn unmount(target: &CStr, flags: u64) -> SysResult<u64> {
+    // SAFETY: the kernel reads a NUL-terminated string.
+    unsafe { call(SYS_UMOUNT2, [target.as_ptr() as u64, flags]) }
+}
+
+pub fn pivot_root(new: &CStr, old: &CStr) -> SysResult<u64> {
+    // SAFETY: the kernel reads NUL-terminated strings.
+    unsafe { call(SYS_PIVOT_ROOT, [new, old].map(|path| path.as_ptr() as u64)) }
+}
+
+/// Makes an open directory the current one.
+pub fn change_to(folder: i32) -> SysResult<u64> {
+    plain(SYS_FCHDIR, [folder as u64])
+}
+
+pub fn change_to_path(folder: &CStr) -> SysResult<u64> {
+    // SAFETY: the kernel reads a NUL-terminated string.
+    unsafe { call(SYS_CHDIR, [folder.as_ptr() as u64]) }
+}
+
+pub fn make_folder(path: &CStr) -> SysResult<u64> {
+    let args = [AT_FDCWD as u64, path.as_ptr() as u64, 0o700];
+    // SAFETY: the kernel reads a NUL-terminated string.
+    unsafe { call(SYS_MKDIRAT, args) }
+}
+
+/// A symbolic link.
+pub fn make_link(to: &CStr, path: &CStr) -> SysResult<u64> {
+    let args = [to.as_ptr() as u64, AT_FDCWD as u64, path.as_ptr() as u64];
+    // SAFETY: the kernel reads NUL-terminated strings.
+    unsafe { call(SYS_SYMLINKAT, args) }
+}
+
+/// Gives a thread this niceness, if it has less.
+pub fn be_nicer(tid: i32, least: i32) -> SysResult<u64> {
+    const PRIO_PROCESS: u64 = 0;
+    // The kernel says 20 less the niceness: getpriority(2), "C library/kernel differences".
+    let found = 20 - plain(SYS_GETPRIORITY, [PRIO_PROCESS, tid as u64])? as i32;
+    if found >= least {
+        return Ok(0);
+    }
+    let args = [PRIO_PROCESS, tid as u64, i64::from(least) as u64];
+    plain(SYS_SETPRIORITY, args)
+}
+
+/// Gives up all capabilities; those that a program executed by root has by itself are not ours.
+pub fn give_up_capabilities() -> SysResult<u64> {
+    /// _LINUX_CAPABILITY_VERSION_3, and ourselves.
+    const HEADER: [u32; 2] = [0x2008_0522, 0];
+    const NONE: [u32; 6] = [0; 6];
+    let args = [pointer(&HEADER), pointer(&NONE)];
+    // SAFETY: the kernel reads a head, and two structs of three words.
+    unsafe { call(SYS_CAPSET, args) }
+}
+
 /// Soft and hard limit of this process.
 pub fn limit(resource: u64) -> SysResult<(u64, u64)> {
     let mut limits = [0u64; 2];

@@ -94,7 +94,7 @@ impl Journals {
         self
     }
 
-    /// At most so many bytes of old state for each session; a change that needs more is refused with ENOSPC.
+    /// At most so many bytes of old state for each session; a change that needs more is refused with EDQUOT.
     #[must_use]
     pub fn limited(mut self, most_bytes: u64) -> Self {
         self.settings.most_bytes = most_bytes;

@@ -30,6 +30,14 @@ pub(crate) struct Life {
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     pub(crate) min_free: Option<u64>,
 
+    /// Make no image with which the job's images would be larger together; older ones go to make room, but for the newest that verifies
+    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    pub(crate) images_max: Option<u64>,
+
+    /// What of the job's files is kept to go back to takes so much of the disk at most; a change that needs more fails with EDQUOT
+    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    pub(crate) journal_max: Option<u64>,
+
     /// Compress images
     #[arg(long, value_name = "zstd[:LEVEL]", value_parser = parse_compression)]
     pub(crate) compress: Option<i32>,
@@ -89,6 +97,8 @@ impl Life {
             images,
             vacate_within,
             min_free,
+            images_max,
+            journal_max,
             compress,
             image_rate,
             carry_files,
@@ -106,6 +116,8 @@ impl Life {
             || images.is_some()
             || vacate_within.is_some()
             || min_free.is_some()
+            || images_max.is_some()
+            || journal_max.is_some()
             || compress.is_some()
             || image_rate.is_some()
             || *carry_files

@@ -141,6 +141,10 @@ pub(crate) struct Run {
     #[command(flatten)]
     pub(crate) begun: Begun,
 
+    /// The job sees no file of this machine: it has its files at the shadow, an empty /tmp and /dev/shm, and gains no rights
+    #[arg(long, requires = "shadow", conflicts_with_all = ["local_files", "filesystem_domain"])]
+    pub(crate) confine: bool,
+
     /// Raise the job's niceness by so much; its images keep it
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=19))]
     pub(crate) nice: Option<u8>,
@@ -257,7 +261,11 @@ pub(crate) struct Starter {
 
 /// Serve one job's files from here, so that they go back with it; `run --journal` begins it
 #[derive(Debug, Args)]
-pub(crate) struct Home {}
+pub(crate) struct Home {
+    /// How much old state the journal may keep
+    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    pub(crate) journal_max: Option<u64>,
+}
 
 /// Hand our input and output over to a starter whose line broke; `submit` begins it
 #[derive(Debug, Args)]
@@ -323,6 +331,13 @@ pub(crate) struct Checkpoint {
     /// With --carry: they have the whole image of this number, so that what is as it was then need not come again
     #[arg(long, hide = true, value_name = "N", requires = "carry")]
     pub(crate) since: Option<u64>,
+    /// With --carry: an image as large as --expected would leave so much of the disk here
+    #[arg(long, hide = true, value_name = "SIZE", requires = "carry", value_parser = parse_size)]
+    pub(crate) min_free: Option<u64>,
+
+    /// With --min-free: how large it will be, as far as is known
+    #[arg(long, hide = true, value_name = "SIZE", requires = "min_free", value_parser = parse_size)]
+    pub(crate) expected: Option<u64>,
 }
 
 /// Bytes of a file of the program's system that an image carries, at most.
@@ -380,6 +395,14 @@ pub(crate) struct Restart {
     /// Descriptor of the caller that is given to the job (may be repeated)
     #[arg(long, value_name = "N")]
     pub(crate) inherit_fd: Vec<u32>,
+
+    /// No thread of the job is less nice than we are, raised by so much [default: as it was]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=19))]
+    pub(crate) nice: Option<u8>,
+
+    /// The job sees no file of this machine, but those at the shadow [default: if it was begun so]
+    #[arg(long, requires = "shadow", conflicts_with = "filesystem_domain")]
+    pub(crate) confine: bool,
 
     /// End when the process that began this one does
     #[arg(long, hide = true)]

@@ -1,7 +1,7 @@
 //! What is said of a job that runs on another machine: by its user, and to that machine.
 
 use super::examples::SUBMIT_EXAMPLES;
-use super::values::{parse_duration, parse_name};
+use super::values::{parse_duration, parse_name, parse_size};
 use super::{Life, Methods};
 use clap::Args;
 
@@ -40,6 +40,14 @@ pub(crate) struct Submit {
     /// How long the other machine is tried to be reached again when the line breaks, and the job waits there, before both give up
     #[arg(long, value_name = "TIME", default_value = "40m", value_parser = parse_duration)]
     pub(crate) lease: std::time::Duration,
+
+    /// The job sees no file of the other machine: it has its files here, an empty /tmp and /dev/shm there, and gains no rights
+    #[arg(long, conflicts_with_all = ["local_files", "filesystem_domain"])]
+    pub(crate) confine: bool,
+
+    /// Raise the job's niceness there by so much (Condor's JOB_RENICE_INCREMENT)
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=19))]
+    pub(crate) nice: Option<u8>,
 
     #[command(flatten)]
     pub(crate) methods: Methods,
@@ -96,6 +104,10 @@ pub(crate) struct Begun {
     /// With --instead-of: nothing takes the place of that copy
     #[arg(long, hide = true, requires = "instead_of")]
     pub(crate) only_ends: bool,
+
+    /// With --at-home: no copy is begun that would leave less of the disk here
+    #[arg(long, hide = true, value_name = "SIZE", requires = "at_home", value_parser = parse_size)]
+    pub(crate) leave_free: Option<u64>,
 
     /// It begins again: the session's state at its outset, in hexadecimal digits
     #[arg(long, hide = true, value_name = "STATE")]

@@ -86,6 +86,18 @@ pub(crate) enum Arriving<'a> {
     },
 }
 
+impl Arriving<'_> {
+    /// How much of the disk it takes there, as far as is known.
+    fn bytes(self) -> u64 {
+        let (Arriving::Now(image) | Arriving::Seat { base: image, .. }) = self;
+        let files = (0..).map_while(|index| image.base_path(index));
+        let files = files.chain([image.path()]);
+        files
+            .map(|path| path.metadata().map_or(0, |found| found.len()))
+            .sum()
+    }
+}
+
 /// An image of a job that is about to come.
 pub(crate) enum Next {
     /// It is to be there, and the job still runs elsewhere.
@@ -303,6 +315,10 @@ impl Far<'_> {
                 if copy.image.is_some() {
                     command.push(" --arriving");
                 }
+                if let Some(least) = self.arguments.life.min_free {
+                    let room = least.saturating_add(copy.image.map_or(0, Arriving::bytes));
+                    command.push(format!(" --leave-free {room}"));
+                }
                 if let Some(old) = copy.instead_of {
                     command.push(" --instead-of ");
                     command.push(quoted(OsStr::new(old)));
@@ -342,6 +358,12 @@ impl Far<'_> {
         if let Some(name) = name {
             command.push(" --name ");
             command.push(quoted(OsStr::new(name)));
+        }
+        if let Some(by) = self.arguments.nice {
+            command.push(format!(" --nice {by}"));
+        }
+        if self.arguments.confine {
+            command.push(" --confine");
         }
         command.push(" --chdir ");
         command.push(quoted(self.directory.as_os_str()));

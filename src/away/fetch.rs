@@ -11,7 +11,7 @@ use crate::args::Submit;
 use crate::jobs::{CheckpointNote, JobStore};
 use crate::raw;
 use crate::report::{Exit, Explain, Failure, Outcome};
-use crate::verbs::checkpoint::note;
+use crate::verbs::checkpoint::{check_images, note};
 use ckpt_lib::image::Image;
 use nix::sys::stat::Mode;
 use std::ffi::OsString;
@@ -45,6 +45,8 @@ const MOST_BASES: usize = 8;
 pub(crate) fn fetch(what: &Fetch<'_>) -> Outcome<()> {
     let mut job = what.store.find(what.name)?;
     let _lock = job.lock()?;
+    let most = what.submit.life.images_max;
+    check_images(&job, most, None)?;
     let generation = job.next_generation();
     let path = job.image_path(generation)?;
     let part = path.with_file_name(PART);
@@ -61,7 +63,14 @@ pub(crate) fn fetch(what: &Fetch<'_>) -> Outcome<()> {
         let is_beside = image.path().parent() == path.parent();
         what.hurries && is_beside && image.base_path(MOST_BASES - 1).is_none()
     });
-    let options = options(what, generation, since.map(|(_, generation)| *generation));
+    let last = job.record.last_checkpoint.as_ref();
+    let last = last.map(|last| last.image_bytes);
+    let options = options(
+        what,
+        generation,
+        since.map(|(_, generation)| *generation),
+        last,
+    );
     let errand = Errand::Fetch {
         id: what.id,
         name: what.name,
@@ -80,6 +89,10 @@ pub(crate) fn fetch(what: &Fetch<'_>) -> Outcome<()> {
         let file = options.mode(0o600).open(&part).context(describe)?;
         let carried = receive(&file, &before, &mut input, &mut output);
         let carried = carried.context(|| "the image does not come".to_owned())?;
+        if let Err(crowded) = check_images(&job, most, Some(carried.whole)) {
+            // It is not taken: what the job did before the last one stays known there.
+            return Ok(Err(crowded));
+        }
         let image = Image::open(&part)?;
         // What it is based on was read when it came.
         image.verify_own(&mut |_| {})?;
@@ -88,9 +101,9 @@ pub(crate) fn fetch(what: &Fetch<'_>) -> Outcome<()> {
         let agreed = output.write_all(&[GOOD]).and_then(|()| output.flush());
         let agreed = agreed.and_then(|()| hear_good(&mut input));
         agreed.context(|| "the image is here, and does not count".to_owned())?;
-        Ok((carried, taken))
+        Ok(Ok((carried, taken)))
     });
-    let (ssh, (carried, taken)) = match fetched {
+    let (ssh, fetched) = match fetched {
         Ok(fetched) => fetched,
         Err(unreached) => {
             let _ = fs::remove_file(&part);
@@ -99,6 +112,14 @@ pub(crate) fn fetch(what: &Fetch<'_>) -> Outcome<()> {
                 true => Failure::said(Exit::Failed),
                 false => unreached.failure,
             });
+        }
+    };
+    let (carried, taken) = match fetched {
+        Ok(fetched) => fetched,
+        Err(crowded) => {
+            let _ = fs::remove_file(&part);
+            ssh.end();
+            return Err(crowded);
         }
     };
     let kept = fs::rename(&part, &path).and_then(|()| match path.parent() {
@@ -122,7 +143,12 @@ pub(crate) fn fetch(what: &Fetch<'_>) -> Outcome<()> {
 }
 
 /// As `checkpoint` there understands them.
-fn options(what: &Fetch<'_>, generation: u64, since: Option<u64>) -> Vec<OsString> {
+fn options(
+    what: &Fetch<'_>,
+    generation: u64,
+    since: Option<u64>,
+    last: Option<u64>,
+) -> Vec<OsString> {
     let life = &what.submit.life;
     let mut words = vec!["--carry".to_owned(), generation.to_string()];
     if what.leaves {
@@ -130,6 +156,10 @@ fn options(what: &Fetch<'_>, generation: u64, since: Option<u64>) -> Vec<OsStrin
     }
     if let Some(since) = since {
         words.extend(["--since".to_owned(), since.to_string()]);
+    }
+    if let Some(least) = life.min_free {
+        words.extend(["--min-free".to_owned(), least.to_string()]);
+        words.extend(["--expected".to_owned(), last.unwrap_or(0).to_string()]);
     }
     if let Some(level) = life.compress {
         words.extend(["--compress".to_owned(), format!("zstd:{level}")]);

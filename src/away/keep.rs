@@ -21,6 +21,7 @@ use crate::life::Choice;
 use crate::life::usage_said;
 use crate::life::words::{ANSWER, CUT, FAILED, GO, IMAGE, JOINED, KILL, MORE, SEATED, STOP};
 use crate::report::{Exit, Failure, Outcome, chain, tell};
+use crate::rights::{Executes, keep_those_about_files};
 use crate::temporary::{self, Temporary};
 use crate::verbs::home::journals;
 use crate::verbs::shadow::{allowed, new_token, sessions};
@@ -90,10 +91,16 @@ fn begin(what: &Keep<'_>, tells: OwnedFd) -> Outcome<Failure> {
     // The terminal's ^Z is for the starter.
     set.add(Signal::SIGTSTP);
     set.thread_block()?;
+    keep_those_about_files(&[], Executes::Others)?;
     let token = new_token()?;
     let mut allowed = allowed(what.allowed)?;
     temporary::cover(&mut allowed, Temporary::in_folder(what.dir));
-    let sessions = sessions(allowed, token, Some(journals(what.store)?))?.of_lines();
+    let sessions = sessions(
+        allowed,
+        token,
+        Some(journals(what.store, what.submit.life.journal_max)?),
+    )?
+    .of_lines();
     let sessions = Arc::new(sessions.in_domains(what.submit.methods.sight.domains()));
     sessions.watch();
     let starter = UnixStream::from(tells);

@@ -22,6 +22,41 @@ pub(crate) struct StoredImage {
     pub(crate) generation: u64,
 }
 
+/// A job's images would be larger together than they may.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Crowded {
+    used: u64,
+    expected: u64,
+    most: u64,
+}
+
+impl Crowded {
+    fn check(used: u64, expected: u64, most: u64) -> Result<(), Crowded> {
+        match used.saturating_add(expected) <= most {
+            true => Ok(()),
+            false => Err(Crowded {
+                used,
+                expected,
+                most,
+            }),
+        }
+    }
+}
+
+impl std::fmt::Display for Crowded {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Crowded {
+            used,
+            expected,
+            most,
+        } = self;
+        write!(
+            f,
+            "the job's images have {used} bytes without those that can go, and the next takes about {expected}, expected {most} at most together (--images-max)"
+        )
+    }
+}
+
 /// The images of a job's directory, oldest first.
 pub(super) fn images_in(dir: &Path) -> Result<Vec<StoredImage>, JobError> {
     let images = images_dir(dir);
@@ -71,6 +106,13 @@ pub(crate) fn image_before(image: &Path) -> Option<PathBuf> {
     Some(images[place.checked_sub(1)?].path.clone())
 }
 
+/// The images that one is based on.
+fn bases(image: &StoredImage) -> Result<Vec<PathBuf>, JobError> {
+    let image = Image::open(&image.path).map_err(JobError::Damaged)?;
+    let bases = (0..).map_while(|index| image.base_path(index));
+    Ok(bases.map(Path::to_owned).collect())
+}
+
 impl Job {
     /// Its images, oldest first.
     pub(crate) fn images(&self) -> Result<Vec<StoredImage>, JobError> {
@@ -111,6 +153,51 @@ impl Job {
         Ok(images)
     }
 
+    /// Whether another image of `expected` bytes may be made if the job's are to have `most` together: older ones are removed as far as that takes, but never
+    /// the newest, nor any if that is not good.
+    ///
+    /// # Errors
+    /// An image cannot be removed, or the newest is not good.
+    pub(crate) fn make_room(
+        &self,
+        most: u64,
+        expected: u64,
+        is_good: impl FnOnce(&Path) -> Result<(), JobError>,
+    ) -> Result<Result<(), Crowded>, JobError> {
+        let images = self.images()?;
+        let sized = images.iter().map(|image| {
+            let len = fs::metadata(&image.path).map_or(0, |found| found.len());
+            (image, len)
+        });
+        let sized: Vec<_> = sized.collect();
+        let mut used: u64 = sized.iter().map(|(_, len)| len).sum();
+        let Some(((newest, newest_len), older)) = sized.split_last() else {
+            return Ok(Crowded::check(0, expected, most));
+        };
+        if used.saturating_add(expected) <= most {
+            return Ok(Ok(()));
+        }
+        // For nothing, none is removed.
+        if let Err(crowded) = Crowded::check(*newest_len, expected, most) {
+            return Ok(Err(crowded));
+        }
+        if !older.is_empty() {
+            is_good(&newest.path)?;
+        }
+        let needed = bases(newest)?;
+        for (image, len) in older
+            .iter()
+            .filter(|(image, _)| !needed.contains(&image.path))
+        {
+            if used.saturating_add(expected) <= most {
+                break;
+            }
+            at("cannot remove", &image.path, fs::remove_file(&image.path))?;
+            used -= len;
+        }
+        Ok(Crowded::check(used, expected, most))
+    }
+
     /// Removes all images but the last few and those that they are based on, if the newest of them is good.
     pub(crate) fn trim(
         &self,
@@ -125,9 +212,7 @@ impl Job {
         let mut needed = vec![];
         for image in &images[surplus..] {
             // One that is damaged may need any.
-            let image = Image::open(&image.path).map_err(JobError::Damaged)?;
-            let bases = (0..).map_while(|index| image.base_path(index));
-            needed.extend(bases.map(Path::to_owned));
+            needed.extend(bases(image)?);
         }
         let surplus = images.iter().take(surplus);
         for image in surplus.filter(|image| !needed.contains(&image.path)) {

@@ -100,6 +100,8 @@ pub(crate) struct NewJob {
     pub(crate) outputs: Outputs,
     /// It is a copy that the job's starter, our parent, has begun: the name is ours.
     pub(crate) is_copy: bool,
+    /// See [`JobRecord::confined`].
+    pub(crate) confined: bool,
 }
 
 /// Seconds since 1970.
@@ -275,6 +277,7 @@ impl JobStore {
             started_at: unix_now(),
             generation: new.generation,
             journal: new.journal,
+            confined: new.confined || continued.is_some_and(|record| record.confined),
             restarted_from: new.restarted_from,
             outputs: new.outputs.or(continued.map(|record| &record.outputs)),
             last_checkpoint: continued.and_then(|record| record.last_checkpoint.clone()),

@@ -56,6 +56,9 @@ pub(crate) struct JobRecord {
     /// What it changes in files of this machine is journalled, and goes back with it.
     #[serde(default)]
     pub(crate) journal: bool,
+    /// It sees nothing of the machine where it runs (`--confine`).
+    #[serde(default)]
+    pub(crate) confined: bool,
     /// The image it was restarted from.
     #[serde(with = "crate::raw::some_path")]
     pub(crate) restarted_from: Option<PathBuf>,
@@ -307,6 +310,7 @@ pub(super) fn example(name: &str) -> JobRecord {
         started_at: 1,
         generation: 0,
         journal: false,
+        confined: false,
         restarted_from: None,
         outputs: Outputs::default(),
         last_checkpoint: None,

@@ -19,6 +19,7 @@ fn new_job(name: Option<&str>) -> NewJob {
         restarted_from: None,
         outputs: Outputs::default(),
         is_copy: false,
+        confined: false,
     }
 }
 

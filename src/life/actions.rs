@@ -150,7 +150,10 @@ impl Starter<'_> {
         let begun = begun.and_then(|()| {
             let begun = self.begin_fetch(leaves).unwrap_or_else(|| {
                 let options = making::options(&self.name, leaves, self.arguments);
+                let most = self.arguments.images_max;
                 Making::begin(signals, || {
+                    let job = self.store.find(&self.name)?;
+                    verbs::checkpoint::check_images(&job, most, None)?;
                     let made = verbs::checkpoint::checkpoint(self.store, &options)?;
                     if let Some(file) = &file {
                         inside::place(self.store, &self.name, file, leaves)?;

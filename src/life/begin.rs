@@ -62,6 +62,14 @@ fn begin_run(store: &JobStore, arguments: &Run) -> Outcome {
         };
         arguments = &again;
     }
+    let confined;
+    if found.as_ref().is_some_and(|found| found.confined) && !arguments.confine {
+        confined = Run {
+            confine: true,
+            ..arguments.clone()
+        };
+        arguments = &confined;
+    }
     let command = arguments.command.iter().map(raw::encode);
     let registered = verbs::registered(
         store,
@@ -81,6 +89,7 @@ fn begin_run(store: &JobStore, arguments: &Run) -> Outcome {
                 false => Outputs::of_self(),
             },
             is_copy: false,
+            confined: arguments.confine,
         },
     )?;
     let job = registered.map_err(|error| unwritten_since(&error))?;
@@ -97,6 +106,8 @@ fn begin_run(store: &JobStore, arguments: &Run) -> Outcome {
         accept_new_ids: false,
         degraded: false,
         inherit_fd: vec![],
+        confine: arguments.confine,
+        nice: arguments.nice,
         with_parent: false,
         starter_fd: None,
         life: arguments.life.clone(),
@@ -123,6 +134,8 @@ struct Earlier {
     generation: u64,
     has_image: bool,
     has_outset: bool,
+    /// It is begun with `--confine`, whether that is said again or not.
+    confined: bool,
     /// It ran on another machine.
     on: Option<String>,
 }
@@ -165,6 +178,7 @@ fn earlier(store: &JobStore, name: Option<&str>, command: &[OsString]) -> Outcom
         generation: job.record.generation,
         has_image,
         has_outset,
+        confined: job.record.confined && (has_image || has_outset),
         on: job.life.as_ref().and_then(|life| life.on.clone()),
     }))
 }
@@ -200,6 +214,15 @@ pub(crate) fn submit(store: &JobStore, arguments: &Submit) -> Outcome {
         let advice = format!("wayfarer run --resume --name {name} COMMAND");
         return Err(Failure::new(Exit::Usage, message).advise(advice));
     }
+    let confined;
+    let mut arguments = arguments;
+    if found.as_ref().is_some_and(|found| found.confined) && !arguments.confine {
+        confined = Submit {
+            confine: true,
+            ..arguments.clone()
+        };
+        arguments = &confined;
+    }
     let command = continued.map_or(&arguments.command, |found| &found.command);
     let registered = verbs::registered(
         store,
@@ -215,6 +238,7 @@ pub(crate) fn submit(store: &JobStore, arguments: &Submit) -> Outcome {
             restarted_from: None,
             outputs: Outputs::default(),
             is_copy: false,
+            confined: arguments.confine,
         },
     )?;
     let mut job = registered.map_err(|error| unwritten_since(&error))?;

@@ -80,11 +80,13 @@ pub(super) fn options(job: &str, leaves: bool, life: &Life) -> Checkpoint {
         of_starter: true,
         carry: None,
         since: None,
+        min_free: None,
+        expected: None,
     }
 }
 
 /// Whether an image as large as the last would leave so much of the disk that this directory is on.
-pub(super) fn check_room(dir: &Path, least: u64, last: Option<u64>) -> Result<(), String> {
+pub(crate) fn check_room(dir: &Path, least: u64, last: Option<u64>) -> Result<(), String> {
     let place = nix::sys::statvfs::statvfs(dir)
         .map_err(|error| format!("{}: {}", crate::raw::shown_path(dir), error.desc()))?;
     let free = place.blocks_available() as u64 * place.fragment_size() as u64;

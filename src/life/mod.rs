@@ -35,6 +35,7 @@ pub(crate) use begin::{restart, run, submit};
 pub(crate) use chronicle::{Chronicle, NAME as EVENTS};
 pub(crate) use control::{Ask, Asked, Control, Question, ask};
 pub(crate) use copy::{heed, words};
+pub(crate) use making::check_room;
 pub(crate) use owner::by_policy;
 pub(crate) use passing::Choice;
 pub(crate) use said::usage_said;

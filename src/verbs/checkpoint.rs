@@ -2,6 +2,7 @@
 
 use crate::args::{self, Checkpoint};
 use crate::jobs::{CheckpointNote, Job, JobError, JobStore, process};
+use crate::life;
 use crate::output;
 use crate::permission;
 use crate::progress;
@@ -106,6 +107,12 @@ fn make(store: &JobStore, arguments: &Checkpoint, waits: bool) -> Outcome {
             ..CaptureOptions::default()
         },
     };
+    if let Some(least) = arguments.min_free
+        && let Some(job) = &target.job
+    {
+        let room = life::check_room(&job.dir, least, arguments.expected);
+        room.map_err(|why| Failure::new(Exit::Failed, format!("on the job's machine: {why}")))?;
+    }
     let mut session = RunningSession::of(target.pid, request.then == Then::Kill)?;
     if arguments.carry.is_some() {
         let missing = || {
@@ -275,14 +282,29 @@ pub(crate) fn note(job: &mut Job, made: CheckpointNote, hurries: bool) {
     // A starter goes on from what it has without being asked: it keeps one at least of which it has read every byte.
     let has_life = job.life.is_some();
     let is_good = |newest: &Path| match has_life {
-        true => Image::open(newest)
-            .and_then(|image| image.verify(&mut |_| {}).map(drop))
-            .map_err(JobError::Damaged),
+        true => is_good(newest),
         false => Ok(()),
     };
     if let Err(error) = job.trim(is_good) {
         warn("the image is good, but an older one stays", &error);
     }
+}
+
+fn is_good(image: &Path) -> Result<(), JobError> {
+    Image::open(image)
+        .and_then(|image| image.verify(&mut |_| {}).map(drop))
+        .map_err(JobError::Damaged)
+}
+
+/// Refuses another image if the job's would be larger together than `most`, although older ones have gone; `expected`: how large it is, or the last was.
+pub(crate) fn check_images(job: &Job, most: Option<u64>, expected: Option<u64>) -> Outcome<()> {
+    let Some(most) = most else {
+        return Ok(());
+    };
+    let last = job.record.last_checkpoint.as_ref();
+    let expected = expected.or(last.map(|last| last.image_bytes));
+    let room = job.make_room(most, expected.unwrap_or(0), is_good)?;
+    room.map_err(|crowded| Failure::new(Exit::Failed, crowded.to_string()))
 }
 
 fn warn(what: &str, error: &JobError) {

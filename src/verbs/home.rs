@@ -5,6 +5,7 @@ use crate::args::Home;
 use crate::jobs::JobStore;
 use crate::reach::{self, ERROR_MARK};
 use crate::report::{self, Exit, Explain, Failure, Outcome};
+use crate::rights::{Executes, keep_those_about_files};
 use crate::sys;
 use crate::verbs::shadow::{allowed, end_by_signal, new_token, sessions};
 use shadow::{Durability, Journals, Server};
@@ -22,13 +23,14 @@ use tracing_subscriber::filter::LevelFilter;
 const BEGINS_WITHIN: Duration = Duration::from_secs(60);
 
 /// Becomes nobody's child, says where it is, and serves until the job has ended.
-pub(crate) fn home(store: &JobStore, _: &Home) -> Outcome {
+pub(crate) fn home(store: &JobStore, arguments: &Home) -> Outcome {
     report::log(LevelFilter::WARN);
     // Not the job's: neither its descriptors nor its terminal.
     sys::close_from(3);
+    keep_those_about_files(&[], Executes::Nothing)?;
     nix::unistd::daemon(false, true).context(|| "no process for the shadow".to_owned())?;
     let (ended, end) = mpsc::channel();
-    let begun = begin(store).and_then(|begun| {
+    let begun = begin(store, arguments.journal_max).and_then(|begun| {
         end_by_signal(ended.clone())?;
         Ok(begun)
     });
@@ -60,8 +62,8 @@ pub(crate) fn home(store: &JobStore, _: &Home) -> Outcome {
     Ok(Exit::Done)
 }
 
-/// Where the journals of jobs are that have their files on this machine.
-pub(crate) fn journals(store: &JobStore) -> Outcome<Journals> {
+/// Where the journals of jobs are that have their files on this machine; each may keep so many bytes.
+pub(crate) fn journals(store: &JobStore, most: Option<u64>) -> Outcome<Journals> {
     let journals = store.dir().join("journals");
     let made = fs::DirBuilder::new()
         .recursive(true)
@@ -73,15 +75,19 @@ pub(crate) fn journals(store: &JobStore) -> Outcome<Journals> {
             crate::raw::shown_path(&journals)
         )
     })?;
-    Ok(Journals::new(&journals, Durability::PowerLoss)?)
+    let journals = Journals::new(&journals, Durability::PowerLoss)?;
+    Ok(match most {
+        Some(most) => journals.limited(most),
+        None => journals,
+    })
 }
 
-fn begin(store: &JobStore) -> Outcome<(Door, Server)> {
+fn begin(store: &JobStore, most: Option<u64>) -> Outcome<(Door, Server)> {
     let token = new_token()?;
     let sessions = sessions(
         allowed(&[OsString::from("/")])?,
         token,
-        Some(journals(store)?),
+        Some(journals(store, most)?),
     )?;
     let (door, listener) = Door::make(&reach::places(Some(store.dir())))?;
     door.admit(&token)?;

@@ -2,6 +2,7 @@
 
 use crate::args::{Files, Restart, is_job_name};
 use crate::away;
+use crate::confine;
 use crate::jobs::{Job, JobError, JobStore, Life, NewJob, Outputs, images_dir};
 use crate::launch::{self, Launch, Options};
 use crate::life::{self, Tied};
@@ -12,7 +13,7 @@ use crate::reach;
 use crate::remote::{self, Resumption};
 use crate::report::{Exit, Failure, Outcome, tell};
 use crate::target;
-use crate::verbs::{image_failure, needed_by, open_image};
+use crate::verbs::{self, image_failure, needed_by, open_image};
 use ckpt_lib::image::{Image, ImageError};
 use ckpt_lib::platform::{Missing, Platform};
 use ckpt_lib::progress::Progress;
@@ -63,9 +64,21 @@ pub(crate) fn begin(
     limits::raise(0)?;
     let snapshot = chosen.snapshot()?;
     check_platform(&chosen, arguments.degraded)?;
+    let niceness = match arguments.nice {
+        Some(by) => Some(verbs::run::niceness(by)?),
+        None => None,
+    };
     let mut inherit_fds = arguments.inherit_fd.clone();
+    let is_confined = arguments.confine || snapshot.confined;
+    if is_confined {
+        confine::check_image(&snapshot, &inherit_fds)?;
+    }
     let mut keeper = None;
-    if resume_session(store, arguments, &chosen, &snapshot)? {
+    let mut door = None;
+    if let Some(socket) = resume_session(store, arguments, &chosen, &snapshot)? {
+        if is_confined {
+            door = Some(confine::door(&socket)?);
+        }
         inherit_fds.extend(remote::of_a_restart());
         keeper = Some(remote::keeper::begin(true)?);
     }
@@ -89,6 +102,8 @@ pub(crate) fn begin(
             inherit_fds,
             keeper,
             starter: tied.map(|tied| tied.tells),
+            confine: door,
+            niceness,
         },
     });
     if let Some(job) = job {
@@ -108,13 +123,13 @@ impl Chosen {
     }
 }
 
-/// Has the shadow go on with the job's files, if they are at one.
+/// Has the shadow go on with the job's files, if they are at one; its socket.
 fn resume_session(
     store: &JobStore,
     arguments: &Restart,
     chosen: &Chosen,
     snapshot: &SnapshotV1,
-) -> Outcome<bool> {
+) -> Outcome<Option<PathBuf>> {
     let mut kinds = snapshot.descriptions.iter().map(|one| &one.kind);
     let state = kinds.find_map(|kind| match kind {
         DescriptionKind::Session { state } => Some(state),
@@ -122,9 +137,9 @@ fn resume_session(
     });
     let image = crate::raw::shown_path(&chosen.path);
     match (state, &arguments.shadow) {
-        (None, None) if !arguments.journal => Ok(false),
+        (None, None) if !arguments.journal => Ok(None),
         (Some(state), None) if is_at_home(arguments, chosen) => {
-            let socket = reach::home(store)?;
+            let socket = reach::home(store, arguments.life.journal_max)?;
             let begin = Resumption {
                 socket: &socket,
                 lease: reach::HOME_LEASE,
@@ -132,7 +147,7 @@ fn resume_session(
                 at_home: true,
             };
             remote::resume(&begin, state, files_of(arguments))?;
-            Ok(true)
+            Ok(Some(socket))
         }
         (Some(state), Some(address)) => {
             let identity = arguments.identity_file.as_deref();
@@ -144,7 +159,7 @@ fn resume_session(
                 at_home: false,
             };
             remote::resume(&begin, state, files_of(arguments))?;
-            Ok(true)
+            Ok(Some(socket))
         }
         (Some(_), None) => {
             let message = format!("the job of {image} has its files at a shadow");
@@ -395,6 +410,7 @@ pub(crate) fn register(
         restarted_from: Some(chosen.path.clone()),
         outputs: Outputs::of_image(snapshot),
         is_copy: copy_of.is_some(),
+        confined: arguments.confine || snapshot.confined,
     };
     if let (None, Some(had)) = (&new.name, had) {
         let named = NewJob {

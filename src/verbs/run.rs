@@ -3,6 +3,7 @@
 use crate::address::Address;
 use crate::args::{Files, Pids, Run, Whose};
 use crate::away;
+use crate::confine;
 use crate::jobs::{JobStore, NewJob, Outputs, Outset, has_more_descriptors, process};
 use crate::launch::{self, Launch, Options};
 use crate::life::{self, Tied};
@@ -70,6 +71,10 @@ pub(crate) fn begin(store: &JobStore, arguments: &Run, tied: Option<Tied>) -> Ou
         let describe = || format!("cannot begin in {}", crate::raw::shown_path(directory));
         std::env::set_current_dir(directory).context(describe)?;
     }
+    if arguments.confine {
+        let starter = tied.as_ref().map(|tied| tied.tells.as_raw_fd());
+        confine::check(arguments, shadow.is_some(), starter)?;
+    }
     let niceness = match arguments.nice {
         Some(by) => Some(niceness(by)?),
         None => None,
@@ -101,9 +106,11 @@ pub(crate) fn begin(store: &JobStore, arguments: &Run, tied: Option<Tied>) -> Ou
             journal: arguments.journal,
             restarted_from: None,
             outputs: Outputs::of_self(),
+            confined: arguments.confine,
         },
     )?;
     let mut keeper = None;
+    let mut door = None;
     let mut identity = remote::Identity::own();
     let reached = match shadow {
         Some(address) => {
@@ -111,7 +118,11 @@ pub(crate) fn begin(store: &JobStore, arguments: &Run, tied: Option<Tied>) -> Ou
             let socket = reach::socket(address, identity, store.dir(), arguments.lease)?;
             Some((socket, arguments.lease, arguments.methods.identity))
         }
-        None if arguments.journal => Some((reach::home(store)?, reach::HOME_LEASE, Whose::Execute)),
+        None if arguments.journal => Some((
+            reach::home(store, arguments.life.journal_max)?,
+            reach::HOME_LEASE,
+            Whose::Execute,
+        )),
         None => None,
     };
     if let Some((socket, lease, whose)) = reached {
@@ -139,6 +150,9 @@ pub(crate) fn begin(store: &JobStore, arguments: &Run, tied: Option<Tied>) -> Ou
             },
         })?;
         identity = prepared.identity;
+        if arguments.confine {
+            door = Some(confine::door(&socket)?);
+        }
         if let (Some(away), Some(mark)) = (away, &prepared.mark) {
             away::tell_outset(away, mark)?;
         }
@@ -179,6 +193,8 @@ pub(crate) fn begin(store: &JobStore, arguments: &Run, tied: Option<Tied>) -> Ou
         inherit_fds: vec![],
         keeper,
         starter: tied.map(|tied| tied.tells),
+        confine: door,
+        niceness: None,
     };
     let failure = start(name, &start_of, options);
     if let Some(job) = job {
@@ -188,7 +204,7 @@ pub(crate) fn begin(store: &JobStore, arguments: &Run, tied: Option<Tied>) -> Ou
 }
 
 /// The niceness of a job that is to be nicer than we are by so much.
-fn niceness(by: u8) -> Outcome<i32> {
+pub(crate) fn niceness(by: u8) -> Outcome<i32> {
     const MOST: i32 = 19;
     let own = process::read_stat(nix::unistd::getpid().as_raw())?.nice;
     let niceness = own + i32::from(by);

@@ -6,8 +6,10 @@ use crate::identity::{IdentityFile, KeptKeys};
 use crate::jobs::JobStore;
 use crate::output;
 use crate::report::{self, Exit, Explain, Failure, Outcome, chain, tell};
+use crate::rights::{Executes, keep_those_about_files};
 use crate::temporary::{self, Temporary};
 use crate::verbs::kept;
+use caps::Capability;
 use line::{Acceptor, Keys, Line, Preface, Purpose};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::signal::{SigSet, Signal};
@@ -30,6 +32,12 @@ use wire::Token;
 /// Serves until it is ended by a signal; then its socket, token and identity file are removed. On stdio, until the job ends.
 pub(crate) fn shadow(store: Option<&JobStore>, arguments: &Shadow) -> Outcome {
     report::log(LevelFilter::INFO);
+    let more = match arguments.listen {
+        // Whose job is still there is looked for in /proc.
+        Address::Unix(_) => Capability::CAP_SYS_PTRACE,
+        Address::Tls { .. } | Address::Stdio => Capability::CAP_NET_BIND_SERVICE,
+    };
+    keep_those_about_files(&[more], Executes::Nothing)?;
     let state = state(store, arguments)?;
     let mut token = new_token()?;
     if let Some(state) = &state {

@@ -6,10 +6,12 @@ use crate::away::{Asking, Private};
 use crate::fault;
 use crate::identity::Identity;
 use crate::jobs::JobStore;
-use crate::life::heed;
+use crate::life::{check_room, heed};
 use crate::reach::{self, ERROR_MARK};
 use crate::report::{Exit, Explain, Failure, Outcome, chain};
+use crate::rights::{Executes, keep_those_about_files};
 use crate::sys;
+use caps::Capability;
 use line::{Connector, HANDSHAKE_WITHIN, Line, Preface, PrefaceError, SecureError, answer_preface};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::unistd::Pid;
@@ -34,6 +36,7 @@ pub(crate) fn starter(arguments: &Starter) -> Outcome {
     let identity = Identity::read(&arguments.identity_file);
     // Not the job's: neither its descriptors nor its terminal.
     sys::close_from(3);
+    keep_those_about_files(&[], Executes::Nothing)?;
     nix::unistd::daemon(false, true).context(|| "no process for the starter".to_owned())?;
     let begun = identity.and_then(|identity| {
         let begun = begin(arguments, &identity)?;
@@ -163,6 +166,10 @@ pub(crate) fn host(store: &JobStore, arguments: &Run) -> Outcome {
         if arguments.begun.only_ends {
             return Ok(Exit::Done);
         }
+        if let Some(least) = arguments.begun.leave_free {
+            let room = check_room(store.dir(), least, None);
+            room.map_err(|why| Failure::new(Exit::Host, why))?;
+        }
         if arguments.begun.arriving {
             image = Some(made.receive(&mut File::from(input.try_clone()?))?);
         }
@@ -199,8 +206,9 @@ pub(crate) fn host(store: &JobStore, arguments: &Run) -> Outcome {
         Some(tie) => tie.job(&mut command)?,
         None => piped_job(&mut command)?,
     };
-    // It has its own limit already.
+    // It has its own limit already, and its own capabilities.
     raise_limit();
+    keep_those_about_files(&[Capability::CAP_KILL], Executes::Others)?;
     let again = Again {
         lease: arguments.lease,
         token,
@@ -315,9 +323,17 @@ fn goes_on(store: &JobStore, run: &Run, socket: &Path, tied: Option<i32>, image:
     if let Some(name) = &run.name {
         command.args(["--name", name]);
     }
+    command.args(nice(run));
+    if run.confine {
+        command.arg("--confine");
+    }
     command.args(run.methods.sight.words());
     command.arg("--").arg(image);
     command
+}
+
+fn nice(run: &Run) -> Option<String> {
+    run.nice.map(|by| format!("--nice={by}"))
 }
 
 /// The same job.
@@ -337,11 +353,15 @@ fn same_job(store: &JobStore, run: &Run, socket: &Path, tied: Option<i32>) -> Co
     if let Some(level) = run.baseline {
         command.args(["--baseline", level.name()]);
     }
+    command.args(nice(run));
     if let Some(mode) = run.umask {
         command.args(["--umask", &format!("{mode:03o}")]);
     }
     if let Some(directory) = &run.chdir {
         command.arg("--chdir").arg(directory);
+    }
+    if run.confine {
+        command.arg("--confine");
     }
     command.args(run.methods.words());
     command.arg("--").args(&run.command);

@@ -18,6 +18,7 @@ use crate::away::{Errand, Far, JobState, Over, Service, Ssh};
 use crate::jobs::{JobError, JobStore};
 use crate::life;
 use crate::report::{self, Exit, Failure, Outcome};
+use crate::rights::{Executes, keep_those_about_files};
 use crate::sys;
 use crate::temporary::{self, Temporary};
 use crate::verbs::shadow::{allowed, new_token, sessions};
@@ -56,6 +57,7 @@ pub(crate) fn submit(
     ];
     let passed: SigSet = passed.into_iter().collect();
     passed.thread_block()?;
+    keep_those_about_files(&[], Executes::Others)?;
     let mode = umask(Mode::empty());
     let token = new_token()?;
     let mut allowed = allowed(&arguments.allow)?;

@@ -4,7 +4,7 @@
  * namespaces, with a tmpfs as root that holds /proc, an empty home directory
  * and each PATH of this host at the same place. It does what login.c asks for
  * at SOCKET. There is no shell: of a command's words only those that are
- * quoted by '...' or by nothing are understood. Says READY. Who kills it takes
+ * quoted by '...' or by nothing are understood. With TEST_HOST_HOME (size=256m) the home directory is a disk of that size. Says READY. Who kills it takes
  * the machine away with all that runs there. Needs no privileges.
  */
 #define _GNU_SOURCE
@@ -175,6 +175,7 @@ int main(int argc, char **argv) {
     check(argv[2], bind(door, (struct sockaddr *)&address, sizeof address));
     check("listen", listen(door, MOST_LOGINS));
 
+    const char *room = getenv("TEST_HOST_HOME");
     unsigned uid = geteuid(), gid = getegid();
     check("unshare", unshare(CLONE_NEWUSER | CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWNET | CLONE_NEWIPC | CLONE_NEWUTS));
     stay_who_we_are(uid, gid);
@@ -193,6 +194,8 @@ int main(int argc, char **argv) {
     prctl(PR_SET_DUMPABLE, 1);
     begin_root();
     check("mkdir", mkdir(&HOME[1], 0700));
+    if (room)
+        check("home", mount(TOOL, &HOME[1], "tmpfs", MS_NOSUID | MS_NODEV, room));
     for (int at = 4; at < argc; at += 2)
         bring(argv[at]);
     check("proc", mount("proc", "proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC, NULL));

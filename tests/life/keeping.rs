@@ -88,6 +88,65 @@ fn no_image_is_made_that_would_fill_the_disk() {
     });
 }
 
+/// Older ones go to make room, the newest never; what would be too much is refused.
+#[test]
+fn images_take_no_more_than_they_may() {
+    let size = std::sync::Mutex::new(0);
+    let bytes = |job: &Job| -> u64 {
+        let lengths = images(job)
+            .into_iter()
+            .map(|image| fs::metadata(image).map_or(0, |found| found.len()));
+        lengths.sum()
+    };
+    with_job(&chain("images_max"), |job| {
+        start(job, &["--every", "100ms", "--images-max", "1K"])?;
+        // How large the first will be is not known before.
+        let status = until(job, "a refusal", |status| {
+            status["CheckpointRefused"].is_string()
+        })?;
+        let reason = status["CheckpointRefused"].as_str().unwrap_or_default();
+        if !reason.contains("expected 1024 at most together (--images-max)") {
+            return Err(reason.to_owned());
+        }
+        let kept = images(job);
+        let [image] = &kept[..] else {
+            return Err(format!("found {kept:?}, expected the first"));
+        };
+        ask(job, &["verify", &image.to_string_lossy()])?;
+        *size.lock().map_err(|error| error.to_string())? = bytes(job);
+        ends_well(job)
+    });
+    let size = size.into_inner().expect("is known");
+    with_job(&chain("images_max_room"), |job| {
+        let most = size * 5 / 2;
+        start(
+            job,
+            &[
+                "--every",
+                "50ms",
+                "--keep",
+                "9",
+                "--images-max",
+                &most.to_string(),
+            ],
+        )?;
+        until(job, "images", |status| {
+            status["NumCkpts"].as_u64().is_some_and(|made| made >= 6)
+        })?;
+        ask(job, &["suspend", "job"])?;
+        until(job, "suspended", |status| status["State"] == "Suspended")?;
+        let (kept, bytes) = (images(job), bytes(job));
+        if bytes > most || kept.is_empty() || kept.len() > 2 {
+            return Err(format!(
+                "found {kept:?} of {bytes} bytes, expected at most {most}"
+            ));
+        }
+        ask(job, &["verify", &kept[kept.len() - 1].to_string_lossy()])?;
+        ask(job, &["continue", "job"])?;
+        ends_well(job)
+    });
+}
+
 /// Nothing wakes a starter that has nothing to do, and it needs little memory.
 #[test]
 fn an_idle_starter_costs_nothing() {

@@ -35,6 +35,7 @@ pub(super) struct Pool {
     dir: PathBuf,
     user: User,
     work: Work,
+    home_mib: Option<u32>,
     machines: BTreeMap<&'static str, Machine>,
     /// What is known of jobs, and their images, have a disk of their own.
     has_disk: bool,
@@ -43,6 +44,16 @@ pub(super) struct Pool {
 impl Pool {
     /// None, and said why, if it cannot be had here.
     pub(super) fn new(what: &str, user: User, work: Work) -> Option<Self> {
+        Self::with_homes(what, user, work, None)
+    }
+
+    /// The same; home directories of the machines are disks of so many MiB.
+    pub(super) fn with_homes(
+        what: &str,
+        user: User,
+        work: Work,
+        home_mib: Option<u32>,
+    ) -> Option<Self> {
         if let Some(why) = user.missing() {
             skip::note(what, &why);
             return None;
@@ -63,6 +74,7 @@ impl Pool {
             dir,
             user,
             work,
+            home_mib,
             machines: BTreeMap::new(),
             has_disk: false,
         };
@@ -115,7 +127,7 @@ impl Pool {
             files.extend(OF_A_SYSTEM.map(Path::new));
         }
         let sockets = self.dir.join("sockets");
-        let machine = Machine::begin(name, &sockets, &files, self.user);
+        let machine = Machine::begin(name, &sockets, &files, (self.user, self.home_mib));
         self.machines.insert(name, machine.expect("a machine"));
     }
 
@@ -265,6 +277,11 @@ impl Pool {
         let mut images: Vec<_> = paths.filter(is_image).collect();
         images.sort();
         images
+    }
+
+    /// Where what has this path on a machine is found here.
+    pub(super) fn on(&self, machine: &str, path: &str) -> PathBuf {
+        self.machines[machine].path(path)
     }
 
     /// How many images are on this machine, whole.

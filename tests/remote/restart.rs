@@ -111,6 +111,8 @@ pub(super) struct Traveller {
     pub(super) submit: Submit,
     random: Random,
     image: usize,
+    /// It begins with `--confine`.
+    pub(super) is_confined: bool,
 }
 
 impl Traveller {
@@ -125,6 +127,7 @@ impl Traveller {
             submit,
             random: Random::new(seed, label),
             image: 0,
+            is_confined: false,
         }
     }
 
@@ -140,8 +143,9 @@ impl Traveller {
         let home = self.submit.home();
         let address = address(&self.submit.dir);
         let mut command = self.wayfarer(&words(&["run", "-q", "--name", "job", "--chdir"]));
-        command.arg(home).arg("--shadow").arg(address).arg("--");
-        command.args(job);
+        command.arg(home).arg("--shadow").arg(address);
+        command.args(self.is_confined.then_some("--confine"));
+        command.arg("--").args(job);
         Run::start("the job", command, User::Ordinary).expect("starts")
     }
 
@@ -227,7 +231,11 @@ fn ends_after(what: &str, words: &[OsString], times: usize) {
     if missing(what) {
         return;
     }
-    let mut traveller = Traveller::new(what, &UNDER_JOURNAL);
+    travels(Traveller::new(what, &UNDER_JOURNAL), words, times);
+}
+
+/// The job ends as one that nobody disturbs.
+pub(super) fn travels(mut traveller: Traveller, words: &[OsString], times: usize) {
     let mut here = clean_command(&words[0]);
     here.args(&words[1..]).current_dir(traveller.submit.local());
     let (said, error, status) = output("the job here", here);

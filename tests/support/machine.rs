@@ -23,12 +23,21 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// Nothing is there but `/proc`, an empty home directory, and these files, at the paths that they have here.
+    /// Nothing is there but `/proc`, an empty home directory, and these files, at the paths that they have here. The home directory
+    /// has so many MiB, if that is said.
     ///
     /// # Errors
     /// Why there is no such machine.
-    pub fn begin(name: &str, sockets: &Path, files: &[&Path], user: User) -> Result<Self, String> {
+    pub fn begin(
+        name: &str,
+        sockets: &Path,
+        files: &[&Path],
+        (user, home_mib): (User, Option<u32>),
+    ) -> Result<Self, String> {
         let mut command = clean_command(stage::host_tool("test_host")?);
+        if let Some(mib) = home_mib {
+            command.env("TEST_HOST_HOME", format!("size={mib}m,mode=700"));
+        }
         command.arg(name).arg(sockets.join(name));
         for file in files {
             command.arg("--with").arg(file);

@@ -55,12 +55,13 @@ pub use subject::{has_ended, leaderless};
 pub use used::{ProcessUsed, ThreadUsed, Used};
 
 use crate::inject::{CallList, Workshop};
-use crate::procfs::{ProcDir, SmapsEntry, parse_maps, parse_smaps};
+use crate::procfs::{ProcDir, SmapsEntry, parse_maps, parse_mountinfo, parse_smaps};
 use crate::snapshot::{
     Enforcement, InodeId, JobLabel, Mapping, MappingKind, Process, SnapshotV1, Taken,
 };
 use crate::tracee::{HostPid, HostTid, Memory, Quiesced};
 use inodes::{HashTask, Inodes, OpenedFiles};
+use loader::ops::CONFINED_ROOT;
 use mappings::Found;
 use refusal::Refusals;
 use std::collections::{HashMap, HashSet};
@@ -260,6 +261,17 @@ fn view_of(root: &Subject) -> Result<PathBuf, CaptureError> {
     Ok(root.dir.file("root"))
 }
 
+/// Whether it has a root of its own with nothing of the machine in it, as the loader makes one.
+fn is_confined(root: &Subject) -> Result<bool, CaptureError> {
+    if root.dir.link("ns/mnt")? == ProcDir::of_self().link("ns/mnt")? {
+        return Ok(false);
+    }
+    let mounts = root.dir.parsed("mountinfo", parse_mountinfo)?;
+    Ok(mounts
+        .iter()
+        .any(|mount| mount.mount_point == b"/" && mount.source == CONFINED_ROOT.to_bytes()))
+}
+
 /// The mappings of a process, and whether their flags are from before the stop.
 fn mappings_of(
     subject: &Subject,
@@ -369,6 +381,7 @@ pub fn capture(
         processes,
         job: JobLabel::default(),
         enforcement: Enforcement::default(),
+        confined: is_confined(&subjects[0])?,
     };
     Ok(Captured {
         snapshot,

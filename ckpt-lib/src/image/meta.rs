@@ -62,6 +62,7 @@ pub fn decode_snapshot(bytes: &[u8]) -> Result<SnapshotV1, MetaError> {
     for (socket, own) in snapshot.sockets.iter_mut().zip(settings) {
         socket.settings = own;
     }
+    snapshot.confined = next(bytes, &mut used)?;
     if used != bytes.len() {
         return Err(MetaError::Trailing {
             found: bytes.len(),
@@ -114,7 +115,7 @@ impl Image {
             .collect();
         let sockets = snapshot.sockets.iter();
         let sockets: Vec<&SocketSettings> = sockets.map(|socket| &socket.settings).collect();
-        let later = (keys, settings, sockets);
+        let later = (keys, settings, sockets, snapshot.confined);
         let all = (snapshot, &snapshot.job, &snapshot.enforcement, later);
         bincode::serde::encode_to_vec(all, config()).map_err(|error| ImageError::Meta {
             image: PathBuf::new(),
@@ -142,6 +143,7 @@ mod tests {
         let snapshot = SnapshotV1 {
             job: job.clone(),
             processes: vec![process],
+            confined: true,
             ..SnapshotV1::default()
         };
         let bytes = Image::encode_snapshot(&snapshot).expect("encodes");
@@ -149,11 +151,11 @@ mod tests {
         let process = &found.processes[0];
         let keys = process.memory.protection_keys;
         assert_eq!(process, &snapshot.processes[0]);
-        assert_eq!((found.job, keys), (job, 6));
+        assert_eq!((found.job, keys, found.confined), (job, 6, true));
         // As images were before there was such a label.
         let old = bincode::serde::encode_to_vec(&snapshot, config()).expect("encodes");
         let found = decode_snapshot(&old).expect("decodes");
-        assert_eq!(found.job, JobLabel::default());
+        assert_eq!((found.job, found.confined), (JobLabel::default(), false));
         let mut long = bytes;
         long.push(0);
         let refused = decode_snapshot(&long);

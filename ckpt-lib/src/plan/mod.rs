@@ -88,11 +88,14 @@ pub fn operations(snapshot: &SnapshotV1, contents: &Contents) -> Result<Vec<u8>,
         return Err(PlanError::Empty);
     }
     let slots = Slots::choose(snapshot)?;
-    let header_flags = if ids_may_change(snapshot) {
+    let mut header_flags = if ids_may_change(snapshot) {
         0
     } else {
         flags::IDS_MUST_MATCH
     };
+    if snapshot.confined {
+        header_flags |= flags::CONFINED;
+    }
     let mut ops = OpsBuilder::new(OpsHeader {
         flags: header_flags,
         slot_base: slots.base(),

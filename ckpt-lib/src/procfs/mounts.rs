@@ -15,6 +15,8 @@ pub struct MountLine {
     pub mount_point: Vec<u8>,
     /// Type of the file system.
     pub kind: Vec<u8>,
+    /// What it was mounted from: a device, a server, or any word.
+    pub source: Vec<u8>,
 }
 
 /// Reads `mountinfo`.
@@ -49,6 +51,7 @@ fn parse_line(line: &[u8]) -> Result<MountLine, ParseError> {
         root: unescape_octal(field(3)?),
         mount_point: unescape_octal(field(4)?),
         kind: field(dash + 1)?.to_vec(),
+        source: unescape_octal(fields.get(dash + 2).copied().unwrap_or_default()),
     })
 }
 
@@ -65,5 +68,6 @@ mod tests {
         assert_eq!(mounts[0].device, (0, 6));
         assert_eq!(mounts[0].mount_point, b"/a b");
         assert_eq!(mounts[0].kind, b"devtmpfs");
+        assert_eq!(mounts[0].source, b"devtmpfs");
     }
 }

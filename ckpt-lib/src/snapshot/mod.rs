@@ -74,6 +74,9 @@ pub struct SnapshotV1 {
     /// How CPUID was answered. Behind the label, where older images have nothing.
     #[serde(skip)]
     pub enforcement: Enforcement,
+    /// It saw nothing of the machine (`--confine`), and goes on only so. Behind all else, where older images have nothing.
+    #[serde(skip)]
+    pub confined: bool,
 }
 
 /// Whether the job could see more than a lesser processor (`run --baseline`).

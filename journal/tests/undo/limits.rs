@@ -8,7 +8,7 @@ use rustix::fs::{Mode, OFlags, RenameFlags};
 use std::fs;
 
 #[test]
-fn without_room_a_change_is_refused_with_enospc_and_nothing_is_half() {
+fn without_room_a_change_is_refused_with_edquot_and_nothing_is_half() {
     let job = Job::with(Settings {
         durability: Durability::Kill,
         most_bytes: 300_000,
@@ -25,7 +25,7 @@ fn without_room_a_change_is_refused_with_enospc_and_nothing_is_half() {
         match job.write("file", round * 50_000, &[2; 10]) {
             Ok(()) => {}
             Err(Not::Journal(error @ JournalError::Full { .. })) => {
-                assert_eq!(error.errno(), rustix::io::Errno::NOSPC);
+                assert_eq!(error.errno(), rustix::io::Errno::DQUOT);
                 assert_same(&job.picture(), &before, "refused");
                 refused += 1;
             }

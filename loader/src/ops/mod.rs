@@ -63,7 +63,12 @@ pub mod flags {
     /// The job's ids cannot be corrected in memory: namespaces are a must unless
     /// `--accept-new-ids` is given.
     pub const IDS_MUST_MATCH: u64 = 2;
+    /// The job sees nothing of the machine: it goes on only so (`--confine`).
+    pub const CONFINED: u64 = 4;
 }
+
+/// What the root of a job that sees nothing of the machine is mounted from, as `/proc/PID/mountinfo` has it.
+pub const CONFINED_ROOT: &core::ffi::CStr = c"wayfarer-confined";
 
 macro_rules! words {
     ($(#[$doc:meta])* $name:ident { $($(#[$field_doc:meta])* $field:ident),* $(,)? }) => {

@@ -5,7 +5,7 @@
 //!                              `─ no journal: the change is made
 //! ```
 //! # What callers may rely on
-//! With a journal, no change is made whose old state is not kept: if it cannot be, the job gets ENOSPC (there is no room) or
+//! With a journal, no change is made whose old state is not kept: if it cannot be, the job gets ENOSPC (no room), EDQUOT (its limit) or
 //! EIO, and the log says of which file and why. Errors that the call itself would have had are the call's.
 //!
 //! # What it does not do

@@ -230,7 +230,7 @@ impl Story {
             Step::Undo(number) => self.go_back(*number)?,
             step => {
                 // The journal's own failure.
-                if let Err(errno @ (EIO | ENOSPC)) = self.ask(step) {
+                if let Err(errno @ (EIO | ENOSPC | EDQUOT)) = self.ask(step) {
                     return Err(TestCaseError::fail(format!("{step:?}: errno {errno}")));
                 }
             }

@@ -11,10 +11,10 @@ fn where_there_is_no_room_nothing_is_changed() {
     fs::write(site.path("file"), vec![1; 200_000]).expect("writes");
     fs::write(site.path("small"), "small").expect("writes");
     let before = site.picture();
-    assert_eq!(site.open("file", O_RDWR | O_TRUNC).err(), Some(ENOSPC));
-    assert_eq!(site.write("file", O_RDWR, 0, &[2; 100_000]), Err(ENOSPC));
-    assert_eq!(site.remove("file", false), Err(ENOSPC));
-    assert_eq!(site.rename("small", "file", 0), Err(ENOSPC));
+    assert_eq!(site.open("file", O_RDWR | O_TRUNC).err(), Some(EDQUOT));
+    assert_eq!(site.write("file", O_RDWR, 0, &[2; 100_000]), Err(EDQUOT));
+    assert_eq!(site.remove("file", false), Err(EDQUOT));
+    assert_eq!(site.rename("small", "file", 0), Err(EDQUOT));
     picture::assert_same(&site.picture(), &before, "after refusals");
     site.write("small", O_RDWR, 0, b"room for this")
         .expect("writes");

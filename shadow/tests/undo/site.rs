@@ -24,6 +24,7 @@ pub(crate) const EIO: u16 = 5;
 pub(crate) const EEXIST: u16 = 17;
 pub(crate) const EISDIR: u16 = 21;
 pub(crate) const ENOSPC: u16 = 28;
+pub(crate) const EDQUOT: u16 = 122;
 pub(crate) const EOPNOTSUPP: u16 = 95;
 
 pub(crate) type Done<T = ()> = Result<T, u16>;
