@@ -9,6 +9,7 @@
 use super::keep::{Split, split};
 use crate::jobs::process;
 use crate::life::words::{ANSWER, WANTS};
+use crate::report::tell;
 use ckpt_lib::board::{Board, Want};
 use ckpt_lib::tracee::HostPid;
 use loader::words::{ASKS, RUNS};
@@ -72,9 +73,10 @@ impl Asking {
         let before = all.thread_swap_mask(nix::sys::signal::SigmaskHow::SIG_SETMASK)?;
         let begun = std::thread::Builder::new()
             .name("asking".to_owned())
-            .spawn(move || {
+            .spawn(move || match self.pass() {
+                Err(error) if error.kind() == ErrorKind::InvalidData => tell(&error.to_string()),
                 // Whoever is gone has said all that he had to say.
-                let _ = self.pass();
+                _ => {}
             });
         before.thread_set_mask()?;
         begun.map(drop)

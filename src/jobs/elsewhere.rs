@@ -60,10 +60,8 @@ impl Job {
                 let entries = at("cannot read", &folder, fs::read_dir(&folder))?;
                 let others = entries.flatten().filter(|entry| entry.file_name() != BACK);
                 if let Some(entry) = others.into_iter().next() {
-                    let found = format!(
-                        "a file that was there before, {}",
-                        shown_path(&entry.path())
-                    );
+                    let found =
+                        format!("a file that was there before, {}", shown_path(entry.path()));
                     return Err(unfit(&folder, found, "an empty folder, or none"));
                 }
             }

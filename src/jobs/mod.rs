@@ -325,7 +325,12 @@ impl JobStore {
             let name = entry.file_name().into_string().unwrap_or_default();
             if is_dir && crate::args::is_job_name(&name) && !entry.path().join("job.json").exists()
             {
-                found.push((name, images_in(&entry.path())?.len()));
+                let count = match images_in(&entry.path()) {
+                    // Out of reach, there may be some.
+                    Err(_) if elsewhere::is_in(&entry.path()) => 1,
+                    images => images?.len(),
+                };
+                found.push((name, count));
             }
         }
         found.sort();

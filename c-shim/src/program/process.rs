@@ -92,14 +92,14 @@ pub(super) fn own() -> Option<&'static Own> {
 }
 
 /// We are the process that the job began with.
-pub(super) fn is_first() {
+pub(super) fn begins_the_job() {
     if let Some(own) = own() {
         own.first.store(1, Ordering::Relaxed);
     }
 }
 
 /// Whether we are.
-pub(super) fn was_first() -> bool {
+pub(super) fn is_first() -> bool {
     // A child's page is empty.
     own().is_some_and(|own| own.first.load(Ordering::Relaxed) != 0) && is_own()
 }

@@ -37,7 +37,7 @@ pub(super) fn serve(number: u64, args: &[u64; 6]) -> Served {
 /// Does something with what was used before, if anything was, as often as the job is frozen meanwhile.
 fn with_before<T>(act: impl Fn(Option<&Slot>) -> SysResult<T>) -> SysResult<T> {
     let used = process::table()
-        .filter(|_| process::was_first())
+        .filter(|_| process::is_first())
         .map(|table| &table.used);
     let Some(used) = used else {
         return act(None);
@@ -238,13 +238,16 @@ fn has_before() -> bool {
 fn sleep(args: &[u64; 6]) -> Served {
     let [id, flags, place, rest, ..] = *args;
     let asked = cpu_clock(id)?;
+    if !has_before() {
+        return None;
+    }
     // SAFETY: the program says that a moment is there.
-    let until = unsafe { (place as *const [u64; 2]).as_ref() }?;
-    if !has_before() || !is_valid(*until) {
+    let until = *unsafe { (place as *const [u64; 2]).as_ref() }?;
+    if !is_valid(until) {
         return None;
     }
     Some(with_before(|slot| {
-        let until = shifted(*until, slot.map_or(0, |slot| before_ns(slot, asked)));
+        let until = shifted(until, slot.map_or(0, |slot| before_ns(slot, asked)));
         let args = [id, flags, until.as_ptr() as u64, rest];
         // SAFETY: the kernel reads two words.
         unsafe { call(sys::CLOCK_NANOSLEEP, args) }
@@ -254,10 +257,13 @@ fn sleep(args: &[u64; 6]) -> Served {
 /// timer_settime(2) to a moment.
 fn set_timer(args: &[u64; 6]) -> Served {
     let [timer, flags, new, old, ..] = *args;
+    if !has_before() {
+        return None;
+    }
     // SAFETY: the program says that a `struct itimerspec` is there.
     let [every, at] = *unsafe { (new as *const [[u64; 2]; 2]).as_ref() }?;
     // Who sets it to 0 stops it.
-    if at == [0, 0] || !has_before() || !is_valid(at) {
+    if at == [0, 0] || !is_valid(at) {
         return None;
     }
     let asked = cpu_clock(clock_of_timer(timer)?)?;

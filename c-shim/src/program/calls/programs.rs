@@ -162,7 +162,7 @@ impl Resolved {
     /// Replaces this process.
     fn execute(self, arguments: u64, variables: u64) -> Result<u64, Errno> {
         let start = Reserved::Start.number();
-        sys::pwrite(self.start, &[process::was_first().into()], FIRST_AT)?;
+        sys::pwrite(self.start, &[process::is_first().into()], FIRST_AT)?;
         sys::dup3(self.start, start, 0)?;
         offered::end();
         let shim = Reserved::Shim.number() as u64;

@@ -75,7 +75,7 @@ pub(super) unsafe fn begin(stack: *mut u64) -> Jump {
         give_up(b"a program", "it was not said which is to be started");
     };
     if is_begin || start.is_first {
-        process::is_first();
+        process::begins_the_job();
     }
     let name = start.name;
     let number = Reserved::Program.number();
