@@ -120,7 +120,10 @@ fn moves(what: &str, user: User) {
     let Some(pool) = Pool::new(what, user, work()) else {
         return;
     };
-    let mut job = pool.submit(&[FULL, EMPTY], &["--confine", "--nice", "2", "--every", "1h"]);
+    let mut job = pool.submit(
+        &[FULL, EMPTY],
+        &["--confine", "--nice", "2", "--every", "1h"],
+    );
     pool.until_on(FULL, 1);
     pool.after_steps(20);
     is_confined(&pool);
