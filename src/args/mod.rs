@@ -1,6 +1,7 @@
 //! The command line. Nothing but clap is used here, so that man pages and
 //! completions can be made from it.
 
+mod beside;
 mod classad;
 mod config;
 mod examples;
@@ -12,6 +13,7 @@ mod startd;
 mod submit;
 mod values;
 
+pub(crate) use beside::{Home, Keeper, Reattach, Starter};
 pub(crate) use classad::{AdSyntax, Classad, ClassadVerb, EvalAd, MatchAds, PrintAds};
 pub(crate) use config::{CheckConfig, Config, ConfigVerb, DumpConfig, Which};
 pub(crate) use life::{
@@ -229,50 +231,6 @@ pub(crate) struct Shadow {
         requires = "journal"
     )]
     pub(crate) journal_durability: Survives,
-}
-
-/// Send what a job has written to its shadow; `run` begins it
-#[derive(Debug, Args)]
-pub(crate) struct Keeper {
-    /// The job is being brought back
-    #[arg(long)]
-    pub(crate) restarted: bool,
-}
-
-/// Carry a job's streams to its shadow; `run` begins it
-#[derive(Debug, Args)]
-pub(crate) struct Starter {
-    /// Where the shadow is
-    #[arg(long, value_name = "ADDRESS", value_parser = Address::parse)]
-    pub(crate) shadow: Address,
-
-    /// The file that the shadow has written
-    #[arg(long, value_name = "FILE")]
-    pub(crate) identity_file: std::path::PathBuf,
-
-    /// A folder for the socket, if there is no other
-    #[arg(long, value_name = "DIR")]
-    pub(crate) fallback: std::path::PathBuf,
-
-    /// How long a broken line is tried to be made anew
-    #[arg(long, value_name = "TIME", default_value = "40m", value_parser = parse_duration)]
-    pub(crate) lease: std::time::Duration,
-}
-
-/// Serve one job's files from here, so that they go back with it; `run --journal` begins it
-#[derive(Debug, Args)]
-pub(crate) struct Home {
-    /// How much old state the journal may keep
-    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
-    pub(crate) journal_max: Option<u64>,
-}
-
-/// Hand our input and output over to a starter whose line broke; `submit` begins it
-#[derive(Debug, Args)]
-pub(crate) struct Reattach {
-    /// The starter's socket
-    #[arg(value_name = "SOCKET")]
-    pub(crate) place: std::path::PathBuf,
 }
 
 /// Write an image of a running job
