@@ -59,9 +59,10 @@ pub(crate) fn fetch(what: &Fetch<'_>) -> Outcome<()> {
     let newest = job.known_images()?.pop();
     let newest = newest.and_then(|image| Some((Image::open(&image.path).ok()?, image.generation)));
     let since = newest.as_ref().filter(|(image, _)| {
-        // It is to lie beside it, under that name.
+        // It is to lie beside it, under that name; and what it would be based on may have been damaged since. The job runs meanwhile.
         let is_beside = image.path().parent() == path.parent();
-        what.hurries && is_beside && image.base_path(MOST_BASES - 1).is_none()
+        let may_be_base = is_beside && image.base_path(MOST_BASES - 1).is_none();
+        what.hurries && may_be_base && image.verify(&mut |_| {}).is_ok()
     });
     let last = job.record.last_checkpoint.as_ref();
     let last = last.map(|last| last.image_bytes);

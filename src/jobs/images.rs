@@ -15,6 +15,15 @@ pub(crate) fn images_dir(dir: &Path) -> PathBuf {
     fs::read_link(&images).unwrap_or(images)
 }
 
+/// A directory on the disk where they are, or will be when there is the first.
+pub(crate) fn images_disk(dir: &Path) -> PathBuf {
+    let images = images_dir(dir);
+    match images == dir.join("images") && !images.exists() {
+        true => dir.to_owned(),
+        false => images,
+    }
+}
+
 /// An image in a job's directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct StoredImage {
@@ -211,8 +220,8 @@ impl Job {
         }
         let mut needed = vec![];
         for image in &images[surplus..] {
-            // One that is damaged may need any.
-            needed.extend(bases(image)?);
+            // One that cannot be opened is of no use with others, either.
+            needed.extend(bases(image).unwrap_or_default());
         }
         let surplus = images.iter().take(surplus);
         for image in surplus.filter(|image| !needed.contains(&image.path)) {

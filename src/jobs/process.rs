@@ -66,6 +66,18 @@ pub(crate) fn read_stat(pid: i32) -> io::Result<ProcessStat> {
     })
 }
 
+/// Whether this signal waits for the process or its first thread (`SigPnd`, `ShdPnd` of `/proc/PID/status`); not of one that is gone.
+pub(crate) fn has_pending(pid: i32, signal: i32) -> bool {
+    let text = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let mut masks = text.lines().filter_map(|line| {
+        let mask = line
+            .strip_prefix("SigPnd:")
+            .or_else(|| line.strip_prefix("ShdPnd:"))?;
+        u64::from_str_radix(mask.trim(), 16).ok()
+    });
+    masks.any(|mask| mask >> (signal - 1) & 1 == 1)
+}
+
 fn parse_stat(text: &str) -> Option<ProcessStat> {
     // The name stands in parentheses and may itself contain some.
     let (head, tail) = text.rsplit_once(')')?;

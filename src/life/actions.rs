@@ -6,7 +6,7 @@ use super::making::{self, Making};
 use super::passing::{self, Choice, Refused, is_refused};
 use super::{How, JOB, MOVER, NOBODY, Starter, Tied, inside};
 use crate::args::Restart;
-use crate::jobs::{JobStore, images_dir};
+use crate::jobs::{JobStore, images_disk};
 use crate::report::{Exit, Failure, Outcome};
 use crate::verbs;
 use nix::sys::signal::Signal;
@@ -143,7 +143,7 @@ impl Starter<'_> {
         let signals = &self.copies.signals;
         let begun = match self.arguments.min_free {
             Some(least) => {
-                making::check_room(&images_dir(&self.dir), least, self.last_image_bytes())
+                making::check_room(&images_disk(&self.dir), least, self.last_image_bytes())
             }
             None => Ok(()),
         };

@@ -29,11 +29,16 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 use words::{CUT, FAILED, JOINED, WANTS};
 
 /// Ends what the job wants.
 const WANTS_END: u8 = b';';
+
+/// How long those that are stopped are waited for: one that the kernel works for stops behind that.
+const STANDS_WITHIN: Duration = Duration::from_millis(200);
+const LOOK_AGAIN: Duration = Duration::from_millis(1);
 
 /// A copy that was begun.
 #[derive(Debug)]
@@ -418,22 +423,35 @@ fn stop_job(supervisor: Pid) {
         let found = process::find_job(supervisor.as_raw()).all.into_iter();
         let new: Vec<i32> = found.filter(|pid| !stopped.contains(pid)).collect();
         if new.is_empty() {
-            return;
+            break;
         }
         for pid in new {
             let _ = sys::send_signal(Pid::from_raw(pid), libc::SIGSTOP);
             stopped.push(pid);
         }
     }
+    // A word to go on may come next, and is for those that stand still: a stop that is behind it would be for ever.
+    let until = Instant::now() + STANDS_WITHIN;
+    let runs = |pid: &i32| {
+        process::read_stat(*pid).is_ok_and(|stat| !matches!(stat.state, 'T' | 't' | 'Z' | 'X'))
+    };
+    while stopped.iter().any(runs) && Instant::now() < until {
+        std::thread::sleep(LOOK_AGAIN);
+    }
 }
 
 fn let_job_go(supervisor: Pid) {
-    let stands = |pid: &i32| process::read_stat(*pid).is_ok_and(|stat| stat.state == 'T');
     let found = process::find_job(supervisor.as_raw());
-    for pid in found.all.into_iter().rev().filter(stands) {
+    for pid in found.all.into_iter().rev().filter(|pid| is_to_stop(*pid)) {
         let _ = sys::send_signal(Pid::from_raw(pid), libc::SIGCONT);
     }
     let _ = sys::send_signal(supervisor, libc::SIGCONT);
+}
+
+/// Whether it stands still, or will when whoever traces it lets it go: the stop that it was sent would come behind our word to go on.
+fn is_to_stop(pid: i32) -> bool {
+    let stands = process::read_stat(pid).is_ok_and(|stat| matches!(stat.state, 'T' | 't'));
+    stands || process::has_pending(pid, libc::SIGSTOP)
 }
 
 /// In the new process: becomes the supervisor, or says why not; the exit status.

@@ -11,6 +11,7 @@ use crate::support::user::User;
 use nix::sys::signal::Signal;
 use std::fs;
 use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 /// Some seconds of work, if nobody disturbs it.
@@ -87,6 +88,10 @@ struct Schedule {
     later: Vec<(Instant, Later)>,
     /// Commands that have not returned yet.
     told: Vec<Run>,
+    /// Images that were damaged.
+    damaged: Vec<PathBuf>,
+    /// Somebody was killed where copies run.
+    has_killed_there: bool,
     /// What happened, for who reads a failure.
     story: Vec<String>,
     began: Instant,
@@ -111,6 +116,8 @@ impl Schedule {
             beginnings: 1,
             later: vec![],
             told: vec![],
+            damaged: vec![],
+            has_killed_there: false,
             story,
             began,
         })
@@ -133,6 +140,7 @@ impl Schedule {
         };
         let name = |pid: i32| fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
         let named = target.map(name).unwrap_or_default();
+        self.has_killed_there |= blow == Blow::KillThere;
         self.note(format!("{blow:?} {target:?} {}", named.trim()));
         match blow {
             Blow::KillThere | Blow::KillKeeper | Blow::CutLine => {
@@ -184,10 +192,17 @@ impl Schedule {
         all.get(random.below(all.len() as u64) as usize).copied()
     }
 
+    /// The newest image, if the others are as they were: nobody goes on from nothing.
     fn damage(&mut self, is_cut: bool) {
-        let Some(newest) = self.pool.images().pop() else {
+        let images = self.pool.images();
+        let Some(newest) = images.last().cloned() else {
             return;
         };
+        self.damaged.retain(|path| images.contains(path));
+        if self.damaged.iter().any(|path| *path != newest) {
+            return self.note("another is damaged already".to_owned());
+        }
+        self.damaged.push(newest.clone());
         let opened = fs::File::options().read(true).write(true).open(newest);
         let Some((image, len)) = opened.ok().and_then(|one| {
             let len = one.metadata().ok()?.len();
@@ -321,6 +336,11 @@ impl Schedule {
         self.undo(true);
         self.ends_once()?;
         self.pool.check()?;
+        if self.has_killed_there {
+            // The next copy that comes more than a minute later removes what was left by one that was killed while it cleared up.
+            let left = self.pool.remove_left();
+            self.note(format!("{left} folders were left by who was killed"));
+        }
         self.pool.nothing_is_left()
     }
 

@@ -5,6 +5,7 @@ use crate::support::run::{Run, autopsy, clean_command, finish, poll};
 use crate::support::skip;
 use crate::support::stage;
 use crate::support::user::User;
+use nix::fcntl::{Flock, FlockArg};
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -335,6 +336,21 @@ impl Pool {
             }
         }
         Ok(())
+    }
+
+    /// Removes the folders of copies on the machines that nobody holds; how many they were.
+    pub(super) fn remove_left(&self) -> usize {
+        let folders = self.machines.values().flat_map(|machine| {
+            let folders = fs::read_dir(machine.path("/home/.cache/wayfarer"));
+            folders.into_iter().flatten().flatten()
+        });
+        let is_left = |folder: &PathBuf| {
+            let lock = File::open(folder.join(".lock"));
+            lock.is_ok_and(|lock| Flock::lock(lock, FlockArg::LockExclusiveNonblock).is_ok())
+        };
+        let left = folders.map(|folder| folder.path()).filter(is_left);
+        left.map(|folder| fs::remove_dir_all(folder).expect("removes"))
+            .count()
     }
 
     /// Nothing of a job is left on the machines.

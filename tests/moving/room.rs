@@ -49,6 +49,8 @@ fn the_other_machine_keeps_room_on_its_disk() {
     ];
     let mut job = pool.submit(&[FULL], &options);
     pool.until_on(FULL, 1);
+    // The shell that begins it has a pipe that leads out.
+    pool.after_steps(1);
     pool.told(&["checkpoint", "job"]);
     let filler = pool.on(FULL, "/home/filler");
     let mut shell = clean_command("/bin/sh");

@@ -512,3 +512,35 @@ fn an_end_that_is_not_written_down_happens_again_with_its_status() {
     }
     site.leaves_nothing();
 }
+
+/// Both words wait until the copy runs, and come to it one behind the other.
+#[test]
+fn a_job_that_is_suspended_and_continued_while_it_is_restarted_works_on() {
+    let what = "a_job_that_is_suspended_and_continued_while_it_is_restarted_works_on";
+    let Some(site) = Site::new(what, "away-both") else {
+        return;
+    };
+    let mut job = site.with_files(site.guest(&["127.0.0.1"], &["--every", "1h"]));
+    site.until("Running", 1);
+    site.until_lines(5);
+    for round in 2..8 {
+        // From one image it goes on three times.
+        site.told(&["checkpoint", "job"]);
+        kill(site.keeper(), Signal::SIGKILL).expect("is there");
+        let words = ["suspend", "continue"].map(|word| {
+            let command = site.wayfarer(&[word, "job"]);
+            Run::start(word, command, User::Ordinary).expect("starts")
+        });
+        for mut word in words {
+            word.wait(DEADLINE).expect("is answered");
+        }
+        if site.status()["State"] == "Suspended" {
+            // They came the other way round.
+            site.told(&["continue", "job"]);
+        }
+        site.until("Running", round);
+        let before = site.lines();
+        site.until_lines(before + 5);
+    }
+    site.ends_well(&mut job);
+}

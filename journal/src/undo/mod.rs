@@ -56,8 +56,8 @@ pub struct Undone {
 impl Journal {
     /// Everything becomes as it was at the mark of this epoch, which goes on from there; later marks are gone.
     ///
-    /// An undo that was interrupted is finished by calling this again, after [`Journal::open`], with the same epoch; the comparison is
-    /// not made again then.
+    /// An undo that was interrupted is finished by calling this again, after [`Journal::open`], with the same epoch, or with an earlier one, to
+    /// which it goes on then; the comparison is not made again for what was begun.
     ///
     /// # Errors
     /// [`JournalError::Differs`]: nothing was undone. [`JournalError::Io`], [`JournalError::Lost`]: it is interrupted.
@@ -67,44 +67,58 @@ impl Journal {
         if state.dead {
             return Err(JournalError::Dead);
         }
-        let begun = state.manifest.undoing;
-        if let Some(undoing) = begun.filter(|undoing| undoing.to != epoch.0) {
-            let to = Epoch(undoing.to);
-            return Err(JournalError::Undoing { to });
-        }
-        if !state.manifest.has_epoch(epoch.0) {
-            return Err(no_epoch(&state, epoch));
-        }
-        let past = Past::read(&state, epoch.0)?;
         let mut undone = Undone::default();
-        if begun.is_none() {
-            undone.differences = differences(&mut state, &past)?;
+        let begun = state.manifest.undoing.map(|undoing| undoing.to);
+        if let Some(to) = begun.filter(|to| *to != epoch.0) {
+            // Later marks are gone with what was begun.
+            if epoch.0 > to || !state.manifest.has_epoch(epoch.0) {
+                return Err(JournalError::Undoing { to: Epoch(to) });
+            }
+            undo(&mut state, Epoch(to), files, &mut undone)?;
         }
-        if !undone.differences.is_empty() {
+        undo(&mut state, epoch, files, &mut undone)?;
+        Ok(undone)
+    }
+}
+
+/// One undo, or the rest of one.
+fn undo(
+    state: &mut State,
+    epoch: Epoch,
+    files: Files,
+    undone: &mut Undone,
+) -> Result<(), JournalError> {
+    let begun = state.manifest.undoing;
+    if !state.manifest.has_epoch(epoch.0) {
+        return Err(no_epoch(state, epoch));
+    }
+    let past = Past::read(state, epoch.0)?;
+    let mut keeps = false;
+    if begun.is_none() {
+        let differences = differences(state, &past)?;
+        if !differences.is_empty() {
             match files {
-                Files::Fail => {
-                    let differences = undone.differences;
-                    return Err(JournalError::Differs { differences });
-                }
-                Files::Keep => undone.kept = true,
+                Files::Fail => return Err(JournalError::Differs { differences }),
+                Files::Keep => keeps = true,
                 Files::RollBack => {}
             }
         }
-        let log = match begun {
-            Some(undoing) => resume_segment(&state, undoing.segment)?,
-            None if undone.kept => new_segment(&state, epoch.0)?,
-            None => begin(&mut state, epoch.0)?,
-        };
-        let log = if undone.kept {
-            log
-        } else {
-            let mut work = Work::new(&mut state, past, log);
-            work.undo(&mut undone)?;
-            work.log
-        };
-        finish(&mut state, (epoch.0, begun.is_some()), log)?;
-        Ok(undone)
+        undone.differences.extend(differences);
     }
+    undone.kept |= keeps;
+    let log = match begun {
+        Some(undoing) => resume_segment(state, undoing.segment)?,
+        None if keeps => new_segment(state, epoch.0)?,
+        None => begin(state, epoch.0)?,
+    };
+    let log = if keeps {
+        log
+    } else {
+        let mut work = Work::new(state, past, log);
+        work.undo(undone)?;
+        work.log
+    };
+    finish(state, (epoch.0, begun.is_some()), log)
 }
 
 /// The segment that will be the only one of the epoch.

@@ -85,7 +85,8 @@ fn a_process_killed_at_any_fault_point_loses_nothing() {
                 ..Settings::default()
             };
             let journal = Journal::open(&job.dir, &settings).expect("opens");
-            if let Some(to) = journal.undoing() {
+            // What was begun is finished by itself, too, where somebody wants to go further back.
+            if let Some(to) = journal.undoing().filter(|_| step != 2) {
                 journal.undo_to(to, Files::Fail).expect("finishes");
             }
             let undone = journal.undo_to(Epoch(2), Files::Fail);
