@@ -35,11 +35,11 @@ impl Station {
         Station { directory, guest }
     }
 
-    pub(crate) fn path(&self, name: &str) -> PathBuf {
+    fn path(&self, name: &str) -> PathBuf {
         self.directory.path().join(name)
     }
 
-    pub(crate) fn wayfarer(&self, words: &[&str]) -> Command {
+    fn wayfarer(&self, words: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_wayfarer"));
         command.arg("--dir").arg(self.path("own")).args(words);
         command.current_dir(self.directory.path());

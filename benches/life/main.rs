@@ -1,9 +1,9 @@
-//! What it costs to bring a job's image home, to take it off a machine, and to have it go on at another; what starters and shadows need.
+//! What it costs to bring a job's image home, to take it off a machine, and to have it go on at another.
 //!
 //! ```text
 //! cargo bench --bench life
 //! WF_BENCH_MIB=256 WF_BENCH_REPEAT=1 WF_BENCH_DIR=/var/tmp cargo bench --bench life
-//! WF_BENCH_ONLY=image|leave|move|many cargo bench --bench life
+//! WF_BENCH_ONLY=image|leave|move cargo bench --bench life
 //! ```
 //! All machines are this one, and ssh is a shell script. A line that breaks its limit (docs/PERFORMANCE.md) ends in OVER, and the bench with status 1.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
@@ -11,7 +11,6 @@
 #[path = "../../tests/support/inherited.rs"]
 mod inherited;
 mod job;
-mod many;
 
 use job::{Job, Station};
 use std::fs::File;
@@ -74,9 +73,6 @@ fn main() -> ExitCode {
     }
     if wanted("move") {
         moving(&station, mib, repeat, &mut verdicts);
-    }
-    if wanted("many") {
-        many::measure(&station, &mut verdicts);
     }
     if verdicts.over > 0 {
         println!("{} over their limits", verdicts.over);
