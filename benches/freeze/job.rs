@@ -42,7 +42,7 @@ pub(crate) struct Job {
 
 impl Station {
     pub(crate) fn open() -> Self {
-        let place = super::setting("WF_BENCH_DIR", "/var/tmp");
+        let place = super::verdicts::setting("WF_BENCH_DIR", "/var/tmp");
         let directory = tempfile::tempdir_in(place).expect("a directory");
         let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("benches/guests/ticker.c");
         let guest = directory.path().join("ticker");

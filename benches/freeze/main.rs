@@ -12,43 +12,19 @@
 #[path = "../../tests/support/inherited.rs"]
 mod inherited;
 mod job;
+#[path = "../support/verdicts.rs"]
+mod verdicts;
 mod yardsticks;
 
 use job::{Checkpointed, Job, Station};
 use std::process::ExitCode;
-use std::time::Duration;
+use verdicts::{Verdicts, median, milliseconds, setting};
 
 const MIB: f64 = 1048576.0;
 /// Peak memory that a wayfarer may use, KiB.
 const PEAK_KIB: u64 = 64 * 1024;
 /// What a job's page tables may grow by in a checkpoint, KiB.
 const GROWN_KIB: f64 = 64.0;
-
-struct Verdicts {
-    over: usize,
-}
-
-impl Verdicts {
-    /// Prints a line: what, what was measured, what is allowed.
-    fn line(&mut self, what: &str, measured: f64, limit: f64, unit: &str, note: &str) {
-        let verdict = if measured <= limit { "ok" } else { "OVER" };
-        self.over += usize::from(measured > limit);
-        println!("  {what:<34} {measured:>10.2} {unit:<5} limit {limit:>9.2}  {verdict:<5} {note}");
-    }
-}
-
-fn milliseconds(duration: Duration) -> f64 {
-    duration.as_secs_f64() * 1e3
-}
-
-fn median(mut values: Vec<f64>) -> f64 {
-    values.sort_by(f64::total_cmp);
-    values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
-}
-
-fn setting(name: &str, default: &str) -> String {
-    std::env::var(name).unwrap_or_else(|_| default.to_owned())
-}
 
 fn main() -> ExitCode {
     // `cargo test --benches` asks with --test, `cargo bench` with --bench.
@@ -60,7 +36,7 @@ fn main() -> ExitCode {
     let only = setting("WF_BENCH_ONLY", "");
     let wanted = |part: &str| only.is_empty() || only == part;
     let station = Station::open();
-    let mut verdicts = Verdicts { over: 0 };
+    let mut verdicts = Verdicts::default();
     if wanted("size") {
         for size in setting("WF_BENCH_SIZES", "16,256,1024,4096").split(',') {
             let mib = size.trim().parse().expect("a number of MiB");

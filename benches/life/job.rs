@@ -22,7 +22,7 @@ pub(crate) struct Station {
 
 impl Station {
     pub(crate) fn open() -> Self {
-        let place = super::setting("WF_BENCH_DIR", "/var/tmp");
+        let place = super::verdicts::setting("WF_BENCH_DIR", "/var/tmp");
         let directory = tempfile::tempdir_in(place).expect("a directory");
         let guest = directory.path().join("mover");
         let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("benches/guests/mover.c");

@@ -90,11 +90,8 @@ impl Arriving<'_> {
     /// How much of the disk it takes there, as far as is known.
     fn bytes(self) -> u64 {
         let (Arriving::Now(image) | Arriving::Seat { base: image, .. }) = self;
-        let files = (0..).map_while(|index| image.base_path(index));
-        let files = files.chain([image.path()]);
-        files
-            .map(|path| path.metadata().map_or(0, |found| found.len()))
-            .sum()
+        let len = |path: &Path| path.metadata().map_or(0, |found| found.len());
+        image.files().map(len).sum()
     }
 }
 
@@ -407,8 +404,7 @@ fn send_image(arriving: Arriving<'_>, output: &mut dyn Write) -> Outcome<()> {
     let describe = || "the image cannot be brought there".to_owned();
     let mut sent: Vec<PathBuf> = vec![];
     let mut send = |image: &Image, output: &mut dyn Write| -> io::Result<()> {
-        let bases = (0..).map_while(|index| image.base_path(index));
-        for path in bases.chain([image.path()]) {
+        for path in image.files() {
             if !sent.iter().any(|known| known == path) {
                 arrival::send(path, output)?;
                 sent.push(path.to_owned());

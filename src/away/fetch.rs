@@ -79,9 +79,7 @@ pub(crate) fn fetch(what: &Fetch<'_>) -> Outcome<()> {
     };
     let mut before = vec![];
     for image in newest.iter().map(|(image, _)| image) {
-        let bases = (0..).map_while(|index| image.base_path(index));
-        let files = bases.chain([image.path()]).map(File::open);
-        before.extend(files.filter_map(Result::ok));
+        before.extend(image.files().map(File::open).filter_map(Result::ok));
     }
     let fetched = far.with(errand, |mut input, mut output| {
         let describe = || crate::raw::shown_path(&part);

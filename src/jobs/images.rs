@@ -115,11 +115,10 @@ pub(crate) fn image_before(image: &Path) -> Option<PathBuf> {
     Some(images[place.checked_sub(1)?].path.clone())
 }
 
-/// The images that one is based on.
-fn bases(image: &StoredImage) -> Result<Vec<PathBuf>, JobError> {
+/// The images without which this one is of no use, and itself.
+fn files_of(image: &StoredImage) -> Result<Vec<PathBuf>, JobError> {
     let image = Image::open(&image.path).map_err(JobError::Damaged)?;
-    let bases = (0..).map_while(|index| image.base_path(index));
-    Ok(bases.map(Path::to_owned).collect())
+    Ok(image.files().map(Path::to_owned).collect())
 }
 
 impl Job {
@@ -193,7 +192,7 @@ impl Job {
         if !older.is_empty() {
             is_good(&newest.path)?;
         }
-        let needed = bases(newest)?;
+        let needed = files_of(newest)?;
         for (image, len) in older
             .iter()
             .filter(|(image, _)| !needed.contains(&image.path))
@@ -221,7 +220,7 @@ impl Job {
         let mut needed = vec![];
         for image in &images[surplus..] {
             // One that cannot be opened is of no use with others, either.
-            needed.extend(bases(image).unwrap_or_default());
+            needed.extend(files_of(image).unwrap_or_default());
         }
         let surplus = images.iter().take(surplus);
         for image in surplus.filter(|image| !needed.contains(&image.path)) {

@@ -15,12 +15,13 @@ use crate::away::{self, Far, Fetch, Keep};
 use crate::identity::to_hex;
 use crate::jobs::JobStore;
 use crate::report::{Exit, Failure, Outcome};
+use ckpt_lib::image::Image;
 use nix::sys::signal::Signal;
 use nix::sys::stat::Mode;
 use rustix::rand::{GetRandomFlags, getrandom};
 use starter::life::{End, Event};
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 /// The first pause when no machine is reached, and the longest.
@@ -63,6 +64,30 @@ impl<'a> Away<'a> {
             id: String::new(),
             before: None,
         })
+    }
+
+    /// A copy of this job, on this machine, in a folder called by this, from this image.
+    pub(super) fn kept<'b>(
+        &'b self,
+        (store, dir, name): (&'b JobStore, &'b Path, &'b str),
+        (host, id): (&'b str, &'b str),
+        image: Option<&'b Image>,
+    ) -> Keep<'b> {
+        Keep {
+            store,
+            dir,
+            name,
+            host,
+            id,
+            instead_of: None,
+            submit: self.submit,
+            allowed: &self.allowed,
+            mode: self.mode,
+            directory: &self.directory,
+            command: &self.command,
+            image,
+            is_seat: false,
+        }
     }
 }
 
@@ -209,20 +234,10 @@ impl Starter<'_> {
                 if let Some(chosen) = &chosen {
                     Choice::of(chosen).tell(&tells)?;
                 }
+                let image = chosen.as_ref().map(|chosen| chosen.image());
                 let keep = Keep {
-                    store,
-                    dir,
-                    name,
-                    host: &host,
-                    id: &away.id,
                     instead_of: instead_of.as_deref(),
-                    submit: away.submit,
-                    allowed: &away.allowed,
-                    mode: away.mode,
-                    directory: &away.directory,
-                    command: &away.command,
-                    image: chosen.as_ref().map(|chosen| chosen.image()),
-                    is_seat: false,
+                    ..away.kept((store, dir, name), (&host, &away.id), image)
                 };
                 Ok(away::keep(&keep, tells))
             };

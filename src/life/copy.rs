@@ -122,6 +122,10 @@ impl Copy {
             std::process::exit(i32::from(failed));
         };
         drop(tells);
+        Ok(Self::of(pid, says, is_away)?)
+    }
+
+    fn of(pid: Pid, says: UnixStream, is_away: bool) -> std::io::Result<Self> {
         says.set_nonblocking(true)?;
         Ok(Copy {
             pid,
@@ -511,18 +515,7 @@ mod tests {
 
     fn away() -> (Copy, UnixStream) {
         let (says, theirs) = UnixStream::pair().expect("a pair");
-        says.set_nonblocking(true).expect("is set");
-        let copy = Copy {
-            pid: Pid::from_raw(i32::MAX),
-            says,
-            said: vec![],
-            told_that_it_runs: false,
-            told_of_its_end: false,
-            is_silent: false,
-            gone: None,
-            is_away: true,
-            choice: None,
-        };
+        let copy = Copy::of(Pid::from_raw(i32::MAX), says, true).expect("is made");
         (copy, theirs)
     }
 

@@ -13,7 +13,7 @@ use super::copy::{Copy, words};
 use super::passing::is_refused;
 use super::{MOVER, Starter};
 use crate::away::{self, Keep};
-use crate::report::{Failure, Outcome};
+use crate::report::{Exit, Failure, Outcome};
 use ckpt_lib::image::Image;
 use nix::sys::signal::{Signal, kill};
 use starter::life::{Answer, Command, Event, State, Who};
@@ -103,35 +103,16 @@ impl Starter<'_> {
     }
 
     fn begin_seat(&self) -> Outcome<Seat> {
-        let gone = || {
-            Failure::new(
-                crate::report::Exit::Failed,
-                "the job does not move any more",
-            )
-        };
+        let gone = || Failure::new(Exit::Failed, "the job does not move any more");
         let (away, moving) = self.away().zip(self.moving.as_ref()).ok_or_else(gone)?;
         let id = super::away::random_id()?;
         let image = Image::open(&self.newest_path().ok_or_else(gone)?)?;
-        let keep = |tells| {
-            away::keep(
-                &Keep {
-                    store: self.store,
-                    dir: &self.dir,
-                    name: &self.name,
-                    host: &moving.to,
-                    id: &id,
-                    instead_of: None,
-                    submit: away.submit,
-                    allowed: &away.allowed,
-                    mode: away.mode,
-                    directory: &away.directory,
-                    command: &away.command,
-                    image: Some(&image),
-                    is_seat: true,
-                },
-                tells,
-            )
+        let job = (self.store, self.dir.as_path(), self.name.as_str());
+        let seat = Keep {
+            is_seat: true,
+            ..away.kept(job, (&moving.to, &id), Some(&image))
         };
+        let keep = |tells| away::keep(&seat, tells);
         let keeper = Copy::begin(&self.copies.signals, true, keep)?;
         Ok(Seat {
             id,

@@ -87,7 +87,8 @@ fn make(store: &JobStore, arguments: &Checkpoint, waits: bool) -> Outcome {
         target: HostPid(target.pid),
         reaper: target.processes.reaper.map(HostPid),
         output,
-        overwrite: false,
+        // What is there was carried away, and has not counted there: they would not have it made once more.
+        overwrite: arguments.carry.is_some(),
         then: match arguments.then {
             args::Then::GoOn => Then::GoOn,
             args::Then::Kill => Then::Kill,
@@ -187,16 +188,13 @@ fn tables_of(target: &Target, arguments: &Checkpoint) -> Option<PathBuf> {
 
 /// The image is kept elsewhere: what it had is known here, and takes no room.
 fn leave_tables(job: Option<&Job>, image: &Path) {
-    let needed: Vec<PathBuf> = match Image::open(image) {
-        Ok(image) => (0..)
-            .map_while(|index| image.base_path(index).map(Path::to_owned))
-            .collect(),
-        Err(_) => vec![],
-    };
+    let opened = Image::open(image).ok();
+    let needed: Vec<&Path> = opened.iter().flat_map(Image::files).collect();
     let others = job.and_then(|job| job.images().ok()).unwrap_or_default();
-    let others = others.into_iter().map(|other| other.path);
-    for other in others.filter(|other| other != image && !needed.contains(other)) {
-        let _ = std::fs::remove_file(&other);
+    for other in &others {
+        if !needed.contains(&&*other.path) && other.path != image {
+            let _ = std::fs::remove_file(&other.path);
+        }
     }
     if ckpt_lib::image::leave_tables(image).is_err() {
         let _ = std::fs::remove_file(image);

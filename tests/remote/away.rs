@@ -544,3 +544,29 @@ fn a_job_that_is_suspended_and_continued_while_it_is_restarted_works_on() {
     }
     site.ends_well(&mut job);
 }
+
+/// The copy's machine has of an image what is left when it was carried home, and has not come to count there.
+#[test]
+fn an_image_that_did_not_count_at_home_is_made_once_more() {
+    let what = "an_image_that_did_not_count_at_home_is_made_once_more";
+    let Some(site) = Site::new(what, "away-more") else {
+        return;
+    };
+    let mut job = site.with_files(site.guest(&["127.0.0.1"], &["--every", "1h"]));
+    site.until("Running", 1);
+    site.until_lines(5);
+    site.told(&["checkpoint", "job"]);
+    let there = &site.copies_there()[0];
+    let images = site
+        .submit
+        .dir
+        .join("state/cache/wayfarer")
+        .join(there)
+        .join("jobs/job/images");
+    fs::copy(images.join("job-1.img"), images.join("job-2.img")).expect("is left");
+    let said = site.told(&["checkpoint", "job"]);
+    assert!(said.contains("job-2.img"), "{said}");
+    let image = site.job("images/job-2.img");
+    site.told(&["verify", &image.to_string_lossy()]);
+    site.ends_well(&mut job);
+}

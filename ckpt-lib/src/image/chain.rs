@@ -35,6 +35,12 @@ impl Image {
         self.bases.get(index).map(|base| base.path.as_path())
     }
 
+    /// All files that its bytes lie in: those that it is based on, and itself at last.
+    pub fn files(&self) -> impl Iterator<Item = &Path> {
+        let bases = self.bases.iter().map(|base| base.path.as_path());
+        bases.chain([self.path()])
+    }
+
     /// The file that holds image number `image` of an extent.
     pub(super) fn holder(&self, image: u32) -> Option<(&Path, &File)> {
         match image {
