@@ -22,12 +22,13 @@ pub(crate) use usage::used_by;
 use crate::args::{Files, Methods, Sight, Whose};
 use crate::limits;
 use crate::lookup::Program;
-use crate::report::{Explain, Failure, Outcome};
+use crate::report::{Exit, Explain, Failure, Outcome};
 use crate::verbs::shadow::read_token;
 use c_shim::link::{Link, MOUNTS_AT};
 use c_shim::residents;
 use c_shim::table::{Header, RESERVED, Reserved, Table};
 use client::Client;
+use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, fcntl};
 use nix::sys::inotify::{InitFlags, Inotify};
 use nix::sys::memfd::{MFdFlags, memfd_create};
@@ -35,7 +36,7 @@ use rules::Beginnings;
 use rustix::rand::{GetRandomFlags, getrandom};
 use sees::{Seen, Sees};
 use std::ffi::OsString;
-use std::fs::File;
+use std::fs::{self, File};
 use std::io;
 use std::mem::offset_of;
 use std::os::fd::{AsFd, OwnedFd};
@@ -283,8 +284,22 @@ fn generation() -> io::Result<u64> {
     Ok(u64::from_ne_bytes(bytes).max(1))
 }
 
-fn inotify() -> nix::Result<Inotify> {
-    Inotify::init(InitFlags::IN_NONBLOCK | InitFlags::IN_CLOEXEC)
+/// A job has two of these. The machine allows each user so many (inotify(7)).
+fn inotify() -> Outcome<Inotify> {
+    let made = Inotify::init(InitFlags::IN_NONBLOCK | InitFlags::IN_CLOEXEC);
+    made.map_err(|errno| match errno {
+        Errno::EMFILE => {
+            let most = fs::read_to_string("/proc/sys/fs/inotify/max_user_instances");
+            let most = most.unwrap_or_default();
+            let message = format!(
+                "no inotify instance: found as many as this user may have (fs.inotify.max_user_instances = {}), expected room for the two of a job with remote files",
+                most.trim()
+            );
+            Failure::new(Exit::Host, message)
+                .advise("sysctl fs.inotify.max_user_instances=1024, by root")
+        }
+        other => other.into(),
+    })
 }
 
 fn memory_file(name: &std::ffi::CStr, bytes: &[u8], len: u64) -> io::Result<OwnedFd> {
