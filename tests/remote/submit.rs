@@ -40,7 +40,8 @@ impl Submit {
 
     /// The shadow is started by a command, whose arguments it and its own are.
     pub(super) fn wrapped(label: &str, by: &[&str], others: &[&str], user: User) -> Self {
-        let dir = stage::job_dir(label, user);
+        // What is in it are sockets, whose names have at most 107 bytes: unix(7).
+        let dir = stage::job_dir(&label[..label.len().min(30)], user);
         for name in ["home", "local", "door", "state"] {
             fs::create_dir(dir.join(name)).expect("makes it");
             user.own(&dir.join(name));

@@ -167,10 +167,15 @@ impl Run {
         });
         match found {
             Some(true) => Ok(()),
-            Some(false) => Err(format!("{}: ended before it said {line}", self.label)),
+            Some(false) => Err(format!(
+                "{}: ended before it said {line}: {}",
+                self.label,
+                self.err.text()
+            )),
             None => Err(format!(
-                "{}: did not say {line} within {deadline:?}",
-                self.label
+                "{}: did not say {line} within {deadline:?}: {}",
+                self.label,
+                self.err.text()
             )),
         }
     }
