@@ -4,6 +4,8 @@
 mod ids;
 #[path = "jobs/others.rs"]
 mod others;
+#[path = "jobs/redirected.rs"]
+mod redirected;
 mod support;
 
 use std::fs;

@@ -1,7 +1,7 @@
 //! An image of a copy on another machine is made there, and comes here: it counts when it is here.
 //!
 //! ```text
-//! ssh ... checkpoint --carry N ──chunks that are not here yet──> images/.carried ──every byte is read──> GOOD ──> there: the shadow knows it
+//! ssh ... checkpoint --carry N ──pages that are not here yet──> images/.carried ──every byte is read──> GOOD ──> there: the shadow knows it
 //!                                            images/NAME-N.img <──renamed── GOOD <──────────────────────────────────'
 //! ```
 
@@ -93,10 +93,17 @@ pub(crate) fn fetch(what: &Fetch<'_>) -> Outcome<()> {
             return Ok(Err(crowded));
         }
         let image = Image::open(&part)?;
-        // What it is based on was read when it came.
-        image.verify_own(&mut |_| {})?;
+        // While the disk takes it, it is read.
+        let (verified, synced) = std::thread::scope(|scope| {
+            let syncing = scope.spawn(|| file.sync_all());
+            // What it is based on was read when it came.
+            let verified = image.verify_own(&mut |_| {});
+            let lost = |_| Err(std::io::ErrorKind::Other.into());
+            (verified, syncing.join().unwrap_or_else(lost))
+        });
+        verified?;
+        synced.context(describe)?;
         let taken = image.snapshot()?.taken;
-        file.sync_all().context(describe)?;
         let agreed = output.write_all(&[GOOD]).and_then(|()| output.flush());
         let agreed = agreed.and_then(|()| hear_good(&mut input));
         agreed.context(|| "the image is here, and does not count".to_owned())?;

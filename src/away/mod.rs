@@ -26,7 +26,7 @@ mod service;
 mod streams;
 
 pub(crate) use asking::{Asking, answer_said, wants_heard};
-pub(crate) use chunks::{GOOD, send};
+pub(crate) use chunks::{GOOD, Sender};
 pub(crate) use ending::end_at_last;
 pub(crate) use far::{Errand, Far, Ssh, quoted};
 pub(crate) use fetch::{Fetch, fetch};

@@ -280,6 +280,7 @@ impl JobStore {
             confined: new.confined || continued.is_some_and(|record| record.confined),
             restarted_from: new.restarted_from,
             outputs: new.outputs.or(continued.map(|record| &record.outputs)),
+            streams: outputs::streams_of_self(),
             last_checkpoint: continued.and_then(|record| record.last_checkpoint.clone()),
         };
         if let Err(error) = record.save(&dir) {

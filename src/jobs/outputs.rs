@@ -74,6 +74,14 @@ impl FileId {
     }
 }
 
+/// Which files descriptors 0 to 2 of this process are.
+pub(super) fn streams_of_self() -> [Option<FileId>; 3] {
+    [0, 1, 2].map(|fd| {
+        let found = fs::metadata(format!("/proc/self/fd/{fd}"));
+        found.ok().map(|found| FileId::of(&found))
+    })
+}
+
 impl Outputs {
     /// Those of this process, which a job that it begins will have.
     pub(crate) fn of_self() -> Self {

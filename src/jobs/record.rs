@@ -14,7 +14,7 @@
 //! The record is a note for people and for finding the job, not part of any
 //! promise: losing it loses no image.
 
-use super::outputs::Outputs;
+use super::outputs::{FileId, Outputs};
 use super::process::ProcessName;
 use crate::raw::shown_path;
 use serde::de::DeserializeOwned;
@@ -65,6 +65,9 @@ pub(crate) struct JobRecord {
     /// Where its standard output and error go.
     #[serde(default)]
     pub(crate) outputs: Outputs,
+    /// What descriptors 0 to 2 of this copy were when it was begun: the job may have moved them.
+    #[serde(default)]
+    pub(crate) streams: [Option<FileId>; 3],
     /// Its last checkpoint.
     pub(crate) last_checkpoint: Option<CheckpointNote>,
 }
@@ -313,6 +316,7 @@ pub(super) fn example(name: &str) -> JobRecord {
         confined: false,
         restarted_from: None,
         outputs: Outputs::default(),
+        streams: [None; 3],
         last_checkpoint: None,
     }
 }

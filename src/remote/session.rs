@@ -2,23 +2,26 @@
 
 use super::client::Client;
 use super::gate::Gate;
-use crate::away::{GOOD, send};
+use crate::away::{GOOD, Sender};
 use crate::report::{Exit, Explain, Failure, Outcome, tell};
 use crate::sys::map_table;
 use c_shim::handles::Handles;
 use c_shim::link::{LINK_LEN, Link};
 use c_shim::table::{Reserved, Table};
 use c_shim::used::{Amount, ThreadAmount};
+use ckpt_lib::image::{Away, Image};
 use ckpt_lib::{JobSession, ProcessUsed, SessionError, Used};
+use loader::layout::SectionKind;
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, Write};
 use std::mem::offset_of;
 use std::num::NonZeroU64;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use wire::{Mark, Request, Settle};
 
 /// A stream of it, begun before the job is frozen.
@@ -31,9 +34,9 @@ pub(crate) struct RunningSession {
     /// The job ends here with the checkpoint.
     leaves: bool,
     /// Its image goes to whoever is at our standard input and output.
-    carries: bool,
-    /// No faster than so many bytes in a second.
-    rate: Option<NonZeroU64>,
+    carries: Option<Arc<Sender>>,
+    /// What it contains has gone there.
+    has_contents: bool,
     /// The shadow knows that the checkpoint counts.
     has_settled: bool,
     table: File,
@@ -63,8 +66,8 @@ impl RunningSession {
             pid,
             gate,
             leaves,
-            carries: false,
-            rate: None,
+            carries: None,
+            has_contents: false,
             has_settled: false,
             table,
             mapped,
@@ -72,10 +75,12 @@ impl RunningSession {
         }))
     }
 
-    /// Its image goes to whoever is at our standard input and output, no faster than so many bytes in a second.
-    pub(crate) fn carries(&mut self, rate: Option<NonZeroU64>) {
-        self.carries = true;
-        self.rate = rate;
+    /// Its image goes to whoever is at our standard input and output, who says what is there already; no faster than so many bytes in a second.
+    pub(crate) fn carries(&mut self, rate: Option<NonZeroU64>) -> Outcome<()> {
+        let sender = Sender::begin(rate, &mut stdin()?, stdout()?);
+        let sender = sender.context(|| "nobody is there who takes the image".to_owned())?;
+        self.carries = Some(Arc::new(sender));
+        Ok(())
     }
 
     /// Tells him that the image counts.
@@ -84,11 +89,19 @@ impl RunningSession {
             let message = "the shadow was not told that the image counts, so it does not";
             return Err(Failure::new(Exit::Lost, message));
         }
-        let mut output = io::stdout();
-        output.write_all(&[GOOD])?;
-        output.flush()?;
+        stdout()?.write_all(&[GOOD])?;
         Ok(Exit::Done)
     }
+}
+
+/// Without a buffer.
+fn stdin() -> io::Result<File> {
+    Ok(io::stdin().as_fd().try_clone_to_owned()?.into())
+}
+
+/// Without a buffer.
+fn stdout() -> io::Result<File> {
+    Ok(io::stdout().as_fd().try_clone_to_owned()?.into())
 }
 
 fn link_of(pid: i32) -> Option<Link> {
@@ -153,13 +166,31 @@ impl JobSession for RunningSession {
         self.gate = None;
     }
 
+    fn away(&mut self) -> Result<Option<Arc<dyn Away>>, SessionError> {
+        let Some(sender) = self.carries.clone() else {
+            return Ok(None);
+        };
+        self.client.ends_with(self.pid)?;
+        self.has_contents = true;
+        Ok(Some(sender))
+    }
+
     fn carry(&mut self, image: &Path) -> Result<(), SessionError> {
-        if self.carries {
-            // A line that takes nothing would keep the job's starter from ending with it.
-            self.client.ends_with(self.pid)?;
-            let image = File::open(image)?;
-            send(&image, self.rate, &mut io::stdin(), &mut io::stdout())?;
+        let Some(sender) = &self.carries else {
+            return Ok(());
+        };
+        // A line that takes nothing would keep the job's starter from ending with it.
+        self.client.ends_with(self.pid)?;
+        let image = Image::open(image)?;
+        let (file, header) = (image.file(), image.header());
+        let contents = header.section(SectionKind::Pages);
+        let contents = contents.offset..contents.offset + contents.len;
+        sender.put_file(file, 0..contents.start)?;
+        if !self.has_contents {
+            sender.put_file(file, contents.clone())?;
         }
+        sender.put_file(file, contents.end..header.image_len)?;
+        sender.end(header.image_len, &mut stdin()?)?;
         Ok(())
     }
 

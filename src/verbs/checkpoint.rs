@@ -1,7 +1,7 @@
 //! `wayfarer checkpoint JOB|PID`.
 
 use crate::args::{self, Checkpoint};
-use crate::jobs::{CheckpointNote, Job, JobError, JobStore, process};
+use crate::jobs::{CheckpointNote, FileId, Job, JobError, JobStore, process};
 use crate::life;
 use crate::output;
 use crate::permission;
@@ -96,6 +96,7 @@ fn make(store: &JobStore, arguments: &Checkpoint, waits: bool) -> Outcome {
         compression: arguments.compress,
         rate: arguments.image_rate,
         since: tables_of(&target, arguments),
+        passes: arguments.carry.is_some(),
         generation: generation - 1,
         wait_for_sockets: arguments.wait_for_sockets,
         calls_in_progress: target.job.as_ref().map(Job::calls_in_progress),
@@ -103,6 +104,7 @@ fn make(store: &JobStore, arguments: &Checkpoint, waits: bool) -> Outcome {
             carry_max: arguments.carry_max,
             carry_files: arguments.carry_files,
             inherit_fds: arguments.inherit_fd.clone(),
+            streams: target.job.as_ref().map(streams).unwrap_or_default(),
             own_pid_namespace: target.processes.init.is_some(),
             job: target.job.as_ref().map(label).unwrap_or_default(),
             ..CaptureOptions::default()
@@ -125,7 +127,7 @@ fn make(store: &JobStore, arguments: &Checkpoint, waits: bool) -> Outcome {
         session
             .as_mut()
             .ok_or_else(missing)?
-            .carries(arguments.image_rate);
+            .carries(arguments.image_rate)?;
     }
     let files = used_by(target.pid)?.map(|used| super::io::numbers(&used.all()));
     crate::leftovers::remove_when_ended();
@@ -256,6 +258,12 @@ fn lock(target: &Target, waits: bool) -> Outcome<Option<Flock<File>>> {
             }
         }
     }
+}
+
+/// What it was begun with as descriptors 0 to 2.
+fn streams(job: &Job) -> [Option<(u64, u64)>; 3] {
+    let identity = |file: FileId| (file.device, file.inode);
+    job.record.streams.map(|file| file.map(identity))
 }
 
 /// What the job is called, for its image.

@@ -534,7 +534,14 @@ fn a_job_that_is_suspended_and_continued_while_it_is_restarted_works_on() {
         for mut word in words {
             word.wait(DEADLINE).expect("is answered");
         }
-        if site.status()["State"] == "Suspended" {
+        let runs = || {
+            let found = site.status();
+            let state = found["State"].as_str().unwrap_or_default().to_owned();
+            let is_there = found["NumJobStarts"] == round && state != "Restarting";
+            is_there.then_some(state)
+        };
+        let state = poll(DEADLINE, runs);
+        if state.as_deref() == Some("Suspended") {
             // They came the other way round.
             site.told(&["continue", "job"]);
         }

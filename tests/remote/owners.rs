@@ -62,6 +62,7 @@ fn a_job_that_goes_on_can_be_made_nicer() {
     command.args(["-n", "1"]).arg(stage::wayfarer());
     command.args(["restart", "--nice", "19", "--shadow"]);
     command.arg(address(&traveller.submit.dir)).arg(image);
+    command.env("XDG_STATE_HOME", traveller.submit.dir.join("state"));
     let (_, error, status) = output("the restart", command);
     assert_eq!(status, Some(2), "{error}");
     assert!(error.contains("expected at most 19"), "{error}");

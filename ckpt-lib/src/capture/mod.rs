@@ -80,6 +80,9 @@ pub struct CaptureOptions {
     pub carry_files: bool,
     /// Descriptors beside 0 to 2 that may lead out of the job.
     pub inherit_fds: Vec<u32>,
+    /// Device and inode of what descriptors 0 to 2 were when the job was begun: it may have moved them to others, as shells do for
+    /// a redirection, and has them there still.
+    pub streams: [Option<(u64, u64)>; 3],
     /// The job lives in namespaces of its own that wayfarer made (user, pid, mount, time).
     pub own_pid_namespace: bool,
     /// Read the flags of mappings while the job is stopped, though that takes long: there will be no
@@ -95,6 +98,7 @@ impl Default for CaptureOptions {
             carry_max: 256 << 20,
             carry_files: false,
             inherit_fds: vec![],
+            streams: [None; 3],
             own_pid_namespace: false,
             flags_while_frozen: false,
             job: JobLabel::default(),

@@ -1,4 +1,4 @@
-//! What leads out of the job and may: descriptors 0 to 2 and those the user has named.
+//! What leads out of the job and may: descriptors 0 to 2, what the job was begun with there, and those the user has named.
 
 use super::descriptors::{Survey, external};
 use super::open_files::{OpenFile, OpenFiles};
@@ -16,6 +16,16 @@ fn end_of(file: &OpenFile) -> End {
     let is_device = file.stat.st_mode & libc::S_IFMT == libc::S_IFCHR;
     let access = (!is_device).then(|| (file.reads(), file.writes()));
     (file.stat.st_dev, file.stat.st_ino, access)
+}
+
+/// Which of descriptors 0 to 2 this was when the job was begun, if it was one of them.
+fn moved(file: &OpenFile, streams: &[Option<(u64, u64)>; 3]) -> Option<u32> {
+    let is_it = |fd: u32, stream: &Option<(u64, u64)>| {
+        let goes = if fd == 0 { file.reads() } else { file.writes() };
+        goes && *stream == Some((file.stat.st_dev, file.stat.st_ino))
+    };
+    let mut numbered = (0..).zip(streams);
+    numbered.find_map(|(fd, stream)| is_it(fd, stream).then_some(fd))
 }
 
 /// For each description, the restarter's descriptor that may take its place.
@@ -45,7 +55,12 @@ impl Outside {
         }
         let files = open.files.iter().zip(direct);
         let inherit = files
-            .map(|(file, direct)| direct.or_else(|| firsts.get(&end_of(file)).copied()))
+            .map(|(file, direct)| {
+                let first = || firsts.get(&end_of(file)).copied();
+                direct
+                    .or_else(first)
+                    .or_else(|| moved(file, &job.options.streams))
+            })
             .collect();
         Outside { inherit }
     }

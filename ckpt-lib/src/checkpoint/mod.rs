@@ -71,6 +71,8 @@ pub struct CheckpointRequest {
     pub rate: Option<NonZeroU64>,
     /// An earlier image, in the directory of this one: what it has is not stored again, and has to stay there. Its contents are not read.
     pub since: Option<PathBuf>,
+    /// The image is taken to another machine by [`JobSession::carry`]: this one's disk is not waited for.
+    pub passes: bool,
     /// Checkpoints of this job before this one.
     pub generation: u64,
     /// How long brief connections to the outside are waited for.
@@ -174,7 +176,7 @@ enum Flags {
 fn take(
     request: &CheckpointRequest,
     flags: Flags,
-    session: Option<&mut dyn JobSession>,
+    mut session: Option<&mut dyn JobSession>,
     notes: &SharedNotes,
     began: Instant,
     progress: &mut dyn Progress,
@@ -193,11 +195,17 @@ fn take(
         rate: request
             .rate
             .filter(|_| with_picture || request.then == Then::Kill),
+        passes: request.passes,
         ..WriteOptions::default()
     };
     let mut writer = ImageWriter::create(&request.output, write_options)?;
     if let Some(earlier) = &request.since {
         writer.build_on(&Image::open(earlier)?)?;
+    }
+    if let (Then::Kill, Some(session)) = (request.then, &mut session)
+        && let Some(away) = session.away().map_err(CheckpointError::Carry)?
+    {
+        writer.send_to(away);
     }
     let mut hooks = Hooks::begin(&pids)?;
     let frozen_at = Instant::now();

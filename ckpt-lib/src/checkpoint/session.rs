@@ -2,8 +2,10 @@
 
 use super::CheckpointError;
 use crate::capture::ProcessUsed;
+use crate::image::Away;
 use crate::snapshot::{DescriptionKind, SnapshotV1};
 use std::path::Path;
+use std::sync::Arc;
 
 /// Whoever can ask the shadow.
 pub trait JobSession {
@@ -24,7 +26,15 @@ pub trait JobSession {
     /// All that is of the moment of the freeze has been read, and the job goes on.
     fn goes_on(&mut self) {}
 
-    /// The image is on the disk here. Where it counts only on another machine, it is brought there.
+    /// The job stands still until it is killed: where the contents of its image go, if that counts only on another machine.
+    ///
+    /// # Errors
+    /// Nobody is there; then there is no checkpoint.
+    fn away(&mut self) -> Result<Option<Arc<dyn Away>>, SessionError> {
+        Ok(None)
+    }
+
+    /// The image has its name here. Where it counts only on another machine, what has not gone there yet is brought there.
     ///
     /// # Errors
     /// It is not there; then there is no checkpoint.

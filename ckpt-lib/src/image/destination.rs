@@ -161,17 +161,19 @@ impl Destination {
         ImageError::io(&self.path, what)
     }
 
-    /// Makes the file durable and gives it its final name.
-    pub(super) fn publish(self) -> Result<(), ImageError> {
+    /// Gives the file its final name; it `lasts` if the disk has it before.
+    pub(super) fn publish(self, lasts: bool) -> Result<(), ImageError> {
         if self.in_memory() {
             return Ok(());
         }
         self.file
             .set_permissions(Permissions::from_mode(0o700))
             .map_err(self.failed("make it executable"))?;
-        self.file
-            .sync_all()
-            .map_err(self.failed("bring it to the disk"))?;
+        if lasts {
+            self.file
+                .sync_all()
+                .map_err(self.failed("bring it to the disk"))?;
+        }
         match &self.place {
             Place::Memory => {}
             Place::Nameless { overwrite: false } => {
@@ -185,6 +187,9 @@ impl Destination {
             Place::Beside { partial, overwrite } => {
                 rename(&partial.path, &self.path, *overwrite)?;
             }
+        }
+        if !lasts {
+            return Ok(());
         }
         let directory = directory_of(&self.path);
         let synced = match File::open(directory) {
@@ -378,7 +383,7 @@ mod tests {
         }
         (&writing.file).write_all(b"bytes").expect("writes");
         assert!(names(dir.path()).is_empty(), "{:?}", names(dir.path()));
-        writing.publish().expect("publishes");
+        writing.publish(true).expect("publishes");
         assert_eq!(names(dir.path()), ["x"]);
         assert_eq!(fs::read(&path).expect("reads"), b"bytes");
         let mode = fs::metadata(&path).expect("looks").mode();
@@ -391,13 +396,13 @@ mod tests {
         let path = dir.path().join("x");
         for writing in either(&path, false) {
             fs::write(&path, b"faster").expect("writes");
-            let refused = writing.publish();
+            let refused = writing.publish(true);
             assert!(matches!(refused, Err(ImageError::Exists { .. })));
             assert_eq!(fs::read(&path).expect("reads"), b"faster");
         }
         for writing in either(&path, true) {
             (&writing.file).write_all(b"new").expect("writes");
-            writing.publish().expect("replaces");
+            writing.publish(true).expect("replaces");
             assert_eq!(fs::read(&path).expect("reads"), b"new");
             fs::write(&path, b"old").expect("writes");
         }
@@ -414,7 +419,7 @@ mod tests {
         let second = Destination::beside(&path, false).expect("creates");
         assert_eq!(names(dir.path()).len(), 2, "{:?}", names(dir.path()));
         drop(second);
-        living.publish().expect("publishes");
+        living.publish(true).expect("publishes");
         assert_eq!(names(dir.path()), [".x.txt.partial", "x"]);
     }
 

@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! ImageWriter  create -> store ... store -> commit     (drop without commit: nothing left)
-//!                `- build_on: chunks of an earlier image are not stored again
+//!                |- build_on: chunks of an earlier image are not stored again
+//!                `- send_to: contents go to another machine, not into the file
 //! Image        open (header, sections, tables, bases) -> verify (every byte) / read_space / flatten
 //! ```
 //! The bytes are described in `docs/IMAGE_FORMAT.md` and by [`loader::layout`].
@@ -45,7 +46,23 @@ pub use store::{Part, Zeros};
 pub use verify::VerifyReport;
 pub use writer::{Committed, ImageParts, ImageWriter, WriteOptions};
 
-use std::io;
+use std::fmt::Debug;
+use std::fs::File;
+use std::io::{self, IoSlice};
+
+/// Where the contents of an image go that nobody needs on this machine: its own file has the rest.
+pub trait Away: Debug + Send + Sync {
+    /// These bytes, whole pages, lie at `at` in the image.
+    ///
+    /// # Errors
+    /// They cannot be brought there; then there is no image.
+    fn put(&self, at: u64, bytes: &[IoSlice<'_>]) -> io::Result<()>;
+}
+
+/// Has the disk begin to write these bytes of a file, so that the last `fsync` is short (`sync_file_range(2)`). A hint.
+pub fn write_behind(file: &File, at: u64, len: u64) {
+    crate::sys::writeback::begin(file, at, len);
+}
 
 /// Something whose bytes go into an image: the memory of a process, a file.
 pub trait ByteSource: Sync {
@@ -56,7 +73,7 @@ pub trait ByteSource: Sync {
     fn read_at(&self, at: u64, buf: &mut [u8]) -> io::Result<()>;
 }
 
-impl ByteSource for std::fs::File {
+impl ByteSource for File {
     /// Bytes behind the end of the file are zero.
     fn read_at(&self, at: u64, buf: &mut [u8]) -> io::Result<()> {
         let mut done = 0;

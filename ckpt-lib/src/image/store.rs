@@ -10,11 +10,11 @@
 //! One buffer per worker (two with compression); bytes are copied by the kernel only. After an error
 //! all workers have stopped.
 
-use super::ByteSource;
 use super::destination::Destination;
 use super::earlier::Earlier;
 use super::error::{ImageError, SpaceName};
 use super::extents::Piece;
+use super::{Away, ByteSource};
 use crate::pace::Pace;
 use loader::layout::{CHUNK, Chunk, Encoding, PAGE, Space};
 use nix::errno::Errno;
@@ -64,6 +64,8 @@ pub(super) struct Job<'a> {
     pub(super) pieces_before: usize,
     /// What is in it is not stored again.
     pub(super) earlier: Option<&'a Earlier>,
+    /// Where contents go instead of the file.
+    pub(super) away: Option<&'a dyn Away>,
 }
 
 /// What came of it.
@@ -319,7 +321,11 @@ impl Shared<'_> {
             None => self.write_raw(part.space, &cuts, buffer),
             Some(level) => self.write_packed(part.space, &cuts, buffer, packer, level),
         };
-        let (pieces, filled) = written.map_err(self.job.destination.failed("write pages"))?;
+        let what = match self.job.away {
+            None => "write pages",
+            Some(_) => "bring pages to where it is kept",
+        };
+        let (pieces, filled) = written.map_err(self.job.destination.failed(what))?;
         self.pieces.fetch_add(pieces.len(), Ordering::Relaxed);
         Ok(Done {
             source_len,
@@ -439,6 +445,12 @@ impl Shared<'_> {
         const MOST_SLICES: usize = 1024; // IOV_MAX
         if let Some(pace) = self.job.pace {
             pace.pass(slices.iter().map(|slice| slice.len() as u64).sum());
+        }
+        if let Some(away) = self.job.away {
+            return match slices.iter().all(|slice| slice.is_empty()) {
+                true => Ok(()),
+                false => away.put(at, slices),
+            };
         }
         while !slices.is_empty() {
             let count = slices.len().min(MOST_SLICES);

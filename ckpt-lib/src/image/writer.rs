@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! create -> build_on (chunks that lie in an earlier image are not stored) -> store -> store ... -> commit
+//!        `> send_to (contents go to another machine)
 //! ```
 //! # What callers may rely on
 //! Until [`ImageWriter::commit`] returns, nothing stands under the final name; a writer that is
@@ -15,7 +16,7 @@ use super::elf;
 use super::error::{ImageError, SpaceName};
 use super::extents::{self, Piece};
 use super::store::{self, Job, Part, Zeros};
-use super::{ByteSource, Image};
+use super::{Away, ByteSource, Image};
 use crate::loader_code::{self, LinkedLoader};
 use crate::pace::Pace;
 use loader::layout::{
@@ -27,6 +28,7 @@ use std::num::NonZeroU64;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// File offset of the loader.
 const LOADER_OFFSET: u64 = HEADER_OFFSET + HEADER_LEN as u64;
@@ -42,6 +44,8 @@ pub struct WriteOptions {
     pub overwrite: bool,
     /// Contents are written no faster than so many bytes in a second.
     pub rate: Option<NonZeroU64>,
+    /// It is taken to another machine, and made durable there: this one's disk is not waited for.
+    pub passes: bool,
 }
 
 /// What an image holds besides contents.
@@ -84,6 +88,7 @@ pub struct ImageWriter {
     pieces: Vec<Piece>,
     bases: Vec<Base>,
     earlier: Option<Earlier>,
+    away: Option<Arc<dyn Away>>,
     /// A store has failed: the contents are not whole.
     spoilt: bool,
 }
@@ -137,6 +142,7 @@ impl ImageWriter {
             pieces: vec![],
             bases: vec![],
             earlier: None,
+            away: None,
             spoilt: false,
         }
     }
@@ -184,12 +190,13 @@ impl ImageWriter {
             threads: self.options.threads,
             pieces_before: self.pieces.len(),
             earlier: self.earlier.as_ref(),
+            away: self.away.as_deref(),
         };
         let mut behind = self.behind;
-        let destination = &self.destination;
+        let (destination, passes) = (&self.destination, self.options.passes);
         let start = self.end.next_multiple_of(PAGE);
         let stored = store::run(&job, start, progress, &mut |written_to| {
-            if written_to >= behind + WRITE_BEHIND {
+            if !passes && written_to >= behind + WRITE_BEHIND {
                 write_behind(destination, behind, written_to - behind);
                 behind = written_to;
             }
@@ -272,6 +279,12 @@ impl ImageWriter {
         }
         self.earlier = Some(known);
         Ok(())
+    }
+
+    /// From now on contents go there, and are missing in the file that this writer leaves: it has their tables. To be said before
+    /// anything is stored.
+    pub fn send_to(&mut self, away: Arc<dyn Away>) {
+        self.away = Some(away);
     }
 
     /// Forgets earlier images of which nothing was taken.
@@ -362,7 +375,7 @@ impl ImageWriter {
     pub fn commit(mut self, parts: &ImageParts<'_>) -> Result<Committed, ImageError> {
         let (id, len) = self.finish(parts)?;
         let path = self.destination.path.clone();
-        self.destination.publish()?;
+        self.destination.publish(!self.options.passes)?;
         Ok(Committed { path, id, len })
     }
 
@@ -411,7 +424,7 @@ impl ImageWriter {
         self.check(parts)?;
         self.drop_unused_bases();
         let (destination, end) = (&self.destination, self.end);
-        if end > self.behind {
+        if end > self.behind && !self.options.passes {
             write_behind(destination, self.behind, end - self.behind);
         }
         let tables = extents::encode(&mut self.pieces, &self.bases).map_err(|overlap| {

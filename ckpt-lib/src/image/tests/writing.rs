@@ -1,9 +1,13 @@
 //! What goes wrong while an image is written, and what is left then.
 
 use super::*;
+use crate::image::Away;
+use loader::layout::SectionKind;
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
+use std::io::IoSlice;
+use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::process::Command;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 fn names(dir: &Path) -> Vec<String> {
@@ -181,6 +185,57 @@ fn fills_up() {
                 }
             ),
             "{error:?}"
+        );
+    }
+}
+
+/// Writes at the same places into another file.
+#[derive(Debug)]
+struct Elsewhere(fs::File);
+
+impl Away for Elsewhere {
+    fn put(&self, at: u64, bytes: &[IoSlice<'_>]) -> io::Result<()> {
+        let mut at = at;
+        for part in bytes {
+            self.0.write_all_at(part, at)?;
+            at += part.len() as u64;
+        }
+        Ok(())
+    }
+}
+
+#[test]
+fn contents_that_go_elsewhere_and_the_file_are_the_image() {
+    let dir = directory();
+    let memory = Memory::new(3000, 22, |page| page % 7 == 0);
+    for compression in [None, Some(3)] {
+        let path = dir.path().join(format!("{compression:?}"));
+        let elsewhere = dir.path().join("elsewhere");
+        let options = WriteOptions {
+            compression,
+            passes: true,
+            threads: 3,
+            ..WriteOptions::default()
+        };
+        let mut writer = ImageWriter::create(&path, options).expect("creates");
+        let file = fs::File::create(&elsewhere).expect("creates");
+        writer.send_to(Arc::new(Elsewhere(file)));
+        writer
+            .store(Space::Process(0), &[memory.range()], &memory, &|_| {})
+            .expect("stores");
+        commit(writer).expect("commits");
+        check(&path).expect_err("its contents are elsewhere");
+        let image = Image::open(&path).expect("opens");
+        let contents = image.header().section(SectionKind::Pages);
+        let mut bytes = vec![0; contents.len as usize];
+        let file = fs::File::open(&elsewhere).expect("opens");
+        ByteSource::read_at(&file, contents.offset, &mut bytes).expect("reads");
+        let whole = fs::File::options().write(true).open(&path).expect("opens");
+        whole.write_all_at(&bytes, contents.offset).expect("writes");
+        let report = check(&path).expect("is whole");
+        assert_eq!(
+            report.image_bytes,
+            fs::metadata(&path).expect("is there").len()
         );
     }
 }
