@@ -7,12 +7,16 @@
 //! Nothing is answered: whoever starts it there reads every byte. Between two files there may be any time, in which the job runs elsewhere.
 
 use crate::raw;
+use ckpt_lib::image::write_behind;
 use std::ffi::OsStr;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+
+/// Bytes after which the disk is told to begin writing.
+const PORTION: u64 = 4 << 20;
 
 /// Sends a file.
 pub(super) fn send(path: &Path, output: &mut dyn Write) -> io::Result<()> {
@@ -56,12 +60,27 @@ pub(super) fn receive(dir: &Path, input: &mut dyn Read) -> io::Result<PathBuf> {
         let mut options = OpenOptions::new();
         options.write(true).create_new(true).mode(0o600);
         let mut file = options.open(&path)?;
-        let found = io::copy(&mut input.take(whole), &mut file)?;
+        let found = take(input, whole, &mut file)?;
         if found != whole {
             return Err(wrong(format!("found {found} bytes, expected {whole}")));
         }
         last = Some(path);
     }
+}
+
+/// Takes so many bytes, or what there is; how many. The disk has them soon: what the restart writes down and waits for would wait for them, too.
+fn take(input: &mut dyn Read, whole: u64, file: &mut File) -> io::Result<u64> {
+    let mut at = 0;
+    while at < whole {
+        let portion = (whole - at).min(PORTION);
+        let taken = io::copy(&mut input.take(portion), file)?;
+        write_behind(file, at, taken);
+        at += taken;
+        if taken < portion {
+            break;
+        }
+    }
+    Ok(at)
 }
 
 /// One that leads nowhere else.
