@@ -202,6 +202,10 @@ impl Schedule {
         if self.damaged.iter().any(|path| *path != newest) {
             return self.note("another is damaged already".to_owned());
         }
+        // What is being made now may be based on it, and has read it already.
+        if self.told.iter_mut().any(|told| told.ended().is_none()) {
+            return self.note("another may be on its way".to_owned());
+        }
         self.damaged.push(newest.clone());
         let opened = fs::File::options().read(true).write(true).open(newest);
         let Some((image, len)) = opened.ok().and_then(|one| {
