@@ -9,9 +9,10 @@ use crate::names::Allowed;
 use crate::saved::SavedFile;
 use crate::serve::{Domains, LocalDevices, Told};
 use crate::undo::{JobId, Journals};
+use journal::Epoch;
 use rustix::fd::OwnedFd;
 use rustix::io::Errno;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, RwLockWriteGuard};
 use std::time::{Duration, Instant};
@@ -94,6 +95,8 @@ pub struct Session {
     /// Held while that begins.
     pub(crate) beginning: Mutex<()>,
     pub(crate) job: OnceLock<JobId>,
+    /// Marks of checkpoints of which nobody has said that there is an image.
+    pub(crate) unsettled: Mutex<HashSet<Epoch>>,
     pub(crate) lanes: Lanes,
     /// Folders whose names were told.
     pub(crate) told: Told,
@@ -137,6 +140,7 @@ impl Session {
             journals: None,
             beginning: Mutex::default(),
             job: OnceLock::new(),
+            unsettled: Mutex::default(),
             lanes: Lanes::default(),
             told: Told::default(),
             local: LocalDevices::default(),

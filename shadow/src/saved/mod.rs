@@ -27,6 +27,7 @@ use crate::undo::{JobId, UndoError};
 use journal::Epoch;
 use std::collections::HashSet;
 use std::sync::atomic::Ordering;
+use std::sync::{MutexGuard, PoisonError};
 use wire::{MOST_DATA, Request};
 
 /// Why the state of a session cannot be told, or not be had again.
@@ -138,6 +139,7 @@ impl Session {
             Request::Mark(_) => {
                 let (state, mark) = self.freeze(&Untold::read(data))?;
                 pending.mark = mark;
+                pending.unsettled().extend(mark);
                 out.extend(state);
             }
             Request::Settle(settle) => pending.settle(settle.committed)?,
@@ -231,8 +233,8 @@ impl Untold {
     }
 }
 
-/// The mark of a checkpoint of which it is not known yet whether there will be an image. If nobody says, there may be one, and it
-/// stays; the next checkpoint does away with it.
+/// The mark of a checkpoint of which it is not known yet whether there will be an image. If nobody says (he was killed), there may be one,
+/// and it stays, beside those of the last two images.
 pub(crate) struct PendingMark<'a> {
     session: &'a Session,
     mark: Option<Epoch>,
@@ -246,17 +248,27 @@ impl<'a> PendingMark<'a> {
         }
     }
 
+    fn unsettled(&self) -> MutexGuard<'_, HashSet<Epoch>> {
+        let unsettled = self.session.unsettled.lock();
+        unsettled.unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// There is an image, or there is not. Marks before those of the last two images go.
     fn settle(&mut self, committed: bool) -> Result<(), MoveError> {
         if !committed {
             self.give_up();
         }
-        let Some(_) = self.mark.take() else {
+        let Some(mark) = self.mark.take() else {
             return Ok(());
         };
         let marks = self.session.marks().map_err(MoveError::Journal)?;
-        if let [.., before, _] = marks.as_slice() {
-            let kept = self.session.forget_before(before.epoch);
+        let mut unsettled = self.unsettled();
+        unsettled.remove(&mark);
+        let of_images = marks.iter().map(|mark| mark.epoch);
+        let of_images: Vec<Epoch> = of_images.filter(|mark| !unsettled.contains(mark)).collect();
+        if let [.., before, _] = of_images[..] {
+            unsettled.retain(|mark| *mark >= before);
+            let kept = self.session.forget_before(before);
             kept.map_err(MoveError::Journal)?;
         }
         Ok(())

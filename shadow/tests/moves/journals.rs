@@ -48,6 +48,36 @@ fn a_file_that_somebody_else_has_cut_is_refused_behind_an_undoing_too() {
     assert_eq!(fs::read(home.at("own")).expect("is there"), whole);
 }
 
+/// The last image may turn out to be damaged: the one before it can be gone back to as long as there are two.
+#[test]
+fn a_checkpoint_that_is_killed_takes_no_image_its_mark() {
+    let home = Home::with(journalled);
+    let (mut job, session) = home.peer(0, 0);
+    let folder = |number: usize| home.at(&format!("folder-{number}"));
+    let mut states = vec![];
+    for number in 0..5 {
+        let name = folder(number);
+        let made = make(name.as_os_str().as_encoded_bytes());
+        assert_eq!(job.ask(&made, &[]).0, Reply::Done);
+        let (mut checkpoint, _) = home.peer(session, 0);
+        let (reply, state) = checkpoint.ask(&Request::Mark(Mark {}), &[]);
+        assert_eq!(reply, Reply::Done);
+        // The second and the fourth are killed before they say what has become of them.
+        if number % 2 == 0 {
+            let settle = Request::Settle(Settle { committed: true });
+            assert_eq!(checkpoint.ask(&settle, &[]).0, Reply::Done);
+            states.push(state);
+        }
+    }
+    drop(job);
+    let told = home.resumed(&states[0], Others::RollBack).map(|_| ());
+    let told = told.expect_err("there are two newer images");
+    assert!(told.contains("is not kept"), "{told}");
+    drop(home.resumed(&states[1], Others::RollBack).expect("goes on"));
+    let there: Vec<bool> = (0..5).map(|number| folder(number).exists()).collect();
+    assert_eq!(there, [true, true, true, false, false]);
+}
+
 /// How many journals are left when a session has ended that was marked and then asked for this.
 fn journals_left(keep: bool, requests: &[Request<'_>]) -> usize {
     let home = Home::with(|allowed, folder| {
