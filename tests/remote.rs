@@ -59,6 +59,8 @@ mod stops;
 #[path = "remote/submit.rs"]
 mod submit;
 mod support;
+#[path = "remote/taken.rs"]
+mod taken;
 #[path = "remote/temporary.rs"]
 mod temporary;
 #[path = "remote/undone.rs"]

@@ -16,7 +16,7 @@ mod sees;
 mod session;
 mod usage;
 
-pub(crate) use session::RunningSession;
+pub(crate) use session::{RunningSession, taker};
 pub(crate) use usage::used_by;
 
 use crate::args::{Files, Methods, Sight, Whose};

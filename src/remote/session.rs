@@ -75,12 +75,9 @@ impl RunningSession {
         }))
     }
 
-    /// Its image goes to whoever is at our standard input and output, who says what is there already; no faster than so many bytes in a second.
-    pub(crate) fn carries(&mut self, rate: Option<NonZeroU64>) -> Outcome<()> {
-        let sender = Sender::begin(rate, &mut stdin()?, stdout()?);
-        let sender = sender.context(|| "nobody is there who takes the image".to_owned())?;
-        self.carries = Some(Arc::new(sender));
-        Ok(())
+    /// Its image goes there.
+    pub(crate) fn carries(&mut self, to: Sender) {
+        self.carries = Some(Arc::new(to));
     }
 
     /// Tells him that the image counts.
@@ -92,6 +89,13 @@ impl RunningSession {
         stdout()?.write_all(&[GOOD])?;
         Ok(Exit::Done)
     }
+}
+
+/// Whoever is at our standard input and output and takes the image, no faster than so many bytes in a second. He says first what is
+/// there already, which takes him as long as it takes to read it.
+pub(crate) fn taker(rate: Option<NonZeroU64>) -> Outcome<Sender> {
+    let sender = Sender::begin(rate, &mut stdin()?, stdout()?);
+    sender.context(|| "nobody is there who takes the image".to_owned())
 }
 
 /// Without a buffer.
@@ -170,6 +174,7 @@ impl JobSession for RunningSession {
         let Some(sender) = self.carries.clone() else {
             return Ok(None);
         };
+        // A line that takes nothing would keep the job's starter from ending with it.
         self.client.ends_with(self.pid)?;
         self.has_contents = true;
         Ok(Some(sender))
@@ -179,8 +184,10 @@ impl JobSession for RunningSession {
         let Some(sender) = &self.carries else {
             return Ok(());
         };
-        // A line that takes nothing would keep the job's starter from ending with it.
-        self.client.ends_with(self.pid)?;
+        if !self.has_contents {
+            // As above.
+            self.client.ends_with(self.pid)?;
+        }
         let image = Image::open(image)?;
         let (file, header) = (image.file(), image.header());
         let contents = header.section(SectionKind::Pages);

@@ -7,7 +7,7 @@ use crate::output;
 use crate::permission;
 use crate::progress;
 use crate::raw;
-use crate::remote::{RunningSession, used_by};
+use crate::remote::{RunningSession, taker, used_by};
 use crate::report::{Exit, Explain, Failure, Outcome, chain};
 use crate::target::{self, Purpose, Target};
 use crate::verbs::output_failure;
@@ -116,18 +116,20 @@ fn make(store: &JobStore, arguments: &Checkpoint, waits: bool) -> Outcome {
         let room = life::check_room(&job.dir, least, arguments.expected);
         room.map_err(|why| Failure::new(Exit::Failed, format!("on the job's machine: {why}")))?;
     }
+    // Before anything of the job's is held up.
+    let taken_by = match arguments.carry {
+        Some(_) => Some(taker(arguments.image_rate)?),
+        None => None,
+    };
     let mut session = RunningSession::of(target.pid, request.then == Then::Kill)?;
-    if arguments.carry.is_some() {
+    if let Some(taker) = taken_by {
         let missing = || {
             Failure::new(
                 Exit::Failed,
                 "the job has no files at home, where its image would go",
             )
         };
-        session
-            .as_mut()
-            .ok_or_else(missing)?
-            .carries(arguments.image_rate)?;
+        session.as_mut().ok_or_else(missing)?.carries(taker);
     }
     let files = used_by(target.pid)?.map(|used| super::io::numbers(&used.all()));
     crate::leftovers::remove_when_ended();

@@ -52,7 +52,7 @@ use std::io::{self, IoSlice};
 
 /// Where the contents of an image go that nobody needs on this machine: its own file has the rest.
 pub trait Away: Debug + Send + Sync {
-    /// These bytes, whole pages, lie at `at` in the image.
+    /// These bytes, whole pages or none, lie at `at` in the image. It decides how fast they go.
     ///
     /// # Errors
     /// They cannot be brought there; then there is no image.

@@ -443,14 +443,11 @@ impl Shared<'_> {
 
     fn write_all(&self, mut slices: &mut [IoSlice<'_>], mut at: u64) -> io::Result<()> {
         const MOST_SLICES: usize = 1024; // IOV_MAX
+        if let Some(away) = self.job.away {
+            return away.put(at, slices);
+        }
         if let Some(pace) = self.job.pace {
             pace.pass(slices.iter().map(|slice| slice.len() as u64).sum());
-        }
-        if let Some(away) = self.job.away {
-            return match slices.iter().all(|slice| slice.is_empty()) {
-                true => Ok(()),
-                false => away.put(at, slices),
-            };
         }
         while !slices.is_empty() {
             let count = slices.len().min(MOST_SLICES);
