@@ -177,7 +177,12 @@ impl Hosts {
 pub(super) fn random_id() -> Outcome<String> {
     let mut random = [0; 8];
     getrandom(&mut random, GetRandomFlags::empty())?;
-    Ok(to_hex(&random))
+    Ok(id_of(random))
+}
+
+/// It is a name, so it is not only digits.
+fn id_of(random: [u8; 8]) -> String {
+    format!("c{}", to_hex(&random))
 }
 
 impl Starter<'_> {
@@ -426,5 +431,13 @@ mod tests {
         hosts.want(Some("b".to_owned()));
         assert_eq!(hosts.next(), "b");
         assert_eq!(hosts.all.len(), 3);
+    }
+
+    #[test]
+    fn an_id_is_a_name_whatever_chance_says() {
+        for random in [[0x12; 8], [0xef; 8], [0; 8]] {
+            let id = id_of(random);
+            assert!(crate::args::is_job_name(&id), "{id}");
+        }
     }
 }
