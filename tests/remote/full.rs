@@ -323,7 +323,8 @@ say() { echo "$@"; echo "-- $*" >&2; }
 go() { exec "$WF" --dir "$PWD/state" "$@"; }
 wf() { (go "$@"); }
 soon() { for i in $(seq 500); do "$@" >/dev/null 2>&1 && return 0; sleep 0.02; done; echo "never: $*"; exit 98; }
-end() { soon grep -q . /proc/$1/task/$1/children; kill -USR1 $1; wait $1; say "ended $?"; }
+works() { for child in $(cat /proc/$1/task/$1/children); do grep -qx python3 /proc/$child/comm || works $child && return 0; done; return 1; }
+end() { soon works $1; kill -USR1 $1; wait $1; say "ended $?"; }
 go run -q --name job -- /usr/bin/python3 -c 'import signal, sys
 signal.signal(signal.SIGUSR1, lambda *_: sys.exit(7)); open("up", "w").close()
 while True: signal.pause()' & first=$!
