@@ -6,6 +6,8 @@ mod again;
 mod asking;
 #[path = "remote/away.rs"]
 mod away;
+#[path = "remote/begins.rs"]
+mod begins;
 #[path = "remote/behind.rs"]
 mod behind;
 #[path = "remote/clocks.rs"]

@@ -18,11 +18,14 @@ const OF_LOCALES: [&[u8]; 2] = [b"/lib/locale/", b"/gconv-modules.cache"];
 
 /// It is called like a library (or like the dynamic linker's cache, or a part of a locale).
 pub fn is_library(name: &[u8]) -> bool {
-    let simple = name.rsplit(|byte| *byte == b'/').next().unwrap_or(name);
     let has = |what: &[u8]| name.windows(what.len()).any(|part| part == what);
-    simple.ends_with(b".so")
-        || simple.windows(4).any(|part| part == b".so.")
-        || OF_LOCALES.iter().any(|what| has(what))
+    is_object(name) || OF_LOCALES.iter().any(|what| has(what))
+}
+
+/// It is called like what a dynamic linker maps.
+pub fn is_object(name: &[u8]) -> bool {
+    let simple = name.rsplit(|byte| *byte == b'/').next().unwrap_or(name);
+    simple.ends_with(b".so") || simple.windows(4).any(|part| part == b".so.")
 }
 
 /// This job has not asked for it, as far as is known.

@@ -86,6 +86,12 @@ impl Asked {
             ms,
         }
     }
+
+    /// The job has changed nothing since.
+    #[must_use]
+    pub fn is_of(&self, now: &Version) -> bool {
+        self.any.is(now)
+    }
 }
 
 impl Name<'_> {

@@ -24,7 +24,7 @@ use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
 /// Begins the mapping.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"wf-table");
 /// Of this layout.
-pub const VERSION: u32 = 11;
+pub const VERSION: u32 = 12;
 /// Files that a job may have open at once.
 pub const DESCRIPTIONS: usize = 4096;
 /// Descriptors of ours begin here; the job does not see them.
@@ -190,6 +190,8 @@ pub struct Table {
     pub marked: AtomicU32,
     /// Not zero: wayfarer was asked to send it a signal that ends programs.
     pub told_to_end: AtomicU32,
+    /// Version of the protocol that is spoken with the shadow ([`wire::Welcome`]).
+    pub spoken: AtomicU32,
     /// Where they are.
     pub descriptions: [Description; DESCRIPTIONS],
     /// Where programs and libraries are.

@@ -2,7 +2,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use wire::{Entries, HEAD_LEN, Head, Hello, Reply, Request};
+use wire::{AllForeseen, AllSought, Entries, HEAD_LEN, Head, Hello, Reply, Request};
 
 fuzz_target!(|bytes: &[u8]| {
     let Ok(head) = Head::read(bytes) else { return };
@@ -16,4 +16,5 @@ fuzz_target!(|bytes: &[u8]| {
     }
     let _ = Reply::decode(head.kind, body);
     let _ = Entries::new(data).count();
+    let _ = AllForeseen::new(data).count() + AllSought::new(data).count();
 });

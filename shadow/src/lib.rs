@@ -19,6 +19,7 @@
 mod carried;
 mod changes;
 mod connection;
+mod foresight;
 mod kept;
 mod lanes;
 mod listen;
@@ -35,6 +36,7 @@ mod undo;
 
 pub use carried::{Carried, CarriedWriter, CarryError, Taker, carry, introduce};
 pub use connection::{StreamError, serve_stream};
+pub use foresight::Foresight;
 #[doc(hidden)]
 pub use journal::fault::Fatal;
 pub use journal::{Difference, Durability, Epoch, Files, JournalError, Mark, Undone};

@@ -1,6 +1,7 @@
 //! Sessions: what a job has open, under limits.
 
 use crate::changes::Changes;
+use crate::foresight::Foresight;
 use crate::kept::{self, Known, Log, Probe, Record, fault_point};
 use crate::lanes::{Lane, Lanes};
 use crate::living::Alive;
@@ -85,6 +86,8 @@ pub struct Session {
     id: u64,
     pub(crate) allowed: Arc<Allowed>,
     pub(crate) domains: Arc<Domains>,
+    /// What its programs ask about as they begin.
+    pub(crate) foresight: Arc<Foresight>,
     limits: Limits,
     next: AtomicU64,
     open: Mutex<HashMap<u64, Arc<OpenFile>>>,
@@ -132,6 +135,7 @@ impl Session {
             id,
             allowed,
             domains: Arc::default(),
+            foresight: Arc::default(),
             limits,
             next: AtomicU64::new(1),
             open: Mutex::default(),

@@ -5,6 +5,7 @@
 //! log of a shadow that was killed --adopted--> alone --Hello--> joined --its last stream ends--> alone --nobody is there--> over
 //! ```
 
+use crate::foresight::Foresight;
 use crate::kept::{self, Probe, State, StateError, fault_point};
 use crate::lanes::Lane;
 use crate::living::Living;
@@ -115,6 +116,7 @@ impl Drop for Membership {
 pub struct Sessions {
     allowed: Arc<Allowed>,
     domains: Arc<Domains>,
+    foresight: Arc<Foresight>,
     token: Token,
     limits: Limits,
     journals: Option<Journals>,
@@ -145,6 +147,7 @@ impl Sessions {
         Sessions {
             allowed: Arc::new(allowed),
             domains: Arc::default(),
+            foresight: Arc::default(),
             token,
             limits,
             journals: None,
@@ -175,6 +178,13 @@ impl Sessions {
     #[must_use]
     pub fn in_domains(mut self, domains: Domains) -> Self {
         self.domains = Arc::new(domains);
+        self
+    }
+
+    /// Has what programs ask about as they begin outlive this shadow; for sessions that begin after it.
+    #[must_use]
+    pub fn with_foresight(mut self, foresight: Foresight) -> Self {
+        self.foresight = Arc::new(foresight);
         self
     }
 
@@ -214,6 +224,7 @@ impl Sessions {
         let mut session = Session::new(id, self.allowed.clone(), self.limits);
         session.journals.clone_from(&self.journals);
         session.domains = self.domains.clone();
+        session.foresight = self.foresight.clone();
         session.alive = Some(self.living.begin());
         session
     }

@@ -99,6 +99,7 @@ fn begin(what: &Keep<'_>, tells: OwnedFd) -> Outcome<Failure> {
         allowed,
         token,
         Some(journals(what.store, what.submit.life.journal_max)?),
+        Some(what.store),
     )?
     .of_lines();
     let sessions = Arc::new(sessions.in_domains(what.submit.methods.sight.domains()));

@@ -88,6 +88,7 @@ fn begin(store: &JobStore, most: Option<u64>) -> Outcome<(Door, Server)> {
         allowed(&[OsString::from("/")])?,
         token,
         Some(journals(store, most)?),
+        Some(store),
     )?;
     let (door, listener) = Door::make(&reach::places(Some(store.dir())))?;
     door.admit(&token)?;

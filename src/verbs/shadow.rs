@@ -15,8 +15,8 @@ use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::signal::{SigSet, Signal};
 use rustix::rand::{GetRandomFlags, getrandom};
 use shadow::{
-    Allowed, Domains, Durability, Journals, Limits, Probe, SecureServer, Server, Sessions, State,
-    StateError, Taker, carry, introduce,
+    Allowed, Domains, Durability, Foresight, Journals, Limits, Probe, SecureServer, Server,
+    Sessions, State, StateError, Taker, carry, introduce,
 };
 use std::ffi::OsString;
 use std::fs::{self, OpenOptions};
@@ -47,7 +47,7 @@ pub(crate) fn shadow(store: Option<&JobStore>, arguments: &Shadow) -> Outcome {
     let mut allowed = allowed(&arguments.allow)?;
     let temporary = state_dir.as_deref().map(Temporary::in_folder);
     let temporary = temporary::cover(&mut allowed, temporary.unwrap_or_else(Temporary::of_now));
-    let mut sessions = sessions(allowed, token, journals(arguments)?)?;
+    let mut sessions = sessions(allowed, token, journals(arguments)?, store)?;
     sessions = sessions.in_domains(Domains {
         file_system: arguments.filesystem_domain.clone().unwrap_or_default(),
         uid: arguments.uid_domain.clone().unwrap_or_default(),
@@ -113,20 +113,25 @@ fn state(store: Option<&JobStore>, arguments: &Shadow) -> Outcome<Option<State>>
     }
 }
 
-/// Files as it is allowed, with the modes and limits that a shadow has.
+/// Files as it is allowed, with the modes and limits that a shadow has; what programs ask about as they begin is learnt in the store.
 pub(crate) fn sessions(
     allowed: Allowed,
     token: Token,
     journals: Option<Journals>,
+    store: Option<&JobStore>,
 ) -> Outcome<Sessions> {
     let (_, most) = getrlimit(Resource::RLIMIT_NOFILE)?;
     setrlimit(Resource::RLIMIT_NOFILE, most, most)?;
     // Modes come as the job's umask leaves them.
     nix::sys::stat::umask(nix::sys::stat::Mode::empty());
     let limits = Limits::default();
-    Ok(match journals {
+    let sessions = match journals {
         Some(journals) => Sessions::journalled(allowed, token, limits, journals)?,
         None => Sessions::new(allowed, token, limits),
+    };
+    Ok(match store {
+        Some(store) => sessions.with_foresight(Foresight::in_folder(store.dir().join("begins"))),
+        None => sessions,
     })
 }
 

@@ -62,7 +62,7 @@ pub(crate) fn submit(
     let token = new_token()?;
     let mut allowed = allowed(&arguments.allow)?;
     let temporary = temporary::cover(&mut allowed, Temporary::of_now());
-    let sessions = sessions(allowed, token, None)?.of_lines();
+    let sessions = sessions(allowed, token, None, store().ok().as_ref())?.of_lines();
     let sessions = Arc::new(sessions.in_domains(arguments.methods.sight.domains()));
     sessions.watch();
     let directory = arguments.directory()?;

@@ -224,8 +224,9 @@ fn a_locale_is_set_with_few_questions() {
     if !std::path::Path::new("/usr/lib/locale/C.utf8").is_dir() {
         return crate::skip::note(what, "no /usr/lib/locale/C.utf8 here");
     }
-    let submit = Submit::new("locale");
     let trips = |locale: &str| {
+        // One that has not learnt from the other.
+        let submit = Submit::new("locale");
         let script = "$| = 1; print \"here\\n\"; <STDIN>";
         let words = ["/usr/bin/env", locale, "/usr/bin/perl", "-e", script].map(OsStr::new);
         trips_of(&submit, "locale", &words, "here").0

@@ -142,6 +142,8 @@ pub(super) fn shadow_command(dir: &Path, by: &[&str], others: &[&str]) -> Comman
     };
     command
         .arg("shadow")
+        // What other shadows have learnt of programs is not for this one.
+        .env("XDG_STATE_HOME", dir.join("shadow"))
         .current_dir(dir)
         .args(others)
         .arg("--listen")

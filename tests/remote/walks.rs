@@ -66,6 +66,40 @@ subprocess.run(['sh', '-c', 'printf more >> d/04'], check=True); assert f.read()
 print(' done')
 "#;
 
+/// The same of folders.
+const OWN_FOLDERS: &str = r#"
+import os, shutil
+for i in range(40):
+    os.makedirs('d/%02d' % i); open('d/%02d/a' % i, 'w').close()
+def listed(i, folder='d'): return sorted(os.listdir(folder + '/%02d' % i))
+def walk(upto): assert all(listed(i) == ['a'] for i in range(upto))
+ask, asked = os.pipe(); told, tell = os.pipe()
+if os.fork() == 0:
+    os.close(asked); os.close(told)
+    for line in os.fdopen(ask):
+        exec(line); os.write(tell, b'x')
+    os._exit(0)
+def other(what):
+    os.write(asked, what.encode() + bytes([10])); os.read(told, 1)
+def mine(what): exec(what)
+for who in mine, other:
+    walk(4); who("open('d/06/new', 'w').close()"); assert listed(6) == ['a', 'new'], who
+    walk(4); who("os.rename('d/07', 'd/away')")
+    try: listed(7); assert False
+    except FileNotFoundError: pass
+    walk(4); who("os.unlink('d/08/a')"); assert listed(8) == [], who
+    walk(4); who("os.rename('d', 'e'); os.mkdir('d'); os.mkdir('d/09')"); assert listed(9) == [] and listed(9, 'e') == ['a'], who
+    who("os.rmdir('d/09'); os.rmdir('d'); os.rename('e', 'd')")
+    who("os.unlink('d/06/new'); os.rename('d/away', 'd/07'); open('d/08/a', 'w').close()")
+# What was opened is that folder, whatever it is called later.
+walk(4); f = os.open('d/05', os.O_RDONLY | os.O_DIRECTORY)
+os.rename('d/05', 'moved'); os.mkdir('d/05')
+os.close(os.open('below', os.O_CREAT | os.O_WRONLY, dir_fd=f))
+assert sorted(os.listdir(f)) == ['a', 'below'] == sorted(os.listdir('moved')) and listed(5) == []
+os.fchdir(f); assert os.getcwd().endswith('/moved') and os.path.exists('below')
+print('done')
+"#;
+
 /// Processes that are killed while files are open for them in advance.
 const KILLED: &str = r#"
 import os, signal
@@ -129,6 +163,44 @@ fn what_came_along_is_not_believed_when_the_job_has_changed_it() {
     let job = submit.elsewhere(&words(&["/usr/bin/python3", "-c", OWN_CHANGES]));
     let found = output("changes", job);
     assert_eq!(found, ("old 5 done\n".into(), String::new(), Some(0)));
+}
+
+#[test]
+fn a_walk_through_folders_needs_few_questions() {
+    let what = "a_walk_through_folders_needs_few_questions";
+    if missing(what) || cannot_hide(what) {
+        return;
+    }
+    let submit = Submit::new("walk-tree");
+    for folder in 0..60 {
+        let folder = submit.home().join(format!("tree/{folder}"));
+        for below in ["x", "y", "z"] {
+            fs::create_dir_all(folder.join(below)).expect("makes it");
+            fs::write(folder.join(below).join("file"), below).expect("writes");
+        }
+    }
+    let script =
+        "find tree -size -2 -type f | wc -l; find tree -type d | wc -l; echo looked; read x";
+    let words = ["/bin/bash", "-c", script].map(OsStr::new);
+    let (trips, job) = trips_of(&submit, "tree", &words, "looked");
+    // Twice 241 folders, and the start of five programs.
+    println!("{trips} round trips");
+    assert!(trips < 450, "{trips}");
+    let counts = job.out.text();
+    let counts: Vec<&str> = counts.lines().map(str::trim).collect();
+    assert_eq!(counts, ["180", "241", "looked"]);
+}
+
+#[test]
+fn folders_that_came_along_are_not_believed_when_the_job_has_changed_them() {
+    let what = "folders_that_came_along_are_not_believed_when_the_job_has_changed_them";
+    if missing(what) || cannot_hide(what) {
+        return;
+    }
+    let submit = Submit::new("walk-folders");
+    let job = submit.elsewhere(&words(&["/usr/bin/python3", "-c", OWN_FOLDERS]));
+    let found = output("changes", job);
+    assert_eq!(found, ("done\n".into(), String::new(), Some(0)));
 }
 
 #[test]

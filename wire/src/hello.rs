@@ -5,9 +5,14 @@ use bincode::{BorrowDecode, Encode};
 use core::ops::RangeInclusive;
 
 /// The version that this code speaks best.
-pub const VERSION: u16 = 2;
+pub const VERSION: u16 = 3;
 /// All that it speaks.
-pub const VERSIONS: RangeInclusive<u16> = 2..=2;
+pub const VERSIONS: RangeInclusive<u16> = 2..=3;
+
+/// From which version on there is [`crate::Request::Foresee`].
+pub const FORESEES: u16 = 3;
+/// From which version on there is [`crate::Offer::FOLDERS`].
+pub const OFFERS_FOLDERS: u16 = 3;
 
 /// What proves that a peer belongs to the job; made at submit.
 pub type Token = [u8; 32];
@@ -136,9 +141,10 @@ mod tests {
 
     #[test]
     fn the_best_common_version_is_chosen() {
-        assert_eq!(choose_version((1, 9)), Some(2));
+        assert_eq!(choose_version((1, 9)), Some(3));
         assert_eq!(choose_version((0, 2)), Some(2));
-        assert_eq!(choose_version((3, 9)), None);
+        assert_eq!(choose_version((3, 9)), Some(3));
+        assert_eq!(choose_version((4, 9)), None);
         assert_eq!(choose_version((0, 1)), None);
         assert_eq!(choose_version((0, 0)), None);
         assert_eq!(choose_version((9, 1)), None, "a range turned round");

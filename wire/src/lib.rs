@@ -24,6 +24,7 @@ mod attributes;
 mod elsewhere;
 mod entries;
 mod error;
+mod foreseen;
 mod head;
 mod hello;
 mod locks;
@@ -38,19 +39,25 @@ pub use attributes::{Attributes, FileSystem, Stamp};
 pub use elsewhere::{ELSEWHERE, Leads, is_local};
 pub use entries::{Entries, Entry};
 pub use error::WireError;
+pub use foreseen::{
+    AllForeseen, AllSought, Began, FORESEEN_NAME, Finding, Foresee, Foreseen, MOST_FORESEEN,
+    Manner, Sought,
+};
 pub use head::{HEAD_LEN, Head, MOST_BODY, MOST_DATA};
-pub use hello::{Hello, Role, Token, VERSION, VERSIONS, Welcome, choose_version};
+pub use hello::{
+    FORESEES, Hello, OFFERS_FOLDERS, Role, Token, VERSION, VERSIONS, Welcome, choose_version,
+};
 pub use locks::{
     Attend, Held, Interrupt, Lock, LockMode, LockOwner, Release, Span, TestLock, WatchEnds,
 };
 pub use missing::{FILTER_WORDS, MISSING_LEN, MOST_NAMES, Missing, Names, bits, steps};
 pub use moves::{Complete, Lease, MakeDurable, Mark, Others, Resume, Settle};
-pub use offered::{Offered, OfferedFiles};
+pub use offered::{Offer, Offered, OfferedFiles};
 pub use packed::Packer;
 pub use reply::{Opened, Owner, Refusal, Reply, Written};
 pub use request::{
     Access, Allocate, Attribute, Change, Close, CloseAll, Copy, FileSystemOf, GetXattr, Identify,
-    Link, List, ListXattr, MakeDirectory, MakeNode, NameOf, Offer, Open, Place, Read, ReadLink,
+    Link, List, ListXattr, MakeDirectory, MakeNode, NameOf, Open, Place, Read, ReadLink,
     RemoveName, RemoveXattr, Rename, Request, Seek, SetAppend, SetXattr, SymbolicLink, Sync, What,
     Write,
 };

@@ -1,8 +1,28 @@
 //! Files that the shadow has opened in advance, packed into the data of an answer ([`Packer`](crate::Packer)) with their contents behind them.
 
 use crate::packed::split_body;
-use crate::{Attributes, decode};
+use crate::{Attributes, Place, decode};
 use bincode::{BorrowDecode, Encode};
+
+/// Files that will be wanted next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, BorrowDecode)]
+pub struct Offer<'a> {
+    /// The folder.
+    pub folder: Place<'a>,
+    /// A file of it that was opened; empty: not known.
+    pub before: &'a [u8],
+    /// The one that was opened after that. The shadow knows by these two how the program goes on: as the folder is listed, or sorted.
+    pub after: &'a [u8],
+    /// Most files, and perhaps [`Offer::FOLDERS`].
+    pub files: u32,
+    /// Most bytes of the answer's data.
+    pub bytes: u32,
+}
+
+impl Offer<'_> {
+    /// Folders come next: they are open to be listed, and what is behind each are its first entries, as with an open.
+    pub const FOLDERS: u32 = 1 << 31;
+}
 
 /// A file that is open for reading, with all of its contents behind it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, BorrowDecode)]

@@ -4,8 +4,8 @@
 //! bytes but NUL.
 
 use crate::{
-    Attend, Complete, Head, Interrupt, Leads, Lease, Lock, MakeDurable, Mark, Release, Resume,
-    Settle, Stamp, TestLock, WatchEnds, WireError, decode, encode,
+    Attend, Began, Complete, Foresee, Head, Interrupt, Leads, Lease, Lock, MakeDurable, Mark,
+    Offer, Release, Resume, Settle, Stamp, TestLock, WatchEnds, WireError, decode, encode,
 };
 use bincode::{BorrowDecode, Encode};
 
@@ -172,6 +172,10 @@ requests! {
     64 Complete(Complete),
     /// sync(2): the job has ended, and that is about to be written down where it runs; what it has made is to outlive a power loss before.
     65 MakeDurable(MakeDurable),
+    /// What a program that begins is likely to ask about; the answer is [`crate::Reply::Done`] with [`crate::Foreseen`], perhaps none.
+    66 Foresee(Foresee),
+    /// What a program has asked about as it began, of which nothing was foreseen: the data are [`crate::Sought`].
+    67 Began(Began),
 }
 
 impl Request<'_> {
@@ -184,6 +188,8 @@ impl Request<'_> {
                 | Request::Close(_)
                 | Request::CloseAll(_)
                 | Request::Offer(_)
+                | Request::Foresee(_)
+                | Request::Began(_)
                 | Request::Identify(_)
                 | Request::Complete(_)
                 | Request::MakeDurable(_)
@@ -210,21 +216,6 @@ pub struct Identify {}
 /// close(2) of many.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, BorrowDecode)]
 pub struct CloseAll {}
-
-/// Files that will be wanted next.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, BorrowDecode)]
-pub struct Offer<'a> {
-    /// The folder.
-    pub folder: Place<'a>,
-    /// A file of it that was opened; empty: not known.
-    pub before: &'a [u8],
-    /// The one that was opened after that. The shadow knows by these two how the program goes on: as the folder is listed, or sorted.
-    pub after: &'a [u8],
-    /// Most files.
-    pub files: u32,
-    /// Most bytes of the answer's data.
-    pub bytes: u32,
-}
 
 /// openat2(2). The answer is [`crate::Reply::Opened`], with first bytes of a regular file as data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, BorrowDecode)]

@@ -1,12 +1,13 @@
 //! Names that were asked about, by whatever process of the job ([`crate::remembered`]).
 
+use super::foreseen;
 use super::process;
 use super::resident::number;
 use super::sys;
 use crate::remembered::{Asked, Known, Means, Name};
 use crate::sequenced::{Sequenced, bytes_of, words_of};
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use wire::{Attributes, Entries, Place, Request};
+use wire::{Attributes, Entries, Manner, Place, Request};
 
 /// A relative name begins at a folder; an empty one is what is open.
 fn name<'a>(place: &Place<'a>) -> Name<'a> {
@@ -40,6 +41,10 @@ pub(super) fn find(place: &Place<'_>, follow: bool) -> Option<Known> {
         let table = process::table()?;
         let (folders, versions) = (&table.folders, &table.versions);
         let missing = folders.is_missing(name, versions, sys::milliseconds());
+        if missing {
+            // The filter that says so came with a question that need not be asked once more.
+            foreseen::missed(Manner::Target, name.text);
+        }
         missing.then_some(Known::Absent)
     })
 }

@@ -164,51 +164,67 @@ pub(super) fn ask_noting<T>(
     result
 }
 
-/// Parts of a file, asked for all at once.
-const PARTS: usize = 16;
+/// Parts of files, asked for all at once.
+pub(super) const PARTS: usize = 16;
+
+/// A part of a file, and where it is wanted.
+#[derive(Clone, Copy)]
+pub(super) struct Part {
+    pub(super) read: Read,
+    pub(super) place: *mut u8,
+}
 
 /// Reads a part of a file into the program's memory in one round trip; how many bytes have come. What is missing is to be asked for by
 /// [`ask`], which waits for the shadow where this does not, and says what is wrong.
 pub(super) fn read_through(handle: u64, offset: u64, place: *mut u8, len: usize) -> usize {
+    let mut end = 0;
+    let parts = core::iter::from_fn(|| {
+        let begin = end;
+        end += (len - begin).min(MOST_DATA);
+        (end > begin).then(|| Part {
+            read: Read {
+                handle,
+                offset: offset + begin as u64,
+                len: (end - begin) as u32,
+            },
+            place: place.wrapping_add(begin),
+        })
+    });
+    read_parts(parts).1
+}
+
+/// Reads parts of files, [`PARTS`] at most, in one round trip; how many have come whole, and how many bytes in all, one behind another.
+pub(super) fn read_parts(parts: impl Iterator<Item = Part>) -> (usize, usize) {
     let _undisturbed = sys::Undisturbed::begin();
     if !process::is_own() {
-        return 0;
+        return (0, 0);
     }
-    let part_at = |begin: usize| Read {
-        handle,
-        offset: offset + begin as u64,
-        len: (len - begin).min(MOST_DATA) as u32,
-    };
-    let first = Request::Read(part_at(0));
-    behind::before(&first);
-    let _waiting = Waiting::begin(&first);
     let lane = take();
     // SAFETY: the lane is taken by us.
     let scratch = unsafe { &mut *lane.scratch.0.get() };
-    let mut done = 0;
+    let (mut whole, mut done) = (0, 0);
     let tried = connected(lane, scratch).and_then(|fd| {
-        let mut asked = [(0, 0); PARTS];
-        let mut end = 0;
-        for part in &mut asked {
-            if end == len {
-                break;
-            }
-            let read = part_at(end);
-            *part = (next_number(), read.len as usize);
-            let size = Request::Read(read).message(part.0, 0, scratch);
+        let mut asked = [None; PARTS];
+        let mut waiting = None;
+        for (place, part) in asked.iter_mut().zip(parts) {
+            let request = Request::Read(part.read);
+            waiting.get_or_insert_with(|| Waiting::begin(&request));
+            let number = next_number();
+            let size = request.message(number, 0, scratch);
             let size = size.map_err(|_| Broken::Stream)?;
             send(fd, &scratch[..size], (core::ptr::null(), 0))?;
-            end += part.1;
+            *place = Some((number, part));
         }
         answer_owed(lane, fd)?;
-        for (number, wanted) in asked.into_iter().take_while(|part| part.1 > 0) {
-            let into = Put::Program(place.wrapping_add(done), wanted);
-            let got = receive(fd, scratch, number, into)?;
+        for (number, part) in asked.into_iter().flatten() {
+            let wanted = part.read.len as usize;
+            let got = receive(fd, scratch, number, Put::Program(part.place, wanted))?;
             done += got.len;
             // The rest would have a gap, or does not answer this.
             if got.len < wanted || got.reply != Reply::Done {
                 return Err(Broken::Stream);
             }
+            whole += 1;
         }
         Ok(())
     });
@@ -219,7 +235,7 @@ pub(super) fn read_through(handle: u64, offset: u64, place: *mut u8, len: usize)
         }
     }
     lane.taken.store(0, Ordering::Release);
-    done
+    (whole, done)
 }
 
 /// The same request as one that was noted by somebody who has ended since.

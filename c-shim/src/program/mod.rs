@@ -11,6 +11,8 @@ mod ends;
 mod entry;
 mod fast;
 mod fault;
+mod foreseen;
+mod guarded;
 mod heap;
 mod here;
 mod known;

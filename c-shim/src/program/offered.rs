@@ -1,4 +1,4 @@
-//! Files that the shadow has opened in advance, because this process walks through a folder: an open, a read and a close of one of
+//! Files, and folders, that the shadow has opened in advance, because this process walks through a folder: an open, a read and a close of one of
 //! them need no question (DESIGN §6, "Round trips").
 //!
 //! ```text
@@ -10,15 +10,18 @@
 //! What is taken is open at the shadow since it was offered, so it stays what it was, whatever becomes of its name.
 
 use super::cache::Learning;
+use super::guarded::Guarded;
+use super::known;
 use super::lanes::{self, Put, ask};
 use super::process;
 use super::resident;
 use super::stream;
-use super::sys::{self, Undisturbed};
+use super::sys;
+use crate::remembered::Asked;
 use crate::versions::Version;
-use core::cell::UnsafeCell;
+use core::ops::Range;
 use core::sync::atomic::{AtomicU32, Ordering};
-use wire::{Attributes, Offer, OfferedFiles, Opened, Place, Request};
+use wire::{Attributes, OFFERS_FOLDERS, Offer, OfferedFiles, Opened, Place, Request};
 
 /// Files that are kept at once.
 const FILES: usize = 64;
@@ -86,26 +89,25 @@ struct State {
     taken: usize,
     /// What was opened last is in another folder.
     strayed: bool,
-    asked_ms: u64,
+    asked: Option<Asked>,
     generation: u64,
     count: usize,
     files: [Waiting; FILES],
 }
 
-struct Kept {
-    busy: AtomicU32,
-    state: UnsafeCell<State>,
-}
+/// A walk through the files of a folder, and some through folders: who goes down a tree comes back.
+const WALKS: usize = 4;
+const OF_FILES: Range<usize> = 0..1;
+const OF_FOLDERS: Range<usize> = 1..WALKS;
 
-// SAFETY: the state is used by whoever has set `busy`.
-unsafe impl Sync for Kept {}
+/// What may be taken of each, or more.
+static COUNTS: [AtomicU32; WALKS] = [const { AtomicU32::new(0) }; WALKS];
+/// When each was walked last.
+static USED: [AtomicU32; WALKS] = [const { AtomicU32::new(0) }; WALKS];
+static TICK: AtomicU32 = AtomicU32::new(0);
 
-/// Files that may be taken, or more.
-static COUNT: AtomicU32 = AtomicU32::new(0);
-
-static KEPT: Kept = Kept {
-    busy: AtomicU32::new(0),
-    state: UnsafeCell::new(State {
+static KEPT: [Guarded<State>; WALKS] = [const {
+    Guarded::new(State {
         memory: core::ptr::null_mut(),
         at: 0,
         folder: Text::NONE,
@@ -115,7 +117,7 @@ static KEPT: Kept = Kept {
         unused: 0,
         taken: 0,
         strayed: false,
-        asked_ms: 0,
+        asked: None,
         generation: 0,
         count: 0,
         files: [Waiting {
@@ -125,43 +127,48 @@ static KEPT: Kept = Kept {
             name: (0, 0),
             contents: (0, 0),
         }; FILES],
-    }),
-};
+    })
+}; WALKS];
 
-/// None: another thread is at it, or the memory is our parent's (vfork).
-fn with<T>(act: impl FnOnce(&mut State) -> T) -> Option<T> {
-    if !process::is_own() {
-        return None;
-    }
-    let _undisturbed = Undisturbed::begin();
-    if KEPT.busy.swap(1, Ordering::Acquire) != 0 {
-        return None;
-    }
-    // SAFETY: `busy` is ours.
-    let state = unsafe { &mut *KEPT.state.get() };
-    let result = act(state);
-    COUNT.store(state.count as u32, Ordering::Relaxed);
-    KEPT.busy.store(0, Ordering::Release);
-    Some(result)
+fn with<T>(walk: usize, act: impl FnOnce(&mut State) -> T) -> Option<T> {
+    KEPT[walk].with(|state| {
+        let result = act(state);
+        COUNTS[walk].store(state.count as u32, Ordering::Relaxed);
+        result
+    })
+}
+
+/// Which walks may be meant.
+fn walks(is_folder: bool) -> Range<usize> {
+    if is_folder { OF_FOLDERS } else { OF_FILES }
+}
+
+fn may_have(walk: usize) -> bool {
+    COUNTS[walk].load(Ordering::Relaxed) != 0
+}
+
+fn note_use(walk: usize) {
+    let now = TICK.fetch_add(1, Ordering::Relaxed);
+    USED[walk].store(now, Ordering::Relaxed);
 }
 
 /// We are a fork's child: what is offered is our parent's to take.
 pub(super) fn forget() {
-    // SAFETY: nobody else is in this process yet.
-    let state = unsafe { &mut *KEPT.state.get() };
-    COUNT.store(0, Ordering::Relaxed);
-    state.count = 0;
-    state.streak = 0;
-    state.folder.len = 0;
-    KEPT.busy.store(0, Ordering::Release);
+    for (walk, kept) in KEPT.iter().enumerate() {
+        COUNTS[walk].store(0, Ordering::Relaxed);
+        kept.anew(|state| {
+            state.count = 0;
+            state.streak = 0;
+            state.folder.len = 0;
+        });
+    }
 }
 
 /// Nothing will be taken any more: the process ends, or executes another program.
 pub(super) fn end() {
-    if COUNT.load(Ordering::Relaxed) == 0 {
-        return;
+    for walk in (0..WALKS).filter(|walk| may_have(*walk)) {
+        with(walk, State::give_back);
     }
-    with(State::give_back);
 }
 
 /// The folder's part of a name and the rest; the folder with its slash.
@@ -171,91 +178,134 @@ fn split(name: &[u8]) -> (&[u8], &[u8]) {
 }
 
 fn is_simple(open_flags: u32) -> bool {
-    const HARMLESS: u32 =
-        sys::O_CLOEXEC | sys::O_NOCTTY | sys::O_NOFOLLOW | sys::O_NONBLOCK | 0o100_000;
+    const HARMLESS: u32 = sys::O_CLOEXEC
+        | sys::O_NOCTTY
+        | sys::O_NOFOLLOW
+        | sys::O_NONBLOCK
+        | sys::O_DIRECTORY
+        | 0o100_000;
     open_flags & !HARMLESS == 0
 }
 
-/// What an open for reading would find, if it was offered; `look` has it and its contents, and makes a descriptor of it.
+/// What an open for reading would find, if it was offered; `look` has it, and its contents or first entries, and makes a descriptor of it.
 pub(super) fn take<T>(
     place: &Place<'_>,
     flags: u32,
-    look: impl FnOnce(&Opened, &[u8], Learning) -> T,
+    look: impl FnOnce(&Opened, &[u8], Learning, Asked) -> T,
 ) -> Option<T> {
-    if !is_simple(flags) || COUNT.load(Ordering::Relaxed) == 0 {
+    if !is_simple(flags) {
         return None;
     }
     let table = process::table()?;
     let (folder, name) = split(place.name);
-    with(|state| {
-        if state.count == 0 || !state.is_in(place, folder) {
-            return None;
-        }
-        let memory = state.memory;
+    let is_in = |state: &mut State| state.count > 0 && state.is_in(place, folder);
+    let mut walks = walks(flags & sys::O_DIRECTORY != 0).filter(|walk| may_have(*walk));
+    let walk = walks.find(|walk| with(*walk, is_in) == Some(true))?;
+    note_use(walk);
+    with(walk, |state| {
+        let asked = state.asked.filter(|_| is_in(state))?;
+        let (memory, generation) = (state.memory, state.generation);
         let files = &mut state.files[..state.count];
         let found = files
             .iter_mut()
             .find(|file| file.handle != 0 && bytes(memory, file.name) == name)?;
         let attributes = found.attributes?;
-        let now = sys::milliseconds();
-        let number = number(&attributes);
-        let unchanged = found.version.has_attributes_of(&table.versions.now(number));
-        let young = now.wrapping_sub(state.asked_ms) < BELIEVED_MS;
-        // Taken before it is looked whether the job was moved since: whoever moves it knows then that it has this handle.
-        if !young || !unchanged || !table.taken.put(found.handle) {
+        let age = sys::milliseconds().wrapping_sub(asked.ms);
+        let now = table.versions.now(number(&attributes));
+        if age >= BELIEVED_MS || !found.version.has_attributes_of(&now) {
             return None;
         }
         let handle = core::mem::take(&mut found.handle);
-        let is_here = stream::link().is_some_and(|link| link.generation == state.generation);
-        let learning = is_here
-            .then(|| Learning::of(now.wrapping_sub(state.asked_ms)))
-            .flatten();
-        let Some(learning) = learning else {
-            table.taken.remove(handle);
+        let Some(learning) = claim(handle, age, generation) else {
+            // Nobody has it; of another copy of the job it is nothing.
+            if is_here(generation) {
+                lanes::close(handle);
+            }
             return None;
         };
         let opened = Opened { handle, attributes };
         let contents = bytes(memory, found.contents);
         state.taken += 1;
         state.strayed = false;
-        let result = look(&opened, contents, learning);
+        let result = look(&opened, contents, learning, asked);
         state.step(name);
         Some(result)
     })?
 }
 
-fn number(attributes: &Attributes) -> u64 {
+pub(super) fn number(attributes: &Attributes) -> u64 {
     resident::number(attributes.device, attributes.inode)
 }
 
-fn bytes(memory: *mut u8, (from, len): (usize, usize)) -> &'static [u8] {
+/// What lies there in memory that is never unmapped.
+pub(super) fn bytes(memory: *mut u8, (from, len): (usize, usize)) -> &'static [u8] {
     // SAFETY: it was put there, and the memory stays.
     unsafe { core::slice::from_raw_parts(memory.wrapping_add(from), len) }
 }
 
-/// A regular file was opened for reading, and the shadow was asked for it. If this process walks through the folder, what comes next is asked
-/// for, too.
+/// The copy of the job that has asked is the one that is here.
+pub(super) fn is_here(generation: u64) -> bool {
+    stream::link().is_some_and(|link| link.generation == generation)
+}
+
+/// A handle that came when the job was this copy is the job's from now on; whether it is this copy still.
+pub(super) fn take_over(handle: u64, generation: u64) -> bool {
+    let Some(table) = process::table() else {
+        return false;
+    };
+    // Taken before it is looked whether the job was moved since: whoever moves it knows then that it has this handle.
+    if !table.taken.put(handle) {
+        return false;
+    }
+    let is_here = is_here(generation);
+    if !is_here {
+        table.taken.remove(handle);
+    }
+    is_here
+}
+
+/// A handle that came so many milliseconds ago is somebody's from now on.
+pub(super) fn claim(handle: u64, age_ms: u64, generation: u64) -> Option<Learning> {
+    let learning = Learning::of(age_ms)?;
+    take_over(handle, generation).then_some(learning)
+}
+
+/// A regular file was opened for reading, or a folder to be listed, and the shadow was asked for it. If this process walks through the folder that
+/// it is in, what comes next is asked for, too.
 pub(super) fn opened(place: &Place<'_>, flags: u32, attributes: &Attributes) {
     const SMALL: u64 = 32 << 10;
-    let is_file = attributes.mode & 0o170_000 == 0o100_000;
-    if !is_simple(flags) || !is_file || attributes.size > SMALL {
+    let is_folder = flags & sys::O_DIRECTORY != 0;
+    let kind = attributes.mode & 0o170_000;
+    let is_worth = match is_folder {
+        true => kind == 0o040_000,
+        false => kind == 0o100_000 && attributes.size <= SMALL,
+    };
+    let (folder, name) = split(place.name);
+    if !is_simple(flags) || !is_worth || matches!(name, b"" | b"." | b"..") {
         return;
     }
-    let (folder, name) = split(place.name);
-    with(|state| {
+    let used = |walk: &usize| USED[*walk].load(Ordering::Relaxed);
+    let is_in = |walk: &usize| with(*walk, |state| state.is_in(place, folder)) == Some(true);
+    let known = walks(is_folder).find(is_in);
+    let Some(walk) = known.or_else(|| walks(is_folder).min_by_key(used)) else {
+        return;
+    };
+    with(walk, |state| {
         if !state.is_in(place, folder) {
             // A single file from elsewhere (glibc reads one of a locale in a folder below) is no end of the walk.
-            if state.is_any_left() && !core::mem::replace(&mut state.strayed, true) {
+            let strays = !is_folder && state.is_any_left();
+            if strays && !core::mem::replace(&mut state.strayed, true) {
                 return;
             }
             state.walk_to(place, folder);
         }
+        note_use(walk);
         state.strayed = false;
         let was_walking = state.taken > 0 && state.unused == 0;
         state.step(name);
         let enough = if was_walking { 1 } else { 2 };
         if state.streak >= enough && (state.unused < PATIENCE || state.streak.is_power_of_two()) {
-            state.ask(place, folder);
+            state.ask(place, folder, is_folder);
         }
     });
 }
@@ -309,7 +359,7 @@ impl State {
                 0
             };
         }
-        let is_here = stream::link().is_some_and(|link| link.generation == self.generation);
+        let is_here = is_here(self.generation);
         let files = &mut self.files[..self.count];
         let left = files
             .iter_mut()
@@ -322,11 +372,15 @@ impl State {
         self.count = 0;
     }
 
-    fn ask(&mut self, place: &Place<'_>, folder: &[u8]) {
+    fn ask(&mut self, place: &Place<'_>, folder: &[u8], is_folder: bool) {
         self.give_back();
         let (Some(table), Some(link)) = (process::table(), stream::link()) else {
             return;
         };
+        let spoken = table.spoken.load(Ordering::Relaxed);
+        if is_folder && spoken < OFFERS_FOLDERS.into() {
+            return;
+        }
         if self.memory.is_null() {
             // PROT_READ|WRITE, MAP_PRIVATE|ANONYMOUS|NORESERVE
             let Ok(memory) = sys::map(ROOM as u64, 3, 0x4022, -1) else {
@@ -336,7 +390,7 @@ impl State {
         }
         let before = table.versions.now(0);
         self.generation = link.generation;
-        self.asked_ms = sys::milliseconds();
+        self.asked = known::ask();
         self.taken = 0;
         let trimmed = folder.strip_suffix(b"/").unwrap_or(folder);
         let request = Request::Offer(Offer {
@@ -346,7 +400,7 @@ impl State {
             },
             before: self.before.get(),
             after: self.last.get(),
-            files: FILES as u32,
+            files: FILES as u32 | if is_folder { Offer::FOLDERS } else { 0 },
             bytes: ROOM as u32,
         });
         let nothing = (core::ptr::null(), 0);

@@ -12,6 +12,7 @@ use super::calls;
 use super::direct;
 use super::dispatch;
 use super::entry::{DOUBT, REMOTE};
+use super::foreseen;
 use super::lanes;
 use super::launch;
 use super::offered;
@@ -127,6 +128,7 @@ pub(super) fn is_own() -> bool {
         cache::forget();
         direct::forget();
         offered::forget();
+        foreseen::forget();
         launch::forget();
         dispatch::forget();
         presence::forget(own);

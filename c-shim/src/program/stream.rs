@@ -5,6 +5,7 @@ use super::sys::{self, CONNECT, Errno, RECVFROM, SENDMSG, SOCKET, call};
 use super::{presence, process, renewal};
 use crate::link::{LINK_LEN, Link};
 use crate::table::{RESERVED, Reserved};
+use core::sync::atomic::Ordering;
 use wire::{HEAD_LEN, Head, Hello, Reply, Role};
 
 const MSG_NOSIGNAL: u64 = 0x4000;
@@ -90,7 +91,13 @@ pub(super) fn begin(room: &mut [u8], lane: u64) -> Result<i32, Broken> {
         let len = hello.message(room).map_err(|_| Broken::Stream)?;
         send(fd, &room[..len], (core::ptr::null(), 0))?;
         match receive(fd, room, 0, Put::Lane)?.reply {
-            Reply::Welcome(_) => Ok(fd),
+            Reply::Welcome(welcome) => {
+                if let Some(table) = process::table() {
+                    let spoken = u32::from(welcome.version);
+                    table.spoken.store(spoken, Ordering::Relaxed);
+                }
+                Ok(fd)
+            }
             _ => Err(Broken::Stream),
         }
     })();

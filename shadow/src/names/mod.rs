@@ -14,6 +14,7 @@ mod covers;
 mod spot;
 mod walk;
 
+pub(crate) use allow::Place as Lies;
 pub use allow::{AllowError, Allowed};
 pub(crate) use spot::{Last, NAMELESS, Spot, open_beneath};
 

@@ -2,6 +2,7 @@
 
 mod attributes;
 pub(crate) mod contents;
+mod foreseeing;
 mod listing;
 mod locking;
 mod missing;
@@ -35,6 +36,8 @@ impl Session {
             Request::Close(close) => self.close(close.handle).map(|()| Reply::Done),
             Request::CloseAll(_) => self.close_all(data),
             Request::Offer(offer) => self.offer(offer, out),
+            Request::Foresee(foresee) => self.foresee(foresee, out),
+            Request::Began(began) => self.began(began, data),
             Request::Read(read) => self.read(read, out),
             Request::Write(write) => self.write(write, data),
             Request::Attribute(asked) => self.attributes(asked),

@@ -1,4 +1,4 @@
-//! Files that are opened in advance for a program that walks through a folder, and many that are closed at once.
+//! Files, and folders, that are opened in advance for a program that walks through a folder, and many that are closed at once.
 
 use super::opening::first_bytes;
 use crate::locks::FileId;
@@ -12,6 +12,8 @@ use wire::{MOST_DATA, Offer, Offered, Packer, Reply};
 
 /// Bytes of a file that is offered.
 const SMALL: u64 = 32 << 10;
+/// Bytes of the first entries of a folder that is offered.
+const ENTRIES: usize = 16 << 10;
 /// Names of a folder that are looked at.
 const MOST_NAMES: usize = 50_000;
 /// Files at once.
@@ -51,8 +53,14 @@ impl Session {
         let (fd, _) = self
             .allowed
             .at(&folder, Last::Followed, |spot| Ok((spot.open(flags)?, ())))?;
-        let names = next_names(self.names(&fd)?, offer.before, offer.after);
-        let room = self.room_for_offers().min(offer.files as usize);
+        let is_folder = offer.files & Offer::FOLDERS != 0;
+        let kind = match is_folder {
+            true => FileType::Directory,
+            false => FileType::RegularFile,
+        };
+        let names = next_names(self.names(&fd, kind)?, offer.before, offer.after);
+        let files = offer.files & !Offer::FOLDERS;
+        let room = self.room_for_offers().min(files as usize);
         let mut data = vec![0; (offer.bytes as usize).min(MOST_DATA)];
         let mut writer = Packer::new(&mut data);
         let mut files = 0;
@@ -60,7 +68,11 @@ impl Session {
             if files >= room {
                 break;
             }
-            let Some((file, contents)) = self.small_file(&folder, &name) else {
+            let found = match is_folder {
+                true => self.folder(&folder, &name),
+                false => self.small_file(&folder, &name),
+            };
+            let Some((file, contents)) = found else {
                 continue;
             };
             let attributes = file.1;
@@ -83,7 +95,7 @@ impl Session {
         Ok(Reply::Done)
     }
 
-    fn room_for_offers(&self) -> usize {
+    pub(super) fn room_for_offers(&self) -> usize {
         let open = self.all_open();
         let offered = open
             .iter()
@@ -96,18 +108,42 @@ impl Session {
             .min(spare)
     }
 
-    /// Regular files and what may be one, as the folder is listed.
-    fn names(&self, folder: &OwnedFd) -> Result<Vec<Vec<u8>>, Errno> {
+    /// What is of this kind, or may be, as the folder is listed.
+    fn names(&self, folder: &OwnedFd, kind: FileType) -> Result<Vec<Vec<u8>>, Errno> {
         let mut names = vec![];
         for entry in Dir::read_from(folder)?.take(MOST_NAMES) {
             let entry = entry?;
             let name = entry.file_name().to_bytes();
-            let may_be = matches!(entry.file_type(), FileType::RegularFile | FileType::Unknown);
-            if may_be && !self.allowed.hides(name, entry.ino()) {
+            let is_own = matches!(name, b"." | b"..");
+            let may_be = entry.file_type() == kind || entry.file_type() == FileType::Unknown;
+            if may_be && !is_own && !self.allowed.hides(name, entry.ino()) {
                 names.push(name.to_vec());
             }
         }
         Ok(names)
+    }
+
+    /// A folder, open to be listed, with its attributes and first entries.
+    fn folder(
+        &self,
+        parent: &[u8],
+        name: &[u8],
+    ) -> Option<((OpenFile, wire::Attributes), Vec<u8>)> {
+        let text = [parent, b"/", name].concat();
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW;
+        let opened = self.allowed.at(&text, Last::Kept, |spot| {
+            Ok((spot.open(flags)?, spot.writable()))
+        });
+        let (fd, writable) = opened.ok()?;
+        let attributes = self.look(&fd).ok()?;
+        let mut entries = vec![];
+        self.first_entries(&fd, ENTRIES, &mut entries);
+        let id = FileId {
+            device: attributes.device,
+            inode: attributes.inode,
+        };
+        let file = OpenFile::new(fd, writable, id);
+        Some(((file, attributes), entries))
     }
 
     /// A regular file that is small, open for reading, with its attributes and all of its contents.

@@ -3,6 +3,7 @@
 
 mod allowed;
 mod contents;
+mod foreseen;
 mod home;
 mod names;
 #[path = "../../../tests/support/skip.rs"]

@@ -93,6 +93,59 @@ pub(super) fn fetch(file: &File) {
     }
 }
 
+/// Puts libraries, which are open at the shadow by these handles, into the store if they are not there, as many as come in one round trip.
+pub(in crate::program) fn fetch_ahead(files: &[(u64, Attributes)]) {
+    let Some(table) = process::table() else {
+        return;
+    };
+    const NOTHING: Option<(usize, u64, u64)> = None;
+    let mut fetched = [NOTHING; lanes::PARTS];
+    let mut parts = [None; lanes::PARTS];
+    let mut count = 0;
+    let before = table.versions.now(0);
+    for ((handle, attributes), place) in files.iter().zip(&mut fetched) {
+        let size = attributes.size;
+        let needed = size.div_ceil(MOST_DATA as u64) as usize;
+        if size == 0 || needed > lanes::PARTS - count {
+            continue;
+        }
+        let Asked::Fetch(index, offset) = table.store.ask(&stamp(attributes)) else {
+            continue;
+        };
+        let store = Reserved::Store.number() as u64;
+        // SAFETY: without MAP_FIXED nothing that is there is touched; PROT_READ|WRITE, MAP_SHARED.
+        let Ok(room) = (unsafe { call(sys::MMAP, [0, size, 3, MAP_SHARED, store, offset]) }) else {
+            continue;
+        };
+        *place = Some((index, room, size));
+        for begin in (0..size).step_by(MOST_DATA) {
+            parts[count] = Some(lanes::Part {
+                read: Read {
+                    handle: *handle,
+                    offset: begin,
+                    len: (size - begin).min(MOST_DATA as u64) as u32,
+                },
+                place: (room + begin) as *mut u8,
+            });
+            count += 1;
+        }
+    }
+    if count == 0 {
+        return;
+    }
+    let (mut whole, _) = lanes::read_parts(parts.into_iter().flatten());
+    let unchanged = table.versions.now(0).is(&before);
+    for (index, room, size) in fetched.into_iter().flatten() {
+        // SAFETY: it was mapped above.
+        let _ = unsafe { call(sys::MUNMAP, [room, size]) };
+        let needed = size.div_ceil(MOST_DATA as u64) as usize;
+        if whole >= needed && unchanged {
+            table.store.ready(index);
+        }
+        whole = whole.saturating_sub(needed);
+    }
+}
+
 /// Reads what [`fetch`] has put there; how much, and whether the file ends there. None: it is not there, or the job has changed it since.
 pub(super) fn read_fetched(
     description: &Description,

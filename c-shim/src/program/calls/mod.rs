@@ -21,6 +21,7 @@ use super::behind;
 use super::count;
 use super::entry::{Frame, NUMBERS, action};
 use super::fast;
+use super::foreseen;
 use super::offered;
 use super::process;
 use super::sys::{self, Errno};
@@ -29,7 +30,7 @@ use core::sync::atomic::{AtomicU8, Ordering};
 use wire::Place;
 
 pub(super) use mappings::forget;
-pub(super) use memory::contents_of;
+pub(super) use memory::{contents_of, fetch_ahead};
 pub(super) use opening::open_named;
 pub(super) use programs::{Resolved, occupy_start, resolve_by_shell, resolve_name};
 
@@ -215,6 +216,7 @@ pub(super) fn serve(frame: &Frame) -> Option<i64> {
 fn serve_as_meant(number: u64, args: &[u64; 6]) -> Served {
     if number == sys::EXIT_GROUP {
         offered::end();
+        foreseen::end();
     }
     descriptors::serve(number, args)
         .or_else(|| contents::serve(number, args))

@@ -3,6 +3,7 @@
 use super::opening::{open, without_umask};
 use super::places::{AT_EMPTY_PATH, both, checked, descriptor, place, text};
 use super::{File, Served, records};
+use crate::program::foreseen;
 use crate::program::lanes::{Answer, Put, ask, tell};
 use crate::program::offered;
 use crate::program::resident;
@@ -11,8 +12,8 @@ use crate::program::{cache, known, xattrs};
 use crate::remembered::Known;
 use wire::{
     Access, Attribute, Attributes, Change, FileSystemOf, GetXattr, Link, List, ListXattr,
-    MakeDirectory, MakeNode, NameOf, Place, ReadLink, RemoveName, RemoveXattr, Rename, Reply,
-    Request, SetXattr, Stamp, SymbolicLink, What,
+    MakeDirectory, MakeNode, Manner, NameOf, Place, ReadLink, RemoveName, RemoveXattr, Rename,
+    Reply, Request, SetXattr, Stamp, SymbolicLink, What,
 };
 
 const NOTHING: (*const u8, usize) = (core::ptr::null(), 0);
@@ -138,6 +139,12 @@ pub(super) fn attributes(place: Place<'_>, follow: bool) -> Result<Attributes, E
             return Ok(attributes);
         }
     }
+    let manner = if follow {
+        Manner::Target
+    } else {
+        Manner::Itself
+    };
+    foreseen::missed(manner, place.name);
     let asked = known::ask();
     let request = Request::Attribute(Attribute { place, follow });
     let found = ask(&request, NOTHING, Put::Lane, |answer| match answer.reply {
@@ -185,6 +192,7 @@ fn access(folder: u64, name: u64, mode: u64, flags: u64) -> Served {
             Some(Known::Present(_)) if mode == 0 && flags & !KNOWN_ACCESS == 0 => return Ok(0),
             _ => {}
         }
+        foreseen::missed(Manner::Target, place.name);
         let asked = known::ask();
         let request = Request::Access(Access {
             place,
@@ -233,6 +241,11 @@ fn read_link(folder: u64, name: u64, to: u64, room: u64) -> Served {
         }
         _ => {}
     }
+    let known = foreseen::link(&place, |target| give(target, to, room as usize));
+    if let Some(known) = known {
+        return Some(Ok(known));
+    }
+    foreseen::missed(Manner::Link, place.name);
     let request = Request::ReadLink(ReadLink { place });
     Some(ask(&request, NOTHING, Put::Lane, |answer| {
         Ok(give(answer.data, to, room as usize))

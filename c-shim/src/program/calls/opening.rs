@@ -6,6 +6,7 @@ use crate::libraries;
 use crate::program::cache::{self, Learning};
 use crate::program::count;
 use crate::program::ends;
+use crate::program::foreseen;
 use crate::program::known;
 use crate::program::lanes::{self, Put, ask, tell};
 use crate::program::offered;
@@ -58,17 +59,26 @@ pub(super) fn open_first(
         return Err(Errno(sys::ENOENT));
     }
     let kept = flags & !(sys::O_CREAT | sys::O_EXCL | sys::O_NOCTTY | sys::O_TRUNC | Open::EXECUTE);
-    if bytes.is_empty()
-        && let Some(made) = offered::take(&place, flags, |opened, contents, learning| {
-            let made = make(table, opened, kept, place.name, Some(learning), contents);
-            if made.is_err() {
-                table.taken.remove(opened.handle);
-                lanes::close(opened.handle);
-            }
-            made
-        })
-    {
-        return made;
+    let taken = |opened: &Opened, contents: &[u8], learning, asked| {
+        if opened.attributes.mode & 0o170_000 == 0o040_000 {
+            known::learn_folder(&place, opened.handle, contents, Some(asked));
+        }
+        let made = make(table, opened, kept, place.name, Some(learning), contents);
+        if made.is_err() {
+            table.taken.remove(opened.handle);
+            lanes::close(opened.handle);
+        }
+        made
+    };
+    if bytes.is_empty() {
+        let made = foreseen::take(&place, flags, taken);
+        if let Some(made) = made.or_else(|| offered::take(&place, flags, taken)) {
+            return made;
+        }
+    }
+    let is_plain = flags & (sys::O_ACCMODE | sys::O_PATH | sys::O_CREAT | sys::O_TRUNC) == 0;
+    if is_plain && follow && bytes.is_empty() {
+        foreseen::missed(foreseen::manner_of(flags), place.name);
     }
     let asked = known::ask();
     let learning = Learning::begin();

@@ -11,6 +11,7 @@ use super::opening::open_first;
 use super::places::{self, AT_EMPTY_PATH, text};
 use super::{File, Served, processes};
 use crate::elf::is_program;
+use crate::program::foreseen;
 use crate::program::offered;
 use crate::program::process;
 use crate::program::sys::{self, Errno, SysResult, call};
@@ -165,6 +166,7 @@ impl Resolved {
         sys::pwrite(self.start, &[process::is_first().into()], FIRST_AT)?;
         sys::dup3(self.start, start, 0)?;
         offered::end();
+        foreseen::end();
         let shim = Reserved::Shim.number() as u64;
         let nothing = c"".as_ptr() as u64;
         let args = [shim, nothing, arguments, variables, AT_EMPTY_PATH];

@@ -17,6 +17,7 @@ pub(super) use object::{Copy, forget, mapped};
 
 use super::calls::{self, Resolved};
 use super::fault;
+use super::foreseen;
 use super::process;
 use super::sys::{self, Errno, SysResult, call};
 use crate::elf::Elf;
@@ -91,6 +92,7 @@ pub(super) unsafe fn begin(stack: *mut u64) -> Jump {
     if !vector.replace_first(start.words()) {
         give_up(name.to_bytes(), "its interpreters have too many arguments");
     }
+    foreseen::begin();
     let loaded = load(number, name.to_bytes(), vector.start());
     vector.set_auxiliary(&[
         (aux::PHDR, loaded.headers),
