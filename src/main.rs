@@ -38,6 +38,7 @@ use clap::Parser;
 use jobs::JobStore;
 use report::Outcome;
 use std::process::ExitCode;
+use verbs::compile::Driver;
 
 fn main() -> ExitCode {
     sys::ignore_sigxfsz();
@@ -96,6 +97,9 @@ fn perform(arguments: &Arguments) -> Outcome {
         Verb::Reattach(reattach) => verbs::reattach::reattach(reattach),
         Verb::Starter(starter) => verbs::starter::starter(starter),
         Verb::Submit(submit) => verbs::submit::submit(&store, submit),
+        Verb::Cc(compile) => verbs::compile::compile(Driver::C, compile),
+        Verb::Cxx(compile) => verbs::compile::compile(Driver::Cxx, compile),
+        Verb::Fc(compile) => verbs::compile::compile(Driver::Fortran, compile),
         Verb::Completions(completions) => verbs::completions::completions(completions),
         Verb::Man(man) => verbs::man::man(man),
     }

@@ -4,6 +4,8 @@
 mod ads;
 #[path = "life/commands.rs"]
 mod commands;
+#[path = "life/compile.rs"]
+mod compile;
 #[path = "life/full.rs"]
 mod full;
 #[path = "life/gone.rs"]

@@ -3,6 +3,7 @@
 
 mod beside;
 mod classad;
+mod compile;
 mod config;
 mod examples;
 mod life;
@@ -15,6 +16,7 @@ mod values;
 
 pub(crate) use beside::{Home, Keeper, Reattach, Starter};
 pub(crate) use classad::{AdSyntax, Classad, ClassadVerb, EvalAd, MatchAds, PrintAds};
+pub(crate) use compile::Compile;
 pub(crate) use config::{CheckConfig, Config, ConfigVerb, DumpConfig, Which};
 pub(crate) use life::{
     Continue, Hold, Life, Lines, Log, Migrate, Release, Remove, Status, Suspend, Tail, Vacate,
@@ -95,6 +97,10 @@ pub(crate) enum Verb {
     Reattach(Reattach),
     #[command(hide = true)]
     Keeper(Keeper),
+    Cc(Compile),
+    #[command(name = "c++")]
+    Cxx(Compile),
+    Fc(Compile),
     Completions(Completions),
     Man(Man),
 }

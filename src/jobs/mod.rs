@@ -155,6 +155,11 @@ fn users_own(name: &'static str, in_home: &str) -> Result<PathBuf, JobError> {
     Ok(found.join("wayfarer"))
 }
 
+/// Where what can be made again is.
+pub(crate) fn cache() -> Result<PathBuf, JobError> {
+    users_own("XDG_CACHE_HOME", ".cache")
+}
+
 impl JobStore {
     /// The directory that was asked for, or the user's own.
     pub(crate) fn locate(asked: Option<&Path>) -> Result<Self, JobError> {
@@ -167,8 +172,7 @@ impl JobStore {
 
     /// That of this copy of a job whose starter is on another machine: it goes with the copy.
     pub(crate) fn away(id: &str) -> Result<Self, JobError> {
-        let cache = users_own("XDG_CACHE_HOME", ".cache")?;
-        let dir = cache.join(format!("{AWAY}{id}"));
+        let dir = cache()?.join(format!("{AWAY}{id}"));
         Ok(JobStore { dir })
     }
 

@@ -3,6 +3,7 @@
 pub(crate) mod ad;
 pub(crate) mod checkpoint;
 pub(crate) mod classad;
+pub(crate) mod compile;
 pub(crate) mod completions;
 pub(crate) mod config;
 pub(crate) mod doctor;

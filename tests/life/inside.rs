@@ -236,7 +236,19 @@ fn python_calls_them() {
 
 #[test]
 fn a_relinked_program_understands_condors_arguments() {
-    let guest = inside("asks");
+    let program = stage::dir().join("relinked");
+    let source = stage::repository().join("tests/guests/inside.c");
+    let sources = [source.clone(), contrib("wayfarer.c"), stage::wayfarer()];
+    let built = stage::build_if_older(&program, &sources, |beside| {
+        let mut command = run::clean_command(stage::wayfarer());
+        command.args(["cc", "-O1", "-Wall", "-Wextra", "-Werror", "-o"]);
+        command.arg(beside).arg(&source);
+        // Whatever the user's is, that of the tests does not touch it.
+        command.env("XDG_CACHE_HOME", stage::dir().join("cache"));
+        command
+    });
+    built.expect("compiles");
+    let guest = Guest::new("relinked", program, &["asks"]);
     with_job(&guest, |job| {
         let wayfarer = job.wayfarer(&[]);
         let folder = Path::new(wayfarer.get_program()).parent();
