@@ -155,10 +155,10 @@ fn links(words: &[OsString]) -> bool {
     let mut has_input = false;
     while let Some(word) = words.next() {
         let is = |option: &&str| word == OsStr::new(option);
-        if NO_PROGRAM.iter().any(|option| is(&option)) {
+        if NO_PROGRAM.iter().any(&is) {
             return false;
         }
-        if WITH_VALUE.iter().any(|option| is(&option)) {
+        if WITH_VALUE.iter().any(is) {
             let value = words.next();
             // A program may consist of a library only.
             has_input |= word == "-l" && value.is_some();
