@@ -62,6 +62,8 @@ pub(crate) struct OpenFile {
     pub(crate) ended: AtomicBool,
     /// It was opened in advance, and nothing has been asked about it yet.
     pub(crate) offered: AtomicBool,
+    /// The name that it was given when it was open; what was made without one is not told by the kernel of it.
+    pub(crate) linked: Mutex<Option<Vec<u8>>>,
 }
 
 impl OpenFile {
@@ -76,6 +78,7 @@ impl OpenFile {
             watch: AtomicI32::new(0),
             ended: AtomicBool::new(false),
             offered: AtomicBool::new(false),
+            linked: Mutex::new(None),
         }
     }
 }

@@ -134,6 +134,7 @@ pub(crate) fn prepare(beginning: &Beginning<'_>) -> Outcome<Prepared> {
     let directory = directory.as_os_str().as_bytes();
     let header = Header::bytes(directory, machine, &habits);
     let header = header.ok_or_else(|| io::Error::from(io::ErrorKind::InvalidFilename))?;
+    limits::make_room_for_files(residents::FILE_LEN.max(size_of::<Table>() as u64))?;
     let table = memory_file(c"wf-table", &header, size_of::<Table>() as u64)?;
     let written = File::from(table.try_clone()?);
     written.write_all_at(&rules[..], offset_of!(Table, rules) as u64)?;

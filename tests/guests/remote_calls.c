@@ -2,6 +2,7 @@
  * of this machine and once on remote ones, it must say the same. */
 #define _GNU_SOURCE
 #include "lacking.h"
+#include "newer.h"
 #include "transcript.h"
 #include <dirent.h>
 #include <fcntl.h>
@@ -485,5 +486,7 @@ int main(void) {
     names();
     streams();
     threads();
+    newer_names();
+    newer_bytes();
     return fflush(stdout) ? 1 : 0;
 }

@@ -1,6 +1,7 @@
 /* Moves bytes between descriptors and waits for descriptors, some of them of files in the current directory, and says what
  * came of it. Run once on files of this machine and once on remote ones, it must say the same. */
 #define _GNU_SOURCE
+#include "file_size.h"
 #include "transcript.h"
 #include <poll.h>
 #include <sys/epoll.h>
@@ -138,5 +139,6 @@ int main(void) {
     setvbuf(stdout, NULL, _IOFBF, 1 << 20);
     carrying();
     readiness();
+    file_size();
     return fflush(stdout) ? 1 : 0;
 }

@@ -177,9 +177,15 @@ pub fn c_guest(name: &str, linking: Linking) -> Result<PathBuf, String> {
     let source = folder.join(format!("{name}.c"));
     let shared = folder.join("guest.c");
     let product = dir().join(format!("{name}{suffix}"));
-    let [guest, transcript, lacking] =
-        ["guest.h", "transcript.h", "lacking.h"].map(|name| folder.join(name));
-    let sources = [source.clone(), shared.clone(), guest, transcript, lacking];
+    let headers = [
+        "guest.h",
+        "transcript.h",
+        "lacking.h",
+        "newer.h",
+        "file_size.h",
+    ];
+    let mut sources = vec![source.clone(), shared.clone()];
+    sources.extend(headers.iter().map(|name| folder.join(name)));
     build_if_older(&product, &sources, |beside| {
         let mut command = Command::new(compiler);
         command

@@ -21,6 +21,7 @@
 #![cfg_attr(not(test), no_std)]
 
 mod attributes;
+mod contents;
 mod elsewhere;
 mod entries;
 mod error;
@@ -36,6 +37,7 @@ mod reply;
 mod request;
 
 pub use attributes::{Attributes, FileSystem, Stamp};
+pub use contents::{Allocate, Copy, FlagsOf, Seek, SetAppend, Sync, SyncAll, WriteAs};
 pub use elsewhere::{ELSEWHERE, Leads, is_local};
 pub use entries::{Entries, Entry};
 pub use error::WireError;
@@ -48,7 +50,7 @@ pub use hello::{
     FORESEES, Hello, OFFERS_FOLDERS, Role, Token, VERSION, VERSIONS, Welcome, choose_version,
 };
 pub use locks::{
-    Attend, Held, Interrupt, Lock, LockMode, LockOwner, Release, Span, TestLock, WatchEnds,
+    Attend, Held, Interrupt, Lock, LockMode, LockOwner, Release, Span, TestLock, TestOwn, WatchEnds,
 };
 pub use missing::{FILTER_WORDS, MISSING_LEN, MOST_NAMES, Missing, Names, bits, steps};
 pub use moves::{Complete, Lease, MakeDurable, Mark, Others, Resume, Settle};
@@ -56,10 +58,9 @@ pub use offered::{Offer, Offered, OfferedFiles};
 pub use packed::Packer;
 pub use reply::{Opened, Owner, Refusal, Reply, Written};
 pub use request::{
-    Access, Allocate, Attribute, Change, Close, CloseAll, Copy, FileSystemOf, GetXattr, Identify,
-    Link, List, ListXattr, MakeDirectory, MakeNode, NameOf, Open, Place, Read, ReadLink,
-    RemoveName, RemoveXattr, Rename, Request, Seek, SetAppend, SetXattr, SymbolicLink, Sync, What,
-    Write,
+    Access, Attribute, Change, Close, CloseAll, FileSystemOf, GetXattr, Identify, Link, List,
+    ListXattr, MakeDirectory, MakeNode, NameOf, Open, OpenWithin, Place, Read, ReadLink,
+    RemoveName, RemoveXattr, Rename, Request, SetXattr, SymbolicLink, What, Write,
 };
 
 /// How bodies are encoded: little-endian, short integers, at most [`MOST_BODY`] bytes.

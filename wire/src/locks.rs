@@ -82,6 +82,16 @@ pub struct TestLock {
     pub span: Span,
 }
 
+/// fcntl(2) with `F_OFD_GETLK` and `F_UNLCK`: a lock that the open file description has itself; the answer is
+/// [`crate::Reply::Held`], or [`crate::Reply::Done`] if there is none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, BorrowDecode)]
+pub struct TestOwn {
+    /// What was opened.
+    pub handle: u64,
+    /// Which bytes.
+    pub span: Span,
+}
+
 /// A process closes a descriptor of a file: its locks of that file go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, BorrowDecode)]
 pub struct Release {

@@ -4,8 +4,9 @@
 //! bytes but NUL.
 
 use crate::{
-    Attend, Began, Complete, Foresee, Head, Interrupt, Leads, Lease, Lock, MakeDurable, Mark,
-    Offer, Release, Resume, Settle, Stamp, TestLock, WatchEnds, WireError, decode, encode,
+    Allocate, Attend, Began, Complete, Copy, FlagsOf, Foresee, Head, Interrupt, Leads, Lease, Lock,
+    MakeDurable, Mark, Offer, Release, Resume, Seek, SetAppend, Settle, Stamp, Sync, SyncAll,
+    TestLock, TestOwn, WatchEnds, WireError, WriteAs, decode, encode,
 };
 use bincode::{BorrowDecode, Encode};
 
@@ -150,6 +151,16 @@ requests! {
     40 Interrupt(Interrupt),
     /// With it comes what tells of the ends of open file descriptions.
     41 WatchEnds(WatchEnds),
+    /// pwritev2(2); the answer is [`crate::Reply::Written`].
+    43 WriteAs(WriteAs),
+    /// syncfs(2).
+    44 SyncAll(SyncAll),
+    /// ioctl(2) with `FS_IOC_GETFLAGS`; the answer is [`crate::Reply::Number`].
+    45 FlagsOf(FlagsOf),
+    /// openat2(2) with flags for the name; the answer is as that of an [`Open`].
+    46 OpenWithin(OpenWithin<'a>),
+    /// fcntl(2) with `F_OFD_GETLK` and `F_UNLCK`; the answer is as that of a [`TestLock`].
+    47 TestOwn(TestOwn),
     /// Where a name leads that was answered with [`crate::ELSEWHERE`]; the answer is [`crate::Reply::Done`] with the absolute name as data.
     42 Leads(Leads<'a>),
     /// The job is frozen for a checkpoint; the answer is [`crate::Reply::Done`] with the session's state as data.
@@ -205,6 +216,9 @@ impl Request<'_> {
                 | Request::NameOf(_)
                 | Request::Leads(_)
                 | Request::TestLock(_)
+                | Request::TestOwn(_)
+                | Request::SyncAll(_)
+                | Request::FlagsOf(_)
         )
     }
 }
@@ -233,6 +247,15 @@ pub struct Open<'a> {
 impl Open<'_> {
     /// EACCES, unless it may be executed (faccessat2(2) with `AT_EACCESS`). No flag of Linux's.
     pub const EXECUTE: u32 = 1 << 31;
+}
+
+/// openat2(2) with flags for the name, which is relative to an open directory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, BorrowDecode)]
+pub struct OpenWithin<'a> {
+    /// What, and how.
+    pub open: Open<'a>,
+    /// `RESOLVE_NO_XDEV`, `RESOLVE_NO_SYMLINKS`, `RESOLVE_BENEATH`, `RESOLVE_IN_ROOT`.
+    pub resolve: u32,
 }
 
 /// close(2) of the last descriptor.
@@ -282,15 +305,6 @@ pub struct Change<'a> {
     pub what: What,
 }
 
-/// fsync(2), fdatasync(2).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, BorrowDecode)]
-pub struct Sync {
-    /// What was opened.
-    pub handle: u64,
-    /// Only what is needed to read the data.
-    pub data_only: bool,
-}
-
 /// getdents64(2); the answer is [`crate::Reply::Done`] with [`crate::Entries`], none at the end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, BorrowDecode)]
 pub struct List {
@@ -302,30 +316,6 @@ pub struct List {
     pub len: u32,
     /// With the attributes of each.
     pub attributes: bool,
-}
-
-/// fallocate(2).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, BorrowDecode)]
-pub struct Allocate {
-    /// What was opened.
-    pub handle: u64,
-    /// `FALLOC_FL_…`.
-    pub mode: u32,
-    /// First byte.
-    pub offset: u64,
-    /// Bytes.
-    pub len: u64,
-}
-
-/// lseek(2) with `SEEK_DATA` or `SEEK_HOLE`; the answer is [`crate::Reply::Number`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, BorrowDecode)]
-pub struct Seek {
-    /// What was opened.
-    pub handle: u64,
-    /// From here on.
-    pub offset: u64,
-    /// A hole, not data.
-    pub hole: bool,
 }
 
 /// faccessat2(2).
@@ -457,35 +447,11 @@ pub struct RemoveXattr<'a> {
     pub name: &'a [u8],
 }
 
-/// copy_file_range(2) between two open files; the answer is [`crate::Reply::Written`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, BorrowDecode)]
-pub struct Copy {
-    /// Read from.
-    pub from: u64,
-    /// First byte there.
-    pub from_offset: u64,
-    /// Written to.
-    pub to: u64,
-    /// First byte there.
-    pub to_offset: u64,
-    /// Bytes.
-    pub len: u64,
-}
-
 /// getcwd(2): the absolute name of what is open; the answer is [`crate::Reply::Done`] with it as data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, BorrowDecode)]
 pub struct NameOf {
     /// What was opened.
     pub handle: u64,
-}
-
-/// fcntl(2) with `F_SETFL`: whether bytes are written at the end.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, BorrowDecode)]
-pub struct SetAppend {
-    /// What was opened.
-    pub handle: u64,
-    /// `O_APPEND` from now on.
-    pub append: bool,
 }
 
 /// A new attribute.
@@ -520,6 +486,14 @@ mod tests {
             let all = [
                 Request::Open(Open { place, flags: len, mode: 0o644, first: len }),
                 Request::Read(Read { handle: at, offset, len }),
+                Request::OpenWithin(OpenWithin {
+                    open: Open { place, flags: len, mode: 0, first: 0 },
+                    resolve: len,
+                }),
+                Request::WriteAs(WriteAs { handle: at, offset, append: flag }),
+                Request::SyncAll(SyncAll { handle: at }),
+                Request::FlagsOf(FlagsOf { handle: at }),
+                Request::TestOwn(TestOwn { handle: at, span: Span { first: offset, last: at2 } }),
                 Request::Write(Write { handle: at, offset }),
                 Request::Change(Change { place, follow: flag, what: What::Owner(len, u32::MAX) }),
                 Request::Change(Change {

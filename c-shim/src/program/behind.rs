@@ -10,6 +10,7 @@
 //! # What it does not do
 //! What is open with O_SYNC, O_DSYNC or O_DIRECT, written to descriptor 2, or mapped shared, is not delayed.
 
+use super::calls;
 use super::fault;
 use super::lanes::{Put, ask_again, ask_noting};
 use super::process;
@@ -176,7 +177,11 @@ pub(super) fn send_all() {
 pub(super) fn before(request: &Request<'_>) {
     if !matches!(
         request,
-        Request::Read(_) | Request::Write(_) | Request::Close(_) | Request::NameOf(_)
+        Request::Read(_)
+            | Request::Write(_)
+            | Request::WriteAs(_)
+            | Request::Close(_)
+            | Request::NameOf(_)
     ) {
         send_all();
     }
@@ -294,6 +299,7 @@ pub(super) fn write_fast(
     let word = |word: &AtomicU32| word.load(Ordering::Relaxed);
     let flags = word(&description.flags);
     if len == 0
+        || calls::are_limits_set()
         || len >= LARGE
         || len > most(table)
         || flags & (DELAYS_NOT | sys::O_PATH) != 0

@@ -467,6 +467,7 @@ pub(super) fn changes(request: &Request<'_>) -> Option<Changes> {
     match request {
         Request::Open(Open { flags, .. }) if flags & sys::O_TRUNC != 0 => Some(Changes::Contents),
         Request::Open(Open { flags, .. }) if flags & sys::O_CREAT != 0 => Some(Changes::Attributes),
+        Request::OpenWithin(within) => changes(&Request::Open(within.open)),
         Request::Change(Change {
             what: What::Size(_),
             ..

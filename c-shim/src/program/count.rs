@@ -87,6 +87,7 @@ fn handle(request: &Request<'_>) -> Option<u64> {
     match request {
         Request::Read(read) => Some(read.handle),
         Request::Write(write) => Some(write.handle),
+        Request::WriteAs(write) => Some(write.handle),
         Request::Sync(sync) => Some(sync.handle),
         Request::List(list) => Some(list.handle),
         Request::Allocate(allocate) => Some(allocate.handle),

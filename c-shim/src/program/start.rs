@@ -94,6 +94,7 @@ fn set_up() {
     if process::begin(table).is_err() {
         give_up("a page cannot be wiped on fork (MADV_WIPEONFORK)");
     }
+    calls::begin_limits();
     presence::resume();
     resident::begin();
     read_umask();

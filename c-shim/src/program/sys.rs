@@ -26,10 +26,15 @@ numbers! {
     FUTIMESAT = 261, NEWFSTATAT = 262, UNLINKAT = 263, RENAMEAT = 264, LINKAT = 265, SYMLINKAT = 266,
     READLINKAT = 267, FCHMODAT = 268, FACCESSAT = 269, UTIMENSAT = 280, FALLOCATE = 285, DUP3 = 292,
     PREADV = 295, PWRITEV = 296, RENAMEAT2 = 316, GETRANDOM = 318, MEMFD_CREATE = 319,
+    GETRLIMIT = 97, CHROOT = 161, PIVOT_ROOT = 155, ACCT = 163, MOUNT = 165, UMOUNT2 = 166, SWAPON = 167, SWAPOFF = 168, QUOTACTL = 179, SYNC_FILE_RANGE = 277,
+    FANOTIFY_MARK = 301, NAME_TO_HANDLE_AT = 303, OPEN_BY_HANDLE_AT = 304, SYNCFS = 306, OPEN_TREE = 428, MOVE_MOUNT = 429, FSPICK = 433,
+    OPENAT2 = 437, MOUNT_SETATTR = 442, CACHESTAT = 451, FCHMODAT2 = 452, SETXATTRAT = 463, GETXATTRAT = 464, LISTXATTRAT = 465,
+    REMOVEXATTRAT = 466, OPEN_TREE_ATTR = 467, FILE_GETATTR = 468, FILE_SETATTR = 469,
     COPY_FILE_RANGE = 326, PREADV2 = 327, PWRITEV2 = 328, STATX = 332, CLONE3 = 435, CLOSE_RANGE = 436,
     FACCESSAT2 = 439,
 }
 
+pub(super) const E2BIG: i32 = 7;
 pub(super) const ENOENT: i32 = 2;
 pub(super) const EINTR: i32 = 4;
 pub(super) const EIO: i32 = 5;
@@ -50,6 +55,7 @@ pub(super) const EMFILE: i32 = 24;
 /// The name is of this machine ([`wire::ELSEWHERE`]).
 pub(super) const ELSEWHERE: i32 = wire::ELSEWHERE as i32;
 pub(super) const ENOTTY: i32 = 25;
+pub(super) const EFBIG: i32 = 27;
 pub(super) const ESPIPE: i32 = 29;
 pub(super) const EPIPE: i32 = 32;
 pub(super) const ERANGE: i32 = 34;
@@ -163,7 +169,6 @@ pub(super) fn open(name: &CStr, flags: u32) -> SysResult<i32> {
 
 /// An `O_PATH` descriptor of what is open (open_tree(2), Linux 5.2), without a walk through /proc.
 pub(super) fn open_as_path(fd: i32) -> SysResult<i32> {
-    const OPEN_TREE: u64 = 428;
     const AT_EMPTY_PATH: u64 = 0x1000;
     let flags = AT_EMPTY_PATH | u64::from(O_CLOEXEC);
     // SAFETY: the kernel reads the string.

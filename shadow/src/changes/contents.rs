@@ -4,12 +4,36 @@
 use super::{About, Changes};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{FallocateFlags, FileType, OFlags};
-use rustix::io::Errno;
+use rustix::io::{Errno, IoSlice, ReadWriteFlags};
 
+/// The descriptor's own (pwritev2(2)).
+const OWN_OFFSET: u64 = u64::MAX;
 /// Most bytes that are copied at once: all that they overwrite is kept before.
 const MOST_COPIED: u64 = 8 << 20;
 
 impl Changes {
+    /// pwrite(2) where it is said, also of what is open with `O_APPEND` (Linux 6.9; else EOPNOTSUPP); how many bytes were written.
+    pub(crate) fn write_there(&self, fd: &OwnedFd, offset: u64, data: &[u8]) -> Result<u64, Errno> {
+        const NOAPPEND: ReadWriteFlags = ReadWriteFlags::from_bits_retain(0x20);
+        if !rustix::fs::fcntl_getfl(fd)?.contains(OFlags::APPEND) {
+            return self.write_at(fd, offset, data);
+        }
+        if data.is_empty() {
+            return Ok(0);
+        }
+        self.must_be_writable(fd, Errno::BADF)?;
+        let _change = self.before("write", About::Open(fd.as_fd()), |journal| {
+            journal.before_write(fd.as_fd(), offset, data.len() as u64)
+        })?;
+        loop {
+            let data = [IoSlice::new(data)];
+            match rustix::io::pwritev2(fd, &data, offset, NOAPPEND) {
+                Err(Errno::INTR) => {}
+                written => return Ok(written? as u64),
+            }
+        }
+    }
+
     /// pwrite(2), until all is written or something fails; how many bytes were.
     pub(crate) fn write_at(&self, fd: &OwnedFd, offset: u64, data: &[u8]) -> Result<u64, Errno> {
         if data.is_empty() {
@@ -31,7 +55,7 @@ impl Changes {
         Ok(done as u64)
     }
 
-    /// write(2) of what is open with `O_APPEND`; how many bytes were written. Nobody may change that flag meanwhile.
+    /// write(2) at the end; how many bytes were written. The descriptor's own offset is behind them.
     pub(crate) fn append(&self, fd: &OwnedFd, data: &[u8]) -> Result<u64, Errno> {
         if data.is_empty() {
             return Ok(0);
@@ -41,7 +65,8 @@ impl Changes {
             journal.before_append(fd.as_fd())
         })?;
         loop {
-            match rustix::io::write(fd, data) {
+            let data = [IoSlice::new(data)];
+            match rustix::io::pwritev2(fd, &data, OWN_OFFSET, ReadWriteFlags::APPEND) {
                 Err(Errno::INTR) => {}
                 written => return Ok(written? as u64),
             }

@@ -179,6 +179,28 @@ impl Changes {
         drop(change);
         linked
     }
+    /// linkat(2) of what is open.
+    pub(crate) fn link_open(&self, source: &OwnedFd, to: Named<'_>) -> Result<(), Errno> {
+        let name = own_descriptor(source);
+        let link = || rustix::fs::linkat(CWD, &name, to.0, to.1, AtFlags::SYMLINK_FOLLOW);
+        if self.journal().is_none() {
+            return link();
+        }
+        let stat = rustix::fs::fstat(source)?;
+        if FileType::from_raw_mode(stat.st_mode) == FileType::Directory {
+            return Err(Errno::PERM);
+        }
+        let about = About::Name(to.0.as_fd(), to.1);
+        let change = self.before("link", about, |journal| {
+            journal.before_link(source.as_fd(), to.0.as_fd(), to.1)
+        })?;
+        if change.as_ref().is_some_and(Change::is_empty) {
+            return Err(Errno::EXIST);
+        }
+        let linked = link();
+        drop(change);
+        linked
+    }
 }
 
 /// What has a name, not through a link in its place.

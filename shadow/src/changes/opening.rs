@@ -7,9 +7,9 @@
 //! So what is announced is what is made, and nothing is cut whose bytes are not kept.
 #![allow(clippy::disallowed_methods)]
 
-use super::{About, Changes, TRIES};
+use super::{Changes, TRIES};
 use crate::names::{NAMELESS, Spot, open_beneath};
-use rustix::fd::{AsFd, OwnedFd};
+use rustix::fd::OwnedFd;
 use rustix::fs::{FileType, Mode, OFlags};
 use rustix::io::Errno;
 
@@ -26,11 +26,8 @@ impl Changes {
             return spot.open_with(flags, mode);
         }
         if flags.contains(NAMELESS) {
-            let folder = spot.open(OFlags::PATH)?;
-            return Err(Self::unsupported(
-                "make a file without a name",
-                About::Open(folder.as_fd()),
-            ));
+            // No name is changed; the one that it may get is announced then.
+            return spot.open_with(flags, mode);
         }
         if flags.contains(OFlags::CREATE | OFlags::DIRECTORY) {
             return Err(Errno::INVAL);

@@ -162,6 +162,17 @@ impl Session {
         }
     }
 
+    /// linkat(2) of what is open.
+    pub(crate) fn noted_name_of(
+        &self,
+        what: &OwnedFd,
+        to: Named<'_>,
+        act: impl FnOnce() -> Result<(), Errno>,
+    ) -> Result<(), Errno> {
+        let there = rustix::fs::fstat(what)?;
+        self.noted_new(to, New::Name(id(&there)), act)
+    }
+
     /// open(2) with `O_CREAT`.
     pub(crate) fn noted_open(
         &self,

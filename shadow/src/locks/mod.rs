@@ -173,6 +173,23 @@ impl Locks {
         self.state().test(asked, mode)
     }
 
+    /// What somebody has there himself.
+    ///
+    /// # Errors
+    /// EINVAL.
+    pub(crate) fn own(&self, asked: &Asked<'_>) -> Result<Option<Held>, Errno> {
+        asked.check()?;
+        let state = self.state();
+        let owner = asked.owner();
+        let pieces = state.table.of(owner, asked.file.id);
+        let first = pieces.and_then(|pieces| pieces.overlapping(asked.span).next());
+        Ok(first.map(|piece| Held {
+            mode: piece.mode,
+            span: piece.span,
+            pid: state.pid(owner),
+        }))
+    }
+
     /// Which handle's end this is, if that was to be told.
     pub(crate) fn ended(&self, watch: i32) -> Option<u64> {
         self.state().watched.remove(&watch)

@@ -2,7 +2,7 @@
 
 use super::LONGEST_NAME;
 use super::allow::{Allowed, Place, Root};
-use super::walk::{Walked, walk};
+use super::walk::{Walked, walk, walk_within};
 use rustix::fd::OwnedFd;
 use rustix::fs::{Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
@@ -155,6 +155,39 @@ impl Allowed {
             name = Some(walked);
         }
         Err(Errno::LOOP)
+    }
+}
+
+impl Allowed {
+    /// Does `act` where a name leads from a folder on, as openat2(2) may ask; EAGAIN if names change too often meanwhile.
+    pub(crate) fn at_within<T>(
+        &self,
+        folder: &[u8],
+        (name, flags): (&[u8], ResolveFlags),
+        last: Last,
+        mut act: impl FnMut(&Spot<'_>) -> Result<T, Errno>,
+    ) -> Result<T, Errno> {
+        if folder.len() + name.len() > LONGEST_NAME {
+            return Err(Errno::NAMETOOLONG);
+        }
+        let folder = folder.strip_suffix(b"/").unwrap_or(folder);
+        let mut before = None;
+        for _ in 0..TRIES {
+            let Walked::Here(walked) = walk_within(self, folder, (name, flags), last)? else {
+                return Err(ELSEWHERE);
+            };
+            let result = match self.place(&walked) {
+                Place::Beneath(root, rest) => act(&Spot::new(root, rest)),
+                Place::Above | Place::Outside => Err(Errno::ACCESS),
+                Place::Hidden => Err(Errno::NOENT),
+            };
+            let changes = matches!(result, Err(Errno::LOOP | Errno::AGAIN | Errno::XDEV));
+            if !changes || before.as_ref() == Some(&walked) {
+                return result;
+            }
+            before = Some(walked);
+        }
+        Err(Errno::AGAIN)
     }
 }
 

@@ -4,7 +4,7 @@
 
 use super::allow::{Allowed, Place};
 use super::spot::{Last, Spot};
-use rustix::fs::{FileType, OFlags};
+use rustix::fs::{FileType, OFlags, ResolveFlags};
 use rustix::io::Errno;
 use wire::is_local;
 
@@ -28,12 +28,35 @@ pub(super) enum Walked {
 
 /// `text` is absolute.
 pub(super) fn walk(allowed: &Allowed, text: &[u8], last: Last) -> Result<Walked, Errno> {
+    walk_within(allowed, b"", (text, ResolveFlags::empty()), last)
+}
+
+/// A name from a folder on, whose own name has no links and no slash at its end, with what openat2(2) may ask of the way.
+pub(super) fn walk_within(
+    allowed: &Allowed,
+    folder: &[u8],
+    (text, flags): (&[u8], ResolveFlags),
+    last: Last,
+) -> Result<Walked, Errno> {
     let slash = text.ends_with(b"/") || text.ends_with(b"/.");
     let mut ahead: Vec<Vec<u8>> = parts(text).collect();
-    let mut done = vec![];
+    let mut done = folder.to_vec();
     let mut links = 0;
+    let stays = ResolveFlags::BENEATH | ResolveFlags::IN_ROOT | ResolveFlags::NO_XDEV;
+    let device = if flags.contains(ResolveFlags::NO_XDEV) {
+        let folder = if folder.is_empty() { b"/" } else { folder };
+        Some(look(allowed, folder)?.1)
+    } else {
+        None
+    };
     while let Some(part) = ahead.pop() {
         if part == b".." {
+            if done.len() <= folder.len() && flags.contains(ResolveFlags::BENEATH) {
+                return Err(Errno::XDEV);
+            }
+            if done.len() <= folder.len() && flags.contains(ResolveFlags::IN_ROOT) {
+                continue;
+            }
             let parent = done.iter().rposition(|byte| *byte == b'/');
             done.truncate(parent.unwrap_or(0));
             continue;
@@ -43,6 +66,9 @@ pub(super) fn walk(allowed: &Allowed, text: &[u8], last: Last) -> Result<Walked,
         done.push(b'/');
         done.extend_from_slice(&part);
         if is_local(&done) {
+            if flags.intersects(stays) {
+                return Err(Errno::XDEV);
+            }
             let mut whole = done.clone();
             for part in ahead.iter().rev() {
                 whole.push(b'/');
@@ -57,13 +83,30 @@ pub(super) fn walk(allowed: &Allowed, text: &[u8], last: Last) -> Result<Walked,
             }
             return Ok(Walked::Elsewhere(whole));
         }
-        match look(allowed, &done)? {
+        let (kind, on) = look(allowed, &done)?;
+        if device.is_some_and(|device| on.is_some() && on != device) {
+            return Err(Errno::XDEV);
+        }
+        match kind {
             Kind::Link(target) if !at_end || slash || last == Last::Followed => {
+                if flags.contains(ResolveFlags::NO_SYMLINKS) {
+                    return Err(Errno::LOOP);
+                }
                 links += 1;
                 if links > MOST_LINKS {
                     return Err(Errno::LOOP);
                 }
-                done.truncate(if target.starts_with(b"/") { 0 } else { before });
+                let from_root = target.starts_with(b"/");
+                // As Linux, which takes the root for another device where the name did not begin there.
+                let crosses = flags.contains(ResolveFlags::NO_XDEV) && !folder.is_empty();
+                if from_root && (crosses || flags.contains(ResolveFlags::BENEATH)) {
+                    return Err(Errno::XDEV);
+                }
+                done.truncate(match (from_root, flags.contains(ResolveFlags::IN_ROOT)) {
+                    (true, true) => folder.len(),
+                    (true, false) => 0,
+                    (false, _) => before,
+                });
                 ahead.extend(parts(&target));
             }
             Kind::Missing if !at_end => return Err(Errno::NOENT),
@@ -84,25 +127,28 @@ fn parts(text: &[u8]) -> impl Iterator<Item = Vec<u8>> {
         .map(<[u8]>::to_vec)
 }
 
-fn look(allowed: &Allowed, name: &[u8]) -> Result<Kind, Errno> {
+/// What has a name, and on which device that is, if it is known.
+fn look(allowed: &Allowed, name: &[u8]) -> Result<(Kind, Option<u64>), Errno> {
     let (root, rest) = match allowed.place(name) {
         Place::Beneath(root, rest) => (root, rest),
-        Place::Above => return Ok(Kind::Directory),
+        Place::Above => return Ok((Kind::Directory, None)),
         Place::Outside => return Err(Errno::ACCESS),
-        Place::Hidden => return Ok(Kind::Missing),
+        Place::Hidden => return Ok((Kind::Missing, None)),
     };
     let spot = Spot::new(root, rest);
     let found = match spot.open(OFlags::PATH | OFlags::NOFOLLOW) {
         Ok(found) => found,
-        Err(Errno::NOENT) => return Ok(Kind::Missing),
+        Err(Errno::NOENT) => return Ok((Kind::Missing, None)),
         Err(errno) => return Err(errno),
     };
-    match FileType::from_raw_mode(rustix::fs::fstat(&found)?.st_mode) {
-        FileType::Directory => Ok(Kind::Directory),
+    let stat = rustix::fs::fstat(&found)?;
+    let kind = match FileType::from_raw_mode(stat.st_mode) {
+        FileType::Directory => Kind::Directory,
         FileType::Symlink => {
             let target = rustix::fs::readlinkat(&found, c"", vec![])?;
-            Ok(Kind::Link(target.into_bytes()))
+            Kind::Link(target.into_bytes())
         }
-        _ => Ok(Kind::Other),
-    }
+        _ => Kind::Other,
+    };
+    Ok((kind, Some(stat.st_dev)))
 }

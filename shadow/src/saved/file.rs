@@ -3,7 +3,7 @@
 use super::MoveError;
 use super::format::SavedFile;
 use crate::locks::FileId;
-use crate::names::{Last, Spot};
+use crate::names::{Last, NAMELESS, Spot};
 use crate::session::{OpenFile, Session};
 use rustix::fd::OwnedFd;
 use rustix::fs::{FileType, MemfdFlags, Mode, OFlags};
@@ -27,8 +27,7 @@ fn not_carried(what: String) -> MoveError {
 pub(super) fn save(handle: u64, file: &OpenFile) -> Result<SavedFile, MoveError> {
     let failed =
         |errno: Errno| not_carried(format!("an open file that cannot be looked at ({errno})"));
-    let name = rustix::fs::readlink(format!("/proc/self/fd/{}", file.fd.as_raw_fd()), vec![]);
-    let name = name.map_err(failed)?.into_bytes();
+    let name = crate::serve::name_now(file).map_err(failed)?;
     let stat = rustix::fs::fstat(&file.fd).map_err(failed)?;
     let flags = rustix::fs::fcntl_getfl(&file.fd).map_err(failed)?;
     let there = rustix::fs::lstat(&*name);
@@ -38,6 +37,11 @@ pub(super) fn save(handle: u64, file: &OpenFile) -> Result<SavedFile, MoveError>
     let mut nameless = None;
     if !there.as_ref().is_ok_and(is_there) {
         let name = shown(name.strip_suffix(b" (deleted)").unwrap_or(&name));
+        if flags.contains(NAMELESS) && stat.st_nlink > 0 {
+            return Err(not_carried(format!(
+                "{name} was made without a name, and has got one that is not known"
+            )));
+        }
         if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile || size > MOST_NAMELESS {
             return Err(not_carried(format!(
                 "{name} ({size} bytes) has been removed or replaced while it is open; of such files at most {MOST_NAMELESS} bytes can be carried"
@@ -132,11 +136,14 @@ impl SavedFile {
     }
 
     fn flags(&self) -> OFlags {
-        let own = OFlags::CREATE
-            | OFlags::EXCL
-            | OFlags::TRUNC
-            | OFlags::TMPFILE.difference(OFlags::DIRECTORY);
-        OFlags::from_bits_retain(self.flags).difference(own)
+        let own = OFlags::CREATE | OFlags::EXCL | OFlags::TRUNC;
+        let flags = OFlags::from_bits_retain(self.flags).difference(own);
+        if flags.contains(NAMELESS) {
+            // It was a folder's in which it was made.
+            flags.difference(OFlags::TMPFILE)
+        } else {
+            flags
+        }
     }
 
     fn is_path(&self) -> bool {

@@ -7,7 +7,10 @@ use rustix::fd::OwnedFd;
 use rustix::fs::{FallocateFlags, OFlags, SeekFrom};
 use rustix::io::Errno;
 use std::sync::PoisonError;
-use wire::{Allocate, Copy, MOST_DATA, Read, Reply, Seek, SetAppend, Sync, Write, Written};
+use wire::{
+    Allocate, Copy, FlagsOf, MOST_DATA, Read, Reply, Seek, SetAppend, Sync, SyncAll, Write,
+    WriteAs, Written,
+};
 
 impl Session {
     /// pread(2).
@@ -16,6 +19,22 @@ impl Session {
         let len = (read.len as usize).min(MOST_DATA);
         read_into(&file.fd, read.offset, len, out)?;
         Ok(Reply::Done)
+    }
+
+    /// pwritev2(2).
+    pub(super) fn write_as(&self, write: &WriteAs, data: &[u8]) -> Result<Reply<'static>, Errno> {
+        let file = self.get(write.handle)?;
+        if write.append {
+            let _lock = file.offset.lock().unwrap_or_else(PoisonError::into_inner);
+            let written = self.append_now(write.handle, &file, data)?;
+            return Ok(Reply::Written(written));
+        }
+        let len = self.changes.write_there(&file.fd, write.offset, data)?;
+        Ok(Reply::Written(Written {
+            len,
+            offset: write.offset,
+            size: size(&file.fd)?,
+        }))
     }
 
     /// pwrite(2), or write(2) at the end.
@@ -41,7 +60,12 @@ impl Session {
         if !rustix::fs::fcntl_getfl(&file.fd)?.contains(OFlags::APPEND) {
             return Ok(None);
         }
-        let written = self.noted_append(handle, file, data, |before| {
+        self.append_now(handle, file, data).map(Some)
+    }
+
+    /// At the end, however it was opened. Nobody may use the descriptor's own offset meanwhile.
+    fn append_now(&self, handle: u64, file: &OpenFile, data: &[u8]) -> Result<Written, Errno> {
+        self.noted_append(handle, file, data, |before| {
             // What a shadow that was killed has written of it is there.
             let (offset, done) = before.unwrap_or_default();
             let rest =
@@ -54,8 +78,7 @@ impl Session {
             };
             let (len, size) = (done + len, size(&file.fd)?);
             Ok(Written { len, offset, size })
-        })?;
-        Ok(Some(written))
+        })
     }
 
     /// fcntl(2) with `F_SETFL`.
@@ -78,6 +101,18 @@ impl Session {
             rustix::fs::fsync(&file.fd)?;
         }
         Ok(Reply::Done)
+    }
+
+    /// syncfs(2).
+    pub(super) fn sync_all(&self, sync: &SyncAll) -> Result<Reply<'static>, Errno> {
+        rustix::fs::syncfs(&self.get(sync.handle)?.fd)?;
+        Ok(Reply::Done)
+    }
+
+    /// ioctl(2) with `FS_IOC_GETFLAGS`.
+    pub(super) fn flags_of(&self, of: &FlagsOf) -> Result<Reply<'static>, Errno> {
+        let flags = rustix::fs::ioctl_getflags(&self.get(of.handle)?.fd)?;
+        Ok(Reply::Number(flags.bits().into()))
     }
 
     /// fallocate(2).

@@ -6,7 +6,7 @@ use rustix::fs::OFlags;
 use rustix::io::Errno;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
-use wire::{Lock, Release, Reply, TestLock};
+use wire::{Lock, LockOwner, Release, Reply, TestLock, TestOwn};
 
 impl Session {
     /// fcntl(2), flock(2), without waiting.
@@ -61,6 +61,20 @@ impl Session {
             ends.heed(self);
             found = self.locks.test(&asked, test.mode)?;
         }
+        Ok(found.map_or(Reply::Done, Reply::Held))
+    }
+
+    /// fcntl(2) with `F_OFD_GETLK` and `F_UNLCK`.
+    pub(super) fn test_own(&self, test: &TestOwn) -> Result<Reply<'static>, Errno> {
+        let file = self.lockable(test.handle)?;
+        let asked = Asked {
+            handle: test.handle,
+            file: &file,
+            owner: LockOwner::Description,
+            span: test.span,
+            watch: 0,
+        };
+        let found = self.locks.own(&asked)?;
         Ok(found.map_or(Reply::Done, Reply::Held))
     }
 

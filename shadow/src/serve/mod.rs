@@ -24,7 +24,7 @@ use std::ffi::OsStr;
 use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 use wire::{Place, Reply, Request};
 
 impl Session {
@@ -33,6 +33,7 @@ impl Session {
         out.clear();
         let answer = match request {
             Request::Open(open) => self.open(open, out),
+            Request::OpenWithin(within) => self.open_within(within, out),
             Request::Close(close) => self.close(close.handle).map(|()| Reply::Done),
             Request::CloseAll(_) => self.close_all(data),
             Request::Offer(offer) => self.offer(offer, out),
@@ -40,9 +41,12 @@ impl Session {
             Request::Began(began) => self.began(began, data),
             Request::Read(read) => self.read(read, out),
             Request::Write(write) => self.write(write, data),
+            Request::WriteAs(write) => self.write_as(write, data),
             Request::Attribute(asked) => self.attributes(asked),
             Request::Change(change) => self.change(change),
             Request::Sync(sync) => self.sync(sync),
+            Request::SyncAll(sync) => self.sync_all(sync),
+            Request::FlagsOf(of) => self.flags_of(of),
             Request::List(list) => self.list(list, out),
             Request::Allocate(allocate) => self.allocate(allocate),
             Request::Seek(seek) => self.seek(seek),
@@ -65,6 +69,7 @@ impl Session {
             Request::Leads(leads) => self.leads(leads, out),
             Request::Lock(lock) => self.lock(lock),
             Request::TestLock(test) => self.test_lock(test),
+            Request::TestOwn(test) => self.test_own(test),
             Request::Release(release) => self.release(release),
             Request::Lease(lease) => self.set_lease(lease),
             Request::Identify(_) => Ok(owner::identify(&self.domains, out)),
@@ -95,7 +100,15 @@ impl Session {
         if place.name.starts_with(b"/") {
             return Ok(place.name.to_vec());
         }
-        let folder = self.get(place.at)?;
+        let mut text = self.folder_name(place.at)?;
+        text.push(b'/');
+        text.extend_from_slice(place.name);
+        Ok(text)
+    }
+
+    /// The absolute name of an open folder.
+    fn folder_name(&self, handle: u64) -> Result<Vec<u8>, Errno> {
+        let folder = self.get(handle)?;
         let metadata = rustix::fs::fstat(&folder.fd)?;
         if rustix::fs::FileType::from_raw_mode(metadata.st_mode) != rustix::fs::FileType::Directory
         {
@@ -104,10 +117,7 @@ impl Session {
         if metadata.st_nlink == 0 {
             return Err(Errno::NOENT);
         }
-        let mut text = self.allowed.told(name_now(&folder)?);
-        text.push(b'/');
-        text.extend_from_slice(place.name);
-        Ok(text)
+        Ok(self.allowed.told(name_now(&folder)?))
     }
 
     /// What a place means, as an `O_PATH` descriptor, and whether it may be changed.
@@ -176,8 +186,18 @@ impl Found {
 
 /// The absolute name of something open.
 pub(crate) fn name_now(file: &OpenFile) -> Result<Vec<u8>, Errno> {
-    let name = rustix::fs::readlink(own_descriptor(file.fd.as_raw_fd()), vec![])?;
-    Ok(name.into_bytes())
+    let name = rustix::fs::readlink(own_descriptor(file.fd.as_raw_fd()), vec![])?.into_bytes();
+    if name.ends_with(b" (deleted)") {
+        let linked = file.linked.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_it = |name: &Vec<u8>| {
+            let id = (file.id.device, file.id.inode);
+            rustix::fs::lstat(&**name).is_ok_and(|found| (found.st_dev, found.st_ino) == id)
+        };
+        if let Some(linked) = linked.clone().filter(is_it) {
+            return Ok(linked);
+        }
+    }
+    Ok(name)
 }
 
 /// Something may not be changed: EACCES, and a line in the log.

@@ -1,11 +1,13 @@
 //! Names: making, removing, moving them.
 
 use super::refuse;
-use crate::names::{Last, Spot};
+use crate::kept::Record;
+use crate::names::{Last, Spot, own_descriptor};
 use crate::session::Session;
 use rustix::fs::{FileType, Mode, OFlags, RenameFlags};
 use rustix::io::Errno;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::sync::PoisonError;
 use wire::{
     Leads, Link, MakeDirectory, MakeNode, NameOf, Place, ReadLink, RemoveName, Rename, Reply,
     SymbolicLink,
@@ -170,6 +172,9 @@ impl Session {
 
     /// linkat(2). Both names must lie where things may be changed: a second name would make its file so.
     pub(super) fn link(&self, link: &Link<'_>) -> Result<Reply<'static>, Errno> {
+        if link.from.name.is_empty() {
+            return self.link_open(link);
+        }
         let (from, to) = (self.text(&link.from)?, self.text(&link.to)?);
         self.allowed
             .at(&from, Last::from_follow(link.follow), |source| {
@@ -184,6 +189,23 @@ impl Session {
                     self.noted_name(old, new, || self.changes.link(old, new))
                 })
             })?;
+        Ok(Reply::Done)
+    }
+    /// The same of what is open.
+    fn link_open(&self, link: &Link<'_>) -> Result<Reply<'static>, Errno> {
+        let (file, to) = (self.get(link.from.at)?, self.text(&link.to)?);
+        let name = self.allowed.at(&to, Last::Kept, |target| {
+            let (folder, name) = may_change(target, "link", link.to.name)?;
+            if !file.writable {
+                return Err(refuse("link", b"what is open"));
+            }
+            let at = (&folder, name);
+            self.noted_name_of(&file.fd, at, || self.changes.link_open(&file.fd, at))?;
+            let folder = rustix::fs::readlink(own_descriptor(folder.as_raw_fd()), vec![])?;
+            Ok([folder.as_bytes(), b"/", name].concat())
+        })?;
+        *file.linked.lock().unwrap_or_else(PoisonError::into_inner) = Some(name.clone());
+        self.note(|| Some(Record::Named(link.from.at, name)));
         Ok(Reply::Done)
     }
 }

@@ -5,15 +5,36 @@ use crate::locks::FileId;
 use crate::names::{Last, NAMELESS, Spot, own_descriptor, reopen};
 use crate::session::{OpenFile, Session};
 use rustix::fd::OwnedFd;
-use rustix::fs::{Access as Permission, AtFlags, CWD, FileType, Mode, OFlags, SeekFrom};
+use rustix::fs::{
+    Access as Permission, AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags, SeekFrom,
+};
 use rustix::io::Errno;
 use std::os::fd::AsRawFd;
 use std::sync::PoisonError;
-use wire::{Attributes, MOST_DATA, Open, Opened, Reply, Request};
+use wire::{Attributes, MOST_DATA, Open, OpenWithin, Opened, Reply, Request};
 
 impl Session {
     /// openat(2).
     pub(super) fn open(&self, open: &Open<'_>, out: &mut Vec<u8>) -> Result<Reply<'static>, Errno> {
+        self.open_by(open, None, out)
+    }
+
+    /// openat2(2).
+    pub(super) fn open_within(
+        &self,
+        within: &OpenWithin<'_>,
+        out: &mut Vec<u8>,
+    ) -> Result<Reply<'static>, Errno> {
+        let resolve = ResolveFlags::from_bits(within.resolve.into()).ok_or(Errno::INVAL)?;
+        self.open_by(&within.open, Some(resolve), out)
+    }
+
+    fn open_by(
+        &self,
+        open: &Open<'_>,
+        resolve: Option<ResolveFlags>,
+        out: &mut Vec<u8>,
+    ) -> Result<Reply<'static>, Errno> {
         let flags = OFlags::from_bits_retain(open.flags & !Open::EXECUTE);
         let flags = flags.difference(OFlags::CLOEXEC);
         let mode = Mode::from_raw_mode(open.mode & 0o7777);
@@ -22,14 +43,25 @@ impl Session {
         if open.place.name.is_empty() && open.place.at != 0 {
             return self.open_again(open, flags, out);
         }
-        let (fd, writable) = self.allowed.at(&self.text(&open.place)?, last, |spot| {
+        let act = |spot: &Spot<'_>| {
             let fd = if spot.writable() {
                 self.make_or_open(spot, unblocked(flags), mode)?
             } else {
                 open_read_only(spot, flags, open.place.name)?
             };
             Ok((fd, spot.writable()))
-        })?;
+        };
+        let (fd, writable) = match resolve {
+            None => self.allowed.at(&self.text(&open.place)?, last, act)?,
+            Some(resolve) => {
+                let folder = match open.place.name {
+                    [b'/', ..] => vec![],
+                    _ => self.folder_name(open.place.at)?,
+                };
+                let name = (open.place.name, resolve);
+                self.allowed.at_within(&folder, name, last, act)?
+            }
+        };
         self.opened(open, flags, fd, writable, out)
     }
 
@@ -120,7 +152,12 @@ impl Session {
         reply: &Reply<'static>,
         out: &mut Vec<u8>,
     ) {
-        let (Request::Open(open), Reply::Opened(opened)) = (request, reply) else {
+        let open = match request {
+            Request::Open(open) => open,
+            Request::OpenWithin(within) => &within.open,
+            _ => return,
+        };
+        let Reply::Opened(opened) = reply else {
             return;
         };
         if let Ok(file) = self.get(opened.handle) {

@@ -1,7 +1,7 @@
 //! Bytes: read and write in all their forms, lseek, sync, allocation, entries of directories.
 
 use super::records::{self, Room};
-use super::{File, Served, memory, names};
+use super::{File, Served, flagged, memory, names};
 use crate::program::behind::{self, Bytes};
 use crate::program::cache::{self, Changing};
 use crate::program::known;
@@ -11,7 +11,8 @@ use crate::program::sys::{self, Errno};
 use crate::versions::Changes;
 use core::sync::atomic::Ordering;
 use wire::{
-    Allocate, Copy, Entries, List, MOST_DATA, Read, Reply, Request, Seek, Sync, Write, Written,
+    Allocate, Copy, Entries, List, MOST_DATA, Read, Reply, Request, Seek, Sync, Write, WriteAs,
+    Written,
 };
 
 /// Most bytes of one read or write (MAX_RW_COUNT).
@@ -24,9 +25,8 @@ pub(super) fn serve(number: u64, args: &[u64; 6]) -> Served {
     if number == sys::COPY_FILE_RANGE {
         return copy(args);
     }
-    if matches!(number, sys::PREADV2 | sys::PWRITEV2) && args[5] != 0 {
-        File::of(first)?;
-        return Some(Err(Errno(sys::EOPNOTSUPP)));
+    if matches!(number, sys::PREADV2 | sys::PWRITEV2) && args[5] as u32 != 0 {
+        return flagged::serve(number, args);
     }
     let position = Some(fourth);
     let result = match number {
@@ -55,6 +55,9 @@ pub(super) fn serve(number: u64, args: &[u64; 6]) -> Served {
         }
         sys::FALLOCATE => {
             let file = File::of(first)?;
+            if let Err(error) = file.allow_allocation(second, third, fourth) {
+                return Some(Err(error));
+            }
             let handle = file.handle();
             let request = Request::Allocate(Allocate {
                 handle,
@@ -69,11 +72,6 @@ pub(super) fn serve(number: u64, args: &[u64; 6]) -> Served {
                     0
                 })
         }
-        sys::READAHEAD | sys::FADVISE64 => {
-            File::of(first)?;
-            Ok(0)
-        }
-        sys::IOCTL => File::of(first)?.control(first, second, third),
         _ => return None,
     };
     Some(result)
@@ -84,7 +82,7 @@ pub(super) fn serve(number: u64, args: &[u64; 6]) -> Served {
 #[repr(C)]
 pub(super) struct Part {
     base: *mut u8,
-    len: usize,
+    pub(super) len: usize,
 }
 
 pub(super) fn part(base: u64, len: u64) -> Part {
@@ -108,7 +106,7 @@ fn copy_parts(parts: &[Part], to: *mut u8, len: usize) {
 }
 
 /// Does something with a remote file and the parts that the second and third argument give.
-fn with_parts(
+pub(super) fn with_parts(
     args: &[u64; 6],
     act: impl FnOnce(&File, &[Part]) -> Result<u64, Errno>,
 ) -> Option<Result<u64, Errno>> {
@@ -126,12 +124,12 @@ fn with_parts(
 }
 
 /// `preadv2` and `pwritev2`: -1 is the descriptor's own offset.
-fn current_or(offset: u64) -> Option<u64> {
+pub(super) fn current_or(offset: u64) -> Option<u64> {
     (offset != u64::MAX).then_some(offset)
 }
 
 impl File {
-    fn is_path(&self) -> bool {
+    pub(super) fn is_path(&self) -> bool {
         self.flags() & sys::O_PATH != 0
     }
 
@@ -216,7 +214,7 @@ impl File {
     }
 
     /// By which descriptor: errors are to be seen at once, whatever becomes of who tells them.
-    fn write_by(&self, fd: u64, parts: &[Part], at: Option<u64>) -> Result<u64, Errno> {
+    pub(super) fn write_by(&self, fd: u64, parts: &[Part], at: Option<u64>) -> Result<u64, Errno> {
         const STANDARD_ERROR: u64 = 2;
         if self.is_path() || self.flags() & sys::O_ACCMODE == 0 {
             return Err(Errno(sys::EBADF));
@@ -229,6 +227,7 @@ impl File {
         if len == 0 {
             return Ok(0);
         }
+        let len = self.allow(at, len, self.flags() & sys::O_APPEND != 0)?;
         if fd == STANDARD_ERROR {
             behind::close(self.description)?;
         } else {
@@ -263,8 +262,18 @@ impl File {
         written.map(|(done, _)| done)
     }
 
-    /// How much was written, and where it ends.
     fn write_at(&self, parts: &[Part], begin: u64, len: usize) -> Result<(u64, u64), Errno> {
+        self.write_as(parts, begin, len, None)
+    }
+
+    /// How much was written, and where it ends. `append`: whether it is to be at the end, however the file was opened.
+    pub(super) fn write_as(
+        &self,
+        parts: &[Part],
+        begin: u64,
+        len: usize,
+        append: Option<bool>,
+    ) -> Result<(u64, u64), Errno> {
         let handle = self.handle();
         let file = self.description.file.load(Ordering::Relaxed);
         let _changing = Changing::begin(Changes::File(file));
@@ -274,10 +283,15 @@ impl File {
             let mut at = 0;
             while at < part.len && done < len {
                 let count = (part.len - at).min(MOST_DATA).min(len - done);
-                let request = Request::Write(Write {
-                    handle,
-                    offset: begin + done as u64,
-                });
+                let offset = begin + done as u64;
+                let request = match append {
+                    None => Request::Write(Write { handle, offset }),
+                    Some(append) => Request::WriteAs(WriteAs {
+                        handle,
+                        offset,
+                        append,
+                    }),
+                };
                 let data = (part.base.wrapping_add(at).cast_const(), count);
                 let mine = resident::of(self.description);
                 let written = ask(&request, data, Put::Lane, written);
@@ -335,6 +349,19 @@ impl File {
         Ok(to)
     }
 
+    /// Whether fallocate(2) may make it as long as that asks.
+    fn allow_allocation(&self, mode: u64, offset: u64, len: u64) -> Result<(), Errno> {
+        /// `FALLOC_FL_KEEP_SIZE`, `PUNCH_HOLE`, `COLLAPSE_RANGE`, `INSERT_RANGE`.
+        const OTHERWISE: u64 = 1 | 2 | 8 | 0x20;
+        let end = (offset as i64).checked_add(len as i64);
+        match end {
+            Some(end) if mode & OTHERWISE == 0 && offset as i64 >= 0 && len as i64 > 0 => {
+                self.allow_size(end as u64)
+            }
+            _ => Ok(()),
+        }
+    }
+
     pub(super) fn size(&self) -> Result<u64, Errno> {
         names::attributes_of(self).map(|attributes| attributes.size)
     }
@@ -384,27 +411,6 @@ impl File {
         }
         Ok(room.used() as u64)
     }
-
-    fn control(&self, fd: u64, command: u64, argument: u64) -> Result<u64, Errno> {
-        const FIONBIO: u64 = 0x5421;
-        const FIONREAD: u64 = 0x541b;
-        const FIOCLEX: u64 = 0x5451;
-        const FIONCLEX: u64 = 0x5450;
-        match command {
-            FIOCLEX => sys::fcntl(fd as i32, sys::F_SETFD, 1),
-            FIONCLEX => sys::fcntl(fd as i32, sys::F_SETFD, 0),
-            _ if self.is_path() => Err(Errno(sys::EBADF)),
-            // A regular file never waits.
-            FIONBIO => Ok(0),
-            FIONREAD if !self.is_directory() => {
-                let rest = self.size()?.saturating_sub(self.offset());
-                // SAFETY: the program gives the place of an int.
-                unsafe { (argument as *mut i32).write_unaligned(rest as i32) };
-                Ok(0)
-            }
-            _ => Err(Errno(sys::ENOTTY)),
-        }
-    }
 }
 
 /// Gives entries that came with an open; where the listing goes on behind them, or nothing at its end. None: it is not known how it
@@ -425,14 +431,14 @@ fn put_known(room: &mut Room, entries: Entries<'_>) -> Option<Result<Option<u64>
     last.map(|next| Ok(Some(next)))
 }
 
-fn written(answer: Answer<'_>) -> Result<Written, Errno> {
+pub(super) fn written(answer: Answer<'_>) -> Result<Written, Errno> {
     match answer.reply {
         Reply::Written(written) => Ok(written),
         _ => Err(Errno(sys::EIO)),
     }
 }
 
-fn number(answer: Answer<'_>) -> Result<u64, Errno> {
+pub(super) fn number(answer: Answer<'_>) -> Result<u64, Errno> {
     match answer.reply {
         Reply::Number(number) => Ok(number),
         _ => Err(Errno(sys::EIO)),
@@ -459,11 +465,24 @@ fn copy(args: &[u64; 6]) -> Served {
         Some(place) => **place,
         None => file.offset(),
     };
+    let (from_offset, to_offset) = (offset(&places.0, &from), offset(&places.1, &to));
+    let writes = matches!(
+        to.flags() & (sys::O_ACCMODE | sys::O_APPEND | sys::O_PATH),
+        1 | 2
+    );
+    let len = if writes {
+        match to.allow(Some(to_offset), len as usize, false) {
+            Ok(len) => len as u64,
+            Err(error) => return Some(Err(error)),
+        }
+    } else {
+        len
+    };
     let request = Request::Copy(Copy {
         from: from.handle(),
-        from_offset: offset(&places.0, &from),
+        from_offset,
         to: to.handle(),
-        to_offset: offset(&places.1, &to),
+        to_offset,
         len,
     });
     let copied = resident::write_back(from.description)

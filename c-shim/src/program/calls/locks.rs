@@ -10,7 +10,7 @@ use crate::program::{ends, presence, process, resident};
 use crate::span::{NoSpan, length, span};
 use crate::versions::Changes;
 use core::sync::atomic::Ordering;
-use wire::{Held, Lock, LockMode, LockOwner, Reply, Request, Span, TestLock};
+use wire::{Held, Lock, LockMode, LockOwner, Reply, Request, Span, TestLock, TestOwn};
 
 const F_OFD_GETLK: u64 = 36;
 const F_OFD_SETLKW: u64 = 38;
@@ -30,7 +30,8 @@ pub(super) fn control(fd: i32, file: &File, command: u64, argument: u64) -> Resu
     let place = place.ok_or(Errno(sys::EFAULT))?;
     let record = *place;
     let asks = matches!(command, F_GETLK | F_OFD_GETLK);
-    if asks && !matches!(record.kind, F_RDLCK | F_WRLCK) {
+    let asks_own = command == F_OFD_GETLK && record.kind == F_UNLCK;
+    if asks && !asks_own && !matches!(record.kind, F_RDLCK | F_WRLCK) {
         return Err(Errno(sys::EINVAL));
     }
     let span = span_of(file, &record)?;
@@ -48,6 +49,12 @@ pub(super) fn control(fd: i32, file: &File, command: u64, argument: u64) -> Resu
         return Err(Errno(sys::EINVAL));
     }
     ends::close_ended();
+    if asks_own {
+        let handle = file.handle();
+        let found = held(&Request::TestOwn(TestOwn { handle, span }))?;
+        tell_found(place, found);
+        return Ok(0);
+    }
     if let (true, Some(mode)) = (asks, mode) {
         let found = test(file, of_process, mode, span)?;
         tell_found(place, found);
@@ -173,14 +180,18 @@ fn test(file: &File, of_process: bool, mode: LockMode, span: Span) -> Result<Opt
     } else {
         LockOwner::Description
     };
-    let request = Request::TestLock(TestLock {
+    held(&Request::TestLock(TestLock {
         handle: file.handle(),
         owner,
         mode,
         span,
-    });
+    }))
+}
+
+/// The lock that the answer tells of, if there is one.
+fn held(request: &Request<'_>) -> Result<Option<Held>, Errno> {
     let nothing = (core::ptr::null(), 0);
-    ask(&request, nothing, Put::Lane, |answer| match answer.reply {
+    ask(request, nothing, Put::Lane, |answer| match answer.reply {
         Reply::Done => Ok(None),
         Reply::Held(held) => Ok(Some(held)),
         _ => Err(Errno(sys::EIO)),

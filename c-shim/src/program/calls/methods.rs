@@ -69,6 +69,8 @@ fn names_of(number: u64) -> &'static [At] {
         | sys::MKNODAT
         | sys::UNLINKAT
         | sys::FCHMODAT
+        | sys::FCHMODAT2
+        | sys::NAME_TO_HANDLE_AT
         | sys::FCHOWNAT
         | sys::UTIMENSAT
         | sys::FUTIMESAT

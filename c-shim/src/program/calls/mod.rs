@@ -3,7 +3,10 @@
 
 mod clocks;
 mod contents;
+mod controls;
 mod descriptors;
+mod flagged;
+mod limits;
 mod locks;
 mod mappings;
 mod memory;
@@ -15,7 +18,9 @@ mod processes;
 mod programs;
 mod ready;
 mod records;
+mod refused;
 mod transfer;
+mod within;
 
 use super::behind;
 use super::count;
@@ -29,6 +34,9 @@ use crate::table::{Description, Reserved, Table};
 use core::sync::atomic::{AtomicU8, Ordering};
 use wire::Place;
 
+pub(super) use limits::{
+    are_set as are_limits_set, begin as begin_limits, inherit as inherit_limits,
+};
 pub(super) use mappings::forget;
 pub(super) use memory::{contents_of, fetch_ahead};
 pub(super) use opening::open_named;
@@ -69,6 +77,10 @@ const BY_DESCRIPTOR: &[u64] = &[
     sys::PWRITEV,
     sys::PREADV2,
     sys::PWRITEV2,
+    sys::SYNC_FILE_RANGE,
+    sys::OPEN_BY_HANDLE_AT,
+    sys::SYNCFS,
+    sys::CACHESTAT,
 ];
 
 /// Calls that must be looked at.
@@ -98,6 +110,7 @@ const ALWAYS: &[u64] = &[
     sys::VFORK,
     sys::EXECVE,
     sys::EXECVEAT,
+    sys::GETRLIMIT,
     sys::SETRLIMIT,
     sys::PRLIMIT64,
     sys::TRUNCATE,
@@ -155,6 +168,30 @@ const ALWAYS: &[u64] = &[
     sys::CLONE3,
     sys::CLOSE_RANGE,
     sys::FACCESSAT2,
+    sys::OPENAT2,
+    sys::FCHMODAT2,
+    sys::NAME_TO_HANDLE_AT,
+    sys::INOTIFY_ADD_WATCH,
+    sys::FANOTIFY_MARK,
+    sys::CHROOT,
+    sys::PIVOT_ROOT,
+    sys::ACCT,
+    sys::MOUNT,
+    sys::UMOUNT2,
+    sys::SWAPON,
+    sys::SWAPOFF,
+    sys::QUOTACTL,
+    sys::OPEN_TREE,
+    sys::OPEN_TREE_ATTR,
+    sys::MOVE_MOUNT,
+    sys::FSPICK,
+    sys::MOUNT_SETATTR,
+    sys::SETXATTRAT,
+    sys::GETXATTRAT,
+    sys::LISTXATTRAT,
+    sys::REMOVEXATTRAT,
+    sys::FILE_GETATTR,
+    sys::FILE_SETATTR,
 ];
 
 /// Says what is done about each number.
@@ -197,6 +234,7 @@ pub(super) fn serve(frame: &Frame) -> Option<i64> {
         return None;
     }
     let served = clocks::serve(frame.number, &frame.args)
+        .or_else(|| within::serve(frame.number, &frame.args))
         .or_else(|| methods::serve(frame.number, &frame.args));
     if let Some(Ok(result)) = served
         && is_about_descriptor(frame.number)
@@ -218,8 +256,10 @@ fn serve_as_meant(number: u64, args: &[u64; 6]) -> Served {
         offered::end();
         foreseen::end();
     }
-    descriptors::serve(number, args)
+    limits::serve(number, args)
+        .or_else(|| descriptors::serve(number, args))
         .or_else(|| contents::serve(number, args))
+        .or_else(|| controls::serve(number, args))
         .or_else(|| memory::serve(number, args))
         .or_else(|| mappings::serve(number, args))
         .or_else(|| programs::serve(number, args))
@@ -227,6 +267,7 @@ fn serve_as_meant(number: u64, args: &[u64; 6]) -> Served {
         .or_else(|| ready::serve(number, args))
         .or_else(|| transfer::serve(number, args))
         .or_else(|| names::serve(number, args))
+        .or_else(|| refused::serve(number, args))
 }
 
 /// An open file description of the job.

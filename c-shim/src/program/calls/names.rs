@@ -2,7 +2,7 @@
 
 use super::opening::{open, without_umask};
 use super::places::{AT_EMPTY_PATH, both, checked, descriptor, place, text};
-use super::{File, Served, records};
+use super::{File, Served, limits, records};
 use crate::program::foreseen;
 use crate::program::lanes::{Answer, Put, ask, tell};
 use crate::program::offered;
@@ -11,9 +11,9 @@ use crate::program::sys::{self, AT_FDCWD, Errno};
 use crate::program::{cache, known, xattrs};
 use crate::remembered::Known;
 use wire::{
-    Access, Attribute, Attributes, Change, FileSystemOf, GetXattr, Link, List, ListXattr,
-    MakeDirectory, MakeNode, Manner, NameOf, Place, ReadLink, RemoveName, RemoveXattr, Rename,
-    Reply, Request, SetXattr, Stamp, SymbolicLink, What,
+    Access, Attribute, Attributes, Change, FileSystem, FileSystemOf, GetXattr, Link, List,
+    ListXattr, MakeDirectory, MakeNode, Manner, NameOf, Place, ReadLink, RemoveName, RemoveXattr,
+    Rename, Reply, Request, SetXattr, Stamp, SymbolicLink, What,
 };
 
 const NOTHING: (*const u8, usize) = (core::ptr::null(), 0);
@@ -86,6 +86,11 @@ pub(super) fn serve(number: u64, args: &[u64; 6]) -> Served {
         sys::SYMLINKAT => symbolic_link(a, b, c),
         sys::CHMOD => change(here, a, 0, What::Mode(b as u32)),
         sys::FCHMODAT => change(a, b, 0, What::Mode(c as u32)),
+        sys::FCHMODAT2 if d & !(AT_SYMLINK_NOFOLLOW | AT_EMPTY_PATH) != 0 => {
+            place(a, b, AT_EMPTY_PATH).map(|_| Err(Errno(sys::EINVAL)))
+        }
+        sys::FCHMODAT2 => change(a, b, d, What::Mode(c as u32)),
+        sys::NAME_TO_HANDLE_AT => no_handle(place(a, b, e | AT_EMPTY_PATH)?, e),
         sys::FCHMOD => change_open(a, What::Mode(b as u32)),
         sys::CHOWN => change(here, a, 0, What::Owner(b as u32, c as u32)),
         sys::LCHOWN => {
@@ -95,6 +100,7 @@ pub(super) fn serve(number: u64, args: &[u64; 6]) -> Served {
         sys::FCHOWN => change_open(a, What::Owner(b as u32, c as u32)),
         sys::FCHOWNAT => change(a, b, e, What::Owner(c as u32, d as u32)),
         sys::TRUNCATE => match b as i64 {
+            0.. if limits::are_set() => truncate_limited(here, a, b),
             0.. => change(here, a, 0, What::Size(b)),
             _ => None,
         },
@@ -289,6 +295,20 @@ fn remove(folder: u64, name: u64, flags: u64) -> Served {
     )
 }
 
+/// name_to_handle_at(2), as of a file system that has none.
+fn no_handle(place: Place<'_>, flags: u64) -> Served {
+    /// `AT_HANDLE_FID`, `AT_SYMLINK_FOLLOW`, `AT_EMPTY_PATH`.
+    const KNOWN: u64 = 0x1600;
+    if flags & !KNOWN != 0 {
+        return Some(Err(Errno(sys::EINVAL)));
+    }
+    if place.name.is_empty() && flags & AT_EMPTY_PATH == 0 {
+        return Some(Err(Errno(sys::ENOENT)));
+    }
+    let found = attributes(place, flags & AT_SYMLINK_FOLLOW != 0);
+    Some(found.and(Err(Errno(sys::EOPNOTSUPP))))
+}
+
 fn rename(from: [u64; 2], to: [u64; 2], flags: u64) -> Served {
     Some(both(from, to, 0)?.and_then(|(from, to)| {
         let flags = flags as u32;
@@ -297,8 +317,16 @@ fn rename(from: [u64; 2], to: [u64; 2], flags: u64) -> Served {
 }
 
 fn link(from: [u64; 2], to: [u64; 2], flags: u64) -> Served {
+    let follows = flags & AT_SYMLINK_FOLLOW != 0;
+    if flags & !(AT_SYMLINK_FOLLOW | AT_EMPTY_PATH) != 0 {
+        return both(from, to, flags).map(|_| Err(Errno(sys::EINVAL)));
+    }
+    // A descriptor's name is a link of this machine.
+    if !follows && matches!(text(from[1]).map(descriptor), Some(Some((_, b"")))) {
+        return both(from, to, flags).map(|_| Err(Errno(sys::EXDEV)));
+    }
     Some(both(from, to, flags)?.and_then(|(from, to)| {
-        let follow = flags & AT_SYMLINK_FOLLOW != 0;
+        let follow = follows;
         tell(&Request::Link(Link { from, to, follow })).map(|()| 0)
     }))
 }
@@ -347,6 +375,26 @@ fn changed(place: Place<'_>, follow: bool, what: What) -> Result<Option<(u64, u6
     })
 }
 
+/// truncate(2) under a limit: what may not be changed at all is said first.
+fn truncate_limited(folder: u64, name: u64, size: u64) -> Served {
+    const WRITE: u32 = 2;
+    let place = place(folder, name, 0)?;
+    let may = Access {
+        place,
+        mode: WRITE,
+        follow: true,
+        effective: true,
+    };
+    let allowed = checked(place)
+        .and_then(|place| attributes(place, true))
+        .and_then(|found| tell(&Request::Access(may)).map(|()| found))
+        .and_then(|found| match found.mode & 0o170_000 {
+            0o100_000 => limits::allow_size(found.size, size),
+            _ => Ok(()),
+        });
+    Some(allowed.and_then(|()| change_place(place, true, What::Size(size))))
+}
+
 fn truncate_open(fd: u64, size: i64) -> Served {
     let file = File::of(fd)?;
     if file.flags() & sys::O_PATH != 0 {
@@ -354,6 +402,9 @@ fn truncate_open(fd: u64, size: i64) -> Served {
     }
     match u64::try_from(size) {
         Ok(size) => {
+            if let Err(error) = file.allow_size(size) {
+                return Some(Err(error));
+            }
             // Nobody writes back meanwhile what is behind the new end.
             let mine = resident::of(file.description);
             let changed = changed(file.place(), true, What::Size(size));
@@ -420,16 +471,19 @@ fn times(address: u64, unit: Unit) -> Result<What, Errno> {
 }
 
 fn file_system(place: Place<'_>, to: u64) -> Served {
-    Some(checked(place).and_then(|place| {
-        let request = Request::FileSystemOf(FileSystemOf { place });
-        ask(&request, NOTHING, Put::Lane, |answer| match answer.reply {
-            Reply::FileSystem(system) => {
-                records::statfs(to, &system);
-                Ok(0)
-            }
-            _ => Err(Errno(sys::EIO)),
-        })
+    Some(checked(place).and_then(file_system_of).map(|system| {
+        records::statfs(to, &system);
+        0
     }))
+}
+
+/// What a file system tells of itself.
+pub(super) fn file_system_of(place: Place<'_>) -> Result<FileSystem, Errno> {
+    let request = Request::FileSystemOf(FileSystemOf { place });
+    ask(&request, NOTHING, Put::Lane, |answer| match answer.reply {
+        Reply::FileSystem(system) => Ok(system),
+        _ => Err(Errno(sys::EIO)),
+    })
 }
 
 /// Has the next entries of a folder come, with attributes.

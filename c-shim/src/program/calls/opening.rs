@@ -16,7 +16,7 @@ use crate::program::sys::{self, AT_FDCWD, Errno};
 use crate::remembered::{Known, Means};
 use crate::table::Table;
 use core::sync::atomic::Ordering;
-use wire::{Access, Close, MOST_DATA, Open, Opened, Place, Reply, Request};
+use wire::{Access, Close, MOST_DATA, Open, OpenWithin, Opened, Place, Reply, Request};
 
 const NOTHING: (*const u8, usize) = (core::ptr::null(), 0);
 
@@ -35,6 +35,16 @@ fn open_place(place: Place<'_>, flags: u32, mode: u32) -> Result<i32, Errno> {
     open_first(place, flags, mode, &mut [])
 }
 
+/// openat2(2) with flags for the name.
+pub(super) fn open_within(
+    place: Place<'_>,
+    flags: u32,
+    mode: u32,
+    resolve: u32,
+) -> Result<i32, Errno> {
+    open_by(place, (flags, mode), &mut [], Some(resolve))
+}
+
 /// Opens, and reads as many first bytes of a regular file as there are and fit.
 pub(super) fn open_first(
     place: Place<'_>,
@@ -42,11 +52,19 @@ pub(super) fn open_first(
     mode: u32,
     bytes: &mut [u8],
 ) -> Result<i32, Errno> {
+    open_by(place, (flags, mode), bytes, None)
+}
+
+/// As [`open_first`], with what openat2(2) asks of the way.
+fn open_by(
+    place: Place<'_>,
+    (flags, mode): (u32, u32),
+    bytes: &mut [u8],
+    resolve: Option<u32>,
+) -> Result<i32, Errno> {
     let place = checked(place)?;
-    if flags & sys::O_TMPFILE != 0 {
-        // It could not be given a name; programs make a file with one instead.
-        return Err(Errno(sys::EOPNOTSUPP));
-    }
+    // A name that leads elsewhere than it otherwise would tells nothing of what has it.
+    let is_plain = resolve.is_none();
     let flags = if flags & sys::O_PATH != 0 {
         flags & (sys::O_PATH | sys::O_DIRECTORY | sys::O_NOFOLLOW | sys::O_CLOEXEC)
     } else {
@@ -55,7 +73,7 @@ pub(super) fn open_first(
     let table = process::table().ok_or(Errno(sys::EIO))?;
     ends::close_ended();
     let follow = flags & sys::O_NOFOLLOW == 0;
-    if flags & sys::O_CREAT == 0 && known::is_absent(&place, follow) {
+    if is_plain && flags & sys::O_CREAT == 0 && known::is_absent(&place, follow) {
         return Err(Errno(sys::ENOENT));
     }
     let kept = flags & !(sys::O_CREAT | sys::O_EXCL | sys::O_NOCTTY | sys::O_TRUNC | Open::EXECUTE);
@@ -70,17 +88,17 @@ pub(super) fn open_first(
         }
         made
     };
-    if bytes.is_empty() {
+    if is_plain && bytes.is_empty() {
         let made = foreseen::take(&place, flags, taken);
         if let Some(made) = made.or_else(|| offered::take(&place, flags, taken)) {
             return made;
         }
     }
-    let is_plain = flags & (sys::O_ACCMODE | sys::O_PATH | sys::O_CREAT | sys::O_TRUNC) == 0;
-    if is_plain && follow && bytes.is_empty() {
+    let only_reads = flags & (sys::O_ACCMODE | sys::O_PATH | sys::O_CREAT | sys::O_TRUNC) == 0;
+    if is_plain && only_reads && follow && bytes.is_empty() {
         foreseen::missed(foreseen::manner_of(flags), place.name);
     }
-    let asked = known::ask();
+    let asked = known::ask().filter(|_| is_plain);
     let learning = Learning::begin();
     let room = learning.as_ref().and_then(|_| {
         let wanted = flags & sys::O_ACCMODE == 0
@@ -88,7 +106,7 @@ pub(super) fn open_first(
             && libraries::is_new(&table.libraries, place.name);
         wanted.then(Room::new).flatten()
     });
-    let request = Request::Open(Open {
+    let open = Open {
         place,
         // The shadow's memory is not aligned for O_DIRECT.
         flags: flags & !(sys::O_CLOEXEC | sys::O_NOCTTY | sys::O_DIRECT),
@@ -98,7 +116,11 @@ pub(super) fn open_first(
             (Some(_), None) => cache::FIRST,
             (None, _) => bytes.len() as u32,
         },
-    });
+    };
+    let request = match resolve {
+        None => Request::Open(open),
+        Some(resolve) => Request::OpenWithin(OpenWithin { open, resolve }),
+    };
     let into = room.as_ref().map_or(Put::Lane, Room::put);
     let opened = ask(&request, NOTHING, into, |answer| match answer.reply {
         Reply::Opened(opened) => {
@@ -131,7 +153,7 @@ pub(super) fn open_first(
         let _ = tell(&Request::Close(Close { handle }));
         error
     })?;
-    if bytes.is_empty() {
+    if is_plain && bytes.is_empty() {
         offered::opened(&place, flags, &attributes);
     }
     if flags & sys::O_TRUNC != 0

@@ -2,14 +2,14 @@
 //! new process (`launch/`).
 //!
 //! ```text
-//! descriptor Start: [4 bytes: the program's descriptor] [1: whether this is the job's first process] name 0 [argument 0]...
+//! descriptor Start: [4 bytes: the program's descriptor] [1: whether this is the job's first process] [8, 8: limits] name 0 [argument 0]...
 //! ```
 //! The arguments stand in the first one's place, the last one first: for a script its name, what its first line gives to the
 //! interpreter, the interpreter, and again if that is a script.
 
 use super::opening::open_first;
 use super::places::{self, AT_EMPTY_PATH, text};
-use super::{File, Served, processes};
+use super::{File, Served, limits, processes};
 use crate::elf::is_program;
 use crate::program::foreseen;
 use crate::program::offered;
@@ -23,6 +23,9 @@ use wire::{Open, Place};
 const HEAD_LEN: usize = 256;
 /// Where it says who the process is.
 const FIRST_AT: u64 = 4;
+/// Where its limits on the length of files are.
+const LIMITS_AT: u64 = 5;
+const NUMBERS_LEN: usize = 21;
 /// Interpreters that are scripts (`exec_binprm`).
 const MOST_INTERPRETERS: usize = 5;
 const AT_SYMLINK_NOFOLLOW: u64 = 0x100;
@@ -76,6 +79,8 @@ pub(in crate::program) struct Start {
     pub(in crate::program) program: i32,
     /// The process is the one that the job began with.
     pub(in crate::program) is_first: bool,
+    /// Soft and hard limit on the length of files.
+    pub(in crate::program) limits: [u64; 2],
     /// What it was called.
     pub(in crate::program) name: &'static CStr,
     words: &'static [u8],
@@ -118,7 +123,7 @@ impl Resolved {
         let start = sys::memfd(c"wf-start", 1)?;
         let program = None;
         let resolved = Resolved { program, start };
-        resolved.add(&[0; 5])?;
+        resolved.add(&[0; NUMBERS_LEN])?;
         Ok(resolved)
     }
 
@@ -144,11 +149,14 @@ impl Resolved {
         let bytes = unsafe { core::slice::from_raw_parts(mapped, len as usize) };
         let (number, rest) = bytes.split_first_chunk::<4>()?;
         let (first, rest) = rest.split_first()?;
+        let (soft, rest) = rest.split_first_chunk::<8>()?;
+        let (hard, rest) = rest.split_first_chunk::<8>()?;
         let name = CStr::from_bytes_until_nul(rest).ok()?;
         core::mem::forget(self.program.take());
         Some(Start {
             program: i32::from_le_bytes(*number),
             is_first: *first != 0,
+            limits: [soft, hard].map(|limit| u64::from_le_bytes(*limit)),
             name,
             words: &rest[name.count_bytes() + 1..],
         })
@@ -164,6 +172,9 @@ impl Resolved {
     fn execute(self, arguments: u64, variables: u64) -> Result<u64, Errno> {
         let start = Reserved::Start.number();
         sys::pwrite(self.start, &[process::is_first().into()], FIRST_AT)?;
+        let [soft, hard] = limits::own().map(u64::to_le_bytes);
+        sys::pwrite(self.start, &soft, LIMITS_AT)?;
+        sys::pwrite(self.start, &hard, LIMITS_AT + 8)?;
         sys::dup3(self.start, start, 0)?;
         offered::end();
         foreseen::end();

@@ -75,6 +75,9 @@ pub(super) unsafe fn begin(stack: *mut u64) -> Jump {
     let Some(start) = resolved.take() else {
         give_up(b"a program", "it was not said which is to be started");
     };
+    if !is_begin {
+        calls::inherit_limits(start.limits);
+    }
     if is_begin || start.is_first {
         process::begins_the_job();
     }
