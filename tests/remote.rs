@@ -65,6 +65,8 @@ mod support;
 mod taken;
 #[path = "remote/temporary.rs"]
 mod temporary;
+#[path = "remote/traced.rs"]
+mod traced;
 #[path = "remote/undone.rs"]
 mod undone;
 #[path = "remote/usage.rs"]
