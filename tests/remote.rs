@@ -28,6 +28,8 @@ mod dispatched;
 mod durable;
 #[path = "remote/events.rs"]
 mod events;
+#[path = "remote/followed.rs"]
+mod followed;
 #[path = "remote/full.rs"]
 mod full;
 #[path = "remote/habits.rs"]
@@ -38,6 +40,8 @@ mod home;
 mod identity;
 #[path = "remote/images.rs"]
 mod images;
+#[path = "remote/limits.rs"]
+mod limits;
 #[path = "remote/lines.rs"]
 mod lines;
 #[path = "remote/locks.rs"]

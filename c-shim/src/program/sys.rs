@@ -56,6 +56,7 @@ pub(super) const EMFILE: i32 = 24;
 pub(super) const ELSEWHERE: i32 = wire::ELSEWHERE as i32;
 pub(super) const ENOTTY: i32 = 25;
 pub(super) const EFBIG: i32 = 27;
+pub(super) const ENOSPC: i32 = 28;
 pub(super) const ESPIPE: i32 = 29;
 pub(super) const EPIPE: i32 = 32;
 pub(super) const ERANGE: i32 = 34;

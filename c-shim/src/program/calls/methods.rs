@@ -75,7 +75,7 @@ fn names_of(number: u64) -> &'static [At] {
         | sys::UTIMENSAT
         | sys::FUTIMESAT
         | sys::EXECVEAT => &[(Some(0), 1)],
-        sys::SYMLINK => &[(None, 1)],
+        sys::SYMLINK | sys::INOTIFY_ADD_WATCH => &[(None, 1)],
         sys::SYMLINKAT => &[(Some(1), 2)],
         sys::RENAME | sys::LINK => &[(None, 0), (None, 1)],
         sys::RENAMEAT | sys::RENAMEAT2 | sys::LINKAT => &[(Some(0), 1), (Some(2), 3)],

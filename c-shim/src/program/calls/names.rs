@@ -110,7 +110,10 @@ pub(super) fn serve(number: u64, args: &[u64; 6]) -> Served {
         sys::UTIMES => set_times(here, a, 0, b, Unit::Microseconds),
         sys::UTIME => set_times(here, a, 0, b, Unit::Seconds),
         sys::STATFS => file_system(place(here, a, 0)?, b),
-        sys::FSTATFS => file_system(File::of(a)?.place(), b),
+        sys::FSTATFS => Some(seen_file_system(&File::of(a)?).map(|system| {
+            records::statfs(b, &system);
+            0
+        })),
         sys::SETXATTR
         | sys::LSETXATTR
         | sys::GETXATTR
@@ -475,6 +478,17 @@ fn file_system(place: Place<'_>, to: u64) -> Served {
         records::statfs(to, &system);
         0
     }))
+}
+
+/// fstatfs(2). Who follows a file asks so whether inotify would tell of changes (tail(1)): of a file that is far away it says so.
+fn seen_file_system(file: &File) -> Result<FileSystem, Errno> {
+    const FUSE: u64 = 0x6573_5546;
+    const REGULAR: u32 = 0o100_000;
+    let mut system = file_system_of(file.place())?;
+    if file.kind() == REGULAR {
+        system.kind = FUSE;
+    }
+    Ok(system)
 }
 
 /// What a file system tells of itself.

@@ -2,8 +2,8 @@
 
 use super::Served;
 use super::names::attributes;
-use super::places::{AT_EMPTY_PATH, place};
-use crate::program::sys::{self, AT_FDCWD, Errno};
+use super::places::{AT_EMPTY_PATH, checked, place};
+use crate::program::sys::{self, AT_FDCWD, Errno, call};
 
 /// Where a call has the name that it is about, and what it is told.
 struct Refused {
@@ -56,6 +56,9 @@ fn of(number: u64) -> Option<Refused> {
 }
 
 pub(super) fn serve(number: u64, args: &[u64; 6]) -> Served {
+    if number == sys::INOTIFY_ADD_WATCH {
+        return watch(args);
+    }
     let Refused {
         folder,
         name,
@@ -68,4 +71,28 @@ pub(super) fn serve(number: u64, args: &[u64; 6]) -> Served {
         return Some(Err(error));
     }
     Some(Err(Errno(error)))
+}
+
+/// inotify_add_watch(2): nobody tells of changes there. Programs know by ENOSPC that they have to look themselves.
+fn watch(args: &[u64; 6]) -> Served {
+    const IN_ONLYDIR: u64 = 0x0100_0000;
+    const IN_DONT_FOLLOW: u64 = 0x0200_0000;
+    let [instance, name, mask, ..] = *args;
+    let place = place(AT_FDCWD as u64, name, 0)?;
+    let nothing = c"".as_ptr() as u64;
+    // What is no instance is wrong whatever the name is.
+    // SAFETY: the kernel reads the string.
+    let asked = unsafe { call(sys::INOTIFY_ADD_WATCH, [instance, nothing, mask]) };
+    if asked != Err(Errno(sys::ENOENT)) {
+        return Some(asked);
+    }
+    let found = checked(place).and_then(|place| attributes(place, mask & IN_DONT_FOLLOW == 0));
+    Some(found.and_then(|found| {
+        let is_folder = found.mode & 0o170_000 == 0o040_000;
+        Err(Errno(if mask & IN_ONLYDIR != 0 && !is_folder {
+            sys::ENOTDIR
+        } else {
+            sys::ENOSPC
+        }))
+    }))
 }
