@@ -8,7 +8,6 @@ use crate::session::{OpenFile, Session};
 use rustix::fd::OwnedFd;
 use rustix::fs::{FileType, MemfdFlags, Mode, OFlags};
 use rustix::io::Errno;
-use std::os::fd::AsRawFd;
 use std::sync::atomic::Ordering;
 use wire::{Attributes, Others};
 
