@@ -38,7 +38,8 @@ pub(super) fn walk_within(
     (text, flags): (&[u8], ResolveFlags),
     last: Last,
 ) -> Result<Walked, Errno> {
-    let slash = text.ends_with(b"/") || text.ends_with(b"/.");
+    let of_a_folder = |text: &[u8]| text.ends_with(b"/") || text.ends_with(b"/.");
+    let mut slash = of_a_folder(text);
     let mut ahead: Vec<Vec<u8>> = parts(text).collect();
     let mut done = folder.to_vec();
     let mut links = 0;
@@ -96,6 +97,8 @@ pub(super) fn walk_within(
                 if links > MOST_LINKS {
                     return Err(Errno::LOOP);
                 }
+                // What is behind a link that ends so is a folder, too.
+                slash |= at_end && of_a_folder(&target);
                 let from_root = target.starts_with(b"/");
                 // As Linux, which takes the root for another device where the name did not begin there.
                 let crosses = flags.contains(ResolveFlags::NO_XDEV) && !folder.is_empty();

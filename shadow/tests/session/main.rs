@@ -6,6 +6,6 @@ mod contents;
 mod foreseen;
 mod home;
 mod names;
-mod within;
 #[path = "../../../tests/support/skip.rs"]
 mod skip;
+mod within;

@@ -158,8 +158,16 @@ fn control(fd: u64, command: u64, argument: u64) -> Served {
     match command {
         sys::F_DUPFD | sys::F_DUPFD_CLOEXEC => Some(duplicate(&file, fd, command, argument)),
         sys::F_GETFD | sys::F_SETFD => None,
-        // O_LARGEFILE shows, as on every descriptor of a 64-bit program.
-        sys::F_GETFL => Some(Ok(u64::from(file.flags() & !sys::O_CLOEXEC | 0o100_000))),
+        sys::F_GETFL => {
+            let flags = file.flags() & !sys::O_CLOEXEC;
+            // O_LARGEFILE shows, as on every descriptor of a 64-bit program that is more than a name.
+            let large = if flags & sys::O_PATH == 0 {
+                0o100_000
+            } else {
+                0
+            };
+            Some(Ok(u64::from(flags | large)))
+        }
         sys::F_SETFL => {
             let kept = file.flags() & !changeable;
             let flags = kept | argument as u32 & changeable;

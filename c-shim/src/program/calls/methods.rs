@@ -60,6 +60,7 @@ fn names_of(number: u64) -> &'static [At] {
         | sys::CHDIR
         | sys::EXECVE => &[(None, 0)],
         sys::OPENAT
+        | sys::OPENAT2
         | sys::NEWFSTATAT
         | sys::STATX
         | sys::FACCESSAT
@@ -89,20 +90,21 @@ pub(super) fn serve(number: u64, args: &[u64; 6]) -> Served {
     let rules = process::table().map(|table| &table.rules);
     match rules.filter(|rules| !names.is_empty() && !rules.is_empty()) {
         Some(rules) => serve_by_rules(rules, names, number, args),
-        None => serve_led(names, number, args),
+        None => serve_led(number, args),
     }
 }
 
 /// Serves a call; where a link at the shadow leads to `/proc`, `/dev` or `/sys` that is of this machine.
-fn serve_led(names: &[At], number: u64, args: &[u64; 6]) -> Served {
+fn serve_led(number: u64, args: &[u64; 6]) -> Served {
     match serve_as_meant(number, args) {
-        Some(Err(Errno(sys::ELSEWHERE))) => Some(lead(names, number, args)),
+        Some(Err(Errno(sys::ELSEWHERE))) => Some(lead(number, args)),
         served => served,
     }
 }
 
 /// Does a call with the names of this machine to which its own lead.
-fn lead(names: &[At], number: u64, args: &[u64; 6]) -> Result<u64, Errno> {
+pub(super) fn lead(number: u64, args: &[u64; 6]) -> Result<u64, Errno> {
+    let names = names_of(number);
     let mut call = Call::new(number, args);
     call.changed = true;
     let mut rooms = [None, None];
@@ -253,7 +255,7 @@ impl Call {
 
     /// At the shadow, or wherever the name leads.
     fn serve(&self) -> Served {
-        let served = serve_led(names_of(self.number), self.number, &self.args);
+        let served = serve_led(self.number, &self.args);
         match served {
             Some(Ok(fd)) if self.fetch => {
                 let file = File::of(fd).filter(|file| file.kind() == 0o100_000);

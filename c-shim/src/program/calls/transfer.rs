@@ -2,8 +2,9 @@
 //! buffer of ours.
 
 use super::contents::part;
-use super::{File, Served};
+use super::{File, Served, limits};
 use crate::program::sys::{self, Errno, SysResult, call};
+use core::mem::ManuallyDrop;
 use core::sync::atomic::Ordering;
 
 /// Most bytes of one call (MAX_RW_COUNT).
@@ -165,7 +166,13 @@ fn send(to: End, from: End, place: Option<&mut u64>, count: u64) -> Result<u64, 
     }
     let moved = carry(count, |buffer, len, done| {
         let got = from.read(buffer, len, Some(begin + done))?;
-        to.write(buffer, got, None).map(|put| (put, put < len))
+        let mut put = to.write(buffer, got, None)?;
+        if put < got && limits::are_set() {
+            // As the kernel, which goes on with the rest, and so tells of the limit.
+            let rest = ManuallyDrop::new(Buffer(buffer.0 + put));
+            put += to.write(&rest, got - put, None).unwrap_or(0);
+        }
+        Ok((put, put < len))
     })?;
     match place {
         Some(place) => *place = begin + moved,

@@ -76,7 +76,8 @@ pub(super) fn serve(number: u64, args: &[u64; 6]) -> Served {
     let resolve = (how.resolve & !NO_MAGICLINKS) as u32;
     let opened = checked(place).and_then(|place| open_within(place, how.flags, how.mode, resolve));
     Some(match opened {
-        // None of these may lead to another machine.
+        Err(Errno(sys::ELSEWHERE)) if resolve == NO_SYMLINKS as u32 => methods::lead(number, args),
+        // None of the others may lead to another machine.
         Err(Errno(sys::ELSEWHERE)) => Err(Errno(sys::EXDEV)),
         opened => opened.map(|fd| fd as u64),
     })
