@@ -171,23 +171,34 @@ impl Allowed {
             return Err(Errno::NAMETOOLONG);
         }
         let folder = folder.strip_suffix(b"/").unwrap_or(folder);
-        let mut before = None;
+        let mut failed = None;
         for _ in 0..TRIES {
-            let Walked::Here(walked) = walk_within(self, folder, (name, flags), last)? else {
-                return Err(ELSEWHERE);
+            let walked = match walk_within(self, folder, (name, flags), last) {
+                Ok(Walked::Here(walked)) => walked,
+                Ok(Walked::Elsewhere(_)) => return Err(ELSEWHERE),
+                // Too many links, or a folder became one when it was looked at.
+                Err(Errno::LOOP) => {
+                    failed = None;
+                    continue;
+                }
+                Err(errno) => return Err(errno),
             };
-            let result = match self.place(&walked) {
+            let done = match self.place(&walked) {
                 Place::Beneath(root, rest) => act(&Spot::new(root, rest)),
                 Place::Above | Place::Outside => Err(Errno::ACCESS),
                 Place::Hidden => Err(Errno::NOENT),
             };
-            let changes = matches!(result, Err(Errno::LOOP | Errno::AGAIN | Errno::XDEV));
-            if !changes || before.as_ref() == Some(&walked) {
-                return result;
+            match done {
+                Err(errno @ (Errno::LOOP | Errno::AGAIN | Errno::XDEV)) => failed = Some(errno),
+                done => return done,
             }
-            before = Some(walked);
         }
-        Err(Errno::AGAIN)
+        Err(match (failed, last) {
+            (None, _) => Errno::LOOP,
+            // A link that is kept may be what the call itself does not take.
+            (Some(errno), Last::Kept) => errno,
+            (Some(_), Last::Followed) => Errno::AGAIN,
+        })
     }
 }
 

@@ -25,7 +25,14 @@ impl Session {
         within: &OpenWithin<'_>,
         out: &mut Vec<u8>,
     ) -> Result<Reply<'static>, Errno> {
-        let resolve = ResolveFlags::from_bits(within.resolve.into()).ok_or(Errno::INVAL)?;
+        let known = ResolveFlags::NO_XDEV
+            | ResolveFlags::NO_SYMLINKS
+            | ResolveFlags::BENEATH
+            | ResolveFlags::IN_ROOT;
+        let resolve = ResolveFlags::from_bits_retain(within.resolve.into());
+        if !known.contains(resolve) {
+            return Err(Errno::INVAL);
+        }
         self.open_by(&within.open, Some(resolve), out)
     }
 

@@ -4,7 +4,7 @@ use crate::picture;
 use crate::site::*;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
-use wire::{Allocate, Copy, RemoveXattr, Request, SetXattr, Stamp, What};
+use wire::{Allocate, Copy, Link, Place, RemoveXattr, Request, SetXattr, Stamp, What};
 
 /// A tree with something of everything.
 fn furnished() -> Site {
@@ -103,6 +103,22 @@ fn what_was_made_is_gone() {
     undone(|site| site.make_link("link", "nowhere").expect("makes"));
     undone(|site| site.make_fifo("fifo").expect("makes"));
     undone(|site| site.link("file", "empty/third").expect("links"));
+    undone(|site| {
+        let nameless = 0o20_200_000;
+        let at = site.open("", O_RDWR | nameless).expect("makes").handle;
+        site.write_to(at, 0, &[7; 70_000]).expect("writes");
+        for name in ["named", "empty/again"] {
+            let to = site.path(name);
+            let link = Link {
+                from: Place { at, name: b"" },
+                to: place(&to),
+                follow: true,
+            };
+            site.ask(Request::Link(link), &[]).expect("gets a name");
+            site.write_to(at, 70_000, b"more").expect("writes");
+            assert_eq!(site.link("file", name), Err(EEXIST));
+        }
+    });
     undone(|site| {
         // Where a link leads that leads nowhere yet.
         site.make_link("ahead", "empty/later").expect("makes");

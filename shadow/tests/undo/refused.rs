@@ -26,8 +26,6 @@ fn what_could_not_be_undone_is_refused() {
     fs::write(site.path("file"), "x").expect("writes");
     let whiteout = 4;
     assert_eq!(site.rename("file", "new", whiteout), Err(EOPNOTSUPP));
-    let nameless = 0o20_200_000;
-    assert_eq!(site.open("", O_RDWR | nameless).err(), Some(EOPNOTSUPP));
     let handle = site.handle("file", O_RDWR).expect("opens");
     let unknown = Allocate {
         handle,
