@@ -11,6 +11,8 @@ pub const VERSIONS: RangeInclusive<u16> = 2..=3;
 
 /// From which version on there is [`crate::Request::Foresee`].
 pub const FORESEES: u16 = 3;
+/// From which version on there are [`crate::WriteAs`], [`crate::SyncAll`], [`crate::FlagsOf`], [`crate::OpenWithin`] and [`crate::TestOwn`].
+pub const NEWER_CALLS: u16 = 3;
 /// From which version on there is [`crate::Offer::FOLDERS`].
 pub const OFFERS_FOLDERS: u16 = 3;
 

@@ -5,8 +5,8 @@
 
 use crate::{
     Allocate, Attend, Began, Complete, Copy, FlagsOf, Foresee, Head, Interrupt, Leads, Lease, Lock,
-    MakeDurable, Mark, Offer, Release, Resume, Seek, SetAppend, Settle, Stamp, Sync, SyncAll,
-    TestLock, TestOwn, WatchEnds, WireError, WriteAs, decode, encode,
+    MakeDurable, Mark, NEWER_CALLS, Offer, Release, Resume, Seek, SetAppend, Settle, Stamp, Sync,
+    SyncAll, TestLock, TestOwn, WatchEnds, WireError, WriteAs, decode, encode,
 };
 use bincode::{BorrowDecode, Encode};
 
@@ -190,6 +190,20 @@ requests! {
 }
 
 impl Request<'_> {
+    /// Whether a peer is served that speaks this version.
+    #[must_use]
+    pub fn is_spoken_in(&self, version: u16) -> bool {
+        let is_newer = matches!(
+            self,
+            Request::WriteAs(_)
+                | Request::SyncAll(_)
+                | Request::FlagsOf(_)
+                | Request::OpenWithin(_)
+                | Request::TestOwn(_)
+        );
+        !is_newer || version >= NEWER_CALLS
+    }
+
     /// Whether doing it twice is otherwise than doing it once.
     #[must_use]
     pub fn is_once(&self) -> bool {

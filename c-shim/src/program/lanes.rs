@@ -131,10 +131,20 @@ pub(super) fn ask<T>(
     into: Put,
     look: impl FnOnce(Answer<'_>) -> Result<T, Errno>,
 ) -> Result<T, Errno> {
+    if !is_spoken(request) {
+        return Err(Errno(sys::EOPNOTSUPP));
+    }
     behind::before(request);
     let _undisturbed = sys::Undisturbed::begin();
     let _changing = cache::changes(request).map(Changing::begin);
     ask_noting(request, data, into, &|_, _| (), look)
+}
+
+/// Whether the shadow, which may be an older one, knows what this asks.
+fn is_spoken(request: &Request<'_>) -> bool {
+    let spoken = process::table().map_or(0, |table| table.spoken.load(Ordering::Relaxed));
+    // Where nothing has been asked yet, nothing is known of it.
+    spoken == 0 || request.is_spoken_in(spoken as u16)
 }
 
 /// As [`ask`], of what is counted and sent by the caller, who is told the lane and the number of the request before it is sent.
