@@ -6,6 +6,10 @@
 //! back before the job's program is executed.
 #![allow(unsafe_code)]
 
+mod nowhere;
+
+pub(crate) use nowhere::memory_mounted_nowhere;
+
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::sys::signal::{SigHandler, Signal};
 use std::fs::File;

@@ -50,6 +50,8 @@ mod locks;
 mod mappings;
 #[path = "remote/methods.rs"]
 mod methods;
+#[path = "remote/named.rs"]
+mod named;
 #[path = "remote/own_calls.rs"]
 mod own_calls;
 #[path = "remote/owners.rs"]

@@ -24,6 +24,7 @@ pub mod handles;
 pub mod hash;
 pub mod libraries;
 pub mod link;
+pub mod nodes;
 #[cfg(feature = "program")]
 mod program;
 pub mod remembered;

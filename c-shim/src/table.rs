@@ -28,8 +28,8 @@ pub const VERSION: u32 = 12;
 /// Files that a job may have open at once.
 pub const DESCRIPTIONS: usize = 4096;
 /// Descriptors of ours begin here; the job does not see them.
-pub const RESERVED: [i32; 11] = [
-    1000, 1001, 1002, 1003, 1004, 1005, 1006, 1007, 1008, 1009, 1010,
+pub const RESERVED: [i32; 12] = [
+    1000, 1001, 1002, 1003, 1004, 1005, 1006, 1007, 1008, 1009, 1010, 1011,
 ];
 
 /// What each reserved descriptor is.
@@ -58,6 +58,8 @@ pub enum Reserved {
     LockEnds = 9,
     /// Where the shadow is ([`crate::link`]).
     Link = 10,
+    /// The folder of the FIFOs and sockets whose names are at the shadow ([`crate::nodes`]), or an empty memory file.
+    Nodes = 11,
 }
 
 impl Reserved {

@@ -3,7 +3,7 @@
 //! ```text
 //! run:        session begun, table made      ──descriptors 1000..──> the shim, which starts every program of the job
 //! checkpoint: session/                       ──its state──> the image
-//! restart:    session resumed from the state ──descriptors 1001, 1009, 1010──> the job
+//! restart:    session resumed from the state ──descriptors 1001, 1009 to 1011──> the job
 //! ```
 //! # What callers may rely on
 //! The session lives as long as any process of the job.
@@ -23,6 +23,7 @@ use crate::args::{Files, Methods, Sight, Whose};
 use crate::limits;
 use crate::lookup::Program;
 use crate::report::{Exit, Explain, Failure, Outcome};
+use crate::sys;
 use crate::verbs::shadow::read_token;
 use c_shim::link::{Link, MOUNTS_AT};
 use c_shim::residents;
@@ -196,7 +197,12 @@ impl Identity {
 
 /// Descriptors that [`resume`] makes.
 pub(crate) fn of_a_restart() -> impl Iterator<Item = u32> {
-    let made = [Reserved::Session, Reserved::LockEnds, Reserved::Link];
+    let made = [
+        Reserved::Session,
+        Reserved::LockEnds,
+        Reserved::Link,
+        Reserved::Nodes,
+    ];
     made.into_iter().map(|one| one.number().cast_unsigned())
 }
 
@@ -275,7 +281,13 @@ fn hand_down_session(
     File::from(link.try_clone()?).write_all_at(&seen.mounts[..], MOUNTS_AT)?;
     hand_down(&client.into_stream()?, Reserved::Session)?;
     hand_down(&lock_ends, Reserved::LockEnds)?;
-    hand_down(&link, Reserved::Link)
+    hand_down(&link, Reserved::Link)?;
+    let nodes = match sys::memory_mounted_nowhere() {
+        Some(folder) => folder,
+        // The job has no FIFOs and named sockets then.
+        None => memory_file(c"wf-nodes", &[], 0)?,
+    };
+    hand_down(&nodes, Reserved::Nodes)
 }
 
 /// No two copies of a job have the same.

@@ -6,7 +6,7 @@ use restart::ends_as_undisturbed_by;
 use support::stage::go_guest;
 
 /// A guest on musl says and leaves the same here and there.
-fn same_on_musl(what: &str, guest: &str, linking: Linking, least_lines: usize) {
+pub(super) fn same_on_musl(what: &str, guest: &str, linking: Linking, least_lines: usize) {
     if missing(what) || cannot_hide(what) {
         return;
     }

@@ -11,6 +11,10 @@ use bincode::{BorrowDecode, Encode};
 /// In place of an `errno`: the name leads to the machine where the job runs. No system call fails with this number.
 pub const ELSEWHERE: u16 = 3000;
 
+/// In place of an `errno`: what was to be opened is a FIFO, and might be. Its bytes do not come here: processes of a job share one
+/// where the job runs.
+pub const FIFO: u16 = 3001;
+
 /// Where a name leads that was answered with [`ELSEWHERE`]; EINVAL if it leads nowhere else by now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, BorrowDecode)]
 pub struct Leads<'a> {

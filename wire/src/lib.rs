@@ -38,7 +38,7 @@ mod request;
 
 pub use attributes::{Attributes, FileSystem, Stamp};
 pub use contents::{Allocate, Copy, FlagsOf, Seek, SetAppend, Sync, SyncAll, WriteAs};
-pub use elsewhere::{ELSEWHERE, Leads, is_local};
+pub use elsewhere::{ELSEWHERE, FIFO, Leads, is_local};
 pub use entries::{Entries, Entry};
 pub use error::WireError;
 pub use foreseen::{

@@ -7,6 +7,7 @@
 
 use super::behind;
 use super::fault;
+use super::nodes;
 use super::process;
 use super::renewal;
 use super::resident;
@@ -177,10 +178,25 @@ pub(super) fn placeholder(table: &Table, fd: i32) -> Option<usize> {
     })
 }
 
+/// As [`ask_kernel`], of one that was inherited or received.
+pub(super) fn recognise(fd: i32) -> Option<usize> {
+    let mut text = [0; SHOWN_LEN];
+    let shown = shown(fd, &mut text)?;
+    nodes::look_at(shown);
+    process::table()?.find(parse_name(shown)?)
+}
+
+/// Room for what the kernel says of our own.
+const SHOWN_LEN: usize = 64;
+
+/// What the kernel says of a descriptor in `/proc/self/fd`.
+fn shown(fd: i32, text: &mut [u8; SHOWN_LEN]) -> Option<&[u8]> {
+    let len = sys::readlink(DescriptorName::of(fd).get(), text).ok()?;
+    text.get(..len)
+}
+
 fn name_of(fd: i32) -> Option<[u64; 2]> {
-    let mut text = [0; 64];
-    let len = sys::readlink(DescriptorName::of(fd).get(), &mut text).ok()?;
-    parse_name(text.get(..len)?)
+    parse_name(shown(fd, &mut [0; SHOWN_LEN])?)
 }
 
 /// Closes at the shadow what nobody has open any more.

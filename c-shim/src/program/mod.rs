@@ -20,6 +20,7 @@ mod lanes;
 mod launch;
 #[path = "../../../loader/src/memory_functions.rs"]
 mod memory_functions;
+mod nodes;
 mod offered;
 mod patch;
 mod patience;

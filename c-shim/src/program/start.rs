@@ -109,7 +109,7 @@ fn set_up() {
 
 /// Finds out which inherited descriptors are remote.
 fn recognise_descriptors() -> sys::SysResult<()> {
-    sys::each_descriptor(|fd| process::set_remote(fd, ends::ask_kernel(fd)))
+    sys::each_descriptor(|fd| process::set_remote(fd, ends::recognise(fd)))
 }
 
 /// A program of the job that would see this machine's files instead of the job's does not start.

@@ -1,12 +1,13 @@
 //! Pipes and FIFOs: within the job, with their contents, or leading out of it.
 
 use super::descriptors::{Survey, external};
-use super::inodes::Inodes;
+use super::inodes::{self, Inodes};
 use super::open_files::{OpenFile, OpenFiles};
 use super::outside::Outside;
 use crate::shown;
-use crate::snapshot::{DescriptionKind, PipeId, PipeRecord};
+use crate::snapshot::{DescriptionKind, InodeKind, PipeId, PipeRecord};
 use crate::sys::channels::{poll_now, tee, unread_len};
+use c_shim::nodes;
 use nix::fcntl::{FcntlArg, fcntl};
 use std::collections::HashMap;
 use std::io::{self, Read};
@@ -19,6 +20,8 @@ pub(super) struct Pipes {
     by_identity: HashMap<(u64, u64), PipeId>,
     /// Identity → descriptions that read it, that write it.
     ends: HashMap<(u64, u64), (Vec<usize>, Vec<usize>)>,
+    /// The file system of FIFOs whose names are at the shadow.
+    nodes: Option<u64>,
 }
 
 fn identity(file: &OpenFile) -> (u64, u64) {
@@ -26,7 +29,7 @@ fn identity(file: &OpenFile) -> (u64, u64) {
 }
 
 impl Pipes {
-    pub(super) fn new(open: &OpenFiles) -> Self {
+    pub(super) fn new(open: &OpenFiles, nodes: Option<u64>) -> Self {
         let mut ends: HashMap<_, (Vec<usize>, Vec<usize>)> = HashMap::new();
         for (index, file) in open.files.iter().enumerate() {
             if file.stat.st_mode & libc::S_IFMT != libc::S_IFIFO || file.is_path_only() {
@@ -44,7 +47,15 @@ impl Pipes {
             records: vec![],
             by_identity: HashMap::new(),
             ends,
+            nodes,
         }
+    }
+
+    /// What it is called in the folder of the shim's, if its name is at the shadow.
+    fn at_the_shadow(&self, file: &OpenFile) -> Option<Vec<u8>> {
+        let is_there = self.nodes == Some(file.stat.st_dev);
+        nodes::fifo(&file.name).filter(|_| is_there)?;
+        Some([nodes::FOLDER, &file.name[1..]].concat())
     }
 
     /// Description `index`, which is an end of a pipe.
@@ -69,6 +80,8 @@ impl Pipes {
         let no_reader = || Ok(events(writers.first(), libc::POLLOUT)? & libc::POLLERR != 0);
         let said = |error: io::Error| format!("the state of this pipe cannot be read ({error})");
         let within = match (readers.is_empty(), writers.is_empty()) {
+            // Nobody but the job can have it.
+            _ if self.at_the_shadow(file).is_some() => true,
             (false, false) => true,
             // The other end is nobody's: it was closed.
             (false, true) => no_writer().map_err(said)?,
@@ -110,7 +123,13 @@ impl Pipes {
             return Ok(DescriptionKind::Pipe(*id));
         }
         let named = !file.name.starts_with(b"pipe:[");
-        let fifo = if named {
+        let fifo = if let Some(path) = self.at_the_shadow(file) {
+            let known = inodes.find(file.stat.st_dev, file.stat.st_ino);
+            Some(known.unwrap_or_else(|| {
+                let record = inodes::record(&file.stat, InodeKind::Fifo, &path);
+                inodes.add(record, None)
+            }))
+        } else if named {
             let id = inodes.of_descriptor(file.duplicate.as_fd(), &file.stat, &file.name)?;
             let path = inodes.get(id).record.path.clone();
             let lookup = inodes.lookup(&path.0, file.stat.st_dev, file.stat.st_ino);

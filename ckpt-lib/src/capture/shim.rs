@@ -2,7 +2,7 @@
 //!
 //! | descriptor | in the image | at a restart |
 //! |---|---|---|
-//! | link, session, ends for the shadow | what leads outside | the restarter's take their places |
+//! | link, session, ends for the shadow, folder of FIFOs and sockets | what leads outside | the restarter's take their places |
 //! | ends of descriptions | an inotify instance | the shim makes its watches anew |
 //! | streams to the shadow | sockets whose other end is closed | the shim makes them anew |
 //! | a file that is just being read here, not at the shadow | an inotify instance | the shim finds that it is none, and asks the shadow |
@@ -53,7 +53,11 @@ impl Shim {
         if is(file, Reserved::Ends) || is_read_here(file) {
             return Some(DescriptionKind::Inotify { watches: vec![] });
         }
-        let outside = [Reserved::Link, Reserved::LockEnds];
+        if is(file, Reserved::Nodes) && !is_nodes(file) {
+            // The shim is older; it is the program's own.
+            return None;
+        }
+        let outside = [Reserved::Link, Reserved::LockEnds, Reserved::Nodes];
         let found = outside.into_iter().find(|reserved| is(file, *reserved))?;
         let number = found.number().cast_unsigned();
         Some(DescriptionKind::External(external(
@@ -62,11 +66,24 @@ impl Shim {
         )))
     }
 
+    /// Of which file system the folder is where the job has its FIFOs.
+    pub(super) fn nodes(open: &OpenFiles) -> Option<u64> {
+        let mut files = open.files.iter();
+        let found = files.find(|file| is(file, Reserved::Nodes) && is_nodes(file))?;
+        Some(found.stat.st_dev)
+    }
+
     /// Whether it is a stream to the shadow.
     pub(super) fn is_stream(&self, file: &OpenFile) -> bool {
         let peer = getpeername::<SockaddrStorage>(file.duplicate.as_raw_fd());
         peer.is_ok_and(|peer| peer == self.shadow)
     }
+}
+
+/// Whether it is the folder where the job has its FIFOs and sockets, or what stands for it.
+fn is_nodes(file: &OpenFile) -> bool {
+    let is_folder = file.stat.st_mode & libc::S_IFMT == libc::S_IFDIR;
+    is_folder && file.name == b"/" || file.name == b"/memfd:wf-nodes (deleted)"
 }
 
 /// Whether the shim has it open to read it here, for a moment (docs/adr/0022-files-seen-twice.md).

@@ -13,6 +13,9 @@ use std::os::fd::AsRawFd;
 use std::sync::PoisonError;
 use wire::{Attributes, MOST_DATA, Open, OpenWithin, Opened, Reply, Request};
 
+/// What is to be opened is a FIFO, which the job has where it runs ([`wire::FIFO`]).
+const FIFO: Errno = Errno::from_raw_os_error(wire::FIFO as i32);
+
 impl Session {
     /// openat(2).
     pub(super) fn open(&self, open: &Open<'_>, out: &mut Vec<u8>) -> Result<Reply<'static>, Errno> {
@@ -58,17 +61,18 @@ impl Session {
             };
             Ok((fd, spot.writable()))
         };
-        let (fd, writable) = match resolve {
-            None => self.allowed.at(&self.text(&open.place)?, last, act)?,
+        let found = match resolve {
+            None => self.allowed.at(&self.text(&open.place)?, last, act),
             Some(resolve) => {
                 let folder = match open.place.name {
                     [b'/', ..] => vec![],
                     _ => self.folder_name(open.place.at)?,
                 };
                 let name = (open.place.name, resolve);
-                self.allowed.at_within(&folder, name, last, act)?
+                self.allowed.at_within(&folder, name, last, act)
             }
         };
+        let (fd, writable) = found.map_err(|errno| self.or_fifo(open, last, errno))?;
         self.opened(open, flags, fd, writable, out)
     }
 
@@ -96,9 +100,23 @@ impl Session {
             return Err(refuse("open for writing", b"what is open"));
         }
         let flags = flags.difference(OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW);
-        let fd = reopen(&file.fd, unblocked(flags))?;
+        let fd = reopen(&file.fd, unblocked(flags));
+        let fd = fd.map_err(|errno| self.or_fifo(open, Last::Followed, errno))?;
         self.changes.empty_if_asked(&fd, flags)?;
         self.opened(open, flags, fd, file.writable, out)
+    }
+
+    /// Nobody reads a FIFO here; who writes to one of the job's has readers there.
+    fn or_fifo(&self, open: &Open<'_>, last: Last, errno: Errno) -> Errno {
+        if errno != Errno::NXIO || open.flags & Open::EXECUTE != 0 {
+            return errno;
+        }
+        let found = self.find(&open.place, last);
+        let stat = found.and_then(|found| rustix::fs::fstat(found.fd()));
+        match stat.map(|stat| FileType::from_raw_mode(stat.st_mode)) {
+            Ok(FileType::Fifo) => FIFO,
+            _ => errno,
+        }
     }
 
     fn opened(
@@ -118,7 +136,10 @@ impl Session {
         if !flags.contains(OFlags::PATH)
             && !matches!(kind, FileType::RegularFile | FileType::Directory)
         {
-            // A device or FIFO is the submit machine's own.
+            if kind == FileType::Fifo && open.flags & Open::EXECUTE == 0 {
+                return Err(FIFO);
+            }
+            // A device is the submit machine's own.
             return Err(refuse("open of a special file", open.place.name));
         }
         self.first_data(open, (&fd, &attributes), out);

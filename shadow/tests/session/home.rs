@@ -22,6 +22,7 @@ pub(crate) const O_NOFOLLOW: u32 = 0o400_000;
 
 pub(crate) const EPERM: u16 = 1;
 pub(crate) const ENOENT: u16 = 2;
+pub(crate) const ENXIO: u16 = 6;
 pub(crate) const EBADF: u16 = 9;
 pub(crate) const EACCES: u16 = 13;
 pub(crate) const EBUSY: u16 = 16;

@@ -64,7 +64,17 @@ fn names_are_made_moved_and_removed() {
     };
     assert_eq!(node(0o020_600), Reply::Failed(EPERM), "no devices");
     assert_eq!(node(0o010_600), Reply::Done);
-    assert_eq!(home.open("rw/fifo", O_RDONLY), Err(EACCES), "does not wait");
+    for flags in [O_RDONLY, O_WRONLY, O_RDWR, O_WRONLY | O_CREAT | O_TRUNC] {
+        let answer = home.open("rw/fifo", flags);
+        assert_eq!(answer, Err(wire::FIFO), "{flags:o}: does not wait");
+    }
+    let exclusive = O_WRONLY | O_CREAT | O_EXCL;
+    assert_eq!(home.open("rw/fifo", exclusive), Err(EEXIST));
+    let execute = Open::EXECUTE;
+    assert_eq!(home.open("rw/fifo", execute), Err(EACCES));
+    assert_eq!(remove(&fifo, false), Reply::Done);
+    assert_eq!(node(0o140_700), Reply::Done);
+    assert_eq!(home.open("rw/fifo", O_RDONLY), Err(ENXIO), "a socket");
     assert_eq!(remove(&fifo, false), Reply::Done);
     assert_eq!(remove(&home.at("rw"), true), Reply::Failed(EBUSY));
     let not_a_link = Request::ReadLink(ReadLink {

@@ -93,7 +93,7 @@ fn note(fd: u64, description: Option<usize>) {
 }
 
 /// A descriptor that the job must not touch: for it, there is none.
-fn hidden(fd: i32) -> bool {
+pub(super) fn hidden(fd: i32) -> bool {
     fd >= RESERVED[0] && lanes::is_ours(fd)
 }
 

@@ -14,7 +14,7 @@ use crate::program::sys::{self, AT_FDCWD, Errno, call};
 use crate::rules::{Meaning, Name, Rules, whole};
 use core::cell::UnsafeCell;
 use core::sync::atomic::{AtomicU32, Ordering};
-use wire::{Leads, NameOf, Request};
+use wire::{Leads, NameOf, Place, Request};
 
 const NOTHING: (*const u8, usize) = (core::ptr::null(), 0);
 /// Bytes of a name and its end (PATH_MAX).
@@ -102,6 +102,41 @@ fn serve_led(number: u64, args: &[u64; 6]) -> Served {
     }
 }
 
+/// Does something where a name leads: at the shadow, or `here` with another name of this machine. None if that is the name as it was given.
+pub(super) fn led(
+    name: u64,
+    there: impl Fn(Place<'static>) -> Result<u64, Errno>,
+    here: impl Fn(u64) -> Result<u64, Errno>,
+) -> Served {
+    let mut call = Call::new(sys::STAT, &[name, 0, 0, 0, 0, 0]);
+    let mut room = None;
+    let rules = process::table().map(|table| &table.rules);
+    if let Some(rules) = rules.filter(|rules| !rules.is_empty()) {
+        match call.mean(rules, (None, 0), &mut room) {
+            Ok(false) => {}
+            Ok(true) => return call.changed.then(|| here(call.args[0])),
+            Err(error) => return Some(Err(error)),
+        }
+    }
+    let Some(place) = places::place(AT_FDCWD as u64, call.args[0], 0) else {
+        return call.changed.then(|| here(call.args[0]));
+    };
+    Some(match there(place) {
+        Err(Errno(sys::ELSEWHERE)) => led_by(place).and_then(|led| here(led.0 as u64)),
+        done => done,
+    })
+}
+
+/// The name of this machine to which one of the shadow's leads.
+fn led_by(place: Place<'_>) -> Result<Room, Errno> {
+    let request = Request::Leads(Leads { place });
+    ask(&request, NOTHING, Put::Lane, |answer| {
+        let led = Room::new()?;
+        led.name(answer.data, b"")?;
+        Ok(led)
+    })
+}
+
 /// Does a call with the names of this machine to which its own lead.
 pub(super) fn lead(number: u64, args: &[u64; 6]) -> Result<u64, Errno> {
     let names = names_of(number);
@@ -113,12 +148,7 @@ pub(super) fn lead(number: u64, args: &[u64; 6]) -> Result<u64, Errno> {
         let Some(place) = places::place(at, args[*name], 0) else {
             continue;
         };
-        let request = Request::Leads(Leads { place });
-        let led = ask(&request, NOTHING, Put::Lane, |answer| {
-            let led = Room::new()?;
-            call.args[*name] = led.name(answer.data, b"")?;
-            Ok(led)
-        });
+        let led = led_by(place).inspect(|led| call.args[*name] = led.0 as u64);
         *room = Some(match led {
             // It leads nowhere else any more.
             Err(Errno(sys::EINVAL)) if names.len() == 1 => {

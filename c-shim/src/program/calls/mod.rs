@@ -19,6 +19,7 @@ mod programs;
 mod ready;
 mod records;
 mod refused;
+mod sockets;
 mod transfer;
 mod within;
 
@@ -199,6 +200,7 @@ pub(super) fn begin(actions: &[AtomicU8; NUMBERS]) {
     for (numbers, what) in [
         (BY_DESCRIPTOR, action::BY_DESCRIPTOR),
         (ALWAYS, action::ALWAYS),
+        (sockets::NUMBERS, action::ALWAYS),
     ] {
         for number in numbers {
             actions[*number as usize].store(what, Ordering::Relaxed);
@@ -211,7 +213,9 @@ pub(super) fn begin(actions: &[AtomicU8; NUMBERS]) {
 /// Whether a call is to be led here at all.
 pub(super) fn is_wanted(number: u32) -> bool {
     let number = u64::from(number);
-    BY_DESCRIPTOR.contains(&number) || ALWAYS.contains(&number)
+    [BY_DESCRIPTOR, ALWAYS, sockets::NUMBERS]
+        .iter()
+        .any(|numbers| numbers.contains(&number))
 }
 
 /// The first process of a job begins where the job does.
@@ -233,9 +237,13 @@ pub(super) fn serve(frame: &Frame) -> Option<i64> {
         fast::handles(frame.args[1]);
         return None;
     }
-    let served = clocks::serve(frame.number, &frame.args)
-        .or_else(|| within::serve(frame.number, &frame.args))
-        .or_else(|| methods::serve(frame.number, &frame.args));
+    let served = if sockets::NUMBERS.contains(&frame.number) {
+        sockets::serve(frame.number, &frame.args)
+    } else {
+        clocks::serve(frame.number, &frame.args)
+            .or_else(|| within::serve(frame.number, &frame.args))
+            .or_else(|| methods::serve(frame.number, &frame.args))
+    };
     if let Some(Ok(result)) = served
         && is_about_descriptor(frame.number)
         && let Some(file) = File::of(frame.args[0])
@@ -245,7 +253,7 @@ pub(super) fn serve(frame: &Frame) -> Option<i64> {
     served.map(|result| match result {
         Ok(value) => value as i64,
         // Where nobody asks where it leads.
-        Err(Errno(sys::ELSEWHERE)) => -i64::from(sys::EACCES),
+        Err(Errno(sys::ELSEWHERE | sys::FIFO)) => -i64::from(sys::EACCES),
         Err(Errno(errno)) => -i64::from(errno),
     })
 }

@@ -5,6 +5,7 @@ use super::places::{AT_EMPTY_PATH, both, checked, descriptor, place, text};
 use super::{File, Served, limits, records};
 use crate::program::foreseen;
 use crate::program::lanes::{Answer, Put, ask, tell};
+use crate::program::nodes;
 use crate::program::offered;
 use crate::program::resident;
 use crate::program::sys::{self, AT_FDCWD, Errno};
@@ -54,13 +55,23 @@ pub(super) fn serve(number: u64, args: &[u64; 6]) -> Served {
         sys::STAT => stat(here, a, b, 0),
         sys::LSTAT => stat(here, a, b, AT_SYMLINK_NOFOLLOW),
         sys::NEWFSTATAT => stat(a, b, c, d),
-        sys::FSTAT => Some(attributes_of(&File::of(a)?).map(|found| {
-            records::stat(b, &found);
-            0
-        })),
+        sys::FSTAT => {
+            let found = match File::of(a) {
+                Some(file) => attributes_of(&file),
+                None => Ok(nodes::attributes(a as i32)?),
+            };
+            Some(found.map(|found| {
+                records::stat(b, &found);
+                0
+            }))
+        }
         sys::STATX => {
             let follow = c & AT_SYMLINK_NOFOLLOW == 0;
-            Some(attributes(place(a, b, c)?, follow).map(|found| {
+            let found = match of_fifo(a, b, c) {
+                Some(found) => Ok(found),
+                None => attributes(place(a, b, c)?, follow),
+            };
+            Some(found.map(|found| {
                 records::statx(e, &found);
                 0
             }))
@@ -177,7 +188,17 @@ pub(super) fn attributes_of(file: &File) -> Result<Attributes, Errno> {
     }
 }
 
+/// Attributes of a FIFO of the job's that is open here (glibc's fstat(3)).
+fn of_fifo(fd: u64, name: u64, flags: u64) -> Option<Attributes> {
+    let is_itself = flags & AT_EMPTY_PATH != 0 && text(name)?.is_empty();
+    is_itself.then(|| nodes::attributes(fd as i32)).flatten()
+}
+
 fn stat(folder: u64, name: u64, to: u64, flags: u64) -> Served {
+    if let Some(found) = of_fifo(folder, name, flags) {
+        records::stat(to, &found);
+        return Some(Ok(0));
+    }
     let follow = flags & AT_SYMLINK_NOFOLLOW == 0;
     let place = place(folder, name, flags)?;
     let found = match File::of(folder) {

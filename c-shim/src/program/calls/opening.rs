@@ -1,7 +1,7 @@
 //! Opening, and what comes with the answer.
 
 use super::places::{checked, place};
-use super::{File, Served};
+use super::{File, Served, names};
 use crate::libraries;
 use crate::program::cache::{self, Learning};
 use crate::program::count;
@@ -9,6 +9,7 @@ use crate::program::ends;
 use crate::program::foreseen;
 use crate::program::known;
 use crate::program::lanes::{self, Put, ask, tell};
+use crate::program::nodes;
 use crate::program::offered;
 use crate::program::process::{self, UMASK};
 use crate::program::resident;
@@ -148,6 +149,9 @@ fn open_by(
         let learnt = Known::Absent;
         known::learn(&place, known::means(follow, &learnt), &learnt, asked);
     }
+    if opened.as_ref().err() == Some(&Errno(sys::FIFO)) {
+        return open_fifo(place, follow, flags);
+    }
     let opened = opened?;
     let (fd, attributes) = opened.map_err(|(error, handle)| {
         let _ = tell(&Request::Close(Close { handle }));
@@ -162,6 +166,18 @@ fn open_by(
         resident::emptied(file.description);
     }
     Ok(fd)
+}
+
+/// The shadow would let us open a FIFO, which is to be had here.
+fn open_fifo(place: Place<'_>, follow: bool, flags: u32) -> Result<i32, Errno> {
+    const TYPE: u32 = 0o170_000;
+    const FIFO: u32 = 0o010_000;
+    let attributes = names::attributes(place, follow)?;
+    if attributes.mode & TYPE != FIFO {
+        // Somebody has put something else there.
+        return Err(Errno(sys::EACCES));
+    }
+    nodes::open_fifo(&attributes, flags)
 }
 
 /// Memory for all of a library, as long as its open is answered.

@@ -3,7 +3,18 @@
 use super::{ACCESS, ASYNC, Emitter, EndSlots, STATUS, with_nul};
 use crate::plan::{Arg, PlanError};
 use crate::snapshot::{DescriptionId, DescriptionKind, PipeId, SocketId};
+use c_shim::nodes;
+use c_shim::table::Reserved;
 use loader::ops::{Expect, Pipe, Send, SocketPair};
+
+/// A folder and a name in it, as arguments.
+fn fifo_at(path: &[u8]) -> [Arg; 2] {
+    let (folder, name) = match path.strip_prefix(nodes::FOLDER) {
+        Some(name) => (Reserved::Nodes.number() as u64, name),
+        None => (libc::AT_FDCWD as u64, path),
+    };
+    [Arg::Value(folder), Arg::Bytes(with_nul(name))]
+}
 
 impl Emitter<'_> {
     pub(super) fn pipe(&mut self, id: PipeId) -> Result<(), PlanError> {
@@ -23,13 +34,15 @@ impl Emitter<'_> {
         let label = format!("pipe {}", id.0);
         let fill_slot = if let Some(fifo) = record.fifo {
             let path = &self.snapshot.inodes[fifo.0 as usize].path.0;
+            let label = format!("FIFO {}", crate::shown::bytes(path));
+            self.make_fifo(&label, path);
             // Opening for both never waits and lets the ends be opened after it.
+            let [folder, name] = fifo_at(path);
             let args = [
-                Arg::Value(libc::AT_FDCWD as u64),
-                Arg::Bytes(with_nul(path)),
+                folder,
+                name,
                 Arg::Value((libc::O_RDWR | libc::O_NONBLOCK) as u64),
             ];
-            let label = format!("FIFO {}", crate::shown::bytes(path));
             self.call(&label, libc::SYS_openat, &args, Expect::Slot, spare_write);
             spare_write
         } else {
@@ -95,9 +108,10 @@ impl Emitter<'_> {
                 Some(fifo) => self.snapshot.inodes[fifo.0 as usize].path.0.clone(),
                 None => format!("/proc/self/fd/{fill_slot}").into_bytes(),
             };
+            let [folder, name] = fifo_at(&path);
             let args = [
-                Arg::Value(libc::AT_FDCWD as u64),
-                Arg::Bytes(with_nul(&path)),
+                folder,
+                name,
                 Arg::Value(u64::from(flags & (ACCESS | STATUS))),
             ];
             self.call(&label, libc::SYS_openat, &args, Expect::Slot, slot);
@@ -121,6 +135,20 @@ impl Emitter<'_> {
             );
         }
         Ok(())
+    }
+
+    /// One whose name is at the shadow lives in a folder that is new with each restart.
+    fn make_fifo(&mut self, label: &str, path: &[u8]) {
+        if !path.starts_with(nodes::FOLDER) {
+            return;
+        }
+        const MODE: u32 = 0o666;
+        let [folder, name] = fifo_at(path);
+        let mode = Arg::Value((libc::S_IFIFO | MODE).into());
+        let args = [folder.clone(), name.clone(), mode, Arg::Value(0)];
+        self.call(label, libc::SYS_mknodat, &args, Expect::Success, 0);
+        let args = [folder, name, Arg::Value(MODE.into())];
+        self.call(label, libc::SYS_fchmodat, &args, Expect::Success, 0);
     }
 
     fn holders(&self, kind: &DescriptionKind) -> Vec<DescriptionId> {
