@@ -92,9 +92,11 @@ static void fifos(void) {
     CALL(fstat(reader, &by_descriptor));
     said("%d %d %o %d", by_name.st_ino == by_descriptor.st_ino, by_name.st_dev == by_descriptor.st_dev,
          by_descriptor.st_mode, by_name.st_uid == by_descriptor.st_uid && by_name.st_gid == by_descriptor.st_gid);
+#ifdef STATX_BASIC_STATS
     struct statx extended = {0};
     CALL(statx(writer, "", AT_EMPTY_PATH, STATX_BASIC_STATS, &extended));
     said("%d %o", extended.stx_ino == by_name.st_ino, extended.stx_mode);
+#endif
     CALL(write(writer, "hello", 5));
     CALL(events(reader, POLLIN));
     CALL(events(writer, POLLOUT));
@@ -473,6 +475,13 @@ static void addresses(void) {
     CALL(unlink("file"));
 }
 
+static struct msghdr header_of(void *name, socklen_t len, struct iovec *part, void *control, size_t control_len) {
+    struct msghdr header = {.msg_name = name, .msg_namelen = len, .msg_iov = part, .msg_iovlen = 1};
+    header.msg_control = control;
+    header.msg_controllen = control_len;
+    return header;
+}
+
 static void datagrams(void) {
     char bytes[100] = {0};
     struct sockaddr_un address, from;
@@ -490,26 +499,26 @@ static void datagrams(void) {
     show_address("received", came, &from, from_len);
     CALL(sendto(one, "answer", 6, 0, (void *)&from, from_len));
     struct iovec part = {bytes, 99};
-    struct msghdr header = {&from, sizeof from, &part, 1, NULL, 0, 0};
+    struct msghdr header = header_of(&from, sizeof from, &part, NULL, 0);
     came = recvmsg(two, &header, 0);
     show_address("received", came, &from, header.msg_namelen);
     part = (struct iovec){"message", 7};
-    header = (struct msghdr){&address, len, &part, 1, NULL, 0, 0};
+    header = header_of(&address, len, &part, NULL, 0);
     CALL(sendmsg(two, &header, 0));
     header.msg_name = &from;
     address_of(&from, "none");
     CALL(sendmsg(two, &header, 0));
     part = (struct iovec){bytes, 99};
-    header = (struct msghdr){&from, 5, &part, 1, NULL, 0, 0};
+    header = header_of(&from, 5, &part, NULL, 0);
     CALL(recvmsg(one, &header, MSG_DONTWAIT));
     said("%u", header.msg_namelen);
     CALL(recvmsg(one, &header, MSG_DONTWAIT));
     /* Many at once. */
     struct iovec parts[3] = {{"first", 5}, {"second", 6}, {"third", 5}};
     struct mmsghdr many[3] = {
-        {{&address, len, &parts[0], 1, NULL, 0, 0}, 0},
-        {{&address, len, &parts[1], 1, NULL, 0, 0}, 0},
-        {{&from, 7, &parts[2], 1, NULL, 0, 0}, 0},
+        {header_of(&address, len, &parts[0], NULL, 0), 0},
+        {header_of(&address, len, &parts[1], NULL, 0), 0},
+        {header_of(&from, 7, &parts[2], NULL, 0), 0},
     };
     address_of(&from, "none");
     CALL(sendmmsg(two, many, 3, 0));
@@ -518,7 +527,7 @@ static void datagrams(void) {
     struct sockaddr_un senders[3];
     for (int at = 0; at < 3; at++) {
         parts[at] = (struct iovec){rooms[at], 19};
-        many[at].msg_hdr = (struct msghdr){&senders[at], sizeof senders[at], &parts[at], 1, NULL, 0, 0};
+        many[at].msg_hdr = header_of(&senders[at], sizeof senders[at], &parts[at], NULL, 0);
     }
     CALL(recvmmsg(one, many, 3, MSG_DONTWAIT, NULL));
     for (int at = 0; at < 2; at++) {
@@ -551,7 +560,7 @@ static void datagrams(void) {
 static int send_descriptors(int fd, const int *sent, int count) {
     char room[CMSG_SPACE(4 * sizeof(int))] = {0};
     struct iovec part = {"d", 1};
-    struct msghdr header = {NULL, 0, &part, 1, room, CMSG_SPACE(count * sizeof(int)), 0};
+    struct msghdr header = header_of(NULL, 0, &part, room, CMSG_SPACE(count * sizeof(int)));
     struct cmsghdr *message = CMSG_FIRSTHDR(&header);
     message->cmsg_level = SOL_SOCKET;
     message->cmsg_type = SCM_RIGHTS;
@@ -563,7 +572,7 @@ static int send_descriptors(int fd, const int *sent, int count) {
 static int receive_descriptors(int fd, int *got, int flags, int many) {
     char room[CMSG_SPACE(4 * sizeof(int))] = {0}, byte;
     struct iovec part = {&byte, 1};
-    struct mmsghdr one = {{NULL, 0, &part, 1, room, sizeof room, 0}, 0};
+    struct mmsghdr one = {header_of(NULL, 0, &part, room, sizeof room), 0};
     int result = many ? recvmmsg(fd, &one, 1, flags, NULL) : recvmsg(fd, &one.msg_hdr, flags);
     struct cmsghdr *message = CMSG_FIRSTHDR(&one.msg_hdr);
     if (result < 0 || !message || message->cmsg_type != SCM_RIGHTS) return -1;

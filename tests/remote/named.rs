@@ -285,6 +285,58 @@ both = os.open('fifo', os.O_RDWR); os.write(both, b'at last'); print(os.read(rea
     );
 }
 
+/// Sockets and FIFOs are each job's own, and gone with it, however it ends: the kernel has none of its sockets any more.
+#[test]
+fn what_a_killed_job_had_is_gone() {
+    const SERVES: &str = "import os, socket, time
+s = socket.socket(socket.AF_UNIX); s.bind('socket'); s.listen(); os.mkfifo('fifo'); r = os.open('fifo', os.O_RDWR)
+inode = str(os.fstat(s.fileno()).st_ino)
+print(*[line.split()[7] for line in open('/proc/net/unix') if line.split()[6] == inode], flush=True); time.sleep(100)
+";
+    const ASKS: &str = "import os, socket, sys
+def attempt(act):
+    try: act(); print('done')
+    except OSError as error: print(error)
+attempt(lambda: socket.socket(socket.AF_UNIX).connect('socket'))
+attempt(lambda: os.open('fifo', os.O_WRONLY | os.O_NONBLOCK))
+";
+    let what = "what_a_killed_job_had_is_gone";
+    if missing(what) {
+        return;
+    }
+    let submit = Submit::new("named-killed");
+    let serves = submit.remote(&words(&["/usr/bin/python3", "-c", SERVES]));
+    let mut job = Run::start("the job", serves, User::Ordinary).expect("starts");
+    let is_there = support::run::poll(SOON, || {
+        let said = job.out.text();
+        said.ends_with('\n').then_some(said)
+    });
+    let name = is_there.unwrap_or_else(|| panic!("{}", job.describe()));
+    let name = name.trim();
+    let is_known = || {
+        let known = fs::read_to_string("/proc/net/unix").expect("reads");
+        known.lines().any(|line| line.ends_with(name))
+    };
+    assert!(
+        name.starts_with("/proc/self/fd/1011/b") && is_known(),
+        "{name}"
+    );
+    for round in 0..2 {
+        let asks = submit.remote(&words(&["/usr/bin/python3", "-c", ASKS]));
+        let (said, errors, _) = output("another job", asks);
+        let expected =
+            "[Errno 111] Connection refused\n[Errno 6] No such device or address: 'fifo'\n";
+        assert_eq!((said.as_str(), errors.as_str()), (expected, ""), "{round}");
+        if round == 0 {
+            let pid = nix::unistd::Pid::from_raw(job.pid() as i32);
+            nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGKILL).expect("is there");
+            job.wait(SOON).expect("is dead");
+            let gone = support::run::poll(SOON, || (!is_known()).then_some(()));
+            assert!(gone.is_some(), "{name} is there yet");
+        }
+    }
+}
+
 /// A job whose sockets have names cannot be carried, and is told which.
 #[test]
 fn a_job_with_a_named_socket_is_refused() {

@@ -201,6 +201,7 @@ pub(super) fn begin(actions: &[AtomicU8; NUMBERS]) {
         (BY_DESCRIPTOR, action::BY_DESCRIPTOR),
         (ALWAYS, action::ALWAYS),
         (sockets::NUMBERS, action::ALWAYS),
+        (sockets::BY_DESCRIPTOR, action::BY_DESCRIPTOR),
     ] {
         for number in numbers {
             actions[*number as usize].store(what, Ordering::Relaxed);
@@ -213,9 +214,11 @@ pub(super) fn begin(actions: &[AtomicU8; NUMBERS]) {
 /// Whether a call is to be led here at all.
 pub(super) fn is_wanted(number: u32) -> bool {
     let number = u64::from(number);
-    [BY_DESCRIPTOR, ALWAYS, sockets::NUMBERS]
-        .iter()
-        .any(|numbers| numbers.contains(&number))
+    is_of_sockets(number) || BY_DESCRIPTOR.contains(&number) || ALWAYS.contains(&number)
+}
+
+fn is_of_sockets(number: u64) -> bool {
+    sockets::NUMBERS.contains(&number) || sockets::BY_DESCRIPTOR.contains(&number)
 }
 
 /// The first process of a job begins where the job does.
@@ -237,7 +240,7 @@ pub(super) fn serve(frame: &Frame) -> Option<i64> {
         fast::handles(frame.args[1]);
         return None;
     }
-    let served = if sockets::NUMBERS.contains(&frame.number) {
+    let served = if is_of_sockets(frame.number) {
         sockets::serve(frame.number, &frame.args)
     } else {
         clocks::serve(frame.number, &frame.args)

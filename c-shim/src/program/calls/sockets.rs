@@ -47,6 +47,10 @@ pub(super) const NUMBERS: &[u64] = &[
     sys::PIDFD_GETFD,
 ];
 
+/// Calls that are the kernel's but of a remote file, which is no socket.
+pub(super) const BY_DESCRIPTOR: &[u64] =
+    &[sys::SHUTDOWN, sys::LISTEN, sys::SETSOCKOPT, sys::GETSOCKOPT];
+
 /// `struct msghdr`: where what is.
 type Header = [u64; 7];
 const NAME: usize = 0;
@@ -95,6 +99,7 @@ pub(super) fn serve(number: u64, args: &[u64; 6]) -> Served {
         sys::RECVFROM => with_address(number, args, [4, 5]),
         sys::RECVMSG => receive(fd, a as *mut Header, b),
         sys::RECVMMSG => receive_many(args),
+        _ if BY_DESCRIPTOR.contains(&number) => None,
         _ => with_address(number, args, [1, 2]),
     }
 }
