@@ -82,7 +82,7 @@ fn fifos_and_sockets_under_a_journal_do_what_they_do_here() {
 /// What programs do with FIFOs and sockets; the same script here and there.
 const SCRIPT: &str = r#"
 set -e
-export LC_ALL=C.UTF-8 TZ=UTC HOME=$PWD TMPDIR=$PWD TMUX_TMPDIR=$PWD GNUPGHOME=$PWD
+export LC_ALL=C.UTF-8 TZ=UTC HOME=$PWD TMPDIR=$PWD TMUX_TMPDIR=$PWD
 umask 022
 mkfifo a b; ls -l a b | cut -c1-10; stat -c %F a; test -p a && echo a pipe
 (seq 5000 | sort -rn > a) & head -n 2 a | tee b & cat b; wait
@@ -154,6 +154,11 @@ if command -v ssh-agent ssh-add > /dev/null; then
   eval "$(ssh-agent -a "$PWD/agent")" > /dev/null; test -S agent && echo an agent
   ssh-keygen -q -t ed25519 -N '' -C comment -f key; ssh-add -q key; ssh-add -l | cut -d' ' -f3-; ssh-add -q -D; ssh-add -l || true
   ssh-agent -k > /dev/null; for i in $(seq 100); do test -e agent || break; sleep 0.05; done; test -e agent || echo no agent; rm key key.pub
+fi
+if command -v gpg gpg-agent > /dev/null; then
+  export GNUPGHOME=$PWD/g; mkdir -m 700 g; gpg --batch --passphrase '' --quick-gen-key a@b default default never 2> /dev/null
+  echo secret | gpg --batch --trust-model always -e -r a@b | gpg -q --batch -d 2> /dev/null; test -S g/S.gpg-agent && echo an agent
+  gpgconf --kill all; for i in $(seq 100); do test -e g/S.gpg-agent || break; sleep 0.05; done; test -e g/S.gpg-agent || echo no agent; rm -r g
 fi
 if command -v tmux > /dev/null; then
   tmux -f /dev/null new-session -d -s one 'cat > typed; tmux wait-for -S done'; tmux ls -F '#{session_name} #{session_windows}'
