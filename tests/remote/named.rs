@@ -9,15 +9,27 @@ use std::os::unix::fs::FileTypeExt;
 use support::stage::go_guest;
 
 #[test]
-fn fifos_and_sockets_do_what_they_do_here() {
-    let what = "fifos_and_sockets_do_what_they_do_here";
-    same_here_and_there(what, "remote_named", 400);
+fn fifos_and_passed_descriptors_do_what_they_do_here() {
+    let what = "fifos_and_passed_descriptors_do_what_they_do_here";
+    same_here_and_there(what, "remote_fifos", 150);
 }
 
 #[test]
-fn fifos_and_sockets_by_musl_do_what_they_do_here() {
-    let what = "fifos_and_sockets_by_musl_do_what_they_do_here";
-    same_on_musl(what, "remote_named", Linking::Musl, 400);
+fn named_sockets_do_what_they_do_here() {
+    let what = "named_sockets_do_what_they_do_here";
+    same_here_and_there(what, "remote_sockets", 250);
+}
+
+#[test]
+fn fifos_by_musl_do_what_they_do_here() {
+    let what = "fifos_by_musl_do_what_they_do_here";
+    same_on_musl(what, "remote_fifos", Linking::Musl, 150);
+}
+
+#[test]
+fn named_sockets_by_musl_do_what_they_do_here() {
+    let what = "named_sockets_by_musl_do_what_they_do_here";
+    same_on_musl(what, "remote_sockets", Linking::Musl, 250);
 }
 
 #[test]
@@ -65,7 +77,7 @@ print(sorted(os.listdir()))
     undo(submit, User::Ordinary, &before);
 }
 
-/// The transcript once more, under a journal.
+/// The transcripts once more, under a journal.
 #[test]
 fn fifos_and_sockets_under_a_journal_do_what_they_do_here() {
     let what = "fifos_and_sockets_under_a_journal_do_what_they_do_here";
@@ -73,10 +85,12 @@ fn fifos_and_sockets_under_a_journal_do_what_they_do_here() {
         return;
     }
     let journal = ["--allow", "/:ro", "--journal", "undo", "--keep-journals"];
-    let submit = Submit::allowing("remote-named-journal", &journal);
-    let before = picture::take(&submit.home());
-    same_at(&submit, "remote_named", 400);
-    undo(submit, User::Ordinary, &before);
+    for (guest, least_lines) in [("remote_fifos", 150), ("remote_sockets", 250)] {
+        let submit = Submit::allowing("remote-named-journal", &journal);
+        let before = picture::take(&submit.home());
+        same_at(&submit, guest, least_lines);
+        undo(submit, User::Ordinary, &before);
+    }
 }
 
 /// What programs do with FIFOs and sockets; the same script here and there.

@@ -183,6 +183,7 @@ pub fn c_guest(name: &str, linking: Linking) -> Result<PathBuf, String> {
         "lacking.h",
         "newer.h",
         "file_size.h",
+        "named.h",
     ];
     let mut sources = vec![source.clone(), shared.clone()];
     sources.extend(headers.iter().map(|name| folder.join(name)));
