@@ -102,7 +102,8 @@ pub(crate) fn leave_the_job(least: u64) -> Outcome<()> {
 
 /// The job's shim has files in memory that are so long; what the job itself may, its shim says ([`to_give_back`]).
 pub(crate) fn make_room_for_files(longest: u64) -> Outcome<()> {
-    let what = "the size of files, which counts for memory files of a job with remote ones (ulimit -Hf)";
+    let what =
+        "the size of files, which counts for memory files of a job with remote ones (ulimit -Hf)";
     Limit { what, ..FILE_SIZE }.make_room(longest)
 }
 
