@@ -50,7 +50,8 @@ signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 50000))
 named, nameless = [os.open('.', os.O_TMPFILE | os.O_RDWR, 0o640) for _ in range(2)]
 # Where it goes on as a file in memory it can have no name any more.
-try: os.link(f'/proc/self/fd/{named}', 'named', follow_symlinks=True)
+here = os.open('.', os.O_RDONLY)
+try: os.link(f'/proc/self/fd/{named}', 'named', src_dir_fd=here, follow_symlinks=True)
 except OSError: named = os.open('named', os.O_RDWR | os.O_CREAT, 0o640)
 for i in range(300):
     with open(f'part-{i % 5}', 'wb', buffering=0) as part:
