@@ -496,3 +496,32 @@ file.write(bytes(200000))
         "{log}"
     );
 }
+
+/// What was made without a name is known by the one that it was given.
+#[test]
+fn a_file_that_got_a_name_outlives_its_shadow() {
+    let what = "a_file_that_got_a_name_outlives_its_shadow";
+    if missing(what) {
+        return;
+    }
+    let script = "
+import os, sys
+here = os.open('.', os.O_RDONLY)
+file = os.open('.', os.O_TMPFILE | os.O_RDWR, 0o640); os.write(file, b'one ')
+os.link(f'/proc/self/fd/{file}', 'named', src_dir_fd=here, follow_symlinks=True); os.fsync(file)
+print('ready', flush=True); sys.stdin.readline()
+os.write(file, b'two'); os.fsync(file)
+print(os.pread(file, 99, 0), open('named').read(), os.fstat(file).st_nlink)
+";
+    let mut mortal = Mortal::new(&KEPT);
+    let mut command = mortal.submit.remote(&python(script));
+    command.stdin(Stdio::piped());
+    let mut job = Run::start_with_stdin("the job", command, User::Ordinary).expect("starts");
+    job.wait_line("ready", SOON).expect("is ready");
+    mortal.kill_shadow();
+    mortal.start_shadow(None);
+    drop(job.stdin());
+    let status = job.wait(SOON).expect("ends");
+    assert!(status.success(), "{}", job.describe());
+    assert_eq!(job.out.text(), "ready\nb'one two' one two 1\n");
+}
