@@ -254,10 +254,23 @@ static struct hooks {
     void *with;
 } the_hooks;
 
-static void call_hook(void (*hook)(void *))
+/* Held while one is called. */
+static pthread_mutex_t hooks_lock = PTHREAD_MUTEX_INITIALIZER;
+
+static void call_hook(void (**hook)(void *))
 {
-    if (hook)
-        hook(the_hooks.with);
+    pthread_mutex_lock(&hooks_lock);
+    if (*hook)
+        (*hook)(the_hooks.with);
+    pthread_mutex_unlock(&hooks_lock);
+}
+
+void wayfarer_end_hooks(void)
+{
+    static const struct hooks none;
+    pthread_mutex_lock(&hooks_lock);
+    the_hooks = none;
+    pthread_mutex_unlock(&hooks_lock);
 }
 
 /* The thread of the hooks: it waits for whoever makes an image, first until that begins, then until it is over. */
@@ -278,7 +291,7 @@ static void *keep_hooks(void *at)
             continue;
         }
         know_parent(before);
-        call_hook(the_hooks.before);
+        call_hook(&the_hooks.before);
         STORE(page->ready, number);
         int is_restarted = 0;
         /* Another call: whoever made that image is gone. */
@@ -287,7 +300,7 @@ static void *keep_hooks(void *at)
             know_parent(now);
             is_restarted = LOAD(page->over) != number && now[0] && strcmp(before, now) != 0;
         }
-        call_hook(is_restarted ? the_hooks.restarted : the_hooks.after);
+        call_hook(is_restarted ? &the_hooks.restarted : &the_hooks.after);
         last = number;
     }
     return NULL;

@@ -43,6 +43,8 @@ int wayfarer_image_file(const char *name);
  * the program runs; no image is made if `before` takes more than ten seconds. They may not request anything themselves. 0, or -1
  * with errno; once only. */
 int wayfarer_hooks(void (*before)(void *), void (*after)(void *), void (*restarted)(void *), void *with);
+/* None of them is called any more; returns when none is running. Not for use in a hook. */
+void wayfarer_end_hooks(void);
 
 /* Why the last request of this thread has failed; "" if it has not. */
 const char *wayfarer_why(void);

@@ -9,6 +9,7 @@
         reconnect()
 """
 
+import atexit
 import contextlib
 import ctypes
 import os
@@ -85,3 +86,5 @@ def hooks(before=None, after=None, restarted=None):
     if _library.wayfarer_hooks(*made, None):
         number = ctypes.get_errno()
         raise OSError(number, os.strerror(number))
+    # Nothing can be called in an interpreter that has ended.
+    atexit.register(_library.wayfarer_end_hooks)

@@ -1,6 +1,7 @@
 //! Programs that ask for something themselves: contrib/inside, from C, Fortran and Python.
 
 use super::*;
+use std::process::Stdio;
 use support::inside::{compiled, contrib};
 use support::stage;
 
@@ -211,12 +212,20 @@ print(os.path.exists('own.img'), order[0])
 print(wayfarer.leave())
 ";
 
-#[test]
-fn python_calls_them() {
+/// Python has ended when libc calls its function, and the process goes on until there is a line.
+const ENDS: &str = "
+import ctypes, wayfarer
+wayfarer.hooks(lambda: print('before'), lambda: print('after'))
+libc = ctypes.CDLL(None)
+libc.on_exit(ctypes.cast(libc.getchar, ctypes.c_void_p), None)
+print('ends')
+";
+
+fn python(name: &str, script: &'static str) -> Guest {
     let library = compiled("libwayfarer.so", "gcc", &["-shared", "-fPIC"], &[]);
     let module = stage::dir().join("wayfarer.py");
     fs::copy(contrib("wayfarer.py"), &module).expect("is copied");
-    let mut guest = Guest::new("inside python", "/usr/bin/python3", &["-c", SCRIPT]);
+    let mut guest = Guest::new(name, "/usr/bin/python3", &["-c", script]);
     let folder = stage::dir().display().to_string();
     let library = library.display().to_string();
     guest.environment = vec![
@@ -225,6 +234,49 @@ fn python_calls_them() {
         ("PYTHONUNBUFFERED".to_owned(), "1".to_owned()),
         ("PYTHONDONTWRITEBYTECODE".to_owned(), "1".to_owned()),
     ];
+    guest
+}
+
+#[test]
+fn a_python_that_ends_is_not_called_any_more() {
+    with_job(&python("inside python that ends", ENDS), |job| {
+        let mut command = starting(job, &["--keep", "2"]);
+        command.stdin(Stdio::piped());
+        let run = Run::start_with_stdin(THE_GUEST, command, User::Ordinary)?;
+        job.runs.push(run);
+        says(job, "ends")?;
+        run::poll(STEP, || waits_for_a_line().then_some(())).ok_or("python goes on")?;
+        let command = job.wayfarer(&["checkpoint", "job"]);
+        let mut checkpoint = Run::start("the checkpoint", command, User::Ordinary)?;
+        // It waits, or is refused; whoever calls python now ends it.
+        let _ = run::poll(STEP / 15, || {
+            let runs = [starter(job).ok()?.ended(), checkpoint.ended()];
+            runs.into_iter().flatten().next()
+        });
+        drop(starter(job)?.stdin());
+        expect_end(job, 0)?;
+        checkpoint.wait(STEP)?;
+        expect_said(job, "ends\n")
+    });
+}
+
+/// A process of this test's script is in read(2) of its input.
+fn waits_for_a_line() -> bool {
+    let all = fs::read_dir("/proc").expect("lists").flatten();
+    let mut ours = all.filter(|entry| {
+        let words = fs::read(entry.path().join("cmdline")).unwrap_or_default();
+        words.starts_with(b"/usr/bin/python3")
+            && words.windows(12).any(|part| part == b"libc.getchar")
+    });
+    ours.any(|entry| {
+        let call = fs::read_to_string(entry.path().join("syscall")).unwrap_or_default();
+        call.starts_with("0 0x0 ")
+    })
+}
+
+#[test]
+fn python_calls_them() {
+    let guest = python("inside python", SCRIPT);
     with_job(&guest, |job| {
         start(job, &["--keep", "2"])?;
         expect_end(job, 85)?;

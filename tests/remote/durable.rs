@@ -6,7 +6,7 @@ use super::*;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use std::io::Write;
-use std::process::Stdio;
+use std::process::{ExitStatus, Stdio};
 use std::time::Instant;
 use support::random::{Random, seed};
 use support::run::poll;
@@ -477,15 +477,7 @@ file = open('gone', 'w+b', 0); os.unlink('gone'); file.write(bytes(200000))
 print('ready', flush=True); sys.stdin.readline()
 file.write(bytes(200000))
 ";
-    let mut mortal = Mortal::new(&KEPT);
-    let mut command = mortal.submit.remote(&python(script));
-    command.stdin(Stdio::piped());
-    let mut job = Run::start_with_stdin("the job", command, User::Ordinary).expect("starts");
-    job.wait_line("ready", SOON).expect("is ready");
-    mortal.kill_shadow();
-    mortal.start_shadow(None);
-    drop(job.stdin());
-    let status = job.wait(SOON).expect("ends");
+    let (mortal, job, status) = over_a_killed_shadow(script);
     let said = job.err.text();
     assert!(!status.success(), "{said}");
     let expected = "this copy of the job ends, the shadow does not serve it any more";
@@ -495,6 +487,20 @@ file.write(bytes(200000))
         log.contains("home/gone cannot be opened as it was"),
         "{log}"
     );
+}
+
+/// The shadow is killed, and another one begun, when the job has said that it is ready; then this gets a line.
+fn over_a_killed_shadow(script: &str) -> (Mortal, Run, ExitStatus) {
+    let mut mortal = Mortal::new(&KEPT);
+    let mut command = mortal.submit.remote(&python(script));
+    command.stdin(Stdio::piped());
+    let mut job = Run::start_with_stdin("the job", command, User::Ordinary).expect("starts");
+    job.wait_line("ready", SOON).expect("is ready");
+    mortal.kill_shadow();
+    mortal.start_shadow(None);
+    drop(job.stdin());
+    let status = job.wait(SOON).expect("ends");
+    (mortal, job, status)
 }
 
 /// What was made without a name is known by the one that it was given.
@@ -513,15 +519,7 @@ print('ready', flush=True); sys.stdin.readline()
 os.write(file, b'two'); os.fsync(file)
 print(os.pread(file, 99, 0), open('named').read(), os.fstat(file).st_nlink)
 ";
-    let mut mortal = Mortal::new(&KEPT);
-    let mut command = mortal.submit.remote(&python(script));
-    command.stdin(Stdio::piped());
-    let mut job = Run::start_with_stdin("the job", command, User::Ordinary).expect("starts");
-    job.wait_line("ready", SOON).expect("is ready");
-    mortal.kill_shadow();
-    mortal.start_shadow(None);
-    drop(job.stdin());
-    let status = job.wait(SOON).expect("ends");
+    let (_mortal, job, status) = over_a_killed_shadow(script);
     assert!(status.success(), "{}", job.describe());
     assert_eq!(job.out.text(), "ready\nb'one two' one two 1\n");
 }

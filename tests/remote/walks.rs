@@ -22,15 +22,9 @@ assert all(found[name] == (name * 20).encode() for name in found), 'contents'
 print(len(found), flush=True); sys.stdin.readline()
 "#;
 
-/// What the job changes itself is seen by every open, whatever came along before.
-const OWN_CHANGES: &str = r#"
-import os, subprocess
-os.mkdir('d')
-for i in range(40):
-    with open('d/%02d' % i, 'w') as f: f.write('old %d' % i)
-def read(i, folder='d'):
-    with open(folder + '/%02d' % i) as f: return f.read()
-def walk(upto): return [read(i) for i in range(upto)]
+/// What is done by `mine` or by `other`: two processes of one job.
+pub(super) const TWO: &str = r#"
+import os
 ask, asked = os.pipe(); told, tell = os.pipe()
 if os.fork() == 0:
     os.close(asked); os.close(told)
@@ -40,6 +34,17 @@ if os.fork() == 0:
 def other(what):
     os.write(asked, what.encode() + bytes([10])); os.read(told, 1)
 def mine(what): exec(what)
+"#;
+
+/// What the job changes itself is seen by every open, whatever came along before.
+const OWN_CHANGES: &str = r#"
+import os, subprocess
+os.mkdir('d')
+for i in range(40):
+    with open('d/%02d' % i, 'w') as f: f.write('old %d' % i)
+def read(i, folder='d'):
+    with open(folder + '/%02d' % i) as f: return f.read()
+def walk(upto): return [read(i) for i in range(upto)]
 for who in mine, other:
     walk(4); who("open('d/06', 'w').write('new')"); assert read(6) == 'new', who
     walk(4); who("f = os.open('d/07', os.O_WRONLY); os.pwrite(f, b'OLD', 0); os.close(f)"); assert read(7) == 'OLD 7', who
@@ -73,15 +78,6 @@ for i in range(40):
     os.makedirs('d/%02d' % i); open('d/%02d/a' % i, 'w').close()
 def listed(i, folder='d'): return sorted(os.listdir(folder + '/%02d' % i))
 def walk(upto): assert all(listed(i) == ['a'] for i in range(upto))
-ask, asked = os.pipe(); told, tell = os.pipe()
-if os.fork() == 0:
-    os.close(asked); os.close(told)
-    for line in os.fdopen(ask):
-        exec(line); os.write(tell, b'x')
-    os._exit(0)
-def other(what):
-    os.write(asked, what.encode() + bytes([10])); os.read(told, 1)
-def mine(what): exec(what)
 for who in mine, other:
     walk(4); who("open('d/06/new', 'w').close()"); assert listed(6) == ['a', 'new'], who
     walk(4); who("os.rename('d/07', 'd/away')")
@@ -160,7 +156,8 @@ fn what_came_along_is_not_believed_when_the_job_has_changed_it() {
         return;
     }
     let submit = Submit::new("walk-own");
-    let job = submit.elsewhere(&words(&["/usr/bin/python3", "-c", OWN_CHANGES]));
+    let script = [TWO, OWN_CHANGES].concat();
+    let job = submit.elsewhere(&["/usr/bin/python3", "-c", &script].map(OsStr::new));
     let found = output("changes", job);
     assert_eq!(found, ("old 5 done\n".into(), String::new(), Some(0)));
 }
@@ -198,7 +195,8 @@ fn folders_that_came_along_are_not_believed_when_the_job_has_changed_them() {
         return;
     }
     let submit = Submit::new("walk-folders");
-    let job = submit.elsewhere(&words(&["/usr/bin/python3", "-c", OWN_FOLDERS]));
+    let script = [TWO, OWN_FOLDERS].concat();
+    let job = submit.elsewhere(&["/usr/bin/python3", "-c", &script].map(OsStr::new));
     let found = output("changes", job);
     assert_eq!(found, ("done\n".into(), String::new(), Some(0)));
 }

@@ -168,17 +168,9 @@ impl Changes {
                 Err(errno) => Err(errno),
             };
         }
-        let about = About::Name(to.0.as_fd(), to.1);
-        let change = self.before("link", about, |journal| {
-            journal.before_link(source.as_fd(), to.0.as_fd(), to.1)
-        })?;
-        if change.as_ref().is_some_and(Change::is_empty) {
-            return Err(Errno::EXIST);
-        }
-        let linked = link();
-        drop(change);
-        linked
+        self.link_announced(&source, to, link)
     }
+
     /// linkat(2) of what is open.
     pub(crate) fn link_open(&self, source: &OwnedFd, to: Named<'_>) -> Result<(), Errno> {
         let name = own_descriptor(source);
@@ -190,6 +182,15 @@ impl Changes {
         if FileType::from_raw_mode(stat.st_mode) == FileType::Directory {
             return Err(Errno::PERM);
         }
+        self.link_announced(source, to, link)
+    }
+
+    fn link_announced(
+        &self,
+        source: &OwnedFd,
+        to: Named<'_>,
+        link: impl FnOnce() -> Result<(), Errno>,
+    ) -> Result<(), Errno> {
         let about = About::Name(to.0.as_fd(), to.1);
         let change = self.before("link", about, |journal| {
             journal.before_link(source.as_fd(), to.0.as_fd(), to.1)
