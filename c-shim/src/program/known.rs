@@ -1,5 +1,6 @@
 //! Names that were asked about, by whatever process of the job ([`crate::remembered`]).
 
+use super::calls;
 use super::foreseen;
 use super::process;
 use super::resident::number;
@@ -129,7 +130,10 @@ static HITS: AtomicU64 = AtomicU64::new(0);
 pub(super) fn learn_folder(place: &Place<'_>, handle: u64, entries: &[u8], asked: Option<Asked>) {
     // What is in "." is called by its name alone.
     let text = if place.name == b"." { b"" } else { place.name };
+    // Who goes down a tree from one open folder to the next (fts(3)) calls what is in each by that: its longer names would only take room.
+    let is_by_name = text.first() == Some(&b'/') || calls::is_current(place.at);
     if let Some(asked) = &asked
+        && is_by_name
         && text.len() <= LONGEST
         && !place.name.is_empty()
         && process::is_own()

@@ -233,6 +233,25 @@ pub(super) fn take<T>(
     })?
 }
 
+/// What lstat(2) and stat(2) say of what was offered: it is no link.
+pub(super) fn attributes(place: &Place<'_>) -> Option<Attributes> {
+    let table = process::table()?;
+    let (folder, name) = split(place.name);
+    let look = |state: &mut State| {
+        let asked = state.asked.filter(|_| state.is_in(place, folder))?;
+        let (memory, files) = (state.memory, &state.files[..state.count]);
+        let mut files = files.iter().filter(|file| file.handle != 0);
+        let found = files.find(|file| bytes(memory, file.name) == name)?;
+        let attributes = found.attributes?;
+        let now = table.versions.now(number(&attributes));
+        let age = sys::milliseconds().wrapping_sub(asked.ms);
+        let is_same = age < BELIEVED_MS && found.version.has_attributes_of(&now);
+        is_same.then_some(attributes)
+    };
+    let mut walks = (0..WALKS).filter(|walk| may_have(*walk));
+    walks.find_map(|walk| with(walk, look)?)
+}
+
 pub(super) fn number(attributes: &Attributes) -> u64 {
     resident::number(attributes.device, attributes.inode)
 }

@@ -120,7 +120,9 @@ impl Session {
                 (manner == Manner::File, attributes.size as u32)
             }
             FileType::RegularFile => (manner == Manner::File, BEGINNING),
-            FileType::Directory => (manner == Manner::Folder, ENTRIES),
+            FileType::Directory if manner == Manner::Folder => (true, ENTRIES),
+            // Somebody who finds out by opening it.
+            FileType::Directory => (true, 0),
             _ => (false, 0),
         };
         if !is_right || *files == 0 {

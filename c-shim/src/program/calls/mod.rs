@@ -330,6 +330,11 @@ impl File {
     }
 }
 
+/// Whether this handle is that of the current directory.
+pub(super) fn is_current(handle: u64) -> bool {
+    directory().is_some_and(|current| current.handle() == handle)
+}
+
 /// The current directory, if it is remote.
 fn directory() -> Option<File> {
     File::of(Reserved::Directory.number() as u64)

@@ -153,6 +153,9 @@ pub(super) fn attributes(place: Place<'_>, follow: bool) -> Result<Attributes, E
         Some(Known::Absent) => return Err(Errno(sys::ENOENT)),
         None => {}
     }
+    if let Some(attributes) = offered::attributes(&place) {
+        return Ok(attributes);
+    }
     if let Some((handle, from)) = known::look_ahead(&place) {
         ask_ahead(handle, from);
         if let Some(Known::Present(attributes)) = known::find(&place, follow) {

@@ -91,7 +91,13 @@ fn open_by(
     };
     if is_plain && bytes.is_empty() {
         let made = foreseen::take(&place, flags, taken);
-        if let Some(made) = made.or_else(|| offered::take(&place, flags, taken)) {
+        let offered = || {
+            let made = offered::take(&place, flags, taken)?;
+            // The next process of this program may be told of it sooner.
+            foreseen::missed(foreseen::manner_of(flags), place.name);
+            Some(made)
+        };
+        if let Some(made) = made.or_else(offered) {
             return made;
         }
     }
