@@ -434,7 +434,11 @@ fn many_write_and_read_the_same_files() {
     let seconds = std::env::var("WF_SECONDS").unwrap_or_else(|_| "4".to_owned());
     let submit = Submit::new("remote-stress");
     let script = ["/usr/bin/python3", "-c", STRESS, &seed, &seconds].map(OsStr::new);
-    let found = output("the job", submit.remote(&script));
+    let job = Run::start("the job", submit.remote(&script), User::Ordinary);
+    let mut job = job.expect("starts");
+    let runs = Duration::from_secs(seconds.parse().expect("WF_SECONDS is a number"));
+    let status = job.wait(DEADLINE + runs).expect("ends");
+    let found = (job.out.text(), job.err.text(), status.code());
     assert_eq!(found, ("right\n".into(), String::new(), Some(0)));
 }
 
