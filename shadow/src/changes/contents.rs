@@ -2,6 +2,7 @@
 #![allow(clippy::disallowed_methods)]
 
 use super::{About, Changes};
+use journal::Change;
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{FallocateFlags, FileType, OFlags};
 use rustix::io::{Errno, IoSlice, ReadWriteFlags};
@@ -21,10 +22,7 @@ impl Changes {
         if data.is_empty() {
             return Ok(0);
         }
-        self.must_be_writable(fd, Errno::BADF)?;
-        let _change = self.before("write", About::Open(fd.as_fd()), |journal| {
-            journal.before_write(fd.as_fd(), offset, data.len() as u64)
-        })?;
+        let _change = self.before_write(fd, offset, data)?;
         loop {
             let data = [IoSlice::new(data)];
             match rustix::io::pwritev2(fd, &data, offset, NOAPPEND) {
@@ -34,15 +32,25 @@ impl Changes {
         }
     }
 
+    /// These bytes are about to be written there.
+    fn before_write<'a>(
+        &'a self,
+        fd: &'a OwnedFd,
+        offset: u64,
+        data: &[u8],
+    ) -> Result<Option<Change<'a>>, Errno> {
+        self.must_be_writable(fd, Errno::BADF)?;
+        self.before("write", About::Open(fd.as_fd()), |journal| {
+            journal.before_write(fd.as_fd(), offset, data.len() as u64)
+        })
+    }
+
     /// pwrite(2), until all is written or something fails; how many bytes were.
     pub(crate) fn write_at(&self, fd: &OwnedFd, offset: u64, data: &[u8]) -> Result<u64, Errno> {
         if data.is_empty() {
             return Ok(0);
         }
-        self.must_be_writable(fd, Errno::BADF)?;
-        let _change = self.before("write", About::Open(fd.as_fd()), |journal| {
-            journal.before_write(fd.as_fd(), offset, data.len() as u64)
-        })?;
+        let _change = self.before_write(fd, offset, data)?;
         let mut done = 0;
         while done < data.len() {
             match rustix::io::pwrite(fd, &data[done..], offset + done as u64) {

@@ -1,6 +1,7 @@
 //! What each system call means for a remote file: number and six arguments in, a result or "not ours" out.
 //! docs/CALLS.md lists them.
 
+mod changes;
 mod clocks;
 mod contents;
 mod controls;

@@ -2,19 +2,18 @@
 
 use super::opening::{open, without_umask};
 use super::places::{AT_EMPTY_PATH, both, checked, descriptor, place, text};
-use super::{File, Served, limits, records};
+use super::{File, Served, changes, limits, records};
 use crate::program::foreseen;
 use crate::program::lanes::{Answer, Put, ask, tell};
 use crate::program::nodes;
 use crate::program::offered;
-use crate::program::resident;
 use crate::program::sys::{self, AT_FDCWD, Errno};
 use crate::program::{cache, known, xattrs};
 use crate::remembered::Known;
 use wire::{
-    Access, Attribute, Attributes, Change, FileSystem, FileSystemOf, GetXattr, Link, List,
-    ListXattr, MakeDirectory, MakeNode, Manner, NameOf, Place, ReadLink, RemoveName, RemoveXattr,
-    Rename, Reply, Request, SetXattr, Stamp, SymbolicLink, What,
+    Access, Attribute, Attributes, FileSystem, FileSystemOf, GetXattr, Link, List, ListXattr,
+    MakeDirectory, MakeNode, Manner, NameOf, Place, ReadLink, RemoveName, RemoveXattr, Rename,
+    Reply, Request, SetXattr, SymbolicLink, What,
 };
 
 const NOTHING: (*const u8, usize) = (core::ptr::null(), 0);
@@ -23,8 +22,6 @@ const AT_EACCESS_OR_REMOVEDIR: u64 = 0x200;
 const AT_SYMLINK_FOLLOW: u64 = 0x400;
 /// Flags of faccessat2(2).
 const KNOWN_ACCESS: u64 = AT_SYMLINK_NOFOLLOW | AT_EACCESS_OR_REMOVEDIR | AT_EMPTY_PATH;
-const UTIME_NOW: u64 = 0x3fff_ffff;
-const UTIME_OMIT: u64 = 0x3fff_fffe;
 
 /// Calls by which a file loses its name.
 const TAKE_NAMES: [u64; 6] = [
@@ -95,31 +92,31 @@ pub(super) fn serve(number: u64, args: &[u64; 6]) -> Served {
         sys::LINKAT => link([a, b], [c, d], e),
         sys::SYMLINK => symbolic_link(a, here, b),
         sys::SYMLINKAT => symbolic_link(a, b, c),
-        sys::CHMOD => change(here, a, 0, What::Mode(b as u32)),
-        sys::FCHMODAT => change(a, b, 0, What::Mode(c as u32)),
+        sys::CHMOD => changes::change(here, a, 0, What::Mode(b as u32)),
+        sys::FCHMODAT => changes::change(a, b, 0, What::Mode(c as u32)),
         sys::FCHMODAT2 if d & !(AT_SYMLINK_NOFOLLOW | AT_EMPTY_PATH) != 0 => {
             place(a, b, AT_EMPTY_PATH).map(|_| Err(Errno(sys::EINVAL)))
         }
-        sys::FCHMODAT2 => change(a, b, d, What::Mode(c as u32)),
+        sys::FCHMODAT2 => changes::change(a, b, d, What::Mode(c as u32)),
         sys::NAME_TO_HANDLE_AT => no_handle(place(a, b, e | AT_EMPTY_PATH)?, e),
-        sys::FCHMOD => change_open(a, What::Mode(b as u32)),
-        sys::CHOWN => change(here, a, 0, What::Owner(b as u32, c as u32)),
+        sys::FCHMOD => changes::change_open(a, What::Mode(b as u32)),
+        sys::CHOWN => changes::change(here, a, 0, What::Owner(b as u32, c as u32)),
         sys::LCHOWN => {
             let what = What::Owner(b as u32, c as u32);
-            change(here, a, AT_SYMLINK_NOFOLLOW, what)
+            changes::change(here, a, AT_SYMLINK_NOFOLLOW, what)
         }
-        sys::FCHOWN => change_open(a, What::Owner(b as u32, c as u32)),
-        sys::FCHOWNAT => change(a, b, e, What::Owner(c as u32, d as u32)),
+        sys::FCHOWN => changes::change_open(a, What::Owner(b as u32, c as u32)),
+        sys::FCHOWNAT => changes::change(a, b, e, What::Owner(c as u32, d as u32)),
         sys::TRUNCATE => match b as i64 {
-            0.. if limits::are_set() => truncate_limited(here, a, b),
-            0.. => change(here, a, 0, What::Size(b)),
+            0.. if limits::are_set() => changes::truncate_limited(here, a, b),
+            0.. => changes::change(here, a, 0, What::Size(b)),
             _ => None,
         },
-        sys::FTRUNCATE => truncate_open(a, b as i64),
-        sys::UTIMENSAT => set_times(a, b, d, c, Unit::Nanoseconds),
-        sys::FUTIMESAT => set_times(a, b, 0, c, Unit::Microseconds),
-        sys::UTIMES => set_times(here, a, 0, b, Unit::Microseconds),
-        sys::UTIME => set_times(here, a, 0, b, Unit::Seconds),
+        sys::FTRUNCATE => changes::truncate_open(a, b as i64),
+        sys::UTIMENSAT => changes::set_times(a, b, d, c, changes::Unit::Nanoseconds),
+        sys::FUTIMESAT => changes::set_times(a, b, 0, c, changes::Unit::Microseconds),
+        sys::UTIMES => changes::set_times(here, a, 0, b, changes::Unit::Microseconds),
+        sys::UTIME => changes::set_times(here, a, 0, b, changes::Unit::Seconds),
         sys::STATFS => file_system(place(here, a, 0)?, b),
         sys::FSTATFS => Some(seen_file_system(&File::of(a)?).map(|system| {
             records::statfs(b, &system);
@@ -366,135 +363,6 @@ fn symbolic_link(target: u64, folder: u64, name: u64) -> Served {
             tell(&Request::SymbolicLink(SymbolicLink { target, place })).map(|()| 0)
         }),
     )
-}
-
-fn change(folder: u64, name: u64, flags: u64, what: What) -> Served {
-    let place = place(folder, name, flags)?;
-    let follow = flags & AT_SYMLINK_NOFOLLOW == 0;
-    Some(change_place(place, follow, what))
-}
-
-fn change_open(fd: u64, what: What) -> Served {
-    let place = File::of(fd)?.place();
-    Some(change_place(place, true, what))
-}
-
-fn change_place(place: Place<'_>, follow: bool, what: What) -> Result<u64, Errno> {
-    if let Some((device, inode, size)) = changed(place, follow, what)? {
-        resident::resized(device, inode, size);
-    }
-    Ok(0)
-}
-
-/// Changes something; of which file the size is another now, and what.
-fn changed(place: Place<'_>, follow: bool, what: What) -> Result<Option<(u64, u64, u64)>, Errno> {
-    let place = checked(place)?;
-    let change = Change {
-        place,
-        follow,
-        what,
-    };
-    ask(&Request::Change(change), NOTHING, Put::Lane, |answer| {
-        Ok(match (what, answer.reply) {
-            (What::Size(size), Reply::Attributes(found)) => Some((found.device, found.inode, size)),
-            _ => None,
-        })
-    })
-}
-
-/// truncate(2) under a limit: what may not be changed at all is said first.
-fn truncate_limited(folder: u64, name: u64, size: u64) -> Served {
-    const WRITE: u32 = 2;
-    let place = place(folder, name, 0)?;
-    let may = Access {
-        place,
-        mode: WRITE,
-        follow: true,
-        effective: true,
-    };
-    let allowed = checked(place)
-        .and_then(|place| attributes(place, true))
-        .and_then(|found| tell(&Request::Access(may)).map(|()| found))
-        .and_then(|found| match found.mode & 0o170_000 {
-            0o100_000 => limits::allow_size(found.size, size),
-            _ => Ok(()),
-        });
-    Some(allowed.and_then(|()| change_place(place, true, What::Size(size))))
-}
-
-fn truncate_open(fd: u64, size: i64) -> Served {
-    let file = File::of(fd)?;
-    if file.flags() & sys::O_PATH != 0 {
-        return Some(Err(Errno(sys::EBADF)));
-    }
-    match u64::try_from(size) {
-        Ok(size) => {
-            if let Err(error) = file.allow_size(size) {
-                return Some(Err(error));
-            }
-            // Nobody writes back meanwhile what is behind the new end.
-            let mine = resident::of(file.description);
-            let changed = changed(file.place(), true, What::Size(size));
-            Some(changed.map(|_| {
-                if let Some(mine) = mine.or_else(|| resident::of(file.description)) {
-                    mine.resized(size);
-                }
-                0
-            }))
-        }
-        Err(_) => Some(Err(Errno(sys::EINVAL))),
-    }
-}
-
-/// Sets times; without a name, of the descriptor itself.
-fn set_times(folder: u64, name: u64, flags: u64, address: u64, unit: Unit) -> Served {
-    let place = if name == 0 {
-        File::of(folder)?.place()
-    } else {
-        place(folder, name, flags)?
-    };
-    let follow = flags & AT_SYMLINK_NOFOLLOW == 0;
-    Some(times(address, unit).and_then(|what| change_place(place, follow, what)))
-}
-
-/// How times are given.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Unit {
-    Seconds,
-    Microseconds,
-    Nanoseconds,
-}
-
-/// Two times in the program's memory, or now.
-fn times(address: u64, unit: Unit) -> Result<What, Errno> {
-    if address == 0 {
-        return Ok(What::Times(Some(None), Some(None)));
-    }
-    let word = |at: usize| {
-        let place = (address as *const u64).wrapping_add(at);
-        // SAFETY: the program says that two times are there.
-        unsafe { place.read_unaligned() }
-    };
-    if unit == Unit::Seconds {
-        let [accessed, modified] = [0, 1].map(|at| {
-            Some(Some(Stamp {
-                seconds: word(at) as i64,
-                nanoseconds: 0,
-            }))
-        });
-        return Ok(What::Times(accessed, modified));
-    }
-    let scale = if unit == Unit::Microseconds { 1000 } else { 1 };
-    let stamp = |at: usize| match word(2 * at + 1) {
-        UTIME_OMIT if unit == Unit::Nanoseconds => Ok(None),
-        UTIME_NOW if unit == Unit::Nanoseconds => Ok(Some(None)),
-        fraction if fraction < 1_000_000_000 / scale => Ok(Some(Some(Stamp {
-            seconds: word(2 * at) as i64,
-            nanoseconds: (fraction * scale) as u32,
-        }))),
-        _ => Err(Errno(sys::EINVAL)),
-    };
-    Ok(What::Times(stamp(0)?, stamp(1)?))
 }
 
 fn file_system(place: Place<'_>, to: u64) -> Served {
