@@ -7,7 +7,7 @@ use std::fs;
 use std::io::Write;
 use std::process::Stdio;
 use std::time::Duration;
-use support::promise::with_job;
+use support::promise::{passed, with_job};
 use support::python::python;
 use support::random::seed;
 use support::run::{self, Run, clean_command};
@@ -251,4 +251,28 @@ fn a_32_bit_program_is_refused_by_name() {
     }
     let guest = Guest::new("small", &program, &[]);
     refused_with(&guest, "(small): program: it is a 32-bit program (i386)");
+}
+
+/// It looks at another process again and again, as `ps` and psutil do: most of the time it has nothing of that open.
+#[test]
+fn what_is_open_for_a_moment_only_is_not_in_the_way() {
+    let script = "print('READY', flush=True)\n\
+         while not os.path.exists(os.environ['WF_GO']):\n\
+         \x20   with open('/proc/1/stat') as stat: stat.read()\n\
+         \x20   time.sleep(0.001)\n\
+         print('PASS', flush=True)\n";
+    with_job(&python("looks_at_others", script), |job| {
+        if job.start()? != Verdict::Passed {
+            return Err("it did not start".into());
+        }
+        // By chance one in twelve finds the file open.
+        for number in 0..60 {
+            let (code, said) = job.tell(&["checkpoint", "job"])?;
+            if code != Some(0) {
+                return Err(format!("checkpoint {number}: exit {code:?}: {said}"));
+            }
+        }
+        job.let_go();
+        passed(job.wait_pass()?)
+    });
 }

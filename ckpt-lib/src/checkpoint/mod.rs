@@ -49,6 +49,9 @@ use std::time::{Duration, Instant};
 /// How long stopping all threads of a job may take.
 const STOP_DEADLINE: Duration = Duration::from_secs(10);
 
+/// How long is waited for a descriptor that cannot be carried to be closed, from one try to the next.
+const BRIEF_MS: [u64; 4] = [1, 4, 16, 32];
+
 /// Room that a picture's page tables and the kernel's records of it take at least.
 const PICTURE_TABLES: u64 = 8 << 20;
 
@@ -109,7 +112,8 @@ pub struct CheckpointReport {
 ///
 /// The flags of its mappings (`VmFlags`) are slow to read: they are read before the freeze and looked at
 /// again in the picture. If the job has changed one in a way that matters just then, the checkpoint is
-/// taken once more, with the flags read during the freeze.
+/// taken once more, with the flags read during the freeze. If only descriptors are in the way, it is tried some more
+/// times in a twentieth of a second: most of what cannot be carried is open for a moment only.
 ///
 /// `session`: whoever can ask the job's shadow, if it has one; it is asked while the job is frozen.
 ///
@@ -122,22 +126,34 @@ pub fn checkpoint(
 ) -> Result<CheckpointReport, CheckpointError> {
     let began = Instant::now();
     let notes = CallNotes::open(request.calls_in_progress.as_deref());
-    let first: Option<&mut dyn JobSession> = match &mut session {
-        Some(session) => Some(&mut **session),
-        None => None,
-    };
-    let taken = match take(request, Flags::ReadBefore, first, &notes, began, progress) {
-        Err(CheckpointError::Capture(CaptureError::MappingChanged { .. })) => take(
-            request,
-            Flags::ReadWhileFrozen,
-            session,
-            &notes,
-            began,
-            progress,
-        ),
-        result => result,
+    let mut flags = Flags::ReadBefore;
+    let mut pauses = BRIEF_MS.iter();
+    let taken = loop {
+        let lent: Option<&mut dyn JobSession> = match &mut session {
+            Some(session) => Some(&mut **session),
+            None => None,
+        };
+        match take(request, flags, lent, &notes, began, progress) {
+            Err(CheckpointError::Capture(CaptureError::MappingChanged { .. }))
+                if flags == Flags::ReadBefore =>
+            {
+                flags = Flags::ReadWhileFrozen;
+            }
+            Err(error) if may_pass(&error) => match pauses.next() {
+                Some(pause) => std::thread::sleep(Duration::from_millis(*pause)),
+                None => break Err(error),
+            },
+            result => break result,
+        }
     };
     taken.map_err(|error| name_end(request.target, error))
+}
+
+/// Whether what is in the way may be gone in a moment: a program that looks at another process has a file of `/proc`
+/// open for some microseconds.
+fn may_pass(error: &CheckpointError) -> bool {
+    matches!(error, CheckpointError::Capture(CaptureError::Refused(refusals))
+        if refusals.iter().all(|refusal| refusal.object.starts_with("descriptor ")))
 }
 
 /// A process that ends, or whose first thread does, has hardly any files in `/proc` from then on: whichever
