@@ -25,6 +25,7 @@ use core::ops::Range;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use loader::hole::{BUFFER_LEN, FILL_STACK_LEN, FILL_THREADS};
 use loader::layout::{CHUNK, Chunk, Encoding, Extent, PAGE, SectionKind, Space};
+use loader::page_sizes::{PageSize, PageSizes};
 
 /// Work is given out in pieces of this size, so that a huge page is filled by one thread.
 const UNIT: u64 = 2 << 20;
@@ -278,11 +279,6 @@ pub fn verify_all(context: &Context) -> Outcome<()> {
     Ok(())
 }
 
-/// A huge page that takes longer than this has cost the kernel a search, nanoseconds of processor time.
-const SLOW_NS: i128 = 10_000_000;
-/// How many such are borne before 4 KiB pages do.
-const SLOW_TRIES: u32 = 8;
-
 /// What is to be done with an extent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Task {
@@ -326,8 +322,7 @@ struct Work<'a> {
     end: u64,
     /// Extent index (upper half) and chunk in it (lower half).
     cursor: AtomicU64,
-    /// How often making a huge page took too long.
-    slow: AtomicU32,
+    sizes: PageSizes,
     failed: AtomicU32,
     failure: UnsafeCell<Option<Failure>>,
 }
@@ -388,20 +383,23 @@ impl Work<'_> {
         }
     }
 
-    /// Puts a huge page where memory is to be filled: one fault and one clearing instead of 512.
-    /// Where the machine has to make room for huge pages first, it is left alone.
-    fn make_huge_page(&self, start: u64) -> bool {
-        if self.slow.load(Ordering::Relaxed) >= SLOW_TRIES {
-            return false;
+    /// Gets memory for a piece of the size of a huge page.
+    fn get_piece(&self, start: u64) {
+        let size = self.sizes.next();
+        let before = sys::clock(CLOCK_MONOTONIC);
+        let is_there = match size {
+            PageSize::Huge => {
+                // SAFETY: the planner mapped this range writable; it is ours to fill.
+                unsafe { (start as *mut u8).write_volatile(0) };
+                sys::advise(start, UNIT, MADV_COLLAPSE).is_ok()
+            }
+            PageSize::Small => sys::advise(start, UNIT, MADV_POPULATE_WRITE).is_ok(),
+        };
+        let took = u64::try_from(sys::clock(CLOCK_MONOTONIC) - before);
+        self.sizes.took(size, took.ok().filter(|_| is_there));
+        if !is_there {
+            let _ = sys::advise(start, UNIT, MADV_POPULATE_WRITE);
         }
-        let before = sys::clock(CLOCK_THREAD_CPUTIME_ID);
-        // SAFETY: the planner mapped this range writable; it is ours to fill.
-        unsafe { (start as *mut u8).write_volatile(0) };
-        let made = sys::advise(start, UNIT, MADV_COLLAPSE).is_ok();
-        if !made || sys::clock(CLOCK_THREAD_CPUTIME_ID) - before > SLOW_NS {
-            self.slow.fetch_add(1, Ordering::Relaxed);
-        }
-        made
     }
 
     fn check(
@@ -425,7 +423,9 @@ impl Work<'_> {
         let start = extent.at + chunks.start * CHUNK;
         let end = extent.at + (chunks.end * CHUNK).min(extent.len);
         let whole = start.is_multiple_of(UNIT) && end - start == UNIT;
-        if !(whole && self.make_huge_page(start)) {
+        if whole {
+            self.get_piece(start);
+        } else {
             let _ = sys::advise(start, end - start, MADV_POPULATE_WRITE);
         }
         for index in chunks {
@@ -490,7 +490,7 @@ pub fn fill(context: &Context, process: u64, old_vdso: &OldVdso) -> Outcome<()> 
             tasks: &tasks,
             end,
             cursor: AtomicU64::new(first << 32),
-            slow: AtomicU32::new(0),
+            sizes: PageSizes::default(),
             failed: AtomicU32::new(0),
             failure: UnsafeCell::new(None),
         };

@@ -21,6 +21,7 @@ pub mod layout;
 pub mod locks;
 pub mod meaning;
 pub mod ops;
+pub mod page_sizes;
 pub mod processor;
 pub mod visible;
 pub mod words;
