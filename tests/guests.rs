@@ -148,6 +148,7 @@ guests! {
     setting_speculation_forced: "settings" "speculation_forced";
     setting_speculation_exec: "settings" "speculation_exec";
     setting_memory_failure: "settings" "memory_failure";
+    setting_utilization: "settings" "utilization";
     setting_segments: "settings" "segments";
     setting_merging: "settings" "merging";
     setting_huge_if_advised: "settings" "huge_if_advised";

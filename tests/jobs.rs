@@ -82,11 +82,10 @@ fn a_stopped_job_stays_stopped() {
     });
 }
 
-/// Only root may have FIFO, RR and DEADLINE, and not in a user namespace.
-#[test]
-fn urgent_threads_keep_their_policies() {
-    let program = c_guest("threads", Linking::Dynamic).expect("the guest compiles");
-    let mut guest = Guest::new("urgent", program, &["urgent"]);
+/// What only root may set, and not in a user namespace, is there again.
+fn keeps_what_only_root_may_have(file: &str, argument: &str) {
+    let program = c_guest(file, Linking::Dynamic).expect("the guest compiles");
+    let mut guest = Guest::new(argument, program, &[argument]);
     guest.only_root = true;
     with_job(&guest, |job| {
         let host = ["--pids", "host"];
@@ -99,7 +98,7 @@ fn urgent_threads_keep_their_policies() {
         let said = run.out.text();
         job.runs.push(run);
         if let Some(reason) = said.lines().find_map(|line| line.strip_prefix("SKIP: ")) {
-            skip::note("urgent_threads_keep_their_policies", reason);
+            skip::note(&guest.label, reason);
             return Ok(());
         }
         ready?;
@@ -112,6 +111,16 @@ fn urgent_threads_keep_their_policies() {
         job.let_go();
         passed(job.wait_pass()?)
     });
+}
+
+#[test]
+fn urgent_threads_keep_their_policies() {
+    keeps_what_only_root_may_have("threads", "urgent");
+}
+
+#[test]
+fn threads_that_write_for_others_stay_such() {
+    keeps_what_only_root_may_have("settings", "io_flusher");
 }
 
 #[test]

@@ -19,7 +19,7 @@ use support::user::{User, is_root};
 fn refuse(name: &str, phrase: &str) -> Result<Verdict, String> {
     let program = c_guest("refused", Linking::Dynamic)?;
     let guest = Guest::new(&format!("refused_{name}"), program, &[name]);
-    let user = if ["device", "bpf"].contains(&name) {
+    let user = if ["device", "bpf", "ports"].contains(&name) {
         User::Root
     } else {
         User::Ordinary
@@ -94,6 +94,8 @@ refusals! {
     perf_events_are_refused: "perf", "a perf event cannot be carried";
     bpf_objects_are_refused: "bpf", "a BPF object cannot be carried";
     devices_are_refused: "device", ": device /dev/";
+    ports_of_devices_are_refused: "ports", ": ioperm: access to ports of devices cannot be carried";
+    a_cookie_of_core_scheduling_is_refused: "cookie", ": core scheduling: it may only run beside threads of its own";
     a_foreign_seccomp_filter_is_refused: "seccomp", "seccomp filters of its own";
     a_landlock_domain_is_refused: "confined", ": Landlock: it has a domain of its own";
     a_landlock_domain_of_one_thread_is_refused: "confined_thread", ": Landlock: it has a domain of its own";

@@ -6,6 +6,7 @@
 //! ```
 
 use super::arrival;
+use super::last_words::LastWords;
 use crate::args::Submit;
 use crate::identity::to_hex;
 use crate::report::{Exit, Explain, Failure, Outcome};
@@ -22,6 +23,7 @@ use std::io::{self, Read, Write};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
+use std::sync::mpsc::{self, Receiver};
 use std::time::Duration;
 
 /// Begins what the other machine says before the line begins.
@@ -30,6 +32,8 @@ const MARK: &str = "wayfarer-submit: ";
 const MOST_GREETING: usize = 64 << 10;
 /// How long ssh may stay when nothing goes through it any more: as long as a job is given to end, and something.
 const SSH_ENDS_WITHIN: Duration = Duration::from_secs(10);
+/// How long what it has said may take to come when it has ended.
+const LAST_WORDS_WITHIN: Duration = Duration::from_millis(500);
 
 /// What is to be done there.
 #[derive(Clone, Copy)]
@@ -109,6 +113,8 @@ pub(crate) struct Far<'a> {
     pub(crate) mode: Mode,
     pub(crate) directory: &'a Path,
     pub(crate) arguments: &'a Submit,
+    /// What ssh says is a part of the reason why a machine is lost: whoever hears that has not seen it.
+    pub(crate) quotes: bool,
 }
 
 /// The other machine is there.
@@ -148,15 +154,49 @@ impl From<Unreached> for Failure {
 }
 
 /// A running ssh. It is waited for before its number may be another's.
-pub(crate) struct Ssh(Child);
+pub(crate) struct Ssh {
+    child: Child,
+    said: LastWords,
+    /// Ends when it, or whom it has left behind, says no more.
+    saying: Receiver<()>,
+}
 
 impl Ssh {
+    fn new(mut child: Child) -> Self {
+        let said = LastWords::default();
+        let (ends, saying) = mpsc::channel();
+        if let Some(mut errors) = child.stderr.take() {
+            let mut said = said.clone();
+            std::thread::spawn(move || {
+                let _ends: mpsc::Sender<()> = ends;
+                io::copy(&mut errors, &mut said)
+            });
+        }
+        Self {
+            child,
+            said,
+            saying,
+        }
+    }
+
     pub(crate) fn pid(&self) -> Pid {
-        Pid::from_raw(self.0.id() as i32)
+        Pid::from_raw(self.child.id() as i32)
     }
 
     /// Waits for its end, which is made if it does not come.
-    pub(crate) fn end(mut self) -> Option<ExitStatus> {
+    pub(crate) fn end(self) -> Option<ExitStatus> {
+        self.end_with_words().0
+    }
+
+    /// The same, and what it said last.
+    fn end_with_words(mut self) -> (Option<ExitStatus>, String) {
+        let status = self.wait();
+        // Whoever it leaves behind (ControlPersist) may hold its standard error open.
+        let _ = self.saying.recv_timeout(LAST_WORDS_WITHIN);
+        (status, self.said.in_short())
+    }
+
+    fn wait(&mut self) -> Option<ExitStatus> {
         let pid = self.pid();
         let (ended, ends) = std::sync::mpsc::channel::<()>();
         let watch = std::thread::spawn(move || {
@@ -173,7 +213,7 @@ impl Ssh {
         drop(ended);
         let _ = watch.join();
         waited.ok()?;
-        self.0.wait().ok()
+        self.child.wait().ok()
     }
 }
 
@@ -201,7 +241,7 @@ impl Far<'_> {
             failure,
             status: None,
         })?;
-        let spoken = match (ssh.0.stdout.take(), ssh.0.stdin.take()) {
+        let spoken = match (ssh.child.stdout.take(), ssh.child.stdin.take()) {
             (Some(input), Some(output)) => self.installed(input, output, speak),
             _ => Err(io::Error::from(io::ErrorKind::BrokenPipe).into()),
         };
@@ -243,11 +283,14 @@ impl Far<'_> {
 
     /// What is said of a machine that was there.
     pub(crate) fn lost(&self, ssh: Ssh, failure: Option<Failure>) -> Unreached {
-        let status = ssh.end();
-        let how = match status {
+        let (status, words) = ssh.end_with_words();
+        let mut how = match status {
             Some(status) => shown(status),
             None => "is nobody's child any more".to_owned(),
         };
+        if self.quotes && !words.is_empty() {
+            how.push_str(&format!(" ({words})"));
+        }
         let host = self.host;
         let message = format!("{host} is lost: {} {how}", self.program());
         let outcome: Outcome<()> = Err(failure.unwrap_or_else(|| {
@@ -277,6 +320,7 @@ impl Far<'_> {
         let mut ssh = Command::new(self.program());
         ssh.args(words.skip(1)).arg(self.host).arg(command);
         ssh.stdin(Stdio::piped()).stdout(Stdio::piped());
+        ssh.stderr(Stdio::piped());
         // What is blocked here would be blocked there.
         sys::unblock_signals_of(&mut ssh);
         // A key that is pressed at the terminal is for the job.
@@ -284,7 +328,7 @@ impl Far<'_> {
         let started = started
             .context(|| format!("cannot start {}", self.program()))
             .exit(Exit::Lost)?;
-        Ok(Ssh(started))
+        Ok(Ssh::new(started))
     }
 }
 

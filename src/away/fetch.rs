@@ -55,6 +55,7 @@ pub(crate) fn fetch(what: &Fetch<'_>) -> Outcome<()> {
         mode: Mode::empty(),
         directory: Path::new("/"),
         arguments: what.submit,
+        quotes: false,
     };
     let newest = job.known_images()?.pop();
     let newest = newest.and_then(|image| Some((Image::open(&image.path).ok()?, image.generation)));

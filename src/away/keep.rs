@@ -12,6 +12,7 @@
 
 use super::asking::{ANSWER_HEAD, answer_len};
 use super::far::{Arriving, Copied, Errand, Far, Next};
+use super::last_words::LastWords;
 use super::service::{Over, Service};
 use super::streams::JobState;
 use super::{LONGEST_OUTSET, NOT_NOTED, NOTED, OUTSET};
@@ -30,7 +31,6 @@ use nix::fcntl::{FcntlArg, FdFlag, fcntl};
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::stat::Mode;
 use starter::{Notice, Status};
-use std::collections::VecDeque;
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -38,12 +38,9 @@ use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStringExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver, Sender};
-use std::sync::{Arc, Mutex, PoisonError};
-
-/// How much of what a supervisor says is kept, in bytes.
-const KEPT: usize = 4 << 10;
 
 /// A copy that is to be kept.
 pub(crate) struct Keep<'a> {
@@ -108,7 +105,7 @@ fn begin(what: &Keep<'_>, tells: OwnedFd) -> Outcome<Failure> {
     let (answers, answered) = nix::unistd::pipe2(nix::fcntl::OFlag::O_CLOEXEC)?;
     let answered = File::from(answered);
     let has_spoken = Arc::new(AtomicBool::new(false));
-    let said = Said::default();
+    let said = LastWords::default();
     let words = Words {
         starter: starter.try_clone()?,
         answers: answered.try_clone()?,
@@ -139,6 +136,7 @@ fn begin(what: &Keep<'_>, tells: OwnedFd) -> Outcome<Failure> {
             mode: what.mode,
             directory: what.directory,
             arguments: what.submit,
+            quotes: true,
         },
         sessions,
         token,
@@ -355,39 +353,6 @@ pub(super) fn split(mut begun: Vec<u8>) -> io::Result<Split> {
     })
 }
 
-/// What the supervisor says aloud: it goes on to our standard error, and the last of it is kept.
-#[derive(Clone, Default)]
-struct Said(Arc<Mutex<VecDeque<u8>>>);
-
-impl Said {
-    /// As a reason: without what could be tried, which is for people.
-    fn in_short(&self) -> String {
-        let kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let bytes: Vec<u8> = kept.iter().copied().collect();
-        let text = String::from_utf8_lossy(&bytes);
-        let lines = text.lines().take_while(|line| !line.starts_with("  try:"));
-        let lines: Vec<&str> = lines.collect();
-        let text = lines.join("\n");
-        text.strip_prefix("wayfarer: ").unwrap_or(&text).to_owned()
-    }
-}
-
-impl Write for Said {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        kept.extend(bytes);
-        let surplus = kept.len().saturating_sub(KEPT);
-        kept.drain(..surplus);
-        // It is kept though nobody may read it here.
-        let _ = io::stderr().write_all(bytes);
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -456,15 +421,5 @@ mod tests {
         let mut answer = vec![];
         answers.read_to_end(&mut answer).expect("is answered");
         assert_eq!(answer, [NOT_NOTED]);
-    }
-
-    #[test]
-    fn the_last_of_what_is_said_is_kept_as_a_reason() {
-        let mut said = Said::default();
-        said.write_all(b"wayfarer: no such thing\n  try: another\n")
-            .expect("is taken");
-        assert_eq!(said.in_short(), "no such thing");
-        said.write_all(&[b'x'; KEPT]).expect("is taken");
-        assert_eq!(said.in_short().len(), KEPT);
     }
 }

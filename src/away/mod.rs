@@ -21,6 +21,7 @@ mod ending;
 mod far;
 mod fetch;
 mod keep;
+mod last_words;
 mod private;
 mod service;
 mod streams;

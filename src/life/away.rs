@@ -354,6 +354,7 @@ impl Starter<'_> {
             mode: away.mode,
             directory: &away.directory,
             arguments: away.submit,
+            quotes: false,
         };
         let told = random_id().and_then(|by| away::end_at_last(&far, id, &by));
         if let Err(failure) = told {

@@ -81,6 +81,7 @@ pub(crate) fn submit(
             mode,
             directory: &directory,
             arguments,
+            quotes: false,
         },
         sessions,
         token,

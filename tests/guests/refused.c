@@ -9,6 +9,7 @@
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <sys/inotify.h>
+#include <sys/io.h>
 #include <sys/ptrace.h>
 #include <sys/socket.h>
 #include <linux/bpf.h>
@@ -320,7 +321,23 @@ static void set_no_place(void) {
     }
 }
 
+/* Only root may have ports of devices. */
+static void set_ports(void) {
+    if (ioperm(0x80, 1, 1) != 0)
+        skip("ioperm: %s", strerror(errno));
+}
+static void check_ports(void) { must("ioperm", ioperm(0x80, 1, 1)); }
+#ifndef PR_SCHED_CORE
+#define PR_SCHED_CORE 62
+#endif
+static void set_cookie(void) {
+    if (prctl(PR_SCHED_CORE, 1, 0, 1, 0) != 0)
+        skip("no cookies of core scheduling: %s", strerror(errno));
+}
+
 static const struct guest guests[] = {
+    {"ports", set_ports, check_ports, NULL},
+    {"cookie", set_cookie, NULL, NULL},
     {"no_place", set_no_place, NULL, NULL},
     {"tcp", set_tcp, check_tcp, NULL},
     {"io_uring", set_io_uring, NULL, NULL},

@@ -184,6 +184,65 @@ static void check_memory_failure(void) {
     end_other();
 }
 
+/* What the scheduler is to take a thread's utilisation for. */
+#define KEEP_ALL 0x18
+#define CLAMPS 0x60
+struct clamped {
+    uint32_t size, policy;
+    uint64_t flags;
+    int32_t nice;
+    uint32_t priority;
+    uint64_t runtime, deadline, period;
+    uint32_t least, most;
+};
+static void clamp(uint32_t least, uint32_t most) {
+    struct clamped wanted = {.size = sizeof wanted, .flags = KEEP_ALL | CLAMPS, .least = least, .most = most};
+    if (syscall(SYS_sched_setattr, 0, &wanted, 0) != 0)
+        skip("no utilisation for the scheduler (CONFIG_UCLAMP_TASK): %s", strerror(errno));
+}
+static void expect_clamped(const char *what, uint32_t least, uint32_t most) {
+    struct clamped found = {0};
+    must("sched_getattr", syscall(SYS_sched_getattr, 0, &found, sizeof found, 0));
+    expect(what, found.least, least);
+    expect(what, found.most, most);
+}
+static void *clamped_thread(void *unused) {
+    clamp(100, 700);
+    other_ready = true;
+    wait_for_go();
+    expect_clamped("utilisation of a thread", 100, 700);
+    return unused;
+}
+static void set_utilization(void) {
+    clamp(0, 512);
+    start_other(clamped_thread);
+}
+static void check_utilization(void) {
+    expect_clamped("utilisation of the first thread", 0, 512);
+    end_other();
+}
+
+#ifndef PR_SET_IO_FLUSHER
+#define PR_SET_IO_FLUSHER 57
+#define PR_GET_IO_FLUSHER 58
+#endif
+static void *not_flushing(void *unused) {
+    must("PR_SET_IO_FLUSHER", prctl(PR_SET_IO_FLUSHER, 0, 0, 0, 0));
+    other_ready = true;
+    wait_for_go();
+    expect("PR_GET_IO_FLUSHER of a thread", prctl(PR_GET_IO_FLUSHER, 0, 0, 0, 0), 0);
+    return unused;
+}
+static void set_io_flusher(void) {
+    if (prctl(PR_SET_IO_FLUSHER, 1, 0, 0, 0) != 0)
+        skip("PR_SET_IO_FLUSHER: %s", strerror(errno));
+    start_other(not_flushing);
+}
+static void check_io_flusher(void) {
+    expect("PR_GET_IO_FLUSHER", prctl(PR_GET_IO_FLUSHER, 0, 0, 0, 0), 1);
+    end_other();
+}
+
 /* Entry 5 is a segment that gs leads to; entry 2 is code, which nobody enters. */
 static uint32_t *segment;
 static struct user_desc entries[2];
@@ -287,6 +346,8 @@ static const struct guest guests[] = {
     {"speculation_forced", set_speculation_forced, check_speculation, NULL},
     {"speculation_exec", set_speculation_exec, check_speculation, NULL},
     {"memory_failure", set_memory_failure, check_memory_failure, NULL},
+    {"utilization", set_utilization, check_utilization, NULL},
+    {"io_flusher", set_io_flusher, check_io_flusher, NULL},
     {"segments", set_segments, check_segments, NULL},
     {"merging", set_merging, check_merging, NULL},
     {"huge_if_advised", set_huge_if_advised, check_huge_if_advised, NULL},

@@ -375,7 +375,14 @@ fn machines_that_are_not_there_are_passed_over() {
         site.submitted(&["no.invalid"], &["--every", "1h"], &all),
     );
     assert_eq!((out.as_str(), status), ("", Some(5)), "{error}");
-    assert!(error.contains("no.invalid is lost"), "{error}");
+    let reason = |error: &str, what: &str| {
+        let line = error.lines().find(|line| line.contains(what));
+        line.map(str::to_owned)
+            .unwrap_or_else(|| panic!("no {what}: {error}"))
+    };
+    // With what ssh has said.
+    let lost = reason(&error, "no.invalid is lost");
+    assert!(lost.contains("hostname no.invalid"), "{lost}");
     let jobs = fs::read_dir(site.submit.dir.join("own/jobs")).expect("lists");
     let left: Vec<_> = jobs
         .flatten()
@@ -400,7 +407,8 @@ fn machines_that_are_not_there_are_passed_over() {
     command.args(refuses).args(["--", "true"]);
     let (_, error, status) = output("the job", command);
     assert_eq!(status, Some(1), "{error}");
-    assert!(error.contains("ended with status 127"), "{error}");
+    let refused = reason(&error, "ended with status 127");
+    assert!(refused.contains("/no/wayfarer"), "{refused}");
     // A job that has run waits for them, and can leave meanwhile.
     let options = ["--every", "1h", "--replace"];
     let mut job = site.with_files(site.guest(&["127.0.0.1"], &options));
