@@ -19,6 +19,7 @@
 mod carried;
 mod changes;
 mod connection;
+mod crowd;
 mod foresight;
 mod kept;
 mod lanes;

@@ -3,6 +3,7 @@
 #![allow(clippy::disallowed_methods)]
 
 use crate::connection::{Incoming, StreamError, greet, serve};
+use crate::crowd::{Crowd, Stranger};
 use crate::peer::Local;
 use crate::sessions::Sessions;
 use std::io;
@@ -10,13 +11,10 @@ use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 /// A peer must have said who it is by then.
 const HELLO_WITHIN: Duration = Duration::from_secs(10);
-/// Peers that have not said who they are, at once.
-pub(crate) const MOST_STRANGERS: usize = 64;
 /// How long to wait when no more streams can be accepted, until some have ended.
 pub(crate) const REST: Duration = Duration::from_millis(50);
 
@@ -90,7 +88,7 @@ impl Server {
     /// # Errors
     /// What accept(2) says, but for what passes.
     pub fn run(&self) -> io::Result<()> {
-        let strangers = Arc::new(AtomicUsize::new(0));
+        let strangers = Arc::new(Crowd::default());
         loop {
             let stream = match self.listener.accept() {
                 Ok((stream, _)) => stream,
@@ -101,14 +99,17 @@ impl Server {
                 }
                 Err(error) => return Err(error),
             };
-            if !is_own(&stream) || strangers.load(Ordering::Relaxed) >= MOST_STRANGERS {
-                tracing::info!("a stream is refused: another user's, or one too many");
+            if !is_own(&stream) {
+                tracing::info!("a stream of another user is refused");
                 continue;
             }
-            let counted = Counted::count(&strangers);
+            let Some(stranger) = strangers.enter() else {
+                tracing::warn!("a stream is refused: too many have not said who they are");
+                continue;
+            };
             let sessions = self.sessions.clone();
             let spawned = std::thread::Builder::new().spawn(move || {
-                if let Err(error) = converse(stream, &sessions, counted) {
+                if let Err(error) = converse(stream, &sessions, stranger) {
                     let error: &dyn std::error::Error = &error;
                     tracing::info!(error, "a stream has ended");
                 }
@@ -137,26 +138,10 @@ fn listen(path: &Path) -> io::Result<UnixListener> {
     }
 }
 
-/// One more, until it is dropped.
-pub(crate) struct Counted(Arc<AtomicUsize>);
-
-impl Counted {
-    pub(crate) fn count(all: &Arc<AtomicUsize>) -> Self {
-        all.fetch_add(1, Ordering::Relaxed);
-        Counted(all.clone())
-    }
-}
-
-impl Drop for Counted {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
 fn converse(
     stream: UnixStream,
     sessions: &Arc<Sessions>,
-    counted: Counted,
+    stranger: Stranger,
 ) -> Result<(), StreamError> {
     let mut incoming = Incoming::new();
     stream.set_read_timeout(Some(HELLO_WITHIN))?;
@@ -164,7 +149,7 @@ fn converse(
     let Some(membership) = greet(&mut stream, &mut incoming, sessions)? else {
         return Ok(());
     };
-    drop(counted);
+    drop(stranger);
     stream.stream().set_read_timeout(None)?;
     serve(&mut stream, &mut incoming, &membership)
 }

@@ -1,7 +1,8 @@
 //! A TCP port on which lines come, through TLS whose other end has the one certificate that was made for it.
 
 use crate::carried::{CarryError, Taker, carry, introduce};
-use crate::listen::{Counted, MOST_STRANGERS, REST, passes};
+use crate::crowd::{Crowd, Stranger};
+use crate::listen::{REST, passes};
 use crate::sessions::Sessions;
 use line::{Acceptor, Preface, SecureError};
 use std::io;
@@ -10,8 +11,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use wire::Token;
 
-/// Lines at once. A starter has one; another is one that was lost and not noticed yet.
-const MOST_LINES: usize = 64;
+/// Lines at once, all with the certificate. A starter has one; another is one that was lost and not noticed yet.
+const MOST_LINES: usize = 1024;
 
 /// Listens on a TCP port.
 #[derive(Debug)]
@@ -54,7 +55,7 @@ impl SecureServer {
     /// # Errors
     /// What accept(2) says, but for what passes.
     pub fn run(&self) -> io::Result<()> {
-        let strangers = Arc::new(AtomicUsize::new(0));
+        let strangers = Arc::new(Crowd::default());
         let lines = Arc::new(AtomicUsize::new(0));
         loop {
             let (socket, from) = match self.listener.accept() {
@@ -66,11 +67,10 @@ impl SecureServer {
                 }
                 Err(error) => return Err(error),
             };
-            if strangers.load(Ordering::Relaxed) >= MOST_STRANGERS {
-                tracing::info!(%from, "a connection is refused: one too many");
+            let Some(stranger) = strangers.enter() else {
+                tracing::warn!(%from, "a connection is refused: too many have not said who they are");
                 continue;
-            }
-            let stranger = Counted::count(&strangers);
+            };
             let lines = lines.clone();
             let acceptor = self.acceptor.clone();
             let (token, sessions) = (self.token, self.sessions.clone());
@@ -96,12 +96,28 @@ impl SecureServer {
     }
 }
 
+/// One more, until it is dropped.
+struct Counted(Arc<AtomicUsize>);
+
+impl Counted {
+    fn count(all: &Arc<AtomicUsize>) -> Self {
+        all.fetch_add(1, Ordering::Relaxed);
+        Counted(all.clone())
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
 fn serve(
     socket: TcpStream,
     acceptor: &Acceptor,
     token: Token,
     sessions: &Arc<Sessions>,
-    stranger: Counted,
+    stranger: Stranger,
     lines: &Arc<AtomicUsize>,
 ) -> Result<(), LineError> {
     let mut line = acceptor.accept(socket)?;

@@ -260,6 +260,29 @@ fn stalled_readers_disturb_nobody_and_cost_little() {
     );
 }
 
+/// Jobs that are begun at once: more than may be there without having said who they are.
+#[test]
+fn many_that_come_at_once_are_all_served() {
+    const MANY: usize = 150;
+    let home = Home::new();
+    let socket = home.at("socket");
+    let sessions = Sessions::new(Allowed::none(), TOKEN, Limits::default());
+    let server = Server::bind(&socket, sessions).expect("listens");
+    std::thread::spawn(move || server.run());
+    // None says anything before the last is there.
+    let connect = |_| UnixStream::connect(&socket).expect("connects");
+    let streams: Vec<UnixStream> = (0..MANY).map(connect).collect();
+    let served = std::thread::scope(|scope| {
+        let greet = |stream| scope.spawn(|| Peer::greeted(stream).1);
+        let greeted: Vec<_> = streams.into_iter().map(greet).collect();
+        let sessions = greeted
+            .into_iter()
+            .map(|one| one.join().expect("is served"));
+        sessions.collect::<std::collections::HashSet<u64>>()
+    });
+    assert_eq!(served.len(), MANY);
+}
+
 #[test]
 fn what_a_killed_shadow_leaves_is_replaced_and_nothing_else() {
     let home = Home::new();
