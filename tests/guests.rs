@@ -148,6 +148,8 @@ guests! {
     setting_speculation_forced: "settings" "speculation_forced";
     setting_speculation_exec: "settings" "speculation_exec";
     setting_memory_failure: "settings" "memory_failure";
+    setting_counter: "settings" "counter";
+    setting_cpuid: "settings" "cpuid";
     setting_utilization: "settings" "utilization";
     setting_segments: "settings" "segments";
     setting_merging: "settings" "merging";
@@ -264,6 +266,7 @@ guests! {
     thread_timer_slack: "threads" "timer_slack";
     thread_io_priority: "threads" "io_priority";
     thread_capabilities: "threads" "capabilities";
+    thread_apart: "threads" "apart";
 }
 
 guests! {

@@ -418,6 +418,11 @@ fn statically_linked_musl() {
     linked(Linking::Musl, "static_musl");
 }
 
+#[test]
+fn dynamically_linked_musl() {
+    linked(Linking::MuslDynamic, "dynamic_musl");
+}
+
 /// Programs in other languages that keep the guests' protocol.
 #[test]
 fn rust_and_cpp() {

@@ -19,7 +19,7 @@ use support::user::{User, is_root};
 fn refuse(name: &str, phrase: &str) -> Result<Verdict, String> {
     let program = c_guest("refused", Linking::Dynamic)?;
     let guest = Guest::new(&format!("refused_{name}"), program, &[name]);
-    let user = if ["device", "bpf", "ports"].contains(&name) {
+    let user = if ["device", "bpf", "ports", "roots_undumpable"].contains(&name) {
         User::Root
     } else {
         User::Ordinary
@@ -95,6 +95,7 @@ refusals! {
     bpf_objects_are_refused: "bpf", "a BPF object cannot be carried";
     devices_are_refused: "device", ": device /dev/";
     ports_of_devices_are_refused: "ports", ": ioperm: access to ports of devices cannot be carried";
+    calls_that_a_program_answers_itself_are_refused: "dispatched", "has its system calls dispatched by the program";
     a_cookie_of_core_scheduling_is_refused: "cookie", ": core scheduling: it may only run beside threads of its own";
     a_foreign_seccomp_filter_is_refused: "seccomp", "seccomp filters of its own";
     a_landlock_domain_is_refused: "confined", ": Landlock: it has a domain of its own";
@@ -109,6 +110,7 @@ refusals! {
     an_urgent_byte_is_refused: "urgent_byte", "an urgent byte (MSG_OOB) lies unread in it";
     a_filter_of_a_socket_is_refused: "socket_filter", "unix socket with a filter (SO_ATTACH_FILTER)";
     a_process_that_hides_its_memory_is_refused: "undumpable", "it does not let itself be looked at (PR_SET_DUMPABLE";
+    a_process_of_root_that_hides_its_memory_is_refused: "roots_undumpable", ": dumpable: it does not let itself be looked at";
     a_process_whose_first_thread_has_ended_is_refused: "headless", "its first thread has ended while others run";
     a_child_process_is_refused_yet: "child", "only jobs of one process can be carried yet";
     a_descriptor_behind_bytes_of_a_stream_is_refused: "in_flight", "does not show which bytes they came with";

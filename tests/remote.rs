@@ -40,6 +40,8 @@ mod home;
 mod identity;
 #[path = "remote/images.rs"]
 mod images;
+#[path = "remote/lacking.rs"]
+mod lacking;
 #[path = "remote/limits.rs"]
 mod limits;
 #[path = "remote/lines.rs"]

@@ -13,6 +13,7 @@ use crate::abi::*;
 use crate::context::{Context, Own};
 use crate::image::{check_length, read_header};
 use crate::inodes;
+use crate::progress::Progress;
 use crate::report::{Failure, Line, Outcome, Raw, Short, failure};
 use crate::sys::{self, Errno};
 use crate::threads::{clone_helper, first_free_id};
@@ -323,6 +324,8 @@ struct Work<'a> {
     /// Extent index (upper half) and chunk in it (lower half).
     cursor: AtomicU64,
     sizes: PageSizes,
+    /// Bytes that are in place.
+    done: AtomicU64,
     failed: AtomicU32,
     failure: UnsafeCell<Option<Failure>>,
 }
@@ -367,8 +370,9 @@ impl Work<'_> {
         }
     }
 
-    fn run(&self, scratch: &mut [u8]) {
+    fn run(&self, scratch: &mut [u8], mut progress: Option<&mut Progress>) {
         while let Some((extent, task, chunks)) = self.take() {
+            let len = (chunks.end * CHUNK).min(extent.len) - chunks.start * CHUNK;
             let done = match task {
                 Task::Fill => self.piece(&extent, chunks, scratch),
                 Task::Check => self.check(&extent, chunks, scratch),
@@ -379,6 +383,10 @@ impl Work<'_> {
                 // SAFETY: only the thread that was first to set `failed` comes here, and it is
                 // read when all threads are gone.
                 unsafe { *self.failure.get() = Some(failure) };
+            }
+            let done = self.done.fetch_add(len, Ordering::Relaxed) + len;
+            if let Some(progress) = &mut progress {
+                progress.at(done);
             }
         }
     }
@@ -443,7 +451,8 @@ impl Work<'_> {
 extern "C" fn help(helper: *const Helper<'_>) {
     // SAFETY: the one who started this thread waits until it is gone.
     let helper = unsafe { &*helper };
-    helper.work.run(buffer(helper.work.context, helper.number));
+    let buffer = buffer(helper.work.context, helper.number);
+    helper.work.run(buffer, None);
 }
 
 /// The I/O buffer of filling thread `number`.
@@ -491,6 +500,7 @@ pub fn fill(context: &Context, process: u64, old_vdso: &OldVdso) -> Outcome<()> 
             end,
             cursor: AtomicU64::new(first << 32),
             sizes: PageSizes::default(),
+            done: AtomicU64::new(0),
             failed: AtomicU32::new(0),
             failure: UnsafeCell::new(None),
         };
@@ -519,7 +529,7 @@ pub fn fill(context: &Context, process: u64, old_vdso: &OldVdso) -> Outcome<()> 
                 helper.alive.store(0, Ordering::Relaxed);
             }
         }
-        work.run(buffer(context, 0));
+        work.run(buffer(context, 0), Some(&mut Progress::begin(bytes)));
         for helper in &helpers[1..] {
             while helper.alive.load(Ordering::Acquire) != 0 {
                 sys::futex_wait(&helper.alive, 1);

@@ -47,6 +47,7 @@ mod namespaces;
 mod objects;
 mod options;
 mod platform;
+mod progress;
 mod raw_call;
 mod report;
 mod roll_back;

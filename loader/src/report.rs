@@ -158,6 +158,16 @@ pub fn write_to(fd: i32) {
     STDERR.store(fd, Ordering::Relaxed);
 }
 
+/// Whether lines go to a terminal.
+pub fn is_on_terminal() -> bool {
+    sys::is_terminal(STDERR.load(Ordering::Relaxed))
+}
+
+/// Writes a part of a line, as it is.
+pub fn draw(line: &Line) {
+    let _ = sys::write(STDERR.load(Ordering::Relaxed), line.bytes());
+}
+
 /// Writes `wayfarer: image NAME: TEXT`.
 pub fn say(name: &[u8], text: fmt::Arguments<'_>) {
     let mut line = Line::new();

@@ -228,6 +228,10 @@ pub(crate) struct Shadow {
     #[arg(long, requires = "journal")]
     pub(crate) keep_journals: bool,
 
+    /// The journal of a job takes so much of the disk at most; a change that needs more fails with EDQUOT
+    #[arg(long, value_name = "SIZE", value_parser = parse_size, requires = "journal")]
+    pub(crate) journal_max: Option<u64>,
+
     /// What the journal survives
     #[arg(
         long,

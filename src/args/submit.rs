@@ -97,6 +97,10 @@ pub(crate) struct Begun {
     #[arg(long, hide = true, requires = "at_home")]
     pub(crate) arriving: bool,
 
+    /// With --arriving: behind so many files it is said whether this machine can go on from them; the job still runs elsewhere
+    #[arg(long, hide = true, value_name = "COUNT", requires = "arriving")]
+    pub(crate) seated: Option<u32>,
+
     /// With --at-home: the copy of this id, if it is still there, is ended first
     #[arg(long, hide = true, value_name = "ID", requires = "at_home", value_parser = parse_name)]
     pub(crate) instead_of: Option<String>,

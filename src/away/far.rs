@@ -266,7 +266,7 @@ impl Far<'_> {
     fn begin(
         &self,
         errand: Errand<'_>,
-        input: ChildStdout,
+        mut input: ChildStdout,
         mut output: ChildStdin,
         preface: &Preface,
     ) -> Outcome<(Line, Vec<u8>)> {
@@ -274,7 +274,7 @@ impl Far<'_> {
             image: Some(image), ..
         }) = errand
         {
-            send_image(*image, &mut output)?;
+            send_image(*image, &mut input, &mut output)?;
         }
         let mut line = Line::plain(input.into(), output.into())?;
         let place = introduce(&mut line, preface)?;
@@ -353,8 +353,13 @@ impl Far<'_> {
             Errand::Copy(copy) => {
                 command.push(format!(" --away {}", copy.id));
                 command.push(" run --quiet --shadow stdio --at-home");
-                if copy.image.is_some() {
-                    command.push(" --arriving");
+                match &copy.image {
+                    Some(Arriving::Seat { base, .. }) => {
+                        let files = base.files().count();
+                        command.push(format!(" --arriving --seated {files}"));
+                    }
+                    Some(Arriving::Now(_)) => command.push(" --arriving"),
+                    None => {}
                 }
                 if let Some(least) = self.arguments.life.min_free {
                     let room = least.saturating_add(copy.image.map_or(0, Arriving::bytes));
@@ -444,7 +449,7 @@ fn by_shell(script: &OsStr) -> OsString {
     command
 }
 
-fn send_image(arriving: Arriving<'_>, output: &mut dyn Write) -> Outcome<()> {
+fn send_image(arriving: Arriving<'_>, input: &mut dyn Read, output: &mut dyn Write) -> Outcome<()> {
     let describe = || "the image cannot be brought there".to_owned();
     let mut sent: Vec<PathBuf> = vec![];
     let mut send = |image: &Image, output: &mut dyn Write| -> io::Result<()> {
@@ -460,6 +465,8 @@ fn send_image(arriving: Arriving<'_>, output: &mut dyn Write) -> Outcome<()> {
         Arriving::Now(image) => send(image, output).context(describe)?,
         Arriving::Seat { base, next } => {
             send(base, output).context(describe)?;
+            let fits = || "it is not said that the job can go on there".to_owned();
+            arrival::hear_fits(input).context(fits)?;
             loop {
                 let next = next()?;
                 let (Next::More(image) | Next::Last(image)) = &next;

@@ -32,7 +32,7 @@ pub(crate) use ending::end_at_last;
 pub(crate) use far::{Errand, Far, Ssh, quoted};
 pub(crate) use fetch::{Fetch, fetch};
 pub(crate) use keep::{Keep, keep};
-pub(crate) use private::Private;
+pub(crate) use private::{Private, Seat};
 pub(crate) use service::{Over, Service};
 pub(crate) use streams::JobState;
 

@@ -51,18 +51,38 @@ impl Private {
     }
 
     /// An image that comes, behind those that it is based on (see [`super::arrival`]).
-    pub(crate) fn receive(&self, input: &mut dyn Read) -> Outcome<PathBuf> {
+    pub(crate) fn receive(&self, input: &mut dyn Read, seat: Option<Seat<'_>>) -> Outcome<PathBuf> {
         let dir = self.dir.join(ARRIVED);
-        let made = fs::DirBuilder::new().mode(0o700).create(&dir);
-        let received = made.and_then(|()| arrival::receive(&dir, input));
         let describe = || {
             format!(
                 "the image cannot be brought here ({})",
                 crate::raw::shown_path(&dir)
             )
         };
+        let made = fs::DirBuilder::new().mode(0o700).create(&dir);
+        made.context(describe).exit(Exit::Lost)?;
+        let mut first = None;
+        if let Some(seat) = seat {
+            let received = arrival::receive_first(&dir, seat.files, input);
+            first = received.context(describe).exit(Exit::Lost)?;
+            if let Some(first) = &first {
+                (seat.fits)(first)?;
+            }
+            arrival::say_fits(seat.answers).context(describe)?;
+        }
+        let received = arrival::receive(&dir, first, input);
         received.context(describe).exit(Exit::Lost)
     }
+}
+
+/// The job still runs elsewhere, and is to know whether it can go on here.
+pub(crate) struct Seat<'a> {
+    /// So many files come first.
+    pub(crate) files: u32,
+    /// Whether this machine has what the last of them needs.
+    pub(crate) fits: &'a dyn Fn(&Path) -> Outcome<()>,
+    /// Where that is said.
+    pub(crate) answers: &'a mut dyn Write,
 }
 
 impl Drop for Private {
@@ -175,7 +195,7 @@ mod tests {
         let own = make(dir.path(), "away-own");
         assert!(!old.exists() && held.dir.exists() && unlocked.exists());
         let mut comes = &b"\x01i\x05\0\0\0\0\0\0\x0012345\0"[..];
-        let path = own.receive(&mut comes).expect("comes");
+        let path = own.receive(&mut comes, None).expect("comes");
         assert_eq!(fs::read(path).expect("is there"), b"12345");
         let dir = own.dir.clone();
         drop(own);
@@ -187,7 +207,7 @@ mod tests {
         let dir = tempfile::tempdir().expect("a folder");
         let own = make(dir.path(), "away-own");
         let mut comes = &b"\x01i\x05\0\0\0\0\0\0\x00123"[..];
-        let failure = own.receive(&mut comes).expect_err("is cut");
+        let failure = own.receive(&mut comes, None).expect_err("is cut");
         let text = failure.to_string();
         assert!(text.contains("found 3 bytes, expected 5"), "{text}");
     }

@@ -63,7 +63,7 @@ pub(crate) fn begin(
 ) -> Outcome {
     limits::raise(0)?;
     let snapshot = chosen.snapshot()?;
-    check_platform(&chosen, arguments.degraded)?;
+    check_platform(&chosen.path, &chosen.image, arguments.degraded)?;
     let niceness = match arguments.nice {
         Some(by) => Some(verbs::run::niceness(by)?),
         None => None,
@@ -323,9 +323,14 @@ fn verified(image: Image, display: &mut dyn Progress) -> Result<Image, ImageErro
     Ok(image)
 }
 
+/// Refuses this machine if a restart of the image would be refused here for what the machine is.
+pub(crate) fn fits_here(path: &Path) -> Outcome<()> {
+    check_platform(path, &open_image(path)?, false)
+}
+
 /// Refuses a machine that does not offer what the image needs.
-fn check_platform(chosen: &Chosen, degraded: bool) -> Outcome<()> {
-    let needed = needed_by(&chosen.image)?;
+fn check_platform(path: &Path, image: &Image, degraded: bool) -> Outcome<()> {
+    let needed = needed_by(image)?;
     let offered = Platform::of_this_machine_for(&needed);
     let mut missing = needed.missing(&offered);
     // Whether ids can be corrected is known to the loader only.
@@ -337,7 +342,7 @@ fn check_platform(chosen: &Chosen, degraded: bool) -> Outcome<()> {
         let words: Vec<_> = missing.iter().map(Missing::to_string).collect();
         words.join("; ")
     };
-    let image = crate::raw::shown_path(&chosen.path);
+    let image = crate::raw::shown_path(path);
     if !fatal.is_empty() {
         let message = format!("{image} may not restart on this machine: {}", words(&fatal));
         let advice = format!("a machine that offers {needed}");

@@ -261,10 +261,14 @@ fn journals(arguments: &Shadow) -> Outcome<Option<Journals>> {
         .as_ref()
         .map(|dir| Journals::new(dir, durability))
         .transpose()?;
-    Ok(match journals {
-        Some(journals) if arguments.keep_journals => Some(journals.kept()),
-        journals => journals,
-    })
+    let limited = |journals: Journals| match arguments.journal_max {
+        Some(most) => journals.limited(most),
+        None => journals,
+    };
+    Ok(journals.map(|journals| match arguments.keep_journals {
+        true => limited(journals).kept(),
+        false => limited(journals),
+    }))
 }
 
 pub(crate) fn new_token() -> io::Result<Token> {

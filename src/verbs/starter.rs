@@ -2,7 +2,7 @@
 
 use crate::address::Address;
 use crate::args::{Run, Starter};
-use crate::away::{Asking, Private};
+use crate::away::{Asking, Private, Seat};
 use crate::fault;
 use crate::identity::Identity;
 use crate::jobs::JobStore;
@@ -11,6 +11,7 @@ use crate::reach::{self, ERROR_MARK};
 use crate::report::{Exit, Explain, Failure, Outcome, chain};
 use crate::rights::{Executes, keep_those_about_files};
 use crate::sys;
+use crate::verbs::restart::fits_here;
 use caps::Capability;
 use line::{Connector, HANDSHAKE_WITHIN, Line, Preface, PrefaceError, SecureError, answer_preface};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
@@ -171,7 +172,13 @@ pub(crate) fn host(store: &JobStore, arguments: &Run) -> Outcome {
             room.map_err(|why| Failure::new(Exit::Host, why))?;
         }
         if arguments.begun.arriving {
-            image = Some(made.receive(&mut File::from(input.try_clone()?))?);
+            let mut answers = File::from(output.as_fd().try_clone_to_owned()?);
+            let seat = arguments.begun.seated.map(|files| Seat {
+                files,
+                fits: &fits_here,
+                answers: &mut answers,
+            });
+            image = Some(made.receive(&mut File::from(input.try_clone()?), seat)?);
         }
         folder = Some(made);
     }

@@ -1,8 +1,11 @@
 //! The progress bar: on a terminal, for work longer than a second; nowhere else.
 
-use crate::run::{on_a_terminal, read_until};
+use crate::run::{on_a_terminal, read_for, read_until};
 use crate::station::{Running, Station, eventually, finish, text};
-use nix::sys::signal::Signal::SIGKILL;
+use nix::sys::signal::Signal::{SIGCONT, SIGKILL, SIGSTOP};
+use nix::sys::signal::kill;
+use nix::unistd::Pid;
+use std::fs;
 use std::time::{Duration, Instant};
 
 #[test]
@@ -46,4 +49,76 @@ fn a_long_checkpoint_shows_a_bar_on_a_terminal_only() {
     );
     station.output(&["kill", "big", "-s", "KILL"]);
     running.wait();
+}
+
+/// Processes below this one that have so much memory of their own.
+fn large_below(pid: i32, least_kib: u64, found: &mut Vec<Pid>) {
+    let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"));
+    for child in children.unwrap_or_default().split_whitespace() {
+        let status = fs::read_to_string(format!("/proc/{child}/status")).unwrap_or_default();
+        let rss = status
+            .lines()
+            .find_map(|line| line.strip_prefix("RssAnon:"));
+        let kib = rss.and_then(|rest| rest.split_whitespace().next()?.parse::<u64>().ok());
+        let child = child.parse().expect("a number");
+        if kib.is_some_and(|kib| kib >= least_kib) {
+            found.push(Pid::from_raw(child));
+        }
+        large_below(child, least_kib, found);
+    }
+}
+
+#[test]
+fn a_long_restart_shows_a_bar_on_a_terminal() {
+    let station = Station::new();
+    let script = "my $x = 'wayfarer' x 20_000_000; $| = 1; print \"ready\\n\"; sleep 600";
+    let words = ["run", "--name", "large", "--", "perl", "-e", script];
+    let mut running = Running::start(station.wayfarer(&words));
+    running.wait_for("ready");
+    let image = station.state.path().join("large.img").display().to_string();
+    let made = [
+        "checkpoint",
+        "large",
+        "-o",
+        &image,
+        "--compress",
+        "zstd:1",
+        "--then",
+        "kill",
+    ];
+    station.output(&made);
+    running.wait();
+    // No machine is so slow: it is stopped for a second while it fills its memory. It may be through before that.
+    let mut tries = vec![];
+    let shown = (0..5).any(|_| {
+        let (mut terminal, restarting) = on_a_terminal(station.wayfarer(&["restart", &image]));
+        let pid = restarting.child.id() as i32;
+        let begun = Instant::now();
+        let mut filling = vec![];
+        while filling.is_empty() && begun.elapsed() < Duration::from_secs(20) {
+            large_below(pid, 4 << 10, &mut filling);
+        }
+        for one in &filling {
+            let _ = kill(*one, SIGSTOP);
+        }
+        std::thread::sleep(Duration::from_millis(1100));
+        for one in &filling {
+            let _ = kill(*one, SIGCONT);
+        }
+        // It is gone when the job runs.
+        let mut said = String::new();
+        let is_over = |said: &str| said.ends_with("\r\u{1b}[K");
+        while !is_over(&said) && begun.elapsed() < Duration::from_secs(30) {
+            said += &read_for(&mut terminal, Duration::from_millis(500));
+        }
+        restarting.signal(SIGKILL);
+        drop(restarting);
+        let shown = said.contains(" MiB") && is_over(&said);
+        tries.push((filling.len(), said));
+        shown
+            && tries
+                .iter()
+                .any(|(_, said)| said.contains("filling memory ["))
+    });
+    assert!(shown, "{tries:?}");
 }

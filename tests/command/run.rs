@@ -199,22 +199,33 @@ pub(crate) fn with_controlling_terminal(station: &Station, words: &[&str]) -> Co
 pub(crate) fn read_until(terminal: &mut File, expected: &str) -> String {
     let end = Instant::now() + Duration::from_secs(10);
     let mut seen = vec![];
-    let mut byte = [0];
     while !text(&seen).contains(expected) {
         assert!(Instant::now() < end, "no {expected:?} in {:?}", text(&seen));
-        let ready = {
-            use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-            let fd = std::os::fd::AsFd::as_fd(terminal);
-            poll(
-                &mut [PollFd::new(fd, PollFlags::POLLIN)],
-                PollTimeout::from(100u8),
-            )
-        };
-        if ready == Ok(1) && terminal.read(&mut byte).is_ok_and(|count| count == 1) {
-            seen.push(byte[0]);
-        }
+        read_more(terminal, &mut seen);
     }
     text(&seen)
+}
+
+/// What is written to a terminal within this time.
+pub(crate) fn read_for(terminal: &mut File, time: Duration) -> String {
+    let end = Instant::now() + time;
+    let mut seen = vec![];
+    while Instant::now() < end {
+        read_more(terminal, &mut seen);
+    }
+    text(&seen)
+}
+
+/// One byte, if there is one within a tenth of a second.
+fn read_more(terminal: &mut File, seen: &mut Vec<u8>) {
+    use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+    let fd = std::os::fd::AsFd::as_fd(terminal);
+    let mut fds = [PollFd::new(fd, PollFlags::POLLIN)];
+    let ready = poll(&mut fds, PollTimeout::from(100u8));
+    let mut byte = [0];
+    if ready == Ok(1) && terminal.read(&mut byte).is_ok_and(|count| count == 1) {
+        seen.push(byte[0]);
+    }
 }
 
 #[test]

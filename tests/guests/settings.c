@@ -1,5 +1,6 @@
 /* Settings that few programs have: where memory is placed, what the processor may guess, segments, guards. */
 #include "guest.h"
+#include <setjmp.h>
 #include <asm/ldt.h>
 #include <linux/mempolicy.h>
 
@@ -222,6 +223,56 @@ static void check_utilization(void) {
     end_other();
 }
 
+/* The time stamp counter may not be read: each thread for itself. */
+static sigjmp_buf behind_fault;
+static void leave_fault(int signal) { siglongjmp(behind_fault, signal); }
+static bool counter_faults(void) {
+    if (sigsetjmp(behind_fault, 1) != 0)
+        return true;
+    uint32_t low, high;
+    __asm__ volatile("rdtsc" : "=a"(low), "=d"(high));
+    return false;
+}
+static int counter_mode(void) {
+    int mode = 0;
+    must("PR_GET_TSC", prctl(PR_GET_TSC, &mode, 0, 0, 0));
+    return mode;
+}
+static void *without_counter(void *unused) {
+    must("PR_SET_TSC", prctl(PR_SET_TSC, PR_TSC_SIGSEGV, 0, 0, 0));
+    other_ready = true;
+    /* Nothing here asks the vDSO for the time. */
+    wait_for_go();
+    expect("PR_GET_TSC of a thread", counter_mode(), PR_TSC_SIGSEGV);
+    expect_true("rdtsc of that thread faults", counter_faults());
+    return unused;
+}
+static void set_counter(void) {
+    struct sigaction action = {.sa_handler = leave_fault};
+    must("sigaction", sigaction(SIGSEGV, &action, NULL));
+    start_other(without_counter);
+}
+static void check_counter(void) {
+    end_other();
+    expect("PR_GET_TSC", counter_mode(), PR_TSC_ENABLE);
+    expect_true("rdtsc of the first thread", !counter_faults());
+}
+
+/* The same of CPUID. */
+static void *without_cpuid(void *unused) {
+    if (syscall(SYS_arch_prctl, 0x1012, 0) != 0)
+        skip("CPUID cannot be made to fault here: %s", strerror(errno));
+    other_ready = true;
+    wait_for_go();
+    expect("ARCH_GET_CPUID of a thread", syscall(SYS_arch_prctl, 0x1011, 0), 0);
+    return unused;
+}
+static void set_cpuid(void) { start_other(without_cpuid); }
+static void check_cpuid(void) {
+    end_other();
+    expect("ARCH_GET_CPUID", syscall(SYS_arch_prctl, 0x1011, 0), 1);
+}
+
 #ifndef PR_SET_IO_FLUSHER
 #define PR_SET_IO_FLUSHER 57
 #define PR_GET_IO_FLUSHER 58
@@ -346,6 +397,8 @@ static const struct guest guests[] = {
     {"speculation_forced", set_speculation_forced, check_speculation, NULL},
     {"speculation_exec", set_speculation_exec, check_speculation, NULL},
     {"memory_failure", set_memory_failure, check_memory_failure, NULL},
+    {"counter", set_counter, check_counter, NULL},
+    {"cpuid", set_cpuid, check_cpuid, NULL},
     {"utilization", set_utilization, check_utilization, NULL},
     {"io_flusher", set_io_flusher, check_io_flusher, NULL},
     {"segments", set_segments, check_segments, NULL},

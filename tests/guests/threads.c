@@ -413,7 +413,61 @@ static void set_capabilities(void) {
 }
 static void check_capabilities(void) { expect_text("capability sets", capability_sets(), sets_before); }
 
+/* --- what is each thread's own: the first has what it began with --- */
+
+#define OWN_SLACK 234567
+static unsigned long slack_before;
+static int io_priority_before;
+static cpu_set_t cpus_before;
+static volatile bool own_ready;
+static void *with_own_settings(void *unused) {
+    struct __user_cap_header_struct header = {_LINUX_CAPABILITY_VERSION_3, 0};
+    struct __user_cap_data_struct sets[2], found[2];
+    cpu_set_t cpus;
+    other_tid = gettid();
+    must("sched_setaffinity", sched_setaffinity(0, sizeof chosen, &chosen));
+    must("PR_SET_TIMERSLACK", prctl(PR_SET_TIMERSLACK, OWN_SLACK, 0, 0, 0));
+    must("ioprio_set", syscall(SYS_ioprio_set, 1, 0, 2 << 13 | 5));
+    must("capget", syscall(SYS_capget, &header, sets));
+    sets[0].effective &= ~(1u << CAP_CHOWN);
+    must("capset", syscall(SYS_capset, &header, sets));
+    own_ready = true;
+    wait_for_go();
+    must("sched_getaffinity", sched_getaffinity(0, sizeof cpus, &cpus));
+    expect_true("the one CPU chosen by a thread", CPU_EQUAL(&cpus, &chosen));
+    expect("timer slack of a thread", prctl(PR_GET_TIMERSLACK, 0, 0, 0, 0), OWN_SLACK);
+    expect("ioprio of a thread", syscall(SYS_ioprio_get, 1, 0), 2 << 13 | 5);
+    must("capget", syscall(SYS_capget, &header, found));
+    expect("capabilities of a thread", found[0].effective, sets[0].effective);
+    set_rseq();
+    check_rseq();
+    return unused;
+}
+static void set_apart(void) {
+    must("sched_getaffinity", sched_getaffinity(0, sizeof cpus_before, &cpus_before));
+    CPU_ZERO(&chosen);
+    for (int cpu = 0; cpu < CPU_SETSIZE && CPU_COUNT(&chosen) == 0; cpu++)
+        if (CPU_ISSET(cpu, &cpus_before))
+            CPU_SET(cpu, &chosen);
+    slack_before = prctl(PR_GET_TIMERSLACK, 0, 0, 0, 0);
+    io_priority_before = syscall(SYS_ioprio_get, 1, 0);
+    sets_before = capability_sets();
+    start_other(with_own_settings);
+    while (!own_ready)
+        sleep_ms(1);
+}
+static void check_apart(void) {
+    cpu_set_t cpus;
+    must("sched_getaffinity", sched_getaffinity(0, sizeof cpus, &cpus));
+    expect_true("the CPUs of the first thread", CPU_EQUAL(&cpus, &cpus_before));
+    expect("timer slack", prctl(PR_GET_TIMERSLACK, 0, 0, 0, 0), slack_before);
+    expect("ioprio", syscall(SYS_ioprio_get, 1, 0), io_priority_before);
+    expect_text("capability sets", capability_sets(), sets_before);
+    end_other();
+}
+
 static const struct guest guests[] = {
+    {"apart", set_apart, check_apart, NULL},
     {"ids", set_ids, check_ids, NULL},
     {"name", set_name, check_name, NULL},
     {"altstack", set_altstack, check_altstack, NULL},

@@ -102,7 +102,7 @@ impl Site {
         out
     }
 
-    fn refused(&self, words: &[&str], why: &str) {
+    pub(super) fn refused(&self, words: &[&str], why: &str) {
         let (_, error, status) = output(words[0], self.wayfarer(words));
         assert!(matches!(status, Some(1..=4)), "{words:?}: {status:?}");
         assert!(error.contains(why), "{words:?}: {error}");

@@ -75,9 +75,8 @@ fn niceness_of(pid: u32) -> i64 {
     word.parse().expect("a number")
 }
 
-#[test]
-fn a_change_that_would_need_more_journal_than_there_may_be_is_refused() {
-    const SCRIPT: &str = "import errno, os
+/// Changes a small and a large file, and says what came of it.
+const CHANGES: &str = "import errno, os
 def change(name, size):
     try:
         fd = os.open(name, os.O_RDWR); os.pwrite(fd, b'y' * size, 0); os.fsync(fd); os.close(fd)
@@ -85,44 +84,68 @@ def change(name, size):
     except OSError as error: return errno.errorcode[error.errno]
 print(change('small', 4096), change('large', 1 << 20), change('small', 4096))
 ";
+const LIMITS: [(&str, &str); 2] = [
+    ("256K", "changed EDQUOT changed\n"),
+    ("16M", "changed changed changed\n"),
+];
+
+/// A job that is run so does [`CHANGES`], with so much of a journal.
+fn changes_within(submit: &Submit, mut command: Command, most: &str, expected: &str) {
+    let home = submit.home();
+    for (name, size) in [("small", 4096), ("large", 1 << 20)] {
+        fs::write(home.join(name), vec![b'x'; size]).expect("writes");
+        User::Ordinary.own(&home.join(name));
+    }
+    command.args(["--", "/usr/bin/python3", "-c", CHANGES]);
+    command.current_dir(&home);
+    let (out, error, status) = output("the job", command);
+    assert_eq!(
+        (out.as_str(), status),
+        (expected, Some(0)),
+        "{most}: {error}"
+    );
+    let large = fs::read(home.join("large")).expect("is there");
+    let is_old = large == vec![b'x'; 1 << 20];
+    assert_eq!(is_old, most == "256K");
+}
+
+#[test]
+fn a_change_that_would_need_more_journal_than_there_may_be_is_refused() {
     let what = "a_change_that_would_need_more_journal_than_there_may_be_is_refused";
     if missing(what) {
         return;
     }
     let submit = Submit::new("journal-max");
-    let home = submit.home();
-    for (most, expected) in [
-        ("256K", "changed EDQUOT changed\n"),
-        ("16M", "changed changed changed\n"),
-    ] {
-        for (name, size) in [("small", 4096), ("large", 1 << 20)] {
-            fs::write(home.join(name), vec![b'x'; size]).expect("writes");
-            User::Ordinary.own(&home.join(name));
-        }
+    for (most, expected) in LIMITS {
         let mut command = clean_command(stage::wayfarer());
         command.env("XDG_RUNTIME_DIR", submit.dir.join("door"));
-        command
-            .arg("--dir")
-            .arg(submit.dir.join("state"))
-            .args(["run", "-q", "--journal"]);
-        command.args([
+        command.arg("--dir").arg(submit.dir.join("state"));
+        command.args(["run", "-q", "--journal", "--journal-max", most]);
+        changes_within(&submit, command, most, expected);
+    }
+}
+
+#[test]
+fn a_shadow_keeps_no_more_journal_than_it_may() {
+    let what = "a_shadow_keeps_no_more_journal_than_it_may";
+    if missing(what) {
+        return;
+    }
+    for (most, expected) in LIMITS {
+        let options = [
+            "--allow",
+            "/:ro",
+            "--journal",
+            "undo",
             "--journal-max",
             most,
-            "--",
-            "/usr/bin/python3",
-            "-c",
-            SCRIPT,
-        ]);
-        command.current_dir(&home);
-        let (out, error, status) = output("the job", command);
-        assert_eq!(
-            (out.as_str(), status),
-            (expected, Some(0)),
-            "{most}: {error}"
-        );
-        let large = fs::read(home.join("large")).expect("is there");
-        let is_old = large == vec![b'x'; 1 << 20];
-        assert_eq!(is_old, most == "256K");
+        ];
+        let submit = Submit::allowing("shadow-journal-max", &options);
+        let mut command = clean_command(stage::wayfarer());
+        command.env("XDG_STATE_HOME", submit.dir.join("state"));
+        command.args(["run", "-q", "--shadow"]);
+        command.arg(address(&submit.dir));
+        changes_within(&submit, command, most, expected);
     }
 }
 

@@ -13,6 +13,8 @@ const PR_GET_MEMORY_MERGE: i32 = 68;
 const ARCH_GET_CPUID: u64 = 0x1011;
 const ARCH_GET_XCOMP_PERM: u64 = 0x1022;
 const MEMBARRIER_GET_REGISTRATIONS: u64 = 1 << 9;
+/// Registration for MEMBARRIER_CMD_GLOBAL_EXPEDITED: it says nothing to who has it, so that it cannot be found out.
+const MEMBARRIER_REGISTER_GLOBAL: u32 = 1 << 2;
 /// Commands that fail with EPERM unless registered for, and the bit of their registration.
 const MEMBARRIER_PROBES: [(u64, u32); 3] = [(1 << 3, 1 << 4), (1 << 5, 1 << 6), (1 << 7, 1 << 8)];
 const SS_ONSTACK: u32 = 1;
@@ -280,6 +282,11 @@ pub(super) fn answer_process(
             .saturating_add(every_ns);
     }
     process.dumpable = answers.value(questions.dumpable, "prctl(PR_GET_DUMPABLE)")? as u32;
+    if process.dumpable != 1 {
+        let reason =
+            "it does not let itself be looked at (PR_SET_DUMPABLE 0), which cannot be carried";
+        refused.push(("dumpable", reason.into()));
+    }
     let [subreaper] = answers.words(questions.subreaper, "prctl(PR_GET_CHILD_SUBREAPER)")?;
     process.subreaper = subreaper as u32 != 0;
     match answers.value_if_known(questions.huge_pages, "prctl(PR_GET_THP_DISABLE)")? {
@@ -298,7 +305,8 @@ pub(super) fn answer_process(
         let registered = questions.membarrier_probes.iter();
         registered
             .filter(|(call, _)| results.result(*call) == 0)
-            .fold(0, |bits, (_, bit)| bits | bit)
+            // Who has it without need is only interrupted more often.
+            .fold(MEMBARRIER_REGISTER_GLOBAL, |bits, (_, bit)| bits | bit)
     };
     // Whether it is allocated is looked at first; what fails behind that (ENOMEM) does not matter.
     let not_allocated = [libc::EINVAL, libc::ENOSYS, libc::EPERM].map(|errno| -i64::from(errno));

@@ -136,7 +136,7 @@ const ROWS: &[Row] = rows! {
         "programs that had registered with it elsewhere do not restart here";
     syscall_dispatch_configuration, Special, "asking for syscall user dispatch (Linux 6.4)",
         "programs that use it (Wine) cannot be told from others";
-    timer_ids, Slower, "creating POSIX timers with chosen ids (Linux 6.17)",
+    timer_ids, Slower, "creating POSIX timers with chosen ids (Linux 6.15)",
         "timer ids are reached by creating and deleting timers in a loop";
     sched_file, Lossy, "when a thread last ran (/proc/PID/sched)",
         "threads in timed calls sleep their full time again";

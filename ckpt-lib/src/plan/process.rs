@@ -423,7 +423,7 @@ fn emit_attributes(ops: &mut OpsBuilder, stream: StreamIndex, process: &Process,
         let args = [Arg::Value(option as u64), Arg::Value(value)];
         ops.call(stream, label, libc::SYS_prctl, &args, Expect::Success, 0);
     };
-    // A process that made itself undumpable could not be traced to its end here: see VISIBLE.md.
+    // Another is refused (`capture::inside`): such a process could not be traced to its end here.
     prctl("dumpable", libc::PR_SET_DUMPABLE, 1);
     if process.subreaper {
         prctl("child subreaper", libc::PR_SET_CHILD_SUBREAPER, 1);
