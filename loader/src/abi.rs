@@ -208,7 +208,6 @@ pub const AF_UNIX: u64 = 1;
 pub const SOCK_SEQPACKET: u64 = 5;
 pub const SOCK_CLOEXEC: u64 = O_CLOEXEC;
 pub const CLOCK_MONOTONIC: u64 = 1;
-pub const CLOCK_THREAD_CPUTIME_ID: u64 = 3;
 pub const CLOCK_BOOTTIME: u64 = 7;
 
 pub const FUTEX_WAIT: u64 = 0;
