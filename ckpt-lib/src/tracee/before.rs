@@ -9,7 +9,8 @@
 //! Was it the stop that ended this sleep? A thread that woke by itself between the look and the stop may be in its next call
 //! by then, without having slept there. When it began to run is known: when it gave its CPU up again, less what it ran in
 //! between (`se.sum_exec_runtime`). Only who began after we had set about asking it was woken by the stop: asking takes
-//! less than a microsecond, less than the way out of one call and into another.
+//! less than the way out of one call and into another. If it took longer, which is when our CPU was taken from us, nobody knows:
+//! where all CPUs of a machine are taken at once, all time-outs of that while are over when they come back.
 //!
 //! The scheduler has a clock for each CPU (`rq_clock_task`), which stands still while a hypervisor has taken the CPU away: they
 //! differ by all that was ever taken from each. So it is held against our own on the CPU where the thread sleeps,
@@ -61,6 +62,8 @@ struct Account {
     last: Option<Sleep>,
     /// CLOCK_MONOTONIC when it was about to be asked to stop.
     asked_at_ns: u64,
+    /// Asking took no longer than [`ASKED_WITHIN_NS`].
+    asked_at_once: bool,
 }
 
 /// A sleep as the scheduler accounts for it.
@@ -110,7 +113,7 @@ impl Account {
     /// Whether a thread that has stopped now is known to have gone on from this sleep because it was asked to stop.
     fn woken_by_stop(&self, sleep: &Sleep, now: &Told, clocks: &SchedulerClocks) -> bool {
         // More: somebody else ran in between, and it is not known when it began.
-        if now.switches != sleep.told.switches + 1 {
+        if !self.asked_at_once || now.switches != sleep.told.switches + 1 {
             return false;
         }
         let ran_ns = now.ran_ns.saturating_sub(sleep.told.ran_ns);
@@ -175,6 +178,7 @@ impl Glimpse {
                     first: None,
                     last: None,
                     asked_at_ns: 0,
+                    asked_at_once: false,
                 };
                 account.first = account.sleep();
                 account
@@ -200,6 +204,14 @@ impl Glimpse {
         }
     }
 
+    /// It has been asked to stop.
+    pub(super) fn asked(&mut self) {
+        if let Some(account) = &mut self.account {
+            let took_ns = ptrace::monotonic_ns().saturating_sub(account.asked_at_ns);
+            account.asked_at_once = took_ns <= ASKED_WITHIN_NS;
+        }
+    }
+
     /// Finishes the account now that the thread has stopped, at `stopped_at_ns`.
     pub(super) fn finish(self, stopped_at_ns: u64, clocks: &mut SchedulerClocks) -> BeforeStop {
         let mut before = self.before;
@@ -222,6 +234,9 @@ impl Glimpse {
         before
     }
 }
+
+/// Longer than asking takes, which is mostly to wake a CPU (10 µs here, of 100 times 99 at most 64); the thread is told at the beginning of that.
+const ASKED_WITHIN_NS: u64 = 30_000;
 
 /// Calls whose remaining time is not written back by the kernel at a stop, or not always.
 const TIMED: [i64; 13] = [

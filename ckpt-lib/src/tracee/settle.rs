@@ -309,11 +309,15 @@ fn seize(pid: HostPid, tid: i32, glimpse: Option<&mut Glimpse>) -> Result<bool, 
             (_, tracer) => return Err(StopError::Traced { pid: pid.0, tracer }),
         }
     }
-    if let Some(glimpse) = glimpse {
+    let mut glimpse = glimpse;
+    if let Some(glimpse) = &mut glimpse {
         glimpse.refresh();
     }
     // If this fails it has ended, which the wait will tell.
     let _ = ptrace::interrupt(tid);
+    if let Some(glimpse) = glimpse {
+        glimpse.asked();
+    }
     Ok(true)
 }
 
