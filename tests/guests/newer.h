@@ -25,7 +25,13 @@ static long open_how(int at, const char *name, uint64_t flags, uint64_t mode, ui
     return syscall(SYS_openat2, at, name, bytes, size);
 }
 static long within(int at, const char *name, uint64_t flags, uint64_t resolve) {
-    return open_how(at, name, flags, flags & (O_CREAT | 020000000) ? 0640 : 0, resolve, sizeof(struct open_how));
+    long opened;
+    /* A rename by anybody meanwhile is EAGAIN where there is a `..` (openat2(2)). */
+    do {
+        errno = 0;
+        opened = open_how(at, name, flags, flags & (O_CREAT | 020000000) ? 0640 : 0, resolve, sizeof(struct open_how));
+    } while (opened < 0 && errno == EAGAIN && !(resolve & RESOLVE_CACHED));
+    return opened;
 }
 
 static void newer_names(void) {
