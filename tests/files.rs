@@ -451,6 +451,14 @@ fn many_written_files_do_not_hold_a_job_up() {
         if code != Some(0) {
             return Err(format!("exit {code:?}: {said}"));
         }
+        // Each is compared somehow, and it is said how.
+        let (_, said) = job.tell(&["inspect", &path])?;
+        let named = said.lines().filter(|line| line.contains("data/f"));
+        let how = named.filter_map(|line| line.split_whitespace().last());
+        let known = how.filter(|how| ["hash", "sampled", "size"].contains(how));
+        if known.count() < 800 {
+            return Err(format!("expected 800 files and how each is compared, found {said}"));
+        }
         job.let_go();
         passed(job.wait_pass()?)
     });

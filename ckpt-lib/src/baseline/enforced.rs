@@ -4,6 +4,7 @@
 //! [`note_enforcement`] gives a proof or a reason, and touches nothing but the snapshot. It is for a job that
 //! stands still.
 
+use crate::pages::{PageKinds, resident};
 use crate::platform::Level;
 use crate::platform::component_place;
 use crate::snapshot::{Process, SignalAction, SnapshotV1, Thread};
@@ -23,8 +24,13 @@ pub fn pages(level: Level) -> Vec<u8> {
     handler::pages(level).to_vec()
 }
 
-/// The pages in a process, if it has some.
+/// The pages in a process, if it has some. They are looked for before they are read: to read a reserve that was never touched
+/// makes page tables for it.
 fn pages_in(memory: &Memory) -> Option<Vec<u8>> {
+    let range = HANDLER_AT..HANDLER_AT + HANDLER_LEN as u64;
+    if resident(memory.pid(), range, PageKinds::Anonymous).is_ok_and(|there| there.is_empty()) {
+        return None;
+    }
     let mut pages = vec![0; HANDLER_LEN];
     memory.read(HANDLER_AT, &mut pages).ok()?;
     handler::are_pages(&pages).then_some(pages)
