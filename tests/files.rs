@@ -457,7 +457,9 @@ fn many_written_files_do_not_hold_a_job_up() {
         let how = named.filter_map(|line| line.split_whitespace().last());
         let known = how.filter(|how| ["hash", "sampled", "size"].contains(how));
         if known.count() < 800 {
-            return Err(format!("expected 800 files and how each is compared, found {said}"));
+            return Err(format!(
+                "expected 800 files and how each is compared, found {said}"
+            ));
         }
         job.let_go();
         passed(job.wait_pass()?)

@@ -62,6 +62,7 @@ fn by_size(station: &Station, mib: u64, repeat: usize, verdicts: &mut Verdicts) 
     println!("{mib} MiB, one thread, ticking every millisecond (median of {repeat})");
     let [mut frozen, mut gaps, mut forks, mut rates, mut dds] = [const { vec![] }; 5];
     let [mut restarts, mut passes, mut fresh] = [const { vec![] }; 3];
+    let [mut filled, mut given] = [const { vec![] }; 2];
     let mut peak = 0;
     for _ in 0..repeat {
         let mut job = Job::start(station, &[mib, 0, 0, 0]);
@@ -87,6 +88,11 @@ fn by_size(station: &Station, mib: u64, repeat: usize, verdicts: &mut Verdicts) 
             fresh.push(milliseconds(yardsticks::fresh_memory((mib as usize) << 20)));
             let (mut again, moved) = Job::restart(station, &image);
             restarts.push(milliseconds(moved));
+            again.end();
+            let room = (mib as usize + 64) << 20;
+            filled.push(milliseconds(yardsticks::have_memory_given(room)));
+            let (mut again, moved) = Job::restart(station, &image);
+            given.push(milliseconds(moved));
             again.end();
         }
         peak = peak.max(peak_kib);
@@ -126,6 +132,14 @@ fn by_size(station: &Station, mib: u64, repeat: usize, verdicts: &mut Verdicts) 
     verdicts.line(
         "restart until the counter moves",
         median(restarts),
+        limit,
+        "ms",
+        &note,
+    );
+    let note = format!("filled by huge pages in {:.1} ms before", median(filled));
+    verdicts.line(
+        "  with its memory given just before",
+        median(given),
         limit,
         "ms",
         &note,

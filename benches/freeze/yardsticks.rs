@@ -8,6 +8,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 const CHUNK: usize = 256 * 1024;
+const HUGE: usize = 2 << 20;
 
 /// `dd bs=1M conv=fsync` of a file that is in the page cache, beside itself.
 pub(crate) fn dd(source: &Path) -> Duration {
@@ -57,4 +58,26 @@ pub(crate) fn fresh_memory(len: usize) -> Duration {
         }
     });
     begun.elapsed()
+}
+
+/// Has the machine give so much memory, as huge pages, and frees it: right afterwards it is there. A hypervisor may take it back soon.
+/// How long it took to fill it when it was there, or the last of ten times.
+pub(crate) fn have_memory_given(len: usize) -> Duration {
+    const THERE: Duration = Duration::from_micros(250);
+    let pieces = u32::try_from(len.div_ceil(HUGE)).expect("pieces");
+    let mut took = Duration::MAX;
+    for _ in 0..10 {
+        let mut memory = MmapMut::map_anon(len).expect("memory");
+        // Without huge pages it takes longer, and is done all the same.
+        let _ = memory.advise(memmap2::Advice::HugePage);
+        let begun = Instant::now();
+        for page in memory.chunks_mut(4096) {
+            page[0] = 1;
+        }
+        took = begun.elapsed();
+        if took <= THERE * pieces {
+            break;
+        }
+    }
+    took
 }
