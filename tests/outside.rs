@@ -3,6 +3,7 @@
 
 mod support;
 
+use nix::fcntl::{FcntlArg, FdFlag, fcntl};
 use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -32,6 +33,7 @@ enum Line {
     Pipe,
     Unix,
     Tcp,
+    Terminal,
 }
 
 impl Line {
@@ -53,6 +55,13 @@ impl Line {
                     let ours = TcpStream::connect(listener.local_addr()?)?;
                     ours.set_read_timeout(Some(DEADLINE))?;
                     (listener.accept()?.0.into(), ours.into())
+                }
+                Line::Terminal => {
+                    let pair = nix::pty::openpty(None, None)?;
+                    for end in [&pair.slave, &pair.master] {
+                        fcntl(end, FcntlArg::F_SETFD(FdFlag::FD_CLOEXEC))?;
+                    }
+                    (pair.slave, pair.master)
                 }
             })
         };
@@ -281,11 +290,12 @@ fn a_descriptor_that_leads_outside_is_given_anew() {
 }
 
 #[test]
-fn a_socket_that_leads_outside_is_given_anew() {
+fn a_socket_or_terminal_that_leads_outside_is_given_anew() {
     const SEVEN: &str = "7>&0 0</dev/null";
-    for (line, reason) in [
-        (Line::Unix, "whose other end is not in the job"),
-        (Line::Tcp, "TCP socket connected to 127.0.0.1:"),
+    for (line, reason, end) in [
+        (Line::Unix, "whose other end is not in the job", "\n"),
+        (Line::Tcp, "TCP socket connected to 127.0.0.1:", "\n"),
+        (Line::Terminal, "terminal", "\r\n"),
     ] {
         let guest = stdio(&format!("inherit_{line:?}"), "seven");
         with_job(&guest, |job| {
@@ -300,7 +310,7 @@ fn a_socket_that_leads_outside_is_given_anew() {
             launch(job, "the guest, restarted", command, Some(theirs))?;
             job.let_go();
             passed(job.wait_pass()?)?;
-            read_until(&mut second, "through seven\n").map(drop)
+            read_until(&mut second, &format!("through seven{end}")).map(drop)
         });
     }
 }
