@@ -303,8 +303,9 @@ fn whoever_breaks_a_rule_loses_the_line() {
             Frame::Close(7).to_bytes().to_vec(),
         ),
         ("stream 1: it is open already", [open(1), open(1)].concat()),
+        // The other end may have closed it, too, by then.
         (
-            "stream 1: it has been closed",
+            "stream 1: it has been closed|stream 1: it is not open",
             [&open(1)[..], &close, &full(1)].concat(),
         ),
         ("stream 1: it has no credit", greedy),
@@ -320,7 +321,8 @@ fn whoever_breaks_a_rule_loses_the_line() {
             "{error}: {}",
             std::error::Error::source(&error).map_or(String::new(), ToString::to_string)
         );
-        assert!(message.contains(expected), "{message}, expected {expected}");
+        let as_expected = expected.split('|').any(|words| message.contains(words));
+        assert!(as_expected, "{message}, expected {expected}");
     }
     const { assert!(MOST_STREAMS == 1024) };
     let (door, _carries, _served) = home.started();
