@@ -157,6 +157,8 @@ pub struct Name<'a> {
 pub struct Meaning<'r, 'n> {
     /// It is on the machine where the job runs.
     pub here: bool,
+    /// It is `here` under the name that the program uses; the shadow's, if it is not to be had, has that name, too.
+    pub same_name: bool,
     /// It is called so, and then, behind a slash, so.
     pub renamed: Option<(&'r [u8], &'n [u8])>,
     /// It is only appended to.
@@ -227,6 +229,7 @@ impl Rules {
                 }
                 Kind::Here if meaning.renamed.is_none() && !meaning.here => {
                     meaning.here = true;
+                    meaning.same_name = true;
                     let from_start = name.whole.and_then(|whole| match rule.from.first() {
                         Some(b'/') => None,
                         _ => whole.strip_prefix(name.start)?.strip_prefix(b"/"),

@@ -57,6 +57,22 @@ print(os.read(f, 9), os.read(os.open("deep", os.O_RDONLY, dir_fd=d), 9), os.path
 '
 "#;
 
+/// Files that are to be had here, at the shadow, or nowhere.
+const NOT_HERE: &str = r#"
+import errno, os
+def told(call, *arguments):
+    try: return call(*arguments)
+    except OSError as error: return errno.errorcode[error.errno]
+def read(name): return open(name).read().strip()
+def made(name, flags): return os.close(os.open(name, os.O_CREAT | os.O_WRONLY | flags))
+print(*[told(read, name) for name in ("both", "gone", "secret", "none", "data/x", "folder")])
+print(*[told(os.path.getsize, name) for name in ("both", "gone", "none", "folder")])
+print(*[os.access(name, os.R_OK) for name in ("both", "gone", "secret", "none", "folder")])
+print(*[told(made, *call) for call in (("new", 0), ("sub/made", 0), ("sub/lock", os.O_EXCL), ("sub/lock", os.O_EXCL), ("both", os.O_EXCL), ("nowhere/made", 0))])
+print(*[told(*call) for call in ((os.remove, "gone"), (os.mkdir, "nowhere/dir"), (os.listdir, "folder"), (os.rename, "gone", "both"))])
+open("secret", "a").write("more")
+"#;
+
 /// A large file is opened; when its contents have changed at home, those it had are read.
 const FETCHED: &str = r#"
 import os, sys
@@ -195,6 +211,70 @@ fn local_files_are_those_of_the_execute_machine() {
     let here = ["base", "dir", "dir/deep", "file2", "here", "tmp", "vb"];
     let found: Vec<_> = tree(&scratch).into_keys().collect();
     assert_eq!(found, here.map(PathBuf::from));
+}
+
+#[test]
+fn local_files_that_are_not_to_be_had_are_the_shadows() {
+    let what = "local_files_that_are_not_to_be_had_are_the_shadows";
+    if missing(what) {
+        return;
+    }
+    let submit = Submit::new("rm-fall-back");
+    for name in ["both", "gone", "secret", "data/x", "folder/x", "sub/x"] {
+        submit.put(name, format!("{name} at home\n"));
+    }
+    let here = submit.local();
+    for name in ["both", "secret"] {
+        fs::write(here.join(name), "here\n").expect("writes");
+        User::Ordinary.own(&here.join(name));
+    }
+    let nobody = std::os::unix::fs::PermissionsExt::from_mode(0o000);
+    fs::set_permissions(here.join("secret"), nobody).expect("its owner may");
+    let files = "both;gone;secret;none;data;folder;new;./sub/made;./sub/lock;./nowhere";
+    let local = option("local-files", files);
+    let home = submit.home();
+    let options = [OsStr::new("--chdir"), home.as_os_str(), &local];
+    let mut job = clean_command(stage::wayfarer());
+    submit.run(
+        &mut job,
+        &options,
+        &words(&["/usr/bin/python3", "-c", NOT_HERE]),
+    );
+    job.current_dir(&here);
+    let (found, errors, status) = output("not here", job);
+    let expected = "here gone at home secret at home ENOENT data/x at home ENOENT\n\
+        5 13 ENOENT ENOENT\n\
+        True True True False False\n\
+        None None None EEXIST EEXIST ENOENT\n\
+        ENOENT ENOENT ENOENT ENOENT\n";
+    assert_eq!(
+        (found.as_str(), errors.as_str(), status),
+        (expected, "", Some(0))
+    );
+    assert_eq!(text(&home.join("secret")), "secret at home\nmore");
+    assert_eq!(text(&home.join("gone")), "gone at home\n");
+    let left: Vec<_> = tree(&home.join("sub")).into_keys().collect();
+    assert_eq!(left, ["lock", "made", "x"].map(PathBuf::from));
+    let left: Vec<_> = tree(&here).into_keys().collect();
+    assert_eq!(left, ["both", "new", "secret"].map(PathBuf::from));
+}
+
+#[test]
+fn a_machine_that_has_no_local_files_has_the_shadows() {
+    let what = "a_machine_that_has_no_local_files_has_the_shadows";
+    if missing(what) || cannot_hide(what) {
+        return;
+    }
+    let submit = Submit::new("rm-none-here");
+    submit.put("in", "b\na\n");
+    // That folder is not there.
+    let methods = [option("local-files", submit.home())];
+    let script = "cat in && sort in > out && dd if=in of=copy bs=1 skip=2 2>/dev/null";
+    let job = submit.with_methods(&methods, &words(&["/bin/sh", "-c", script]));
+    let found = output("none here", job);
+    assert_eq!(found, ("b\na\n".into(), String::new(), Some(0)));
+    assert_eq!(text(&submit.home().join("out")), "a\nb\n");
+    assert_eq!(text(&submit.home().join("copy")), "a\n");
 }
 
 #[test]

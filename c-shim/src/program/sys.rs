@@ -61,6 +61,7 @@ pub(super) const ENOTTY: i32 = 25;
 pub(super) const EFBIG: i32 = 27;
 pub(super) const ENOSPC: i32 = 28;
 pub(super) const ESPIPE: i32 = 29;
+pub(super) const EROFS: i32 = 30;
 pub(super) const EPIPE: i32 = 32;
 pub(super) const ERANGE: i32 = 34;
 pub(super) const ENAMETOOLONG: i32 = 36;
@@ -77,6 +78,8 @@ pub(super) const ECONNRESET: i32 = 104;
 pub(super) const ENOTCONN: i32 = 107;
 pub(super) const ETIMEDOUT: i32 = 110;
 pub(super) const ECONNREFUSED: i32 = 111;
+pub(super) const ESTALE: i32 = 116;
+pub(super) const EDQUOT: i32 = 122;
 
 pub(super) const F_DUPFD: u64 = 0;
 pub(super) const F_GETFD: u64 = 1;

@@ -2,12 +2,12 @@
 //!
 //! ```text
 //! call --no rules, no names--> served
-//!   `--rules--> another name at the shadow: served with that      a name of this machine: the kernel's, with that
+//!   `--rules--> another name at the shadow: served with that      a name of this machine: the kernel's, with that, or [`fallback`]
 //! served: the shadow says that a link leads to /proc, /dev or /sys --> as a name of this machine
 //! ```
 
 use super::places::text;
-use super::{File, Served, descriptors, directory, memory, places, serve_as_meant};
+use super::{File, Served, descriptors, directory, fallback, memory, places, serve_as_meant};
 use crate::program::lanes::{Put, ask};
 use crate::program::process;
 use crate::program::sys::{self, AT_FDCWD, Errno, call};
@@ -176,7 +176,8 @@ fn serve_by_rules(rules: &Rules, names: &[At], number: u64, args: &[u64; 6]) -> 
         }
     }
     match here {
-        [true, second] if second || names.len() == 1 => Some(call.of_the_kernel()),
+        [true, _] if names.len() == 1 => Some(call.here_or_there()),
+        [true, true] => Some(call.of_the_kernel()),
         [false, false] => call.serve(),
         // Of a name that no rule is about it has not been looked at whether it is here.
         [first, _] => {
@@ -194,6 +195,8 @@ fn serve_by_rules(rules: &Rules, names: &[At], number: u64, args: &[u64; 6]) -> 
 struct Call {
     number: u64,
     args: [u64; 6],
+    /// With them a file of this machine that is not to be had here is asked for at the shadow.
+    there: [u64; 6],
     changed: bool,
     fetch: bool,
 }
@@ -203,6 +206,7 @@ impl Call {
         Call {
             number,
             args: *args,
+            there: *args,
             changed: false,
             fetch: false,
         }
@@ -247,6 +251,7 @@ impl Call {
             return Ok(false);
         }
         self.heed(&meaning);
+        self.there = self.args;
         if let Some((to, rest)) = meaning.renamed {
             let renamed = Room::new()?;
             self.args[name] = renamed.name(to, rest)?;
@@ -254,6 +259,9 @@ impl Call {
                 self.args[folder] = AT_FDCWD as u64;
             }
             self.changed = true;
+            if !meaning.same_name {
+                self.there = self.args;
+            }
             *room = Some(renamed);
         }
         Ok(meaning.here)
@@ -298,6 +306,20 @@ impl Call {
             None if self.changed => Some(self.of_the_kernel()),
             served => served,
         }
+    }
+
+    /// On this machine, or at the shadow if it is not to be had here.
+    fn here_or_there(&self) -> Result<u64, Errno> {
+        let error = match self.of_the_kernel() {
+            Err(error) if fallback::is_due(error, self.number, &self.there) => error,
+            done => return done,
+        };
+        let there = Call {
+            args: self.there,
+            ..*self
+        };
+        let served = there.serve().unwrap_or(Err(error));
+        served.map_err(|found| fallback::told(error, found))
     }
 
     fn of_the_kernel(&self) -> Result<u64, Errno> {

@@ -6,6 +6,7 @@ mod clocks;
 mod contents;
 mod controls;
 mod descriptors;
+mod fallback;
 mod flagged;
 mod limits;
 mod locks;
