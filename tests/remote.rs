@@ -14,6 +14,8 @@ mod behind;
 mod clocks;
 #[path = "remote/coherence.rs"]
 mod coherence;
+#[path = "remote/compressed.rs"]
+mod compressed;
 #[path = "remote/confined.rs"]
 mod confined;
 #[path = "remote/cut.rs"]

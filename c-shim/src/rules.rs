@@ -1,5 +1,5 @@
-//! Names that mean something else than the program thinks: Condor's `file_remaps`, `local_files`, `append_files` and
-//! `fetch_files` (condor_submit(1), "standard universe").
+//! Names that mean something else than the program thinks: Condor's `file_remaps`, `local_files`, `append_files`,
+//! `fetch_files` and `compress_files` (condor_submit(1), "standard universe").
 //!
 //! ```text
 //! length, then for each rule:  kind 1, length of from 2, length of to 2, from, to      little endian
@@ -32,6 +32,8 @@ pub enum Kind {
     Append = 4,
     /// All of it is fetched when it is opened for reading.
     Fetch = 5,
+    /// It is stored compressed at the shadow.
+    Compress = 6,
 }
 
 impl Kind {
@@ -42,6 +44,7 @@ impl Kind {
             Kind::Here,
             Kind::Append,
             Kind::Fetch,
+            Kind::Compress,
         ]
         .into_iter()
         .find(|kind| *kind as u8 == byte)
@@ -165,6 +168,8 @@ pub struct Meaning<'r, 'n> {
     pub append: bool,
     /// It is fetched whole.
     pub fetch: bool,
+    /// It is stored compressed.
+    pub compress: bool,
 }
 
 /// The rules of a job.
@@ -240,6 +245,7 @@ impl Rules {
                 }
                 Kind::Append => meaning.append = true,
                 Kind::Fetch => meaning.fetch = true,
+                Kind::Compress => meaning.compress = true,
                 _ => {}
             }
         }

@@ -18,6 +18,7 @@
 
 mod carried;
 mod changes;
+mod compressed;
 mod connection;
 mod crowd;
 mod foresight;

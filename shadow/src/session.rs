@@ -1,6 +1,7 @@
 //! Sessions: what a job has open, under limits.
 
 use crate::changes::Changes;
+use crate::compressed::{AllCompressed, Compressed};
 use crate::foresight::Foresight;
 use crate::kept::{self, Known, Log, Probe, Record, fault_point};
 use crate::lanes::{Lane, Lanes};
@@ -64,6 +65,8 @@ pub(crate) struct OpenFile {
     pub(crate) offered: AtomicBool,
     /// The name that it was given when it was open; what was made without one is not told by the kernel of it.
     pub(crate) linked: Mutex<Option<Vec<u8>>>,
+    /// It is stored compressed, and `fd` is what is in it.
+    pub(crate) compressed: Option<Arc<Compressed>>,
 }
 
 impl OpenFile {
@@ -79,6 +82,7 @@ impl OpenFile {
             ended: AtomicBool::new(false),
             offered: AtomicBool::new(false),
             linked: Mutex::new(None),
+            compressed: None,
         }
     }
 }
@@ -96,6 +100,9 @@ pub struct Session {
     open: Mutex<HashMap<u64, Arc<OpenFile>>>,
     pub(crate) locks: Locks,
     pub(crate) changes: Changes,
+    /// Of files that nobody else knows.
+    pub(crate) unjournalled: Changes,
+    pub(crate) compressed: AllCompressed,
     /// Where its journal will be, if it has none yet.
     pub(crate) journals: Option<Journals>,
     /// Held while that begins.
@@ -144,6 +151,8 @@ impl Session {
             open: Mutex::default(),
             locks: Locks::default(),
             changes: Changes::default(),
+            unjournalled: Changes::default(),
+            compressed: AllCompressed::default(),
             journals: None,
             beginning: Mutex::default(),
             job: OnceLock::new(),
@@ -394,6 +403,8 @@ impl Session {
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         let file = open.remove(&handle).ok_or(Errno::BADF)?;
         drop(open);
+        // Who waits has asked for it before; the log says if it cannot be.
+        let _ = self.store(&file);
         self.locks.end_description(handle, &file);
         Ok(())
     }

@@ -1,5 +1,5 @@
-//! Where a remote job's files are: Condor's submit commands `file_remaps`, `local_files`, `append_files`, `fetch_files`, `buffer_size`,
-//! `buffer_block_size` and `want_remote_io` (condor_submit(1), "standard universe"), and who it is.
+//! Where a remote job's files are: Condor's submit commands `file_remaps`, `local_files`, `append_files`, `fetch_files`, `compress_files`,
+//! `buffer_size`, `buffer_block_size` and `want_remote_io` (condor_submit(1), "standard universe"), and who it is.
 
 use super::values::parse_size;
 use clap::{ArgAction, Args, ValueEnum, builder::BoolishValueParser};
@@ -24,6 +24,10 @@ pub(crate) struct Methods {
     /// Files that are fetched whole when they are opened for reading
     #[arg(long, value_name = "NAME;...")]
     pub(crate) fetch_files: Vec<OsString>,
+
+    /// Files that are stored compressed (gzip) at the shadow: a program reads and writes what is in them
+    #[arg(long, value_name = "NAME;...")]
+    pub(crate) compress_files: Vec<OsString>,
 
     /// Bytes of a file that are kept, at most: read ahead of the program, or written and not yet sent; 0: none, at most 1M
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
@@ -106,12 +110,13 @@ pub(crate) enum Whose {
 
 impl Methods {
     /// Each list with its option.
-    pub(crate) fn lists(&self) -> [(&'static str, &[OsString]); 4] {
+    pub(crate) fn lists(&self) -> [(&'static str, &[OsString]); 5] {
         [
             ("--remap", &self.remap),
             ("--local-files", &self.local_files),
             ("--append-files", &self.append_files),
             ("--fetch-files", &self.fetch_files),
+            ("--compress-files", &self.compress_files),
         ]
     }
 

@@ -1,4 +1,4 @@
-//! What `--remap`, `--local-files`, `--append-files` and `--fetch-files` say, as the job has it ([`c_shim::rules`]), and the other options of
+//! What `--remap`, `--local-files`, `--append-files`, `--fetch-files` and `--compress-files` say, as the job has it ([`c_shim::rules`]), and the other options of
 //! [`Methods`] ([`c_shim::habits`]).
 //!
 //! Lists are separated by `;` or `,` (a remap's by `;`), and `*` in them stands for any characters; a backslash before such a character, or
@@ -29,7 +29,8 @@ pub(super) fn rules(
             "--remap" => None,
             "--local-files" => Some(Kind::Here),
             "--append-files" => Some(Kind::Append),
-            _ => Some(Kind::Fetch),
+            "--fetch-files" => Some(Kind::Fetch),
+            _ => Some(Kind::Compress),
         };
         let separators: &[u8] = if kind.is_none() { b";" } else { b";," };
         for list in lists {
@@ -194,6 +195,7 @@ mod tests {
             local_files: vec![],
             append_files: vec![],
             fetch_files: vec![],
+            compress_files: vec![],
             buffer_size: None,
             buffer_block_size: None,
             aggravate: false,
@@ -237,6 +239,7 @@ mod tests {
             local_files: vec!["/scratch/, tmp.dat;./sub/../x/y".into()],
             append_files: vec!["log".into(), r"/home/me/log2;*.out;./\*/\\*".into()],
             fetch_files: vec!["../z/".into()],
+            compress_files: vec!["*.gz,out".into()],
             ..methods()
         };
         let expected = vec![
@@ -251,6 +254,8 @@ mod tests {
             rule(Kind::Append, "\0.out", ""),
             rule(Kind::Append, "*/\\\0", ""),
             rule(Kind::Fetch, "/home/z", ""),
+            rule(Kind::Compress, "\0.gz", ""),
+            rule(Kind::Compress, "out", ""),
         ];
         assert_eq!(made(&methods), Ok(expected));
     }

@@ -491,8 +491,19 @@ file.write(bytes(200000))
 
 /// The shadow is killed, and another one begun, when the job has said that it is ready; then this gets a line.
 fn over_a_killed_shadow(script: &str) -> (Mortal, Run, ExitStatus) {
-    let mut mortal = Mortal::new(&KEPT);
-    let mut command = mortal.submit.remote(&python(script));
+    over_a_killed_shadow_with(Mortal::new(&KEPT), &[], script)
+}
+
+/// The same, of a job that is begun with options.
+pub(super) fn over_a_killed_shadow_with(
+    mut mortal: Mortal,
+    options: &[&str],
+    script: &str,
+) -> (Mortal, Run, ExitStatus) {
+    let mut command = clean_command(stage::wayfarer());
+    let options: Vec<_> = options.iter().map(OsStr::new).collect();
+    mortal.submit.run(&mut command, &options, &python(script));
+    command.current_dir(mortal.submit.home());
     command.stdin(Stdio::piped());
     let mut job = Run::start_with_stdin("the job", command, User::Ordinary).expect("starts");
     job.wait_line("ready", SOON).expect("is ready");

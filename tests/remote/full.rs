@@ -9,7 +9,7 @@ use std::process::Stdio;
 use support::run::poll;
 
 /// A disk of its own for one folder.
-fn cannot_mount(what: &str) -> bool {
+pub(super) fn cannot_mount(what: &str) -> bool {
     let mut tried = clean_command("unshare");
     tried.args(["-rm", "mount", "-t", "tmpfs", "none", "/mnt"]);
     let (_, why, status) = output("unshare", tried);
@@ -23,7 +23,7 @@ fn cannot_mount(what: &str) -> bool {
 }
 
 /// A submit machine whose shadow has a disk of so many MiB in its folder `room`.
-fn with_small_disk(label: &str, mib: u32, options: &[&str]) -> Submit {
+pub(super) fn with_small_disk(label: &str, mib: u32, options: &[&str]) -> Submit {
     let mount =
         format!("mkdir room && mount -t tmpfs -o size={mib}m,mode=700 none room && exec \"$@\"");
     let wrapped = ["unshare", "-rm", "/bin/sh", "-c", &mount, "sh"];

@@ -113,6 +113,8 @@ pub(super) struct Traveller {
     image: usize,
     /// It begins with `--confine`.
     pub(super) is_confined: bool,
+    /// More options that it begins with.
+    pub(super) options: Vec<OsString>,
 }
 
 impl Traveller {
@@ -128,6 +130,7 @@ impl Traveller {
             random: Random::new(seed, label),
             image: 0,
             is_confined: false,
+            options: vec![],
         }
     }
 
@@ -145,6 +148,7 @@ impl Traveller {
         let mut command = self.wayfarer(&words(&["run", "-q", "--name", "job", "--chdir"]));
         command.arg(home).arg("--shadow").arg(address);
         command.args(self.is_confined.then_some("--confine"));
+        command.args(&self.options);
         command.arg("--").args(job);
         Run::start("the job", command, User::Ordinary).expect("starts")
     }

@@ -250,7 +250,7 @@ pub struct CloseAll {}
 pub struct Open<'a> {
     /// What.
     pub place: Place<'a>,
-    /// `O_…`, and perhaps [`Open::EXECUTE`].
+    /// `O_…`, and perhaps [`Open::EXECUTE`] or [`Open::COMPRESSED`].
     pub flags: u32,
     /// Permissions of a new file, without the umask's.
     pub mode: u32,
@@ -261,6 +261,9 @@ pub struct Open<'a> {
 impl Open<'_> {
     /// EACCES, unless it may be executed (faccessat2(2) with `AT_EACCESS`). No flag of Linux's.
     pub const EXECUTE: u32 = 1 << 31;
+    /// A regular file is stored compressed, and read and written as if it were not. No flag of Linux's: a shadow that does not know it
+    /// answers EINVAL.
+    pub const COMPRESSED: u32 = 1 << 30;
 }
 
 /// openat2(2) with flags for the name, which is relative to an open directory.

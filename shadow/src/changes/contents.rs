@@ -63,6 +63,26 @@ impl Changes {
         Ok(done as u64)
     }
 
+    /// All of a file that is about to be written over is kept: no such change is refused half way, for want of room to keep what is there.
+    pub(crate) fn keep_all(&self, fd: &OwnedFd) -> Result<(), Errno> {
+        if self.journal().is_none() {
+            return Ok(());
+        }
+        let size = u64::try_from(rustix::fs::fstat(fd)?.st_size).unwrap_or(0);
+        let mut at = 0;
+        while at < size {
+            let len = MOST_COPIED.min(size - at);
+            self.before("store", About::Open(fd.as_fd()), |journal| {
+                journal.before_write(fd.as_fd(), at, len)
+            })?;
+            at += len;
+        }
+        self.before("store", About::Open(fd.as_fd()), |journal| {
+            journal.before_truncate(fd.as_fd(), 0)
+        })?;
+        Ok(())
+    }
+
     /// write(2) at the end; how many bytes were written. The descriptor's own offset is behind them.
     pub(crate) fn append(&self, fd: &OwnedFd, data: &[u8]) -> Result<u64, Errno> {
         if data.is_empty() {

@@ -12,7 +12,7 @@ use super::record::{Begun, Known};
 use super::state::KeptSession;
 use super::{Probe, State, StateError};
 use crate::saved::SavedFile;
-use crate::session::{OpenFile, Session};
+use crate::session::Session;
 use crate::undo::JobId;
 use std::sync::atomic::Ordering;
 use wire::{Opened, Others, Reply, Token};
@@ -128,9 +128,10 @@ fn take_over(
         }
     }
     for file in &known.files {
+        still_whole(file)?;
         match file.find(session, Others::Keep, None) {
             Ok(found) => {
-                let open = OpenFile::new(found.fd, found.writable, found.id);
+                let open = file.open_again(session, found)?;
                 open.offered.store(file.offered, Ordering::Relaxed);
                 session.insert_as(file.handle, open);
             }
@@ -222,11 +223,23 @@ fn open_made(
         mode: 0o100_000,
         ..SavedFile::default()
     };
+    still_whole(&file)?;
     let found = file.find(session, Others::Keep, None)?;
-    let attributes = session.look(&found.fd).map_err(|errno| errno.to_string())?;
-    let open = OpenFile::new(found.fd, found.writable, found.id);
+    let open = file.open_again(session, found)?;
+    let attributes = session.look_at(&open).map_err(|errno| errno.to_string())?;
     let handle = session.insert(open).map_err(|errno| errno.to_string())?;
     Ok(Reply::Opened(Opened { handle, attributes }))
+}
+
+/// What was written to a compressed file and not stored went with the shadow that had it.
+fn still_whole(file: &SavedFile) -> Result<(), String> {
+    if file.is_compressed() && file.writes() {
+        let name = String::from_utf8_lossy(&file.name);
+        return Err(format!(
+            "the job was writing {name}, which is compressed, and what was not stored yet is lost"
+        ));
+    }
+    Ok(())
 }
 
 /// What was renamed, or lies beneath it, has another name.

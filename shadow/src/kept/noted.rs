@@ -389,7 +389,7 @@ impl Session {
         let open = self.all_open();
         let mut files = Vec::with_capacity(open.len());
         for (handle, file) in &open {
-            let attributes = self.look(&file.fd).ok()?;
+            let attributes = self.look_at(file).ok()?;
             files.push(crate::saved::note(*handle, file, &attributes).ok()?);
         }
         files.extend(self.all_gone().into_iter().map(|(file, _)| file));

@@ -2,6 +2,7 @@
 
 use super::MoveError;
 use super::format::SavedFile;
+use crate::compressed;
 use crate::locks::FileId;
 use crate::names::{Last, NAMELESS, Spot};
 use crate::session::{OpenFile, Session};
@@ -9,7 +10,7 @@ use rustix::fd::OwnedFd;
 use rustix::fs::{FileType, MemfdFlags, Mode, OFlags};
 use rustix::io::Errno;
 use std::sync::atomic::Ordering;
-use wire::{Attributes, Others};
+use wire::{Attributes, Open, Others};
 
 /// Of a file that has no name any more, so many bytes are carried.
 const MOST_NAMELESS: u64 = 256 << 10;
@@ -27,8 +28,8 @@ pub(super) fn save(handle: u64, file: &OpenFile) -> Result<SavedFile, MoveError>
     let failed =
         |errno: Errno| not_carried(format!("an open file that cannot be looked at ({errno})"));
     let name = crate::serve::name_now(file).map_err(failed)?;
-    let stat = rustix::fs::fstat(&file.fd).map_err(failed)?;
-    let flags = rustix::fs::fcntl_getfl(&file.fd).map_err(failed)?;
+    let stat = rustix::fs::fstat(file.stored()).map_err(failed)?;
+    let flags = flags_of(file).map_err(failed)?;
     let there = rustix::fs::lstat(&*name);
     let is_there =
         |there: &rustix::fs::Stat| (there.st_dev, there.st_ino) == (stat.st_dev, stat.st_ino);
@@ -46,7 +47,7 @@ pub(super) fn save(handle: u64, file: &OpenFile) -> Result<SavedFile, MoveError>
                 "{name} ({size} bytes) has been removed or replaced while it is open; of such files at most {MOST_NAMELESS} bytes can be carried"
             )));
         }
-        let readable = crate::names::reopen(&file.fd, OFlags::RDONLY).map_err(failed)?;
+        let readable = crate::names::reopen(file.stored(), OFlags::RDONLY).map_err(failed)?;
         let mut bytes = vec![];
         crate::serve::contents::read_into(&readable, 0, size as usize, &mut bytes)
             .map_err(failed)?;
@@ -72,11 +73,15 @@ pub(crate) fn note(
     file: &OpenFile,
     attributes: &Attributes,
 ) -> Result<SavedFile, Errno> {
+    let stored = match file.compressed {
+        Some(_) => Some(rustix::fs::fstat(file.stored())?),
+        None => None,
+    };
     Ok(SavedFile {
         handle,
         name: crate::serve::name_now(file)?,
-        flags: rustix::fs::fcntl_getfl(&file.fd)?.bits(),
-        device: attributes.device,
+        flags: flags_of(file)?.bits(),
+        device: stored.map_or(attributes.device, |stored| stored.st_dev),
         inode: attributes.inode,
         mode: attributes.mode,
         size: attributes.size,
@@ -84,6 +89,15 @@ pub(crate) fn note(
         nameless: None,
         offered: file.offered.load(Ordering::Relaxed),
     })
+}
+
+/// As `F_GETFL` gives them, and whether it is stored compressed.
+fn flags_of(file: &OpenFile) -> Result<OFlags, Errno> {
+    let mut flags = rustix::fs::fcntl_getfl(&file.fd)?;
+    if file.compressed.is_some() {
+        flags |= OFlags::from_bits_retain(Open::COMPRESSED);
+    }
+    Ok(flags)
 }
 
 /// An open file again.
@@ -136,7 +150,10 @@ impl SavedFile {
 
     fn flags(&self) -> OFlags {
         let own = OFlags::CREATE | OFlags::EXCL | OFlags::TRUNC;
-        let flags = OFlags::from_bits_retain(self.flags).difference(own);
+        let mut flags = OFlags::from_bits_retain(self.flags).difference(own);
+        if self.is_compressed() {
+            flags = compressed::stored_flags(flags);
+        }
         if flags.contains(NAMELESS) {
             // It was a folder's in which it was made.
             flags.difference(OFlags::TMPFILE)
@@ -145,16 +162,34 @@ impl SavedFile {
         }
     }
 
+    /// Its contents are kept by the shadow until they are stored.
+    pub(crate) fn is_compressed(&self) -> bool {
+        compressed::is_asked(self.flags)
+    }
+
     fn is_path(&self) -> bool {
         self.flags().contains(OFlags::PATH)
     }
 
-    fn writes(&self) -> bool {
+    pub(crate) fn writes(&self) -> bool {
         !self.is_path() && self.flags().intersects(OFlags::WRONLY | OFlags::RDWR)
     }
 
     fn is_regular(&self) -> bool {
         FileType::from_raw_mode(self.mode) == FileType::RegularFile
+    }
+
+    /// What was found, as the job has it open.
+    pub(crate) fn open_again(&self, session: &Session, found: Found) -> Result<OpenFile, String> {
+        if !self.is_compressed() {
+            return Ok(OpenFile::new(found.fd, found.writable, found.id));
+        }
+        let flags = OFlags::from_bits_retain(self.flags);
+        let opened = session.decompressed(found.fd, flags, (found.writable, found.id));
+        opened.map_err(|errno| {
+            let name = shown(&self.name);
+            format!("{name}, which is compressed, cannot be read ({errno})")
+        })
     }
 
     /// Opens it; or says how what is there differs. `others`: what is done about its contents; `asked`: what the user wants
@@ -209,7 +244,10 @@ impl SavedFile {
         }
         // What it says of O_NONBLOCK was ours.
         if !self.is_path() {
-            let flags = OFlags::from_bits_retain(self.flags);
+            let flags = match self.is_compressed() {
+                true => self.flags(),
+                false => OFlags::from_bits_retain(self.flags),
+            };
             rustix::fs::fcntl_setfl(&found.fd, flags).map_err(cannot_tell)?;
         }
         if !self.is_regular() || self.is_path() {

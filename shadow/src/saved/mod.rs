@@ -158,6 +158,12 @@ impl Session {
         self.begin_journal()
             .map_err(|_| MoveError::Journal(UndoError::NoJournal))?;
         let _still = self.stand_still();
+        let stored = self.store_all();
+        stored.map_err(|(errno, name)| MoveError::NotCarried {
+            what: format!(
+                "what was written to {name}, which is compressed, cannot be stored ({errno})"
+            ),
+        })?;
         let mut open = self.all_open();
         open.retain(|(handle, file)| {
             let is_offered = file.offered.load(Ordering::Relaxed);

@@ -1,7 +1,7 @@
 //! A new session that goes on from a state.
 
 use super::{MoveError, SavedSession};
-use crate::session::{OpenFile, Session};
+use crate::session::Session;
 use crate::undo::{JobId, UndoError};
 use journal::{Epoch, Files, JournalError};
 use std::time::{Duration, Instant};
@@ -52,10 +52,9 @@ impl Session {
             return Err(MoveError::Changed(changed));
         }
         for (file, found) in open {
-            self.insert_as(
-                file.handle,
-                OpenFile::new(found.fd, found.writable, found.id),
-            );
+            let opened = file.open_again(self, found);
+            let opened = opened.map_err(|why| MoveError::Changed(vec![why]))?;
+            self.insert_as(file.handle, opened);
         }
         self.begin_handles_at(saved.next_handle);
         let again = self.locks.take_again(&saved.locks, &self.all_open());

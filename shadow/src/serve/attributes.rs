@@ -1,6 +1,6 @@
 //! Attributes of what is open or named.
 
-use super::refuse;
+use super::{Found, refuse};
 use crate::names::{Last, own_descriptor};
 use crate::session::Session;
 use rustix::fd::OwnedFd;
@@ -27,7 +27,7 @@ impl Session {
     pub(super) fn attributes(&self, asked: &Attribute<'_>) -> Result<Reply<'static>, Errno> {
         let found = self.find(&asked.place, Last::from_follow(asked.follow));
         let attributes = match found {
-            Ok(found) => self.look(found.fd())?,
+            Ok(found) => self.look_found(&found)?,
             Err(Errno::ACCESS) => {
                 // realpath(3) looks at every folder on the way to a root.
                 let above = self.allowed.above(&self.text(&asked.place)?);
@@ -47,6 +47,10 @@ impl Session {
             return self.resize(change, size);
         }
         let found = self.find_to_change(place, last, "change of attributes")?;
+        if let Found::Open(file) = &found {
+            // What is stored later has other times.
+            self.store(file)?;
+        }
         match change.what {
             What::Mode(mode) => {
                 let mode = Mode::from_raw_mode(mode & 0o7777);
@@ -66,7 +70,7 @@ impl Session {
             }
             What::Size(_) => {}
         }
-        Ok(Reply::Attributes(self.look(found.fd())?))
+        Ok(Reply::Attributes(self.look_found(&found)?))
     }
 
     /// All that statx(2) tells of what a descriptor leads to, but for names that are ours.
@@ -100,8 +104,9 @@ impl Session {
     fn resize(&self, change: &Change<'_>, size: u64) -> Result<Reply<'static>, Errno> {
         if change.place.name.is_empty() {
             let file = self.get(change.place.at)?;
-            self.changes.resize(&file.fd, size)?;
-            return Ok(Reply::Attributes(self.look(&file.fd)?));
+            self.changes_of(&file).resize(&file.fd, size)?;
+            self.changed(&file)?;
+            return Ok(Reply::Attributes(self.look_at(&file)?));
         }
         let text = self.text(&change.place)?;
         let fd = self.allowed.at(&text, Last::Followed, |spot| {

@@ -29,7 +29,9 @@ impl Session {
             let written = self.append_now(write.handle, &file, data)?;
             return Ok(Reply::Written(written));
         }
-        let len = self.changes.write_there(&file.fd, write.offset, data)?;
+        let changes = self.changes_of(&file);
+        let len = changes.write_there(&file.fd, write.offset, data)?;
+        self.changed(&file)?;
         Ok(Reply::Written(Written {
             len,
             offset: write.offset,
@@ -46,7 +48,9 @@ impl Session {
         {
             return Ok(Reply::Written(written));
         }
-        let len = self.changes.write_at(&file.fd, write.offset, data)?;
+        let changes = self.changes_of(&file);
+        let len = changes.write_at(&file.fd, write.offset, data)?;
+        self.changed(&file)?;
         Ok(Reply::Written(Written {
             len,
             offset: write.offset,
@@ -70,7 +74,8 @@ impl Session {
             let (offset, done) = before.unwrap_or_default();
             let rest =
                 usize::try_from(done).map_or(&[][..], |done| data.get(done..).unwrap_or_default());
-            let len = self.changes.append(&file.fd, rest)?;
+            let len = self.changes_of(file).append(&file.fd, rest)?;
+            self.changed(file)?;
             let offset = if before.is_some() {
                 offset
             } else {
@@ -95,23 +100,25 @@ impl Session {
     /// fsync(2), fdatasync(2).
     pub(super) fn sync(&self, sync: &Sync) -> Result<Reply<'static>, Errno> {
         let file = self.get(sync.handle)?;
+        self.store(&file)?;
         if sync.data_only {
-            rustix::fs::fdatasync(&file.fd)?;
+            rustix::fs::fdatasync(file.stored())?;
         } else {
-            rustix::fs::fsync(&file.fd)?;
+            rustix::fs::fsync(file.stored())?;
         }
         Ok(Reply::Done)
     }
 
     /// syncfs(2).
     pub(super) fn sync_all(&self, sync: &SyncAll) -> Result<Reply<'static>, Errno> {
-        rustix::fs::syncfs(&self.get(sync.handle)?.fd)?;
+        self.store_all().map_err(|(errno, _)| errno)?;
+        rustix::fs::syncfs(self.get(sync.handle)?.stored())?;
         Ok(Reply::Done)
     }
 
     /// ioctl(2) with `FS_IOC_GETFLAGS`.
     pub(super) fn flags_of(&self, of: &FlagsOf) -> Result<Reply<'static>, Errno> {
-        let flags = rustix::fs::ioctl_getflags(&self.get(of.handle)?.fd)?;
+        let flags = rustix::fs::ioctl_getflags(self.get(of.handle)?.stored())?;
         Ok(Reply::Number(flags.bits().into()))
     }
 
@@ -122,8 +129,10 @@ impl Session {
         let what = (mode, allocate.len);
         self.noted_allocate(allocate.handle, &file, what, || {
             let (offset, len) = (allocate.offset, allocate.len);
-            self.changes.allocate(&file.fd, mode, offset, len)
+            let changes = self.changes_of(&file);
+            changes.allocate(&file.fd, mode, offset, len)
         })?;
+        self.changed(&file)?;
         Ok(Reply::Done)
     }
 
@@ -146,8 +155,10 @@ impl Session {
             return Err(refuse("copy", b"an open file"));
         }
         let (source, target) = ((&from.fd, copy.from_offset), (&to.fd, copy.to_offset));
+        let len = self.changes_of(&to).copy(source, target, copy.len)?;
+        self.changed(&to)?;
         Ok(Reply::Written(Written {
-            len: self.changes.copy(source, target, copy.len)?,
+            len,
             offset: copy.to_offset,
             size: size(&to.fd)?,
         }))

@@ -73,14 +73,14 @@ impl Session {
             Request::Release(release) => self.release(release),
             Request::Lease(lease) => self.set_lease(lease),
             Request::Identify(_) => Ok(owner::identify(&self.domains, out)),
-            Request::Complete(_) => {
+            Request::Complete(_) => self.store_all().map_err(|(errno, _)| errno).map(|()| {
                 self.journal_goes();
-                Ok(Reply::Done)
-            }
-            Request::MakeDurable(_) => {
+                Reply::Done
+            }),
+            Request::MakeDurable(_) => self.store_all().map_err(|(errno, _)| errno).map(|()| {
                 self.make_durable();
-                Ok(Reply::Done)
-            }
+                Reply::Done
+            }),
             _ => Err(Errno::NOSYS),
         };
         answer.unwrap_or_else(|errno| {
@@ -137,6 +137,14 @@ impl Session {
         })
     }
 
+    /// Attributes of what was found, as the job sees it.
+    fn look_found(&self, found: &Found) -> Result<wire::Attributes, Errno> {
+        match found {
+            Found::Open(file) => self.look_at(file),
+            Found::Named { fd, .. } => self.look(fd),
+        }
+    }
+
     /// As [`Session::find`], of something that is to be changed.
     fn find_to_change(
         &self,
@@ -166,7 +174,7 @@ enum Found {
 impl Found {
     fn fd(&self) -> &OwnedFd {
         match self {
-            Found::Open(file) => &file.fd,
+            Found::Open(file) => file.stored(),
             Found::Named { fd, .. } => fd,
         }
     }
@@ -186,7 +194,8 @@ impl Found {
 
 /// The absolute name of something open.
 pub(crate) fn name_now(file: &OpenFile) -> Result<Vec<u8>, Errno> {
-    let name = rustix::fs::readlink(own_descriptor(file.fd.as_raw_fd()), vec![])?.into_bytes();
+    let name =
+        rustix::fs::readlink(own_descriptor(file.stored().as_raw_fd()), vec![])?.into_bytes();
     if name.ends_with(b" (deleted)") {
         let linked = file.linked.lock().unwrap_or_else(PoisonError::into_inner);
         let is_it = |name: &Vec<u8>| {

@@ -43,7 +43,7 @@ impl Session {
     /// getcwd(2), of something open that still has a name.
     pub(super) fn name_of(&self, of: &NameOf, out: &mut Vec<u8>) -> Result<Reply<'static>, Errno> {
         let file = self.get(of.handle)?;
-        if self.look(&file.fd)?.links == 0 {
+        if self.look(file.stored())?.links == 0 {
             return Err(Errno::NOENT);
         }
         out.extend_from_slice(&self.allowed.told(super::name_now(&file)?));
@@ -200,7 +200,8 @@ impl Session {
                 return Err(refuse("link", b"what is open"));
             }
             let at = (&folder, name);
-            self.noted_name_of(&file.fd, at, || self.changes.link_open(&file.fd, at))?;
+            let fd = file.stored();
+            self.noted_name_of(fd, at, || self.changes.link_open(fd, at))?;
             let folder = rustix::fs::readlink(own_descriptor(folder.as_raw_fd()), vec![])?;
             Ok([folder.as_bytes(), b"/", name].concat())
         })?;

@@ -1,6 +1,7 @@
 //! Opening.
 
 use super::refuse;
+use crate::compressed;
 use crate::locks::FileId;
 use crate::names::{Last, NAMELESS, Spot, own_descriptor, reopen};
 use crate::session::{OpenFile, Session};
@@ -45,17 +46,21 @@ impl Session {
         resolve: Option<ResolveFlags>,
         out: &mut Vec<u8>,
     ) -> Result<Reply<'static>, Errno> {
-        let flags = OFlags::from_bits_retain(open.flags & !Open::EXECUTE);
-        let flags = flags.difference(OFlags::CLOEXEC);
+        let asked = OFlags::from_bits_retain(open.flags & !Open::EXECUTE);
+        let asked = asked.difference(OFlags::CLOEXEC);
+        let flags = match compressed::is_asked(open.flags) {
+            true => compressed::stored_flags(asked),
+            false => asked,
+        };
         let mode = Mode::from_raw_mode(open.mode & 0o7777);
         let must_be_new = flags.contains(OFlags::CREATE | OFlags::EXCL);
         let last = Last::from_follow(!flags.contains(OFlags::NOFOLLOW) && !must_be_new);
         if open.place.name.is_empty() && open.place.at != 0 {
-            return self.open_again(open, flags, out);
+            return self.open_again(open, asked, out);
         }
         let act = |spot: &Spot<'_>| {
             let fd = if spot.writable() {
-                self.make_or_open(spot, unblocked(flags), mode)?
+                self.make_or_open(spot, (unblocked(flags), unblocked(asked)), mode)?
             } else {
                 open_read_only(spot, flags, open.place.name)?
             };
@@ -73,16 +78,22 @@ impl Session {
             }
         };
         let (fd, writable) = found.map_err(|errno| self.or_fifo(open, last, errno))?;
-        self.opened(open, flags, fd, writable, out)
+        self.opened(open, asked, (fd, writable), out)
     }
 
-    fn make_or_open(&self, spot: &Spot<'_>, flags: OFlags, mode: Mode) -> Result<OwnedFd, Errno> {
+    /// `noted`: what the job has asked for.
+    fn make_or_open(
+        &self,
+        spot: &Spot<'_>,
+        (flags, noted): (OFlags, OFlags),
+        mode: Mode,
+    ) -> Result<OwnedFd, Errno> {
         let act = || self.changes.open(spot, flags, mode);
         if !flags.contains(OFlags::CREATE) || self.log.is_none() {
             return act();
         }
         match spot.parent() {
-            Ok((folder, name)) => self.noted_open((&folder, name), flags, act),
+            Ok((folder, name)) => self.noted_open((&folder, name), noted, act),
             Err(_) => act(),
         }
     }
@@ -100,10 +111,15 @@ impl Session {
             return Err(refuse("open for writing", b"what is open"));
         }
         let flags = flags.difference(OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW);
-        let fd = reopen(&file.fd, unblocked(flags));
+        if file.compressed.is_some() && !flags.contains(OFlags::PATH) {
+            let stored = reopen(file.stored(), compressed::stored_flags(flags))?;
+            let again = self.decompressed(stored, flags, (file.writable, file.id))?;
+            return self.give(open, again, out);
+        }
+        let fd = reopen(file.stored(), unblocked(flags));
         let fd = fd.map_err(|errno| self.or_fifo(open, Last::Followed, errno))?;
         self.changes.empty_if_asked(&fd, flags)?;
-        self.opened(open, flags, fd, file.writable, out)
+        self.opened(open, flags, (fd, file.writable), out)
     }
 
     /// Nobody reads a FIFO here; who writes to one of the job's has readers there.
@@ -123,8 +139,7 @@ impl Session {
         &self,
         open: &Open<'_>,
         flags: OFlags,
-        fd: OwnedFd,
-        writable: bool,
+        (fd, writable): (OwnedFd, bool),
         out: &mut Vec<u8>,
     ) -> Result<Reply<'static>, Errno> {
         let attributes = self.look(&fd)?;
@@ -142,12 +157,29 @@ impl Session {
             // A device is the submit machine's own.
             return Err(refuse("open of a special file", open.place.name));
         }
-        self.first_data(open, (&fd, &attributes), out);
         let id = FileId {
             device: attributes.device,
             inode: attributes.inode,
         };
+        if compressed::is_asked(open.flags) && kind == FileType::RegularFile {
+            let file = self.decompressed(fd, flags, (writable, id))?;
+            return self.give(open, file, out);
+        }
+        self.first_data(open, (&fd, &attributes), out);
         let handle = self.insert(OpenFile::new(fd, writable, id))?;
+        Ok(Reply::Opened(Opened { handle, attributes }))
+    }
+
+    /// The job has a compressed file open.
+    fn give(
+        &self,
+        open: &Open<'_>,
+        file: OpenFile,
+        out: &mut Vec<u8>,
+    ) -> Result<Reply<'static>, Errno> {
+        let attributes = self.look_at(&file)?;
+        self.first_data(open, (&file.fd, &attributes), out);
+        let handle = self.insert(file)?;
         Ok(Reply::Opened(Opened { handle, attributes }))
     }
 }

@@ -1,13 +1,13 @@
 //! Descriptors: dup, close, fcntl, the current directory; and processes that share memory.
 
-use super::{File, Served, locks, opening, records};
+use super::{File, Served, compressed, locks, opening, records};
 use crate::program::entry::{NUMBERED, REMOTE};
 use crate::program::process::{self, remote, set_remote};
 use crate::program::sys::{self, Errno, call};
 use crate::program::{behind, ends, here, known, lanes, presence};
 use crate::table::{RESERVED, Reserved, Table};
 use core::sync::atomic::Ordering;
-use wire::{NameOf, Request, SetAppend};
+use wire::{NameOf, Open, Request, SetAppend};
 
 pub(super) fn serve(number: u64, args: &[u64; 6]) -> Served {
     let [first, second, third, ..] = *args;
@@ -104,7 +104,7 @@ fn close(fd: i32) -> Served {
     let file = File::of(fd as u64)?;
     // Before the number can be somebody else's.
     set_remote(fd, None);
-    let sent = behind::close(file.description);
+    let sent = behind::close(file.description).and_then(|()| compressed::store(&file));
     presence::closes(file.description, false);
     sys::close(fd);
     ends::close_ended();
@@ -159,7 +159,7 @@ fn control(fd: u64, command: u64, argument: u64) -> Served {
         sys::F_DUPFD | sys::F_DUPFD_CLOEXEC => Some(duplicate(&file, fd, command, argument)),
         sys::F_GETFD | sys::F_SETFD => None,
         sys::F_GETFL => {
-            let flags = file.flags() & !sys::O_CLOEXEC;
+            let flags = file.flags() & !(sys::O_CLOEXEC | Open::COMPRESSED);
             // O_LARGEFILE shows, as on every descriptor of a 64-bit program that is more than a name.
             let large = if flags & sys::O_PATH == 0 {
                 0o100_000

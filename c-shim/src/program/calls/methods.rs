@@ -7,7 +7,9 @@
 //! ```
 
 use super::places::text;
-use super::{File, Served, descriptors, directory, fallback, memory, places, serve_as_meant};
+use super::{
+    File, Served, compressed, descriptors, directory, fallback, memory, places, serve_as_meant,
+};
 use crate::program::lanes::{Put, ask};
 use crate::program::process;
 use crate::program::sys::{self, AT_FDCWD, Errno, call};
@@ -176,6 +178,8 @@ fn serve_by_rules(rules: &Rules, names: &[At], number: u64, args: &[u64; 6]) -> 
         }
     }
     match here {
+        // Nobody would compress it.
+        [true, _] if call.compress => Some(Err(Errno(sys::EOPNOTSUPP))),
         [true, _] if names.len() == 1 => Some(call.here_or_there()),
         [true, true] => Some(call.of_the_kernel()),
         [false, false] => call.serve(),
@@ -199,6 +203,7 @@ struct Call {
     there: [u64; 6],
     changed: bool,
     fetch: bool,
+    compress: bool,
 }
 
 impl Call {
@@ -209,6 +214,7 @@ impl Call {
             there: *args,
             changed: false,
             fetch: false,
+            compress: false,
         }
     }
 
@@ -269,6 +275,7 @@ impl Call {
 
     /// What does not depend on the name.
     fn heed(&mut self, meaning: &Meaning<'_, '_>) {
+        self.compress = meaning.compress && compressed::is_about(self.number);
         let flags = match self.number {
             sys::CREAT => {
                 let [name, mode, ..] = self.args;
@@ -293,8 +300,11 @@ impl Call {
 
     /// At the shadow, or wherever the name leads.
     fn serve(&self) -> Served {
-        let served = serve_led(self.number, &self.args);
-        match served {
+        let served = match self.compress {
+            true => compressed::serve(self.number, &self.args),
+            false => None,
+        };
+        match served.or_else(|| serve_led(self.number, &self.args)) {
             Some(Ok(fd)) if self.fetch => {
                 let file = File::of(fd).filter(|file| file.kind() == 0o100_000);
                 if let Some(file) = file {

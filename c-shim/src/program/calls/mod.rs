@@ -3,6 +3,7 @@
 
 mod changes;
 mod clocks;
+mod compressed;
 mod contents;
 mod controls;
 mod descriptors;

@@ -28,12 +28,17 @@ pub(super) fn without_umask(mode: u32) -> u32 {
 pub(super) fn open(folder: u64, name: u64, flags: u32, mode: u32) -> Served {
     let place = place(folder, name, 0)?;
     // No flag of the program's.
-    let flags = flags & !Open::EXECUTE;
+    let flags = flags & !(Open::EXECUTE | Open::COMPRESSED);
     Some(open_place(place, flags, mode).map(|fd| fd as u64))
 }
 
 fn open_place(place: Place<'_>, flags: u32, mode: u32) -> Result<i32, Errno> {
     open_first(place, flags, mode, &mut [])
+}
+
+/// What is stored compressed, as if it were not.
+pub(super) fn open_compressed(place: Place<'_>, flags: u32, mode: u32) -> Result<i32, Errno> {
+    open_place(place, flags & !Open::EXECUTE | Open::COMPRESSED, mode)
 }
 
 /// openat2(2) with flags for the name.
@@ -65,7 +70,8 @@ fn open_by(
 ) -> Result<i32, Errno> {
     let place = checked(place)?;
     // A name that leads elsewhere than it otherwise would tells nothing of what has it.
-    let is_plain = resolve.is_none();
+    // What is known of a compressed file is what is stored.
+    let is_plain = resolve.is_none() && flags & Open::COMPRESSED == 0;
     let flags = if flags & sys::O_PATH != 0 {
         flags & (sys::O_PATH | sys::O_DIRECTORY | sys::O_NOFOLLOW | sys::O_CLOEXEC)
     } else {
