@@ -73,6 +73,8 @@ pub(crate) struct FileSummary {
     pub(crate) carried: bool,
     /// The job has it open for writing.
     pub(crate) written: bool,
+    /// What the job writes there no shadow knows: a restart compares it, and at most cuts it back.
+    pub(crate) not_rolled_back: bool,
     /// By what it is compared at a restart: "hash", "sampled" (the hash of parts), "size", "not".
     pub(crate) compared: &'static str,
 }
@@ -279,12 +281,18 @@ fn inode_name(inode: &InodeRecord) -> String {
 
 /// Everything with a name or with bytes.
 pub(crate) fn files(snapshot: &SnapshotV1) -> Vec<FileSummary> {
+    let is_session = |kind: &DescriptionKind| matches!(kind, DescriptionKind::Session { .. });
+    let has_session = snapshot
+        .descriptions
+        .iter()
+        .any(|one| is_session(&one.kind));
     let summarize = |inode: &InodeRecord| FileSummary {
         kind: inode_kind(inode),
         path: inode_name(inode),
         bytes: inode.size,
         carried: inode.carried,
         written: inode.written,
+        not_rolled_back: has_session && inode.written && inode.kind == InodeKind::Regular,
         compared: match inode.check {
             ContentCheck::Full(_) => "hash",
             ContentCheck::Sampled(_) => "sampled",

@@ -186,7 +186,10 @@ fn render(report: &Report) -> String {
             size,
             kind,
             yes(file.carried),
-            yes(file.written),
+            match file.not_rolled_back {
+                true => "yes, not rolled back".to_owned(),
+                false => yes(file.written),
+            },
             file.compared.to_owned(),
         ]);
     }

@@ -284,3 +284,81 @@ fn a_job_that_was_not_journalled_says_so() {
         "{said}"
     );
 }
+
+/// What whoever began the job has opened for it is none of the journal's.
+#[test]
+fn a_file_that_was_opened_outside_is_named_and_not_rolled_back() {
+    let what = "a_file_that_was_opened_outside_is_named_and_not_rolled_back";
+    if missing(what) {
+        return;
+    }
+    let at_home = AtHome::new(what);
+    let home = at_home.submit.home();
+    let read = |name: &str| fs::read_to_string(home.join(name)).expect("is there");
+    let script = "
+import os, sys
+def write(text): os.write(3, text); open('inside', 'wb').write(text)
+write(b'one\\n'); print('ready', flush=True); sys.stdin.readline()
+write(b'two\\n'); print('done', flush=True); sys.stdin.readline()
+";
+    let run = ["run", "-q", "--journal", "--name", "job", "--", "python3"];
+    let begins = at_home.wayfarer(&[&run[..], &["-c", script]].concat());
+    let mut command = clean_command("/bin/sh");
+    command
+        .args(["-c", "exec \"$@\" 3>>outside", "sh"])
+        .arg(begins.get_program())
+        .args(begins.get_args())
+        .env("XDG_RUNTIME_DIR", at_home.submit.dir.join("door"))
+        .current_dir(&home)
+        .stdin(Stdio::piped());
+    let mut job = Run::start_with_stdin("the job", command, User::Ordinary).expect("starts");
+    let mut stdin = job.stdin().expect("a pipe");
+    job.wait_line("ready", SOON).expect("begins");
+    let image = at_home.submit.dir.join("state/image");
+    let mut command = at_home.wayfarer(&["checkpoint", "job", "-o"]);
+    command.arg(&image);
+    let (_, said, status) = output("the checkpoint", command);
+    assert_eq!(status, Some(0), "{said}");
+    let mut command = at_home.wayfarer(&["inspect", "--json"]);
+    command.arg(&image);
+    let (told, said, status) = output("inspect", command);
+    assert_eq!(status, Some(0), "{said}");
+    let told: serde_json::Value = serde_json::from_str(&told).expect("is JSON");
+    let files = told["files"].as_array().expect("a list");
+    let outside: Vec<_> = files
+        .iter()
+        .filter(|file| file["not_rolled_back"] == true)
+        .filter_map(|file| file["path"].as_str())
+        .filter(|path| Path::new(path).starts_with(&home))
+        .collect();
+    let expected = home.join("outside");
+    assert_eq!(outside, [expected.to_str().expect("is text")]);
+    stdin.write_all(b"go\n").expect("is taken");
+    job.wait_line("done", SOON).expect("goes on");
+    at_home.kill(&mut job);
+    at_home.leaves_no_shadow();
+    assert_eq!(
+        (read("outside"), read("inside")),
+        ("one\ntwo\n".into(), "two\n".into())
+    );
+    let restart = |files: &str| {
+        let mut command = at_home.wayfarer(&["restart", "--journal", "--name", "job", "--files"]);
+        command.arg(files).arg(&image).stdin(Stdio::piped());
+        command
+    };
+    let (_, said, status) = output("the restart", restart("fail"));
+    assert_eq!(status, Some(1), "{said}");
+    assert!(said.contains("home/outside has grown"), "{said}");
+    assert_eq!(read("outside"), "one\ntwo\n");
+    let mut job =
+        Run::start_with_stdin("again", restart("roll-back"), User::Ordinary).expect("starts");
+    let mut stdin = job.stdin().expect("a pipe");
+    stdin.write_all(b"go\n").expect("is taken");
+    job.wait_line("done", SOON).expect("goes on");
+    assert_eq!(
+        (read("outside"), read("inside")),
+        ("one\ntwo\n".into(), "two\n".into())
+    );
+    drop(stdin);
+    job.wait(SOON).expect("ends");
+}
