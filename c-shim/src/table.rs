@@ -163,6 +163,16 @@ pub struct Description {
     pub error: AtomicI32,
 }
 
+impl Description {
+    /// Whether what is written to it is stored only when that is asked for ([`crate::rules::Kind::Compress`]).
+    #[must_use]
+    pub fn is_to_be_stored(&self) -> bool {
+        const O_ACCMODE: u32 = 3;
+        let flags = self.flags.load(Ordering::Relaxed);
+        flags & wire::Open::COMPRESSED != 0 && flags & O_ACCMODE != 0
+    }
+}
+
 /// The watch of a description, while watches are made anew after a restart.
 pub const UNWATCHED: i32 = -1;
 /// The watch of a description that nobody has any more, as was found out after a restart.

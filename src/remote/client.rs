@@ -152,6 +152,16 @@ impl Client {
         matches!(exchanged, Ok(Ok(_)))
     }
 
+    /// Asks for what is done; whether it was.
+    pub(crate) fn has_done(&mut self, request: &Request<'_>) -> bool {
+        let message = self.message(request, 0).ok();
+        let answer = message.and_then(|message| {
+            self.stream.write_all(&message).ok()?;
+            self.answer().ok()
+        });
+        answer.is_some_and(|(kind, body, _)| matches!(Reply::decode(kind, &body), Ok(Reply::Done)))
+    }
+
     /// Whose files the shadow serves, and where; what it says of itself besides is put into `sees`.
     pub(crate) fn identify(&mut self, sees: &mut Sees) -> Outcome<Identity> {
         let message = self.message(&Request::Identify(wire::Identify {}), 0)?;

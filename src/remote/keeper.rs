@@ -17,7 +17,7 @@ use crate::report::{Exit, Explain, Failure, Outcome};
 use crate::sys;
 use c_shim::behind::{Landed, Line, Owner, Piece, Trouble};
 use c_shim::link::{LINK_LEN, Link};
-use c_shim::table::{Reserved, Table};
+use c_shim::table::{Description, OPEN, Reserved, Table};
 use loader::words::{COMPLETE, DONE, ENDED, LOST, MAY_BE_COMPLETE, READY, RUNS};
 use nix::fcntl::{FcntlArg, fcntl};
 use std::ffi::OsStr;
@@ -522,6 +522,26 @@ impl<'a> Keeper<'a> {
         (all, refused)
     }
 
+    /// Has what was written to compressed files stored; whether all is.
+    fn store(&self) -> bool {
+        let is_open = |one: &&Description| one.state.load(Ordering::Acquire) == OPEN;
+        let all = self.table.descriptions.iter().filter(is_open);
+        let mut all = all.filter(|one| one.is_to_be_stored()).peekable();
+        if all.peek().is_none() {
+            return true;
+        }
+        let Ok(mut client) = begin_stream(&self.way.link, 0) else {
+            return false;
+        };
+        all.fold(true, |stored, one| {
+            let sync = Request::Sync(wire::Sync {
+                handle: one.handle.load(Ordering::Relaxed),
+                data_only: true,
+            });
+            client.has_done(&sync) && stored
+        })
+    }
+
     /// The job is not there any more, which was told so. Nothing is complete of which something is lost, and nobody goes back to what
     /// was never marked.
     fn finish(mut self, told: Told) -> End {
@@ -539,7 +559,7 @@ impl<'a> Keeper<'a> {
             };
             if all {
                 fault::keeper("complete");
-                let lost = refused || untold();
+                let lost = refused || untold() || !self.store();
                 let was_marked = self.table.marked.load(Ordering::Relaxed) != 0;
                 let was_told = self.table.told_to_end.load(Ordering::Relaxed) != 0;
                 let is_complete = !lost && was_marked && !was_told;

@@ -302,10 +302,10 @@ f = os.open('big.gz', os.O_RDWR); print(os.write(f, b'new'), told(os.fsync, f), 
         ],
     );
     job.current_dir(&home);
-    let (found, errors, _) = output("no room", job);
+    let (found, _, status) = output("no room", job);
     assert_eq!(
-        (found.as_str(), errors.as_str()),
-        ("3 ENOSPC b'new' ENOSPC\n", "")
+        (found.as_str(), status),
+        ("3 ENOSPC b'new' ENOSPC\n", Some(5))
     );
     assert!(fs::read(path).expect("is there") == before);
     let log = submit.shadow.err.text();
@@ -343,4 +343,35 @@ os.write(f, b'more'); os.fsync(f); print('nobody has noticed')
     let is_named = |line: &str| line.contains("cannot go on") && line.contains("out.gz");
     assert!(log.lines().any(is_named), "{log}");
     assert_eq!(inside(&mortal.submit.home().join("out.gz")), b"kept");
+}
+
+#[test]
+fn what_is_not_closed_is_stored_when_the_job_ends() {
+    let what = "what_is_not_closed_is_stored_when_the_job_ends";
+    if missing(what) || cannot_hide(what) {
+        return;
+    }
+    let submit = Submit::new("rm-left-open");
+    for (end, expected) in [("os._exit(0)", Some(0)), ("os.kill(os.getpid(), 9)", None)] {
+        let script = format!(
+            "
+import os
+f = os.open('out.gz', os.O_CREAT | os.O_TRUNC | os.O_WRONLY); os.write(f, b'left')
+other = os.open('other.gz', os.O_CREAT | os.O_TRUNC | os.O_WRONLY); os.write(other, b'replaced'); os.dup2(f, other)
+if os.fork() == 0: os.write(f, b' open'); os._exit(0)
+os.wait(); {end}
+"
+        );
+        let words = ["/usr/bin/python3", "-c", &script].map(OsStr::new);
+        let (_, errors, status) = output("left open", job(&submit, "*.gz", &words));
+        if let Some(expected) = expected {
+            assert_eq!((errors.as_str(), status), ("", Some(expected)));
+        }
+        assert_ne!(status, Some(5), "{errors}");
+        let home = submit.home();
+        for (name, contents) in [("out.gz", &b"left open"[..]), ("other.gz", b"replaced")] {
+            assert_eq!(inside(&home.join(name)), contents, "{name} by {end}");
+            fs::remove_file(home.join(name)).expect("is there");
+        }
+    }
 }

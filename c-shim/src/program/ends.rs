@@ -16,7 +16,7 @@ use super::{lanes, sys::SysResult};
 use crate::table::{CHANGING, Description, FREE, LOST, OPEN, Reserved, Table};
 use core::ffi::CStr;
 use core::sync::atomic::Ordering;
-use wire::{Close, Opened, Request};
+use wire::{Close, Opened, Request, Sync};
 
 const PREFIX: &[u8] = b"wf-";
 const NAME_LEN: usize = PREFIX.len() + 32;
@@ -258,6 +258,15 @@ fn end(table: &Table, index: usize, generation: u64) {
     fault::at("ending");
     behind::send_last(table, index);
     let handle = description.handle.load(Ordering::Relaxed);
+    let sync = Sync {
+        handle,
+        data_only: true,
+    };
+    if description.is_to_be_stored() && lanes::tell(&Request::Sync(sync)).is_err() {
+        // Nobody is left to tell: the keeper finds it, tries again when the job ends, and tells then.
+        description.state.store(OPEN, Ordering::Release);
+        return;
+    }
     table.taken.remove(handle);
     // What could fail has been told before.
     if description.locked.load(Ordering::Relaxed) != 0 {

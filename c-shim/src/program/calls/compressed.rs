@@ -4,14 +4,14 @@
 //! open -------> the shadow opens it uncompressed: all calls on the descriptor are as on any file
 //! stat -------> its size is known when it is open: opened, looked at, closed
 //! truncate ---> opened, cut, closed
-//! close ------> what was written is stored, and only then it is said that it is closed
+//! close ------> what was written is stored, and only then it is said that it is closed; at the end of the job by its keeper
 //! ```
 
 use super::opening::open_compressed;
 use super::{File, Served, names, places, records, serve_as_meant};
 use crate::program::lanes;
 use crate::program::sys::{self, AT_FDCWD, Errno};
-use wire::{Attributes, Open, Place, Request, Sync};
+use wire::{Attributes, Place, Request, Sync};
 
 const TYPE: u32 = 0o170_000;
 const REGULAR: u32 = 0o100_000;
@@ -64,8 +64,7 @@ pub(super) fn serve(number: u64, args: &[u64; 6]) -> Served {
 
 /// Has what was written to it stored; whoever closes it is told whether that could be done.
 pub(super) fn store(file: &File) -> Result<(), Errno> {
-    let flags = file.flags();
-    if flags & Open::COMPRESSED == 0 || flags & sys::O_ACCMODE == 0 {
+    if !file.description.is_to_be_stored() {
         return Ok(());
     }
     lanes::tell(&Request::Sync(Sync {
