@@ -14,11 +14,11 @@ use crate::args::{Files, Pids};
 use crate::report::{Exit, Failure};
 use nix::errno::Errno;
 use nix::sys::memfd::{MFdFlags, memfd_create};
-use std::ffi::{CStr, CString, OsString};
+use std::ffi::{CStr, CString, OsStr, OsString};
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
-use std::os::unix::ffi::OsStringExt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
@@ -52,6 +52,10 @@ pub(crate) struct Options {
     pub(crate) keeper: Option<OwnedFd>,
     /// Who is told how the job fares ([`crate::life`]).
     pub(crate) starter: Option<OwnedFd>,
+    /// The loader only puts memory in its place, as this socket tells ([`crate::away::ahead`]).
+    pub(crate) prepare: Option<OwnedFd>,
+    /// The descriptor and the id of a process that has done so.
+    pub(crate) prepared: Option<(i32, i32)>,
     /// All that the job sees of the machine ([`crate::confine`]).
     pub(crate) confine: Option<PathBuf>,
     /// No thread of the job is less nice.
@@ -90,6 +94,13 @@ impl Options {
         if let Some(starter) = &self.starter {
             words.extend(["--starter-fd".to_owned(), starter.as_raw_fd().to_string()]);
         }
+        if let Some(door) = &self.prepare {
+            words.extend(["--prepare-fd".to_owned(), door.as_raw_fd().to_string()]);
+        }
+        if let Some((door, pid)) = self.prepared {
+            words.extend(["--prepared-fd".to_owned(), door.to_string()]);
+            words.extend(["--prepared-pid".to_owned(), pid.to_string()]);
+        }
         words
     }
 }
@@ -117,7 +128,11 @@ fn try_execute(launch: &Launch<'_>) -> Result<std::convert::Infallible, Failure>
         arguments.push(c"--image-name".to_owned());
         arguments.push(CString::new(path.into_os_string().into_vec())?);
     }
-    let environment = environment();
+    // What stands for P1 later has nothing of ours that the job could read.
+    let environment = match launch.options.prepare {
+        Some(_) => vec![],
+        None => environment(),
+    };
     crate::sys::restore_signals()?;
     let attempt = |file: &File| exec(file, &arguments, &environment);
 
@@ -176,6 +191,15 @@ pub(crate) fn environment() -> Vec<CString> {
     entries
         .filter_map(|entry| CString::new(entry).ok())
         .collect()
+}
+
+/// Entries of an environment that have a name.
+pub(crate) fn entries(block: &[u8]) -> impl Iterator<Item = (&OsStr, OsString)> {
+    block.split(|byte| *byte == 0).filter_map(|entry| {
+        let at = entry.iter().position(|byte| *byte == b'=')?;
+        let (name, value) = (&entry[..at], entry[at + 1..].to_vec());
+        (at > 0).then(|| (OsStr::from_bytes(name), OsString::from_vec(value)))
+    })
 }
 
 /// Directories in which a nameless copy may be tried.
@@ -268,6 +292,8 @@ mod tests {
             inherit_fds: vec![7],
             keeper: None,
             starter: None,
+            prepare: None,
+            prepared: None,
             confine: None,
             niceness: None,
         };

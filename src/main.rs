@@ -94,6 +94,7 @@ fn perform(arguments: &Arguments) -> Outcome {
         Verb::Shadow(shadow) => verbs::shadow::shadow(store().ok().as_ref(), shadow),
         Verb::Home(home) => verbs::home::home(&store()?, home),
         Verb::Keeper(keeper) => verbs::keeper::keeper(keeper),
+        Verb::Ahead(ahead) => away::hold(ahead),
         Verb::Reattach(reattach) => verbs::reattach::reattach(reattach),
         Verb::Starter(starter) => verbs::starter::starter(starter),
         Verb::Submit(submit) => verbs::submit::submit(&store, submit),

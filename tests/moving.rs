@@ -1,5 +1,7 @@
 //! Jobs that move between machines: each has a root and namespaces of its own, and one has nothing but wayfarer and `/proc`.
 
+#[path = "moving/ahead.rs"]
+mod ahead;
 #[path = "moving/chaos.rs"]
 mod chaos;
 #[path = "moving/confined.rs"]

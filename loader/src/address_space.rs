@@ -1,7 +1,7 @@
 //! Emptying the address space, and the kernel's notes about it.
 //!
 //! # What callers may rely on
-//! After [`unmap_all`] only the hole is left: the loader runs in it, on a stack in it, from
+//! After [`unmap_all`] only the hole and what is in its place already ([`crate::kept`]) are left: the loader runs in it, on a stack in it, from
 //! anonymous memory, and the machine's vDSO lies in it.
 
 use crate::abi::*;
@@ -19,16 +19,23 @@ unsafe extern "C" {
     static __loader_data: u8;
 }
 
-/// Unmaps everything but the hole.
+/// Unmaps everything but the hole and what is in its place already.
 pub fn unmap_all(context: &Context) -> Outcome<()> {
     let failed = |error: Errno| failure!(Failed, "emptying the address space: {error}");
     vdso::stage(context)?;
     let hole = context.base..context.base + context.image.header.hole_len;
-    // SAFETY: everything the loader still uses lies in the hole: code, data, stack, tables,
-    // context. What the kernel put on the first stack is not read any more.
-    unsafe {
-        sys::unmap(0, hole.start).map_err(failed)?;
-        sys::unmap(hole.end, TOP - hole.end).map_err(failed)?;
+    let kept = context.kept.runs();
+    let mut from = 0;
+    while from < TOP {
+        let next = kept.iter().map(crate::kept::Run::range);
+        let next = next.chain([hole.clone()]).filter(|one| one.start >= from);
+        let next = next.min_by_key(|one| one.start).unwrap_or(TOP..TOP);
+        if next.start > from {
+            // SAFETY: everything the loader still uses lies in the hole: code, data, stack, tables,
+            // context. What the kernel put on the first stack is not read any more.
+            unsafe { sys::unmap(from, next.start - from) }.map_err(failed)?;
+        }
+        from = next.end;
     }
     let (base, span) = own_segments();
     let data = &raw const __loader_data as u64;

@@ -1,9 +1,12 @@
 //! What every part of the loader needs to know. Lives in the hole, is inherited by every
 //! process of a restart, and shared by the threads of each.
 
+use crate::ahead::Successor;
 use crate::image::Image;
+use crate::kept::Kept;
 use crate::options::Options;
 use crate::sys;
+use core::ffi::{CStr, c_char};
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use loader::hole::{HoleLayout, Part, SHARED_ENTRY_LEN};
 use loader::layout::ExtentTables;
@@ -40,6 +43,12 @@ pub struct Context {
     pub layout: HoleLayout,
     pub ops: OpsList<'static>,
     pub extents: ExtentTables<'static>,
+    /// The words we were started with.
+    pub words: Words,
+    /// Memory of the job that is in its place already.
+    pub kept: Kept,
+    /// A P1 is to be made of us.
+    pub successor: Option<Successor>,
     /// Signals that were blocked when the loader was started.
     pub first_mask: u64,
     /// Disposition of SIGCHLD when the loader was started.
@@ -54,6 +63,28 @@ pub struct Context {
     pub in_foreground: bool,
     /// Descriptors of the loader's own, by [`Own`].
     pub fds: [i32; 11],
+}
+
+/// The words of the command line, as the kernel left them.
+#[derive(Clone, Copy)]
+pub struct Words {
+    /// So many strings, which stay for as long as we have not emptied the address space.
+    pub argv: *const *const c_char,
+    pub argc: usize,
+}
+
+impl Words {
+    pub fn get(&self, index: usize) -> Option<&'static CStr> {
+        (index < self.argc).then(|| {
+            // SAFETY: the kernel's argv has `argc` strings.
+            unsafe { CStr::from_ptr(*self.argv.add(index)) }
+        })
+    }
+
+    /// All, the name we were started by first.
+    pub fn all(&self) -> impl Iterator<Item = &'static CStr> + '_ {
+        (0..self.argc).filter_map(|index| self.get(index))
+    }
 }
 
 /// One entry of the shared table; entry 0 is about the whole restart, entry n+1 about stream n.

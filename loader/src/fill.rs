@@ -10,22 +10,20 @@
 //! checked all the same, with the memory of the first process: no part of a damaged image goes on.
 
 use crate::abi::*;
-use crate::context::{Context, Own};
-use crate::image::{check_length, read_header};
+use crate::ahead::Notes;
+use crate::chain::{ChainFile, check_stored, open_image, read_from};
+use crate::context::Context;
 use crate::inodes;
 use crate::progress::Progress;
-use crate::report::{Failure, Line, Outcome, Raw, Short, failure};
+use crate::report::{Failure, Outcome};
 use crate::sys::{self, Errno};
 use crate::threads::{clone_helper, first_free_id};
 use crate::vdso::OldVdso;
-use crate::zstd;
 use core::cell::UnsafeCell;
-use core::ffi::CStr;
-use core::fmt;
 use core::ops::Range;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use loader::hole::{BUFFER_LEN, FILL_STACK_LEN, FILL_THREADS};
-use loader::layout::{CHUNK, Chunk, Encoding, Extent, PAGE, SectionKind, Space};
+use loader::layout::{CHUNK, Extent, PAGE, Space};
 use loader::page_sizes::{PageSize, PageSizes};
 
 /// Work is given out in pieces of this size, so that a huge page is filled by one thread.
@@ -34,251 +32,6 @@ const UNIT: u64 = 2 << 20;
 const ID_TRIES: u32 = 100;
 /// Less than this is not worth a second thread.
 const WORTH_A_THREAD: u64 = 4 << 20;
-
-/// Opens the folder of the image, if there are earlier images to be looked for in it.
-pub fn open_folder(context: &mut Context) {
-    if context.extents.base_count() == 0 {
-        return;
-    }
-    let path = context.image.path();
-    let mut folder = [0u8; 4097];
-    match path.iter().rposition(|byte| *byte == b'/') {
-        Some(0) => folder[0] = b'/',
-        Some(at) => folder[..at].copy_from_slice(&path[..at]),
-        None => folder[0] = b'.',
-    }
-    let folder = CStr::from_bytes_until_nul(&folder).unwrap_or(c".");
-    if let Ok(fd) = sys::open(folder, O_PATH | O_DIRECTORY) {
-        context.place(Own::Folder, fd);
-    }
-}
-
-/// An open image of the chain; closed with the value.
-pub struct ChainFile {
-    fd: i32,
-    own: bool,
-    number: u32,
-    pages: core::ops::Range<u64>,
-}
-
-impl Drop for ChainFile {
-    fn drop(&mut self) {
-        if self.own {
-            sys::close(self.fd);
-        }
-    }
-}
-
-/// Opens image `number` of the chain: 0 is the image itself.
-fn open_image(context: &Context, number: u32) -> Outcome<ChainFile> {
-    let pages = |header: &loader::layout::Header| {
-        let section = header.section(SectionKind::Pages);
-        section.offset..section.offset + section.len
-    };
-    if number == 0 {
-        return Ok(ChainFile {
-            fd: context.fd(Own::Image),
-            own: false,
-            number,
-            pages: pages(&context.image.header),
-        });
-    }
-    let base = context
-        .extents
-        .base(u64::from(number) - 1)
-        .ok_or_else(|| failure!(Image, "section .wf.extents: no base {number}"))?;
-    let mut name = [0u8; 225];
-    name[..224].copy_from_slice(&base.name);
-    let name = CStr::from_bytes_until_nul(&name).unwrap_or(c"");
-    let shown = Raw(name.to_bytes());
-    if name.is_empty() || name.to_bytes().contains(&b'/') {
-        return Err(failure!(
-            Image,
-            "section .wf.extents: base {number}: {shown} is no file name"
-        ));
-    }
-    // Opening a FIFO must not wait for somebody at its other end.
-    let flags = O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY;
-    let fd = sys::open_at(context.fd(Own::Folder), name, flags, 0).map_err(|error| {
-        failure!(
-            Image,
-            "base image {shown} cannot be opened beside the image ({error})"
-        )
-    })?;
-    // Out of the way of the job's descriptors.
-    let place = context.own_number(Own::Base) as i32;
-    let fd = if !context.is_run() && fd != place && sys::dup_to(fd, place).is_ok() {
-        sys::close(fd);
-        place
-    } else {
-        fd
-    };
-    let mut file = ChainFile {
-        fd,
-        own: true,
-        number,
-        pages: 0..0,
-    };
-    let header = read_header(fd)
-        .and_then(|header| check_length(fd, &header).map(|()| header))
-        .map_err(|failure| prefixed(name.to_bytes(), &failure))?;
-    if header.id != base.id {
-        return Err(failure!(
-            Image,
-            "base image {shown}: found id {}, expected {}",
-            Short(&header.id),
-            Short(&base.id)
-        ));
-    }
-    file.pages = pages(&header);
-    Ok(file)
-}
-
-fn prefixed(name: &[u8], failure: &Failure) -> Failure {
-    let mut line = Line::new();
-    line.push(b"base image ");
-    line.push(name);
-    line.push(b": ");
-    line.push(failure.line.bytes());
-    Failure {
-        exit: failure.exit,
-        line,
-        is_said: failure.is_said,
-    }
-}
-
-/// Reads one chunk and checks it. `scratch` is for chunks that are not stored as they are.
-fn read_from(
-    context: &Context,
-    file: &ChainFile,
-    extent: &Extent,
-    index: u64,
-    to: &mut [u8],
-    scratch: &mut [u8],
-) -> Outcome<()> {
-    let (chunk, label) = locate(context, file, extent, index, to.len())?;
-    if extent.encoding == Encoding::Raw as u32 {
-        return read_stored(file.fd, &chunk, &label, to);
-    }
-    let stored = scratch.split_at_mut_checked(chunk.stored_len as usize);
-    let (stored, rest) = stored.ok_or_else(|| failure!(Image, "{label}: too long"))?;
-    read_stored(file.fd, &chunk, &label, stored)?;
-    zstd::decode(stored, to, rest).map_err(|what| failure!(Image, "{label}: {what}"))
-}
-
-/// Checks a chunk as it is stored, without unpacking it.
-fn check_stored(
-    context: &Context,
-    file: &ChainFile,
-    extent: &Extent,
-    index: u64,
-    scratch: &mut [u8],
-) -> Outcome<()> {
-    let len = CHUNK.min(extent.len - index * CHUNK) as usize;
-    let (chunk, label) = locate(context, file, extent, index, len)?;
-    let stored = scratch.get_mut(..chunk.stored_len as usize);
-    let stored = stored.ok_or_else(|| failure!(Image, "{label}: too long"))?;
-    read_stored(file.fd, &chunk, &label, stored)
-}
-
-/// Chunk `index` of an extent, which must be `len` bytes long in memory.
-fn locate(
-    context: &Context,
-    file: &ChainFile,
-    extent: &Extent,
-    index: u64,
-    len: usize,
-) -> Outcome<(Chunk, ChunkName)> {
-    let number = extent.first_chunk + index;
-    let pages = SectionKind::Pages.name();
-    let chunk = context
-        .extents
-        .chunk(number)
-        .filter(|chunk| chunk.raw_len as usize == len)
-        .ok_or_else(|| failure!(Image, "section .wf.extents: no chunk {number}"))?;
-    let end = chunk.offset.saturating_add(u64::from(chunk.stored_len));
-    let image = file.number;
-    if chunk.offset < file.pages.start || end > file.pages.end {
-        return Err(failure!(
-            Image,
-            "section {pages}: chunk {number} lies outside image {image}"
-        ));
-    }
-    Ok((chunk, ChunkName { number, image }))
-}
-
-/// A chunk, for messages.
-struct ChunkName {
-    number: u64,
-    image: u32,
-}
-
-impl fmt::Display for ChunkName {
-    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let pages = SectionKind::Pages.name();
-        write!(to, "section {pages}: chunk {}", self.number)?;
-        match self.image {
-            0 => Ok(()),
-            base => write!(to, " (in base image {base})"),
-        }
-    }
-}
-
-/// Reads the bytes of a chunk as they are in the file, and checks them.
-fn read_stored(fd: i32, chunk: &Chunk, label: &ChunkName, to: &mut [u8]) -> Outcome<()> {
-    let expected = to.len();
-    let found = sys::pread_full(fd, to, chunk.offset)
-        .map_err(|error| failure!(Image, "{label}: cannot be read ({error})"))?;
-    if found != expected {
-        return Err(failure!(
-            Image,
-            "{label}: found {found} bytes, expected {expected}"
-        ));
-    }
-    let hash = blake3::hash(to);
-    if *hash.as_bytes() != chunk.hash {
-        return Err(failure!(
-            Image,
-            "{label}: damaged, blake3 found {}, expected {}",
-            Short(hash.as_bytes()),
-            Short(&chunk.hash)
-        ));
-    }
-    Ok(())
-}
-
-/// Reads one chunk of an extent, wherever in the chain it is.
-pub fn read_chunk(
-    context: &Context,
-    extent: &Extent,
-    index: u64,
-    to: &mut [u8],
-    scratch: &mut [u8],
-) -> Outcome<()> {
-    let file = open_image(context, extent.image)?;
-    read_from(context, &file, extent, index, to, scratch)
-}
-
-/// Checks every chunk of the image and of those it is based on.
-pub fn verify_all(context: &Context) -> Outcome<()> {
-    // SAFETY: this process has one thread, and nobody else uses the buffers.
-    let buffers = unsafe { context.bytes(context.layout.buffers) };
-    let (chunk, scratch) = buffers.split_at_mut(CHUNK as usize);
-    for image in 0..=context.extents.base_count() as u32 {
-        let file = open_image(context, image)?;
-        for extent in context
-            .extents
-            .extents()
-            .filter(|extent| extent.image == image)
-        {
-            for index in 0..extent.chunk_count() {
-                let len = CHUNK.min(extent.len - index * CHUNK) as usize;
-                read_from(context, &file, &extent, index, &mut chunk[..len], scratch)?;
-            }
-        }
-    }
-    Ok(())
-}
 
 /// What is to be done with an extent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -298,11 +51,29 @@ struct Tasks<'a> {
     skip: core::ops::Range<u64>,
     /// It is the process that checks what nobody needs.
     checks: bool,
+    which: Which<'a>,
+}
+
+/// Which memory is filled.
+#[derive(Clone, Copy)]
+enum Which<'a> {
+    /// What was not put in its place ahead.
+    Left,
+    /// What is put in its place ahead, and is not as noted already.
+    Ahead(&'a Notes),
 }
 
 impl Tasks<'_> {
     fn of(&self, extent: &Extent) -> Option<Task> {
+        let kept = &self.context.kept;
+        if let Which::Ahead(_) = self.which {
+            let is_wanted = extent.space == self.space && kept.touches(extent.at, extent.len);
+            return is_wanted.then_some(Task::Fill);
+        }
         if extent.space == self.space {
+            if kept.has(extent.at, extent.len) {
+                return None;
+            }
             let skipped = self.skip.start < extent.at + extent.len && extent.at < self.skip.end;
             return Some(if skipped { Task::Check } else { Task::Fill });
         }
@@ -311,6 +82,21 @@ impl Tasks<'_> {
             _ => false,
         };
         (self.checks && unread).then_some(Task::Check)
+    }
+
+    /// Whether a chunk of an extent that is to be filled is.
+    fn wants(&self, extent: &Extent, index: u64) -> bool {
+        let at = extent.at + index * CHUNK;
+        let len = CHUNK.min(extent.len - index * CHUNK);
+        let is_ahead = self.context.kept.has(at, len);
+        match self.which {
+            Which::Left => !is_ahead,
+            Which::Ahead(notes) => {
+                let chunk = self.context.extents.chunk(extent.first_chunk + index);
+                let is_there = |chunk| notes.knows(&self.context.kept, extent, (at, len), &chunk);
+                is_ahead && !chunk.is_some_and(is_there)
+            }
+        }
     }
 }
 
@@ -430,15 +216,20 @@ impl Work<'_> {
     ) -> Outcome<()> {
         let start = extent.at + chunks.start * CHUNK;
         let end = extent.at + (chunks.end * CHUNK).min(extent.len);
+        let is_wanted = |index: &u64| self.tasks.wants(extent, *index);
+        let all = chunks.clone().all(|index| is_wanted(&index));
         let whole = start.is_multiple_of(UNIT) && end - start == UNIT;
-        if whole {
+        if all && whole {
             self.get_piece(start);
-        } else {
+        } else if all {
             let _ = sys::advise(start, end - start, MADV_POPULATE_WRITE);
         }
-        for index in chunks {
+        for index in chunks.filter(is_wanted) {
             let at = extent.at + index * CHUNK;
             let len = CHUNK.min(extent.len - index * CHUNK) as usize;
+            if !all {
+                let _ = sys::advise(at, len as u64, MADV_POPULATE_WRITE);
+            }
             // SAFETY: extents do not overlap, each chunk is taken once, and the planner mapped
             // the range writable before; if it is not mapped the read fails with EFAULT.
             let to = unsafe { core::slice::from_raw_parts_mut(at as *mut u8, len) };
@@ -466,7 +257,30 @@ fn buffer(context: &Context, number: u64) -> &'static mut [u8] {
 
 /// Fills the memory of process `process`.
 pub fn fill(context: &Context, process: u64, old_vdso: &OldVdso) -> Outcome<()> {
-    let space = Space::Process(process as u32).number();
+    let tasks = Tasks {
+        context,
+        space: Space::Process(process as u32).number(),
+        skip: old_vdso.kept(),
+        checks: process == 0,
+        which: Which::Left,
+    };
+    carry_out(&tasks)
+}
+
+/// Fills the memory of the first process that is put in its place ahead, as far as it is not as noted.
+pub fn fill_ahead(context: &Context, notes: &Notes) -> Outcome<()> {
+    let tasks = Tasks {
+        context,
+        space: Space::Process(0).number(),
+        skip: 0..0,
+        checks: false,
+        which: Which::Ahead(notes),
+    };
+    carry_out(&tasks)
+}
+
+fn carry_out(tasks: &Tasks<'_>) -> Outcome<()> {
+    let (context, space) = (tasks.context, tasks.space);
     let count = context.extents.extent_count();
     let at = |index: u64| {
         context
@@ -476,12 +290,6 @@ pub fn fill(context: &Context, process: u64, old_vdso: &OldVdso) -> Outcome<()> 
     };
     let first = partition(count, |index| at(index) < space);
     let end = partition(count, |index| at(index) <= space);
-    let tasks = Tasks {
-        context,
-        space,
-        skip: old_vdso.kept(),
-        checks: process == 0,
-    };
     // Files come behind the memory of all processes.
     let end = if tasks.checks { count } else { end };
     let extents = || (first..end).filter_map(|index| context.extents.extent(index));
@@ -496,7 +304,7 @@ pub fn fill(context: &Context, process: u64, old_vdso: &OldVdso) -> Outcome<()> 
         let work = Work {
             context,
             file: &file,
-            tasks: &tasks,
+            tasks,
             end,
             cursor: AtomicU64::new(first << 32),
             sizes: PageSizes::default(),
@@ -511,7 +319,9 @@ pub fn fill(context: &Context, process: u64, old_vdso: &OldVdso) -> Outcome<()> 
             number: number as u64,
             alive: AtomicU32::new(0),
         });
-        let mut free_id = first_free_id(context);
+        // Who puts memory in its place ahead has no ids to spare for others.
+        let is_ahead = matches!(tasks.which, Which::Ahead(_));
+        let mut free_id = first_free_id(context).filter(|_| !is_ahead);
         for helper in &helpers[1..threads as usize] {
             let stack =
                 context.address(context.layout.fill_stacks) + helper.number * FILL_STACK_LEN;

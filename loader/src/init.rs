@@ -17,6 +17,7 @@ use crate::feed;
 use crate::finish;
 use crate::interpret::{self, Runner};
 use crate::job;
+use crate::kept;
 use crate::message::{Message, hear_said, receive, send, send_at_once, send_failure};
 use crate::report::{self, Failure, Line, Outcome, failure};
 use crate::supervise::{self, Held};
@@ -182,6 +183,7 @@ fn start(
     for (stream, entry) in context.streams_of(StreamKind::Process, 0).skip(1) {
         family.add(job::create(context, stream, &entry)?);
     }
+    kept::let_go(context);
     context.forget(Own::ReportWrite);
     if let Some(signal) = wait_for_parking(context, superior, root, held, family, enforcer)? {
         return Ok(Started::Interrupted(signal));
@@ -210,7 +212,7 @@ pub fn no_descriptor(what: &str, error: Errno) -> Failure {
 }
 
 /// What the job had may need more than our soft limits grant; its own are set last.
-fn raise_limits() {
+pub fn raise_limits() {
     for resource in RLIMITS_IN_THE_WAY {
         if let Ok((soft, hard)) = sys::limit(resource)
             && soft != hard

@@ -8,8 +8,8 @@
 //! ```
 
 use crate::abi::*;
+use crate::chain::read_chunk;
 use crate::context::Context;
-use crate::fill::read_chunk;
 use crate::interpret::text;
 use crate::objects::to_slot;
 use crate::options::Files;

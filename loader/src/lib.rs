@@ -17,6 +17,7 @@
 pub mod call_names;
 pub mod guard;
 pub mod hole;
+pub mod knock;
 pub mod layout;
 pub mod locks;
 pub mod meaning;

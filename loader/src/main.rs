@@ -24,9 +24,12 @@
 
 mod abi;
 mod address_space;
+mod ahead;
+mod chain;
 mod confine;
 mod context;
 mod device;
+mod door;
 mod enforce;
 mod enforcer;
 mod exec;
@@ -41,6 +44,7 @@ mod init;
 mod inodes;
 mod interpret;
 mod job;
+mod kept;
 mod memory_functions;
 mod message;
 mod namespaces;

@@ -10,6 +10,7 @@
 use crate::abi::*;
 use crate::confine;
 use crate::context::{Context, Own};
+use crate::door;
 use crate::init;
 use crate::job::no_more_processes;
 use crate::message::{Message, receive, send};
@@ -44,6 +45,9 @@ const MOUNT_PROC: u32 = 4;
 const OWN_ROOT: u32 = 5;
 const NO_RIGHTS: u32 = 6;
 
+/// The namespaces of P1.
+pub const FLAGS: u64 = CLONE_NEWUSER | CLONE_NEWPID | CLONE_NEWNS;
+
 /// Starts P1 in namespaces of its own; its pid.
 pub fn enter(context: &mut Context) -> Result<i32, NoNamespaces> {
     let fatal = |what: &str, error: Errno| NoNamespaces::Fatal(init::no_descriptor(what, error));
@@ -62,26 +66,21 @@ pub fn enter(context: &mut Context) -> Result<i32, NoNamespaces> {
     let [ours, theirs] = sys::socket_pair(SOCK_SEQPACKET | SOCK_CLOEXEC)
         .map_err(|error| fatal("control socket", error))?;
     let ids = sys::effective_ids();
-    match sys::clone_process(CLONE_NEWUSER | CLONE_NEWPID | CLONE_NEWNS, None) {
+    let prepared = match has_proc {
+        true => door::ask(context, theirs),
+        false => {
+            door::end(context);
+            None
+        }
+    };
+    let created = match prepared {
+        Some(pid) => Ok(pid),
+        None => sys::clone_process(FLAGS, None),
+    };
+    match created {
         Ok(0) => {
-            sys::set_mask(supervise::ALL_SIGNALS);
-            init::become_role(init::Role::Init);
             sys::close(ours);
-            context.place(Own::Control, theirs);
-            context.forget(Own::Keeper);
-            context.forget(Own::Starter);
-            let _ = sys::prctl(PR_SET_PDEATHSIG, u64::from(SIGKILL));
-            // From in here a parent that is gone already looks like any other.
-            if sys::is_hung_up(context.fd(Own::Control)) {
-                sys::exit_group(0);
-            }
-            context.namespaces = true;
-            if let Err((step, Errno(errno))) = settle(context, ids, has_proc) {
-                send(context.fd(Own::Control), Message::Refused { step, errno });
-                sys::exit_group(0);
-            }
-            send(context.fd(Own::Control), Message::Ready);
-            init::main(context)
+            become_init(context, theirs, ids, has_proc)
         }
         Ok(pid) => {
             sys::close(theirs);
@@ -117,6 +116,27 @@ pub fn enter(context: &mut Context) -> Result<i32, NoNamespaces> {
             Err(NoNamespaces::Refused(why))
         }
     }
+}
+
+/// A new P1, with this end of what P0 and it say to each other.
+pub fn become_init(context: &mut Context, control: i32, ids: (u64, u64), has_proc: bool) -> ! {
+    sys::set_mask(supervise::ALL_SIGNALS);
+    init::become_role(init::Role::Init);
+    context.place(Own::Control, control);
+    context.forget(Own::Keeper);
+    context.forget(Own::Starter);
+    let _ = sys::prctl(PR_SET_PDEATHSIG, u64::from(SIGKILL));
+    // From in here a parent that is gone already looks like any other.
+    if sys::is_hung_up(context.fd(Own::Control)) {
+        sys::exit_group(0);
+    }
+    context.namespaces = true;
+    if let Err((step, Errno(errno))) = settle(context, ids, has_proc) {
+        send(context.fd(Own::Control), Message::Refused { step, errno });
+        sys::exit_group(0);
+    }
+    send(context.fd(Own::Control), Message::Ready);
+    init::main(context)
 }
 
 /// What is lost in a root without /proc; an error unless that was accepted.

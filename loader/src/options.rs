@@ -29,6 +29,14 @@ pub enum Pids {
 /// Descriptors that may be named with `--inherit-fd`.
 const MOST_INHERITED: usize = 64;
 
+/// A child of ours that has memory of the job in its place.
+#[derive(Clone, Copy, Debug)]
+pub struct Prepared {
+    /// The socket by which it is asked.
+    pub door: i32,
+    pub pid: i32,
+}
+
 /// The options given.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
@@ -46,6 +54,10 @@ pub struct Options {
     pub keeper_fd: Option<i32>,
     /// Who is told when the job runs and how it has ended, and answers when that is written down.
     pub starter_fd: Option<i32>,
+    /// Memory is put in its place ahead, as this socket tells ([`crate::ahead`]).
+    pub prepare_fd: Option<i32>,
+    /// A process that has done so.
+    pub prepared: Option<Prepared>,
     /// The job sees nothing of the machine but this socket.
     pub confine: Option<&'static CStr>,
     /// No thread of the job is less nice.
@@ -90,6 +102,8 @@ impl Options {
             image_name: None,
             keeper_fd: None,
             starter_fd: None,
+            prepare_fd: None,
+            prepared: None,
             confine: None,
             niceness: None,
             inherit: [0; MOST_INHERITED],
@@ -123,6 +137,15 @@ impl Options {
                 b"--image-fd" => options.image_fd = Some(number(name, value()?)?),
                 b"--keeper-fd" => options.keeper_fd = Some(number(name, value()?)?),
                 b"--starter-fd" => options.starter_fd = Some(number(name, value()?)?),
+                b"--prepare-fd" => options.prepare_fd = Some(number(name, value()?)?),
+                b"--prepared-fd" => {
+                    let door = number(name, value()?)?;
+                    options.prepared = Some(Prepared { door, pid: 0 });
+                }
+                b"--prepared-pid" => {
+                    let pid = number(name, value()?)?;
+                    options.prepared = options.prepared.map(|one| Prepared { pid, ..one });
+                }
                 b"--inherit-fd" => options.inherit(number(name, value()?)?)?,
                 b"--niceness" => options.niceness = Some(number(name, value()?)?),
                 b"--accept-new-ids" => options.accept_new_ids = true,

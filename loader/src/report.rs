@@ -7,7 +7,7 @@
 use crate::abi::{ESRCH, SIGKILL};
 use crate::sys::{self, Errno};
 use core::fmt::{self, Write};
-use core::sync::atomic::{AtomicI32, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use loader::visible;
 use loader::words::REFUSED;
 
@@ -158,9 +158,21 @@ pub fn write_to(fd: i32) {
     STDERR.store(fd, Ordering::Relaxed);
 }
 
+/// Nothing is said to anybody.
+static SILENT: AtomicBool = AtomicBool::new(false);
+
+/// This process says nothing from now on, or speaks again.
+pub fn be_silent(silent: bool) {
+    SILENT.store(silent, Ordering::Relaxed);
+}
+
+fn is_silent() -> bool {
+    SILENT.load(Ordering::Relaxed)
+}
+
 /// Whether lines go to a terminal.
 pub fn is_on_terminal() -> bool {
-    sys::is_terminal(STDERR.load(Ordering::Relaxed))
+    !is_silent() && sys::is_terminal(STDERR.load(Ordering::Relaxed))
 }
 
 /// Writes a part of a line, as it is.
@@ -181,7 +193,7 @@ pub fn say_failure(name: &[u8], failure: &Failure) {
         print(name, failure.line.bytes());
     }
     let starter = STARTER.load(Ordering::Relaxed);
-    if starter >= 0 {
+    if starter >= 0 && !is_silent() {
         let mut told = Line::new();
         told.push(&[REFUSED]);
         push_named(&mut told, name, failure.line.bytes(), 0);
@@ -190,6 +202,9 @@ pub fn say_failure(name: &[u8], failure: &Failure) {
 }
 
 fn print(name: &[u8], text: &[u8]) {
+    if is_silent() {
+        return;
+    }
     let mut whole = Line::new();
     whole.push(b"wayfarer: ");
     push_named(&mut whole, name, text, 1);

@@ -6,10 +6,14 @@
 //! ```
 
 use crate::abi::*;
-use crate::context::{CONTEXT, Context, OWN_COUNT, Own};
+use crate::ahead::{self, Notes, Successor};
+use crate::chain;
+use crate::context::{CONTEXT, Context, OWN_COUNT, Own, Words};
+use crate::door;
 use crate::feed;
-use crate::fill;
 use crate::image::Image;
+use crate::init;
+use crate::kept::Kept;
 use crate::options::{HELP, Options, VERSION};
 use crate::platform;
 use crate::report::{self, Failure, Outcome, failure};
@@ -19,6 +23,7 @@ use crate::zstd;
 use core::ffi::{CStr, c_char};
 use core::sync::atomic::Ordering;
 use loader::hole::{FILL_STACK_LEN, FILL_THREADS, HoleInput, HoleLayout, Part};
+use loader::knock::MOST_BYTES;
 use loader::layout::{ExtentTables, LayoutError, PAGE, SectionKind, limits};
 use loader::meaning::{self, MeaningError, Place};
 use loader::ops::{OpsList, flags};
@@ -59,8 +64,7 @@ pub fn own_segments() -> (u64, u64) {
 
 /// What the kernel left on the stack.
 struct Started {
-    argv: *const *const c_char,
-    argc: usize,
+    words: Words,
     exec_name: &'static CStr,
     vdso: u64,
     stack: u64,
@@ -95,25 +99,13 @@ impl Started {
                 at = at.add(2);
             }
             Started {
-                argv,
-                argc,
+                words: Words { argv, argc },
                 exec_name,
                 vdso,
                 stack: stack as u64,
                 auxiliary,
             }
         }
-    }
-
-    fn argument(&self, index: usize) -> Option<&'static CStr> {
-        (index < self.argc).then(|| {
-            // SAFETY: the kernel's argv has `argc` strings.
-            unsafe { CStr::from_ptr(*self.argv.add(index)) }
-        })
-    }
-
-    fn arguments(&self) -> impl Iterator<Item = &'static CStr> {
-        (1..self.argc).filter_map(|index| self.argument(index))
     }
 }
 
@@ -124,10 +116,14 @@ pub extern "C" fn start(stack: *const u64) -> ! {
     sys::set_mask(!ENDING_SIGNALS | first_mask);
     // SAFETY: called by the guard with the stack pointer of the new program.
     let started = unsafe { Started::read(stack) };
-    let options = match Options::read(started.arguments()) {
+    let options = match Options::read(started.words.all().skip(1)) {
         Ok(options) => options,
         Err(failure) => end(b"", &failure),
     };
+    if let Some(door) = options.prepare_fd {
+        let _ = prepare(&started, options, first_mask, door);
+        sys::exit_group(0);
+    }
     report::tell_starter(options.starter_fd.unwrap_or(-1));
     if options.help {
         let _ = sys::write(1, HELP.as_bytes());
@@ -137,7 +133,7 @@ pub extern "C" fn start(stack: *const u64) -> ! {
         let _ = sys::write(1, VERSION.as_bytes());
         sys::exit_group(0);
     }
-    let argv0 = started.argument(0).unwrap_or(c"");
+    let argv0 = started.words.get(0).unwrap_or(c"");
     if let Err(failure) = options.check_inherited() {
         end(b"", &failure);
     }
@@ -152,6 +148,57 @@ pub extern "C" fn start(stack: *const u64) -> ! {
         // SAFETY: the stack part of the hole is mapped and nobody uses it yet.
         Ok((context, top)) => unsafe { wayfarer_on_stack(top, supervise::main, context) },
         Err(failure) => end(&path[..len], &failure),
+    }
+}
+
+/// Puts memory of a job in its place, and becomes its P1 when that is asked for ([`ahead`]).
+fn prepare(started: &Started, options: Options, first_mask: u64, door: i32) -> Outcome<()> {
+    report::be_silent(true);
+    let _ = sys::prctl(PR_SET_PDEATHSIG, u64::from(SIGKILL));
+    if sys::is_hung_up(door) {
+        return Ok(());
+    }
+    let mut from = 3;
+    let image_fd = options.image_fd.unwrap_or(door);
+    for fd in [door.min(image_fd), door.max(image_fd)] {
+        sys::close_range(from, fd as u64 - 1);
+        from = fd as u64 + 1;
+    }
+    sys::close_range(from, u64::from(u32::MAX));
+    let first_files = sys::limit(RLIMIT_NOFILE).unwrap_or((1024, 1024));
+    let argv0 = started.words.get(0).unwrap_or(c"");
+    let image = Image::open(&options, argv0, started.exec_name)?;
+    let mut notes = Notes::none(&image);
+    let (mut image, mut options) = (image, options);
+    let (mut door, mut control) = (door, None);
+    init::raise_limits();
+    loop {
+        let hole_len = image.header.hole_len;
+        let (context, top) = check(started, image, options, first_mask)?;
+        // SAFETY: the context that was just made in the hole; we are its only user.
+        let context = unsafe { &mut *context };
+        context.first_files = first_files;
+        notes = ahead::put(context, notes)?;
+        if let Some(control) = control {
+            context.successor = Some(Successor { control, door });
+            // SAFETY: the stack part of the hole is mapped and nobody uses it yet.
+            unsafe { wayfarer_on_stack(top, ahead::main, context) }
+        }
+        let room = sys::map_anywhere(MOST_BYTES)
+            .map_err(|error| failure!(Host, "memory for what is said: {error}"))?;
+        let Some(told) = door::hear(door, room) else {
+            return Ok(());
+        };
+        (door, control) = (told.door, told.control);
+        options = told.options;
+        options.prepared = None;
+        image = Image::open(&options, told.argv0, started.exec_name)?;
+        let (base, span) = own_segments();
+        if !notes.fit(&image) {
+            return Ok(());
+        }
+        // SAFETY: the hole behind our own segments, of which nothing is used any more: we run on the first stack.
+        let _ = unsafe { sys::unmap(base + span, hole_len.saturating_sub(span)) };
     }
 }
 
@@ -244,6 +291,9 @@ fn check(
             layout,
             ops,
             extents,
+            words: started.words,
+            kept: Kept::NONE,
+            successor: None,
             first_mask,
             first_child_action: sys::default_action(SIGCHLD),
             first_files: sys::limit(RLIMIT_NOFILE).unwrap_or((1024, 1024)),
@@ -258,9 +308,9 @@ fn check(
     };
     zstd::stacks_begin_at(context.address(context.layout.fill_stacks));
     open_own(context)?;
-    fill::open_folder(context);
+    chain::open_folder(context);
     if context.options.verify {
-        fill::verify_all(context)?;
+        chain::verify_all(context)?;
         let _ = sys::write(1, b"ok\n");
         sys::exit_group(0);
     }

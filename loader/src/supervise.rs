@@ -17,6 +17,7 @@
 
 use crate::abi::*;
 use crate::context::{Context, Own};
+use crate::door;
 use crate::init;
 use crate::message::{Message, hear_said, receive, send};
 use crate::namespaces::{self, NoNamespaces};
@@ -46,11 +47,7 @@ fn supervise(context: &mut Context) -> Outcome<u32> {
     if context.is_run() {
         sys::set_mask(ALL_SIGNALS);
     }
-    let fd = sys::signal_fd(ALL_SIGNALS)
-        .map_err(|error| init::no_descriptor("descriptor for signals", error))?;
-    context.place(Own::Signals, fd);
-    let inherited = context.options.inherited().iter().copied();
-    context.in_foreground = (0..3).chain(inherited).any(sys::is_in_foreground);
+    look_around(context)?;
     let is_confined = context.options.confine.is_some();
     if context.ops.header().flags & flags::CONFINED != 0 && !is_confined {
         return Err(failure!(
@@ -87,9 +84,20 @@ fn supervise(context: &mut Context) -> Outcome<u32> {
             }
         }
     }
+    door::end(context);
     namespaces::check_host_clocks(context)?;
     let _ = sys::prctl(PR_SET_CHILD_SUBREAPER, 1);
     init::keep(context, init::Superior::Nobody)
+}
+
+/// What both P0 and P1 go by.
+pub fn look_around(context: &mut Context) -> Outcome<()> {
+    let fd = sys::signal_fd(ALL_SIGNALS)
+        .map_err(|error| init::no_descriptor("descriptor for signals", error))?;
+    context.place(Own::Signals, fd);
+    let inherited = context.options.inherited().iter().copied();
+    context.in_foreground = (0..3).chain(inherited).any(sys::is_in_foreground);
+    Ok(())
 }
 
 /// Waits for what P1 reports.
@@ -130,6 +138,7 @@ fn watch(context: &mut Context, init: i32) -> Outcome<u32> {
             }
             Some(Message::Running) => {
                 running = true;
+                door::has_done(context);
                 let_go(context);
                 // It only passes on what it hears now, and ends.
                 let _ = sys::give_up_capabilities();

@@ -190,6 +190,15 @@ pub unsafe fn map(address: u64, len: u64, prot: u64, flags: u64) -> SysResult<u6
     unsafe { call(SYS_MMAP, [address, len, prot, flags, u64::MAX, 0]) }
 }
 
+/// New memory of ours.
+pub fn map_anywhere(len: usize) -> SysResult<&'static mut [u8]> {
+    let flags = MAP_PRIVATE | MAP_ANONYMOUS;
+    // SAFETY: nothing is replaced.
+    let at = unsafe { map(0, len as u64, PROT_READ | PROT_WRITE, flags) }?;
+    // SAFETY: just mapped, and nobody else knows of it.
+    Ok(unsafe { core::slice::from_raw_parts_mut(at as *mut u8, len) })
+}
+
 /// Unmaps memory.
 ///
 /// # Safety
@@ -221,6 +230,17 @@ pub unsafe fn protect(address: u64, len: u64, prot: u64) -> SysResult<u64> {
 pub fn advise(address: u64, len: u64, advice: u64) -> SysResult<u64> {
     debug_assert!(matches!(advice, MADV_POPULATE_WRITE | MADV_COLLAPSE));
     plain(SYS_MADVISE, [address, len, advice])
+}
+
+/// `madvise` about the size of pages.
+pub fn advise_on_pages(address: u64, len: u64, advice: u64) -> SysResult<u64> {
+    debug_assert!(matches!(advice, MADV_HUGEPAGE | MADV_NOHUGEPAGE));
+    plain(SYS_MADVISE, [address, len, advice])
+}
+
+/// Makes zeros of private anonymous memory of the job's.
+pub fn empty(address: u64, len: u64) -> SysResult<u64> {
+    plain(SYS_MADVISE, [address, len, MADV_DONTNEED])
 }
 
 pub fn pid() -> i32 {
@@ -348,7 +368,11 @@ pub fn clone_process(flags: u64, set_tid: Option<i32>) -> SysResult<i32> {
     let ids = [set_tid.unwrap_or(0)];
     let args = CloneArgs {
         flags,
-        exit_signal: u64::from(SIGCHLD),
+        // Whoever is a child of our parent ends as we do.
+        exit_signal: match flags & CLONE_PARENT {
+            0 => u64::from(SIGCHLD),
+            _ => 0,
+        },
         set_tid: if set_tid.is_some() { pointer(&ids) } else { 0 },
         set_tid_size: u64::from(set_tid.is_some()),
         ..CloneArgs::default()

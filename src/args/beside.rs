@@ -47,3 +47,19 @@ pub(crate) struct Reattach {
     #[arg(value_name = "SOCKET")]
     pub(crate) place: std::path::PathBuf,
 }
+
+/// Hold the place of a copy's supervisor until the job has left where it runs; `run --shadow stdio` begins it
+#[derive(Debug, Args)]
+pub(crate) struct Ahead {
+    /// Where it is told what is to be done
+    #[arg(long, value_name = "N")]
+    pub(crate) orders_fd: i32,
+
+    /// The job
+    #[arg(long, value_name = "NAME")]
+    pub(crate) name: String,
+
+    /// The image that came first
+    #[arg(value_name = "IMAGE")]
+    pub(crate) image: std::path::PathBuf,
+}

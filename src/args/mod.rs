@@ -14,7 +14,7 @@ mod startd;
 mod submit;
 mod values;
 
-pub(crate) use beside::{Home, Keeper, Reattach, Starter};
+pub(crate) use beside::{Ahead, Home, Keeper, Reattach, Starter};
 pub(crate) use classad::{AdSyntax, Classad, ClassadVerb, EvalAd, MatchAds, PrintAds};
 pub(crate) use compile::Compile;
 pub(crate) use config::{CheckConfig, Config, ConfigVerb, DumpConfig, Which};
@@ -95,6 +95,8 @@ pub(crate) enum Verb {
     Home(Home),
     #[command(hide = true)]
     Reattach(Reattach),
+    #[command(hide = true)]
+    Ahead(Ahead),
     #[command(hide = true)]
     Keeper(Keeper),
     Cc(Compile),
@@ -379,6 +381,10 @@ pub(crate) struct Restart {
     /// Where it is told how the job fares: a copy whose starter is on another machine
     #[arg(long, hide = true, value_name = "N")]
     pub(crate) starter_fd: Option<i32>,
+
+    /// How a child of ours is asked that has memory of the job in its place, and its id
+    #[arg(long, hide = true, num_args = 2)]
+    pub(crate) prepared: Vec<i32>,
 
     #[command(flatten)]
     pub(crate) life: Life,

@@ -77,7 +77,7 @@ pub(super) fn receive_first(
     Ok(last)
 }
 
-/// Receives files into a folder; the last of them, or of those that came before.
+/// Receives files into a folder; the last of them, or of those that came before. `came` is called with each.
 ///
 /// # Errors
 /// The line ended, the disk is full, or what came is none.
@@ -85,9 +85,11 @@ pub(super) fn receive(
     dir: &Path,
     before: Option<PathBuf>,
     input: &mut dyn Read,
+    came: &mut dyn FnMut(&Path),
 ) -> io::Result<PathBuf> {
     let mut last = before;
     while let Some(one) = receive_one(dir, input)? {
+        came(&one);
         last = Some(one);
     }
     last.ok_or_else(|| wrong("found no image".to_owned()))
@@ -155,7 +157,7 @@ mod tests {
 
     fn came(bytes: &[u8]) -> io::Result<PathBuf> {
         let dir = tempfile::tempdir().expect("a folder");
-        receive(dir.path(), None, &mut &bytes[..])
+        receive(dir.path(), None, &mut &bytes[..], &mut |_| {})
     }
 
     #[test]
@@ -169,7 +171,7 @@ mod tests {
             send(&path, &mut line).expect("is sent");
         }
         end(&mut line).expect("is said");
-        let image = receive(to.path(), None, &mut &line[..]).expect("comes");
+        let image = receive(to.path(), None, &mut &line[..], &mut |_| {}).expect("comes");
         assert_eq!(image, to.path().join("job-2.img"));
         assert_eq!(fs::read(&image).expect("is there"), b"image");
         assert_eq!(
@@ -193,7 +195,7 @@ mod tests {
         let mut rest = &line[..];
         let first = receive_first(to.path(), 1, &mut rest).expect("comes");
         assert_eq!(first, Some(to.path().join("job-1.img")));
-        let image = receive(to.path(), first.clone(), &mut rest).expect("ends");
+        let image = receive(to.path(), first.clone(), &mut rest, &mut |_| {}).expect("ends");
         assert_eq!(Some(image), first);
         let to = tempfile::tempdir().expect("a folder");
         let error = receive_first(to.path(), 2, &mut &line[..]).expect_err("one only");

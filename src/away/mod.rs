@@ -14,6 +14,7 @@
 //! # What callers may rely on
 //! The image of a job counts only where its starter is. Nothing of a copy stays there when it has ended, or when its lease is over.
 
+mod ahead;
 mod arrival;
 mod asking;
 mod chunks;
@@ -26,6 +27,7 @@ mod private;
 mod service;
 mod streams;
 
+pub(crate) use ahead::{Holder, hold};
 pub(crate) use asking::{Asking, answer_said, wants_heard};
 pub(crate) use chunks::{GOOD, Sender};
 pub(crate) use ending::end_at_last;

@@ -62,6 +62,8 @@ impl Private {
         let made = fs::DirBuilder::new().mode(0o700).create(&dir);
         made.context(describe).exit(Exit::Lost)?;
         let mut first = None;
+        let mut nobody = |_: &Path| {};
+        let mut came: &mut dyn FnMut(&Path) = &mut nobody;
         if let Some(seat) = seat {
             let received = arrival::receive_first(&dir, seat.files, input);
             first = received.context(describe).exit(Exit::Lost)?;
@@ -69,8 +71,12 @@ impl Private {
                 (seat.fits)(first)?;
             }
             arrival::say_fits(seat.answers).context(describe)?;
+            came = seat.came;
+            if let Some(first) = &first {
+                came(first);
+            }
         }
-        let received = arrival::receive(&dir, first, input);
+        let received = arrival::receive(&dir, first, input, came);
         received.context(describe).exit(Exit::Lost)
     }
 }
@@ -83,6 +89,8 @@ pub(crate) struct Seat<'a> {
     pub(crate) fits: &'a dyn Fn(&Path) -> Outcome<()>,
     /// Where that is said.
     pub(crate) answers: &'a mut dyn Write,
+    /// Called with the last of those that come first, and with each that comes behind.
+    pub(crate) came: &'a mut dyn FnMut(&Path),
 }
 
 impl Drop for Private {

@@ -110,6 +110,7 @@ fn begin_run(store: &JobStore, arguments: &Run) -> Outcome {
         nice: arguments.nice,
         with_parent: false,
         starter_fd: None,
+        prepared: vec![],
         life: arguments.life.clone(),
     };
     let copies = Copies {

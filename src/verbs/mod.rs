@@ -42,7 +42,7 @@ use std::io::ErrorKind;
 use std::path::Path;
 
 /// Opens an image and checks everything but its pages.
-fn open_image(path: &Path) -> Outcome<Image> {
+pub(crate) fn open_image(path: &Path) -> Outcome<Image> {
     Image::open(path).map_err(|error| image_failure(path, error))
 }
 

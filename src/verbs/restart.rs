@@ -102,6 +102,11 @@ pub(crate) fn begin(
             inherit_fds,
             keeper,
             starter: tied.map(|tied| tied.tells),
+            prepare: None,
+            prepared: match arguments.prepared[..] {
+                [door, pid] => Some((door, pid)),
+                _ => None,
+            },
             confine: door,
             niceness,
         },

@@ -193,6 +193,8 @@ pub(crate) fn begin(store: &JobStore, arguments: &Run, tied: Option<Tied>) -> Ou
         inherit_fds: vec![],
         keeper,
         starter: tied.map(|tied| tied.tells),
+        prepare: None,
+        prepared: None,
         confine: door,
         niceness: None,
     };

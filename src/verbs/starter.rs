@@ -2,10 +2,11 @@
 
 use crate::address::Address;
 use crate::args::{Run, Starter};
-use crate::away::{Asking, Private, Seat};
+use crate::away::{Asking, Holder, Private, Seat};
 use crate::fault;
 use crate::identity::Identity;
 use crate::jobs::JobStore;
+use crate::launch;
 use crate::life::{check_room, heed};
 use crate::reach::{self, ERROR_MARK};
 use crate::report::{Exit, Explain, Failure, Outcome, chain};
@@ -17,12 +18,11 @@ use line::{Connector, HANDSHAKE_WITHIN, Line, Preface, PrefaceError, SecureError
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::unistd::Pid;
 use starter::{Again, Door, Job, NoLine, Status, Within, take_over, told_by};
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, Write};
 use std::net::{TcpStream, ToSocketAddrs};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -162,6 +162,11 @@ pub(crate) fn host(store: &JobStore, arguments: &Run) -> Outcome {
     let input = input.as_fd().try_clone_to_owned()?;
     let mut folder = None;
     let mut image = None;
+    let mut holder = None;
+    let tie = match arguments.begun.at_home {
+        true => Some(Tie::make()?),
+        false => None,
+    };
     if arguments.begun.at_home {
         let made = Private::make(store, arguments.begun.instead_of.as_deref())?;
         if arguments.begun.only_ends {
@@ -173,10 +178,20 @@ pub(crate) fn host(store: &JobStore, arguments: &Run) -> Outcome {
         }
         if arguments.begun.arriving {
             let mut answers = File::from(output.as_fd().try_clone_to_owned()?);
+            // Our terminal, if we have one, is not the job's.
+            sys::heed_keys()?;
+            let name = arguments.name.as_deref();
+            let mut came = |path: &Path| match &mut holder {
+                None => holder = Some(Holder::begin(store.dir(), name, path).ok()),
+                Some(Some(holder)) => holder.tell(path),
+                // There is none, and will be none.
+                Some(None) => {}
+            };
             let seat = arguments.begun.seated.map(|files| Seat {
                 files,
                 fits: &fits_here,
                 answers: &mut answers,
+                came: &mut came,
             });
             image = Some(made.receive(&mut File::from(input.try_clone()?), seat)?);
         }
@@ -195,22 +210,20 @@ pub(crate) fn host(store: &JobStore, arguments: &Run) -> Outcome {
     answer_preface(&mut *line.output, reach::said(&place))
         .context(describe)
         .exit(Exit::Lost)?;
-    let tie = match arguments.begun.at_home {
-        true => Some(Tie::make()?),
-        false => None,
-    };
     let tied = tie.as_ref().map(Tie::number);
     let mut command = match &image {
         Some(image) => goes_on(store, arguments, door.socket(), tied, image),
         None => same_job(store, arguments, door.socket(), tied),
     };
-    if let Some(block) = preface.environment {
-        command.env_clear().envs(entries(&block));
+    let environment = preface.environment;
+    if let Some(block) = &environment {
+        command.env_clear().envs(launch::entries(block));
     }
-    // Our terminal, if we have one, is not the job's.
     sys::heed_keys()?;
+    let held = holder.flatten();
+    let held = held.and_then(|holder| holder.go_on(&command, environment.as_deref()));
     let job = match tie {
-        Some(tie) => tie.job(&mut command)?,
+        Some(tie) => tie.job(&mut command, held)?,
         None => piped_job(&mut command)?,
     };
     // It has its own limit already, and its own capabilities.
@@ -267,9 +280,12 @@ impl Tie {
         self.theirs.as_raw_fd()
     }
 
-    /// What is said goes along the line.
-    fn job(self, command: &mut Command) -> Outcome<Job> {
-        let child = spawned(command.stdin(sys::nothing()?).stdout(sys::nothing()?))?;
+    /// What is said goes along the line. `held` is what the command has become already, if anything has.
+    fn job(self, command: &mut Command, held: Option<Child>) -> Outcome<Job> {
+        let child = match held {
+            Some(child) => child,
+            None => spawned(command.stdin(sys::nothing()?).stdout(sys::nothing()?))?,
+        };
         drop(self.theirs);
         let supervisor = Pid::from_raw(child.id() as i32);
         let (line, ours) = UnixStream::pair()?;
@@ -373,13 +389,4 @@ fn same_job(store: &JobStore, run: &Run, socket: &Path, tied: Option<i32>) -> Co
     command.args(run.methods.words());
     command.arg("--").args(&run.command);
     command
-}
-
-/// Entries of an environment that have a name.
-fn entries(block: &[u8]) -> impl Iterator<Item = (&OsStr, OsString)> {
-    block.split(|byte| *byte == 0).filter_map(|entry| {
-        let at = entry.iter().position(|byte| *byte == b'=')?;
-        let (name, value) = (&entry[..at], entry[at + 1..].to_vec());
-        (at > 0).then(|| (OsStr::from_bytes(name), OsString::from_vec(value)))
-    })
 }
