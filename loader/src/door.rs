@@ -85,10 +85,10 @@ pub struct Told {
 /// Waits for the newest message, and gives its descriptors their numbers; all others of ours are closed.
 /// None: there is nobody any more who could want something, or nothing can be made of it.
 pub fn hear(door: i32, room: &'static mut [u8]) -> Option<Told> {
-    let mut rights = Rights::EMPTY;
+    let mut rights;
     let mut len;
     loop {
-        rights = Rights { ..Rights::EMPTY };
+        rights = Rights::EMPTY;
         len = pass(
             SYS_RECVMSG,
             door,

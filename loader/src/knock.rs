@@ -33,3 +33,30 @@ pub fn image(argv0: &[u8], path: &[u8]) -> ([u8; MOST_BYTES], usize) {
 
 /// The number that the image's descriptor gets.
 const NUMBER: i32 = 3;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_image_is_told_of_with_its_number_and_name() {
+        let (message, len) = image(b"wayfarer: job", b"/a/job-1.img");
+        let (head, words) = message[..len].split_at(6);
+        assert_eq!(head, [IMAGE, 1, 3, 0, 0, 0]);
+        let words: Vec<_> = words.split_inclusive(|byte| *byte == 0).collect();
+        let expected: [&[u8]; 5] = [
+            b"wayfarer: job\0",
+            b"--image-fd\0",
+            b"3\0",
+            b"--image-name\0",
+            b"/a/job-1.img\0",
+        ];
+        assert_eq!(words, expected);
+    }
+
+    #[test]
+    fn more_than_a_message_holds_is_left_out() {
+        let (_, len) = image(b"job", &[b'x'; MOST_BYTES]);
+        assert!(len < 100, "{len}");
+    }
+}
