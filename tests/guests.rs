@@ -81,6 +81,7 @@ guests! {
     call_sigtimedwait: "calls" "sigtimedwait", timed;
     call_timerfd_read: "calls" "timerfd_read", timed;
     call_read: "calls" "read";
+    call_recv_with_time_out: "calls" "recv_with_time_out", timed;
     call_write: "calls" "write";
     call_poll_for_ever: "calls" "poll_for_ever";
     call_epoll_for_ever: "calls" "epoll_for_ever";
@@ -211,6 +212,7 @@ guests! {
     socket_stream: "sockets" "stream";
     socket_datagram: "sockets" "datagram";
     socket_seqpacket: "sockets" "seqpacket";
+    socket_datagrams_shut: "sockets" "datagrams_shut";
     socket_shutdown: "sockets" "shutdown";
     socket_unconnected: "sockets" "unconnected";
     socket_in_flight: "sockets" "in_flight";

@@ -183,6 +183,37 @@ fn refused_with(guest: &Guest, phrase: &str) {
     });
 }
 
+/// What a script of a few lines has that cannot be carried, and the words for it.
+#[test]
+fn what_else_cannot_be_carried_is_refused_by_name() {
+    const CALL: &str = "import ctypes, threading; c = ctypes.CDLL(None, use_errno=True)\n";
+    // In a thread that does not end.
+    const APART: &str = "def apart(flag):\n    assert c.unshare(flag) == 0; done.set(); time.sleep(1000)\n\
+         done = threading.Event(); t = threading.Thread(target=apart, args=(FLAG,), daemon=True); t.start(); done.wait()\n";
+    let cases = [
+        (
+            "queue",
+            "assert c.syscall(240, b'wf-%d' % os.getpid(), 0o102, 0o600, None) >= 0; c.syscall(241, b'wf-%d' % os.getpid())\n".to_owned(),
+            "a POSIX message queue cannot be carried",
+        ),
+        ("own_folder", APART.replace("FLAG", "0x200"), "it has a working directory and umask of its own"),
+        ("own_descriptors", APART.replace("FLAG", "0x400"), "it has a descriptor table of its own"),
+        ("link_itself", "os.symlink('a', 'l'); f = os.open('l', 0o10400000)\n".to_owned(), "a symbolic link opened with O_PATH cannot be carried"),
+        (
+            "other_link",
+            "f = open('one', 'w+b'); f.write(b'x'); f.flush(); os.link('one', 'two'); os.remove('one')\n".to_owned(),
+            "has been deleted, but the file has another name, which cannot be found",
+        ),
+        ("deleted_fifo", "os.mkfifo('p'); f = os.open('p', os.O_RDWR); os.remove('p')\n".to_owned(), "which has been deleted, cannot be carried"),
+        ("deleted_cwd", "os.mkdir('d'); os.chdir('d'); os.rmdir('../d')\n".to_owned(), "(python3): working directory: "),
+        ("deleted_folder", "os.mkdir('d'); f = os.open('d', os.O_RDONLY); os.rmdir('d')\n".to_owned(), "a deleted directory cannot be carried"),
+    ];
+    for (label, script, phrase) in cases {
+        let script = format!("{CALL}{script}ready(); print('PASS')\n");
+        refused_with(&python(label, &script), phrase);
+    }
+}
+
 #[test]
 fn what_has_a_path_beyond_path_max_is_refused_by_name() {
     for (label, last, phrase) in [

@@ -253,7 +253,7 @@ pub(crate) struct Checkpoint {
     #[arg(value_name = "JOB|PID")]
     pub(crate) target: String,
 
-    /// Where to write the image; the file must not exist [default: the job's directory]
+    /// Where to write the image; the file must not exist [default: the job's directory; of a process that wayfarer did not begin, NAME-PID.img here]
     #[arg(long, short, value_name = "FILE")]
     pub(crate) output: Option<std::path::PathBuf>,
 

@@ -13,6 +13,8 @@ const SCHEMA_VERSION: u32 = 1;
 struct Report {
     /// Jobs can be checkpointed and restarted here.
     usable: bool,
+    /// What it costs jobs to have namespaces of their own.
+    namespaces_cost: &'static str,
     facts: Vec<Fact>,
     host: Host,
 }
@@ -26,6 +28,7 @@ pub(crate) fn doctor(store: &JobStore, arguments: &Doctor) -> Outcome {
     if arguments.json {
         let report = Report {
             usable,
+            namespaces_cost: namespaces_cost(&facts),
             facts,
             host,
         };
@@ -38,6 +41,16 @@ pub(crate) fn doctor(store: &JobStore, arguments: &Doctor) -> Outcome {
 
 fn is_fatal(fact: &Fact) -> bool {
     fact.verdict == Verdict::Absent && fact.severity == Severity::Fatal
+}
+
+/// What jobs see of having ids of their own; nothing where they have not.
+fn namespaces_cost(facts: &[Fact]) -> &'static str {
+    let has = |fact: &Fact| fact.name == "user_namespace" && fact.verdict == Verdict::Good;
+    if facts.iter().any(has) {
+        "supplementary groups and files of other owners show as 65534, and setuid programs (sudo, ping) gain nothing"
+    } else {
+        ""
+    }
 }
 
 /// What is missing first and by its weight, then what is there.
@@ -67,6 +80,12 @@ fn render(facts: &[Fact], usable: bool) -> String {
                 text.push_str(&format!("      {}\n", fact.cost));
             }
         }
+    }
+    let cost = namespaces_cost(facts);
+    if !cost.is_empty() {
+        text.push_str(&format!(
+            "\nWhat it costs jobs to have ids of their own (not with --pids host):\n  {cost}\n"
+        ));
     }
     let mut good = facts
         .iter()
@@ -111,5 +130,8 @@ mod tests {
         assert!(at("cost of gone") < at("slow: found"), "{text}");
         assert!(at("slow: found") < at("there: found"), "{text}");
         assert!(!text.contains("cost of there"), "{text}");
+        assert!(!text.contains("65534"), "{text}");
+        let with = [fact("user_namespace", Verdict::Good, Severity::Lossy)];
+        assert!(render(&with, true).contains("show as 65534"));
     }
 }

@@ -9,6 +9,7 @@
 #include <sys/personality.h>
 #include <sys/resource.h>
 #include <sys/select.h>
+#include <sys/socket.h>
 #include <sys/timerfd.h>
 
 #define EARLY ((int64_t)(50 * MS))
@@ -221,6 +222,19 @@ static void in_read(void) {
     expect("read", read(ends[0], &byte, 1), 1);
     expect("what was read", byte, 'x');
     expect_true("read ended not before $WF_GO", go());
+}
+/* A socket's own time-out: the whole of it again after a stop. */
+static void open_sockets(void) {
+    struct timeval wait = {.tv_sec = asked_ns() / SECOND, .tv_usec = asked_ns() % SECOND / 1000};
+    must("socketpair", socketpair(AF_UNIX, SOCK_STREAM, 0, ends));
+    must("SO_RCVTIMEO", setsockopt(ends[0], SOL_SOCKET, SO_RCVTIMEO, &wait, sizeof wait));
+}
+static void in_recv_with_time_out(void) {
+    char byte;
+    start_clock();
+    expect("recv", recv(ends[0], &byte, 1, 0), -1);
+    expect("recv: errno", errno, EAGAIN);
+    expect_true("recv waited for its time-out", now_ns(CLOCK_MONOTONIC) - began >= asked_ns() - 11 * MS);
 }
 static void in_poll_for_ever(void) {
     struct pollfd set = {.fd = ends[0], .events = POLLIN};
@@ -541,6 +555,7 @@ static const struct guest guests[] = {
     {"epoll_pwait2_at_edge", open_pipe, NULL, in_epoll_pwait2_at_edge},
     {"sigtimedwait", NULL, NULL, in_sigtimedwait},
     {"read", pipe_written_on_go, NULL, in_read},
+    {"recv_with_time_out", open_sockets, NULL, in_recv_with_time_out},
     {"write", pipe_read_on_go, NULL, in_write},
     {"poll_for_ever", pipe_written_on_go, NULL, in_poll_for_ever},
     {"epoll_for_ever", pipe_written_on_go, NULL, in_epoll_for_ever},

@@ -49,14 +49,41 @@ static void check_datagram(void) {
 static void set_seqpacket(void) {
     pair(SOCK_SEQPACKET | SOCK_NONBLOCK, ends);
     send_text(ends[0], "first");
+    must("send nothing", send(ends[0], "", 0, 0));
     send_text(ends[0], "second");
+    /* Here the end of the queue reads as an empty packet, too. */
+    pair(SOCK_SEQPACKET, ends2);
+    send_text(ends2[0], "last but one");
+    must("send nothing", send(ends2[0], "", 0, 0));
+    must("close", close(ends2[0]));
 }
 static void check_seqpacket(void) {
-    expect_message("packet 1", ends[1], "first");
-    expect_message("packet 2", ends[1], "second");
-    expect("O_NONBLOCK", fcntl(ends[1], F_GETFL) & O_NONBLOCK, O_NONBLOCK);
     char byte;
+    expect_message("packet 1", ends[1], "first");
+    expect("packet 2", recv(ends[1], &byte, 1, 0), 0);
+    expect_message("packet 3", ends[1], "second");
+    expect("O_NONBLOCK", fcntl(ends[1], F_GETFL) & O_NONBLOCK, O_NONBLOCK);
     expect("empty", recv(ends[1], &byte, 1, 0), -1);
+    int asked = 1;
+    socklen_t len = sizeof asked;
+    must("SO_PASSCRED", getsockopt(ends[1], SOL_SOCKET, SO_PASSCRED, &asked, &len));
+    expect("SO_PASSCRED", asked, 0);
+    expect_message("packet of a closed end", ends2[1], "last but one");
+    expect("empty packet of a closed end", recv(ends2[1], &byte, 1, 0), 0);
+    expect("end", recv(ends2[1], &byte, 1, 0), 0);
+}
+static void set_datagrams_shut(void) {
+    pair(SOCK_DGRAM | SOCK_NONBLOCK, ends);
+    send_text(ends[0], "one");
+    must("send nothing", send(ends[0], "", 0, 0));
+    send_text(ends[0], "three");
+    must("shutdown", shutdown(ends[1], SHUT_RD));
+}
+static void check_datagrams_shut(void) {
+    char byte;
+    expect_message("datagram 1", ends[1], "one");
+    expect("datagram 2", recv(ends[1], &byte, 1, 0), 0);
+    expect_message("datagram 3", ends[1], "three");
 }
 static void set_unconnected(void) {
     ends[0] = must("socket", socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
@@ -311,6 +338,7 @@ static const struct guest guests[] = {
     {"stream", set_stream, check_stream, NULL},
     {"datagram", set_datagram, check_datagram, NULL},
     {"seqpacket", set_seqpacket, check_seqpacket, NULL},
+    {"datagrams_shut", set_datagrams_shut, check_datagrams_shut, NULL},
     {"unconnected", set_unconnected, check_unconnected, NULL},
     {"shutdown", set_shutdown, check_shutdown, NULL},
     {"in_flight", set_in_flight, check_in_flight, NULL},

@@ -375,10 +375,16 @@ fn messages(fd: BorrowedFd<'_>, kind: i32, sender: Option<BorrowedFd<'_>>) -> io
         return Ok(Inbox::default());
     }
     let before = socket_option(fd, libc::SO_PEEK_OFF)?;
+    let told = socket_option(fd, libc::SO_PASSCRED)?;
     set_socket_option(fd, libc::SO_PEEK_OFF, 0)?;
-    let read = read_messages(fd, kind);
+    // An empty message names a sender then, the end of the queue none.
+    let read = set_socket_option(fd, libc::SO_PASSCRED, 1).and_then(|()| read_messages(fd, kind));
+    set_socket_option(fd, libc::SO_PASSCRED, told)?;
     set_socket_option(fd, libc::SO_PEEK_OFF, before)?;
     let mut inbox = read?;
+    if told == 0 {
+        inbox.credentials.fill(None);
+    }
     let unclear = |(bytes, descriptors): &Message| bytes.len() > 1 && !descriptors.is_empty();
     if kind == libc::SOCK_STREAM && inbox.messages.iter().any(unclear) {
         // A stream shows descriptors together with bytes that were sent before them.
@@ -403,9 +409,8 @@ fn read_messages(fd: BorrowedFd<'_>, kind: i32) -> io::Result<Inbox> {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(inbox),
             Err(error) => return Err(error),
         };
-        let closed = poll_now(fd, libc::POLLRDHUP)? & (libc::POLLRDHUP | libc::POLLHUP) != 0;
-        if peeked.len == 0 && peeked.descriptors.is_empty() && (kind != libc::SOCK_DGRAM || closed)
-        {
+        let is_message = kind != libc::SOCK_STREAM && peeked.credentials.is_some();
+        if peeked.len == 0 && peeked.descriptors.is_empty() && !is_message {
             return Ok(inbox);
         }
         if peeked.cut {

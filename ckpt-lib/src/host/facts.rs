@@ -114,13 +114,13 @@ const ROWS: &[Row] = rows! {
     process_vm_readv, Slower, "reading a child's memory (process_vm_readv)",
         "memory is read through /proc/PID/mem";
     userfaultfd, Note, "userfaultfd for user-mode faults",
-        "nothing yet: every checkpoint writes all memory, and nothing uses it";
+        "nothing yet: what has changed is found by reading all memory";
     write_protect_async, Note, "asynchronous write protection (Linux 6.7)",
-        "nothing yet: every checkpoint writes all memory, and nothing uses it";
+        "nothing yet: what has changed is found by reading all memory";
     pagemap_scan, Slower, "PAGEMAP_SCAN (Linux 6.7)",
         "pages are looked up one by one in /proc/PID/pagemap: longer freezes with much memory";
     soft_dirty, Note, "soft-dirty page tracking",
-        "nothing yet: every checkpoint writes all memory, and nothing uses it";
+        "nothing yet: what has changed is found by reading all memory";
     pidfd_getfd, Fatal, "taking a descriptor from a child (pidfd_getfd)",
         "no job can be checkpointed (restarts work); Docker allows it with --cap-add SYS_PTRACE";
     kcmp, Lossy, "comparing descriptors (kcmp)",

@@ -78,7 +78,8 @@ pub fn parse_status(bytes: &[u8]) -> Result<Status, ParseError> {
         let (key, value) = key_value(line).ok_or_else(|| ParseError::new("a field", line))?;
         let first = words(value).next().unwrap_or_default();
         match key {
-            b"Name" => status.name = unescape_name(value),
+            // Blanks at its ends are part of it.
+            b"Name" => status.name = unescape_name(line.strip_prefix(b"Name:\t").unwrap_or(value)),
             b"Umask" => {
                 status.umask = u32::try_from(octal("a umask", value)?)
                     .map_err(|_| ParseError::new("a umask", value))?;
@@ -188,6 +189,9 @@ mod tests {
         assert_eq!(status.locked_kib, 16);
         assert!(status.no_new_privs && !status.thp_enabled);
         assert_eq!(status.thread_features.len(), 2);
+        let rest = text.iter().position(|byte| *byte == b'\n').expect("a line");
+        let blanks = [b"Name:\t a  ", &text[rest..]].concat();
+        assert_eq!(parse_status(&blanks).expect("parses").name, b" a  ");
     }
 
     #[test]

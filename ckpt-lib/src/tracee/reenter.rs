@@ -301,8 +301,9 @@ pub(super) fn has_our_time(nr: i64, registers: &Registers) -> bool {
 
 /// Calls that a mere stop ends with EINTR (signal(7), "Interruption of system calls by stop signals");
 /// and those that it ends so when the kernel cannot or may not write back what is left (a time-out in memory
-/// that is read-only, STICKY_TIMEOUTS: fs/select.c, `poll_select_finish`).
-const ENDED_BY_STOPS: [i64; 9] = [
+/// that is read-only, STICKY_TIMEOUTS: fs/select.c, `poll_select_finish`); and calls on sockets that have a time-out (SO_RCVTIMEO, SO_SNDTIMEO;
+/// include/net/sock.h, `sock_intr_errno`), which wait for the whole of it again. `connect` is none: the connection is being made meanwhile.
+const ENDED_BY_STOPS: [i64; 20] = [
     libc::SYS_epoll_wait,
     libc::SYS_epoll_pwait,
     libc::SYS_epoll_pwait2,
@@ -312,6 +313,17 @@ const ENDED_BY_STOPS: [i64; 9] = [
     libc::SYS_select,
     libc::SYS_pselect6,
     libc::SYS_ppoll,
+    libc::SYS_read,
+    libc::SYS_readv,
+    libc::SYS_recvfrom,
+    libc::SYS_recvmsg,
+    libc::SYS_recvmmsg,
+    libc::SYS_write,
+    libc::SYS_writev,
+    libc::SYS_sendto,
+    libc::SYS_sendmsg,
+    libc::SYS_accept,
+    libc::SYS_accept4,
 ];
 
 fn call_number(registers: &Registers) -> Option<i64> {
