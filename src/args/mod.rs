@@ -468,6 +468,10 @@ pub(crate) struct Flatten {
     /// Where to write the whole image; the file must not exist
     #[arg(long, short, value_name = "FILE")]
     pub(crate) output: std::path::PathBuf,
+
+    /// Report as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 /// Say what this machine can and cannot do, and what that costs

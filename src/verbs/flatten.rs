@@ -7,6 +7,17 @@ use crate::raw;
 use crate::report::{Exit, Failure, Outcome};
 use crate::verbs::{image_failure, open_image, output_failure};
 use ckpt_lib::image::{ImageError, WriteOptions, flatten as write_flat};
+use serde::Serialize;
+use std::path::PathBuf;
+
+const SCHEMA_VERSION: u32 = 1;
+
+#[derive(Serialize)]
+struct Report {
+    #[serde(with = "raw::path")]
+    image: PathBuf,
+    bytes: u64,
+}
 
 /// Writes one whole image from a chain of them.
 pub(crate) fn flatten(arguments: &Flatten) -> Outcome {
@@ -16,6 +27,14 @@ pub(crate) fn flatten(arguments: &Flatten) -> Outcome {
     let options = WriteOptions::default();
     let written = write_flat(&image, &arguments.output, options, display.as_mut());
     let written = written.map_err(|error| written_failure(arguments, error))?;
+    if arguments.json {
+        let report = Report {
+            image: written.path,
+            bytes: written.len,
+        };
+        output::print_json(SCHEMA_VERSION, &report)?;
+        return Ok(Exit::Done);
+    }
     let size = output::bytes(written.len);
     output::print(&format!("{} ({size})\n", raw::shown_path(&written.path)))?;
     Ok(Exit::Done)

@@ -246,6 +246,11 @@ fn flatten_writes_a_whole_image_and_overwrites_nothing() {
     let output = station.output(&["flatten", &image, "-o", &flat]);
     assert_eq!(output.status.code(), Some(1));
     assert!(text(&output.stderr).contains("exists already"));
+    let again = format!("{flat}.again");
+    let report = station.json(&["flatten", &image, "-o", &again, "--json"]);
+    let bytes = std::fs::metadata(&again).expect("is there").len();
+    assert_eq!(report["image"], again.as_str(), "{report}");
+    assert_eq!(report["bytes"], bytes, "{report}");
 }
 
 #[test]

@@ -1,11 +1,11 @@
 //! A job's memory is put in its place at the other machine before the job leaves.
 
-use super::pool::{DEADLINE, EMPTY, FULL, Pool, Work, signal};
+use super::pool::{DEADLINE, EMPTY, FULL, Pool, signal};
+use super::prepared::{IDLE, steps, works};
 use crate::support::run::{Run, poll};
 use crate::support::user::User;
 use nix::sys::signal::Signal;
 use std::fs;
-use std::time::Duration;
 
 /// Memory that changes in all the ways between two images: bytes, pages that are given back and are zeros then, mappings that come and go,
 /// one that grows. It knows what there has to be, and looks at the end.
@@ -52,12 +52,6 @@ growing.resize(16 << 20)
 growing[(16 << 20) - 1] = 1
 ";
 
-/// What the machines' own job does, which is not run here.
-const IDLE: Work = Work {
-    steps: 1,
-    pause: Duration::ZERO,
-};
-
 fn begin(pool: &Pool, options: &[&str]) -> Run {
     let program = ["/usr/bin/python3", "-c", GUEST].map(str::to_owned);
     let options = [&["--every", "1h"], options].concat();
@@ -65,16 +59,6 @@ fn begin(pool: &Pool, options: &[&str]) -> Run {
     pool.until_on(FULL, 1);
     works(pool, 50);
     job
-}
-
-fn steps(pool: &Pool) -> usize {
-    let text = fs::read_to_string(pool.home().join("steps")).unwrap_or_default();
-    text.parse().unwrap_or(0)
-}
-
-fn works(pool: &Pool, least: usize) {
-    let there = || (steps(pool) > least).then_some(());
-    poll(DEADLINE, there).unwrap_or_else(|| panic!("{}", pool.story()));
 }
 
 fn words(pid: i32) -> String {

@@ -34,7 +34,7 @@ open('longest', 'w').write(f'{longest:.3f}')
 ";
 
 /// What the machines' own job does, which is not run here.
-const IDLE: Work = Work {
+pub(super) const IDLE: Work = Work {
     steps: 1,
     pause: Duration::ZERO,
 };
@@ -49,12 +49,13 @@ fn begin(pool: &Pool) -> Run {
 }
 
 /// How far it is.
-fn steps(pool: &Pool) -> usize {
+pub(super) fn steps(pool: &Pool) -> usize {
     let text = fs::read_to_string(pool.home().join("steps")).unwrap_or_default();
     text.parse().unwrap_or(0)
 }
 
-fn works(pool: &Pool, least: usize) {
+/// Waits until it is further than that.
+pub(super) fn works(pool: &Pool, least: usize) {
     let there = || (steps(pool) > least).then_some(());
     poll(DEADLINE, there).unwrap_or_else(|| panic!("{}", pool.story()));
 }

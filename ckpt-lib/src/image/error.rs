@@ -56,7 +56,7 @@ pub enum ImageError {
         what: String,
     },
     /// Longer or shorter than it says.
-    #[error("image {image} is {found} bytes long, expected {expected}", image = shown(.image))]
+    #[error("image {image} is {found} bytes long, expected {expected}: it ends {place}", image = shown(.image))]
     Length {
         /// The file.
         image: PathBuf,
@@ -64,6 +64,8 @@ pub enum ImageError {
         found: u64,
         /// The length its header gives, or the least that has a header.
         expected: u64,
+        /// In which section it ends, or that it is longer than they are.
+        place: String,
     },
     /// A format this program does not read.
     #[error("image {image} is of format version {found}, expected {expected}", image = shown(.image))]

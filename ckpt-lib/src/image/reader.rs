@@ -224,22 +224,34 @@ pub(super) fn open_header(path: &Path) -> Result<(File, Header), ImageError> {
     check_kind(path, &metadata)?;
     check_owner(path, &metadata)?;
     let least = HEADER_OFFSET + HEADER_LEN as u64;
-    let length = |expected| ImageError::Length {
+    let length = |expected, place| ImageError::Length {
         image: path.to_owned(),
         found: metadata.len(),
         expected,
+        place,
     };
     if metadata.len() < least {
-        return Err(length(least));
+        let place = format!("before the end of {}", SectionKind::Header.name());
+        return Err(length(least, place));
     }
     let mut page = [0; HEADER_LEN];
     read_exact(&file, path, &mut page, HEADER_OFFSET)?;
     let header = Header::decode(&page)
         .map_err(|error| ImageError::layout(path, SectionKind::Header, error))?;
     if header.image_len != metadata.len() {
-        return Err(length(header.image_len));
+        return Err(length(header.image_len, end_at(&header, metadata.len())));
     }
     Ok((file, header))
+}
+
+/// Where an image ends that has this length.
+fn end_at(header: &Header, len: u64) -> String {
+    if len > header.image_len {
+        return "behind its last section".to_owned();
+    }
+    let has_begun = |kind: &SectionKind| header.section(*kind).offset < len;
+    let last = SectionKind::ALL.into_iter().rfind(has_begun);
+    format!("in {}", last.unwrap_or(SectionKind::Elf).name())
 }
 
 fn check_kind(path: &Path, metadata: &Metadata) -> Result<(), ImageError> {

@@ -37,6 +37,14 @@ fn every_truncation_is_refused() {
     let dir = directory();
     let path = small_image(dir.path());
     let len = fs::metadata(&path).expect("there").len();
+    let sections = Image::open(&path).expect("opens").header().sections;
+    let name = |last: u64| {
+        let kind = sections
+            .iter()
+            .rfind(|section| section.offset <= last)?
+            .kind;
+        Some(SectionKind::from_number(kind)?.name())
+    };
     let file = OpenOptions::new().write(true).open(&path).expect("opens");
     for len in (0..len).rev() {
         file.set_len(len).expect("cuts");
@@ -44,6 +52,15 @@ fn every_truncation_is_refused() {
         assert!(
             matches!(error, ImageError::Length { found, .. } if found == len),
             "{len}: {error}"
+        );
+        // Without the header nobody knows of sections.
+        let place = match len {
+            0..8192 => "before the end of .wf.header".to_owned(),
+            _ => format!("in {}", name(len - 1).expect("a section")),
+        };
+        assert!(
+            error.to_string().ends_with(&place),
+            "{error}, expected {place}"
         );
     }
 }
