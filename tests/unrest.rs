@@ -79,3 +79,31 @@ print("PASS")
 "#;
     checkpointed_all_the_time(&python("come_and_go", SCRIPT));
 }
+
+/// Since Linux 6.14 the ids of a job's own namespace go on where the machine's end (`pid_max`, 32768 as a rule).
+#[test]
+fn a_job_that_has_begun_very_many_threads_goes_on() {
+    const SCRIPT: &str = r#"
+import threading
+for _ in range(40000):
+    one = threading.Thread(target=lambda: None)
+    one.start(); one.join()
+    if one.native_id > 33000: break
+done = threading.Event()
+last = threading.Thread(target=done.wait)
+last.start()
+print("the last is", last.native_id, file=sys.stderr)
+ready()
+assert os.path.exists("/proc/self/task/%d" % last.native_id)
+done.set(); last.join()
+print("PASS")
+"#;
+    with_job(&python("very_many", SCRIPT), |job| {
+        passed(job.start()?)?;
+        let image = job.checkpoint("kill")?;
+        job.wait_killed()?;
+        job.restart(&image, Restart::Command)?;
+        job.let_go();
+        passed(job.wait_pass()?)
+    });
+}

@@ -212,6 +212,14 @@ impl Host {
     }
 }
 
+/// Version and patch level of the kernel that runs this; (0, 0) if it says nothing that looks so.
+pub(crate) fn kernel_version() -> (u32, u32) {
+    let names = nix::sys::utsname::uname();
+    names.map_or((0, 0), |names| {
+        version_numbers(&names.release().to_string_lossy())
+    })
+}
+
 fn version_numbers(release: &str) -> (u32, u32) {
     let mut numbers = release
         .split(|c: char| !c.is_ascii_digit())

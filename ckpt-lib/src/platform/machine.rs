@@ -49,10 +49,21 @@ impl Platform {
             cpus: usable_cpus(),
             hard: hard_limits(),
             huge: free_huge_pages(),
-            max_id: read_number("/proc/sys/kernel/pid_max").map_or(32768, |max| max - 1),
+            max_id: highest_id(),
             ..Platform::default()
         }
     }
+}
+
+/// The highest id that a task of a new pid namespace can have: since Linux 6.14 each namespace has a `pid_max` of its own, which is the
+/// highest there is (kernel/pid_namespace.c, `create_pid_namespace`), whatever the machine's own is.
+fn highest_id() -> u64 {
+    /// PID_MAX_LIMIT (include/linux/threads.h), less one.
+    const HIGHEST: u64 = (4 << 20) - 1;
+    if crate::host::kernel_version() >= (6, 14) {
+        return HIGHEST;
+    }
+    read_number("/proc/sys/kernel/pid_max").map_or(32768, |max| max - 1)
 }
 
 /// Where an XSAVE component is in a register set taken here: offset and bytes.
