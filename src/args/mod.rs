@@ -6,6 +6,7 @@ mod classad;
 mod compile;
 mod config;
 mod examples;
+mod images;
 mod life;
 mod machine;
 mod methods;
@@ -18,6 +19,7 @@ pub(crate) use beside::{Ahead, Home, Keeper, Reattach, Starter};
 pub(crate) use classad::{AdSyntax, Classad, ClassadVerb, EvalAd, MatchAds, PrintAds};
 pub(crate) use compile::Compile;
 pub(crate) use config::{CheckConfig, Config, ConfigVerb, DumpConfig, Which};
+pub(crate) use images::{Flatten, Inspect, Verify};
 pub(crate) use life::{
     Continue, Hold, Life, Lines, Log, Migrate, Release, Remove, Status, Suspend, Tail, Vacate,
 };
@@ -428,46 +430,6 @@ pub(crate) struct Io {
     /// Name of a job, or id of any process of one
     #[arg(value_name = "JOB|PID")]
     pub(crate) target: String,
-
-    /// Report as JSON
-    #[arg(long)]
-    pub(crate) json: bool,
-}
-
-/// Show what an image holds
-#[derive(Debug, Args)]
-pub(crate) struct Inspect {
-    /// The image
-    #[arg(value_name = "IMAGE")]
-    pub(crate) image: std::path::PathBuf,
-
-    /// Report as JSON
-    #[arg(long)]
-    pub(crate) json: bool,
-}
-
-/// Check every byte of an image, and of the images it builds on
-#[derive(Debug, Args)]
-pub(crate) struct Verify {
-    /// The image
-    #[arg(value_name = "IMAGE")]
-    pub(crate) image: std::path::PathBuf,
-
-    /// Report as JSON
-    #[arg(long)]
-    pub(crate) json: bool,
-}
-
-/// Make one whole image from an image and those it builds on
-#[derive(Debug, Args)]
-pub(crate) struct Flatten {
-    /// The image
-    #[arg(value_name = "IMAGE")]
-    pub(crate) image: std::path::PathBuf,
-
-    /// Where to write the whole image; the file must not exist
-    #[arg(long, short, value_name = "FILE")]
-    pub(crate) output: std::path::PathBuf,
 
     /// Report as JSON
     #[arg(long)]

@@ -376,11 +376,14 @@ fn messages(fd: BorrowedFd<'_>, kind: i32, sender: Option<BorrowedFd<'_>>) -> io
     }
     let before = socket_option(fd, libc::SO_PEEK_OFF)?;
     let told = socket_option(fd, libc::SO_PASSCRED)?;
+    // An empty message names a sender then, the end of the queue none. A stream has no empty messages.
+    let asked = if kind == libc::SOCK_STREAM { told } else { 1 };
     set_socket_option(fd, libc::SO_PEEK_OFF, 0)?;
-    // An empty message names a sender then, the end of the queue none.
-    let read = set_socket_option(fd, libc::SO_PASSCRED, 1).and_then(|()| read_messages(fd, kind));
-    set_socket_option(fd, libc::SO_PASSCRED, told)?;
-    set_socket_option(fd, libc::SO_PEEK_OFF, before)?;
+    let read =
+        set_socket_option(fd, libc::SO_PASSCRED, asked).and_then(|()| read_messages(fd, kind));
+    let restored = [(libc::SO_PASSCRED, told), (libc::SO_PEEK_OFF, before)]
+        .map(|(option, value)| set_socket_option(fd, option, value));
+    restored.into_iter().collect::<io::Result<()>>()?;
     let mut inbox = read?;
     if told == 0 {
         inbox.credentials.fill(None);
