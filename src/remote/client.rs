@@ -122,7 +122,12 @@ impl Client {
             number: 0,
         };
         let mut greeting = [0; 256];
-        let len = Hello::new(Role::Starter, *token, session, 0)
+        // Who joins a session may leave it before the job does.
+        let role = match session {
+            0 => Role::Starter,
+            _ => Role::Shim,
+        };
+        let len = Hello::new(role, *token, session, 0)
             .of_lane(lane)
             .message(&mut greeting)?;
         client.stream.write_all(&greeting[..len])?;
@@ -295,6 +300,27 @@ fn unexpected(reply: &Reply<'_>, expected: impl Display) -> Failure {
 mod tests {
     use super::*;
     use wire::Owner;
+
+    /// A line that breaks is made anew; if whoever only joins were the starter, what ends first on it would end the job's session.
+    #[test]
+    fn who_joins_a_session_is_not_its_starter() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let socket = dir.path().join("shadow");
+        let listener = std::os::unix::net::UnixListener::bind(&socket).expect("binds");
+        for (session, expected) in [(0, Role::Starter), (7, Role::Shim)] {
+            let at = socket.clone();
+            let joins = std::thread::spawn(move || Client::begin(&at, &[1; 32], session).is_err());
+            let (mut stream, _) = listener.accept().expect("comes");
+            let mut head = [0; HEAD_LEN];
+            stream.read_exact(&mut head).expect("a head");
+            let mut body = vec![0; Head::read(&head).expect("sound").body_len as usize];
+            stream.read_exact(&mut body).expect("a body");
+            drop(stream);
+            let hello = Hello::decode(&body).expect("sound");
+            assert_eq!((hello.role, hello.session), (expected, session));
+            assert!(joins.join().expect("ends"), "nobody has answered");
+        }
+    }
 
     #[test]
     fn a_job_is_nobody_who_cannot_be() {

@@ -24,9 +24,9 @@ const MAGIC: [u8; 8] = *b"wayfarer";
 /// Who speaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, BorrowDecode)]
 pub enum Role {
-    /// A process of the job.
+    /// A process of the job, or who speaks for one.
     Shim,
-    /// The starter.
+    /// The starter, which has a stream as long as there are processes of the job: where it ends in peace, they have ended.
     Starter,
 }
 
