@@ -212,6 +212,7 @@ guests! {
     socket_stream: "sockets" "stream";
     socket_datagram: "sockets" "datagram";
     socket_seqpacket: "sockets" "seqpacket";
+    socket_peeked: "sockets" "peeked";
     socket_datagrams_shut: "sockets" "datagrams_shut";
     socket_shutdown: "sockets" "shutdown";
     socket_unconnected: "sockets" "unconnected";

@@ -196,6 +196,13 @@ fn what_else_cannot_be_carried_is_refused_by_name() {
             "assert c.syscall(240, b'wf-%d' % os.getpid(), 0o102, 0o600, None) >= 0; c.syscall(241, b'wf-%d' % os.getpid())\n".to_owned(),
             "a POSIX message queue cannot be carried",
         ),
+        (
+            "looked_at",
+            "import socket as s; a, b = s.socketpair(s.AF_UNIX, s.SOCK_DGRAM); a.send(b'one'); a.send(b''); a.send(b'three')\n\
+             b.setsockopt(s.SOL_SOCKET, 42, 0); b.recv(9, s.MSG_PEEK); b.recv(9, s.MSG_PEEK); b.setsockopt(s.SOL_SOCKET, 42, -1)\n"
+                .to_owned(),
+            "empty messages lie unread in it that were looked at before",
+        ),
         ("own_folder", APART.replace("FLAG", "0x200"), "it has a working directory and umask of its own"),
         ("own_descriptors", APART.replace("FLAG", "0x400"), "it has a descriptor table of its own"),
         ("link_itself", "os.symlink('a', 'l'); f = os.open('l', 0o10400000)\n".to_owned(), "a symbolic link opened with O_PATH cannot be carried"),

@@ -72,6 +72,20 @@ static void check_seqpacket(void) {
     expect("empty packet of a closed end", recv(ends2[1], &byte, 1, 0), 0);
     expect("end", recv(ends2[1], &byte, 1, 0), 0);
 }
+/* An empty datagram that was looked at is passed over when datagrams are looked at one by one. */
+static void set_peeked(void) {
+    char byte;
+    pair(SOCK_DGRAM, ends);
+    must("send nothing", send(ends[0], "", 0, 0));
+    send_text(ends[0], "two");
+    expect("looked at", recv(ends[1], &byte, 1, MSG_PEEK), 0);
+}
+static void check_peeked(void) {
+    char byte;
+    expect("datagram 1", recv(ends[1], &byte, 1, 0), 0);
+    expect_message("datagram 2", ends[1], "two");
+    expect("empty", recv(ends[1], &byte, 1, MSG_DONTWAIT), -1);
+}
 static void set_datagrams_shut(void) {
     pair(SOCK_DGRAM | SOCK_NONBLOCK, ends);
     send_text(ends[0], "one");
@@ -338,6 +352,7 @@ static const struct guest guests[] = {
     {"stream", set_stream, check_stream, NULL},
     {"datagram", set_datagram, check_datagram, NULL},
     {"seqpacket", set_seqpacket, check_seqpacket, NULL},
+    {"peeked", set_peeked, check_peeked, NULL},
     {"datagrams_shut", set_datagrams_shut, check_datagrams_shut, NULL},
     {"unconnected", set_unconnected, check_unconnected, NULL},
     {"shutdown", set_shutdown, check_shutdown, NULL},

@@ -41,6 +41,7 @@ mod subject;
 mod tests;
 mod threads;
 mod unix_diag;
+mod unread;
 mod used;
 mod verify;
 mod watches;

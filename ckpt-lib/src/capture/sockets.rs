@@ -9,13 +9,12 @@ use super::refusal::{Refusals, TOO_LONG};
 use super::shim::Shim;
 use super::subject::Subject;
 use super::unix_diag::{UnixSocket, ask};
+use super::unread::{messages, unread_of_stream};
 use crate::shown;
 use crate::snapshot::{
     DescriptionId, DescriptionKind, Sender, SocketId, SocketMessage, SocketRecord, SocketSettings,
 };
-use crate::sys::channels::{
-    peek, poll_now, set_socket_option, socket_option, socket_option_bytes, unsent_len,
-};
+use crate::sys::channels::{socket_option, socket_option_bytes};
 use nix::sys::socket::{SockaddrLike, SockaddrStorage, getpeername, getsockname};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
@@ -42,9 +41,6 @@ const OPTIONS: [(i32, &[u8]); 10] = [
     (libc::SO_RCVTIMEO, &[0; 16]),
     (libc::SO_SNDTIMEO, &[0; 16]),
 ];
-/// Most that one message can hold.
-const LONGEST_MESSAGE: usize = 1 << 20;
-
 /// A unix socket that may be one of a pair, or is not connected.
 #[derive(Debug)]
 struct End {
@@ -349,82 +345,6 @@ fn address(found: Option<SockaddrStorage>) -> Option<String> {
     (found.family() == Some(nix::sys::socket::AddressFamily::Netlink)).then(|| "the kernel".into())
 }
 
-/// Bytes and descriptors of one message.
-type Message = (Vec<u8>, Vec<std::os::fd::OwnedFd>);
-
-/// What lies unread in a socket.
-#[derive(Debug, Default)]
-struct Inbox {
-    messages: Vec<Message>,
-    /// Process, user and group that sent each, as far as the kernel says so.
-    credentials: Vec<Option<[u32; 3]>>,
-    /// Why it cannot be carried.
-    fault: Option<&'static str>,
-}
-
-/// All messages in a socket, left where they are.
-fn messages(fd: BorrowedFd<'_>, kind: i32, sender: Option<BorrowedFd<'_>>) -> io::Result<Inbox> {
-    let events = poll_now(fd, libc::POLLIN | libc::POLLPRI)?;
-    if events & libc::POLLPRI != 0 {
-        return Ok(Inbox {
-            fault: Some("an urgent byte (MSG_OOB) lies unread in it, which cannot be carried"),
-            ..Inbox::default()
-        });
-    }
-    if events & libc::POLLIN == 0 {
-        return Ok(Inbox::default());
-    }
-    let before = socket_option(fd, libc::SO_PEEK_OFF)?;
-    let told = socket_option(fd, libc::SO_PASSCRED)?;
-    // An empty message names a sender then, the end of the queue none. A stream has no empty messages.
-    let asked = if kind == libc::SOCK_STREAM { told } else { 1 };
-    set_socket_option(fd, libc::SO_PEEK_OFF, 0)?;
-    let read =
-        set_socket_option(fd, libc::SO_PASSCRED, asked).and_then(|()| read_messages(fd, kind));
-    let restored = [(libc::SO_PASSCRED, told), (libc::SO_PEEK_OFF, before)]
-        .map(|(option, value)| set_socket_option(fd, option, value));
-    restored.into_iter().collect::<io::Result<()>>()?;
-    let mut inbox = read?;
-    if told == 0 {
-        inbox.credentials.fill(None);
-    }
-    let unclear = |(bytes, descriptors): &Message| bytes.len() > 1 && !descriptors.is_empty();
-    if kind == libc::SOCK_STREAM && inbox.messages.iter().any(unclear) {
-        // A stream shows descriptors together with bytes that were sent before them.
-        let one = match (inbox.messages.as_slice(), sender) {
-            ([message], Some(sender)) => is_one_message(sender, message)?,
-            _ => false,
-        };
-        if !one {
-            let fault = "descriptors are in flight in it, and the kernel does not show which bytes they came with";
-            inbox.fault = Some(fault);
-        }
-    }
-    Ok(inbox)
-}
-
-fn read_messages(fd: BorrowedFd<'_>, kind: i32) -> io::Result<Inbox> {
-    let mut inbox = Inbox::default();
-    let mut buffer = vec![0; LONGEST_MESSAGE];
-    loop {
-        let peeked = match peek(fd, &mut buffer) {
-            Ok(peeked) => peeked,
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(inbox),
-            Err(error) => return Err(error),
-        };
-        let is_message = kind != libc::SOCK_STREAM && peeked.credentials.is_some();
-        if peeked.len == 0 && peeked.descriptors.is_empty() && !is_message {
-            return Ok(inbox);
-        }
-        if peeked.cut {
-            inbox.fault = Some("a message in it is too large to be carried");
-        }
-        let bytes = buffer[..peeked.len].to_vec();
-        inbox.messages.push((bytes, peeked.descriptors));
-        inbox.credentials.push(peeked.credentials);
-    }
-}
-
 /// Who sent a message: the process that will send it again, with the ids it has then, or nobody.
 fn sender_of(
     credentials: Option<[u32; 3]>,
@@ -454,99 +374,4 @@ fn sender_of(
         ));
     }
     Ok(Some(Sender { pid: known }))
-}
-
-/// Whether what lies in a stream was sent by one call: it takes the memory that one such message takes
-/// (two take more).
-fn is_one_message(sender: BorrowedFd<'_>, message: &Message) -> io::Result<bool> {
-    let (ours, _other) = std::os::unix::net::UnixStream::pair()?;
-    let numbers: Vec<i32> = message.1.iter().map(AsRawFd::as_raw_fd).collect();
-    let rights = [nix::sys::socket::ControlMessage::ScmRights(&numbers)];
-    let sent = nix::sys::socket::sendmsg::<()>(
-        ours.as_raw_fd(),
-        &[io::IoSlice::new(&message.0)],
-        &rights,
-        nix::sys::socket::MsgFlags::MSG_DONTWAIT,
-        None,
-    )?;
-    Ok(sent == message.0.len() && unsent_len(ours.as_fd())? == unsent_len(sender)?)
-}
-
-/// What can be read from a stream that leads outside.
-fn unread_of_stream(fd: BorrowedFd<'_>) -> io::Result<Vec<u8>> {
-    let len = crate::sys::channels::unread_len(fd)?;
-    if len == 0 {
-        return Ok(vec![]);
-    }
-    let mut buffer = vec![0; len];
-    let peeked = peek(fd, &mut buffer)?;
-    buffer.truncate(peeked.len);
-    if peeked.len < len || !peeked.descriptors.is_empty() {
-        return Err(io::Error::other("descriptors are in flight in it"));
-    }
-    Ok(buffer)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use std::io::{Read, Write};
-    use std::os::unix::net::{UnixDatagram, UnixStream};
-
-    fn texts(messages: &[Message]) -> Vec<&[u8]> {
-        messages.iter().map(|(bytes, _)| bytes.as_slice()).collect()
-    }
-
-    #[test]
-    fn datagrams_stay_apart_and_unread() {
-        let (a, b) = UnixDatagram::pair().expect("pair");
-        for text in ["one", "", "three"] {
-            a.send(text.as_bytes()).expect("send");
-        }
-        let found = messages(b.as_fd(), libc::SOCK_DGRAM, None).expect("messages");
-        assert_eq!(found.fault, None);
-        assert_eq!(texts(&found.messages), [&b"one"[..], b"", b"three"]);
-        let mut buffer = [0; 8];
-        assert_eq!(b.recv(&mut buffer).expect("recv"), 3);
-    }
-
-    #[test]
-    fn a_stream_that_was_shut_down_keeps_its_bytes() {
-        let (mut a, mut b) = UnixStream::pair().expect("pair");
-        a.write_all(b"hello").expect("write");
-        drop(a);
-        let found = messages(b.as_fd(), libc::SOCK_STREAM, None).expect("messages");
-        assert_eq!(texts(&found.messages), [b"hello"]);
-        let mut text = String::new();
-        b.read_to_string(&mut text).expect("read");
-        assert_eq!(text, "hello");
-    }
-
-    #[test]
-    fn descriptors_behind_other_bytes_of_a_stream_are_told_from_those_that_came_alone() {
-        use nix::sys::socket::{ControlMessage, MsgFlags, sendmsg};
-        let file = std::fs::File::open("/dev/null").expect("open");
-        let send = |to: &UnixStream, text: &[u8], rights: &[i32]| {
-            let rights = [ControlMessage::ScmRights(rights)];
-            let parts = [io::IoSlice::new(text)];
-            sendmsg::<()>(to.as_raw_fd(), &parts, &rights, MsgFlags::empty(), None).expect("send");
-        };
-        for (before, text, clear) in [
-            ("", "x", true),
-            ("", "four", true),
-            ("", &"long".repeat(5000)[..], true),
-            ("hello", "x", false),
-            ("hello", "four", false),
-            ("h", "x", false),
-        ] {
-            let (mut a, b) = UnixStream::pair().expect("pair");
-            a.write_all(before.as_bytes()).expect("write");
-            send(&a, text.as_bytes(), &[file.as_raw_fd()]);
-            let found = messages(b.as_fd(), libc::SOCK_STREAM, Some(a.as_fd())).expect("messages");
-            assert_eq!(found.fault.is_none(), clear, "{before:?} {text:?}");
-            let all = format!("{before}{text}");
-            assert_eq!(texts(&found.messages), [all.as_bytes()]);
-            assert_eq!(found.messages[0].1.len(), 1);
-        }
-    }
 }

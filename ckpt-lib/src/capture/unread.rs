@@ -1,0 +1,321 @@
+//! What lies unread in a socket, looked at and left there.
+//!
+//! The kernel shows messages one behind the other at an offset (SO_PEEK_OFF), but passes over an empty one that was looked at before (by an
+//! earlier checkpoint, or by the program with MSG_PEEK: net/core/datagram.c, `__skb_try_recv_from_queue`). That there are such *hidden* ones, and
+//! how many, shows in the memory that the sender's messages take (SIOCOUTQ).
+
+use crate::sys::channels::{peek, poll_now, set_socket_option, socket_option, unsent_len};
+use nix::sys::socket::{AddressFamily, MsgFlags, SockFlag, SockType, recv, send, socketpair};
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+
+/// Most that one message can hold.
+const LONGEST_MESSAGE: usize = 1 << 20;
+
+const HIDDEN: &str = "empty messages lie unread in it that were looked at before (by a checkpoint, or with MSG_PEEK), and the kernel does not show where among the others";
+
+/// Bytes and descriptors of one message.
+type Message = (Vec<u8>, Vec<std::os::fd::OwnedFd>);
+
+/// What lies unread in a socket.
+#[derive(Debug, Default)]
+pub(super) struct Inbox {
+    pub(super) messages: Vec<Message>,
+    /// Process, user and group that sent each, as far as the kernel says so.
+    pub(super) credentials: Vec<Option<[u32; 3]>>,
+    /// Why it cannot be carried.
+    pub(super) fault: Option<&'static str>,
+}
+
+/// All messages in a socket, left where they are.
+pub(super) fn messages(
+    fd: BorrowedFd<'_>,
+    kind: i32,
+    sender: Option<BorrowedFd<'_>>,
+) -> io::Result<Inbox> {
+    let events = poll_now(fd, libc::POLLIN | libc::POLLPRI)?;
+    if events & libc::POLLPRI != 0 {
+        return Ok(Inbox {
+            fault: Some("an urgent byte (MSG_OOB) lies unread in it, which cannot be carried"),
+            ..Inbox::default()
+        });
+    }
+    if events & libc::POLLIN == 0 {
+        return Ok(Inbox::default());
+    }
+    let before = socket_option(fd, libc::SO_PEEK_OFF)?;
+    let told = socket_option(fd, libc::SO_PASSCRED)?;
+    // An empty message names a sender then, the end of the queue none. A stream has no empty messages.
+    let asked = if kind == libc::SOCK_STREAM { told } else { 1 };
+    set_socket_option(fd, libc::SO_PEEK_OFF, 0)?;
+    let read = set_socket_option(fd, libc::SO_PASSCRED, asked).and_then(|()| {
+        let mut inbox = read_messages(fd, kind)?;
+        if kind != libc::SOCK_STREAM {
+            set_socket_option(fd, libc::SO_PEEK_OFF, -1)?;
+            inbox.find_hidden(fd, kind, sender)?;
+        }
+        Ok(inbox)
+    });
+    let restored = [(libc::SO_PASSCRED, told), (libc::SO_PEEK_OFF, before)]
+        .map(|(option, value)| set_socket_option(fd, option, value));
+    restored.into_iter().collect::<io::Result<()>>()?;
+    let mut inbox = read?;
+    if told == 0 {
+        inbox.credentials.fill(None);
+    }
+    let unclear = |(bytes, descriptors): &Message| bytes.len() > 1 && !descriptors.is_empty();
+    if kind == libc::SOCK_STREAM && inbox.messages.iter().any(unclear) {
+        // A stream shows descriptors together with bytes that were sent before them.
+        let one = match (inbox.messages.as_slice(), sender) {
+            ([message], Some(sender)) => is_one_message(sender, message)?,
+            _ => false,
+        };
+        if !one {
+            let fault = "descriptors are in flight in it, and the kernel does not show which bytes they came with";
+            inbox.fault = Some(fault);
+        }
+    }
+    Ok(inbox)
+}
+
+fn read_messages(fd: BorrowedFd<'_>, kind: i32) -> io::Result<Inbox> {
+    let mut inbox = Inbox::default();
+    let mut buffer = vec![0; LONGEST_MESSAGE];
+    loop {
+        let peeked = match peek(fd, &mut buffer) {
+            Ok(peeked) => peeked,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(inbox),
+            Err(error) => return Err(error),
+        };
+        let is_message = kind != libc::SOCK_STREAM && peeked.credentials.is_some();
+        if peeked.len == 0 && peeked.descriptors.is_empty() && !is_message {
+            return Ok(inbox);
+        }
+        if peeked.cut {
+            inbox.fault = Some("a message in it is too large to be carried");
+        }
+        let bytes = buffer[..peeked.len].to_vec();
+        inbox.messages.push((bytes, peeked.descriptors));
+        inbox.credentials.push(peeked.credentials);
+    }
+}
+
+impl Inbox {
+    /// Adds an empty message that is the only one to be hidden, at the front: where else they are is not to be seen. Without its sender only such at
+    /// the front show.
+    fn find_hidden(
+        &mut self,
+        fd: BorrowedFd<'_>,
+        kind: i32,
+        sender: Option<BorrowedFd<'_>>,
+    ) -> io::Result<()> {
+        // After the others: an empty one is hidden from now on. One byte, so that any other does not look empty.
+        let first = match peek(fd, &mut [0]) {
+            Ok(first) => Some(first).filter(|first| first.len == 0),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => None,
+            Err(error) => return Err(error),
+        };
+        let shown = self
+            .messages
+            .first()
+            .is_some_and(|(bytes, _)| bytes.is_empty());
+        let hidden = match sender {
+            Some(sender) => hidden_behind(sender, kind, &self.messages)?,
+            None if first.is_some() && !shown => None,
+            None => Some(0),
+        };
+        match (hidden, first) {
+            (Some(0), _) => {}
+            (Some(1), Some(first)) => {
+                self.messages.insert(0, (vec![], first.descriptors));
+                self.credentials.insert(0, first.credentials);
+            }
+            _ => self.fault = Some(HIDDEN),
+        }
+        Ok(())
+    }
+}
+
+/// How many empty messages of a sender are unread besides these; none: what it has under way is nothing that is known.
+fn hidden_behind(
+    sender: BorrowedFd<'_>,
+    kind: i32,
+    shown: &[Message],
+) -> io::Result<Option<usize>> {
+    let kind = match kind {
+        libc::SOCK_SEQPACKET => SockType::SeqPacket,
+        _ => SockType::Datagram,
+    };
+    let (from, to) = socketpair(AddressFamily::Unix, kind, None, SockFlag::SOCK_CLOEXEC)?;
+    // The kernel doubles what is set.
+    let room = socket_option(sender, libc::SO_SNDBUF)? / 2;
+    set_socket_option(from.as_fd(), libc::SO_SNDBUF, room)?;
+    let mut lens = HashMap::new();
+    let mut memory_of = |bytes: &[u8]| match lens.entry(bytes.len()) {
+        Entry::Occupied(known) => Ok(*known.get()),
+        Entry::Vacant(new) => {
+            send(from.as_raw_fd(), bytes, MsgFlags::MSG_DONTWAIT)?;
+            let memory = unsent_len(from.as_fd())?;
+            recv(to.as_raw_fd(), &mut [0], MsgFlags::MSG_DONTWAIT)?;
+            io::Result::Ok(*new.insert(memory))
+        }
+    };
+    let empty = memory_of(&[])?;
+    let mut known = 0;
+    for (bytes, _) in shown {
+        known += memory_of(bytes)?;
+    }
+    let hidden = unsent_len(sender)?.checked_sub(known);
+    Ok(hidden
+        .filter(|hidden| empty > 0 && hidden % empty == 0)
+        .map(|hidden| hidden / empty))
+}
+
+/// Whether what lies in a stream was sent by one call: it takes the memory that one such message takes
+/// (two take more).
+fn is_one_message(sender: BorrowedFd<'_>, message: &Message) -> io::Result<bool> {
+    let (ours, _other) = std::os::unix::net::UnixStream::pair()?;
+    let numbers: Vec<i32> = message.1.iter().map(AsRawFd::as_raw_fd).collect();
+    let rights = [nix::sys::socket::ControlMessage::ScmRights(&numbers)];
+    let sent = nix::sys::socket::sendmsg::<()>(
+        ours.as_raw_fd(),
+        &[io::IoSlice::new(&message.0)],
+        &rights,
+        nix::sys::socket::MsgFlags::MSG_DONTWAIT,
+        None,
+    )?;
+    Ok(sent == message.0.len() && unsent_len(ours.as_fd())? == unsent_len(sender)?)
+}
+
+/// What can be read from a stream that leads outside.
+pub(super) fn unread_of_stream(fd: BorrowedFd<'_>) -> io::Result<Vec<u8>> {
+    let len = crate::sys::channels::unread_len(fd)?;
+    if len == 0 {
+        return Ok(vec![]);
+    }
+    let mut buffer = vec![0; len];
+    let peeked = peek(fd, &mut buffer)?;
+    buffer.truncate(peeked.len);
+    if peeked.len < len || !peeked.descriptors.is_empty() {
+        return Err(io::Error::other("descriptors are in flight in it"));
+    }
+    Ok(buffer)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::{Read, Write};
+    use std::os::unix::net::{UnixDatagram, UnixStream};
+
+    fn texts(messages: &[Message]) -> Vec<&[u8]> {
+        messages.iter().map(|(bytes, _)| bytes.as_slice()).collect()
+    }
+
+    #[test]
+    fn datagrams_stay_apart_and_unread() {
+        let (a, b) = UnixDatagram::pair().expect("pair");
+        for text in ["one", "", "three"] {
+            a.send(text.as_bytes()).expect("send");
+        }
+        let found = messages(b.as_fd(), libc::SOCK_DGRAM, None).expect("messages");
+        assert_eq!(found.fault, None);
+        assert_eq!(texts(&found.messages), [&b"one"[..], b"", b"three"]);
+        let mut buffer = [0; 8];
+        assert_eq!(b.recv(&mut buffer).expect("recv"), 3);
+    }
+
+    /// Looked at twice, as by two checkpoints; what is found the second time, and whether it can be carried.
+    fn twice(kind: i32, first: &[&str], then: &[&str], sender: bool) -> (Vec<Vec<u8>>, bool) {
+        let kind_of = match kind {
+            libc::SOCK_SEQPACKET => SockType::SeqPacket,
+            _ => SockType::Datagram,
+        };
+        let (a, b) =
+            socketpair(AddressFamily::Unix, kind_of, None, SockFlag::empty()).expect("pair");
+        let sender = sender.then_some(a.as_fd());
+        let send_all = |texts: &[&str]| {
+            for text in texts {
+                send(a.as_raw_fd(), text.as_bytes(), MsgFlags::empty()).expect("sends");
+            }
+        };
+        send_all(first);
+        let found = messages(b.as_fd(), kind, sender).expect("messages");
+        let all: Vec<&[u8]> = first.iter().map(|text| text.as_bytes()).collect();
+        assert_eq!((texts(&found.messages), found.fault), (all, None));
+        send_all(then);
+        let found = messages(b.as_fd(), kind, sender).expect("messages");
+        let found_texts = texts(&found.messages).into_iter().map(<[u8]>::to_vec);
+        (found_texts.collect(), found.fault.is_none())
+    }
+
+    #[test]
+    fn empty_messages_that_were_looked_at_before_are_found_or_refused() {
+        let long = "x".repeat(9000);
+        for kind in [libc::SOCK_DGRAM, libc::SOCK_SEQPACKET] {
+            for (first, then, clear) in [
+                (&[""][..], &[][..], true),
+                (&["", "two"], &["", "four"], true),
+                (&["", "two"], &[long.as_str()], true),
+                (&["one", "two"], &[""], true),
+                (&["", &long], &["three"], true),
+                (&["one", ""], &[], false),
+                (&["", ""], &[], false),
+                (&["", "two", ""], &["four"], false),
+            ] {
+                let (found, is_clear) = twice(kind, first, then, true);
+                assert_eq!(is_clear, clear, "{kind} {first:?} {then:?}");
+                let all = first.iter().chain(then).map(|text| text.as_bytes());
+                if clear {
+                    assert_eq!(found, all.collect::<Vec<_>>(), "{kind}");
+                }
+            }
+            let (_, is_clear) = twice(kind, &["", "two"], &[], false);
+            assert!(!is_clear, "{kind}: its sender is gone");
+            let (_, is_clear) = twice(kind, &["one", "two"], &[""], false);
+            assert!(is_clear, "{kind}: its sender is gone");
+        }
+    }
+
+    #[test]
+    fn a_stream_that_was_shut_down_keeps_its_bytes() {
+        let (mut a, mut b) = UnixStream::pair().expect("pair");
+        a.write_all(b"hello").expect("write");
+        drop(a);
+        let found = messages(b.as_fd(), libc::SOCK_STREAM, None).expect("messages");
+        assert_eq!(texts(&found.messages), [b"hello"]);
+        let mut text = String::new();
+        b.read_to_string(&mut text).expect("read");
+        assert_eq!(text, "hello");
+    }
+
+    #[test]
+    fn descriptors_behind_other_bytes_of_a_stream_are_told_from_those_that_came_alone() {
+        use nix::sys::socket::{ControlMessage, MsgFlags, sendmsg};
+        let file = std::fs::File::open("/dev/null").expect("open");
+        let send = |to: &UnixStream, text: &[u8], rights: &[i32]| {
+            let rights = [ControlMessage::ScmRights(rights)];
+            let parts = [io::IoSlice::new(text)];
+            sendmsg::<()>(to.as_raw_fd(), &parts, &rights, MsgFlags::empty(), None).expect("send");
+        };
+        for (before, text, clear) in [
+            ("", "x", true),
+            ("", "four", true),
+            ("", &"long".repeat(5000)[..], true),
+            ("hello", "x", false),
+            ("hello", "four", false),
+            ("h", "x", false),
+        ] {
+            let (mut a, b) = UnixStream::pair().expect("pair");
+            a.write_all(before.as_bytes()).expect("write");
+            send(&a, text.as_bytes(), &[file.as_raw_fd()]);
+            let found = messages(b.as_fd(), libc::SOCK_STREAM, Some(a.as_fd())).expect("messages");
+            assert_eq!(found.fault.is_none(), clear, "{before:?} {text:?}");
+            let all = format!("{before}{text}");
+            assert_eq!(texts(&found.messages), [all.as_bytes()]);
+            assert_eq!(found.messages[0].1.len(), 1);
+        }
+    }
+}
