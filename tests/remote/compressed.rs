@@ -5,7 +5,7 @@ use super::full::{cannot_mount, with_small_disk};
 use super::restart::{Traveller, UNDER_JOURNAL, job_words};
 use super::{DEADLINE, Submit, cannot_hide, missing, output, tree, words};
 use crate::support::random::{Random, seed};
-use crate::support::run::clean_command;
+use crate::support::run::{Stream, clean_command};
 use crate::support::user::User;
 use std::ffi::OsStr;
 use std::fs;
@@ -113,6 +113,14 @@ fn job(submit: &Submit, files: &str, words: &[&OsStr]) -> Command {
     command
 }
 
+/// One of its lines has all these words.
+fn says(log: &Stream, words: &[&str]) {
+    let line_has = |line: &str| words.iter().all(|words| line.contains(words));
+    let has = |log: &str| log.lines().any(line_has);
+    let log = log.text_once(has);
+    assert!(has(&log), "{words:?}: {log}");
+}
+
 #[test]
 fn compressed_files_are_read_and_written_as_if_they_were_not() {
     let what = "compressed_files_are_read_and_written_as_if_they_were_not";
@@ -172,10 +180,8 @@ fn a_damaged_compressed_file_is_an_error_and_is_named() {
     let (found, errors, status) = output("damaged", job);
     assert_eq!((found.as_str(), status), ("0\n0\n1500\nnew\n", Some(0)));
     assert_eq!(errors.matches("Input/output error").count(), 3, "{errors}");
-    let log = submit.shadow.err.text();
     for name in ["cut.gz", "flipped.gz"] {
-        let is_named = |line: &str| line.contains("is damaged") && line.contains(name);
-        assert!(log.lines().any(is_named), "{log}");
+        says(&submit.shadow.err, &["is damaged", name]);
     }
     let home = submit.home();
     assert_eq!(fs::read(home.join("flipped.gz")).ok(), Some(flipped));
@@ -308,9 +314,7 @@ f = os.open('big.gz', os.O_RDWR); print(os.write(f, b'new'), told(os.fsync, f), 
         ("3 ENOSPC b'new' ENOSPC\n", Some(5))
     );
     assert!(fs::read(path).expect("is there") == before);
-    let log = submit.shadow.err.text();
-    let is_named = |line: &str| line.contains("cannot be stored") && line.contains("big.gz");
-    assert!(log.lines().any(is_named), "{log}");
+    says(&submit.shadow.err, &["cannot be stored", "big.gz"]);
 }
 
 #[test]
@@ -339,9 +343,7 @@ os.write(f, b'more'); os.fsync(f); print('nobody has noticed')
     let (mortal, job, status) = over_a_killed_shadow_with(Mortal::new(&KEPT), &options, writes);
     assert!(!status.success(), "{}", job.describe());
     assert_eq!(job.out.text(), "ready\n");
-    let log = mortal.submit.shadow.err.text();
-    let is_named = |line: &str| line.contains("cannot go on") && line.contains("out.gz");
-    assert!(log.lines().any(is_named), "{log}");
+    says(&mortal.submit.shadow.err, &["cannot go on", "out.gz"]);
     assert_eq!(inside(&mortal.submit.home().join("out.gz")), b"kept");
 }
 

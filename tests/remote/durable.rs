@@ -482,11 +482,9 @@ file.write(bytes(200000))
     assert!(!status.success(), "{said}");
     let expected = "this copy of the job ends, the shadow does not serve it any more";
     assert!(said.contains(expected), "{said}");
-    let log = mortal.submit.shadow.err.text();
-    assert!(
-        log.contains("home/gone cannot be opened as it was"),
-        "{log}"
-    );
+    let named = |log: &str| log.contains("home/gone cannot be opened as it was");
+    let log = mortal.submit.shadow.err.text_once(named);
+    assert!(named(&log), "{log}");
 }
 
 /// The shadow is killed, and another one begun, when the job has said that it is ready; then this gets a line.

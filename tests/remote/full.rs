@@ -136,14 +136,15 @@ fn a_full_disk_of_the_journal_is_told_and_does_no_harm() {
         }
     }
     assert_eq!(ask("names", 3), "none");
-    let said = traveller.submit.shadow.err.text();
-    let named = said.lines().any(|line| {
+    let names = |line: &str| {
         line.contains("refused: what is there cannot be kept for an undo")
             && line.contains("/room/undo/")
             && line.contains("No space left on device")
             && line.contains("home")
-    });
-    assert!(named, "{said}");
+    };
+    let named = |said: &str| said.lines().any(names);
+    let said = traveller.submit.shadow.err.text_once(named);
+    assert!(named(&said), "{said}");
     drop(stdin);
     let status = job.wait(DEADLINE).expect("ends");
     assert_eq!(status.code(), Some(3), "{}", job.describe());
@@ -186,9 +187,16 @@ fn a_job_whose_journal_has_no_room_is_told_so() {
         said.contains("No space left on device") || said.contains("ENOSPC"),
         "{said}"
     );
-    let log = submit.shadow.err.text();
-    let named = log.contains("a journal cannot be begun") && log.contains("/room/undo");
-    assert!(named && log.contains("No space left on device"), "{log}");
+    let named = |log: &str| {
+        let words = [
+            "a journal cannot be begun",
+            "/room/undo",
+            "No space left on device",
+        ];
+        words.iter().all(|words| log.contains(words))
+    };
+    let log = submit.shadow.err.text_once(named);
+    assert!(named(&log), "{log}");
     make_room(&room);
     assert_eq!(tried(), (String::new(), String::new(), Some(0)));
     assert_eq!(
@@ -248,11 +256,11 @@ fn a_session_is_kept_as_soon_as_there_is_room() {
             (0..100).for_each(|number| ask(&mut job, &format!("more-{number}")));
         }
         said("cannot be written: this session will end with the shadow");
-        let log = submit.shadow.err.text();
-        assert!(
-            log.contains("room/keep/sessions/") && log.contains("No space left on device"),
-            "{log}"
-        );
+        let named = |log: &str| {
+            log.contains("room/keep/sessions/") && log.contains("No space left on device")
+        };
+        let log = submit.shadow.err.text_once(named);
+        assert!(named(&log), "{log}");
         assert_eq!(logs(), 0);
         make_room(&room);
         let kept = poll(SOON, || {

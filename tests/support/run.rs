@@ -13,6 +13,9 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
+/// What a program has said is here within this.
+const COMES_WITHIN: Duration = Duration::from_secs(20);
+
 /// A stream of a program, collected as it comes.
 #[derive(Clone, Debug, Default)]
 pub struct Stream(Arc<Mutex<Vec<u8>>>, Arc<AtomicBool>);
@@ -44,6 +47,13 @@ impl Stream {
     /// The same as text.
     pub fn text(&self) -> String {
         String::from_utf8_lossy(&self.bytes()).into_owned()
+    }
+
+    /// The text as soon as this holds of it: what was said before something else was seen may come here later. After a while as it
+    /// is.
+    pub fn text_once(&self, holds: impl Fn(&str) -> bool) -> String {
+        let text = || Some(self.text()).filter(|text| holds(text));
+        poll(COMES_WITHIN, text).unwrap_or_else(|| self.text())
     }
 }
 
