@@ -64,6 +64,8 @@ pub(crate) struct Asking {
     pub(crate) supervisor: i32,
     pub(crate) theirs: UnixStream,
     pub(crate) ours: UnixStream,
+    /// To be done as soon as the job runs.
+    pub(crate) runs: Option<Box<dyn FnOnce() + Send>>,
 }
 
 impl Asking {
@@ -102,6 +104,11 @@ impl Asking {
                 let boards = || boards(self.supervisor);
                 let passed = said.pass(&portion[..len], boards)?;
                 self.ours.write_all(&passed)?;
+                if matches!(said, Said::Runs(_))
+                    && let Some(runs) = self.runs.take()
+                {
+                    std::thread::spawn(runs);
+                }
             }
             if by_starter {
                 let len = read(&mut self.ours, &mut portion)?;
@@ -294,5 +301,29 @@ mod tests {
         let mut said = Said::default();
         let refused = said.pass(b"xa reason, at all", Vec::new);
         assert_eq!(refused.expect("is passed"), b"xa reason, at all");
+    }
+    #[test]
+    fn when_the_job_runs_what_is_to_be_done_then_is_done_and_not_before() {
+        let (theirs, mut supervisor) = UnixStream::pair().expect("a pair");
+        let (ours, mut starter) = UnixStream::pair().expect("a pair");
+        let (tells, told) = std::sync::mpsc::channel();
+        let asking = Asking {
+            supervisor: 0,
+            theirs,
+            ours,
+            runs: Some(Box::new(move || tells.send(()).expect("is heard"))),
+        };
+        asking.begin().expect("begins");
+        // An outset of no length.
+        let mut passed = [0; 6];
+        supervisor.write_all(&[b'o', 0, 0, 0, 0]).expect("is heard");
+        starter.read_exact(&mut passed[..5]).expect("is passed on");
+        assert!(told.try_recv().is_err(), "it does not run yet");
+        supervisor.write_all(&[RUNS]).expect("is heard");
+        starter.read_exact(&mut passed[5..]).expect("is passed on");
+        assert_eq!(passed[5], RUNS);
+        let within = std::time::Duration::from_secs(20);
+        told.recv_timeout(within).expect("is done");
+        assert!(told.recv_timeout(within).is_err(), "once");
     }
 }

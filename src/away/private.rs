@@ -50,6 +50,17 @@ impl Private {
         Ok(Private { dir, _lock: lock })
     }
 
+    /// Gives back the disk that images which have come take. A job that runs needs them no more, and one that leaves is not to wait for it.
+    pub(crate) fn give_back(&self) -> impl FnOnce() + Send + 'static {
+        let dir = self.dir.join(ARRIVED);
+        move || {
+            for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
+                // Where that cannot be they stay until the folder goes.
+                let _ = ckpt_lib::image::leave_tables(&entry.path());
+            }
+        }
+    }
+
     /// An image that comes, behind those that it is based on (see [`super::arrival`]).
     pub(crate) fn receive(&self, input: &mut dyn Read, seat: Option<Seat<'_>>) -> Outcome<PathBuf> {
         let dir = self.dir.join(ARRIVED);

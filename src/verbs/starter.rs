@@ -223,7 +223,12 @@ pub(crate) fn host(store: &JobStore, arguments: &Run) -> Outcome {
     let held = holder.flatten();
     let held = held.and_then(|holder| holder.go_on(&command, environment.as_deref()));
     let job = match tie {
-        Some(tie) => tie.job(&mut command, held)?,
+        Some(tie) => {
+            let runs = folder
+                .as_ref()
+                .map(|folder| -> Box<dyn FnOnce() + Send> { Box::new(folder.give_back()) });
+            tie.job(&mut command, held, runs)?
+        }
         None => piped_job(&mut command)?,
     };
     // It has its own limit already, and its own capabilities.
@@ -281,7 +286,13 @@ impl Tie {
     }
 
     /// What is said goes along the line. `held` is what the command has become already, if anything has.
-    fn job(self, command: &mut Command, held: Option<Child>) -> Outcome<Job> {
+    /// When the job runs, `runs` is done.
+    fn job(
+        self,
+        command: &mut Command,
+        held: Option<Child>,
+        runs: Option<Box<dyn FnOnce() + Send>>,
+    ) -> Outcome<Job> {
         let child = match held {
             Some(child) => child,
             None => spawned(command.stdin(sys::nothing()?).stdout(sys::nothing()?))?,
@@ -293,6 +304,7 @@ impl Tie {
             supervisor: supervisor.as_raw(),
             theirs: self.ours,
             ours,
+            runs,
         };
         asking
             .begin()

@@ -6,6 +6,7 @@ use crate::support::run::{Run, poll};
 use crate::support::user::User;
 use nix::sys::signal::Signal;
 use std::fs;
+use std::os::unix::fs::MetadataExt;
 
 /// Memory that changes in all the ways between two images: bytes, pages that are given back and are zeros then, mappings that come and go,
 /// one that grows. It knows what there has to be, and looks at the end.
@@ -52,7 +53,7 @@ growing.resize(16 << 20)
 growing[(16 << 20) - 1] = 1
 ";
 
-fn begin(pool: &Pool, options: &[&str]) -> Run {
+pub(super) fn begin(pool: &Pool, options: &[&str]) -> Run {
     let program = ["/usr/bin/python3", "-c", GUEST].map(str::to_owned);
     let options = [&["--every", "1h"], options].concat();
     let job = pool.submit_other(&[FULL, EMPTY], &options, &program);
@@ -61,7 +62,7 @@ fn begin(pool: &Pool, options: &[&str]) -> Run {
     job
 }
 
-fn words(pid: i32) -> String {
+pub(super) fn words(pid: i32) -> String {
     let words = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
     String::from_utf8_lossy(&words).replace('\0', " ")
 }
@@ -80,7 +81,17 @@ fn resident(pid: i32) -> usize {
     pages.and_then(|pages| pages.parse().ok()).unwrap_or(0) * 4096
 }
 
-fn ends_well(pool: Pool, mut job: Run) {
+/// Bytes of disk that images take which came to a machine.
+fn arrived(pool: &Pool, machine: &str) -> u64 {
+    let copies = fs::read_dir(pool.on(machine, "/home/.cache/wayfarer"));
+    let copies = copies.into_iter().flatten().flatten();
+    let images = copies.flat_map(|copy| fs::read_dir(copy.path().join("arrived")));
+    let images = images.flatten().flatten();
+    let blocks = images.filter_map(|image| Some(image.metadata().ok()?.blocks()));
+    512 * blocks.sum::<u64>()
+}
+
+pub(super) fn ends_well(pool: Pool, mut job: Run) {
     fs::write(pool.home().join("enough"), "").expect("writes");
     let ended = job.wait(DEADLINE).expect("ends");
     assert_eq!(ended.code(), Some(0), "{}", pool.story());
@@ -120,6 +131,11 @@ fn moves_with_memory_ahead(what: &str, user: User, options: &[&str]) {
         assert_eq!(made.len(), 1, "{made:?}: {}", pool.story());
         // And has given up its share of what is the job's.
         assert!(resident(made[0]) < 16 << 20, "{}", resident(made[0]));
+        // Nor do the images that came take disk while it runs: when it leaves, that would be waited for.
+        let given_back = poll(DEADLINE, || {
+            (arrived(&pool, machine) < 16 << 20).then_some(())
+        });
+        assert!(given_back.is_some(), "{}", arrived(&pool, machine));
     }
     ends_well(pool, job);
 }
