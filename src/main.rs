@@ -95,6 +95,7 @@ fn perform(arguments: &Arguments) -> Outcome {
         Verb::Home(home) => verbs::home::home(&store()?, home),
         Verb::Keeper(keeper) => verbs::keeper::keeper(keeper),
         Verb::Ahead(ahead) => away::hold(ahead),
+        Verb::Watcher(watcher) => away::watcher::watch(watcher),
         Verb::Reattach(reattach) => verbs::reattach::reattach(reattach),
         Verb::Starter(starter) => verbs::starter::starter(starter),
         Verb::Submit(submit) => verbs::submit::submit(&store, submit),

@@ -19,3 +19,5 @@ mod stalled;
 mod support;
 #[path = "moving/two_hosts.rs"]
 mod two_hosts;
+#[path = "moving/watched.rs"]
+mod watched;

@@ -38,6 +38,7 @@ pub mod snapshot;
 mod sys;
 pub mod tracee;
 pub mod vdso;
+pub mod watch;
 
 pub use capture::{ProcessUsed, ThreadUsed, Used};
 pub use checkpoint::{

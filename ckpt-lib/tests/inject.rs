@@ -6,6 +6,7 @@ mod skip;
 
 use ckpt_lib::inject::{CallList, CallRef, DataRef, InjectError, InsideArg, Workshop};
 use ckpt_lib::tracee::{HostPid, HostTid, Quiesced, StopError};
+use ckpt_lib::watch::Watch;
 use job::{As, Job};
 use std::os::unix::process::ExitStatusExt;
 use std::process::Command;
@@ -214,9 +215,12 @@ fn the_tracer_that_dies() {
     let made = workshop.run_aside(process, aside).expect("runs aside");
     assert!(made[0].is_ok(), "{made:?}");
     let picture = workshop.take_picture(process).expect("picture");
+    let userfaultfd = workshop.userfaultfd(process);
     workshop.close(process).expect("closes");
+    // Where the kernel cannot, there is nothing to be killed at.
+    let watch = userfaultfd.ok().map(|fd| Watch::begin(fd, pid));
     quiesced.resume().expect("resumes");
-    drop(picture);
+    drop((picture, watch));
 }
 
 /// Not a test of its own: the process that stands still in the middle. See below.

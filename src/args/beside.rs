@@ -48,6 +48,26 @@ pub(crate) struct Reattach {
     pub(crate) place: std::path::PathBuf,
 }
 
+/// Hold what tells which memory a job writes to, until its next image; `checkpoint` begins it
+#[derive(Debug, Args)]
+pub(crate) struct Watcher {
+    /// The image that was made when that began
+    #[arg(long, value_name = "ID")]
+    pub(crate) image: String,
+
+    /// What is held
+    #[arg(long, value_name = "N")]
+    pub(crate) userfaultfd: i32,
+
+    /// The process that is watched
+    #[arg(long, value_name = "PID")]
+    pub(crate) process: i32,
+
+    /// The job's folder
+    #[arg(long, value_name = "DIR")]
+    pub(crate) folder: std::path::PathBuf,
+}
+
 /// Hold the place of a copy's supervisor until the job has left where it runs; `run --shadow stdio` begins it
 #[derive(Debug, Args)]
 pub(crate) struct Ahead {

@@ -15,7 +15,7 @@ mod startd;
 mod submit;
 mod values;
 
-pub(crate) use beside::{Ahead, Home, Keeper, Reattach, Starter};
+pub(crate) use beside::{Ahead, Home, Keeper, Reattach, Starter, Watcher};
 pub(crate) use classad::{AdSyntax, Classad, ClassadVerb, EvalAd, MatchAds, PrintAds};
 pub(crate) use compile::Compile;
 pub(crate) use config::{CheckConfig, Config, ConfigVerb, DumpConfig, Which};
@@ -91,6 +91,8 @@ pub(crate) enum Verb {
     Policy(Policy),
     Startd(Startd),
     Shadow(Shadow),
+    #[command(hide = true)]
+    Watcher(Watcher),
     #[command(hide = true)]
     Starter(Starter),
     #[command(hide = true)]

@@ -26,6 +26,7 @@ mod last_words;
 mod private;
 mod service;
 mod streams;
+pub(crate) mod watcher;
 
 pub(crate) use ahead::{Holder, hold};
 pub(crate) use asking::{Asking, answer_said, wants_heard};

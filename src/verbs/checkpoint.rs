@@ -1,6 +1,7 @@
 //! `wayfarer checkpoint JOB|PID`.
 
 use crate::args::{self, Checkpoint};
+use crate::away::watcher;
 use crate::jobs::{CheckpointNote, FileId, Job, JobError, JobStore, process};
 use crate::life;
 use crate::output;
@@ -96,6 +97,7 @@ fn make(store: &JobStore, arguments: &Checkpoint, waits: bool) -> Outcome {
         compression: arguments.compress,
         rate: arguments.image_rate,
         since: tables_of(&target, arguments),
+        watch_on: arguments.since.is_some() && arguments.then == args::Then::GoOn,
         passes: arguments.carry.is_some(),
         generation: generation - 1,
         wait_for_sockets: arguments.wait_for_sockets,
@@ -137,7 +139,9 @@ fn make(store: &JobStore, arguments: &Checkpoint, waits: bool) -> Outcome {
     let asked = session
         .as_mut()
         .map(|session| session as &mut dyn JobSession);
-    let made = ckpt_lib::checkpoint(&request, asked, display.as_mut());
+    // Whether or not it is of use: with it the job's memory is no longer watched.
+    let watch = target.job.as_ref().and_then(|job| watcher::take(&job.dir));
+    let made = ckpt_lib::checkpoint(&request, watch, asked, display.as_mut());
     drop(display);
     // A starter waits in its own way, here or at home.
     let can_wait = !arguments.of_starter && arguments.carry.is_none();
@@ -166,7 +170,13 @@ fn make(store: &JobStore, arguments: &Checkpoint, waits: bool) -> Outcome {
     })?;
     if let Some(session) = session.filter(|_| arguments.carry.is_some()) {
         leave_tables(target.job.as_ref(), &made.image.path);
-        return session.has_carried();
+        let carried = session.has_carried()?;
+        if let (Some(job), Some(watch)) = (&target.job, made.watch)
+            && let Err(error) = watcher::leave(&job.dir, target.pid, watch)
+        {
+            tracing::debug!(%error, "the next image reads all memory");
+        }
+        return Ok(carried);
     }
     let (pid, mut job) = (target.pid, target.job);
     if let Some(job) = &mut job {

@@ -89,6 +89,8 @@ pub struct CaptureOptions {
     /// Read the flags of mappings while the job is stopped, though that takes long: there will be no
     /// picture to verify them with, or it showed others.
     pub flags_while_frozen: bool,
+    /// Before it is stopped its memory may be watched by us ([`crate::watch`]).
+    pub watched: bool,
     /// What the job is called, for the image.
     pub job: JobLabel,
 }
@@ -102,6 +104,7 @@ impl Default for CaptureOptions {
             streams: [None; 3],
             own_pid_namespace: false,
             flags_while_frozen: false,
+            watched: false,
             job: JobLabel::default(),
         }
     }
@@ -300,7 +303,12 @@ fn mappings_of(
             return Ok((found, true));
         }
     }
-    let entries = subject.dir.parsed("smaps", parse_smaps)?;
+    let mut entries = subject.dir.parsed("smaps", parse_smaps)?;
+    if !stopped && options.watched {
+        for entry in &mut entries {
+            entry.vm_flags.retain(|code| code != b"uw");
+        }
+    }
     if !stopped {
         early.smaps.insert(subject.pid, entries.clone());
     }

@@ -22,6 +22,7 @@ mod error;
 mod hooks;
 mod session;
 mod store;
+mod watched;
 
 use crate::baseline;
 use crate::board::{self, Board};
@@ -36,6 +37,7 @@ use crate::procfs;
 use crate::progress::Progress;
 use crate::snapshot::{InodeKind, SnapshotV1};
 use crate::tracee::{CallNotes, HostPid, Memory, Quiesced, SharedNotes, StopError};
+use crate::watch::Watch;
 pub use error::CheckpointError;
 use hooks::Hooks;
 use loader::layout::Space;
@@ -45,6 +47,7 @@ pub use session::{JobSession, SessionError};
 use std::num::NonZeroU64;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
+use watched::Watched;
 
 /// How long stopping all threads of a job may take.
 const STOP_DEADLINE: Duration = Duration::from_secs(10);
@@ -74,6 +77,8 @@ pub struct CheckpointRequest {
     pub rate: Option<NonZeroU64>,
     /// An earlier image, in the directory of this one: what it has is not stored again, and has to stay there. Its contents are not read.
     pub since: Option<PathBuf>,
+    /// From this image on it is watched what the job writes to, if the kernel can.
+    pub watch_on: bool,
     /// The image is taken to another machine by [`JobSession::carry`]: this one's disk is not waited for.
     pub passes: bool,
     /// Checkpoints of this job before this one.
@@ -96,7 +101,7 @@ pub enum Then {
 }
 
 /// What came of it.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct CheckpointReport {
     /// The image.
     pub image: Committed,
@@ -106,6 +111,8 @@ pub struct CheckpointReport {
     pub took: Duration,
     /// What the image says of itself.
     pub snapshot: SnapshotV1,
+    /// What was asked for by [`CheckpointRequest::watch_on`], if it can be.
+    pub watch: Option<Watch>,
 }
 
 /// Makes an image of a job.
@@ -115,12 +122,16 @@ pub struct CheckpointReport {
 /// taken once more, with the flags read during the freeze. If only descriptors are in the way, it is tried some more
 /// times in a twentieth of a second: most of what cannot be carried is open for a moment only.
 ///
+/// `watch`: what watches the job since the image was made that this one builds on; that is over then. What was not written to since is
+/// not read.
+///
 /// `session`: whoever can ask the job's shadow, if it has one; it is asked while the job is frozen.
 ///
 /// # Errors
 /// [`CheckpointError`]; the job runs on and nothing stands under the final name.
 pub fn checkpoint(
     request: &CheckpointRequest,
+    watch: Option<Watch>,
     mut session: Option<&mut dyn JobSession>,
     progress: &mut dyn Progress,
 ) -> Result<CheckpointReport, CheckpointError> {
@@ -128,12 +139,14 @@ pub fn checkpoint(
     let notes = CallNotes::open(request.calls_in_progress.as_deref());
     let mut flags = Flags::ReadBefore;
     let mut pauses = BRIEF_MS.iter();
+    let mut watch = watch;
     let taken = loop {
         let lent: Option<&mut dyn JobSession> = match &mut session {
             Some(session) => Some(&mut **session),
             None => None,
         };
-        match take(request, flags, lent, &notes, began, progress) {
+        let watch = watch.take();
+        match take(request, (flags, watch), lent, &notes, began, progress) {
             Err(CheckpointError::Capture(CaptureError::MappingChanged { .. }))
                 if flags == Flags::ReadBefore =>
             {
@@ -191,7 +204,7 @@ enum Flags {
 /// One try.
 fn take(
     request: &CheckpointRequest,
-    flags: Flags,
+    (flags, watch): (Flags, Option<Watch>),
     mut session: Option<&mut dyn JobSession>,
     notes: &SharedNotes,
     began: Instant,
@@ -203,7 +216,9 @@ fn take(
     let pids = vec![request.target];
     let with_picture = request.then == Then::GoOn && pids.iter().all(|pid| picture_fits(*pid));
     let mut options = request.capture.clone();
-    options.flags_while_frozen = !with_picture || flags == Flags::ReadWhileFrozen;
+    options.watched = watch.is_some();
+    options.flags_while_frozen =
+        !with_picture || flags == Flags::ReadWhileFrozen || options.watched;
     let early = look_first(request, &pids, &options)?;
     let write_options = WriteOptions {
         compression: request.compression,
@@ -215,8 +230,11 @@ fn take(
         ..WriteOptions::default()
     };
     let mut writer = ImageWriter::create(&request.output, write_options)?;
-    if let Some(earlier) = &request.since {
-        writer.build_on(&Image::open(earlier)?)?;
+    let mut earlier = None;
+    if let Some(path) = &request.since {
+        let image = Image::open(path)?;
+        writer.build_on(&image)?;
+        earlier = Some(image.header().id);
     }
     if let (Then::Kill, Some(session)) = (request.then, &mut session)
         && let Some(away) = session.away().map_err(CheckpointError::Carry)?
@@ -229,6 +247,9 @@ fn take(
     quiesced.remember_in(notes.clone());
     // Now that they stand still, what was looked at before is final.
     refuse_others(request, &pids, capture::others(&pids, request.reaper)?)?;
+    if let Some(watch) = watch {
+        watched::spare(&mut writer, request.target, watch, earlier);
+    }
     let mut marked = match Marked::now(session) {
         Ok(marked) => marked,
         Err(error) => return Err(error.and_then(quiesced.resume())),
@@ -237,6 +258,7 @@ fn take(
         quiesced,
         writer,
         progress,
+        watch: Watched::of(request.watch_on),
     };
     let (mut captured, pictures) =
         match session.capture(with_picture, (&early, &options), baseline, &mut marked) {
@@ -247,6 +269,7 @@ fn take(
         quiesced,
         mut writer,
         progress,
+        watch,
     } = session;
     let mut frozen = Duration::ZERO;
     // If it is killed while it is copied, the next stop finds threads that have run for us.
@@ -324,6 +347,7 @@ fn take(
         frozen = frozen_at.elapsed();
     }
     Ok(CheckpointReport {
+        watch: watch.on().map(|watch| watch.of(image.id)),
         image,
         frozen,
         took: began.elapsed(),
@@ -392,6 +416,7 @@ struct Session<'a> {
     quiesced: Quiesced,
     writer: ImageWriter,
     progress: &'a mut dyn Progress,
+    watch: Watched,
 }
 
 impl Session<'_> {
@@ -459,8 +484,10 @@ impl Session<'_> {
                     Err(error) => return Err(error.into()),
                 }
             }
+            self.watch.borrow(&mut workshop, process)?;
             workshop.close(process)?;
         }
+        self.watch.begin();
         if refused {
             pictures.clear();
         }

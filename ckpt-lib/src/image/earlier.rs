@@ -9,14 +9,15 @@ use super::extents::Piece;
 use super::reader;
 use loader::layout::{Chunk, Encoding, SectionKind, Space};
 use nix::fcntl::{FallocateFlags, fallocate};
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::fs::OpenOptions;
 use std::io;
+use std::ops::Range;
 use std::path::Path;
 
-/// The chunks of an earlier image, by where they belong.
+/// The chunks of an earlier image, by where they belong (space, offset).
 #[derive(Debug, Default)]
-pub(super) struct Earlier(HashMap<(u64, u64), Piece>);
+pub(super) struct Earlier(BTreeMap<(u64, u64), Piece>);
 
 impl Earlier {
     pub(super) fn add(&mut self, piece: Piece) {
@@ -37,6 +38,39 @@ impl Earlier {
             && known.chunk.raw_len == chunk.raw_len
             && known.chunk.hash == chunk.hash;
         is_same.then_some(*known)
+    }
+
+    /// Takes out of `ranges` what this has and nobody has written to since: that need not be read. `unwritten` is in order.
+    pub(super) fn spare(
+        &self,
+        space: Space,
+        ranges: &[Range<u64>],
+        unwritten: &[Range<u64>],
+    ) -> (Vec<Piece>, Vec<Range<u64>>) {
+        let (mut spared, mut left) = (vec![], vec![]);
+        let is_unwritten = |piece: &Piece| {
+            let behind = unwritten.partition_point(|range| range.start <= piece.at);
+            let range = behind.checked_sub(1).and_then(|index| unwritten.get(index));
+            range.is_some_and(|range| piece.end() <= range.end)
+        };
+        for range in ranges {
+            let mut at = range.start;
+            let there = (space.number(), range.start)..(space.number(), range.end);
+            for (_, piece) in self.0.range(there) {
+                if piece.end() > range.end || !is_unwritten(piece) {
+                    continue;
+                }
+                if at < piece.at {
+                    left.push(at..piece.at);
+                }
+                at = piece.end();
+                spared.push(*piece);
+            }
+            if at < range.end {
+                left.push(at..range.end);
+            }
+        }
+        (spared, left)
     }
 }
 

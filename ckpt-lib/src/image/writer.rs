@@ -23,6 +23,7 @@ use loader::layout::{
     Base, CHUNK, Chunk, Encoding, Extent, FORMAT_VERSION, HEADER_LEN, HEADER_OFFSET, Hash, Header,
     PAGE, SECTION_COUNT, Section, SectionKind, Space, header_id,
 };
+use std::collections::HashMap;
 use std::fs::File;
 use std::num::NonZeroU64;
 use std::ops::Range;
@@ -88,6 +89,8 @@ pub struct ImageWriter {
     pieces: Vec<Piece>,
     bases: Vec<Base>,
     earlier: Option<Earlier>,
+    /// Memory that is as it was when the earlier image was made.
+    unwritten: HashMap<u64, Vec<Range<u64>>>,
     away: Option<Arc<dyn Away>>,
     /// A store has failed: the contents are not whole.
     spoilt: bool,
@@ -142,6 +145,7 @@ impl ImageWriter {
             pieces: vec![],
             bases: vec![],
             earlier: None,
+            unwritten: HashMap::new(),
             away: None,
             spoilt: false,
         }
@@ -182,9 +186,12 @@ impl ImageWriter {
         for part in parts {
             self.check_pages(part)?;
         }
+        let (spared, parts) = self.spared(parts);
+        progress(spared.iter().map(|piece| piece.end() - piece.at).sum());
+        self.pieces.extend(spared);
         let job = Job {
             destination: &self.destination,
-            parts,
+            parts: &parts,
             compression: self.options.compression,
             pace: self.pace.as_ref(),
             threads: self.options.threads,
@@ -279,6 +286,30 @@ impl ImageWriter {
         }
         self.earlier = Some(known);
         Ok(())
+    }
+
+    /// Memory of a process that is as it was when the image was made that this is built on (in order): what that has of it is not read.
+    pub fn spare(&mut self, space: Space, unwritten: Vec<Range<u64>>) {
+        self.unwritten.insert(space.number(), unwritten);
+    }
+
+    /// What is taken from the earlier image unread, and what is left to be stored.
+    fn spared<'a>(&self, parts: &[Part<'a>]) -> (Vec<Piece>, Vec<Part<'a>>) {
+        let mut spared = vec![];
+        let left = parts.iter().map(|part| {
+            let unwritten = self.unwritten.get(&part.space.number());
+            let ranges = match (&self.earlier, unwritten) {
+                (Some(earlier), Some(unwritten)) => {
+                    let (pieces, left) = earlier.spare(part.space, &part.ranges, unwritten);
+                    spared.extend(pieces);
+                    left
+                }
+                _ => part.ranges.clone(),
+            };
+            Part { ranges, ..*part }
+        });
+        let left = left.collect();
+        (spared, left)
     }
 
     /// From now on contents go there, and are missing in the file that this writer leaves: it has their tables. To be said before

@@ -127,6 +127,22 @@ pub(super) struct Layout {
     pub(super) len: u64,
 }
 
+/// Lists that lie in the process's memory.
+#[derive(Debug)]
+pub(super) struct InPool {
+    pub(super) layout: Layout,
+    /// Where the pool is.
+    pub(super) pool: u64,
+}
+
+impl InPool {
+    /// Address of what a call of the first list returns.
+    pub(super) fn result(&self, call: CallRef) -> u64 {
+        let start = self.layout.starts.first().copied().unwrap_or(0);
+        self.pool + start + call.0 as u64 * CALL_LEN + 56
+    }
+}
+
 impl Layout {
     pub(super) fn of<'a>(lists: impl Iterator<Item = &'a CallList>) -> Self {
         let mut starts = vec![];

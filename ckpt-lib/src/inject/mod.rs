@@ -8,6 +8,8 @@
 //! It does not know what the calls are for.
 
 mod asm;
+mod borrow;
+mod children;
 mod forbidden;
 mod gate;
 mod hands;
@@ -26,6 +28,7 @@ use crate::tracee::{HostTid, StopError, StoppedProcess};
 use site::Site;
 use std::io;
 use std::ops::Range;
+use std::os::fd::OwnedFd;
 use std::rc::Rc;
 
 /// Why calls could not be made inside a process.
@@ -258,6 +261,15 @@ impl Workshop {
     /// picture: then read from the stopped process itself. The process is as before.
     pub fn take_picture(&mut self, process: &mut StoppedProcess) -> Result<Picture, InjectError> {
         pictures::take(&self.site, process)
+    }
+
+    /// A userfaultfd(2) of this process's memory, which is not among its descriptors and never was. Nothing has been said to it yet
+    /// (`UFFDIO_API`).
+    ///
+    /// # Errors
+    /// [`InjectError::Refused`] if there can be none. The process is as before.
+    pub fn userfaultfd(&mut self, process: &mut StoppedProcess) -> Result<OwnedFd, InjectError> {
+        borrow::userfaultfd(&self.site, process)
     }
 
     /// Addresses that belong to the workshop, not to the job: not to be in the image. A mapping of the

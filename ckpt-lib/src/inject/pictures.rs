@@ -9,18 +9,15 @@
 //! is while it clones. If we die, the intermediate exits, the thread goes home, and the picture
 //! ends itself after some seconds (or at once, as soon as it is said to end with us).
 
+use super::children::{await_birth, await_end, next_child, refusal, refused};
 use super::hands::{self, trace};
 use super::runner::slot;
-use super::site::{Entry, Site};
+use super::site::{Entry, HOST, Site};
 use super::{CallList, InjectError, InsideArg};
 use crate::picture::Picture;
 use crate::procfs::{ProcDir, memory_room, parse_status};
-use crate::sys::ptrace::{self, Waited};
+use crate::sys::ptrace;
 use crate::tracee::{Deadline, HostPid, HostTid, StoppedProcess};
-use std::io;
-
-/// The thread that clones.
-const HOST: usize = 0;
 
 pub(super) fn take(site: &Site, process: &mut StoppedProcess) -> Result<Picture, InjectError> {
     check_room(process)?;
@@ -136,71 +133,4 @@ fn settle(pid: i32, picture: HostTid) -> Result<Picture, InjectError> {
         ));
     }
     Ok(guard)
-}
-
-/// The child that a running thread makes next; none if it says in its slot's `word` that it could not.
-fn next_child(
-    site: &Site,
-    process: &StoppedProcess,
-    tid: HostTid,
-    word: i32,
-) -> Result<Option<HostTid>, InjectError> {
-    let pid = process.pid.0;
-    let deadline = Deadline::after(hands::CALL_LIMIT);
-    let born = deadline.poll(|| {
-        let run_on = |signal| ptrace::cont(tid.0, signal).map_err(trace(pid, tid, "let run"));
-        match ptrace::try_wait(tid.0) {
-            Ok(Some(Waited::Event(libc::PTRACE_EVENT_VFORK | libc::PTRACE_EVENT_CLONE))) => {
-                let message = ptrace::event_message(tid.0);
-                let message = message.map_err(trace(pid, tid, "read the event"));
-                Some(message.map(|message| i32::try_from(message).ok().map(HostTid)))
-            }
-            Ok(Some(Waited::Ended)) | Err(_) => Some(Ok(None)),
-            Ok(Some(Waited::Signal(signal))) => run_on(signal).err().map(Err),
-            Ok(Some(_)) => run_on(0).err().map(Err),
-            Ok(None) => match site.slot_word(process, HOST, word) {
-                Ok(result) if result < 0 => Some(Ok(None)),
-                Ok(_) => None,
-                Err(error) => Some(Err(error)),
-            },
-        }
-    });
-    born.unwrap_or_else(|| Err(hands::missed(tid, &deadline)))
-}
-
-fn await_birth(pid: i32, child: HostTid) -> Result<(), InjectError> {
-    let deadline = Deadline::after(hands::CALL_LIMIT);
-    hands::wait_for_stop(pid, child, &deadline).map(|_| ())
-}
-
-/// Takes notice of the end of a child that is about to end.
-fn await_end(child: HostTid) -> Result<(), InjectError> {
-    let deadline = Deadline::after(hands::CALL_LIMIT);
-    let ended = deadline.poll(|| {
-        // A failure says that it is not at a stop any more.
-        let _ = match ptrace::try_wait(child.0) {
-            Ok(Some(Waited::Ended)) | Err(_) => return Some(()),
-            Ok(Some(Waited::Signal(signal))) => ptrace::cont(child.0, signal),
-            Ok(Some(_)) => ptrace::cont(child.0, 0),
-            Ok(None) => Ok(()),
-        };
-        None
-    });
-    ended.ok_or_else(|| hands::missed(child, &deadline))
-}
-
-/// Why a clone failed, from the word where its result was put.
-fn refused(site: &Site, process: &StoppedProcess, word: i32) -> InjectError {
-    match site.slot_word(process, HOST, word) {
-        Ok(result) => refusal(process.pid.0, "clone for a picture", result),
-        Err(error) => error,
-    }
-}
-
-fn refusal(pid: i32, what: &'static str, result: i64) -> InjectError {
-    InjectError::Refused {
-        pid,
-        what,
-        source: io::Error::from_raw_os_error(i32::try_from(-result).unwrap_or(libc::EINVAL)),
-    }
 }

@@ -14,4 +14,5 @@ pub(crate) mod probe;
 pub(crate) mod ptrace;
 pub(crate) mod segments;
 pub(crate) mod signals;
+pub(crate) mod userfaultfd;
 pub(crate) mod writeback;

@@ -15,6 +15,10 @@ pub(crate) const PRESENT: u64 = 1 << 3;
 pub(crate) const SWAPPED: u64 = 1 << 4;
 /// The shared page of zeros.
 pub(crate) const ZERO: u64 = 1 << 5;
+/// The mapping is watched (by a userfaultfd with `UFFD_FEATURE_WP_ASYNC`).
+pub(crate) const WATCHED: u64 = 1 << 0;
+/// Not protected: it was written to, or has come, since its mapping was watched.
+pub(crate) const WRITTEN: u64 = 1 << 1;
 /// A guard of `MADV_GUARD_INSTALL` (Linux 6.15).
 pub(crate) const GUARD: u64 = 1 << 8;
 
@@ -43,7 +47,21 @@ struct Region {
     categories: u64,
 }
 
+const WP_MATCHING: u64 = 1;
+/// Refuse ranges that are not watched.
+const CHECK_WPASYNC: u64 = 2;
 const PAGEMAP_SCAN: libc::c_ulong = 0xc060_6610;
+
+/// Which pages are asked for, and what is done with them.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Question {
+    /// All of these, unless they are in `none_of`.
+    pub(crate) all_of: u64,
+    pub(crate) any_of: u64,
+    pub(crate) none_of: u64,
+    /// They are protected from now on, so they are not [`WRITTEN`] before somebody writes to them.
+    pub(crate) protect: bool,
+}
 
 /// Ranges of `range` whose pages have any of `any_of` and none of `none_of`, handed to `found` in
 /// order. Only what is in page tables is looked at.
@@ -54,19 +72,39 @@ pub(crate) fn scan(
     none_of: u64,
     found: &mut dyn FnMut(Range<u64>),
 ) -> io::Result<()> {
+    let question = Question {
+        any_of,
+        none_of,
+        ..Question::default()
+    };
+    ask(pagemap, range, question, found)
+}
+
+/// As [`scan`], for any question.
+pub(crate) fn ask(
+    pagemap: &File,
+    range: Range<u64>,
+    question: Question,
+    found: &mut dyn FnMut(Range<u64>),
+) -> io::Result<()> {
     let mut regions = [Region::default(); 512];
     let mut start = range.start;
+    let flags = match question.protect {
+        true => WP_MATCHING | CHECK_WPASYNC,
+        false => 0,
+    };
     while start < range.end {
         let mut args = ScanArgs {
             size: size_of::<ScanArgs>() as u64,
+            flags,
             start,
             end: range.end,
             regions: regions.as_mut_ptr() as u64,
             regions_len: regions.len() as u64,
-            inverted: none_of,
-            all_of: none_of,
-            any_of,
-            returned: any_of,
+            inverted: question.none_of,
+            all_of: question.all_of | question.none_of,
+            any_of: question.any_of,
+            returned: question.any_of,
             ..ScanArgs::default()
         };
         // SAFETY: the kernel reads and writes `args`, whose size it is told, and writes at most

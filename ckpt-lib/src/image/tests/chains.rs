@@ -3,6 +3,7 @@
 use super::*;
 use crate::image::flatten;
 use crate::progress::Silent;
+use loader::layout::CHUNK;
 use std::fs;
 use std::path::PathBuf;
 
@@ -202,4 +203,56 @@ fn an_earlier_image_that_has_nothing_of_it_is_not_named() {
     fs::remove_file(&first).expect("removes");
     assert_eq!(check(&second).expect("sound alone").bases, 0);
     assert!(contents(&second) == memory.bytes);
+}
+
+/// Memory that must not be read in these pages.
+struct Unread<'a>(&'a Memory, Vec<Range<u64>>);
+
+impl ByteSource for Unread<'_> {
+    fn read_at(&self, at: u64, buf: &mut [u8]) -> io::Result<()> {
+        let end = at + buf.len() as u64;
+        let touches = |range: &Range<u64>| range.start < end && at < range.end;
+        assert!(!self.1.iter().any(touches), "{at:#x}-{end:#x} is read");
+        self.0.read_at(at, buf)
+    }
+}
+
+#[test]
+fn what_nobody_has_written_to_is_taken_from_the_earlier_image_unread() {
+    let chain = chain();
+    let mut memory = Memory::new(PAGES, 11, |page| page % 29 == 3);
+    memory.bytes = chain.memory.bytes.clone();
+    let earlier = Image::open(&chain.paths[2]).expect("opens");
+    let page = |number: u64| BASE + number * 4096;
+    // Chunks that are cut by what was written, and zeros, are read.
+    memory.bytes[300 * 4096..302 * 4096].fill(9);
+    let unwritten = vec![page(0)..page(300), page(302)..page(PAGES as u64)];
+    let path = chain.dir.path().join("four");
+    let mut writer = ImageWriter::create(&path, WriteOptions::default()).expect("creates");
+    writer.build_on(&earlier).expect("can be named");
+    writer.spare(Space::Process(0), unwritten);
+    let tables = earlier.tables();
+    let chunks = tables
+        .extents()
+        .flat_map(|extent| (0..extent.chunk_count()).map(move |number| (extent, number)));
+    let spared: Vec<Range<u64>> = chunks
+        .map(|(extent, number)| {
+            let chunk = tables.chunk(extent.first_chunk + number).expect("there");
+            let at = extent.at + number * CHUNK;
+            at..at + u64::from(chunk.raw_len)
+        })
+        .filter(|range| range.end <= page(300) || range.start >= page(302))
+        .collect();
+    assert!(spared.len() > 10, "{spared:?}");
+    writer
+        .store(
+            Space::Process(0),
+            &[memory.range()],
+            &Unread(&memory, spared),
+            &|_| {},
+        )
+        .expect("stores");
+    commit(writer).expect("commits");
+    assert!(contents(&path) == memory.bytes);
+    check(&path).expect("sound");
 }

@@ -14,7 +14,7 @@ mod roundup;
 use super::asm::Asm;
 use super::gate::Gate;
 use super::hands::{self, ALL_SIGNALS};
-use super::list::{CallList, CallResults, Layout};
+use super::list::{CallList, CallResults, InPool, Layout};
 use super::place::{self, Placed, write};
 use super::runner::{self, PARK_S, PATIENCE_S, Runner, slot};
 use super::stub::{self, HOME_CODE, Home};
@@ -30,6 +30,8 @@ use std::io;
 use std::ops::Range;
 use std::time::Duration;
 
+/// The thread that does what one alone does.
+pub(super) const HOST: usize = 0;
 /// How long the lists of all threads may take together.
 const LISTS_LIMIT: Duration = Duration::from_secs(10);
 const PAGE: u64 = 4096;
@@ -329,16 +331,7 @@ impl Site {
         entry: Entry,
     ) -> Result<Vec<CallResults>, InjectError> {
         let pid = process.pid.0;
-        let layout = Layout::of(lists.iter().map(|(_, list)| list));
-        let pool = self.pool(process, layout.len.max(1))?;
-        write(process.memory(), pool, &layout.bytes(pool, lists))?;
-        let handed: Vec<(usize, u64, u64)> = indices
-            .iter()
-            .zip(lists)
-            .zip(&layout.starts)
-            .map(|((index, (_, list)), start)| (*index, pool + start, list.calls.len() as u64))
-            .collect();
-        self.hand_out(process, &handed)?;
+        let InPool { layout, pool } = self.place(process, indices, lists)?;
         let deadline = Deadline::after(LISTS_LIMIT);
         let mut roundup = Roundup::default();
         for some in indices.chunks(LAUNCHED_AT_ONCE) {
@@ -359,6 +352,26 @@ impl Site {
                 source,
             })?;
         Ok(layout.results(&bytes, lists))
+    }
+
+    /// Puts lists into the process's memory, and gives them to their threads.
+    pub(super) fn place(
+        &self,
+        process: &mut StoppedProcess,
+        indices: &[usize],
+        lists: &[(HostTid, CallList)],
+    ) -> Result<InPool, InjectError> {
+        let layout = Layout::of(lists.iter().map(|(_, list)| list));
+        let pool = self.pool(process, layout.len.max(1))?;
+        write(process.memory(), pool, &layout.bytes(pool, lists))?;
+        let handed: Vec<(usize, u64, u64)> = indices
+            .iter()
+            .zip(lists)
+            .zip(&layout.starts)
+            .map(|((index, (_, list)), start)| (*index, pool + start, list.calls.len() as u64))
+            .collect();
+        self.hand_out(process, &handed)?;
+        Ok(InPool { layout, pool })
     }
 
     /// Room of at least `len` bytes for lists.

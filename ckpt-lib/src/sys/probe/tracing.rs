@@ -9,6 +9,7 @@
 #![allow(unsafe_code)]
 
 use super::{Child, Outcome, Sheet, call, plain};
+use crate::sys::userfaultfd;
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 use std::time::{Duration, Instant};
@@ -40,12 +41,6 @@ const PAGE: u64 = 4096;
 const PAGES: u64 = 4;
 const DEADLINE: Duration = Duration::from_secs(10);
 
-const UFFD_USER_MODE_ONLY: u64 = 1;
-const UFFDIO_API: u64 = 0xc018_aa3f;
-const UFFDIO_REGISTER: u64 = 0xc020_aa00;
-const UFFD_FEATURE_WP_UNPOPULATED: u64 = 1 << 13;
-const UFFD_FEATURE_WP_ASYNC: u64 = 1 << 15;
-const UFFDIO_REGISTER_MODE_WP: u64 = 2;
 const PAGEMAP_SCAN: u64 = 0xc060_6610;
 const PM_SCAN_WP_MATCHING: u64 = 1;
 const PM_SCAN_CHECK_WPASYNC: u64 = 2;
@@ -118,7 +113,7 @@ fn stand_in(sheet: &Sheet, memory: u64) {
         // SAFETY: the child's copy of the scratch pages.
         unsafe { ((memory + page * PAGE) as *mut u8).write_volatile(2) };
     }
-    let flags = (libc::O_CLOEXEC | libc::O_NONBLOCK) as u64 | UFFD_USER_MODE_ONLY;
+    let flags = (libc::O_CLOEXEC | libc::O_NONBLOCK) as u64 | userfaultfd::USER_MODE_ONLY;
     match plain(libc::SYS_userfaultfd, [flags, 0, 0, 0, 0, 0]) {
         Ok(fd) => sheet.put(UFFD, i32::try_from(fd).unwrap_or(-1)),
         Err(errno) => sheet.put(UFFD_ERROR, errno),
@@ -263,16 +258,23 @@ fn close(fd: u64) {
 
 fn write_protect(uffd: u64, memory: u64) -> Outcome {
     // struct uffdio_api
-    let mut api = [0xaa, UFFD_FEATURE_WP_ASYNC | UFFD_FEATURE_WP_UNPOPULATED, 0];
-    let args = [uffd, UFFDIO_API, api.as_mut_ptr() as u64, 0, 0, 0];
+    let mut api = [0xaa, userfaultfd::WP_ASYNC | userfaultfd::WP_UNPOPULATED, 0];
+    let args = [uffd, userfaultfd::API, api.as_mut_ptr() as u64, 0, 0, 0];
     // SAFETY: the kernel reads and writes the struct.
     let offered = unsafe { call(libc::SYS_ioctl, args) };
     if offered.is_err() {
         return outcome(&offered);
     }
     // struct uffdio_register
-    let mut register = [memory, PAGE * PAGES, UFFDIO_REGISTER_MODE_WP, 0];
-    let args = [uffd, UFFDIO_REGISTER, register.as_mut_ptr() as u64, 0, 0, 0];
+    let mut register = [memory, PAGE * PAGES, userfaultfd::MODE_WP, 0];
+    let args = [
+        uffd,
+        userfaultfd::REGISTER,
+        register.as_mut_ptr() as u64,
+        0,
+        0,
+        0,
+    ];
     // SAFETY: as above; the range is in the child's memory.
     outcome(&unsafe { call(libc::SYS_ioctl, args) })
 }
