@@ -80,7 +80,10 @@ impl Watch {
         userfaultfd::begin(watch.as_fd()).map_err(refused("UFFD_FEATURE_WP_ASYNC"))?;
         let pagemap = open(pid).map_err(refused("its page tables"))?;
         for range in ranges(pid, LEAST)? {
-            userfaultfd::register(watch.as_fd(), &range).map_err(refused("UFFDIO_REGISTER"))?;
+            let registered = userfaultfd::register(watch.as_fd(), &range);
+            if !is_watched(registered).map_err(refused("UFFDIO_REGISTER"))? {
+                continue;
+            }
             // Only what is there: protecting what is not would take page tables.
             let present = Question {
                 any_of: PRESENT | SWAPPED,
@@ -139,7 +142,8 @@ impl Watch {
             },
         );
         for range in &ranges {
-            userfaultfd::unregister(self.as_fd(), range).map_err(refused("UFFDIO_UNREGISTER"))?;
+            let ended = userfaultfd::unregister(self.as_fd(), range);
+            is_watched(ended).map_err(refused("UFFDIO_UNREGISTER"))?;
         }
         asked.map_err(refused("PAGEMAP_SCAN"))?;
         Ok(unwritten)
@@ -154,6 +158,16 @@ impl AsFd for Watch {
 
 fn open(pid: HostPid) -> io::Result<File> {
     File::open(format!("/proc/{}/pagemap", pid.0))
+}
+
+/// Whether a mapping can be watched: not one that the kernel may empty at any time (`EINVAL`; MAP_DROPPABLE), nor one that the program watches
+/// itself (`EBUSY`).
+fn is_watched(asked: io::Result<()>) -> io::Result<bool> {
+    match asked.as_ref().map_err(io::Error::raw_os_error) {
+        Ok(()) => Ok(true),
+        Err(Some(libc::EINVAL | libc::EBUSY)) => Ok(false),
+        Err(_) => asked.map(|()| false),
+    }
 }
 
 /// Private anonymous mappings of at least this length.

@@ -27,6 +27,8 @@ A = lambda n: ctypes.c_void_p(n)
 at = c.mmap(None, A(64 << 20), 3, 0x22, -1, A(0))
 def fill(page): ctypes.memset(A(at + page * 4096), page % 251 + 1, 4096)
 for page in range(16384): fill(page)
+# Of a kind that cannot be watched (MAP_DROPPABLE), if the kernel has it.
+c.mmap(None, A(4 << 20), 3, 0x28, -1, A(0))
 zero = os.open('/dev/zero', os.O_RDONLY)
 print(at, flush=True)
 for line in sys.stdin:

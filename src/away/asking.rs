@@ -302,6 +302,7 @@ mod tests {
         let refused = said.pass(b"xa reason, at all", Vec::new);
         assert_eq!(refused.expect("is passed"), b"xa reason, at all");
     }
+
     #[test]
     fn when_the_job_runs_what_is_to_be_done_then_is_done_and_not_before() {
         let (theirs, mut supervisor) = UnixStream::pair().expect("a pair");
