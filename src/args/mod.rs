@@ -305,6 +305,11 @@ pub(crate) struct Checkpoint {
     /// With --carry: they have the whole image of this number, so that what is as it was then need not come again
     #[arg(long, hide = true, value_name = "N", requires = "carry")]
     pub(crate) since: Option<u64>,
+
+    /// The next image follows soon: it is watched what the job writes to until then
+    #[arg(long, hide = true, requires = "carry")]
+    pub(crate) watch: bool,
+
     /// With --carry: an image as large as --expected would leave so much of the disk here
     #[arg(long, hide = true, value_name = "SIZE", requires = "carry", value_parser = parse_size)]
     pub(crate) min_free: Option<u64>,

@@ -164,6 +164,9 @@ fn options(
     if let Some(since) = since {
         words.extend(["--since".to_owned(), since.to_string()]);
     }
+    if what.hurries && !what.leaves {
+        words.push("--watch".to_owned());
+    }
     if let Some(least) = life.min_free {
         words.extend(["--min-free".to_owned(), least.to_string()]);
         words.extend(["--expected".to_owned(), last.unwrap_or(0).to_string()]);

@@ -80,6 +80,7 @@ pub(super) fn options(job: &str, leaves: bool, life: &Life) -> Checkpoint {
         of_starter: true,
         carry: None,
         since: None,
+        watch: false,
         min_free: None,
         expected: None,
     }

@@ -97,7 +97,7 @@ fn make(store: &JobStore, arguments: &Checkpoint, waits: bool) -> Outcome {
         compression: arguments.compress,
         rate: arguments.image_rate,
         since: tables_of(&target, arguments),
-        watch_on: arguments.since.is_some() && arguments.then == args::Then::GoOn,
+        watch_on: arguments.watch,
         passes: arguments.carry.is_some(),
         generation: generation - 1,
         wait_for_sockets: arguments.wait_for_sockets,
