@@ -5,6 +5,7 @@
 //! | shadow at home, keeper of a copy, `submit` | those about files: it does on files what its owner may |
 //! | `shadow` | those; on a unix socket SYS_PTRACE, to find jobs in `/proc` that are still there; by TLS NET_BIND_SERVICE |
 //! | starter on the job's machine | those, for its folder, and to end the job's processes |
+//! | watcher of a job that moves | those about files, to remove its socket |
 //! | keeper of what is written | those about files, for sockets in folders of others, and SYS_PTRACE, to find the job's processes in `/proc` |
 //! | `reattach` | those about files |
 //! | supervisor of a job with namespaces (the loader's P0), once the job runs | none |

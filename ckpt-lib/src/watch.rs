@@ -6,8 +6,10 @@
 //! stopped: --end--> pages that are protected still; nothing is watched any more
 //! ```
 //! # What callers may rely on
-//! A page that [`Watch::end`] names has not been written to since [`Watch::begin`], by whomever, and has not been replaced by another. What is not named
-//! may or may not have been. When the last descriptor of a watch is closed, nothing is watched any more: a job whose watcher is killed is as it was.
+//! A page that [`Watch::end`] names has not been written to since [`Watch::begin`], by whomever, and has not been replaced by another (unless somebody else
+//! protects its pages by PAGEMAP_SCAN). What is not named may or may not have been. When the last descriptor of a watch is closed, nothing is watched
+//! any more, and nobody has to do anything for it. What the job has mapped meanwhile beside watched memory stays a mapping of its own, and huge pages
+//! of which it has written a part stay small ones (docs/VISIBLE.md).
 //!
 //! # What it does not do
 //! It watches no memory that is shared or of files, and no small mappings: reading those costs nothing.
@@ -22,6 +24,8 @@ use std::io;
 use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
+/// Behind the last address that a process may have, without asking for more.
+const ADDRESSES: u64 = 0x7fff_ffff_f000;
 /// Mappings from this length on are watched.
 const LEAST: u64 = 1 << 20;
 
@@ -79,10 +83,11 @@ impl Watch {
         };
         userfaultfd::begin(watch.as_fd()).map_err(refused("UFFD_FEATURE_WP_ASYNC"))?;
         let pagemap = open(pid).map_err(refused("its page tables"))?;
-        for range in ranges(pid, LEAST)? {
-            let registered = userfaultfd::register(watch.as_fd(), &range);
-            if !is_watched(registered).map_err(refused("UFFDIO_REGISTER"))? {
-                continue;
+        for range in ranges(pid)? {
+            match userfaultfd::register(watch.as_fd(), &range) {
+                Ok(()) => {}
+                Err(error) if cannot_be(&error) => continue,
+                Err(error) => return Err(refused("UFFDIO_REGISTER")(error)),
             }
             // Only what is there: protecting what is not would take page tables.
             let present = Question {
@@ -111,8 +116,8 @@ impl Watch {
     /// What a stopped process has not written to since it is watched, in order; it is not watched any more.
     ///
     /// # Errors
-    /// [`WatchError`]: nothing is known, and parts may be watched until the last descriptor of this watch is closed.
-    pub fn end(&self, pid: HostPid) -> Result<Vec<Range<u64>>, WatchError> {
+    /// [`WatchError`]: nothing is known, and nothing watched.
+    pub fn end(self, pid: HostPid) -> Result<Vec<Range<u64>>, WatchError> {
         let refused = |what| {
             move |source| WatchError::Refused {
                 pid: pid.0,
@@ -121,31 +126,25 @@ impl Watch {
             }
         };
         let pagemap = open(pid).map_err(refused("its page tables"))?;
-        // Parts of what was watched may be small by now.
-        let ranges = ranges(pid, 0)?;
         let mut unwritten: Vec<Range<u64>> = vec![];
-        let all = ranges.first().map_or(0, |range| range.start)
-            ..ranges.last().map_or(0, |range| range.end);
         let question = Question {
             all_of: WATCHED,
             any_of: PRESENT | SWAPPED,
             none_of: WRITTEN,
             protect: false,
         };
-        let asked = pagemap::ask(
+        pagemap::ask(
             &pagemap,
-            all,
+            0..ADDRESSES,
             question,
             &mut |found| match unwritten.last_mut() {
                 Some(last) if last.end == found.start => last.end = found.end,
                 _ => unwritten.push(found),
             },
-        );
-        for range in &ranges {
-            let ended = userfaultfd::unregister(self.as_fd(), range);
-            is_watched(ended).map_err(refused("UFFDIO_UNREGISTER"))?;
-        }
-        asked.map_err(refused("PAGEMAP_SCAN"))?;
+        )
+        .map_err(refused("PAGEMAP_SCAN"))?;
+        // With the last descriptor the kernel forgets all that is watched by it, and nothing else.
+        drop(self);
         Ok(unwritten)
     }
 }
@@ -160,23 +159,18 @@ fn open(pid: HostPid) -> io::Result<File> {
     File::open(format!("/proc/{}/pagemap", pid.0))
 }
 
-/// Whether a mapping can be watched: not one that the kernel may empty at any time (`EINVAL`; MAP_DROPPABLE), nor one that the program watches
-/// itself (`EBUSY`).
-fn is_watched(asked: io::Result<()>) -> io::Result<bool> {
-    match asked.as_ref().map_err(io::Error::raw_os_error) {
-        Ok(()) => Ok(true),
-        Err(Some(libc::EINVAL | libc::EBUSY)) => Ok(false),
-        Err(_) => asked.map(|()| false),
-    }
+/// A mapping that cannot be watched: the kernel may empty it at any time (`EINVAL`; MAP_DROPPABLE), or the program watches it itself (`EBUSY`).
+fn cannot_be(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::EINVAL | libc::EBUSY))
 }
 
-/// Private anonymous mappings of at least this length.
-fn ranges(pid: HostPid, least: u64) -> Result<Vec<Range<u64>>, ProcfsError> {
+/// What is worth watching.
+fn ranges(pid: HostPid) -> Result<Vec<Range<u64>>, ProcfsError> {
     let lines = ProcDir::of(pid.0).parsed("maps", parse_maps)?;
     let is_ours = |line: &&MapsLine| {
         let name = line.name.as_slice();
         let is_anonymous = name.is_empty() || name == b"[heap]" || name.starts_with(b"[anon:");
-        !line.shared && line.inode == 0 && is_anonymous && line.end - line.start >= least
+        !line.shared && line.inode == 0 && is_anonymous && line.end - line.start >= LEAST
     };
     let ours = lines.iter().filter(is_ours);
     Ok(ours.map(|line| line.start..line.end).collect())

@@ -107,7 +107,8 @@ impl Asking {
                 if matches!(said, Said::Runs(_))
                     && let Some(runs) = self.runs.take()
                 {
-                    std::thread::spawn(runs);
+                    // Without a thread it is left undone.
+                    let _ = std::thread::Builder::new().spawn(runs);
                 }
             }
             if by_starter {

@@ -20,7 +20,7 @@ use rustix::net::{
 };
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use std::fs::{self, File};
-use std::io::{self, IoSlice, IoSliceMut};
+use std::io::{self, IoSlice, IoSliceMut, Read};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -30,8 +30,8 @@ use std::time::Duration;
 
 /// So long the next image is waited for: each write to a page for the first time takes a little longer meanwhile.
 const WITHIN_S: i64 = 600;
-/// A watcher that is there answers at once.
-const ANSWERS_WITHIN: Duration = Duration::from_secs(1);
+/// A watcher that is there answers at once, if its machine lets it.
+const ANSWERS_WITHIN: Duration = Duration::from_secs(10);
 const NAME: &str = "watch";
 const ID_LEN: usize = 32;
 
@@ -74,6 +74,8 @@ pub(crate) fn take(folder: &Path) -> Option<Watch> {
         RecvAncillaryMessage::ScmRights(mut found) => found.next(),
         _ => None,
     });
+    // Until it has none any more: only who has the last one can end the watch.
+    let _ = (&stream).read(&mut [0]);
     match userfaultfd {
         Some(userfaultfd) if came.bytes == ID_LEN => Some(Watch::taken_over(userfaultfd, image)),
         _ => None,
@@ -91,9 +93,8 @@ pub(crate) fn watch(what: &Watcher) -> Outcome {
     let image = from_hex(&what.image).filter(|image| image.len() == ID_LEN);
     let image = image.ok_or_else(missing)?;
     nix::unistd::daemon(false, false).context(|| "no process for the watcher".to_owned())?;
-    let handed = hand_over(&listener, &process, userfaultfd, &image);
-    let _ = fs::remove_file(what.folder.join(NAME));
-    handed?;
+    let name = what.folder.join(NAME);
+    hand_over(&listener, &process, userfaultfd, &image, &name)?;
     Ok(Exit::Done)
 }
 
@@ -103,6 +104,7 @@ fn hand_over(
     process: &OwnedFd,
     userfaultfd: OwnedFd,
     image: &[u8],
+    name: &Path,
 ) -> io::Result<()> {
     let within = Timespec {
         tv_sec: WITHIN_S,
@@ -112,10 +114,15 @@ fn hand_over(
         PollFd::new(listener, PollFlags::IN),
         PollFd::new(process, PollFlags::IN),
     ];
-    // The job's folder is its owner's alone.
-    if poll(&mut fds, Some(&within))? == 0 || !fds[1].revents().is_empty() {
+    let came = poll(&mut fds, Some(&within)).is_ok() && !fds[0].revents().is_empty();
+    let is_over = !fds[1].revents().is_empty();
+    if is_over || !came {
+        drop(userfaultfd);
+        let _ = fs::remove_file(name);
         return Ok(());
     }
+    // Before anybody can begin another of this name. The job's folder is its owner's alone.
+    let _ = fs::remove_file(name);
     let (stream, _) = listener.accept()?;
     let descriptors = [userfaultfd.as_fd()];
     let mut room = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
@@ -127,6 +134,8 @@ fn hand_over(
         &mut control,
         SendFlags::NOSIGNAL,
     )?;
+    // Only then does the stream end.
+    drop(userfaultfd);
     Ok(())
 }
 
@@ -154,7 +163,8 @@ mod tests {
         let process = Pid::from_raw(pid.cast_signed()).expect("a process");
         let process = pidfd_open(process, PidfdFlags::empty()).expect("lives");
         let held = OwnedFd::from(File::open(folder).expect("opens"));
-        std::thread::spawn(move || hand_over(&listener, &process, held, &[7; ID_LEN]))
+        let name = folder.join(NAME);
+        std::thread::spawn(move || hand_over(&listener, &process, held, &[7; ID_LEN], &name))
     }
 
     #[test]

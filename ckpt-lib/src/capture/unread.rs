@@ -113,7 +113,8 @@ impl Inbox {
     ) -> io::Result<()> {
         // After the others: an empty one is hidden from now on. One byte, so that any other does not look empty.
         let first = match peek(fd, &mut [0]) {
-            Ok(first) => Some(first).filter(|first| first.len == 0),
+            // The end of a queue names no sender.
+            Ok(first) => Some(first).filter(|first| first.len == 0 && first.credentials.is_some()),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => None,
             Err(error) => return Err(error),
         };
@@ -121,14 +122,16 @@ impl Inbox {
             .messages
             .first()
             .is_some_and(|(bytes, _)| bytes.is_empty());
-        let hidden = match sender {
-            Some(sender) => hidden_behind(sender, kind, &self.messages)?,
+        // Without one, as where so long a message could not be sent any more.
+        let counted = sender.and_then(|sender| hidden_behind(sender, kind, &self.messages).ok());
+        let hidden = match counted {
+            Some(hidden) => hidden,
             None if first.is_some() && !shown => None,
             None => Some(0),
         };
         match (hidden, first) {
             (Some(0), _) => {}
-            (Some(1), Some(first)) => {
+            (Some(1), Some(first)) if !shown => {
                 self.messages.insert(0, (vec![], first.descriptors));
                 self.credentials.insert(0, first.credentials);
             }
@@ -261,6 +264,7 @@ mod tests {
                 (&["", "two"], &[long.as_str()], true),
                 (&["one", "two"], &[""], true),
                 (&["", &long], &["three"], true),
+                (&[""], &["", "two"], false),
                 (&["one", ""], &[], false),
                 (&["", ""], &[], false),
                 (&["", "two", ""], &["four"], false),
@@ -277,6 +281,27 @@ mod tests {
             let (_, is_clear) = twice(kind, &["one", "two"], &[""], false);
             assert!(is_clear, "{kind}: its sender is gone");
         }
+    }
+
+    #[test]
+    fn a_socket_whose_other_end_is_closed_is_clear_when_it_is_empty() {
+        for kind in [SockType::Datagram, SockType::SeqPacket] {
+            let (a, b) =
+                socketpair(AddressFamily::Unix, kind, None, SockFlag::empty()).expect("pair");
+            drop(a);
+            let kind = kind as i32;
+            let found = messages(b.as_fd(), kind, None).expect("messages");
+            assert_eq!((found.messages.len(), found.fault), (0, None), "{kind}");
+        }
+    }
+
+    #[test]
+    fn a_sender_whose_buffer_has_become_small_is_no_fault() {
+        let (a, b) = UnixDatagram::pair().expect("pair");
+        a.send(&[7; 100_000]).expect("sends");
+        set_socket_option(a.as_fd(), libc::SO_SNDBUF, 4000).expect("sets");
+        let found = messages(b.as_fd(), libc::SOCK_DGRAM, Some(a.as_fd())).expect("messages");
+        assert_eq!((found.messages.len(), found.fault), (1, None));
     }
 
     #[test]

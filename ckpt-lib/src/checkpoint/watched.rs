@@ -9,8 +9,9 @@ use std::os::fd::OwnedFd;
 
 /// Ends the watch of a job that stands still. `earlier`: the image that the writer builds on.
 pub(super) fn spare(writer: &mut ImageWriter, pid: HostPid, watch: Watch, earlier: Option<Hash>) {
+    let is_of_it = earlier == Some(watch.image());
     match watch.end(pid) {
-        Ok(unwritten) if earlier == Some(watch.image()) => {
+        Ok(unwritten) if is_of_it => {
             writer.spare(Space::Process(0), unwritten);
         }
         Ok(_) => {}

@@ -83,8 +83,17 @@ fn take(
         Ok(word.cast_signed())
     };
     let deadline = Deadline::after(hands::CALL_LIMIT);
+    let gone = || InjectError::Refused {
+        pid,
+        what: "userfaultfd in a child",
+        source: io::ErrorKind::PermissionDenied.into(),
+    };
     let found = deadline.poll(|| match word(is_made) {
-        Ok(result) if result < 0 => None,
+        // A filter may have it stop, or end.
+        Ok(result) if result < 0 => match ptrace::try_wait(child.0) {
+            Ok(None) => None,
+            _ => Some(Err(gone())),
+        },
         Ok(_) => Some(word(made)),
         Err(error) => Some(Err(error)),
     });

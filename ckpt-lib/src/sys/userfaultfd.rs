@@ -10,7 +10,6 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 pub(crate) const USER_MODE_ONLY: u64 = 1;
 pub(crate) const API: u64 = 0xc018_aa3f;
 pub(crate) const REGISTER: u64 = 0xc020_aa00;
-const UNREGISTER: u64 = 0x8010_aa01;
 const VERSION: u64 = 0xaa;
 pub(crate) const WP_UNPOPULATED: u64 = 1 << 13;
 pub(crate) const WP_ASYNC: u64 = 1 << 15;
@@ -27,12 +26,6 @@ pub(crate) fn register(fd: BorrowedFd<'_>, range: &Range<u64>) -> io::Result<()>
     // struct uffdio_register
     let len = range.end - range.start;
     request(fd, REGISTER, &mut [range.start, len, MODE_WP, 0])
-}
-
-/// Watches it no more: its pages are not protected any longer.
-pub(crate) fn unregister(fd: BorrowedFd<'_>, range: &Range<u64>) -> io::Result<()> {
-    // struct uffdio_range
-    request(fd, UNREGISTER, &mut [range.start, range.end - range.start])
 }
 
 fn request(fd: BorrowedFd<'_>, number: u64, words: &mut [u64]) -> io::Result<()> {
