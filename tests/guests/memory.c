@@ -258,8 +258,9 @@ static void set_reserve(void) {
 }
 static void check_reserve(void) {
     long tables = page_table_kib();
-    /* After a restart what else there is has other tables. */
-    long more = getenv("WF_MOVED") ? 512 : 0;
+    /* After a restart what else there is has other tables. By itself, without any checkpoint, one run in 75 needs one more: the
+     * stack or the heap goes on in the next 2 MiB. Reading somewhere in a reserve takes three (12 KiB). */
+    long more = getenv("WF_MOVED") ? 512 : 8;
     if (tables > tables_before + more)
         fail("VmPTE", "found %ld KiB, expected %ld and at most %ld more", tables, tables_before, more);
     for (int i = 0; i < 8; i++)
