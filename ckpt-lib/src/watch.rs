@@ -95,7 +95,7 @@ impl Watch {
                 protect: true,
                 ..Question::default()
             };
-            pagemap::ask(&pagemap, range, present, &mut |_| {})
+            pagemap::scan(&pagemap, range, present, &mut |_| {})
                 .map_err(refused("PAGEMAP_SCAN that protects"))?;
         }
         Ok(watch)
@@ -133,7 +133,7 @@ impl Watch {
             none_of: WRITTEN,
             protect: false,
         };
-        pagemap::ask(
+        pagemap::scan(
             &pagemap,
             0..ADDRESSES,
             question,

@@ -61,7 +61,11 @@ pub(super) fn await_end(child: HostTid) -> Result<(), InjectError> {
 /// Why a clone failed, from the word where its result was put.
 pub(super) fn refused(site: &Site, process: &StoppedProcess, word: i32) -> InjectError {
     match site.slot_word(process, HOST, word) {
-        Ok(result) => refusal(process.pid.0, "clone for a picture", result),
+        Ok(result) => refusal(
+            process.pid.0,
+            "clone for a picture or a userfaultfd",
+            result,
+        ),
         Err(error) => error,
     }
 }

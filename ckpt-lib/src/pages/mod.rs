@@ -10,7 +10,7 @@
 
 mod entries;
 
-use crate::sys::pagemap::{self, FILE, GUARD, PRESENT, SWAPPED, ZERO};
+use crate::sys::pagemap::{self, FILE, GUARD, PRESENT, Question, SWAPPED, ZERO};
 use crate::tracee::HostPid;
 use std::fs::File;
 use std::io;
@@ -73,7 +73,11 @@ pub fn resident(
 pub fn guards(pid: HostPid, range: Range<u64>) -> Result<Vec<Range<u64>>, PagesError> {
     let file = open(pid, range.start)?;
     let mut found = vec![];
-    match pagemap::scan(&file, range.clone(), GUARD, 0, &mut |range| {
+    let guards = Question {
+        any_of: GUARD,
+        ..Question::default()
+    };
+    match pagemap::scan(&file, range.clone(), guards, &mut |range| {
         join(&mut found, range);
     }) {
         Ok(()) => Ok(found),
@@ -108,7 +112,12 @@ fn resident_by(file: &File, range: Range<u64>, want: PageKinds) -> io::Result<Ve
     let scan = |none_of| {
         let mut found = vec![];
         let mut keep = |range| join(&mut found, range);
-        pagemap::scan(file, range.clone(), PRESENT | SWAPPED, none_of, &mut keep).map(|()| found)
+        let contents = Question {
+            any_of: PRESENT | SWAPPED,
+            none_of,
+            ..Question::default()
+        };
+        pagemap::scan(file, range.clone(), contents, &mut keep).map(|()| found)
     };
     // A kernel that does not know guards refuses the question, and has none (or, 6.13 and 6.14, has
     // them and shows them as swapped: reading those pages fails, and so does the checkpoint).

@@ -55,7 +55,7 @@ const PAGEMAP_SCAN: libc::c_ulong = 0xc060_6610;
 /// Which pages are asked for, and what is done with them.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Question {
-    /// All of these, unless they are in `none_of`.
+    /// What they all are; any of it; and none of it.
     pub(crate) all_of: u64,
     pub(crate) any_of: u64,
     pub(crate) none_of: u64,
@@ -63,25 +63,8 @@ pub(crate) struct Question {
     pub(crate) protect: bool,
 }
 
-/// Ranges of `range` whose pages have any of `any_of` and none of `none_of`, handed to `found` in
-/// order. Only what is in page tables is looked at.
+/// Ranges of `range` whose pages are those that are asked for, handed to `found` in order. Only what is in page tables is looked at.
 pub(crate) fn scan(
-    pagemap: &File,
-    range: Range<u64>,
-    any_of: u64,
-    none_of: u64,
-    found: &mut dyn FnMut(Range<u64>),
-) -> io::Result<()> {
-    let question = Question {
-        any_of,
-        none_of,
-        ..Question::default()
-    };
-    ask(pagemap, range, question, found)
-}
-
-/// As [`scan`], for any question.
-pub(crate) fn ask(
     pagemap: &File,
     range: Range<u64>,
     question: Question,
