@@ -79,6 +79,7 @@ fn perform(arguments: &Arguments) -> Outcome {
         Verb::Suspend(suspend) => verbs::life::suspend(&store()?, suspend),
         Verb::Continue(go_on) => verbs::life::go_on(&store()?, go_on),
         Verb::Vacate(vacate) => verbs::life::vacate(&store()?, vacate),
+        Verb::ImageRate(rate) => verbs::life::image_rate(&store()?, rate),
         Verb::Migrate(migrate) => verbs::life::migrate(&store()?, migrate),
         Verb::Hold(hold) => verbs::life::hold(&store()?, hold),
         Verb::Release(release) => verbs::life::release(&store()?, release),

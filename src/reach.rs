@@ -69,11 +69,21 @@ fn begin_starter(
 /// How long calls wait for a shadow at home: nobody starts one again that was killed.
 pub(crate) const HOME_LEASE: Duration = Duration::from_secs(10);
 
-/// A shadow of the job's own on this machine, which keeps a journal of what is changed in files (docs/adr/0019).
-pub(crate) fn home(store: &JobStore, journal_max: Option<u64>) -> Outcome<PathBuf> {
+/// A shadow of the job's own on this machine, which keeps a journal of what is changed in files (docs/adr/0019). `job`: the job's directory, if it has a
+/// starter.
+pub(crate) fn home(
+    store: &JobStore,
+    journal_max: Option<u64>,
+    job: Option<&Path>,
+) -> Outcome<PathBuf> {
     let mut home = Command::new("/proc/self/exe");
     home.arg("--dir").arg(store.dir()).arg("home");
-    home.args(journal_max.map(|most| format!("--journal-max={most}")));
+    if let Some(most) = journal_max {
+        home.arg(format!("--journal-max={most}"));
+        if let Some(dir) = job {
+            home.arg("--job").arg(dir);
+        }
+    }
     begin(home, "shadow at home")
 }
 

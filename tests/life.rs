@@ -2,6 +2,8 @@
 
 #[path = "life/ads.rs"]
 mod ads;
+#[path = "life/brim.rs"]
+mod brim;
 #[path = "life/commands.rs"]
 mod commands;
 #[path = "life/compile.rs"]
@@ -32,6 +34,8 @@ mod outputs;
 mod passing;
 #[path = "life/programs.rs"]
 mod programs;
+#[path = "life/rates.rs"]
+mod rates;
 #[path = "life/restarting.rs"]
 mod restarting;
 mod support;

@@ -2,6 +2,8 @@
 
 #[path = "moving/ahead.rs"]
 mod ahead;
+#[path = "moving/brim.rs"]
+mod brim;
 #[path = "moving/chaos.rs"]
 mod chaos;
 #[path = "moving/confined.rs"]
@@ -14,6 +16,8 @@ mod prepared;
 mod room;
 #[path = "moving/sent.rs"]
 mod sent;
+#[path = "moving/slowed.rs"]
+mod slowed;
 #[path = "moving/stalled.rs"]
 mod stalled;
 mod support;

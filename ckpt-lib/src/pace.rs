@@ -1,47 +1,139 @@
 //! Bytes that go no faster than somebody wants, however many threads they come from.
 
+use std::fs::File;
+use std::io;
 use std::num::NonZeroU64;
-use std::sync::Mutex;
-use std::sync::PoisonError;
+use std::os::unix::fs::FileExt;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+/// What takes so long, or less, is not waited for: those behind it wait instead.
 const SHORTEST: Duration = Duration::from_millis(5);
+/// Between two looks whether the rate is another now.
+const LOOK_AGAIN: Duration = Duration::from_millis(50);
+/// In the place of a rate: nothing goes any more.
+const GIVEN_UP: u64 = u64::MAX;
+
+/// How many bytes may go in a second.
+#[derive(Clone, Debug)]
+pub enum Rate {
+    /// So many.
+    Fixed(NonZeroU64),
+    /// As many as somebody says, at any time, and as processes hear that were begun later.
+    Told(Arc<File>),
+}
+
+impl Rate {
+    /// One that can be changed by [`Rate::set`]; `file` is empty, and for nothing else.
+    #[must_use]
+    pub fn told_by(file: File) -> Self {
+        Rate::Told(Arc::new(file))
+    }
+
+    /// Another from now on; none: as fast as they can.
+    ///
+    /// # Errors
+    /// The file cannot be written; of [`Rate::Fixed`], `Unsupported`.
+    pub fn set(&self, bytes_per_second: Option<NonZeroU64>) -> io::Result<()> {
+        self.tell(bytes_per_second.map_or(0, NonZeroU64::get))
+    }
+
+    /// Nothing goes any more: who is about to let something pass fails.
+    ///
+    /// # Errors
+    /// As of [`Rate::set`].
+    pub fn give_up(&self) -> io::Result<()> {
+        self.tell(GIVEN_UP)
+    }
+
+    fn tell(&self, number: u64) -> io::Result<()> {
+        match self {
+            Rate::Fixed(_) => Err(io::ErrorKind::Unsupported.into()),
+            Rate::Told(file) => file.write_all_at(&number.to_le_bytes(), 0),
+        }
+    }
+
+    /// What it is now; none: as fast as they can.
+    #[must_use]
+    pub fn get(&self) -> Option<NonZeroU64> {
+        match self {
+            Rate::Fixed(rate) => Some(*rate),
+            Rate::Told(file) => {
+                let mut rate = [0; 8];
+                file.read_exact_at(&mut rate, 0).ok()?;
+                NonZeroU64::new(u64::from_le_bytes(rate))
+            }
+        }
+    }
+}
 
 /// See the module. Time in which nothing goes is lost: nothing goes faster behind it.
 #[derive(Debug)]
 pub struct Pace {
-    bytes_per_second: NonZeroU64,
-    /// When the next may go.
-    next: Mutex<Instant>,
+    rate: Rate,
+    ahead: Mutex<Ahead>,
 }
 
 impl Pace {
     /// So many bytes in a second.
     #[must_use]
-    pub fn new(bytes_per_second: NonZeroU64) -> Self {
+    pub fn new(rate: Rate) -> Self {
+        let ahead = Ahead {
+            bytes: 0.0,
+            since: Instant::now(),
+        };
         Pace {
-            bytes_per_second,
-            next: Mutex::new(Instant::now()),
+            rate,
+            ahead: Mutex::new(ahead),
         }
     }
 
-    /// How long who has these bytes is to wait before they go.
-    #[must_use]
-    pub fn wait_for(&self, bytes: u64) -> Duration {
-        let now = Instant::now();
-        let takes = Duration::from_secs_f64(bytes as f64 / self.bytes_per_second.get() as f64);
-        let mut next = self.next.lock().unwrap_or_else(PoisonError::into_inner);
-        let begins = now.max(*next);
-        *next = begins + takes;
-        begins - now
-    }
-
-    /// Waits until these bytes may go, or nearly: what is not worth a sleep is waited for by those behind them.
-    pub fn pass(&self, bytes: u64) {
-        let wait = self.wait_for(bytes);
-        if wait >= SHORTEST {
-            std::thread::sleep(wait);
+    /// Waits until these bytes may go, or nearly. A rate that changes meanwhile counts at once.
+    ///
+    /// # Errors
+    /// It was given up ([`Rate::give_up`]).
+    pub fn pass(&self, bytes: u64) -> io::Result<()> {
+        loop {
+            let rate = self.rate.get();
+            if rate.is_some_and(|rate| rate.get() == GIVEN_UP) {
+                return Err(io::Error::other("it was given up"));
+            }
+            let wait = {
+                let mut ahead = self.ahead.lock().unwrap_or_else(PoisonError::into_inner);
+                ahead.wait_for(bytes, rate, Instant::now())
+            };
+            match wait {
+                None => return Ok(()),
+                Some(wait) => std::thread::sleep(wait.min(LOOK_AGAIN)),
+            }
         }
+    }
+}
+
+/// What has gone, and may not have gone yet at this rate.
+#[derive(Debug)]
+struct Ahead {
+    bytes: f64,
+    since: Instant,
+}
+
+impl Ahead {
+    /// How long these bytes have to wait; none: they go.
+    fn wait_for(&mut self, bytes: u64, rate: Option<NonZeroU64>, now: Instant) -> Option<Duration> {
+        let passed = now.saturating_duration_since(self.since).as_secs_f64();
+        self.since = now;
+        let Some(rate) = rate else {
+            self.bytes = 0.0;
+            return None;
+        };
+        let rate = rate.get() as f64;
+        self.bytes = (self.bytes - passed * rate).max(0.0);
+        let wait = self.bytes / rate;
+        if wait < SHORTEST.as_secs_f64() {
+            self.bytes += bytes as f64;
+            return None;
+        }
+        Some(Duration::try_from_secs_f64(wait).unwrap_or(Duration::MAX))
     }
 }
 
@@ -51,27 +143,40 @@ mod tests {
 
     const RATE: NonZeroU64 = NonZeroU64::new(1000).expect("not zero");
 
+    fn is_about(found: Option<Duration>, ms: u64) -> bool {
+        found.is_some_and(|found| found.abs_diff(Duration::from_millis(ms)).as_micros() < 10)
+    }
+
     #[test]
     fn what_comes_behind_waits_for_what_went_before() {
-        let pace = Pace::new(RATE);
-        assert_eq!(pace.wait_for(500_000), Duration::ZERO);
-        for before in [500, 501, 1501] {
-            let waits = pace.wait_for(if before == 500 { 1000 } else { 1_000_000 });
-            let expected = Duration::from_secs(before);
-            assert!(
-                waits <= expected && expected - waits < Duration::from_secs(60),
-                "{waits:?}"
-            );
-        }
+        let began = Instant::now();
+        let at = |ms: u64| began + Duration::from_millis(ms);
+        let mut ahead = Ahead {
+            bytes: 0.0,
+            since: began,
+        };
+        assert_eq!(ahead.wait_for(500, Some(RATE), at(0)), None);
+        assert!(is_about(ahead.wait_for(1, Some(RATE), at(100)), 400));
+        // A rate that is another now.
+        let slow = NonZeroU64::new(100);
+        assert!(is_about(ahead.wait_for(1, slow, at(200)), 3900));
+        let fast = NonZeroU64::new(10_000);
+        assert!(is_about(ahead.wait_for(1, fast, at(210)), 29));
+        assert_eq!(ahead.wait_for(1_000_000, None, at(211)), None);
+        // Time in which nothing went is lost.
+        assert_eq!(ahead.wait_for(1000, Some(RATE), at(5000)), None);
+        assert!(is_about(ahead.wait_for(1, Some(RATE), at(5010)), 990));
+        // What is not worth waiting for is not waited for.
+        assert_eq!(ahead.wait_for(1, Some(RATE), at(5996)), None);
     }
 
     #[test]
     fn threads_share_it() {
-        let pace = Pace::new(RATE);
+        let pace = Pace::new(Rate::Fixed(RATE));
         let began = Instant::now();
         std::thread::scope(|scope| {
             for _ in 0..4 {
-                scope.spawn(|| (0..5).for_each(|_| pace.pass(10)));
+                scope.spawn(|| (0..5).for_each(|_| pace.pass(10).expect("passes")));
             }
         });
         // The last begins when those before it are through.
@@ -80,5 +185,26 @@ mod tests {
             "{:?}",
             began.elapsed()
         );
+    }
+
+    #[test]
+    fn who_waits_hears_of_another_rate() {
+        let rate = Rate::told_by(tempfile::tempfile().expect("a file"));
+        assert_eq!(rate.get(), None);
+        rate.set(NonZeroU64::new(1)).expect("is set");
+        assert_eq!(rate.get(), NonZeroU64::new(1));
+        let pace = Pace::new(rate.clone());
+        pace.pass(1 << 30).expect("passes");
+        std::thread::scope(|scope| {
+            let waiting = scope.spawn(|| pace.pass(1));
+            std::thread::sleep(2 * LOOK_AGAIN);
+            assert!(!waiting.is_finished());
+            rate.set(None).expect("is set");
+            waiting.join().expect("ends").expect("passes");
+        });
+        pace.pass(1 << 30).expect("passes");
+        rate.give_up().expect("is told");
+        pace.pass(1).expect_err("it was given up");
+        assert!(Rate::Fixed(RATE).set(None).is_err());
     }
 }

@@ -141,7 +141,9 @@ impl Journal {
         manifest.epochs.retain(|entry| entry.number >= epoch.0);
         state.commit(manifest)?;
         remove_old_segments(&self.dir, &state.manifest)?;
-        state.release()
+        state.release()?;
+        state.fill();
+        Ok(())
     }
 }
 

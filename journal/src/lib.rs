@@ -18,6 +18,7 @@
 mod adopt;
 mod answers;
 mod boot;
+mod brim;
 mod change;
 mod check;
 mod epochs;
@@ -36,6 +37,7 @@ mod state;
 mod undo;
 
 pub use boot::Boot;
+pub use brim::Brim;
 pub use change::Change;
 pub use check::{Difference, Foreign};
 pub use epochs::{Epoch, Mark};

@@ -1,7 +1,8 @@
 //! What a journal may cost, and against what it protects.
 
-use crate::Boot;
+use crate::{Boot, Brim};
 use std::path::PathBuf;
+use std::sync::Arc;
 
 /// What the old state survives.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
@@ -20,6 +21,8 @@ pub struct Settings {
     pub durability: Durability,
     /// Most bytes of old state. A change that needs more is refused with EDQUOT.
     pub most_bytes: u64,
+    /// Who is told when nearly as many are used.
+    pub brim: Option<Arc<Brim>>,
     /// Folders of the user's in which a side folder may be made, for changes on the same mount.
     pub side_folders: Vec<PathBuf>,
     /// The run of the machine, if it is not to be asked for.
@@ -35,6 +38,7 @@ impl Default for Settings {
         Settings {
             durability: Durability::PowerLoss,
             most_bytes: u64::MAX,
+            brim: None,
             side_folders: vec![],
             boot: None,
             no_links: false,

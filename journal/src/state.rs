@@ -202,9 +202,18 @@ impl State {
         self.table.keep_room(self.next_object + OBJECTS)
     }
 
+    /// How much is used, and will be with what waits; who wants to know is told.
+    pub(crate) fn fill(&self) -> u64 {
+        let used = self.used.saturating_add(self.log.len_to_be());
+        if let Some(brim) = &self.settings.brim {
+            brim.is_filled(used, self.settings.most_bytes);
+        }
+        used
+    }
+
     /// Whether what waits may be written.
     pub(crate) fn room(&self) -> Result<(), JournalError> {
-        let used = self.used.saturating_add(self.log.len_to_be());
+        let used = self.fill();
         let most = self.settings.most_bytes;
         if used > most {
             return Err(JournalError::Full { used, most });

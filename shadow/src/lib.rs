@@ -41,12 +41,12 @@ pub use connection::{StreamError, serve_stream};
 pub use foresight::Foresight;
 #[doc(hidden)]
 pub use journal::fault::Fatal;
-pub use journal::{Difference, Durability, Epoch, Files, JournalError, Mark, Undone};
+pub use journal::{Brim, Difference, Durability, Epoch, Files, JournalError, Mark, Undone};
 pub use kept::{FAULT_POINTS, Presence, Probe, State, StateError};
 pub use listen::{ListenError, Server};
 pub use names::{AllowError, Allowed};
 pub use peer::Peer;
-pub use saved::MoveError;
+pub use saved::{MoveError, mark_of};
 pub use secure::SecureServer;
 pub use serve::Domains;
 pub use session::{Limits, Session};

@@ -13,7 +13,7 @@ use crate::changes::Changes;
 use crate::kept::Record;
 use crate::saved::SavedSession;
 use crate::session::Session;
-use journal::{Durability, Epoch, Files, Journal, JournalError, Mark, Settings, Undone};
+use journal::{Brim, Durability, Epoch, Files, Journal, JournalError, Mark, Settings, Undone};
 use rustix::io::Errno;
 use std::fmt;
 use std::fs::{DirBuilder, File};
@@ -98,6 +98,13 @@ impl Journals {
     #[must_use]
     pub fn limited(mut self, most_bytes: u64) -> Self {
         self.settings.most_bytes = most_bytes;
+        self
+    }
+
+    /// The same; who waits there is told when nearly as many are kept, of any session.
+    #[must_use]
+    pub fn with_brim(mut self, brim: Arc<Brim>) -> Self {
+        self.settings.brim = Some(brim);
         self
     }
 

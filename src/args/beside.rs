@@ -38,6 +38,10 @@ pub(crate) struct Home {
     /// How much old state the journal may keep
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     pub(crate) journal_max: Option<u64>,
+
+    /// The directory of the job, whose starter is asked for images before that is reached
+    #[arg(long, value_name = "DIR", requires = "journal_max")]
+    pub(crate) job: Option<std::path::PathBuf>,
 }
 
 /// Hand our input and output over to a starter whose line broke; `submit` begins it

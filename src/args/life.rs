@@ -182,6 +182,29 @@ pub(crate) struct Migrate {
     pub(crate) to: String,
 }
 
+/// Say how fast images of a job are written and brought home, also the one that is being made
+#[derive(Debug, Args)]
+pub(crate) struct ImageRate {
+    /// Name of the job
+    #[arg(value_name = "JOB", value_parser = parse_name)]
+    pub(crate) job: String,
+
+    /// No faster than so many bytes in a second (50M), as --image-rate; or none: as fast as they can. It counts until the job leaves
+    #[arg(value_name = "SIZE|none", value_parser = parse_rate_or_none)]
+    pub(crate) rate: OptionalRate,
+}
+
+/// A rate, if there is one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct OptionalRate(pub(crate) Option<NonZeroU64>);
+
+fn parse_rate_or_none(text: &str) -> Result<OptionalRate, String> {
+    match text {
+        "none" => Ok(OptionalRate(None)),
+        _ => parse_rate(text).map(|rate| OptionalRate(Some(rate))),
+    }
+}
+
 /// Have a job leave, and not go on before it is released
 #[derive(Debug, Args)]
 pub(crate) struct Hold {

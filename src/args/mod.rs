@@ -21,7 +21,8 @@ pub(crate) use compile::Compile;
 pub(crate) use config::{CheckConfig, Config, ConfigVerb, DumpConfig, Which};
 pub(crate) use images::{Flatten, Inspect, Verify};
 pub(crate) use life::{
-    Continue, Hold, Life, Lines, Log, Migrate, Release, Remove, Status, Suspend, Tail, Vacate,
+    Continue, Hold, ImageRate, Life, Lines, Log, Migrate, Release, Remove, Status, Suspend, Tail,
+    Vacate,
 };
 pub(crate) use machine::{Kbdd, Machine};
 pub(crate) use methods::{Methods, Sight, Whose};
@@ -72,6 +73,7 @@ pub(crate) enum Verb {
     Tail(Tail),
     Suspend(Suspend),
     Migrate(Migrate),
+    ImageRate(ImageRate),
     Continue(Continue),
     Vacate(Vacate),
     Hold(Hold),
@@ -294,9 +296,9 @@ pub(crate) struct Checkpoint {
     #[arg(long)]
     pub(crate) json: bool,
 
-    /// The job's starter makes it
-    #[arg(skip)]
-    pub(crate) of_starter: bool,
+    /// Make none: give up the image that the job's starter is making; the job goes on
+    #[arg(long, conflicts_with_all = ["output", "then", "compress", "image_rate", "carry_max", "carry_files", "wait_for_sockets", "inherit_fd", "json"])]
+    pub(crate) abort: bool,
 
     /// Whoever is at our standard input and output is to have the image, not this machine, as the job's of this number
     #[arg(long, hide = true, value_name = "N", conflicts_with = "output")]
@@ -305,6 +307,10 @@ pub(crate) struct Checkpoint {
     /// With --carry: they have the whole image of this number, so that what is as it was then need not come again
     #[arg(long, hide = true, value_name = "N", requires = "carry")]
     pub(crate) since: Option<u64>,
+
+    /// With --carry: a mark of the undo journal that they may go back to (may be repeated)
+    #[arg(long, hide = true, value_name = "N", requires = "carry")]
+    pub(crate) mark: Vec<u64>,
 
     /// The next image follows soon: it is watched what the job writes to until then
     #[arg(long, hide = true, requires = "carry")]

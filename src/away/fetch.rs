@@ -5,18 +5,20 @@
 //!                                            images/NAME-N.img <──renamed── GOOD <──────────────────────────────────'
 //! ```
 
-use super::chunks::{GOOD, hear_good, receive};
+use super::chunks::{GOOD, Reception, hear_good, receive};
 use super::far::{Errand, Far};
 use crate::args::Submit;
-use crate::jobs::{CheckpointNote, JobStore};
+use crate::jobs::{CheckpointNote, Job, JobStore};
 use crate::raw;
 use crate::report::{Exit, Explain, Failure, Outcome};
 use crate::verbs::checkpoint::{check_images, note};
 use ckpt_lib::image::Image;
+use ckpt_lib::pace::Rate;
 use nix::sys::stat::Mode;
 use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};
-use std::io::Write;
+use std::io::{ErrorKind, Write};
+use std::num::NonZeroU64;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
@@ -32,6 +34,8 @@ pub(crate) struct Fetch<'a> {
     /// What the copy's folder there is called by.
     pub(crate) id: &'a str,
     pub(crate) submit: &'a Submit,
+    /// It is made, and comes, no faster.
+    pub(crate) rate: &'a Rate,
     /// The copy ends with it.
     pub(crate) leaves: bool,
     /// The sooner it is here the better: it is based on the one before.
@@ -67,11 +71,12 @@ pub(crate) fn fetch(what: &Fetch<'_>) -> Outcome<()> {
     });
     let last = job.record.last_checkpoint.as_ref();
     let last = last.map(|last| last.image_bytes);
+    let begun_at = what.rate.get();
     let options = options(
-        what,
+        (what, begun_at),
         generation,
         since.map(|(_, generation)| *generation),
-        last,
+        (last, &job.marks()),
     );
     let errand = Errand::Fetch {
         id: what.id,
@@ -87,12 +92,25 @@ pub(crate) fn fetch(what: &Fetch<'_>) -> Outcome<()> {
         let mut options = OpenOptions::new();
         options.read(true).write(true).create(true).truncate(true);
         let file = options.mode(0o600).open(&part).context(describe)?;
-        let carried = receive(&file, &before, &mut input, &mut output);
-        let carried = carried.context(|| "the image does not come".to_owned())?;
-        if let Err(crowded) = check_images(&job, most, Some(carried.whole)) {
+        let mut crowded = None;
+        let mut grows = |len| match check_images(&job, most, Some(len)) {
+            Ok(()) => Ok(()),
+            Err(failure) => {
+                crowded = Some(failure);
+                Err(ErrorKind::QuotaExceeded.into())
+            }
+        };
+        let how = Reception {
+            rate: what.rate,
+            begun_at,
+            grows: &mut grows,
+        };
+        let carried = receive(&file, &before, how, &mut input, &mut output);
+        if let Some(crowded) = crowded {
             // It is not taken: what the job did before the last one stays known there.
             return Ok(Err(crowded));
         }
+        let carried = carried.context(|| "the image does not come".to_owned())?;
         let image = Image::open(&part)?;
         // While the disk takes it, it is read.
         let (verified, synced) = std::thread::scope(|scope| {
@@ -149,12 +167,19 @@ pub(crate) fn fetch(what: &Fetch<'_>) -> Outcome<()> {
     Ok(())
 }
 
+/// What has come of an image that nobody waits for any more goes.
+pub(crate) fn remove_part(job: &Job) {
+    if let Ok(path) = job.image_path(0) {
+        let _ = fs::remove_file(path.with_file_name(PART));
+    }
+}
+
 /// As `checkpoint` there understands them.
 fn options(
-    what: &Fetch<'_>,
+    (what, rate): (&Fetch<'_>, Option<NonZeroU64>),
     generation: u64,
     since: Option<u64>,
-    last: Option<u64>,
+    (last, marks): (Option<u64>, &[u64]),
 ) -> Vec<OsString> {
     let life = &what.submit.life;
     let mut words = vec!["--carry".to_owned(), generation.to_string()];
@@ -163,6 +188,9 @@ fn options(
     }
     if let Some(since) = since {
         words.extend(["--since".to_owned(), since.to_string()]);
+    }
+    for mark in marks {
+        words.extend(["--mark".to_owned(), mark.to_string()]);
     }
     if what.hurries && !what.leaves {
         words.push("--watch".to_owned());
@@ -174,7 +202,7 @@ fn options(
     if let Some(level) = life.compress {
         words.extend(["--compress".to_owned(), format!("zstd:{level}")]);
     }
-    if let Some(rate) = life.image_rate {
+    if let Some(rate) = rate {
         words.extend(["--image-rate".to_owned(), rate.to_string()]);
     }
     if life.carry_files {

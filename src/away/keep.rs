@@ -95,7 +95,11 @@ fn begin(what: &Keep<'_>, tells: OwnedFd) -> Outcome<Failure> {
     let sessions = sessions(
         allowed,
         token,
-        Some(journals(what.store, what.submit.life.journal_max)?),
+        Some(journals(
+            what.store,
+            what.submit.life.journal_max,
+            Some(what.dir),
+        )?),
         Some(what.store),
     )?
     .of_lines();

@@ -6,9 +6,9 @@
 //! # What it does not do
 //! What was cut off a file of the user's (`*.wayfarer-tail`) is the user's, and stays.
 
-use super::Outset;
 use super::elsewhere;
 use super::images::images_in;
+use super::{IMAGES_KEPT, Job, Outset};
 use crate::report::{chain, tell};
 use ckpt_lib::image::Image;
 use ckpt_lib::snapshot::DescriptionKind;
@@ -40,13 +40,36 @@ pub(crate) fn forget_journals(dir: &Path) {
 fn states(dir: &Path) -> Vec<Vec<u8>> {
     let outset = Outset::load(dir).ok().flatten();
     let images = images_in(dir).unwrap_or_default().into_iter();
-    let snapshots = images.filter_map(|stored| Image::open(&stored.path).ok()?.snapshot().ok());
-    let kinds = snapshots.flat_map(|snapshot| snapshot.descriptions);
-    let saved = kinds.filter_map(|one| match one.kind {
+    let saved = images.filter_map(|stored| state_in(&stored.path));
+    saved.chain(outset.map(|outset| outset.state)).collect()
+}
+
+/// The state of the job's session in an image.
+fn state_in(image: &Path) -> Option<Vec<u8>> {
+    let snapshot = Image::open(image).ok()?.snapshot().ok()?;
+    let mut kinds = snapshot.descriptions.into_iter().map(|one| one.kind);
+    kinds.find_map(|kind| match kind {
         DescriptionKind::Session { state } => Some(state),
         _ => None,
-    });
-    saved.chain(outset.map(|outset| outset.state)).collect()
+    })
+}
+
+impl Job {
+    /// The marks in its undo journal to which its files may have to go back for now, oldest first: with the images that are kept, and, while there are
+    /// fewer, with its beginning. An image that is damaged is of no use.
+    pub(crate) fn marks(&self) -> Vec<u64> {
+        let images = self.known_images().unwrap_or_default();
+        let keep = self.life.as_ref().map_or(IMAGES_KEPT, |life| life.keep) as usize;
+        let outset = match images.len() < keep {
+            true => Outset::load(&self.dir).ok().flatten(),
+            false => None,
+        };
+        let kept = images.iter().skip(images.len().saturating_sub(keep));
+        let states = kept.filter_map(|stored| state_in(&stored.path));
+        let states = outset.map(|outset| outset.state).into_iter().chain(states);
+        let marks = states.filter_map(|state| shadow::mark_of(&state));
+        marks.map(|mark| mark.0).collect()
+    }
 }
 
 /// Removes the journals of these sessions, beside `jobs/`. What cannot be removed is told.

@@ -161,6 +161,13 @@ impl Job {
         Ok(images)
     }
 
+    /// How many bytes its images have together.
+    pub(crate) fn bytes_of_images(&self) -> Result<u64, JobError> {
+        let images = self.images()?.into_iter();
+        let sizes = images.map(|image| fs::metadata(&image.path).map_or(0, |found| found.len()));
+        Ok(sizes.sum())
+    }
+
     /// Whether another image of `expected` bytes may be made if the job's are to have `most` together: older ones are removed as far as that takes, but never
     /// the newest, nor any if that is not good.
     ///

@@ -9,6 +9,7 @@ use crate::args::Restart;
 use crate::jobs::{JobStore, images_disk};
 use crate::report::{Exit, Failure, Outcome};
 use crate::verbs;
+use crate::verbs::checkpoint::ImageLimits;
 use nix::sys::signal::Signal;
 use starter::life::{Action, End, Event};
 use std::path::PathBuf;
@@ -27,8 +28,8 @@ impl Starter<'_> {
                 }
                 Action::Checkpoint { leaves } => self.checkpoint(leaves),
                 Action::AbandonCheckpoint => {
-                    self.abandon_postponed("the job did not enable checkpoints in time");
-                    if let Some(making) = &self.making {
+                    self.abandon_postponed("the job has disabled checkpoints");
+                    if let Some(making) = &mut self.making {
                         making.abandon(Signal::SIGTERM);
                     }
                 }
@@ -36,7 +37,7 @@ impl Starter<'_> {
                 Action::Go => self.with_copy(Copy::go),
                 Action::Kill => self.with_copy(Copy::kill),
                 Action::KillAll => {
-                    if let Some(making) = &self.making {
+                    if let Some(making) = &mut self.making {
                         making.abandon(Signal::SIGKILL);
                     }
                     self.with_copy(Copy::kill_all);
@@ -150,11 +151,12 @@ impl Starter<'_> {
         let begun = begun.and_then(|()| {
             let begun = self.begin_fetch(leaves).unwrap_or_else(|| {
                 let options = making::options(&self.name, leaves, self.arguments);
-                let most = self.arguments.images_max;
+                let limits = ImageLimits {
+                    rate: self.rate.clone(),
+                    images_max: self.arguments.images_max,
+                };
                 Making::begin(signals, || {
-                    let job = self.store.find(&self.name)?;
-                    verbs::checkpoint::check_images(&job, most, None)?;
-                    let made = verbs::checkpoint::checkpoint(self.store, &options)?;
+                    let made = verbs::checkpoint::by_starter(self.store, &options, &limits)?;
                     if let Some(file) = &file {
                         inside::place(self.store, &self.name, file, leaves)?;
                     }

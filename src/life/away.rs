@@ -16,6 +16,7 @@ use crate::identity::to_hex;
 use crate::jobs::JobStore;
 use crate::report::{Exit, Failure, Outcome};
 use ckpt_lib::image::Image;
+use ckpt_lib::pace::Rate;
 use nix::sys::signal::Signal;
 use nix::sys::stat::Mode;
 use rustix::rand::{GetRandomFlags, getrandom};
@@ -252,7 +253,7 @@ impl Starter<'_> {
 
     /// Has an image of the copy there made, and fetches it.
     pub(super) fn fetch(
-        away: &Away<'_>,
+        (away, rate): (&Away<'_>, &Rate),
         store: &JobStore,
         name: &str,
         (leaves, hurries): (bool, bool),
@@ -263,6 +264,7 @@ impl Starter<'_> {
             host: away.hosts.here(),
             id: &away.id,
             submit: away.submit,
+            rate,
             leaves,
             hurries,
         })?;
@@ -382,7 +384,7 @@ impl Starter<'_> {
         let (store, name) = (self.store, &self.name);
         let how = (leaves, leaves || self.seat().is_some());
         Some(Making::begin(&self.copies.signals, || {
-            Self::fetch(away, store, name, how)
+            Self::fetch((away, &self.rate), store, name, how)
         }))
     }
 }

@@ -9,12 +9,11 @@
 //! Only processes of the same user, and of root, are heard (`SO_PEERCRED`, unix(7)). Whoever stalls, says too much or nonsense is cut
 //! off, and holds up nobody.
 
+use super::question::Question;
 use crate::report::{Exit, Explain, Failure, Outcome};
 use nix::sys::socket::{getsockopt, sockopt};
-use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
-use starter::events::ReasonCode;
-use starter::life::{Answer, Command, Hold, Who};
+use starter::life::{Answer, Who};
 use std::collections::VecDeque;
 use std::fs::File;
 use std::io::{self, ErrorKind, Read, Write};
@@ -36,91 +35,6 @@ const MOST: usize = 16;
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
 /// How long somebody may take to say what he wants.
 const SAID_WITHIN: Duration = Duration::from_secs(5);
-
-/// What somebody can be asked.
-pub(crate) trait Question: Clone + Serialize + DeserializeOwned {
-    /// Who is asked.
-    const WHO: &'static str;
-}
-
-impl Question for Ask {
-    const WHO: &'static str = "starter";
-}
-
-/// What is asked.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(tag = "ask", rename_all = "kebab-case")]
-pub(crate) enum Ask {
-    Suspend {},
-    Continue {},
-    Checkpoint {},
-    Migrate {
-        to: String,
-    },
-    Vacate {
-        within_ms: Option<u64>,
-        /// It is tried again if no image can be made.
-        #[serde(default)]
-        insists: bool,
-    },
-    VacateLatest {
-        /// Though there is no image.
-        #[serde(default)]
-        at_any_price: bool,
-    },
-    Hold {
-        reason: String,
-        #[serde(default = "by_user")]
-        code: i32,
-        #[serde(default)]
-        subcode: i32,
-        /// It is tried again if no image can be made.
-        #[serde(default)]
-        insists: bool,
-    },
-    Kill {},
-}
-
-fn by_user() -> i32 {
-    Hold::BY_USER
-}
-
-impl Ask {
-    /// It goes on only when it is released.
-    pub(crate) fn hold(hold: Hold, insists: bool) -> Self {
-        Ask::Hold {
-            reason: hold.reason,
-            code: hold.code.code,
-            subcode: hold.code.subcode,
-            insists,
-        }
-    }
-
-    pub(super) fn command(self) -> Command {
-        match self {
-            Ask::Suspend {} => Command::Suspend,
-            Ask::Continue {} => Command::Continue,
-            Ask::Checkpoint {} => Command::Checkpoint,
-            Ask::Migrate { to } => Command::Migrate { to },
-            Ask::Vacate { within_ms, insists } => Command::Vacate {
-                within: within_ms.map(Duration::from_millis),
-                insists,
-            },
-            Ask::VacateLatest { at_any_price } => Command::VacateLatest { at_any_price },
-            Ask::Hold {
-                reason,
-                code,
-                subcode,
-                insists,
-            } => {
-                let code = ReasonCode { code, subcode };
-                let hold = Hold { reason, code };
-                Command::Hold { hold, insists }
-            }
-            Ask::Kill {} => Command::Kill,
-        }
-    }
-}
 
 #[derive(Serialize, Deserialize)]
 struct Said<A> {
@@ -508,6 +422,8 @@ fn by_short_name<T>(dir: &Path, act: impl FnOnce(&Path) -> io::Result<T>) -> io:
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::life::question::{Ask, Wanted};
+    use starter::life::{Command, Hold};
 
     /// What comes of these bytes.
     fn hear(said: &[u8]) -> (Vec<(Who, Ask)>, String) {
@@ -545,9 +461,12 @@ mod tests {
         line.push(b'\n');
         let (asked, _) = hear(&line);
         assert_eq!(asked.len(), 1);
-        let command = asked.into_iter().next().map(|(_, ask)| ask.command());
+        let meaning = asked.into_iter().next().map(|(_, ask)| ask.meaning());
         let insists = true;
-        assert_eq!(command, Some(Command::Hold { hold, insists }));
+        let expected = Wanted::Command(Command::Hold { hold, insists });
+        assert_eq!(meaning, Some(expected));
+        let (asked, _) = hear(b"{\"version\":1,\"ask\":\"image-rate\",\"bytes_per_second\":0}\n");
+        assert_eq!(asked, [], "none is said by null");
     }
 
     #[test]

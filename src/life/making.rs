@@ -17,6 +17,8 @@ pub(super) struct Making {
     pid: Pid,
     /// What it says, as every verb says it.
     said: File,
+    /// It was told to end.
+    is_abandoned: bool,
 }
 
 impl Making {
@@ -27,7 +29,11 @@ impl Making {
             let status = make_here(make, &said, signals);
             std::process::exit(i32::from(status));
         };
-        Ok(Making { pid, said })
+        Ok(Making {
+            pid,
+            said,
+            is_abandoned: false,
+        })
     }
 
     pub(super) fn pid(&self) -> Pid {
@@ -38,6 +44,9 @@ impl Making {
     pub(super) fn result(self, status: Change) -> Result<(), String> {
         if status == Change::Exited(0) {
             return Ok(());
+        }
+        if self.is_abandoned && matches!(status, Change::Signalled(_)) {
+            return Err("it was aborted".to_owned());
         }
         let len = self.said.metadata().map_or(0, |file| file.len());
         let mut said = vec![0; usize::try_from(len).unwrap_or(0).min(16 << 10)];
@@ -58,29 +67,35 @@ impl Making {
         })
     }
 
+    pub(super) fn is_abandoned(&self) -> bool {
+        self.is_abandoned
+    }
+
     /// Ends it. The job runs on, and nothing stays of its image.
-    pub(super) fn abandon(&self, signal: Signal) {
+    pub(super) fn abandon(&mut self, signal: Signal) {
+        self.is_abandoned = true;
         let _ = nix::sys::signal::kill(self.pid, signal);
     }
 }
 
-/// The checkpoint that the starter of this job makes.
+/// The checkpoint that the starter of this job makes, as [`verbs::checkpoint::by_starter`](crate::verbs::checkpoint::by_starter) understands it.
 pub(super) fn options(job: &str, leaves: bool, life: &Life) -> Checkpoint {
     Checkpoint {
         target: job.to_owned(),
         output: None,
         then: if leaves { Then::Kill } else { Then::GoOn },
         compress: life.compress,
-        image_rate: life.image_rate,
+        image_rate: None,
         carry_max: CARRY_MAX,
         carry_files: life.carry_files,
         wait_for_sockets: life.wait_for_sockets,
         inherit_fd: vec![],
         json: true,
-        of_starter: true,
+        abort: false,
         carry: None,
         since: None,
         watch: false,
+        mark: vec![],
         min_free: None,
         expected: None,
     }

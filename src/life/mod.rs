@@ -24,6 +24,7 @@ mod notify;
 mod noting;
 mod owner;
 mod passing;
+mod question;
 mod said;
 mod seat;
 mod signals;
@@ -33,11 +34,12 @@ mod voice;
 
 pub(crate) use begin::{restart, run, submit};
 pub(crate) use chronicle::{Chronicle, NAME as EVENTS};
-pub(crate) use control::{Ask, Asked, Control, Question, ask};
+pub(crate) use control::{Asked, Control, ask};
 pub(crate) use copy::{heed, words};
 pub(crate) use making::check_room;
 pub(crate) use owner::by_policy;
 pub(crate) use passing::Choice;
+pub(crate) use question::{Ask, Question};
 pub(crate) use said::usage_said;
 
 use crate::args::{Life as Arguments, Restart, Run};
@@ -46,21 +48,25 @@ use crate::report::Outcome;
 use crate::sys;
 use crate::sys::Change;
 use away::Away;
+use ckpt_lib::pace::Rate;
 use copy::{Copy, News};
 use counting::since_boot;
 use inside::Inside;
 use making::Making;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::sys::signal::Signal;
 use nix::sys::timerfd::{ClockId, Expiration, TimerFd, TimerFlags, TimerSetTimeFlags};
 use nix::unistd::Pid;
 use owner::Owner;
 use passing::Refused;
+use question::Wanted;
 use seat::Move;
 use signals::{Meaning, Signals};
 use starter::life::{Answer, Command, End, Event, First, Leave, Life, Policy, Who};
 use std::collections::VecDeque;
+use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -143,6 +149,8 @@ struct Starter<'a> {
     copy_since: Instant,
     stands_since: Option<Instant>,
     making: Option<Making>,
+    /// How fast images are written and come.
+    rate: Rate,
     /// It is to go on elsewhere.
     moving: Option<Move>,
     inside: Inside,
@@ -218,6 +226,9 @@ impl<'a> Starter<'a> {
             },
             false => First::Start,
         };
+        let rate = memfd_create(c"image rate", MFdFlags::MFD_CLOEXEC)?;
+        let rate = Rate::told_by(File::from(rate));
+        rate.set(arguments.image_rate)?;
         let (life, actions) = Life::begin(policy, first);
         let mut starter = Starter {
             store,
@@ -237,6 +248,7 @@ impl<'a> Starter<'a> {
             copy_since: Instant::now(),
             stands_since: None,
             making: None,
+            rate,
             moving: None,
             inside: Inside::default(),
             control,
@@ -291,7 +303,7 @@ impl<'a> Starter<'a> {
                 self.heed(meaning);
             }
             for (who, ask) in self.control.asked() {
-                self.is_asked(who, ask.command());
+                self.is_asked(who, ask);
             }
             self.hear_copy();
             self.hear_seat();
@@ -400,8 +412,12 @@ impl<'a> Starter<'a> {
                 Change::Stopped(_) | Change::Continued => {}
                 ended if is_making => {
                     if let Some(making) = self.making.take() {
+                        let is_abandoned = making.is_abandoned();
                         let made = making.result(ended);
-                        if made.is_ok() || !self.postpones() {
+                        if let (true, Ok(job)) = (is_abandoned, self.store.find(&self.name)) {
+                            crate::away::remove_part(&job);
+                        }
+                        if made.is_ok() || is_abandoned || !self.postpones() {
                             self.events.push_back(Event::Checkpointed(made));
                         }
                     }
@@ -492,7 +508,7 @@ impl<'a> Starter<'a> {
                     // There is nothing left to copy, but what has been copied may have to be noted.
                     let may_be_by_it = matches!(end, End::Gone | End::Signalled(libc::SIGKILL))
                         && self.life.is_leaving();
-                    if let Some(making) = self.making.as_ref().filter(|_| !may_be_by_it) {
+                    if let Some(making) = self.making.as_mut().filter(|_| !may_be_by_it) {
                         making.abandon(Signal::SIGTERM);
                     }
                     self.not_begun = why;
@@ -543,15 +559,28 @@ impl<'a> Starter<'a> {
     }
 
     /// What only jobs on other machines can do is refused here.
-    fn is_asked(&mut self, who: Who, command: Command) {
-        if let Command::Migrate { to } = command {
-            if self.away().is_some() {
-                return self.moves(who, to);
+    fn is_asked(&mut self, who: Who, ask: Ask) {
+        let answer = match ask.meaning() {
+            Wanted::Command(Command::Migrate { to }) => {
+                if self.away().is_some() {
+                    return self.moves(who, to);
+                }
+                let reason =
+                    "it runs where its starter is; `vacate` it, and start it again elsewhere";
+                Answer::Refused(reason.to_owned())
             }
-            let reason = "it runs where its starter is; `vacate` it, and start it again elsewhere";
-            let answer = Answer::Refused(reason.to_owned());
-            return self.control.answer(who, &answer, self.life.state().name());
-        }
-        self.events.push_back(Event::Asked(who, command));
+            Wanted::Command(command) => {
+                return self.events.push_back(Event::Asked(who, command));
+            }
+            Wanted::ImageRate(rate) => {
+                tracing::info!(rate, "images go at another rate");
+                match self.rate.set(rate) {
+                    Ok(()) => Answer::Done,
+                    Err(error) => Answer::Refused(error.to_string()),
+                }
+            }
+        };
+        let state = self.life.state().name();
+        self.control.answer(who, &answer, state);
     }
 }

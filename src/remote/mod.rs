@@ -11,6 +11,7 @@
 mod client;
 pub(crate) mod gate;
 pub(crate) mod keeper;
+pub(crate) mod relief;
 mod rules;
 mod sees;
 mod session;

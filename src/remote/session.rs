@@ -10,8 +10,10 @@ use c_shim::link::{LINK_LEN, Link};
 use c_shim::table::{Reserved, Table};
 use c_shim::used::{Amount, ThreadAmount};
 use ckpt_lib::image::{Away, Image};
+use ckpt_lib::pace::Rate;
 use ckpt_lib::{JobSession, ProcessUsed, SessionError, Used};
 use loader::layout::SectionKind;
+use nix::sys::memfd::{MFdFlags, memfd_create};
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, Write};
@@ -39,6 +41,8 @@ pub(crate) struct RunningSession {
     has_contents: bool,
     /// The shadow knows that the checkpoint counts.
     has_settled: bool,
+    /// Marks that the job may go back to for now.
+    needed: Vec<u8>,
     table: File,
     /// The same, in our memory.
     mapped: &'static Table,
@@ -69,10 +73,16 @@ impl RunningSession {
             carries: None,
             has_contents: false,
             has_settled: false,
+            needed: vec![],
             table,
             mapped,
             copy: link.generation,
         }))
+    }
+
+    /// The job may go back to these marks, whatever comes of the image; oldest first.
+    pub(crate) fn keeps(&mut self, marks: &[u64]) {
+        self.needed = marks.iter().flat_map(|mark| mark.to_le_bytes()).collect();
     }
 
     /// Its image goes there.
@@ -91,11 +101,15 @@ impl RunningSession {
     }
 }
 
-/// Whoever is at our standard input and output and takes the image, no faster than so many bytes in a second. He says first what is
-/// there already, which takes him as long as it takes to read it.
-pub(crate) fn taker(rate: Option<NonZeroU64>) -> Outcome<Sender> {
-    let sender = Sender::begin(rate, &mut stdin()?, stdout()?);
-    sender.context(|| "nobody is there who takes the image".to_owned())
+/// Whoever is at our standard input and output and takes the image, and how fast he wants it to be made: so many bytes in a second, until he says another
+/// number; when he is gone, not at all. He says first what is there already, which takes him as long as it takes to read it.
+pub(crate) fn taker(rate: Option<NonZeroU64>) -> Outcome<(Sender, Rate)> {
+    let file = memfd_create(c"image rate", MFdFlags::MFD_CLOEXEC)?;
+    let told = Rate::told_by(File::from(file));
+    told.set(rate)?;
+    let sender = Sender::begin(told.clone(), stdin()?, stdout()?);
+    let sender = sender.context(|| "nobody is there who takes the image".to_owned())?;
+    Ok((sender, told))
 }
 
 /// Without a buffer.
@@ -197,7 +211,7 @@ impl JobSession for RunningSession {
             sender.put_file(file, contents.clone())?;
         }
         sender.put_file(file, contents.end..header.image_len)?;
-        sender.end(header.image_len, &mut stdin()?)?;
+        sender.end(header.image_len)?;
         Ok(())
     }
 
@@ -210,7 +224,8 @@ impl JobSession for RunningSession {
                 "what the job has written last is sent to the shadow, although the image has it: {error}"
             ));
         }
-        let settled = self.client.ask(&Request::Settle(Settle { committed }), &[]);
+        let settle = Request::Settle(Settle { committed });
+        let settled = self.client.ask(&settle, &self.needed);
         self.has_settled = committed && settled.is_ok();
         if let Err(failure) = settled {
             // It keeps one mark too many.

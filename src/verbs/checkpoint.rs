@@ -14,7 +14,8 @@ use crate::target::{self, Purpose, Target};
 use crate::verbs::output_failure;
 use ckpt_lib::board::Board;
 use ckpt_lib::capture::{CaptureError, CaptureOptions, Refusal};
-use ckpt_lib::image::Image;
+use ckpt_lib::image::{Image, ImageError};
+use ckpt_lib::pace::Rate;
 use ckpt_lib::snapshot::{JobLabel, KernelPath};
 use ckpt_lib::tracee::{HostPid, StopError};
 use ckpt_lib::{CheckpointError, CheckpointReport, CheckpointRequest, JobSession, Then};
@@ -23,9 +24,11 @@ use serde::Serialize;
 use std::fs::File;
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 const SCHEMA_VERSION: u32 = 1;
+/// How long a checkpoint that nobody wants any more may take to notice that.
+const ABANDONED_ENDS_WITHIN: Duration = Duration::from_secs(10);
 
 #[derive(Serialize)]
 struct Report {
@@ -44,8 +47,20 @@ struct Report {
     killed: bool,
 }
 
+/// What a job's starter says of the images that it makes.
+#[derive(Clone, Debug)]
+pub(crate) struct ImageLimits {
+    /// How fast they are written.
+    pub(crate) rate: Rate,
+    /// So many bytes may those of the job have together.
+    pub(crate) images_max: Option<u64>,
+}
+
 /// Writes an image of a job or process.
 pub(crate) fn checkpoint(store: &JobStore, arguments: &Checkpoint) -> Outcome {
+    if arguments.abort {
+        return super::life::abort(store, &arguments.target);
+    }
     if let Ok(job) = store.find(&arguments.target)
         && job.runs_on().is_some()
     {
@@ -58,15 +73,29 @@ pub(crate) fn checkpoint(store: &JobStore, arguments: &Checkpoint) -> Outcome {
         }
         return super::life::checkpoint(store, &arguments.target);
     }
-    make(store, arguments, false)
+    make(store, arguments, None, false)
 }
 
-/// `waits`: another checkpoint of the job is waited for.
-fn make(store: &JobStore, arguments: &Checkpoint, waits: bool) -> Outcome {
+/// The starter of a job has one made; another that is being made is waited for.
+pub(crate) fn by_starter(
+    store: &JobStore,
+    arguments: &Checkpoint,
+    limits: &ImageLimits,
+) -> Outcome {
+    make(store, arguments, Some(limits), false)
+}
+
+/// `by`: the job's starter. `waits`: another checkpoint of the job is waited for.
+fn make(
+    store: &JobStore,
+    arguments: &Checkpoint,
+    by: Option<&ImageLimits>,
+    waits: bool,
+) -> Outcome {
     let target = target::find(store, &arguments.target, Purpose::Copy)?;
     if let Some(job) = &target.job
         && arguments.then == args::Then::Kill
-        && !arguments.of_starter
+        && by.is_none()
         && job.has_starter()
     {
         // It would take that for an accident.
@@ -82,7 +111,19 @@ fn make(store: &JobStore, arguments: &Checkpoint, waits: bool) -> Outcome {
     }
     permission::check_traceable(target.pid)?;
     // Held until the checkpoint is noted: a second one would meet the first one's tracing.
-    let lock = lock(&target, waits || arguments.of_starter)?;
+    let patience = match (waits || by.is_some(), arguments.carry) {
+        (true, _) => Some(Duration::MAX),
+        // One that somebody has given up at home ends soon.
+        (false, Some(_)) => Some(ABANDONED_ENDS_WITHIN),
+        (false, None) => None,
+    };
+    let lock = lock(&target, patience)?;
+    // Before anything of the job's is held up.
+    let taken_by = match arguments.carry {
+        Some(_) => Some(taker(arguments.image_rate)?),
+        None => None,
+    };
+    let room = room_for_image(target.job.as_ref(), by, None)?;
     let (output, generation) = destination(&target, arguments)?;
     let request = CheckpointRequest {
         target: HostPid(target.pid),
@@ -95,7 +136,12 @@ fn make(store: &JobStore, arguments: &Checkpoint, waits: bool) -> Outcome {
             args::Then::Kill => Then::Kill,
         },
         compression: arguments.compress,
-        rate: arguments.image_rate,
+        rate: match (by, &taken_by) {
+            (Some(by), _) => Some(by.rate.clone()),
+            (None, Some((_, rate))) => Some(rate.clone()),
+            (None, None) => arguments.image_rate.map(Rate::Fixed),
+        },
+        most: room,
         since: tables_of(&target, arguments),
         watch_on: arguments.watch,
         passes: arguments.carry.is_some(),
@@ -118,13 +164,15 @@ fn make(store: &JobStore, arguments: &Checkpoint, waits: bool) -> Outcome {
         let room = life::check_room(&job.dir, least, arguments.expected);
         room.map_err(|why| Failure::new(Exit::Failed, format!("on the job's machine: {why}")))?;
     }
-    // Before anything of the job's is held up.
-    let taken_by = match arguments.carry {
-        Some(_) => Some(taker(arguments.image_rate)?),
-        None => None,
-    };
     let mut session = RunningSession::of(target.pid, request.then == Then::Kill)?;
-    if let Some(taker) = taken_by {
+    if let Some(session) = &mut session {
+        let marks = match arguments.carry {
+            Some(_) => arguments.mark.clone(),
+            None => target.job.as_ref().map(Job::marks).unwrap_or_default(),
+        };
+        session.keeps(&marks);
+    }
+    if let Some((taker, _)) = taken_by {
         let missing = || {
             Failure::new(
                 Exit::Failed,
@@ -144,14 +192,20 @@ fn make(store: &JobStore, arguments: &Checkpoint, waits: bool) -> Outcome {
     let made = ckpt_lib::checkpoint(&request, watch, asked, display.as_mut());
     drop(display);
     // A starter waits in its own way, here or at home.
-    let can_wait = !arguments.of_starter && arguments.carry.is_none();
+    let can_wait = by.is_none() && arguments.carry.is_none();
     if can_wait && matches!(made, Err(CheckpointError::Disabled { .. })) {
         crate::report::tell(
             "the job has disabled checkpoints for now; waiting until it enables them",
         );
         drop((lock, session));
         wait_until_enabled(target.pid);
-        return make(store, arguments, true);
+        return make(store, arguments, by, true);
+    }
+    if let Err(CheckpointError::Image(ImageError::TooLarge { most, .. })) = made {
+        // Unless older ones can go, that is too much.
+        room_for_image(target.job.as_ref(), by, Some(most.saturating_add(1)))?;
+        drop((lock, session));
+        return make(store, arguments, by, true);
     }
     let made = made.or_else(|error| {
         let ended = matches!(
@@ -253,16 +307,18 @@ fn destination(target: &Target, arguments: &Checkpoint) -> Outcome<(PathBuf, u64
 }
 
 /// Keeps other checkpoints of the job away, if it is one; a lock that cannot be had because of the file system is told.
-/// `waits`: one that is being made is waited for.
-fn lock(target: &Target, waits: bool) -> Outcome<Option<Flock<File>>> {
+/// `patience`: one that is being made is waited for, so long.
+fn lock(target: &Target, patience: Option<Duration>) -> Outcome<Option<Flock<File>>> {
     const PAUSE: Duration = Duration::from_millis(20);
+    let began = Instant::now();
+    let waits = || patience.is_some_and(|patience| began.elapsed() < patience);
     let Some(job) = &target.job else {
         return Ok(None);
     };
     loop {
         match job.lock() {
             Ok(lock) => return Ok(Some(lock)),
-            Err(JobError::Busy { .. }) if waits => std::thread::sleep(PAUSE),
+            Err(JobError::Busy { .. }) if waits() => std::thread::sleep(PAUSE),
             Err(error @ JobError::Busy { .. }) => return Err(error.into()),
             Err(error) => {
                 warn("other checkpoints of the job are not kept away", &error);
@@ -312,6 +368,21 @@ fn is_good(image: &Path) -> Result<(), JobError> {
     Image::open(image)
         .and_then(|image| image.verify(&mut |_| {}).map(drop))
         .map_err(JobError::Damaged)
+}
+
+/// How large another image may be, so that the job's are not larger together than its starter has been told; `expected`: how large it is at least, or
+/// the last was. Older ones go as far as that takes.
+fn room_for_image(
+    job: Option<&Job>,
+    by: Option<&ImageLimits>,
+    expected: Option<u64>,
+) -> Outcome<Option<u64>> {
+    let most = by.and_then(|by| by.images_max);
+    let Some((job, most)) = job.zip(most) else {
+        return Ok(None);
+    };
+    check_images(job, Some(most), expected)?;
+    Ok(Some(most.saturating_sub(job.bytes_of_images()?)))
 }
 
 /// Refuses another image if the job's would be larger together than `most`, although older ones have gone; `expected`: how large it is, or the last was.

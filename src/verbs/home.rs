@@ -4,6 +4,7 @@
 use crate::args::Home;
 use crate::jobs::JobStore;
 use crate::reach::{self, ERROR_MARK};
+use crate::remote::relief::when_nearly_full;
 use crate::report::{self, Exit, Explain, Failure, Outcome};
 use crate::rights::{Executes, keep_those_about_files};
 use crate::sys;
@@ -15,6 +16,7 @@ use std::fs;
 use std::io::{self, Write};
 use std::os::fd::AsFd;
 use std::os::unix::fs::DirBuilderExt;
+use std::path::Path;
 use std::sync::mpsc;
 use std::time::Duration;
 use tracing_subscriber::filter::LevelFilter;
@@ -30,7 +32,7 @@ pub(crate) fn home(store: &JobStore, arguments: &Home) -> Outcome {
     keep_those_about_files(&[], Executes::Nothing)?;
     nix::unistd::daemon(false, true).context(|| "no process for the shadow".to_owned())?;
     let (ended, end) = mpsc::channel();
-    let begun = begin(store, arguments.journal_max).and_then(|begun| {
+    let begun = begin(store, arguments).and_then(|begun| {
         end_by_signal(ended.clone())?;
         Ok(begun)
     });
@@ -62,8 +64,13 @@ pub(crate) fn home(store: &JobStore, arguments: &Home) -> Outcome {
     Ok(Exit::Done)
 }
 
-/// Where the journals of jobs are that have their files on this machine; each may keep so many bytes.
-pub(crate) fn journals(store: &JobStore, most: Option<u64>) -> Outcome<Journals> {
+/// Where the journals of jobs are that have their files on this machine; that of the job in this directory may keep so many bytes, and has its starter
+/// asked for images before there are as many.
+pub(crate) fn journals(
+    store: &JobStore,
+    most: Option<u64>,
+    job: Option<&Path>,
+) -> Outcome<Journals> {
     let journals = store.dir().join("journals");
     let made = fs::DirBuilder::new()
         .recursive(true)
@@ -76,18 +83,26 @@ pub(crate) fn journals(store: &JobStore, most: Option<u64>) -> Outcome<Journals>
         )
     })?;
     let journals = Journals::new(&journals, Durability::PowerLoss)?;
-    Ok(match most {
-        Some(most) => journals.limited(most),
+    let Some(most) = most else {
+        return Ok(journals);
+    };
+    let journals = journals.limited(most);
+    Ok(match job {
+        Some(dir) => journals.with_brim(when_nearly_full(dir.to_owned())),
         None => journals,
     })
 }
 
-fn begin(store: &JobStore, most: Option<u64>) -> Outcome<(Door, Server)> {
+fn begin(store: &JobStore, arguments: &Home) -> Outcome<(Door, Server)> {
     let token = new_token()?;
     let sessions = sessions(
         allowed(&[OsString::from("/")])?,
         token,
-        Some(journals(store, most)?),
+        Some(journals(
+            store,
+            arguments.journal_max,
+            arguments.job.as_deref(),
+        )?),
         Some(store),
     )?;
     let (door, listener) = Door::make(&reach::places(Some(store.dir())))?;

@@ -1,7 +1,7 @@
 //! `wayfarer suspend`, `continue`, `vacate`, `hold`, `release`, `remove`: what is asked of a job's starter.
 
 use super::queue::{self, Waiting};
-use crate::args::{self, Continue, Log, Migrate, Release, Remove, Suspend, Vacate};
+use crate::args::{self, Continue, ImageRate, Log, Migrate, Release, Remove, Suspend, Vacate};
 use crate::jobs::{Job, JobError, JobStore, Life, LifeRecord, ProcessName, process};
 use crate::life::{Ask, Chronicle, EVENTS, ask};
 use crate::output;
@@ -64,6 +64,18 @@ pub(crate) fn checkpoint(store: &JobStore, name: &str) -> Outcome {
         output::print(&format!("{path} ({})\n", output::bytes(len)))?;
     }
     Ok(Exit::Done)
+}
+
+/// Has its starter give up the image that it is making.
+pub(crate) fn abort(store: &JobStore, name: &str) -> Outcome {
+    asked(store, name, Ask::Abort {}).map(|_| Exit::Done)
+}
+
+/// Says how fast its images go.
+pub(crate) fn image_rate(store: &JobStore, arguments: &ImageRate) -> Outcome {
+    let bytes_per_second = arguments.rate.0;
+    let ask = Ask::ImageRate { bytes_per_second };
+    asked(store, &arguments.job, ask).map(|_| Exit::Done)
 }
 
 /// Has it leave, until it is released.
@@ -205,6 +217,9 @@ fn without_starter(job: &Job, what: &Ask) -> Failure {
             failure.advise(format!("wayfarer checkpoint {name} --then kill"))
         }
         Ask::Checkpoint {} => failure.advise(format!("wayfarer checkpoint {name}")),
+        Ask::Abort {} | Ask::ImageRate { .. } => {
+            failure.advise("its images are made by whoever asks for them, with --image-rate")
+        }
         Ask::Migrate { .. } => {
             failure.advise("wayfarer submit --on HOST --every TIME: such jobs move")
         }

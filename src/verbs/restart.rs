@@ -75,15 +75,16 @@ pub(crate) fn begin(
     }
     let mut keeper = None;
     let mut door = None;
-    if let Some(socket) = resume_session(store, arguments, &chosen, &snapshot)? {
+    let here = tied.as_ref().filter(|tied| !tied.is_away);
+    let name = here.map(|tied| tied.name.as_str());
+    let dir = name.and_then(|name| Some(store.find(name).ok()?.dir));
+    if let Some(socket) = resume_session((store, dir.as_deref()), arguments, &chosen, &snapshot)? {
         if is_confined {
             door = Some(confine::door(&socket)?);
         }
         inherit_fds.extend(remote::of_a_restart());
         keeper = Some(remote::keeper::begin(true)?);
     }
-    let here = tied.as_ref().filter(|tied| !tied.is_away);
-    let name = here.map(|tied| tied.name.as_str());
     let job = register(store, arguments, &chosen, &snapshot, name)?;
     let failure = launch::execute(&Launch {
         title: format!(
@@ -128,9 +129,9 @@ impl Chosen {
     }
 }
 
-/// Has the shadow go on with the job's files, if they are at one; its socket.
+/// Has the shadow go on with the job's files, if they are at one; its socket. `job`: the job's directory, if it has a starter here.
 fn resume_session(
-    store: &JobStore,
+    (store, job): (&JobStore, Option<&Path>),
     arguments: &Restart,
     chosen: &Chosen,
     snapshot: &SnapshotV1,
@@ -144,7 +145,7 @@ fn resume_session(
     match (state, &arguments.shadow) {
         (None, None) if !arguments.journal => Ok(None),
         (Some(state), None) if is_at_home(arguments, chosen) => {
-            let socket = reach::home(store, arguments.life.journal_max)?;
+            let socket = reach::home(store, arguments.life.journal_max, job)?;
             let begin = Resumption {
                 socket: &socket,
                 lease: reach::HOME_LEASE,

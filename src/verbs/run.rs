@@ -118,11 +118,15 @@ pub(crate) fn begin(store: &JobStore, arguments: &Run, tied: Option<Tied>) -> Ou
             let socket = reach::socket(address, identity, store.dir(), arguments.lease)?;
             Some((socket, arguments.lease, arguments.methods.identity))
         }
-        None if arguments.journal => Some((
-            reach::home(store, arguments.life.journal_max)?,
-            reach::HOME_LEASE,
-            Whose::Execute,
-        )),
+        None if arguments.journal => {
+            let dir = job.as_ref().map(|job| job.dir.as_path());
+            let dir = dir.filter(|_| tied.is_some());
+            Some((
+                reach::home(store, arguments.life.journal_max, dir)?,
+                reach::HOME_LEASE,
+                Whose::Execute,
+            ))
+        }
         None => None,
     };
     if let Some((socket, lease, whose)) = reached {

@@ -46,6 +46,8 @@ enum Blow {
     /// There is no room for images and records for a while.
     FillDisk,
     Checkpoint,
+    /// Whatever image is being made is given up.
+    Abort,
     Migrate,
     Vacate,
     LeaveAtOnce,
@@ -53,7 +55,7 @@ enum Blow {
     Suspend,
 }
 
-const BLOWS: [Blow; 15] = [
+const BLOWS: [Blow; 16] = [
     Blow::KillThere,
     Blow::KillStarter,
     Blow::KillKeeper,
@@ -64,6 +66,7 @@ const BLOWS: [Blow; 15] = [
     Blow::Cut,
     Blow::FillDisk,
     Blow::Checkpoint,
+    Blow::Abort,
     Blow::Migrate,
     Blow::Vacate,
     Blow::LeaveAtOnce,
@@ -173,6 +176,7 @@ impl Schedule {
             }
             Blow::Damage | Blow::Cut => self.damage(blow == Blow::Cut),
             Blow::Checkpoint => self.tell(&["checkpoint", "job"]),
+            Blow::Abort => self.tell(&["checkpoint", "job", "--abort"]),
             Blow::Migrate => {
                 let to = order(&mut self.random)[0];
                 self.tell(&["migrate", "job", "--to", to]);

@@ -9,6 +9,7 @@
 //! program    real programs, compared with an undisturbed run
 //! chain      what a job's file has to be, line by line
 //! python     guests that are scripts of a few lines
+//! filling    a program that fills its undo journal
 //! skip       what was not tested here, and why
 //! machine    one that jobs are sent to, reached by a line that can be cut
 //! host       a second, empty machine: a root of its own, with nothing but /proc
@@ -20,6 +21,7 @@
 #![allow(dead_code, unreachable_pub)] // each test program uses its part
 
 pub mod chain;
+pub mod filling;
 pub mod host;
 pub mod htcondor;
 pub mod inherited;

@@ -30,6 +30,7 @@ use crate::capture::{self, CaptureError, CaptureOptions, Captured, EarlyView};
 use crate::image::{Committed, Image, ImageError, ImageParts, ImageWriter, WriteOptions};
 use crate::inject::{InjectError, Workshop};
 use crate::loader_code;
+use crate::pace::Rate;
 use crate::picture::Picture;
 use crate::plan::{self, Contents, PlanError};
 use crate::platform::{Level, Platform};
@@ -44,7 +45,6 @@ use loader::layout::Space;
 use loader::ops::OpsList;
 use session::Marked;
 pub use session::{JobSession, SessionError};
-use std::num::NonZeroU64;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 use watched::Watched;
@@ -73,8 +73,10 @@ pub struct CheckpointRequest {
     pub then: Then,
     /// zstd level; none: pages are stored as they are.
     pub compression: Option<i32>,
-    /// The image is written no faster than so many bytes in a second, unless a job that is to go on stands still for it.
-    pub rate: Option<NonZeroU64>,
+    /// The image is written no faster than that, unless a job that is to go on stands still for it.
+    pub rate: Option<Rate>,
+    /// The image may have so many bytes.
+    pub most: Option<u64>,
     /// An earlier image, in the directory of this one: what it has is not stored again, and has to stay there. Its contents are not read.
     pub since: Option<PathBuf>,
     /// From this image on it is watched what the job writes to, if the kernel can.
@@ -223,9 +225,8 @@ fn take(
     let write_options = WriteOptions {
         compression: request.compression,
         overwrite: request.overwrite,
-        rate: request
-            .rate
-            .filter(|_| with_picture || request.then == Then::Kill),
+        most: request.most,
+        rate: request.rate.clone().filter(|_| request.then == Then::Kill),
         passes: request.passes,
         ..WriteOptions::default()
     };
@@ -284,6 +285,7 @@ fn take(
         marked.goes_on();
         hooks.over();
         frozen = frozen_at.elapsed();
+        writer.goes_at(request.rate.clone());
     }
     let from: Vec<(HostPid, &Memory)> = match &held {
         Some(quiesced) => quiesced

@@ -161,6 +161,13 @@ impl Destination {
         ImageError::io(&self.path, what)
     }
 
+    pub(super) fn too_large(&self, most: u64) -> ImageError {
+        ImageError::TooLarge {
+            image: self.path.clone(),
+            most,
+        }
+    }
+
     /// Gives the file its final name; it `lasts` if the disk has it before.
     pub(super) fn publish(self, lasts: bool) -> Result<(), ImageError> {
         if self.in_memory() {

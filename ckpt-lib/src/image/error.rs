@@ -27,6 +27,14 @@ pub enum ImageError {
         /// The file.
         image: PathBuf,
     },
+    /// It has got larger than it may.
+    #[error("image {image} would have more than {most} bytes, expected that at most", image = shown(.image))]
+    TooLarge {
+        /// The file.
+        image: PathBuf,
+        /// How many bytes it may have.
+        most: u64,
+    },
     /// Not a regular file.
     #[error("image {image} is {found}, expected a regular file", image = shown(.image))]
     NotAFile {

@@ -60,6 +60,8 @@ pub(super) struct Job<'a> {
     pub(super) parts: &'a [Part<'a>],
     pub(super) compression: Option<i32>,
     pub(super) pace: Option<&'a Pace>,
+    /// So many bytes may the file have.
+    pub(super) most: Option<u64>,
     pub(super) threads: usize,
     pub(super) pieces_before: usize,
     /// What is in it is not stored again.
@@ -326,6 +328,9 @@ impl Shared<'_> {
             Some(_) => "bring pages to where it is kept",
         };
         let (pieces, filled) = written.map_err(self.job.destination.failed(what))?;
+        if let Some(most) = self.job.most.filter(|most| filled.end > *most) {
+            return Err(self.job.destination.too_large(most));
+        }
         self.pieces.fetch_add(pieces.len(), Ordering::Relaxed);
         Ok(Done {
             source_len,
@@ -447,7 +452,7 @@ impl Shared<'_> {
             return away.put(at, slices);
         }
         if let Some(pace) = self.job.pace {
-            pace.pass(slices.iter().map(|slice| slice.len() as u64).sum());
+            pace.pass(slices.iter().map(|slice| slice.len() as u64).sum())?;
         }
         while !slices.is_empty() {
             let count = slices.len().min(MOST_SLICES);

@@ -18,14 +18,13 @@ use super::extents::{self, Piece};
 use super::store::{self, Job, Part, Zeros};
 use super::{Away, ByteSource, Image};
 use crate::loader_code::{self, LinkedLoader};
-use crate::pace::Pace;
+use crate::pace::{Pace, Rate};
 use loader::layout::{
     Base, CHUNK, Chunk, Encoding, Extent, FORMAT_VERSION, HEADER_LEN, HEADER_OFFSET, Hash, Header,
     PAGE, SECTION_COUNT, Section, SectionKind, Space, header_id,
 };
 use std::collections::HashMap;
 use std::fs::File;
-use std::num::NonZeroU64;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -35,7 +34,7 @@ use std::sync::Arc;
 const LOADER_OFFSET: u64 = HEADER_OFFSET + HEADER_LEN as u64;
 
 /// How an image is written.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct WriteOptions {
     /// zstd level; none: contents are stored as they are.
     pub compression: Option<i32>,
@@ -43,8 +42,10 @@ pub struct WriteOptions {
     pub threads: usize,
     /// A file of the final name may be replaced.
     pub overwrite: bool,
-    /// Contents are written no faster than so many bytes in a second.
-    pub rate: Option<NonZeroU64>,
+    /// Contents are written no faster than that.
+    pub rate: Option<Rate>,
+    /// The file may have so many bytes; more are refused, at the latest some MiB behind that.
+    pub most: Option<u64>,
     /// It is taken to another machine, and made durable there: this one's disk is not waited for.
     pub passes: bool,
 }
@@ -137,8 +138,8 @@ impl ImageWriter {
         let pages_at = LOADER_OFFSET + loader_len.next_multiple_of(PAGE);
         ImageWriter {
             destination,
+            pace: options.rate.clone().map(Pace::new),
             options,
-            pace: options.rate.map(Pace::new),
             loader_len,
             end: pages_at,
             behind: pages_at,
@@ -175,7 +176,7 @@ impl ImageWriter {
     /// Stores contents, of all parts side by side. `progress` is told the bytes of source gone through.
     ///
     /// # Errors
-    /// [`ImageError::Source`] if a source failed, [`ImageError::Io`] if the file did,
+    /// [`ImageError::Source`] if a source failed, [`ImageError::Io`] if the file did, [`ImageError::TooLarge`],
     /// [`ImageError::Unwritable`] if a range is not made of pages. Whichever: the image cannot be committed any more.
     pub fn store_parts(
         &mut self,
@@ -194,6 +195,7 @@ impl ImageWriter {
             parts: &parts,
             compression: self.options.compression,
             pace: self.pace.as_ref(),
+            most: self.options.most,
             threads: self.options.threads,
             pieces_before: self.pieces.len(),
             earlier: self.earlier.as_ref(),
@@ -310,6 +312,11 @@ impl ImageWriter {
         });
         let left = left.collect();
         (spared, left)
+    }
+
+    /// From now on contents are written no faster than that.
+    pub fn goes_at(&mut self, rate: Option<Rate>) {
+        self.pace = rate.map(Pace::new);
     }
 
     /// From now on contents go there, and are missing in the file that this writer leaves: it has their tables. To be said before
@@ -527,6 +534,9 @@ impl ImageWriter {
             write(kind, &[bytes])?;
         }
         let image_len = write(SectionKind::Tail, &[&tail])?;
+        if let Some(most) = self.options.most.filter(|most| image_len > *most) {
+            return Err(destination.too_large(most));
+        }
         let header = Header {
             version: FORMAT_VERSION,
             image_len,

@@ -142,7 +142,7 @@ impl Session {
                 pending.unsettled().extend(mark);
                 out.extend(state);
             }
-            Request::Settle(settle) => pending.settle(settle.committed)?,
+            Request::Settle(settle) => pending.settle(settle.committed, data)?,
             Request::Resume(resume) => self.resume(data, resume.others)?,
             _ => {}
         }
@@ -212,6 +212,13 @@ impl Session {
     }
 }
 
+/// The mark of the state of a session, if it has a journal.
+#[must_use]
+pub fn mark_of(state: &[u8]) -> Option<Epoch> {
+    let saved = SavedSession::from_bytes(state).ok()?;
+    saved.journal.map(|(_, epoch)| Epoch(epoch))
+}
+
 /// What the job knows of its handles and has not told yet: the data of a [`wire::Mark`].
 #[derive(Clone, Debug, Default)]
 pub struct Untold {
@@ -259,8 +266,8 @@ impl<'a> PendingMark<'a> {
         unsettled.unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// There is an image, or there is not. Marks before those of the last two images go.
-    fn settle(&mut self, committed: bool) -> Result<(), MoveError> {
+    /// There is an image, or there is not. Marks before those that are needed, which are told, go, or before those of the last two images.
+    fn settle(&mut self, committed: bool, needed: &[u8]) -> Result<(), MoveError> {
         if !committed {
             self.give_up();
         }
@@ -272,7 +279,17 @@ impl<'a> PendingMark<'a> {
         unsettled.remove(&mark);
         let of_images = marks.iter().map(|mark| mark.epoch);
         let of_images: Vec<Epoch> = of_images.filter(|mark| !unsettled.contains(mark)).collect();
-        if let [.., before, _] = of_images[..] {
+        let last_two = match of_images[..] {
+            [.., before, _] => Some(before),
+            _ => None,
+        };
+        let mut needed = needed
+            .as_chunks()
+            .0
+            .iter()
+            .map(|epoch| u64::from_le_bytes(*epoch));
+        let oldest = needed.find(|needed| marks.iter().any(|mark| mark.epoch.0 == *needed));
+        if let Some(before) = oldest.map(Epoch).or(last_two) {
             unsettled.retain(|mark| *mark >= before);
             let kept = self.session.forget_before(before);
             kept.map_err(MoveError::Journal)?;

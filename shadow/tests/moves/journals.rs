@@ -78,6 +78,37 @@ fn a_checkpoint_that_is_killed_takes_no_image_its_mark() {
     assert_eq!(there, [true, true, true, false, false]);
 }
 
+/// An image that the shadow is told of may still not count where it is kept: then there are those before it, and no others.
+#[test]
+fn marks_that_are_needed_stay_whatever_comes_of_the_next_image() {
+    let home = Home::with(journalled);
+    let (mut job, _) = home.peer(0, 0);
+    let folder = |number: usize| home.at(&format!("folder-{number}"));
+    let mut states: Vec<Vec<u8>> = vec![];
+    let mark_of = |state: &Vec<u8>| shadow::mark_of(state).expect("a mark").0.to_le_bytes();
+    for number in 0..6 {
+        let name = folder(number);
+        let made = make(name.as_os_str().as_encoded_bytes());
+        assert_eq!(job.ask(&made, &[]).0, Reply::Done);
+        let (reply, state) = job.ask(&Request::Mark(Mark {}), &[]);
+        assert_eq!(reply, Reply::Done);
+        // None of those behind the third counts; what there is not is passed over.
+        let needed = states.iter().take(3).skip(1).map(mark_of);
+        let needed = [u64::MAX.to_le_bytes()].into_iter().chain(needed);
+        let needed: Vec<u8> = needed.flatten().collect();
+        let settle = Request::Settle(Settle { committed: true });
+        assert_eq!(job.ask(&settle, &needed).0, Reply::Done);
+        states.push(state);
+    }
+    drop(job);
+    let told = home.resumed(&states[0], Others::RollBack).map(|_| ());
+    let told = told.expect_err("it is not needed");
+    assert!(told.contains("is not kept"), "{told}");
+    drop(home.resumed(&states[1], Others::RollBack).expect("goes on"));
+    let there: Vec<bool> = (0..6).map(|number| folder(number).exists()).collect();
+    assert_eq!(there, [true, true, false, false, false, false]);
+}
+
 /// How many journals are left when a session has ended that was marked and then asked for this.
 fn journals_left(keep: bool, requests: &[Request<'_>]) -> usize {
     let home = Home::with(|allowed, folder| {

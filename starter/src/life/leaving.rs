@@ -77,9 +77,11 @@ impl Life {
                 at_once = true;
                 (To::Removed, None, false)
             }
-            Command::Suspend | Command::Continue | Command::Checkpoint | Command::GoBack => {
-                return;
-            }
+            Command::Suspend
+            | Command::Continue
+            | Command::Checkpoint
+            | Command::Abort
+            | Command::GoBack => return,
         };
         let until = within.map(|within| now + within);
         let before = self.leaving.take();

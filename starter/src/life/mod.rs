@@ -27,6 +27,7 @@
 
 mod leaving;
 mod lost;
+mod making;
 #[cfg(test)]
 mod tests;
 mod words;
@@ -36,20 +37,13 @@ pub use words::{
 };
 
 use leaving::Leaving;
+use making::Making;
 use std::time::Duration;
 
 /// The shortest time before a checkpoint that was refused is tried again.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 /// The longest.
 const LONGEST_PAUSE: Duration = Duration::from_secs(600);
-
-/// A checkpoint that is being made.
-#[derive(Clone, Debug)]
-struct Making {
-    leaves: bool,
-    suspended: bool,
-    for_whom: Vec<Who>,
-}
 
 /// A job's life. See the module.
 #[derive(Clone, Debug)]
@@ -426,78 +420,6 @@ impl Life {
         actions.push(Action::Leave(leave));
     }
 
-    fn checkpoint(&mut self, for_whom: Vec<Who>, now: Duration, actions: &mut Vec<Action>) {
-        let leaves = self.leaving.is_some();
-        self.making = Some(Making {
-            leaves,
-            suspended: self.suspended,
-            for_whom,
-        });
-        let state = if leaves {
-            State::Vacating
-        } else {
-            State::Checkpointing
-        };
-        self.enter(state, now);
-        actions.push(Action::Checkpoint { leaves });
-    }
-
-    fn checkpointed(&mut self, made: Result<(), String>, now: Duration, actions: &mut Vec<Action>) {
-        let Some(making) = self.making.take() else {
-            return;
-        };
-        let pause = match &made {
-            Ok(()) => {
-                self.image = Some(Stood {
-                    suspended: making.suspended,
-                });
-                (self.refused_in_a_row, self.restarts_from_this) = (0, 0);
-                self.policy.every.unwrap_or_default()
-            }
-            Err(_) => self.pause(),
-        };
-        self.due = self.policy.every.map(|_| self.work(now) + pause);
-        let answer = match &made {
-            Ok(()) => Answer::Done,
-            Err(reason) => Answer::Refused(reason.clone()),
-        };
-        for who in making.for_whom {
-            actions.push(Action::Answer(who, answer.clone()));
-        }
-        if let Some(end) = self.met.take() {
-            return self.ended(end, now, actions);
-        }
-        match self.state {
-            State::Vacating if !making.leaves => self.checkpoint(vec![], now, actions),
-            State::Vacating => match made {
-                // The checkpoint has killed it.
-                Ok(()) => self.kill_within(now),
-                Err(reason) => self.not_vacated(reason, now, actions),
-            },
-            State::Checkpointing => {
-                self.rest(now);
-                self.make_wanted(now, actions);
-            }
-            _ => {}
-        }
-    }
-
-    /// Begins the checkpoint that was asked for meanwhile.
-    fn make_wanted(&mut self, now: Duration, actions: &mut Vec<Action>) {
-        if !self.wanted.is_empty() {
-            let wanted = std::mem::take(&mut self.wanted);
-            self.checkpoint(wanted, now, actions);
-        }
-    }
-
-    /// How long to wait after one more refusal.
-    fn pause(&mut self) -> Duration {
-        let doubled = FIRST_PAUSE.saturating_mul(1 << self.refused_in_a_row.min(16));
-        self.refused_in_a_row += 1;
-        let most = self.policy.every.unwrap_or(LONGEST_PAUSE);
-        doubled.min(most.max(FIRST_PAUSE)).min(LONGEST_PAUSE)
-    }
-
     fn asked(&mut self, who: Who, command: Command, now: Duration, actions: &mut Vec<Action>) {
         let waits = self.goes_back || matches!(self.state, State::Starting | State::Restarting);
         let refuse = |reason: &str| Action::Answer(who, Answer::Refused(reason.to_owned()));
@@ -531,6 +453,7 @@ impl Life {
             }
             Command::Checkpoint if self.making.is_some() => self.wanted.push(who),
             Command::Checkpoint => self.checkpoint(vec![who], now, actions),
+            Command::Abort => self.abort(who, actions),
             Command::GoBack if self.image.is_none() => {
                 actions.push(refuse("there is no image of the job yet"));
             }

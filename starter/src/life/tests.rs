@@ -1,5 +1,6 @@
 //! The machine against stories that are told, and against a world that does anything.
 
+mod aborting;
 mod leaving;
 mod lines;
 mod moving;
@@ -316,6 +317,7 @@ fn chance() -> impl Strategy<Value = Chance> {
         Just(Command::Suspend),
         Just(Command::Continue),
         Just(Command::Checkpoint),
+        Just(Command::Abort),
         (proptest::option::of(0u64..50), any::<bool>())
             .prop_map(|(within, insists)| vacate(within, insists)),
         any::<bool>().prop_map(|at_any_price| Command::VacateLatest { at_any_price }),

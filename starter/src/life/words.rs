@@ -131,6 +131,8 @@ pub enum Command {
     Continue,
     /// Make an image (SIGUSR2).
     Checkpoint,
+    /// Give up the image that is being made (Condor's mode *abort*).
+    Abort,
     /// Be again as at the last image (the job's own `restart()`).
     GoBack,
     /// Make an image, then leave (SIGTSTP, SIGTERM).

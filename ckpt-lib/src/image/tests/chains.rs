@@ -43,11 +43,11 @@ fn chain() -> Chain {
         compression: Some(1),
         ..WriteOptions::default()
     };
-    image_of(&paths[0], &memory, options);
+    image_of(&paths[0], &memory, options.clone());
     for (name, from, to) in [("two", 100, 180), ("three", 170, 700)] {
         memory.bytes[from * 4096..to * 4096].fill(name.len() as u8);
         let earlier = Image::open(paths.last().expect("one")).expect("opens");
-        paths.push(next(dir.path(), name, &memory, options, &earlier));
+        paths.push(next(dir.path(), name, &memory, options.clone(), &earlier));
     }
     Chain { dir, paths, memory }
 }
@@ -164,7 +164,7 @@ fn an_earlier_image_of_which_only_tables_are_left_tells_what_has_changed() {
             ..WriteOptions::default()
         },
     ] {
-        image_of(&first, &memory, options);
+        image_of(&first, &memory, options.clone());
         fs::copy(&first, &copy).expect("copies");
         super::super::leave_tables(&first).expect("this file system can");
         memory.bytes[500 * 4096] ^= 1;

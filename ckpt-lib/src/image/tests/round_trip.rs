@@ -238,7 +238,7 @@ fn a_flattened_image_has_the_same_contents() {
             overwrite: true,
             ..WriteOptions::default()
         };
-        image_of(&from, &memory, options);
+        image_of(&from, &memory, options.clone());
         let from = Image::open(&from).expect("opens");
         flatten(&from, &to, options, &mut Silent).expect("flattens");
         let image = Image::open(&to).expect("opens");

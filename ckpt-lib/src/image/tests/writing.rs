@@ -77,6 +77,40 @@ fn a_directory_is_no_place_for_an_image() {
     assert!(matches!(error, ImageError::Io { .. }), "{error:?}");
 }
 
+#[test]
+fn an_image_gets_no_larger_than_it_may() {
+    let dir = directory();
+    let path = dir.path().join("x");
+    let memory = Memory::new(5000, 22, |_| false);
+    let whole = image_of(&path, &memory, WriteOptions::default()).len;
+    fs::remove_file(&path).expect("is removed");
+    for threads in [1, 3] {
+        let limited = |most| WriteOptions {
+            threads,
+            most: Some(most),
+            ..WriteOptions::default()
+        };
+        assert_eq!(image_of(&path, &memory, limited(whole)).len, whole);
+        fs::remove_file(&path).expect("is removed");
+        // What is only known at the end, and what is known long before.
+        for most in [whole - 1, whole / 4, 0] {
+            let mut writer = ImageWriter::create(&path, limited(most)).expect("creates");
+            let stored = writer.store(Space::Process(0), &[memory.range()], &memory, &|_| {});
+            assert_eq!(stored.is_ok(), most == whole - 1, "{most}");
+            let error = match stored {
+                Ok(()) => commit(writer).expect_err("is refused"),
+                Err(error) => {
+                    assert!(commit(writer).is_err(), "it is not whole");
+                    error
+                }
+            };
+            let is_said = matches!(error, ImageError::TooLarge { most: said, .. } if said == most);
+            assert!(is_said, "{error}");
+            assert!(names(dir.path()).is_empty());
+        }
+    }
+}
+
 /// Fails from the third read on.
 struct Failing(AtomicU64);
 

@@ -1,0 +1,100 @@
+//! A journal that is nearly full says so, so that somebody can have an image made, which lets old state go.
+//!
+//! ```text
+//! the job changes files ──> 3/4 are used ──wait returns──> images are made ──> old state goes: less than 3/4
+//!                             `── that has not helped: once more when another 1/32 is used
+//! ```
+
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+
+/// What a journal tells and somebody waits for. See the module.
+#[derive(Debug, Default)]
+pub struct Brim {
+    level: Mutex<Level>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct Level {
+    /// How much was used when that was told last; none: it is not nearly full.
+    told_at: Option<u64>,
+    is_news: bool,
+}
+
+impl Brim {
+    /// None is reached yet.
+    #[must_use]
+    pub fn new() -> Self {
+        Brim::default()
+    }
+
+    fn level(&self) -> MutexGuard<'_, Level> {
+        self.level.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// So many bytes are used of so many.
+    pub(crate) fn is_filled(&self, used: u64, most: u64) {
+        let mut level = self.level();
+        if used < most - most / 4 {
+            *level = Level::default();
+            return;
+        }
+        let is_more = |before: u64| used >= before.saturating_add(most / 32);
+        if level.told_at.is_none_or(is_more) {
+            *level = Level {
+                told_at: Some(used),
+                is_news: true,
+            };
+            self.changed.notify_all();
+        }
+    }
+
+    /// Whether the journal is nearly full.
+    #[must_use]
+    pub fn is_reached(&self) -> bool {
+        self.level().told_at.is_some()
+    }
+
+    /// Waits until it is, or is fuller than when this returned last.
+    pub fn wait(&self) {
+        let level = self
+            .changed
+            .wait_while(self.level(), |level| !level.is_news);
+        level.unwrap_or_else(PoisonError::into_inner).is_news = false;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_is_told_once_and_again_when_it_gets_worse() {
+        let brim = Brim::new();
+        let mut told = vec![];
+        for used in [0, 700, 749, 750, 760, 780, 781, 790, 812, 600, 1000, 1000] {
+            brim.is_filled(used, 1000);
+            if brim.level().is_news {
+                brim.wait();
+                told.push(used);
+            }
+            assert_eq!(brim.is_reached(), used >= 750, "{used}");
+        }
+        assert_eq!(told, [750, 781, 812, 1000]);
+        // Without a limit, and with none at all.
+        brim.is_filled(1 << 60, u64::MAX);
+        assert!(!brim.is_reached());
+        brim.is_filled(0, 0);
+        assert!(brim.is_reached());
+    }
+
+    #[test]
+    fn who_waits_hears_of_it() {
+        let brim = Brim::new();
+        std::thread::scope(|scope| {
+            let waiting = scope.spawn(|| brim.wait());
+            brim.is_filled(90, 100);
+            waiting.join().expect("ends");
+        });
+    }
+}

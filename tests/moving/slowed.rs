@@ -1,0 +1,104 @@
+//! Home answers an image that comes there with *slow* or *abort*.
+
+use super::ahead::{begin, ends_well};
+use super::pool::{DEADLINE, FULL, Pool};
+use super::prepared::{IDLE, steps, works};
+use crate::support::run::poll;
+use crate::support::user::User;
+use std::fs;
+use std::time::{Duration, Instant};
+
+/// The job has more than 64 MiB: at this rate no image of it comes here in the time of a test.
+const FOR_EVER: &str = "256K";
+/// On a loaded machine.
+const AT_ONCE: Duration = Duration::from_secs(10);
+/// As much of it may be here.
+const MOST: &str = "8M";
+
+fn is(pool: &Pool, state: &str) {
+    let is = || (pool.status()["State"] == state).then_some(());
+    poll(DEADLINE, is).unwrap_or_else(|| panic!("never {state}: {}", pool.story()));
+}
+
+/// What has come of an image that is not whole.
+fn come(pool: &Pool) -> u64 {
+    fs::metadata(pool.job("images/.carried")).map_or(0, |part| part.len())
+}
+
+fn some_has_come(pool: &Pool) {
+    let has_come = || (come(pool) > 0).then_some(());
+    poll(DEADLINE, has_come).unwrap_or_else(|| panic!("nothing comes: {}", pool.story()));
+}
+
+#[test]
+fn what_comes_home_is_slowed_down_and_given_up() {
+    let what = "what_comes_home_is_slowed_down_and_given_up";
+    for user in [User::Ordinary, User::Root] {
+        let Some(pool) = Pool::new(what, user, IDLE) else {
+            return;
+        };
+        let job = begin(&pool, &[]);
+        pool.told(&["image-rate", "job", FOR_EVER]);
+        for (command, state) in [("checkpoint", "Checkpointing"), ("vacate", "Vacating")] {
+            let mut told = pool.begin_telling(&[command, "job"]);
+            is(&pool, state);
+            match command {
+                // It is made before it comes, and the job works meanwhile.
+                "checkpoint" => {
+                    let began = Instant::now();
+                    works(&pool, steps(&pool));
+                    let took = began.elapsed();
+                    assert!(took < AT_ONCE, "{took:?}");
+                }
+                _ => some_has_come(&pool),
+            }
+            pool.told(&["checkpoint", "job", "--abort"]);
+            let ended = told.wait(DEADLINE).expect("ends");
+            let said = told.err.text();
+            assert_eq!(ended.code(), Some(1), "{said}");
+            assert!(said.contains("it was aborted"), "{said}");
+            is(&pool, "Running");
+            works(&pool, steps(&pool));
+            assert!(pool.images().is_empty(), "{:?}", pool.images());
+        }
+        // One that is slowed while it comes, and hastened.
+        pool.told(&["image-rate", "job", "none"]);
+        let mut told = pool.begin_telling(&["checkpoint", "job"]);
+        some_has_come_or_all(&pool);
+        pool.told(&["image-rate", "job", FOR_EVER]);
+        pool.told(&["image-rate", "job", "none"]);
+        let ended = told.wait(DEADLINE).expect("ends");
+        assert_eq!(ended.code(), Some(0), "{}", told.err.text());
+        let newest = pool.images().pop().expect("an image");
+        pool.told(&["verify", &newest.to_string_lossy()]);
+        pool.told(&["migrate", "job", "--to", super::pool::EMPTY]);
+        works(&pool, steps(&pool));
+        ends_well(pool, job);
+    }
+}
+
+fn some_has_come_or_all(pool: &Pool) {
+    let has_come = || (come(pool) > 0 || !pool.images().is_empty()).then_some(());
+    poll(DEADLINE, has_come).unwrap_or_else(|| panic!("nothing comes: {}", pool.story()));
+}
+
+/// It is not waited for an image that turns out too large: all of it would take 16 s.
+#[test]
+fn what_gets_too_large_on_its_way_home_is_given_up_at_once() {
+    let what = "what_gets_too_large_on_its_way_home_is_given_up_at_once";
+    let Some(pool) = Pool::new(what, User::Ordinary, IDLE) else {
+        return;
+    };
+    let job = begin(&pool, &["--images-max", MOST, "--image-rate", "4M"]);
+    let began = Instant::now();
+    let (said, status) = pool.tell(&["vacate", "job"]);
+    assert_eq!(status, Some(1), "{said}");
+    assert!(said.contains("(--images-max)"), "{said}");
+    let took = began.elapsed();
+    assert!(took < AT_ONCE, "{took:?}");
+    assert_eq!(come(&pool), 0, "nothing of it is left");
+    assert!(pool.images().is_empty());
+    assert_eq!(pool.status()["RemoteHost"], FULL);
+    works(&pool, steps(&pool));
+    ends_well(pool, job);
+}
