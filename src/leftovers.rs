@@ -1,11 +1,16 @@
-//! An orderly end in the middle of writing an image: a partial file with a name does not stay.
+//! An orderly end in the middle of writing an image: a partial file with a name does not stay, and what counts already is brought to its end.
 //!
-//! Most file systems have files without a name, of which nothing is ever left; then there is nothing to do here.
+//! Most file systems have files without a name, of which nothing is ever left.
 
 use nix::sys::signal::{SigSet, Signal, raise};
+use std::sync::{Condvar, Mutex, PoisonError};
+
+/// Nothing may end this process now, unless it is told twice.
+static HOLD: Mutex<bool> = Mutex::new(false);
+static LETS_GO: Condvar = Condvar::new();
 
 /// From now on INT, TERM and HUP remove partial files before they end this process as ever. Those that the
-/// caller had ignored stay so.
+/// caller had ignored stay so. Before there are other threads.
 pub(crate) fn remove_when_ended() {
     let ignored = ignored();
     let mut set = SigSet::empty();
@@ -20,15 +25,43 @@ pub(crate) fn remove_when_ended() {
     }
     let waiter = std::thread::Builder::new().name("signals".to_owned());
     let spawned = waiter.spawn(move || {
-        if let Ok(signal) = set.wait() {
-            ckpt_lib::image::remove_partials();
-            let _ = set.thread_unblock();
-            let _ = raise(signal);
-        }
+        let Ok(signal) = set.wait() else {
+            return;
+        };
+        let again = std::thread::Builder::new().name("signals".to_owned());
+        let again = again.spawn(move || {
+            if let Ok(signal) = set.wait() {
+                end_by(signal, set);
+            }
+        });
+        let held = HOLD.lock().unwrap_or_else(PoisonError::into_inner);
+        // Nobody can hold it up behind this.
+        let _held = match again {
+            Ok(_) => LETS_GO.wait_while(held, |is_held| *is_held).ok(),
+            Err(_) => None,
+        };
+        end_by(signal, set);
     });
     if spawned.is_err() {
         let _ = set.thread_unblock();
     }
+}
+
+fn end_by(signal: Signal, set: SigSet) {
+    ckpt_lib::image::remove_partials();
+    let _ = set.thread_unblock();
+    let _ = raise(signal);
+}
+
+/// An image is about to count: whoever tells us to end waits until [`let_go`], or until he says it again.
+pub(crate) fn hold() {
+    *HOLD.lock().unwrap_or_else(PoisonError::into_inner) = true;
+}
+
+/// It counts, and is noted, or it does not count after all.
+pub(crate) fn let_go() {
+    *HOLD.lock().unwrap_or_else(PoisonError::into_inner) = false;
+    LETS_GO.notify_all();
 }
 
 /// The signals that this process ignores, as a bit mask.

@@ -24,6 +24,8 @@ mod keeping;
 mod killed;
 #[path = "life/leaving.rs"]
 mod leaving;
+#[path = "life/marks.rs"]
+mod marks;
 #[path = "life/nice.rs"]
 mod nice;
 #[path = "life/notify.rs"]

@@ -127,6 +127,13 @@ impl Board {
         Ok(boards)
     }
 
+    /// Where a process wants images of it copied to, if it says that on one of its boards.
+    #[must_use]
+    pub fn wanted_file(pid: HostPid) -> Option<PathBuf> {
+        let boards = Self::all_of(pid).ok()?;
+        boards.iter().find_map(|board| board.read().ok()?.file)
+    }
+
     fn bytes(&self) -> io::Result<[u8; LEN]> {
         let mut page = [0; LEN];
         self.memory.read(self.start, &mut page)?;

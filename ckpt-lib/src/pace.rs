@@ -11,15 +11,14 @@ use std::time::{Duration, Instant};
 const SHORTEST: Duration = Duration::from_millis(5);
 /// Between two looks whether the rate is another now.
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
-/// In the place of a rate: nothing goes any more.
-const GIVEN_UP: u64 = u64::MAX;
 
 /// How many bytes may go in a second.
 #[derive(Clone, Debug)]
 pub enum Rate {
     /// So many.
     Fixed(NonZeroU64),
-    /// As many as somebody says, at any time, and as processes hear that were begun later.
+    /// As many as somebody says, at any time, and as processes hear that were begun later: eight bytes, little-endian, 0 for no limit, and one that is not
+    /// 0 when nothing goes any more.
     Told(Arc<File>),
 }
 
@@ -35,21 +34,44 @@ impl Rate {
     /// # Errors
     /// The file cannot be written; of [`Rate::Fixed`], `Unsupported`.
     pub fn set(&self, bytes_per_second: Option<NonZeroU64>) -> io::Result<()> {
-        self.tell(bytes_per_second.map_or(0, NonZeroU64::get))
+        let number = bytes_per_second.map_or(0, NonZeroU64::get);
+        self.tell(&number.to_le_bytes(), 0)
     }
 
-    /// Nothing goes any more: who is about to let something pass fails.
+    /// Nothing goes any more, for good: what this is the rate of is given up.
     ///
     /// # Errors
     /// As of [`Rate::set`].
     pub fn give_up(&self) -> io::Result<()> {
-        self.tell(GIVEN_UP)
+        self.tell(&[1], size_of::<u64>() as u64)
     }
 
-    fn tell(&self, number: u64) -> io::Result<()> {
+    /// Whether it was.
+    #[must_use]
+    pub fn is_given_up(&self) -> bool {
+        let mut byte = [0];
+        match self {
+            Rate::Fixed(_) => false,
+            Rate::Told(file) => {
+                let read = file.read_exact_at(&mut byte, size_of::<u64>() as u64);
+                read.is_ok() && byte != [0]
+            }
+        }
+    }
+
+    /// # Errors
+    /// It was given up.
+    pub(crate) fn check(&self) -> io::Result<()> {
+        match self.is_given_up() {
+            true => Err(io::Error::other("it was given up")),
+            false => Ok(()),
+        }
+    }
+
+    fn tell(&self, bytes: &[u8], at: u64) -> io::Result<()> {
         match self {
             Rate::Fixed(_) => Err(io::ErrorKind::Unsupported.into()),
-            Rate::Told(file) => file.write_all_at(&number.to_le_bytes(), 0),
+            Rate::Told(file) => file.write_all_at(bytes, at),
         }
     }
 
@@ -71,6 +93,7 @@ impl Rate {
 #[derive(Debug)]
 pub struct Pace {
     rate: Rate,
+    hurries: bool,
     ahead: Mutex<Ahead>,
 }
 
@@ -84,8 +107,14 @@ impl Pace {
         };
         Pace {
             rate,
+            hurries: false,
             ahead: Mutex::new(ahead),
         }
+    }
+
+    /// Whether nothing is held up for now, although there is a rate; what is given up is nevertheless.
+    pub fn hurries(&mut self, hurries: bool) {
+        self.hurries = hurries;
     }
 
     /// Waits until these bytes may go, or nearly. A rate that changes meanwhile counts at once.
@@ -94,10 +123,8 @@ impl Pace {
     /// It was given up ([`Rate::give_up`]).
     pub fn pass(&self, bytes: u64) -> io::Result<()> {
         loop {
-            let rate = self.rate.get();
-            if rate.is_some_and(|rate| rate.get() == GIVEN_UP) {
-                return Err(io::Error::other("it was given up"));
-            }
+            self.rate.check()?;
+            let rate = self.rate.get().filter(|_| !self.hurries);
             let wait = {
                 let mut ahead = self.ahead.lock().unwrap_or_else(PoisonError::into_inner);
                 ahead.wait_for(bytes, rate, Instant::now())
@@ -203,8 +230,16 @@ mod tests {
             waiting.join().expect("ends").expect("passes");
         });
         pace.pass(1 << 30).expect("passes");
+        rate.set(NonZeroU64::new(1)).expect("is set");
+        let mut pace = pace;
+        pace.hurries(true);
+        pace.pass(1 << 30).expect("passes");
+        rate.set(NonZeroU64::new(u64::MAX)).expect("is set");
+        assert!(!rate.is_given_up());
         rate.give_up().expect("is told");
         pace.pass(1).expect_err("it was given up");
+        rate.set(None).expect("is set");
+        assert!(rate.is_given_up(), "for good");
         assert!(Rate::Fixed(RATE).set(None).is_err());
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! the job changes files ──> 3/4 are used ──wait returns──> images are made ──> old state goes: less than 3/4
-//!                             `── that has not helped: once more when another 1/32 is used
+//!                             `── that has not helped: once more when another 1/32 is used, or a change was refused
 //! ```
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -19,6 +19,8 @@ struct Level {
     /// How much was used when that was told last; none: it is not nearly full.
     told_at: Option<u64>,
     is_news: bool,
+    /// A change was refused since that was told last.
+    is_refused: bool,
 }
 
 impl Brim {
@@ -36,17 +38,23 @@ impl Brim {
     pub(crate) fn is_filled(&self, used: u64, most: u64) {
         let mut level = self.level();
         if used < most - most / 4 {
-            *level = Level::default();
+            level.told_at = None;
+            level.is_news = level.is_refused;
             return;
         }
         let is_more = |before: u64| used >= before.saturating_add(most / 32);
         if level.told_at.is_none_or(is_more) {
-            *level = Level {
-                told_at: Some(used),
-                is_news: true,
-            };
+            level.told_at = Some(used);
+            level.is_news = true;
             self.changed.notify_all();
         }
+    }
+
+    /// There is no room for a change: that is always told.
+    pub(crate) fn has_refused(&self) {
+        let mut level = self.level();
+        (level.is_news, level.is_refused) = (true, true);
+        self.changed.notify_all();
     }
 
     /// Whether the journal is nearly full.
@@ -60,7 +68,8 @@ impl Brim {
         let level = self
             .changed
             .wait_while(self.level(), |level| !level.is_news);
-        level.unwrap_or_else(PoisonError::into_inner).is_news = false;
+        let mut level = level.unwrap_or_else(PoisonError::into_inner);
+        (level.is_news, level.is_refused) = (false, false);
     }
 }
 
@@ -81,6 +90,14 @@ mod tests {
             assert_eq!(brim.is_reached(), used >= 750, "{used}");
         }
         assert_eq!(told, [750, 781, 812, 1000]);
+        // What is refused is told at any level, until it was heard.
+        brim.is_filled(10, 1000);
+        brim.has_refused();
+        brim.is_filled(10, 1000);
+        assert!(brim.level().is_news && !brim.is_reached());
+        brim.wait();
+        brim.is_filled(10, 1000);
+        assert!(!brim.level().is_news);
         // Without a limit, and with none at all.
         brim.is_filled(1 << 60, u64::MAX);
         assert!(!brim.is_reached());

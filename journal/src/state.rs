@@ -213,12 +213,19 @@ impl State {
 
     /// Whether what waits may be written.
     pub(crate) fn room(&self) -> Result<(), JournalError> {
-        let used = self.fill();
+        self.check_room(self.fill())
+    }
+
+    /// The same, for so many bytes in all.
+    pub(crate) fn check_room(&self, used: u64) -> Result<(), JournalError> {
         let most = self.settings.most_bytes;
-        if used > most {
-            return Err(JournalError::Full { used, most });
+        if used <= most {
+            return Ok(());
         }
-        Ok(())
+        if let Some(brim) = &self.settings.brim {
+            brim.has_refused();
+        }
+        Err(JournalError::Full { used, most })
     }
 
     /// A change cannot be journalled: memory is as before it.

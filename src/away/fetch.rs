@@ -5,10 +5,11 @@
 //!                                            images/NAME-N.img <──renamed── GOOD <──────────────────────────────────'
 //! ```
 
-use super::chunks::{GOOD, Reception, hear_good, receive};
+use super::chunks::{GOOD, Reception, hear_end, receive};
 use super::far::{Errand, Far};
 use crate::args::Submit;
-use crate::jobs::{CheckpointNote, Job, JobStore};
+use crate::jobs::{CheckpointNote, JobStore};
+use crate::leftovers;
 use crate::raw;
 use crate::report::{Exit, Explain, Failure, Outcome};
 use crate::verbs::checkpoint::{check_images, note};
@@ -20,7 +21,7 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{ErrorKind, Write};
 use std::num::NonZeroU64;
 use std::os::unix::fs::OpenOptionsExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Where an image lies until it is whole.
 const PART: &str = ".carried";
@@ -45,10 +46,13 @@ pub(crate) struct Fetch<'a> {
 /// So many images one is based on, at most: whoever needs it needs all of them.
 const MOST_BASES: usize = 8;
 
-/// Has an image made, and keeps it.
-pub(crate) fn fetch(what: &Fetch<'_>) -> Outcome<()> {
+/// Has an image made, and keeps it; where the job wants a copy of it.
+pub(crate) fn fetch(what: &Fetch<'_>) -> Outcome<Option<PathBuf>> {
+    leftovers::remove_when_ended();
     let mut job = what.store.find(what.name)?;
     let _lock = job.lock()?;
+    // Before images go to make room.
+    let marks = job.marks();
     let most = what.submit.life.images_max;
     check_images(&job, most, None)?;
     let generation = job.next_generation();
@@ -76,7 +80,7 @@ pub(crate) fn fetch(what: &Fetch<'_>) -> Outcome<()> {
         (what, begun_at),
         generation,
         since.map(|(_, generation)| *generation),
-        (last, &job.marks()),
+        (last, &marks),
     );
     let errand = Errand::Fetch {
         id: what.id,
@@ -93,11 +97,16 @@ pub(crate) fn fetch(what: &Fetch<'_>) -> Outcome<()> {
         options.read(true).write(true).create(true).truncate(true);
         let file = options.mode(0o600).open(&part).context(describe)?;
         let mut crowded = None;
-        let mut grows = |len| match check_images(&job, most, Some(len)) {
-            Ok(()) => Ok(()),
-            Err(failure) => {
-                crowded = Some(failure);
+        // Older ones go when all of it is here.
+        let mut grows = |len| match most.map(|most| job.could_have(most, len)).transpose() {
+            Ok(None | Some(Ok(()))) => Ok(()),
+            Ok(Some(Err(too_much))) => {
+                crowded = Some(Failure::new(Exit::Failed, too_much.to_string()));
                 Err(ErrorKind::QuotaExceeded.into())
+            }
+            Err(error) => {
+                crowded = Some(error.into());
+                Err(ErrorKind::Other.into())
             }
         };
         let how = Reception {
@@ -111,6 +120,9 @@ pub(crate) fn fetch(what: &Fetch<'_>) -> Outcome<()> {
             return Ok(Err(crowded));
         }
         let carried = carried.context(|| "the image does not come".to_owned())?;
+        if let Err(crowded) = check_images(&job, most, Some(carried.whole)) {
+            return Ok(Err(crowded));
+        }
         let image = Image::open(&part)?;
         // While the disk takes it, it is read.
         let (verified, synced) = std::thread::scope(|scope| {
@@ -123,14 +135,20 @@ pub(crate) fn fetch(what: &Fetch<'_>) -> Outcome<()> {
         verified?;
         synced.context(describe)?;
         let taken = image.snapshot()?.taken;
+        if what.rate.is_given_up() {
+            return Err(Failure::new(Exit::Failed, "it was given up"));
+        }
+        // There it counts as soon as this is heard.
+        leftovers::hold();
         let agreed = output.write_all(&[GOOD]).and_then(|()| output.flush());
-        let agreed = agreed.and_then(|()| hear_good(&mut input));
-        agreed.context(|| "the image is here, and does not count".to_owned())?;
-        Ok(Ok((carried, taken)))
+        let agreed = agreed.and_then(|()| hear_end(&mut input));
+        let wanted = agreed.context(|| "the image is here, and does not count".to_owned())?;
+        Ok(Ok((carried, taken, wanted)))
     });
     let (ssh, fetched) = match fetched {
         Ok(fetched) => fetched,
         Err(unreached) => {
+            leftovers::let_go();
             let _ = fs::remove_file(&part);
             return Err(match unreached.has_refused() {
                 // It has said why.
@@ -139,7 +157,7 @@ pub(crate) fn fetch(what: &Fetch<'_>) -> Outcome<()> {
             });
         }
     };
-    let (carried, taken) = match fetched {
+    let (carried, taken, wanted) = match fetched {
         Ok(fetched) => fetched,
         Err(crowded) => {
             let _ = fs::remove_file(&part);
@@ -163,15 +181,9 @@ pub(crate) fn fetch(what: &Fetch<'_>) -> Outcome<()> {
         files: None,
     };
     note(&mut job, noted, what.hurries);
+    leftovers::let_go();
     ssh.end();
-    Ok(())
-}
-
-/// What has come of an image that nobody waits for any more goes.
-pub(crate) fn remove_part(job: &Job) {
-    if let Ok(path) = job.image_path(0) {
-        let _ = fs::remove_file(path.with_file_name(PART));
-    }
+    Ok(wanted)
 }
 
 /// As `checkpoint` there understands them.

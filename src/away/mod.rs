@@ -30,10 +30,10 @@ pub(crate) mod watcher;
 
 pub(crate) use ahead::{Holder, hold};
 pub(crate) use asking::{Asking, answer_said, wants_heard};
-pub(crate) use chunks::{GOOD, Sender};
+pub(crate) use chunks::{Sender, end_said};
 pub(crate) use ending::end_at_last;
 pub(crate) use far::{Errand, Far, Ssh, quoted};
-pub(crate) use fetch::{Fetch, fetch, remove_part};
+pub(crate) use fetch::{Fetch, fetch};
 pub(crate) use keep::{Keep, keep};
 pub(crate) use private::{Private, Seat};
 pub(crate) use service::{Over, Service};

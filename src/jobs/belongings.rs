@@ -12,7 +12,7 @@ use super::{IMAGES_KEPT, Job, Outset};
 use crate::report::{chain, tell};
 use ckpt_lib::image::Image;
 use ckpt_lib::snapshot::DescriptionKind;
-use shadow::{Durability, Journals, UndoError};
+use shadow::{Durability, Epoch, JobId, Journals, UndoError};
 use std::fs;
 use std::io;
 use std::path::Path;
@@ -21,6 +21,8 @@ use std::time::{Duration, Instant};
 /// How long a shadow that has lost its job may hold the journal.
 const LET_GO_WITHIN: Duration = Duration::from_secs(5);
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
+/// So many marks are told: the first of them that there is counts.
+const MOST_MARKS: usize = 64;
 
 /// Removes a job's directory, and its journals.
 pub(super) fn remove(dir: &Path) -> io::Result<()> {
@@ -55,21 +57,29 @@ fn state_in(image: &Path) -> Option<Vec<u8>> {
 }
 
 impl Job {
-    /// The marks in its undo journal to which its files may have to go back for now, oldest first: with the images that are kept, and, while there are
-    /// fewer, with its beginning. An image that is damaged is of no use.
+    /// The marks in its undo journal to which its files may have to go back for now, oldest first: with each image that there is, and with its beginning, until
+    /// so many images were made as are kept.
     pub(crate) fn marks(&self) -> Vec<u64> {
         let images = self.known_images().unwrap_or_default();
-        let keep = self.life.as_ref().map_or(IMAGES_KEPT, |life| life.keep) as usize;
-        let outset = match images.len() < keep {
-            true => Outset::load(&self.dir).ok().flatten(),
-            false => None,
-        };
-        let kept = images.iter().skip(images.len().saturating_sub(keep));
-        let states = kept.filter_map(|stored| state_in(&stored.path));
-        let states = outset.map(|outset| outset.state).into_iter().chain(states);
-        let marks = states.filter_map(|state| shadow::mark_of(&state));
-        marks.map(|mark| mark.0).collect()
+        let keep = self.life.as_ref().map_or(IMAGES_KEPT, |life| life.keep);
+        let outset = Outset::load(&self.dir).ok().flatten();
+        let outset = outset.and_then(|outset| shadow::mark_of(&outset.state));
+        let states = images.iter().filter_map(|stored| state_in(&stored.path));
+        let of_images = states.filter_map(|state| shadow::mark_of(&state));
+        let of_images: Vec<_> = of_images.collect();
+        let made = self.next_generation() - 1;
+        needed(outset.filter(|_| made < u64::from(keep)), &of_images)
     }
+}
+
+/// Of these, those in the journal that was used last. Without images all that there is to go back to is the outset.
+fn needed(outset: Option<(JobId, Epoch)>, of_images: &[(JobId, Epoch)]) -> Vec<u64> {
+    let Some((last, _)) = of_images.last().or(outset.as_ref()) else {
+        return vec![];
+    };
+    let all = outset.iter().chain(of_images);
+    let marks = all.filter(|(job, _)| job == last);
+    marks.map(|(_, mark)| mark.0).take(MOST_MARKS).collect()
 }
 
 /// Removes the journals of these sessions, beside `jobs/`. What cannot be removed is told.
@@ -93,5 +103,25 @@ fn remove_journals(dir: &Path, states: &[Vec<u8>]) {
         if let Err(error) = removed {
             tell(&format!("a journal of the job stays: {}", chain(&error)));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn marks_are_those_of_the_last_journal_with_the_outset_before_them() {
+        let (old, new) = (JobId([1; 16]), JobId([2; 16]));
+        let mark = |job, number| (job, Epoch(number));
+        assert!(needed(None, &[]).is_empty());
+        assert_eq!(needed(Some(mark(old, 1)), &[]), [1]);
+        let images = [mark(old, 3), mark(old, 5)];
+        assert_eq!(needed(Some(mark(old, 1)), &images), [1, 3, 5]);
+        assert_eq!(needed(None, &images), [3, 5]);
+        let images = [mark(old, 7), mark(new, 2), mark(new, 3)];
+        assert_eq!(needed(Some(mark(old, 1)), &images), [2, 3]);
+        let many: Vec<_> = (0..1000).map(|number| mark(new, number)).collect();
+        assert_eq!(needed(None, &many).len(), MOST_MARKS);
     }
 }

@@ -161,6 +161,17 @@ impl Job {
         Ok(images)
     }
 
+    /// Whether an image of so many bytes could be kept beside the newest, if the job's are to have `most` together.
+    ///
+    /// # Errors
+    /// They cannot be listed.
+    pub(crate) fn could_have(&self, most: u64, len: u64) -> Result<Result<(), Crowded>, JobError> {
+        let newest = self.images()?.pop();
+        let newest = newest.and_then(|image| fs::metadata(&image.path).ok());
+        let used = newest.map_or(0, |found| found.len());
+        Ok(Crowded::check(used, len, most))
+    }
+
     /// How many bytes its images have together.
     pub(crate) fn bytes_of_images(&self) -> Result<u64, JobError> {
         let images = self.images()?.into_iter();

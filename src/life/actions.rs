@@ -2,7 +2,7 @@
 
 use super::copy::Copy;
 use super::inside::Inside;
-use super::making::{self, Making};
+use super::making::{self, ABORTED, Making};
 use super::passing::{self, Choice, Refused, is_refused};
 use super::{How, JOB, MOVER, NOBODY, Starter, Tied, inside};
 use crate::args::Restart;
@@ -28,9 +28,15 @@ impl Starter<'_> {
                 }
                 Action::Checkpoint { leaves } => self.checkpoint(leaves),
                 Action::AbandonCheckpoint => {
-                    self.abandon_postponed("the job has disabled checkpoints");
+                    self.abandon_postponed("the job did not enable checkpoints in time");
                     if let Some(making) = &mut self.making {
                         making.abandon(Signal::SIGTERM);
+                    }
+                }
+                Action::AbortCheckpoint => {
+                    self.abandon_postponed(ABORTED);
+                    if let Some(making) = &mut self.making {
+                        making.abort();
                     }
                 }
                 Action::Stop => self.with_copy(Copy::stop),
@@ -151,14 +157,13 @@ impl Starter<'_> {
         let begun = begun.and_then(|()| {
             let begun = self.begin_fetch(leaves).unwrap_or_else(|| {
                 let options = making::options(&self.name, leaves, self.arguments);
-                let limits = ImageLimits {
-                    rate: self.rate.clone(),
-                    images_max: self.arguments.images_max,
-                };
-                Making::begin(signals, || {
+                let images_max = self.arguments.images_max;
+                Making::begin(signals, self.rate, |rate| {
+                    let rate = rate.clone();
+                    let limits = ImageLimits { rate, images_max };
                     let made = verbs::checkpoint::by_starter(self.store, &options, &limits)?;
                     if let Some(file) = &file {
-                        inside::place(self.store, &self.name, file, leaves)?;
+                        inside::place(self.store, &self.name, (file, None), leaves)?;
                     }
                     Ok(made)
                 })

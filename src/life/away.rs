@@ -6,6 +6,7 @@
 //! ```
 
 use super::copy::Copy;
+use super::inside;
 use super::making::Making;
 use super::passing::{self, Choice};
 use super::streams::Streams;
@@ -15,6 +16,7 @@ use crate::away::{self, Far, Fetch, Keep};
 use crate::identity::to_hex;
 use crate::jobs::JobStore;
 use crate::report::{Exit, Failure, Outcome};
+use crate::verbs::shadow::allowed;
 use ckpt_lib::image::Image;
 use ckpt_lib::pace::Rate;
 use nix::sys::signal::Signal;
@@ -258,7 +260,7 @@ impl Starter<'_> {
         name: &str,
         (leaves, hurries): (bool, bool),
     ) -> Outcome {
-        away::fetch(&Fetch {
+        let wanted = away::fetch(&Fetch {
             store,
             name,
             host: away.hosts.here(),
@@ -268,6 +270,10 @@ impl Starter<'_> {
             leaves,
             hurries,
         })?;
+        if let Some(file) = wanted {
+            let allowed = allowed(&away.allowed)?;
+            inside::place(store, name, (&file, Some(&allowed)), leaves)?;
+        }
         Ok(Exit::Done)
     }
 
@@ -383,8 +389,8 @@ impl Starter<'_> {
         let away = self.away()?;
         let (store, name) = (self.store, &self.name);
         let how = (leaves, leaves || self.seat().is_some());
-        Some(Making::begin(&self.copies.signals, || {
-            Self::fetch((away, &self.rate), store, name, how)
+        Some(Making::begin(&self.copies.signals, self.rate, |rate| {
+            Self::fetch((away, rate), store, name, how)
         }))
     }
 }

@@ -8,11 +8,16 @@
 
 use super::{JOB, Starter};
 use crate::jobs::JobStore;
-use crate::report::{Explain, Outcome, tell};
+use crate::report::{Explain, Failure, Outcome, tell};
 use ckpt_lib::board::{Board, Want};
+use ckpt_lib::image::{Image, ImageError, WriteOptions, flatten};
+use ckpt_lib::progress::Silent;
 use ckpt_lib::tracee::HostPid;
+use shadow::Allowed;
 use starter::life::{Answer, Command, Event};
 use std::fs::File;
+use std::io::{self, ErrorKind};
+use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 
 /// What there is between this copy and its starter.
@@ -127,21 +132,39 @@ impl Starter<'_> {
         }
     }
 
-    /// Where the job wants its images copied to.
+    /// Where the job wants its images copied to, if it is on this machine.
     pub(super) fn wanted_file(&self) -> Option<PathBuf> {
-        let notices = self.boards().into_iter().map(|board| board.read().ok());
-        notices.flatten().find_map(|notice| notice.file)
+        let root = self.copy.as_ref().and_then(|copy| copy.root());
+        root.and_then(|root| Board::wanted_file(HostPid(root)))
     }
 }
 
-/// Copies the newest image of the job there, whole or not at all. If the job has left with it, that can only be told.
-pub(super) fn place(store: &JobStore, name: &str, file: &Path, has_left: bool) -> Outcome<()> {
+/// Copies the newest image of the job there, whole or not at all. If the job has left with it, that can only be told. `allowed`: what a job may change that is
+/// not on this machine.
+pub(super) fn place(
+    store: &JobStore,
+    name: &str,
+    (file, allowed): (&Path, Option<&Allowed>),
+    has_left: bool,
+) -> Outcome<()> {
     let images = store.find(name)?.known_images()?;
     let Some(newest) = images.last() else {
         return Ok(());
     };
     let shown = crate::raw::shown_path(file);
-    let placed = copy(&newest.path, file)
+    let copied = match allowed {
+        None => copy(&newest.path, file),
+        Some(allowed) => {
+            allowed
+                .folder_for(file)
+                .map_err(Failure::from)
+                .and_then(|(folder, name)| {
+                    let folder = PathBuf::from(format!("/proc/self/fd/{}", folder.as_raw_fd()));
+                    copy(&newest.path, &folder.join(name))
+                })
+        }
+    };
+    let placed = copied
         .context(|| format!("the image is good, but is not copied to {shown}, as the job wants"));
     match placed {
         Err(failure) if has_left => {
@@ -154,11 +177,23 @@ pub(super) fn place(store: &JobStore, name: &str, file: &Path, has_left: bool) -
 
 fn copy(image: &Path, file: &Path) -> Outcome<()> {
     let folder = file.parent().unwrap_or(Path::new("/"));
+    let found = Image::open(image)?;
+    let is_whole = found.files().count() == 1;
     let part = tempfile::Builder::new()
         .prefix(".wayfarer-image-")
-        .tempfile_in(folder)?;
-    std::fs::copy(image, part.path())?;
-    part.as_file().sync_all()?;
+        .make_in(folder, |path| {
+            if is_whole {
+                // It is the same, by its id, too.
+                std::fs::copy(image, path)?;
+                return File::open(path)?.sync_all();
+            }
+            // One that needs others would be of no use there.
+            let flat = flatten(&found, path, WriteOptions::default(), &mut Silent);
+            flat.map(drop).map_err(|error| match error {
+                ImageError::Exists { .. } => ErrorKind::AlreadyExists.into(),
+                error => io::Error::other(error),
+            })
+        })?;
     part.persist(file).map_err(|error| error.error)?;
     Ok(File::open(folder)?.sync_all()?)
 }

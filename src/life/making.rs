@@ -4,12 +4,17 @@ use super::signals::Signals;
 use crate::args::{CARRY_MAX, Checkpoint, Life, Then, signal_name};
 use crate::report::{Failure, Outcome, conclude};
 use crate::sys::{self, Change};
+use ckpt_lib::pace::Rate;
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::sys::signal::Signal;
 use nix::unistd::Pid;
 use std::fs::File;
+use std::num::NonZeroU64;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
+
+/// Why there is no image that somebody has given up.
+pub(super) const ABORTED: &str = "it was aborted";
 
 /// One that is being made.
 #[derive(Debug)]
@@ -17,21 +22,33 @@ pub(super) struct Making {
     pid: Pid,
     /// What it says, as every verb says it.
     said: File,
+    /// How fast, and whether it is wanted.
+    rate: Rate,
+    is_aborted: bool,
     /// It was told to end.
     is_abandoned: bool,
 }
 
 impl Making {
-    /// Begins one.
-    pub(super) fn begin(signals: &Signals, make: impl FnOnce() -> Outcome) -> Outcome<Self> {
+    /// Begins one that is made at this rate, until another is said.
+    pub(super) fn begin(
+        signals: &Signals,
+        rate: Option<NonZeroU64>,
+        make: impl FnOnce(&Rate) -> Outcome,
+    ) -> Outcome<Self> {
+        let told = memfd_create(c"image rate", MFdFlags::MFD_CLOEXEC)?;
+        let told = Rate::told_by(File::from(told));
+        told.set(rate)?;
         let said = File::from(memfd_create(c"said", MFdFlags::MFD_CLOEXEC)?);
         let Some(pid) = sys::fork()? else {
-            let status = make_here(make, &said, signals);
+            let status = make_here(|| make(&told), &said, signals);
             std::process::exit(i32::from(status));
         };
         Ok(Making {
             pid,
             said,
+            rate: told,
+            is_aborted: false,
             is_abandoned: false,
         })
     }
@@ -45,9 +62,6 @@ impl Making {
         if status == Change::Exited(0) {
             return Ok(());
         }
-        if self.is_abandoned && matches!(status, Change::Signalled(_)) {
-            return Err("it was aborted".to_owned());
-        }
         let len = self.said.metadata().map_or(0, |file| file.len());
         let mut said = vec![0; usize::try_from(len).unwrap_or(0).min(16 << 10)];
         let _ = self.said.read_exact_at(&mut said, 0);
@@ -58,6 +72,10 @@ impl Making {
             .map(|line| line.trim_start_matches("wayfarer: "))
             .collect();
         let said = lines.join("; ");
+        if self.is_aborted {
+            tracing::info!(why = said, "an image was aborted");
+            return Err(ABORTED.to_owned());
+        }
         Err(match (status, said.is_empty()) {
             (Change::Signalled(signal), _) => {
                 format!("the checkpoint was ended by {}", signal_name(signal))
@@ -67,8 +85,25 @@ impl Making {
         })
     }
 
-    pub(super) fn is_abandoned(&self) -> bool {
-        self.is_abandoned
+    /// Whether somebody wanted it to end without an image.
+    pub(super) fn is_unwanted(&self) -> bool {
+        self.is_abandoned || self.is_aborted
+    }
+
+    /// It goes at another rate from now on.
+    pub(super) fn goes_at(&self, rate: Option<NonZeroU64>) {
+        let told = self.rate.set(rate);
+        told.unwrap_or_else(
+            |error| tracing::warn!(%error, "an image goes at the rate that it had"),
+        );
+    }
+
+    /// Gives it up, unless the image counts already. The job runs on.
+    pub(super) fn abort(&mut self) {
+        self.is_aborted = true;
+        if self.rate.give_up().is_err() {
+            self.abandon(Signal::SIGTERM);
+        }
     }
 
     /// Ends it. The job runs on, and nothing stays of its image.

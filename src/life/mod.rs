@@ -48,14 +48,12 @@ use crate::report::Outcome;
 use crate::sys;
 use crate::sys::Change;
 use away::Away;
-use ckpt_lib::pace::Rate;
 use copy::{Copy, News};
 use counting::since_boot;
 use inside::Inside;
 use making::Making;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::sys::signal::Signal;
 use nix::sys::timerfd::{ClockId, Expiration, TimerFd, TimerFlags, TimerSetTimeFlags};
 use nix::unistd::Pid;
@@ -66,7 +64,7 @@ use seat::Move;
 use signals::{Meaning, Signals};
 use starter::life::{Answer, Command, End, Event, First, Leave, Life, Policy, Who};
 use std::collections::VecDeque;
-use std::fs::File;
+use std::num::NonZeroU64;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -149,8 +147,8 @@ struct Starter<'a> {
     copy_since: Instant,
     stands_since: Option<Instant>,
     making: Option<Making>,
-    /// How fast images are written and come.
-    rate: Rate,
+    /// How fast images are written and come; none: as fast as they can.
+    rate: Option<NonZeroU64>,
     /// It is to go on elsewhere.
     moving: Option<Move>,
     inside: Inside,
@@ -226,9 +224,6 @@ impl<'a> Starter<'a> {
             },
             false => First::Start,
         };
-        let rate = memfd_create(c"image rate", MFdFlags::MFD_CLOEXEC)?;
-        let rate = Rate::told_by(File::from(rate));
-        rate.set(arguments.image_rate)?;
         let (life, actions) = Life::begin(policy, first);
         let mut starter = Starter {
             store,
@@ -248,7 +243,7 @@ impl<'a> Starter<'a> {
             copy_since: Instant::now(),
             stands_since: None,
             making: None,
-            rate,
+            rate: arguments.image_rate,
             moving: None,
             inside: Inside::default(),
             control,
@@ -412,12 +407,9 @@ impl<'a> Starter<'a> {
                 Change::Stopped(_) | Change::Continued => {}
                 ended if is_making => {
                     if let Some(making) = self.making.take() {
-                        let is_abandoned = making.is_abandoned();
+                        let is_unwanted = making.is_unwanted();
                         let made = making.result(ended);
-                        if let (true, Ok(job)) = (is_abandoned, self.store.find(&self.name)) {
-                            crate::away::remove_part(&job);
-                        }
-                        if made.is_ok() || is_abandoned || !self.postpones() {
+                        if made.is_ok() || is_unwanted || !self.postpones() {
                             self.events.push_back(Event::Checkpointed(made));
                         }
                     }
@@ -574,10 +566,9 @@ impl<'a> Starter<'a> {
             }
             Wanted::ImageRate(rate) => {
                 tracing::info!(rate, "images go at another rate");
-                match self.rate.set(rate) {
-                    Ok(()) => Answer::Done,
-                    Err(error) => Answer::Refused(error.to_string()),
-                }
+                self.rate = rate;
+                self.making.iter().for_each(|making| making.goes_at(rate));
+                Answer::Done
             }
         };
         let state = self.life.state().name();

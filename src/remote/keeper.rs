@@ -50,6 +50,8 @@ const SELDOM: Duration = Duration::from_secs(2);
 const COMPLETE_WITHIN: Duration = Duration::from_secs(10);
 /// How long its disk may take before a starter is told that the job has ended.
 const DURABLE_WITHIN: Duration = Duration::from_secs(60);
+/// How long a job may take to die of a checkpoint with which it leaves.
+const DIES_WITHIN: Duration = Duration::from_secs(2);
 /// Whoever is killed in the moment in which he would wake us does not.
 const LOOK_ANYWAY: Duration = Duration::from_millis(500);
 
@@ -431,6 +433,8 @@ struct Keeper<'a> {
     us: Us,
     way: Way,
     told: &'a Receiver<Told>,
+    /// The job was left, as a checkpoint said, and is still there.
+    left_since: Option<Instant>,
 }
 
 impl<'a> Keeper<'a> {
@@ -453,6 +457,7 @@ impl<'a> Keeper<'a> {
             us,
             way,
             told,
+            left_since: None,
         })
     }
 
@@ -463,6 +468,7 @@ impl<'a> Keeper<'a> {
                 Ok(Told::Runs) => {}
                 Err(RecvTimeoutError::Timeout) => {
                     self.send();
+                    self.look_whether_it_is_left();
                 }
                 Ok(told @ (Told::Ended | Told::Complete | Told::MayBeComplete)) => {
                     return self.finish(told);
@@ -520,6 +526,19 @@ impl<'a> Keeper<'a> {
         }
         let _ = fcntl(&self.gate, FcntlArg::F_OFD_SETLK(&whole(libc::F_UNLCK)));
         (all, refused)
+    }
+
+    /// A checkpoint with which the job leaves says so, and then kills it. One that was killed in between has not: the job goes on here.
+    fn look_whether_it_is_left(&mut self) {
+        let behind = &self.table.behind;
+        // While there is a checkpoint, it has the gate.
+        let is_there = behind.left.load(Ordering::Acquire) != 0 && self.us.is_locked(0, 0);
+        if !is_there {
+            self.left_since = None;
+        } else if self.left_since.get_or_insert_with(Instant::now).elapsed() > DIES_WITHIN {
+            behind.left.store(0, Ordering::Release);
+            self.left_since = None;
+        }
     }
 
     /// Has what was written to compressed files stored; whether all is.

@@ -5,10 +5,10 @@ use crate::life::{Ask, ask};
 use shadow::Brim;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-/// Between two attempts of which the first has not helped: a job may fill its journal as fast as images are made.
-const PAUSE: Duration = Duration::from_secs(5);
+/// Between two attempts of which the first has not helped, and the longest.
+const PAUSES: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
 
 /// Asks the starter of the job in this directory, whenever that is called for.
 pub(crate) fn when_nearly_full(dir: PathBuf) -> Arc<Brim> {
@@ -17,9 +17,15 @@ pub(crate) fn when_nearly_full(dir: PathBuf) -> Arc<Brim> {
     std::thread::spawn(move || {
         loop {
             watched.wait();
-            if !relieve(&dir, &watched) {
-                std::thread::sleep(PAUSE);
+            let mut pause = PAUSES.0;
+            let mut began = Instant::now();
+            while !relieve(&dir, &watched) && watched.is_reached() {
+                std::thread::sleep(pause);
+                pause = PAUSES.1.min(2 * pause);
+                began = Instant::now();
             }
+            // The job works for at least half of the time without an image being made.
+            std::thread::sleep(began.elapsed());
         }
     });
     brim

@@ -2,7 +2,9 @@
 
 use super::client::Client;
 use super::gate::Gate;
-use crate::away::{GOOD, Sender};
+use crate::away::{Sender, end_said};
+use crate::fault;
+use crate::leftovers;
 use crate::report::{Exit, Explain, Failure, Outcome, tell};
 use crate::sys::map_table;
 use c_shim::handles::Handles;
@@ -90,13 +92,13 @@ impl RunningSession {
         self.carries = Some(Arc::new(to));
     }
 
-    /// Tells him that the image counts.
-    pub(crate) fn has_carried(&self) -> Outcome {
+    /// Tells him that the image counts, and where the job wants a copy of it.
+    pub(crate) fn has_carried(&self, wanted: Option<&Path>) -> Outcome {
         if !self.has_settled {
             let message = "the shadow was not told that the image counts, so it does not";
             return Err(Failure::new(Exit::Lost, message));
         }
-        stdout()?.write_all(&[GOOD])?;
+        stdout()?.write_all(&end_said(wanted))?;
         Ok(Exit::Done)
     }
 }
@@ -212,6 +214,8 @@ impl JobSession for RunningSession {
         }
         sender.put_file(file, contents.end..header.image_len)?;
         sender.end(header.image_len)?;
+        // It counts where it was brought, if we live to say so.
+        leftovers::hold();
         Ok(())
     }
 
@@ -223,6 +227,9 @@ impl JobSession for RunningSession {
             tell(&format!(
                 "what the job has written last is sent to the shadow, although the image has it: {error}"
             ));
+        }
+        if committed && self.leaves {
+            fault::checkpoint("left");
         }
         let settle = Request::Settle(Settle { committed });
         let settled = self.client.ask(&settle, &self.needed);

@@ -118,6 +118,12 @@ fn make(
         (false, None) => None,
     };
     let lock = lock(&target, patience)?;
+    crate::leftovers::remove_when_ended();
+    // Before images go to make room.
+    let marks = match arguments.carry {
+        Some(_) => arguments.mark.clone(),
+        None => target.job.as_ref().map(Job::marks).unwrap_or_default(),
+    };
     // Before anything of the job's is held up.
     let taken_by = match arguments.carry {
         Some(_) => Some(taker(arguments.image_rate)?),
@@ -140,6 +146,11 @@ fn make(
             (Some(by), _) => Some(by.rate.clone()),
             (None, Some((_, rate))) => Some(rate.clone()),
             (None, None) => arguments.image_rate.map(Rate::Fixed),
+        },
+        // What is carried counts where it goes.
+        commits: match arguments.carry {
+            Some(_) => None,
+            None => Some(crate::leftovers::hold),
         },
         most: room,
         since: tables_of(&target, arguments),
@@ -166,10 +177,6 @@ fn make(
     }
     let mut session = RunningSession::of(target.pid, request.then == Then::Kill)?;
     if let Some(session) = &mut session {
-        let marks = match arguments.carry {
-            Some(_) => arguments.mark.clone(),
-            None => target.job.as_ref().map(Job::marks).unwrap_or_default(),
-        };
         session.keeps(&marks);
     }
     if let Some((taker, _)) = taken_by {
@@ -181,8 +188,11 @@ fn make(
         };
         session.as_mut().ok_or_else(missing)?.carries(taker);
     }
+    let wanted = match arguments.carry {
+        Some(_) => Board::wanted_file(HostPid(target.pid)),
+        None => None,
+    };
     let files = used_by(target.pid)?.map(|used| super::io::numbers(&used.all()));
-    crate::leftovers::remove_when_ended();
     let mut display = progress::display();
     let asked = session
         .as_mut()
@@ -224,7 +234,7 @@ fn make(
     })?;
     if let Some(session) = session.filter(|_| arguments.carry.is_some()) {
         leave_tables(target.job.as_ref(), &made.image.path);
-        let carried = session.has_carried()?;
+        let carried = session.has_carried(wanted.as_deref())?;
         if let (Some(job), Some(watch)) = (&target.job, made.watch)
             && let Err(error) = watcher::leave(&job.dir, target.pid, watch)
         {
@@ -244,6 +254,7 @@ fn make(
         };
         note(job, note_of, false);
     }
+    crate::leftovers::let_go();
     tell(arguments, &report(pid, job.as_ref(), made, arguments.then))?;
     Ok(Exit::Done)
 }

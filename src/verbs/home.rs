@@ -32,10 +32,8 @@ pub(crate) fn home(store: &JobStore, arguments: &Home) -> Outcome {
     keep_those_about_files(&[], Executes::Nothing)?;
     nix::unistd::daemon(false, true).context(|| "no process for the shadow".to_owned())?;
     let (ended, end) = mpsc::channel();
-    let begun = begin(store, arguments).and_then(|begun| {
-        end_by_signal(ended.clone())?;
-        Ok(begun)
-    });
+    // Before there are other threads, which would take the signals.
+    let begun = end_by_signal(ended.clone()).and_then(|()| begin(store, arguments));
     let mut out = io::stdout();
     let (door, server) = match begun {
         Ok(begun) => begun,

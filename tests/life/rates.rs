@@ -13,7 +13,7 @@ fn begin(job: &mut Job) -> Result<(), String> {
     is_being_made(job, "Checkpointing")
 }
 
-/// It is, and some of it is there.
+/// It is, and not made.
 fn is_being_made(job: &mut Job, state: &str) -> Result<(), String> {
     until(job, state, |status| status["State"] == state)?;
     expect_images(job, 0)

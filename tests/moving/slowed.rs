@@ -10,6 +10,8 @@ use std::time::{Duration, Instant};
 
 /// The job has more than 64 MiB: at this rate no image of it comes here in the time of a test.
 const FOR_EVER: &str = "256K";
+/// Twice as much as may come in a second when it is slowed.
+const FOR_A_WHILE: &str = "20M";
 /// On a loaded machine.
 const AT_ONCE: Duration = Duration::from_secs(10);
 /// As much of it may be here.
@@ -53,6 +55,7 @@ fn what_comes_home_is_slowed_down_and_given_up() {
                 _ => some_has_come(&pool),
             }
             pool.told(&["checkpoint", "job", "--abort"]);
+            assert_eq!(come(&pool), 0, "nothing of it is left");
             let ended = told.wait(DEADLINE).expect("ends");
             let said = told.err.text();
             assert_eq!(ended.code(), Some(1), "{said}");
@@ -62,10 +65,15 @@ fn what_comes_home_is_slowed_down_and_given_up() {
             assert!(pool.images().is_empty(), "{:?}", pool.images());
         }
         // One that is slowed while it comes, and hastened.
-        pool.told(&["image-rate", "job", "none"]);
+        pool.told(&["image-rate", "job", FOR_A_WHILE]);
         let mut told = pool.begin_telling(&["checkpoint", "job"]);
-        some_has_come_or_all(&pool);
+        some_has_come(&pool);
         pool.told(&["image-rate", "job", FOR_EVER]);
+        let before = come(&pool);
+        std::thread::sleep(Duration::from_secs(1));
+        let grown = come(&pool) - before;
+        // A piece or two are under way.
+        assert!(grown <= 10 << 20, "{grown}");
         pool.told(&["image-rate", "job", "none"]);
         let ended = told.wait(DEADLINE).expect("ends");
         assert_eq!(ended.code(), Some(0), "{}", told.err.text());
@@ -75,11 +83,6 @@ fn what_comes_home_is_slowed_down_and_given_up() {
         works(&pool, steps(&pool));
         ends_well(pool, job);
     }
-}
-
-fn some_has_come_or_all(pool: &Pool) {
-    let has_come = || (come(pool) > 0 || !pool.images().is_empty()).then_some(());
-    poll(DEADLINE, has_come).unwrap_or_else(|| panic!("nothing comes: {}", pool.story()));
 }
 
 /// It is not waited for an image that turns out too large: all of it would take 16 s.

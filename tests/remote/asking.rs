@@ -104,6 +104,54 @@ fn python_is_heard_elsewhere() {
     assert_eq!(said, expected, "{}", site.story());
 }
 
+/// One that wants each image in a file of its own, then where it may not have it.
+const FILES: &str = "
+import os, wayfarer
+wayfarer.image_file('own.img')
+assert not wayfarer.checkpoint()
+def number():
+    with open('own.img') as image:
+        return os.fstat(image.fileno()).st_ino
+first = number()
+assert not wayfarer.checkpoint()
+print('another', number() != first)
+for name in ('/etc/own.img', '/tmp/own.img', 'none/own.img'):
+    wayfarer.image_file(name)
+    try:
+        wayfarer.checkpoint()
+    except wayfarer.Refused as refused:
+        print('is not copied to' in refused.strerror, os.path.exists(name))
+os.mkdir('below')
+wayfarer.image_file('below/last.img')
+print(wayfarer.leave())
+";
+
+#[test]
+fn images_are_copied_to_where_a_job_elsewhere_may_have_them() {
+    let what = "images_are_copied_to_where_a_job_elsewhere_may_have_them";
+    let Some(site) = Site::new(what, "ask-files") else {
+        return;
+    };
+    let said = leaves_and_ends(&site, &python(FILES));
+    let expected = "another True\nTrue False\nTrue False\nTrue False\nTrue\n";
+    assert_eq!(said, expected, "{}", site.story());
+    // The one that it has left with is based on another where it is kept; this is whole.
+    for name in ["own.img", "below/last.img"] {
+        let file = site.submit.home().join(name);
+        site.told(&["verify", &file.to_string_lossy()]);
+        let described = site.told(&["inspect", "--json", &file.to_string_lossy()]);
+        let described: serde_json::Value = serde_json::from_str(&described).expect("is JSON");
+        assert_eq!(
+            described["contents"]["bases"].as_array().map(Vec::len),
+            Some(0),
+            "{described}"
+        );
+    }
+    let left = fs::read_dir(site.submit.home()).expect("lists").flatten();
+    let parts = left.filter(|one| one.file_name().to_string_lossy().contains("wayfarer-image"));
+    assert_eq!(parts.count(), 0);
+}
+
 /// Asks until there is a file; each request has an answer, whatever became of the line.
 const AGAIN: &str = "
 import os, wayfarer

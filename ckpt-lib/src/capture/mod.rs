@@ -152,7 +152,7 @@ pub fn refuse_early(pids: &[HostPid], options: &CaptureOptions) -> Result<EarlyV
     Ok(early)
 }
 
-/// Waits until no descriptor leads out of the job that may not, but at most `patience`. Returns
+/// Waits until no descriptor leads out of the job that may not, but at most `patience`, and not when nobody wants that any more. Returns
 /// the refusals of that kind that are left.
 ///
 /// # Errors
@@ -161,6 +161,7 @@ pub fn wait_for_sockets(
     pids: &[HostPid],
     options: &CaptureOptions,
     patience: Duration,
+    is_given_up: &dyn Fn() -> bool,
 ) -> Result<Vec<Refusal>, CaptureError> {
     const PAUSE: Duration = Duration::from_millis(20);
     let deadline = Instant::now() + patience;
@@ -173,7 +174,7 @@ pub fn wait_for_sockets(
                 .collect(),
             Err(error) => return Err(error),
         };
-        if left.is_empty() || Instant::now() >= deadline {
+        if left.is_empty() || Instant::now() >= deadline || is_given_up() {
             return Ok(left);
         }
         std::thread::sleep(PAUSE);

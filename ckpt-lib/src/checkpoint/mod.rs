@@ -73,8 +73,10 @@ pub struct CheckpointRequest {
     pub then: Then,
     /// zstd level; none: pages are stored as they are.
     pub compression: Option<i32>,
-    /// The image is written no faster than that, unless a job that is to go on stands still for it.
+    /// The image is written no faster than that, unless a job that is to go on stands still for it. If it is given up, there is no image.
     pub rate: Option<Rate>,
+    /// Called when the image is about to count: from then on the checkpoint is not given up any more.
+    pub commits: Option<fn()>,
     /// The image may have so many bytes.
     pub most: Option<u64>,
     /// An earlier image, in the directory of this one: what it has is not stored again, and has to stay there. Its contents are not read.
@@ -226,7 +228,9 @@ fn take(
         compression: request.compression,
         overwrite: request.overwrite,
         most: request.most,
-        rate: request.rate.clone().filter(|_| request.then == Then::Kill),
+        rate: request.rate.clone(),
+        hurries: request.then == Then::GoOn,
+        commits: request.commits,
         passes: request.passes,
         ..WriteOptions::default()
     };
@@ -285,7 +289,7 @@ fn take(
         marked.goes_on();
         hooks.over();
         frozen = frozen_at.elapsed();
-        writer.goes_at(request.rate.clone());
+        writer.slows_down();
     }
     let from: Vec<(HostPid, &Memory)> = match &held {
         Some(quiesced) => quiesced
@@ -381,7 +385,9 @@ fn look_first(
     let others = capture::others_but_pictures(pids, request.reaper)?;
     refuse_others(request, pids, others)?;
     if let Some(patience) = request.wait_for_sockets {
-        let left = capture::wait_for_sockets(pids, options, patience)?;
+        let left = capture::wait_for_sockets(pids, options, patience, &|| {
+            request.rate.as_ref().is_some_and(Rate::is_given_up)
+        })?;
         if !left.is_empty() {
             return Err(CheckpointError::Sockets {
                 left,

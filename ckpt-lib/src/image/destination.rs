@@ -168,8 +168,12 @@ impl Destination {
         }
     }
 
-    /// Gives the file its final name; it `lasts` if the disk has it before.
-    pub(super) fn publish(self, lasts: bool) -> Result<(), ImageError> {
+    /// Gives the file its final name; it `lasts` if the disk has it before. `decide`: whether it is still wanted then.
+    pub(super) fn publish(
+        self,
+        lasts: bool,
+        decide: impl FnOnce() -> io::Result<()>,
+    ) -> Result<(), ImageError> {
         if self.in_memory() {
             return Ok(());
         }
@@ -181,6 +185,7 @@ impl Destination {
                 .sync_all()
                 .map_err(self.failed("bring it to the disk"))?;
         }
+        decide().map_err(self.failed("give it its name"))?;
         match &self.place {
             Place::Memory => {}
             Place::Nameless { overwrite: false } => {
@@ -390,7 +395,7 @@ mod tests {
         }
         (&writing.file).write_all(b"bytes").expect("writes");
         assert!(names(dir.path()).is_empty(), "{:?}", names(dir.path()));
-        writing.publish(true).expect("publishes");
+        writing.publish(true, || Ok(())).expect("publishes");
         assert_eq!(names(dir.path()), ["x"]);
         assert_eq!(fs::read(&path).expect("reads"), b"bytes");
         let mode = fs::metadata(&path).expect("looks").mode();
@@ -403,13 +408,13 @@ mod tests {
         let path = dir.path().join("x");
         for writing in either(&path, false) {
             fs::write(&path, b"faster").expect("writes");
-            let refused = writing.publish(true);
+            let refused = writing.publish(true, || Ok(()));
             assert!(matches!(refused, Err(ImageError::Exists { .. })));
             assert_eq!(fs::read(&path).expect("reads"), b"faster");
         }
         for writing in either(&path, true) {
             (&writing.file).write_all(b"new").expect("writes");
-            writing.publish(true).expect("replaces");
+            writing.publish(true, || Ok(())).expect("replaces");
             assert_eq!(fs::read(&path).expect("reads"), b"new");
             fs::write(&path, b"old").expect("writes");
         }
@@ -426,7 +431,7 @@ mod tests {
         let second = Destination::beside(&path, false).expect("creates");
         assert_eq!(names(dir.path()).len(), 2, "{:?}", names(dir.path()));
         drop(second);
-        living.publish(true).expect("publishes");
+        living.publish(true, || Ok(())).expect("publishes");
         assert_eq!(names(dir.path()), [".x.txt.partial", "x"]);
     }
 

@@ -42,8 +42,12 @@ pub struct WriteOptions {
     pub threads: usize,
     /// A file of the final name may be replaced.
     pub overwrite: bool,
-    /// Contents are written no faster than that.
+    /// Contents are written no faster than that; if it is given up, there is no image.
     pub rate: Option<Rate>,
+    /// Until [`ImageWriter::slows_down`] as fast as they can.
+    pub hurries: bool,
+    /// Called when all is on the disk, and the image is about to get its name.
+    pub commits: Option<fn()>,
     /// The file may have so many bytes; more are refused, at the latest some MiB behind that.
     pub most: Option<u64>,
     /// It is taken to another machine, and made durable there: this one's disk is not waited for.
@@ -136,9 +140,13 @@ impl ImageWriter {
     fn with_loader(destination: Destination, options: WriteOptions, loader: &LinkedLoader) -> Self {
         let loader_len = (loader.text.len() + loader.data.len()) as u64;
         let pages_at = LOADER_OFFSET + loader_len.next_multiple_of(PAGE);
+        let mut pace = options.rate.clone().map(Pace::new);
+        if let Some(pace) = &mut pace {
+            pace.hurries(options.hurries);
+        }
         ImageWriter {
             destination,
-            pace: options.rate.clone().map(Pace::new),
+            pace,
             options,
             loader_len,
             end: pages_at,
@@ -314,9 +322,11 @@ impl ImageWriter {
         (spared, left)
     }
 
-    /// From now on contents are written no faster than that.
-    pub fn goes_at(&mut self, rate: Option<Rate>) {
-        self.pace = rate.map(Pace::new);
+    /// From now on contents are written no faster than they may be.
+    pub fn slows_down(&mut self) {
+        if let Some(pace) = &mut self.pace {
+            pace.hurries(false);
+        }
     }
 
     /// From now on contents go there, and are missing in the file that this writer leaves: it has their tables. To be said before
@@ -413,7 +423,13 @@ impl ImageWriter {
     pub fn commit(mut self, parts: &ImageParts<'_>) -> Result<Committed, ImageError> {
         let (id, len) = self.finish(parts)?;
         let path = self.destination.path.clone();
-        self.destination.publish(!self.options.passes)?;
+        let (rate, commits) = (&self.options.rate, self.options.commits);
+        let decide = || {
+            rate.iter().try_for_each(Rate::check)?;
+            commits.into_iter().for_each(|commits| commits());
+            Ok(())
+        };
+        self.destination.publish(!self.options.passes, decide)?;
         Ok(Committed { path, id, len })
     }
 

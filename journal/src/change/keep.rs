@@ -26,11 +26,8 @@ impl State {
             return Ok(());
         }
         let number = self.reserve_for(folder, seen)?;
-        let most = self.settings.most_bytes;
         let used = self.used.saturating_add(seen.used);
-        if used.saturating_add(self.log.len_to_be()) > most {
-            return Err(JournalError::Full { used, most });
-        }
+        self.check_room(used.saturating_add(self.log.len_to_be()))?;
         fault::at("keep")?;
         let reserve = &self.reserves[number as usize];
         let linked = if self.settings.no_links {

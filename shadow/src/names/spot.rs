@@ -6,6 +6,10 @@ use super::walk::{Walked, walk, walk_within};
 use rustix::fd::OwnedFd;
 use rustix::fs::{Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
+use std::ffi::{OsStr, OsString};
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 
 /// The name is of the machine where the job runs ([`wire::ELSEWHERE`]).
 pub(crate) const ELSEWHERE: Errno = Errno::from_raw_os_error(wire::ELSEWHERE as i32);
@@ -155,6 +159,24 @@ impl Allowed {
             name = Some(walked);
         }
         Err(Errno::LOOP)
+    }
+}
+
+impl Allowed {
+    /// The folder in which the job may have this made, and its name there: for what is made for the job, not by it. The folder stays the one that was
+    /// found, whatever becomes of names.
+    ///
+    /// # Errors
+    /// EACCES outside of what may be changed; what openat2(2) says.
+    pub fn folder_for(&self, name: &Path) -> io::Result<(OwnedFd, OsString)> {
+        let found = self.at(name.as_os_str().as_bytes(), Last::Kept, |spot| {
+            if !spot.writable() || spot.ends_in_slash() || spot.holds_a_root(self) {
+                return Err(Errno::ACCESS);
+            }
+            let (folder, name) = spot.parent()?;
+            Ok((folder, OsStr::from_bytes(name).to_owned()))
+        });
+        Ok(found?)
     }
 }
 

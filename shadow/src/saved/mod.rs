@@ -212,11 +212,11 @@ impl Session {
     }
 }
 
-/// The mark of the state of a session, if it has a journal.
+/// The mark of the state of a session, and in whose journal it is, if it has one.
 #[must_use]
-pub fn mark_of(state: &[u8]) -> Option<Epoch> {
+pub fn mark_of(state: &[u8]) -> Option<(JobId, Epoch)> {
     let saved = SavedSession::from_bytes(state).ok()?;
-    saved.journal.map(|(_, epoch)| Epoch(epoch))
+    saved.journal.map(|(job, epoch)| (JobId(job), Epoch(epoch)))
 }
 
 /// What the job knows of its handles and has not told yet: the data of a [`wire::Mark`].

@@ -85,7 +85,7 @@ fn marks_that_are_needed_stay_whatever_comes_of_the_next_image() {
     let (mut job, _) = home.peer(0, 0);
     let folder = |number: usize| home.at(&format!("folder-{number}"));
     let mut states: Vec<Vec<u8>> = vec![];
-    let mark_of = |state: &Vec<u8>| shadow::mark_of(state).expect("a mark").0.to_le_bytes();
+    let mark_of = |state: &Vec<u8>| shadow::mark_of(state).expect("a mark").1.0.to_le_bytes();
     for number in 0..6 {
         let name = folder(number);
         let made = make(name.as_os_str().as_encoded_bytes());

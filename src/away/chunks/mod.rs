@@ -6,7 +6,8 @@
 //!                   place (8)  pages (4)  a bit for each page, least first: it is here;  then of each page the checksum if it is here, else the bytes
 //!                 the last: 8 × ff, length of the image (8)
 //! here  -> there  at any time: RATE, bytes in a second (8), 0: as fast as they can
-//! here  -> there  GOOD: the image is durable here; the end, at any time: it is not, and is not wanted
+//! here  -> there  GOOD: the image is durable here; ABORT, or the end, at any time: it is not, and is not wanted
+//! there -> here   FILE, length (2), a name: the job wants a copy of its images there. Left out if it does not
 //! there -> here   GOOD: the shadow knows it, the image counts
 //! ```
 //! Numbers are little-endian. Checksums are the first bytes of BLAKE3's. Memory that has not changed is found wherever it lies in the next image.
@@ -20,7 +21,10 @@ mod tests;
 pub(crate) use receive::{Reception, receive};
 pub(crate) use send::Sender;
 
+use std::ffi::OsString;
 use std::io::{self, Read};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 const PAGE: usize = 4 << 10;
@@ -35,8 +39,14 @@ const NO_MORE: u64 = u64::MAX;
 const LONGEST: u64 = 1 << 40;
 /// All is well.
 pub(crate) const GOOD: u8 = b'k';
+/// The image is not wanted any more.
+const ABORT: u8 = b'a';
+/// A name follows.
+const FILE: u8 = b'f';
 /// No faster than that from now on.
 const RATE: u8 = b'r';
+/// How long the other side may take to hear that, before its line is given up.
+const ABORTED_WITHIN: Duration = Duration::from_secs(5);
 /// Between two looks whether somebody wants another rate.
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
 
@@ -57,16 +67,39 @@ pub(crate) struct Carried {
     pub(crate) sent: u64,
 }
 
-/// The other side says that all is well.
+/// The last that is said of an image that counts.
+pub(crate) fn end_said(wanted: Option<&Path>) -> Vec<u8> {
+    let mut said = vec![];
+    let name = wanted.map(|name| name.as_os_str().as_bytes());
+    if let Some((name, len)) = name.and_then(|name| Some((name, u16::try_from(name.len()).ok()?))) {
+        said.push(FILE);
+        said.extend(len.to_le_bytes());
+        said.extend(name);
+    }
+    said.push(GOOD);
+    said
+}
+
+/// The other side says that the image counts, and where the job wants a copy of it.
 ///
 /// # Errors
 /// It says something else, or nothing any more.
-pub(crate) fn hear_good(input: &mut dyn Read) -> io::Result<()> {
-    let mut word = [0];
-    input.read_exact(&mut word)?;
-    match word == [GOOD] {
-        true => Ok(()),
-        false => Err(wrong(format!("it said {word:?}, expected {GOOD}"))),
+pub(crate) fn hear_end(input: &mut dyn Read) -> io::Result<Option<PathBuf>> {
+    let mut wanted = None;
+    loop {
+        let mut word = [0];
+        input.read_exact(&mut word)?;
+        match word[0] {
+            GOOD => return Ok(wanted),
+            FILE if wanted.is_none() => {
+                let mut len = [0; 2];
+                input.read_exact(&mut len)?;
+                let mut name = vec![0; usize::from(u16::from_le_bytes(len))];
+                input.read_exact(&mut name)?;
+                wanted = Some(PathBuf::from(OsString::from_vec(name)));
+            }
+            word => return Err(wrong(format!("it said {word}, expected {GOOD}"))),
+        }
     }
 }
 

@@ -1,11 +1,12 @@
 //! To where it is kept.
 
 use super::{
-    Carried, Checksum, LONGEST, LOOK_AGAIN, MAGIC, MOST_PAGES, NO_MORE, PAGE, PORTION, RATE,
-    checksum, hear_magic, read_number, wrong,
+    ABORT, ABORTED_WITHIN, Carried, Checksum, LONGEST, LOOK_AGAIN, MAGIC, MOST_PAGES, NO_MORE,
+    PAGE, PORTION, RATE, checksum, hear_magic, read_number, wrong,
 };
 use ckpt_lib::image::write_behind;
 use ckpt_lib::pace::Rate;
+use nix::sys::signal::{Signal, kill};
 use std::collections::HashMap;
 use std::fs::File;
 use std::io::{self, BufReader, BufWriter, Read, Write};
@@ -49,7 +50,7 @@ pub(crate) fn receive(
     })
 }
 
-/// Says of each other rate, until nothing comes any more.
+/// Says of each other rate, until nothing comes any more; and that nothing is to come.
 pub(super) fn tell_rate(
     (rate, begun_at): (&Rate, Option<NonZeroU64>),
     output: &mut (dyn Write + Send),
@@ -57,6 +58,14 @@ pub(super) fn tell_rate(
 ) {
     let mut last = begun_at;
     while ends.recv_timeout(LOOK_AGAIN) == Err(RecvTimeoutError::Timeout) {
+        if rate.is_given_up() {
+            let _ = output.write_all(&[ABORT]).and_then(|()| output.flush());
+            if ends.recv_timeout(ABORTED_WITHIN) == Err(RecvTimeoutError::Timeout) {
+                // The line takes or brings nothing: it goes with us.
+                let _ = kill(nix::unistd::getpid(), Signal::SIGTERM);
+            }
+            return;
+        }
         let now = rate.get();
         if now != last {
             let number = now.map_or(0, NonZeroU64::get).to_le_bytes();

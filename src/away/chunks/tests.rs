@@ -191,6 +191,23 @@ fn who_takes_it_says_how_fast_and_when_no_more() {
 }
 
 #[test]
+fn the_end_says_where_a_copy_is_wanted() {
+    for wanted in [None, Some(Path::new("/home/it/own image"))] {
+        let said = end_said(wanted);
+        let heard = hear_end(&mut &said[..]).expect("is heard");
+        assert_eq!(heard.as_deref(), wanted);
+        for len in 0..said.len() {
+            assert!(hear_end(&mut &said[..len]).is_err(), "{len}");
+        }
+    }
+    let long = "x".repeat(1 << 16);
+    assert_eq!(end_said(Some(Path::new(&long))), [GOOD]);
+    let twice = [end_said(Some(Path::new("/a"))), end_said(None)].concat();
+    let twice = [&twice[..4], &twice[..]].concat();
+    assert!(hear_end(&mut &twice[..]).is_err());
+}
+
+#[test]
 fn who_says_what_is_there_says_nothing_else() {
     let begin = |bytes: &[u8]| {
         let input = io::Cursor::new(bytes.to_vec());

@@ -46,11 +46,6 @@ impl Life {
             return;
         };
         let is_aborted = made.is_err() && !making.against.is_empty();
-        let made = if is_aborted {
-            Err("it was aborted".to_owned())
-        } else {
-            made
-        };
         let late = Answer::Refused("the image had been made already".to_owned());
         let aborted = if is_aborted { Answer::Done } else { late };
         let against = making.against.into_iter();
@@ -100,7 +95,7 @@ impl Life {
             return actions.push(Action::Answer(who, Answer::Refused(reason)));
         };
         making.against.push(who);
-        actions.push(Action::AbandonCheckpoint);
+        actions.push(Action::AbortCheckpoint);
     }
 
     /// Begins the checkpoint that was asked for meanwhile.

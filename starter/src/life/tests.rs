@@ -399,7 +399,9 @@ impl World {
                     assert_eq!(self.copy, Copy::Running, "of what runs");
                     self.making = Some(leaves);
                 }
-                Action::AbandonCheckpoint => assert!(self.making.is_some()),
+                Action::AbandonCheckpoint | Action::AbortCheckpoint => {
+                    assert!(self.making.is_some());
+                }
                 Action::Kill | Action::KillAll => {
                     if self.copy != Copy::None {
                         self.copy = Copy::Dying;

@@ -239,6 +239,8 @@ pub enum Action {
     },
     /// End the checkpoint that is being made; its [`Event::Checkpointed`] comes as ever.
     AbandonCheckpoint,
+    /// Give it up, unless the image counts already; [`Event::Checkpointed`] says which.
+    AbortCheckpoint,
     /// Stop all processes of the job.
     Stop,
     /// Let them go on.

@@ -68,11 +68,17 @@ fn waiting_for_sockets_ends_when_they_are_gone() {
     let options = CaptureOptions::default();
     let pids = [guest.host_pid()];
     assert_eq!(said(&guest).len(), 1);
-    let left = wait_for_sockets(&pids, &options, Duration::from_secs(10)).expect("waits");
+    let left =
+        wait_for_sockets(&pids, &options, Duration::from_secs(10), &|| false).expect("waits");
     assert_eq!(left, []);
     let stubborn = Guest::start("l = socket.socket(); l.bind(('127.0.0.1', 0)); l.listen()\n");
     let pids = [stubborn.host_pid()];
-    let left = wait_for_sockets(&pids, &options, Duration::from_millis(50)).expect("waits");
+    let left =
+        wait_for_sockets(&pids, &options, Duration::from_millis(50), &|| false).expect("waits");
+    let began = std::time::Instant::now();
+    let given_up = wait_for_sockets(&pids, &options, Duration::from_secs(60), &|| true);
+    assert_eq!(given_up.expect("waits").len(), left.len());
+    assert!(began.elapsed() < Duration::from_secs(30));
     assert_eq!(left.len(), 1);
 }
 

@@ -2,7 +2,7 @@
 
 use super::*;
 
-const ENDED: &str = "the checkpoint was ended by SIGTERM";
+const ENDED: &str = "it was aborted";
 
 fn ended() -> Event {
     Event::Checkpointed(Err(ENDED.to_owned()))
@@ -15,7 +15,7 @@ fn an_image_that_is_aborted_is_not_tried_again_before_the_next_is_due() {
     assert_eq!(none, [refused(1, "no image of the job is being made")]);
     life.step(Event::Time, at(101));
     let aborted = life.step(asked(2, Command::Abort), at(102));
-    assert_eq!(aborted, [Action::AbandonCheckpoint]);
+    assert_eq!(aborted, [Action::AbortCheckpoint]);
     assert_eq!(life.state(), State::Checkpointing);
     // Who has asked for the next one gets it.
     assert_eq!(life.step(asked(3, Command::Checkpoint), at(102)), []);
@@ -23,7 +23,7 @@ fn an_image_that_is_aborted_is_not_tried_again_before_the_next_is_due() {
     assert_eq!(next, [done(2), Action::Checkpoint { leaves: false }]);
     life.step(asked(4, Command::Abort), at(104));
     let told = life.step(ended(), at(105));
-    assert_eq!(told, [done(4), refused(3, "it was aborted")]);
+    assert_eq!(told, [done(4), refused(3, ENDED)]);
     assert_eq!(life.state(), State::Running);
     assert_eq!(life.wake_at(at(105)), Some(at(205)));
 }
@@ -44,9 +44,9 @@ fn a_job_whose_last_image_is_aborted_stays_unless_it_is_to_leave_by_all_means() 
     life.step(asked(1, vacate(None, false)), at(2));
     assert_eq!(life.state(), State::Vacating);
     let aborted = life.step(asked(2, Command::Abort), at(3));
-    assert_eq!(aborted, [Action::AbandonCheckpoint]);
+    assert_eq!(aborted, [Action::AbortCheckpoint]);
     let stays = life.step(ended(), at(4));
-    assert_eq!(stays, [done(2), refused(1, "it was aborted")]);
+    assert_eq!(stays, [done(2), refused(1, ENDED)]);
     assert_eq!(life.state(), State::Running);
 
     life.step(asked(3, vacate(Some(60), true)), at(5));
