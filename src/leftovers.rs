@@ -3,15 +3,37 @@
 //! Most file systems have files without a name, of which nothing is ever left.
 
 use nix::sys::signal::{SigSet, Signal, raise};
-use std::sync::{Condvar, Mutex, PoisonError};
+use std::path::PathBuf;
+use std::sync::{Condvar, Mutex, MutexGuard, Once, PoisonError};
 
-/// Nothing may end this process now, unless it is told twice.
-static HOLD: Mutex<bool> = Mutex::new(false);
-static LETS_GO: Condvar = Condvar::new();
+/// What an end by a signal would take.
+#[derive(Clone, Copy, PartialEq)]
+enum Stage {
+    /// Nothing that counts.
+    Early,
+    /// An image that is about to count: it is waited with, unless it is told twice.
+    Counting,
+    /// Nothing any more: the image counts, and is noted.
+    Done,
+}
+
+static STAGE: Mutex<Stage> = Mutex::new(Stage::Early);
+static CHANGED: Condvar = Condvar::new();
+/// A partial file that is not ckpt-lib's.
+static PART: Mutex<Option<PathBuf>> = Mutex::new(None);
+static BEGUN: Once = Once::new();
+
+fn locked<T>(what: &Mutex<T>) -> MutexGuard<'_, T> {
+    what.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// From now on INT, TERM and HUP remove partial files before they end this process as ever. Those that the
 /// caller had ignored stay so. Before there are other threads.
 pub(crate) fn remove_when_ended() {
+    BEGUN.call_once(wait_for_signals);
+}
+
+fn wait_for_signals() {
     let ignored = ignored();
     let mut set = SigSet::empty();
     for signal in [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP] {
@@ -23,45 +45,66 @@ pub(crate) fn remove_when_ended() {
     if set.thread_block().is_err() {
         return;
     }
-    let waiter = std::thread::Builder::new().name("signals".to_owned());
-    let spawned = waiter.spawn(move || {
+    let begin = |act: Box<dyn FnOnce() + Send>| {
+        let waiter = std::thread::Builder::new().name("signals".to_owned());
+        waiter.spawn(act).is_ok()
+    };
+    let spawned = begin(Box::new(move || {
         let Ok(signal) = set.wait() else {
             return;
         };
-        let again = std::thread::Builder::new().name("signals".to_owned());
-        let again = again.spawn(move || {
+        let hears_again = begin(Box::new(move || {
             if let Ok(signal) = set.wait() {
-                end_by(signal, set);
+                end_by(signal, set, *locked(&STAGE));
             }
-        });
-        let held = HOLD.lock().unwrap_or_else(PoisonError::into_inner);
-        // Nobody can hold it up behind this.
-        let _held = match again {
-            Ok(_) => LETS_GO.wait_while(held, |is_held| *is_held).ok(),
-            Err(_) => None,
-        };
-        end_by(signal, set);
-    });
-    if spawned.is_err() {
+        }));
+        let stage = locked(&STAGE);
+        let is_waited_with = |stage: &mut Stage| hears_again && *stage == Stage::Counting;
+        let stage = CHANGED.wait_while(stage, is_waited_with);
+        // Held: nothing begins to count behind this.
+        let stage = stage.unwrap_or_else(PoisonError::into_inner);
+        end_by(signal, set, *stage);
+    }));
+    if !spawned {
         let _ = set.thread_unblock();
     }
 }
 
-fn end_by(signal: Signal, set: SigSet) {
+fn end_by(signal: Signal, set: SigSet, stage: Stage) {
     ckpt_lib::image::remove_partials();
+    if let Some(part) = locked(&PART).take() {
+        let _ = std::fs::remove_file(part);
+    }
+    if stage == Stage::Done {
+        std::process::exit(0);
+    }
     let _ = set.thread_unblock();
     let _ = raise(signal);
 }
 
-/// An image is about to count: whoever tells us to end waits until [`let_go`], or until he says it again.
-pub(crate) fn hold() {
-    *HOLD.lock().unwrap_or_else(PoisonError::into_inner) = true;
+fn enter(stage: Stage) {
+    *locked(&STAGE) = stage;
+    CHANGED.notify_all();
 }
 
-/// It counts, and is noted, or it does not count after all.
+/// An image is about to count: whoever tells us to end waits until [`let_go`] or [`done`], or until he says it again.
+pub(crate) fn hold() {
+    enter(Stage::Counting);
+}
+
+/// It does not count after all, or nobody can wait any longer.
 pub(crate) fn let_go() {
-    *HOLD.lock().unwrap_or_else(PoisonError::into_inner) = false;
-    LETS_GO.notify_all();
+    enter(Stage::Early);
+}
+
+/// It counts, and is noted: whatever ends us now ends us well.
+pub(crate) fn done() {
+    enter(Stage::Done);
+}
+
+/// This goes, too, if we are ended; in the place of what was said before.
+pub(crate) fn remove_also(part: Option<PathBuf>) {
+    *locked(&PART) = part;
 }
 
 /// The signals that this process ignores, as a bit mask.

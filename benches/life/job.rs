@@ -64,11 +64,22 @@ pub(crate) struct Job<'a> {
 }
 
 impl<'a> Job<'a> {
+    /// One elsewhere.
     pub(crate) fn start(station: &'a Station, mib: u64, changes: bool) -> Self {
-        let out = File::create(station.path("out")).expect("opens");
         let mut command =
             station.wayfarer(&["submit", "--name", "job", "--every", "1h", "--on", "a"]);
         command.arg("--ssh").arg(station.path("ssh"));
+        Self::begin(station, command, mib, changes)
+    }
+
+    /// The same here.
+    pub(crate) fn start_here(station: &'a Station, mib: u64) -> Self {
+        let command = station.wayfarer(&["run", "--quiet", "--name", "job", "--every", "1h"]);
+        Self::begin(station, command, mib, false)
+    }
+
+    fn begin(station: &'a Station, mut command: Command, mib: u64, changes: bool) -> Self {
+        let out = File::create(station.path("out")).expect("opens");
         command.arg("--").arg(&station.guest);
         command.args([mib.to_string(), u8::from(changes).to_string()]);
         let child = command.stdout(out).spawn().expect("starts");

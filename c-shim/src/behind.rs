@@ -61,7 +61,8 @@ pub struct Behind {
     owners: AtomicU32,
     /// Not zero while the keeper sleeps until something is dirty.
     pub idle: AtomicU32,
-    /// Not zero: an image has all that is here, and the job goes on from that. Nothing is to be sent any more.
+    /// Not 0: an image has all that is here, and the job goes on from that. Nothing is to be sent any more. 1: it is about to be killed, unless whoever
+    /// was to do that has died; 2: it is killed.
     pub left: AtomicU32,
     buffers: [Buffer; BUFFERS],
     bytes: UnsafeCell<[[u8; ROOM]; BUFFERS]>,

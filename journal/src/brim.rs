@@ -63,13 +63,20 @@ impl Brim {
         self.level().told_at.is_some()
     }
 
-    /// Waits until it is, or is fuller than when this returned last.
-    pub fn wait(&self) {
+    /// Whether a change was refused since [`Brim::wait`] returned last.
+    #[must_use]
+    pub fn is_refused(&self) -> bool {
+        self.level().is_refused
+    }
+
+    /// Waits until it is nearly full, or is fuller than when this returned last, or a change was refused: whether one was.
+    pub fn wait(&self) -> bool {
         let level = self
             .changed
             .wait_while(self.level(), |level| !level.is_news);
         let mut level = level.unwrap_or_else(PoisonError::into_inner);
-        (level.is_news, level.is_refused) = (false, false);
+        level.is_news = false;
+        std::mem::take(&mut level.is_refused)
     }
 }
 
@@ -94,10 +101,10 @@ mod tests {
         brim.is_filled(10, 1000);
         brim.has_refused();
         brim.is_filled(10, 1000);
-        assert!(brim.level().is_news && !brim.is_reached());
-        brim.wait();
+        assert!(brim.is_refused() && !brim.is_reached());
+        assert!(brim.wait());
         brim.is_filled(10, 1000);
-        assert!(!brim.level().is_news);
+        assert!(!brim.level().is_news && !brim.is_refused());
         // Without a limit, and with none at all.
         brim.is_filled(1 << 60, u64::MAX);
         assert!(!brim.is_reached());

@@ -22,6 +22,8 @@ use std::io::{ErrorKind, Write};
 use std::num::NonZeroU64;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::time::Duration;
 
 /// Where an image lies until it is whole.
 const PART: &str = ".carried";
@@ -45,6 +47,8 @@ pub(crate) struct Fetch<'a> {
 
 /// So many images one is based on, at most: whoever needs it needs all of them.
 const MOST_BASES: usize = 8;
+/// How long it may take until it counts where it was made, before whoever wants us to end is heard.
+const COUNTS_WITHIN: Duration = Duration::from_secs(20);
 
 /// Has an image made, and keeps it; where the job wants a copy of it.
 pub(crate) fn fetch(what: &Fetch<'_>) -> Outcome<Option<PathBuf>> {
@@ -95,6 +99,7 @@ pub(crate) fn fetch(what: &Fetch<'_>) -> Outcome<Option<PathBuf>> {
         let describe = || crate::raw::shown_path(&part);
         let mut options = OpenOptions::new();
         options.read(true).write(true).create(true).truncate(true);
+        leftovers::remove_also(Some(part.clone()));
         let file = options.mode(0o600).open(&part).context(describe)?;
         let mut crowded = None;
         // Older ones go when all of it is here.
@@ -140,8 +145,16 @@ pub(crate) fn fetch(what: &Fetch<'_>) -> Outcome<Option<PathBuf>> {
         }
         // There it counts as soon as this is heard.
         leftovers::hold();
+        let (answered, answers) = mpsc::channel::<()>();
+        std::thread::spawn(move || {
+            if answers.recv_timeout(COUNTS_WITHIN) == Err(RecvTimeoutError::Timeout) {
+                // It may be said over a line that is cut, and nobody is to wait for that.
+                leftovers::let_go();
+            }
+        });
         let agreed = output.write_all(&[GOOD]).and_then(|()| output.flush());
         let agreed = agreed.and_then(|()| hear_end(&mut input));
+        drop(answered);
         let wanted = agreed.context(|| "the image is here, and does not count".to_owned())?;
         Ok(Ok((carried, taken, wanted)))
     });
@@ -170,6 +183,7 @@ pub(crate) fn fetch(what: &Fetch<'_>) -> Outcome<Option<PathBuf>> {
         None => Ok(()),
     });
     kept.context(|| raw::shown_path(&path))?;
+    leftovers::remove_also(None);
     let whole = carried.whole;
     let sent = carried.sent;
     tracing::info!(generation, whole, sent, "an image has come");
@@ -181,7 +195,7 @@ pub(crate) fn fetch(what: &Fetch<'_>) -> Outcome<Option<PathBuf>> {
         files: None,
     };
     note(&mut job, noted, what.hurries);
-    leftovers::let_go();
+    leftovers::done();
     ssh.end();
     Ok(wanted)
 }

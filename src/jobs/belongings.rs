@@ -58,7 +58,7 @@ fn state_in(image: &Path) -> Option<Vec<u8>> {
 
 impl Job {
     /// The marks in its undo journal to which its files may have to go back for now, oldest first: with each image that there is, and with its beginning, until
-    /// so many images were made as are kept.
+    /// so many images were made as are kept, or if there is none.
     pub(crate) fn marks(&self) -> Vec<u64> {
         let images = self.known_images().unwrap_or_default();
         let keep = self.life.as_ref().map_or(IMAGES_KEPT, |life| life.keep);
@@ -68,7 +68,8 @@ impl Job {
         let of_images = states.filter_map(|state| shadow::mark_of(&state));
         let of_images: Vec<_> = of_images.collect();
         let made = self.next_generation() - 1;
-        needed(outset.filter(|_| made < u64::from(keep)), &of_images)
+        let is_young = made < u64::from(keep) || of_images.is_empty();
+        needed(outset.filter(|_| is_young), &of_images)
     }
 }
 

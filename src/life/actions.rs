@@ -163,7 +163,7 @@ impl Starter<'_> {
                     let limits = ImageLimits { rate, images_max };
                     let made = verbs::checkpoint::by_starter(self.store, &options, &limits)?;
                     if let Some(file) = &file {
-                        inside::place(self.store, &self.name, (file, None), leaves)?;
+                        inside::place(self.store, &self.name, file, None);
                     }
                     Ok(made)
                 })

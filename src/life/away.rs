@@ -14,7 +14,7 @@ use super::{How, Starter};
 use crate::args::Submit;
 use crate::away::{self, Far, Fetch, Keep};
 use crate::identity::to_hex;
-use crate::jobs::JobStore;
+use crate::jobs::{JobStore, images_disk};
 use crate::report::{Exit, Failure, Outcome};
 use crate::verbs::shadow::allowed;
 use ckpt_lib::image::Image;
@@ -270,9 +270,15 @@ impl Starter<'_> {
             leaves,
             hurries,
         })?;
-        if let Some(file) = wanted {
-            let allowed = allowed(&away.allowed)?;
-            inside::place(store, name, (&file, Some(&allowed)), leaves)?;
+        // Of those that only go ahead of a move there is no copy.
+        if let Some(file) = wanted.filter(|_| leaves || !hurries) {
+            let mut allowed = allowed(&away.allowed)?;
+            // What is ours is not the job's, wherever it lies.
+            let images = images_disk(&store.find(name)?.dir);
+            [store.dir(), &images]
+                .into_iter()
+                .try_for_each(|dir| allowed.hide(dir))?;
+            inside::place(store, name, &file, Some(&allowed));
         }
         Ok(Exit::Done)
     }

@@ -8,16 +8,18 @@
 
 use super::{JOB, Starter};
 use crate::jobs::JobStore;
-use crate::report::{Explain, Failure, Outcome, tell};
+use crate::leftovers;
+use crate::report::{Failure, Outcome, tell};
 use ckpt_lib::board::{Board, Want};
 use ckpt_lib::image::{Image, ImageError, WriteOptions, flatten};
 use ckpt_lib::progress::Silent;
 use ckpt_lib::tracee::HostPid;
 use shadow::Allowed;
 use starter::life::{Answer, Command, Event};
-use std::fs::File;
+use std::fs::{File, Permissions};
 use std::io::{self, ErrorKind};
 use std::os::fd::AsRawFd;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 /// What there is between this copy and its starter.
@@ -91,9 +93,11 @@ impl Starter<'_> {
 
     /// What the job waits for is done, or not.
     pub(super) fn answer_job(&mut self, answer: &Answer) {
-        let result = match answer {
-            Answer::Done => Ok(()),
-            Answer::Refused(why) => Err(why.as_str()),
+        let not_copied = self.not_copied.take();
+        let result = match (answer, &not_copied) {
+            (Answer::Done, None) => Ok(()),
+            (Answer::Done, Some(why)) => Err(why.as_str()),
+            (Answer::Refused(why), _) => Err(why.as_str()),
         };
         let Some((number, want)) = self.inside.asked.take() else {
             return;
@@ -139,61 +143,66 @@ impl Starter<'_> {
     }
 }
 
-/// Copies the newest image of the job there, whole or not at all. If the job has left with it, that can only be told. `allowed`: what a job may change that is
-/// not on this machine.
-pub(super) fn place(
-    store: &JobStore,
-    name: &str,
-    (file, allowed): (&Path, Option<&Allowed>),
-    has_left: bool,
-) -> Outcome<()> {
-    let images = store.find(name)?.known_images()?;
-    let Some(newest) = images.last() else {
-        return Ok(());
-    };
-    let shown = crate::raw::shown_path(file);
-    let copied = match allowed {
-        None => copy(&newest.path, file),
-        Some(allowed) => {
-            allowed
-                .folder_for(file)
-                .map_err(Failure::from)
-                .and_then(|(folder, name)| {
-                    let folder = PathBuf::from(format!("/proc/self/fd/{}", folder.as_raw_fd()));
-                    copy(&newest.path, &folder.join(name))
-                })
-        }
-    };
-    let placed = copied
-        .context(|| format!("the image is good, but is not copied to {shown}, as the job wants"));
-    match placed {
-        Err(failure) if has_left => {
-            tell(&failure.to_string());
-            Ok(())
-        }
-        placed => placed,
+/// So begins what is said of an image that is not copied to where the job wants it.
+pub(super) const NOT_COPIED: &str = "the image is good, but is not copied to ";
+
+/// Copies the newest image of the job there, whole or not at all; that it is not is only told. `allowed`: what a job may change that is not on this machine.
+pub(super) fn place(store: &JobStore, name: &str, file: &Path, allowed: Option<&Allowed>) {
+    let placed = store.find(name).map_err(Failure::from).and_then(|job| {
+        let images = job.known_images()?;
+        let Some(newest) = images.last() else {
+            return Ok(());
+        };
+        let Some(allowed) = allowed else {
+            return copy(&newest.path, file);
+        };
+        let (folder, name) = allowed.folder_for(file)?;
+        let folder = PathBuf::from(format!("/proc/self/fd/{}", folder.as_raw_fd()));
+        copy(&newest.path, &folder.join(name))
+    });
+    if let Err(failure) = placed {
+        let shown = crate::raw::shown_path(file);
+        tell(&format!("{NOT_COPIED}{shown}, as the job wants: {failure}"));
+    }
+}
+
+/// Nothing is replaced but an image.
+fn check_place(file: &Path) -> io::Result<()> {
+    match std::fs::symlink_metadata(file) {
+        Ok(found) if found.is_file() && Image::open(file).is_ok() => Ok(()),
+        Ok(_) => Err(io::Error::other(
+            "found something there that is no image, expected nothing, or an image",
+        )),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(error),
     }
 }
 
 fn copy(image: &Path, file: &Path) -> Outcome<()> {
     let folder = file.parent().unwrap_or(Path::new("/"));
+    check_place(file)?;
     let found = Image::open(image)?;
     let is_whole = found.files().count() == 1;
     let part = tempfile::Builder::new()
         .prefix(".wayfarer-image-")
         .make_in(folder, |path| {
             if is_whole {
-                // It is the same, by its id, too.
-                std::fs::copy(image, path)?;
-                return File::open(path)?.sync_all();
+                // It is the same, by its id, too. What the job may have put there is not touched.
+                let mut part = File::options().write(true).create_new(true).open(path)?;
+                leftovers::remove_also(Some(path.to_owned()));
+                io::copy(&mut File::open(image)?, &mut part)?;
+                part.set_permissions(Permissions::from_mode(0o700))?;
+                return part.sync_all();
             }
             // One that needs others would be of no use there.
             let flat = flatten(&found, path, WriteOptions::default(), &mut Silent);
+            leftovers::remove_also(Some(path.to_owned()));
             flat.map(drop).map_err(|error| match error {
                 ImageError::Exists { .. } => ErrorKind::AlreadyExists.into(),
                 error => io::Error::other(error),
             })
         })?;
     part.persist(file).map_err(|error| error.error)?;
+    leftovers::remove_also(None);
     Ok(File::open(folder)?.sync_all()?)
 }

@@ -1,20 +1,25 @@
 //! A checkpoint of the job, made by a child of the starter: what goes wrong in it is an error, and no end of the job's.
 
+use super::inside::NOT_COPIED;
 use super::signals::Signals;
 use crate::args::{CARRY_MAX, Checkpoint, Life, Then, signal_name};
 use crate::report::{Failure, Outcome, conclude};
 use crate::sys::{self, Change};
 use ckpt_lib::pace::Rate;
 use nix::sys::memfd::{MFdFlags, memfd_create};
-use nix::sys::signal::Signal;
+use nix::sys::signal::{SigSet, SigmaskHow, Signal};
 use nix::unistd::Pid;
 use std::fs::File;
 use std::num::NonZeroU64;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
+use std::time::Duration;
 
 /// Why there is no image that somebody has given up.
 pub(super) const ABORTED: &str = "it was aborted";
+/// How long one that is given up may take to end by itself.
+const ENDS_WITHIN: Duration = Duration::from_secs(5);
+const LOOK_AGAIN: Duration = Duration::from_millis(100);
 
 /// One that is being made.
 #[derive(Debug)]
@@ -41,7 +46,7 @@ impl Making {
         told.set(rate)?;
         let said = File::from(memfd_create(c"said", MFdFlags::MFD_CLOEXEC)?);
         let Some(pid) = sys::fork()? else {
-            let status = make_here(|| make(&told), &said, signals);
+            let status = make_here(&told, make, &said, signals);
             std::process::exit(i32::from(status));
         };
         Ok(Making {
@@ -57,11 +62,8 @@ impl Making {
         self.pid
     }
 
-    /// What came of it.
-    pub(super) fn result(self, status: Change) -> Result<(), String> {
-        if status == Change::Exited(0) {
-            return Ok(());
-        }
+    /// What came of it; if there is an image, why the job does not have its copy.
+    pub(super) fn result(self, status: Change) -> Result<Option<String>, String> {
         let len = self.said.metadata().map_or(0, |file| file.len());
         let mut said = vec![0; usize::try_from(len).unwrap_or(0).min(16 << 10)];
         let _ = self.said.read_exact_at(&mut said, 0);
@@ -72,6 +74,10 @@ impl Making {
             .map(|line| line.trim_start_matches("wayfarer: "))
             .collect();
         let said = lines.join("; ");
+        if status == Change::Exited(0) {
+            let at = said.find(NOT_COPIED);
+            return Ok(at.map(|at| said[at..].to_owned()));
+        }
         if self.is_aborted {
             tracing::info!(why = said, "an image was aborted");
             return Err(ABORTED.to_owned());
@@ -151,7 +157,28 @@ pub(crate) fn check_room(dir: &Path, least: u64, last: Option<u64>) -> Result<()
     Ok(())
 }
 
-fn make_here(make: impl FnOnce() -> Outcome, said: &File, signals: &Signals) -> u8 {
+/// What looks whether it is wanted ends by itself; what does not, and a line that takes nothing, by a signal, which waits while an image is about to count.
+fn end_when_given_up(rate: Rate) -> std::io::Result<()> {
+    // It takes no signals.
+    let all = SigSet::all();
+    let before = all.thread_swap_mask(SigmaskHow::SIG_SETMASK)?;
+    let begun = std::thread::Builder::new().spawn(move || {
+        while !rate.is_given_up() {
+            std::thread::sleep(LOOK_AGAIN);
+        }
+        std::thread::sleep(ENDS_WITHIN);
+        let _ = nix::sys::signal::kill(nix::unistd::getpid(), Signal::SIGTERM);
+    });
+    before.thread_set_mask()?;
+    begun.map(drop)
+}
+
+fn make_here(
+    rate: &Rate,
+    make: impl FnOnce(&Rate) -> Outcome,
+    said: &File,
+    signals: &Signals,
+) -> u8 {
     // The terminal's keys are not for it.
     let _ = nix::unistd::setpgid(Pid::from_raw(0), Pid::from_raw(0));
     let tied = nix::sys::prctl::set_pdeathsig(Signal::SIGTERM);
@@ -160,10 +187,11 @@ fn make_here(make: impl FnOnce() -> Outcome, said: &File, signals: &Signals) -> 
         nix::unistd::dup2_stdin(&nothing)?;
         nix::unistd::dup2_stdout(&nothing)?;
         nix::unistd::dup2_stderr(said)?;
-        Ok(signals.give_back()?)
+        signals.give_back()?;
+        Ok(end_when_given_up(rate.clone())?)
     };
     match tied.map_err(Failure::from).and_then(|()| quiet()) {
-        Ok(()) => conclude(make()) as u8,
+        Ok(()) => conclude(make(rate)) as u8,
         Err(failure) => conclude(Err(failure)) as u8,
     }
 }

@@ -152,6 +152,8 @@ struct Starter<'a> {
     /// It is to go on elsewhere.
     moving: Option<Move>,
     inside: Inside,
+    /// Why the job does not have a copy of its last image, which it may have asked for.
+    not_copied: Option<String>,
     control: Control<Ask>,
     /// Who has a say about the job (`--policy`).
     owner: Option<Owner>,
@@ -246,6 +248,7 @@ impl<'a> Starter<'a> {
             rate: arguments.image_rate,
             moving: None,
             inside: Inside::default(),
+            not_copied: None,
             control,
             owner,
             voice: Voice::open(&job.dir),
@@ -409,6 +412,11 @@ impl<'a> Starter<'a> {
                     if let Some(making) = self.making.take() {
                         let is_unwanted = making.is_unwanted();
                         let made = making.result(ended);
+                        self.not_copied = made.as_ref().ok().cloned().flatten();
+                        if let Some(why) = &self.not_copied {
+                            self.voice.say(why);
+                        }
+                        let made = made.map(drop);
                         if made.is_ok() || is_unwanted || !self.postpones() {
                             self.events.push_back(Event::Checkpointed(made));
                         }

@@ -63,9 +63,10 @@ impl Gate {
         Ok(Gate { table })
     }
 
-    /// The job goes on elsewhere, with what is not sent: here it is nobody's any more.
-    pub(crate) fn leave(&self) -> io::Result<()> {
+    /// The job goes on elsewhere, with what is not sent: here it is nobody's any more, and is about to be killed, or `is_killed`.
+    pub(crate) fn leave(&self, is_killed: bool) -> io::Result<()> {
         let at = offset_of!(Table, behind) + offset_of!(Behind, left);
-        self.table.write_all_at(&1u32.to_ne_bytes(), at as u64)
+        let left = 1 + u32::from(is_killed);
+        self.table.write_all_at(&left.to_ne_bytes(), at as u64)
     }
 }

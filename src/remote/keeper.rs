@@ -45,14 +45,15 @@ const LOOK_AFTER: Duration = Duration::from_millis(10);
 const AGAIN: Duration = Duration::from_millis(20);
 /// The same for a shadow that has been gone for long.
 const SELDOM: Duration = Duration::from_secs(2);
-/// How long a shadow has that is to be told of the job's end. What the job has written may have to reach the disk first; the shadow goes on
-/// with that when nobody waits any more.
+/// How long a shadow has that is to be told of the job's end; what has to reach the disk first it goes on with when nobody waits any more.
 const COMPLETE_WITHIN: Duration = Duration::from_secs(10);
 /// How long its disk may take before a starter is told that the job has ended.
 const DURABLE_WITHIN: Duration = Duration::from_secs(60);
-/// How long a job may take to die of a checkpoint with which it leaves.
-const DIES_WITHIN: Duration = Duration::from_secs(2);
-/// Whoever is killed in the moment in which he would wake us does not.
+/// What a checkpoint says before it kills a job ([`Behind::left`](c_shim::behind::Behind)).
+const IS_TO_BE_KILLED: u32 = 1;
+/// How long a job may take to die that is killed.
+const DIES_WITHIN: Duration = Duration::from_secs(120);
+/// Who is killed as he would wake us does not.
 const LOOK_ANYWAY: Duration = Duration::from_millis(500);
 
 /// Begins a keeper for the job whose descriptors have been made; what its supervisor speaks to it by. `restarted`: the table is
@@ -467,8 +468,8 @@ impl<'a> Keeper<'a> {
             match self.next() {
                 Ok(Told::Runs) => {}
                 Err(RecvTimeoutError::Timeout) => {
-                    self.send();
                     self.look_whether_it_is_left();
+                    self.send();
                 }
                 Ok(told @ (Told::Ended | Told::Complete | Told::MayBeComplete)) => {
                     return self.finish(told);
@@ -477,6 +478,7 @@ impl<'a> Keeper<'a> {
                 Ok(Told::Gone) | Err(RecvTimeoutError::Disconnected) => {
                     while self.us.is_locked(0, 0) {
                         std::thread::sleep(DELAY);
+                        self.look_whether_it_is_left();
                         self.send();
                     }
                     return self.finish(Told::Gone);
@@ -489,7 +491,7 @@ impl<'a> Keeper<'a> {
     fn next(&self) -> Result<Told, RecvTimeoutError> {
         let behind = &self.table.behind;
         loop {
-            if behind.is_any_dirty() {
+            if behind.is_any_dirty() || behind.left.load(Ordering::Acquire) != 0 {
                 return self.told.recv_timeout(DELAY);
             }
             behind.idle.store(1, Ordering::SeqCst);
@@ -531,14 +533,18 @@ impl<'a> Keeper<'a> {
     /// A checkpoint with which the job leaves says so, and then kills it. One that was killed in between has not: the job goes on here.
     fn look_whether_it_is_left(&mut self) {
         let behind = &self.table.behind;
+        let left = behind.left.load(Ordering::Acquire);
         // While there is a checkpoint, it has the gate.
-        let is_there = behind.left.load(Ordering::Acquire) != 0 && self.us.is_locked(0, 0);
-        if !is_there {
-            self.left_since = None;
-        } else if self.left_since.get_or_insert_with(Instant::now).elapsed() > DIES_WITHIN {
-            behind.left.store(0, Ordering::Release);
-            self.left_since = None;
+        let gate = |kind| fcntl(&self.gate, FcntlArg::F_OFD_SETLK(&whole(kind))).is_ok();
+        if left == 0 || !gate(libc::F_WRLCK) {
+            return self.left_since = None;
         }
+        let since = *self.left_since.get_or_insert_with(Instant::now);
+        let lives = || since.elapsed() > DIES_WITHIN && self.us.is_locked(0, 0);
+        if left == IS_TO_BE_KILLED || lives() {
+            behind.left.store(0, Ordering::Release);
+        }
+        gate(libc::F_UNLCK);
     }
 
     /// Has what was written to compressed files stored; whether all is.
@@ -568,6 +574,7 @@ impl<'a> Keeper<'a> {
         let ended = |lost, is_complete| End { lost, is_complete };
         fault::keeper("ended");
         loop {
+            self.look_whether_it_is_left();
             let (all, refused) = self.send();
             if self.table.behind.left.load(Ordering::Acquire) != 0 {
                 return ended(false, None);

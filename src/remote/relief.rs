@@ -16,42 +16,47 @@ pub(crate) fn when_nearly_full(dir: PathBuf) -> Arc<Brim> {
     let watched = brim.clone();
     std::thread::spawn(move || {
         loop {
-            watched.wait();
+            let mut is_refused = watched.wait();
             let mut pause = PAUSES.0;
-            let mut began = Instant::now();
-            while !relieve(&dir, &watched) && watched.is_reached() {
-                std::thread::sleep(pause);
+            loop {
+                let began = Instant::now();
+                let has_helped = relieve(&dir, &watched, is_refused) && !watched.is_refused();
+                // The job works for at least half of the time without an image being made.
+                let took = began.elapsed();
+                if has_helped {
+                    std::thread::sleep(took);
+                    break;
+                }
+                std::thread::sleep(pause.max(took));
                 pause = PAUSES.1.min(2 * pause);
-                began = Instant::now();
+                is_refused = watched.is_refused();
+                if !watched.is_reached() && !is_refused {
+                    break;
+                }
             }
-            // The job works for at least half of the time without an image being made.
-            std::thread::sleep(began.elapsed());
         }
     });
     brim
 }
 
-/// Has as many images made as it takes, until none that is kept needs what was old before the first of them. Whether that has helped.
-fn relieve(dir: &Path, brim: &Brim) -> bool {
+/// Has as many images made as it takes, until none that is kept needs what was old before the first of them; if a change was refused, all of them. Whether
+/// that has helped.
+fn relieve(dir: &Path, brim: &Brim, is_refused: bool) -> bool {
     let life = LifeRecord::load(dir).ok().flatten();
     let keep = life.map_or(1, |life| life.keep);
     for _ in 0..=keep {
         tracing::info!("the undo journal is nearly full, so an image is asked for");
-        match ask(dir, Ask::Checkpoint {}, || ()) {
-            Ok(reply) if reply.reason.is_none() => {}
-            Ok(reply) => {
-                let reason = reply.reason.unwrap_or_default();
-                tracing::warn!(reason, "the undo journal is nearly full, and stays so");
-                return false;
-            }
-            Err(failure) => {
-                tracing::warn!(%failure, "the undo journal is nearly full, and stays so");
-                return false;
-            }
+        let why = match ask(dir, Ask::Checkpoint {}, || ()) {
+            Ok(reply) => reply.reason,
+            Err(failure) => Some(failure.to_string()),
+        };
+        if let Some(why) = why {
+            tracing::warn!(why, "the undo journal is nearly full, and stays so");
+            return false;
         }
-        if !brim.is_reached() {
+        if !is_refused && !brim.is_reached() {
             return true;
         }
     }
-    false
+    !brim.is_reached()
 }

@@ -219,9 +219,14 @@ impl JobSession for RunningSession {
         Ok(())
     }
 
+    fn kills(&mut self) {
+        // If it cannot be said, it was not said before, either.
+        let _ = self.gate.as_ref().map(|gate| gate.leave(true));
+    }
+
     fn settle(&mut self, committed: bool) {
         if let Some(gate) = self.gate.as_ref().filter(|_| committed && self.leaves)
-            && let Err(error) = gate.leave()
+            && let Err(error) = gate.leave(false)
         {
             // It is done once more when the job goes on.
             tell(&format!(

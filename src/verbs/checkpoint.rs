@@ -254,7 +254,7 @@ fn make(
         };
         note(job, note_of, false);
     }
-    crate::leftovers::let_go();
+    crate::leftovers::done();
     tell(arguments, &report(pid, job.as_ref(), made, arguments.then))?;
     Ok(Exit::Done)
 }

@@ -115,12 +115,14 @@ def number():
 first = number()
 assert not wayfarer.checkpoint()
 print('another', number() != first)
-for name in ('/etc/own.img', '/tmp/own.img', 'none/own.img'):
+with open('precious', 'w') as file: file.write('precious')
+for name in ('/etc/own.img', '/tmp/own.img', 'none/own.img', 'precious'):
     wayfarer.image_file(name)
     try:
         wayfarer.checkpoint()
     except wayfarer.Refused as refused:
         print('is not copied to' in refused.strerror, os.path.exists(name))
+print(open('precious').read())
 os.mkdir('below')
 wayfarer.image_file('below/last.img')
 print(wayfarer.leave())
@@ -133,7 +135,7 @@ fn images_are_copied_to_where_a_job_elsewhere_may_have_them() {
         return;
     };
     let said = leaves_and_ends(&site, &python(FILES));
-    let expected = "another True\nTrue False\nTrue False\nTrue False\nTrue\n";
+    let expected = "another True\nTrue False\nTrue False\nTrue False\nTrue True\nprecious\nTrue\n";
     assert_eq!(said, expected, "{}", site.story());
     // The one that it has left with is based on another where it is kept; this is whole.
     for name in ["own.img", "below/last.img"] {

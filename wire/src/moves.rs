@@ -10,7 +10,7 @@ pub struct Mark {}
 
 /// What became of the checkpoint that the last [`Mark`] of this stream was for. If that is not told, there may be an image. The data are the
 /// marks that the job may go back to for now, whatever comes of this one, oldest first, 8 bytes each, little-endian: those before the first that there is are let
-/// go. Without them, those before the last two images'.
+/// go, and none if there is none of them. Without them, those before the last two images'.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, BorrowDecode)]
 pub struct Settle {
     /// There is an image.

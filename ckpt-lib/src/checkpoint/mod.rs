@@ -347,8 +347,9 @@ fn take(
             None => error,
         });
     }
-    marked.committed();
+    let session = marked.committed();
     if let Some(quiesced) = held {
+        session.into_iter().for_each(|session| session.kills());
         quiesced.kill()?;
         frozen = frozen_at.elapsed();
     }

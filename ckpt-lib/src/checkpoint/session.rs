@@ -44,6 +44,9 @@ pub trait JobSession {
 
     /// The checkpoint for which the last [`JobSession::mark`] was is on the disk, or was given up.
     fn settle(&mut self, committed: bool);
+
+    /// The image counts, and the job is killed now: what comes next is SIGKILL.
+    fn kills(&mut self) {}
 }
 
 /// Why a session has no state.
@@ -106,10 +109,11 @@ impl<'a> Marked<'a> {
         }
     }
 
-    pub(super) fn committed(mut self) {
-        if let Some(session) = self.session.take() {
-            session.settle(true);
-        }
+    /// Whoever is to hear that the job is killed.
+    pub(super) fn committed(mut self) -> Option<&'a mut dyn JobSession> {
+        let session = self.session.take()?;
+        session.settle(true);
+        Some(session)
     }
 }
 

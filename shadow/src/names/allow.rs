@@ -245,6 +245,49 @@ mod tests {
     }
 
     #[test]
+    fn what_is_made_for_a_job_lies_where_it_may_write() {
+        use std::io::ErrorKind;
+        let outer = tempfile::tempdir().expect("a directory");
+        let real = outer.path().canonicalize().expect("is there");
+        for folder in ["in/below", "in/ours", "in/read", "out"] {
+            std::fs::create_dir_all(real.join(folder)).expect("makes it");
+        }
+        for (link, to) in [("in/leads-out", "../out"), ("in/leads-in", "below")] {
+            std::os::unix::fs::symlink(to, real.join(link)).expect("links");
+        }
+        let mut allowed = Allowed::none();
+        allowed.allow(real.join("in"), true).expect("allowed");
+        allowed.allow(real.join("in/read"), false).expect("allowed");
+        allowed.hide(&real.join("in/ours")).expect("hidden");
+        for (name, folder) in [
+            ("in/image", "in"),
+            ("in/below/../image", "in"),
+            ("in/leads-in/image", "in/below"),
+            // It is itself meant, and replaced.
+            ("in/leads-out", "in"),
+        ] {
+            let (found, last) = allowed.folder_for(&real.join(name)).expect(name);
+            let number = std::os::fd::AsRawFd::as_raw_fd(&found);
+            let found = std::fs::read_link(format!("/proc/self/fd/{number}"));
+            assert_eq!(found.expect("is open"), real.join(folder), "{name}");
+            assert_eq!(Some(&*last), Path::new(name).file_name(), "{name}");
+        }
+        for (name, expected) in [
+            ("out/image", ErrorKind::PermissionDenied),
+            ("in/leads-out/image", ErrorKind::PermissionDenied),
+            ("in/../out/image", ErrorKind::PermissionDenied),
+            ("in/read/image", ErrorKind::PermissionDenied),
+            ("in/ours", ErrorKind::NotFound),
+            ("in/ours/image", ErrorKind::NotFound),
+            ("in/none/image", ErrorKind::NotFound),
+            ("in", ErrorKind::ResourceBusy),
+        ] {
+            let refused = allowed.folder_for(&real.join(name)).expect_err(name);
+            assert_eq!(refused.kind(), expected, "{name}");
+        }
+    }
+
+    #[test]
     fn what_is_not_there_is_not_allowed() {
         let mut allowed = Allowed::none();
         let error = allowed.allow("/nowhere/at/all".into(), true);

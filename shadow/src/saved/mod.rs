@@ -280,16 +280,16 @@ impl<'a> PendingMark<'a> {
         let of_images = marks.iter().map(|mark| mark.epoch);
         let of_images: Vec<Epoch> = of_images.filter(|mark| !unsettled.contains(mark)).collect();
         let last_two = match of_images[..] {
-            [.., before, _] => Some(before),
+            [.., before, _] if needed.is_empty() => Some(before),
             _ => None,
         };
         let mut needed = needed
             .as_chunks()
             .0
             .iter()
-            .map(|epoch| u64::from_le_bytes(*epoch));
-        let oldest = needed.find(|needed| marks.iter().any(|mark| mark.epoch.0 == *needed));
-        if let Some(before) = oldest.map(Epoch).or(last_two) {
+            .map(|epoch| Epoch(u64::from_le_bytes(*epoch)));
+        let oldest = needed.find(|needed| marks.iter().any(|mark| mark.epoch == *needed));
+        if let Some(before) = oldest.or(last_two) {
             unsettled.retain(|mark| *mark >= before);
             let kept = self.session.forget_before(before);
             kept.map_err(MoveError::Journal)?;

@@ -45,8 +45,6 @@ const ABORT: u8 = b'a';
 const FILE: u8 = b'f';
 /// No faster than that from now on.
 const RATE: u8 = b'r';
-/// How long the other side may take to hear that, before its line is given up.
-const ABORTED_WITHIN: Duration = Duration::from_secs(5);
 /// Between two looks whether somebody wants another rate.
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
 

@@ -1,12 +1,11 @@
 //! To where it is kept.
 
 use super::{
-    ABORT, ABORTED_WITHIN, Carried, Checksum, LONGEST, LOOK_AGAIN, MAGIC, MOST_PAGES, NO_MORE,
-    PAGE, PORTION, RATE, checksum, hear_magic, read_number, wrong,
+    ABORT, Carried, Checksum, LONGEST, LOOK_AGAIN, MAGIC, MOST_PAGES, NO_MORE, PAGE, PORTION, RATE,
+    checksum, hear_magic, read_number, wrong,
 };
 use ckpt_lib::image::write_behind;
 use ckpt_lib::pace::Rate;
-use nix::sys::signal::{Signal, kill};
 use std::collections::HashMap;
 use std::fs::File;
 use std::io::{self, BufReader, BufWriter, Read, Write};
@@ -60,10 +59,6 @@ pub(super) fn tell_rate(
     while ends.recv_timeout(LOOK_AGAIN) == Err(RecvTimeoutError::Timeout) {
         if rate.is_given_up() {
             let _ = output.write_all(&[ABORT]).and_then(|()| output.flush());
-            if ends.recv_timeout(ABORTED_WITHIN) == Err(RecvTimeoutError::Timeout) {
-                // The line takes or brings nothing: it goes with us.
-                let _ = kill(nix::unistd::getpid(), Signal::SIGTERM);
-            }
             return;
         }
         let now = rate.get();
