@@ -9,7 +9,9 @@
 //! | keeper of what is written | those about files, for sockets in folders of others, and SYS_PTRACE, to find the job's processes in `/proc` |
 //! | `reattach` | those about files |
 //! | supervisor of a job with namespaces (the loader's P0), once the job runs | none |
-//! | starter of a job's life, `startd`, whoever makes an image or a copy | all: from them the engine and the job have theirs |
+//! | starter of a job's life elsewhere | those about files |
+//! | starter of a job's life here, `startd` | effective are those about files, SYS_PTRACE, to see the job, and KILL; the rest is laid down, for the children that make copies and images |
+//! | whoever makes an image or a copy here | all: from them the engine and the job have theirs |
 //!
 //! Nobody who was begun without any notices. Who executes nothing gives its bounding set up, too.
 //!
@@ -41,17 +43,52 @@ pub(crate) enum Executes {
     Others,
 }
 
+fn cannot(what: &str) -> impl Fn(caps::errors::CapsError) -> Failure {
+    move |error| {
+        Failure::new(
+            Exit::Failed,
+            format!("capabilities cannot be {what}: {error}"),
+        )
+    }
+}
+
+/// Lays down what a process has that looks after jobs here, but those about files and what it takes to see jobs and to end them. What it executes is not
+/// touched by that.
+///
+/// # Errors
+/// The kernel does not take them, which it always does.
+pub(crate) fn lay_down() -> Outcome<()> {
+    let describe = cannot("laid down");
+    let had = caps::read(None, CapSet::Permitted).map_err(&describe)?;
+    let more = [Capability::CAP_SYS_PTRACE, Capability::CAP_KILL];
+    let wanted: CapsHashSet = ABOUT_FILES.into_iter().chain(more).collect();
+    let kept: CapsHashSet = had.intersection(&wanted).copied().collect();
+    match had.is_empty() {
+        true => Ok(()),
+        false => caps::set(None, CapSet::Effective, &kept).map_err(&describe),
+    }
+}
+
+/// What was laid down is had again, by a child that needs it.
+///
+/// # Errors
+/// The kernel does not give them, which it always does.
+pub(crate) fn take_up() -> Outcome<()> {
+    let describe = cannot("taken up");
+    let had = caps::read(None, CapSet::Permitted).map_err(&describe)?;
+    match had.is_empty() {
+        true => Ok(()),
+        false => caps::set(None, CapSet::Effective, &had).map_err(&describe),
+    }
+}
+
 /// Gives up all that this process has but those about files and `more`.
 ///
 /// # Errors
 /// The kernel does not take them, which it always does.
 pub(crate) fn keep_those_about_files(more: &[Capability], executes: Executes) -> Outcome<()> {
-    let describe = |error: caps::errors::CapsError| {
-        Failure::new(
-            Exit::Failed,
-            format!("capabilities cannot be given up: {error}"),
-        )
-    };
+    let describe = cannot("given up");
+    let describe = &describe;
     let had = caps::read(None, CapSet::Permitted).map_err(describe)?;
     if had.is_empty() {
         return Ok(());

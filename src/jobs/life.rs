@@ -94,6 +94,8 @@ pub(crate) struct Counted {
     pub(crate) remote_wall_clock_time: f64,
     /// How often it was held because it could not go on.
     pub(crate) num_system_holds: u64,
+    /// After so long without a sign it is taken for lost: of its copy elsewhere, or of its starter.
+    pub(crate) job_lease_duration: Option<u64>,
     /// Why it is held.
     pub(crate) hold_reason: Option<String>,
     /// Which of Condor's reasons that is: 1 by a user, 6 it could not be started, 21 by a machine's policy.

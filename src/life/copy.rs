@@ -17,6 +17,7 @@ use crate::away::{answer_said, wants_heard};
 use crate::jobs::{JobProcesses, process};
 use crate::report::Exit;
 use crate::report::{Failure, Outcome, conclude};
+use crate::rights;
 use crate::sys::{self, Change, Usage};
 use ckpt_lib::board::Want;
 use loader::words::{ASKS, COMMITTED, LOST, NOT_COMMITTED, RUNS};
@@ -467,6 +468,9 @@ fn begin_here(
 ) -> u8 {
     let tied = nix::sys::prctl::set_pdeathsig(Signal::SIGKILL);
     if tied.is_err() || nix::unistd::getppid() != parent || signals.give_back().is_err() {
+        return 1;
+    }
+    if rights::take_up().is_err() {
         return 1;
     }
     if !sys::has_terminal() {

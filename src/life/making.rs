@@ -4,6 +4,7 @@ use super::inside::NOT_COPIED;
 use super::signals::Signals;
 use crate::args::{CARRY_MAX, Checkpoint, Life, Then, signal_name};
 use crate::report::{Failure, Outcome, conclude};
+use crate::rights;
 use crate::sys::{self, Change};
 use ckpt_lib::pace::Rate;
 use nix::sys::memfd::{MFdFlags, memfd_create};
@@ -187,6 +188,7 @@ fn make_here(
         nix::unistd::dup2_stdin(&nothing)?;
         nix::unistd::dup2_stdout(&nothing)?;
         nix::unistd::dup2_stderr(said)?;
+        rights::take_up()?;
         signals.give_back()?;
         Ok(end_when_given_up(rate.clone())?)
     };

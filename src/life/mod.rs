@@ -45,6 +45,7 @@ pub(crate) use said::usage_said;
 use crate::args::{Life as Arguments, Restart, Run};
 use crate::jobs::{Job, JobStore, LifeRecord, Outset, pulse};
 use crate::report::Outcome;
+use crate::rights;
 use crate::sys;
 use crate::sys::Change;
 use away::Away;
@@ -197,18 +198,26 @@ impl<'a> Starter<'a> {
         has_image: bool,
         arguments: &'a Arguments,
     ) -> Outcome<Self> {
+        match copies.how {
+            How::Here { .. } => rights::lay_down()?,
+            How::Away(_) => rights::keep_those_about_files(&[], rights::Executes::Others)?,
+        }
         let owner = match &arguments.policy {
             Some(path) => Some(Owner::begin(path, arguments.dialect, job)?),
             None => None,
         };
         let before = job.life_before.clone().filter(|_| copies.go_on);
-        let record = LifeRecord::begin(before, arguments)?;
+        let mut record = LifeRecord::begin(before, arguments)?;
         let minute = TimerFd::new(
             ClockId::CLOCK_BOOTTIME,
             TimerFlags::TFD_CLOEXEC | TimerFlags::TFD_NONBLOCK,
         )?;
         let every = Expiration::Interval(arguments.pulse.into());
         minute.set(every, TimerSetTimeFlags::empty())?;
+        record.counted.job_lease_duration = Some(match &copies.how {
+            How::Here { .. } => record.lease_ms / 1000,
+            How::Away(away) => away.submit.lease.as_secs(),
+        });
         pulse::touch(&job.dir)?;
         record.save(&job.dir)?;
         let control = Control::open(&job.dir)?;

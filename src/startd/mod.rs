@@ -156,6 +156,7 @@ pub(crate) fn run(store: &JobStore, arguments: &Arguments) -> Outcome {
     let absolute = std::path::absolute(path)?;
     let which = which(&absolute, arguments.dialect);
     let config = configuration(&absolute, arguments.dialect)?;
+    crate::rights::lay_down()?;
     let places = Places::of(store.dir());
     places.make()?;
     let Some(_lock) = places.lock()? else {

@@ -3,6 +3,9 @@
 use super::*;
 use std::time::Instant;
 
+/// Seconds after which a starter that gives no sign is taken for lost, if nobody says otherwise.
+const LEASE: u64 = 240;
+
 #[test]
 fn images_are_made_as_work_is_done() {
     with_job(&chain("images"), |job| {
@@ -28,8 +31,9 @@ fn images_are_made_as_work_is_done() {
             &status["NumRestarts"],
             &status["ExitCode"],
             &status["ExitBySignal"],
+            &status["JobLeaseDuration"],
         ];
-        let expected = serde_json::json!(["Completed", 4, 1, 0, 0, false]);
+        let expected = serde_json::json!(["Completed", 4, 1, 0, 0, false, LEASE]);
         if serde_json::json!(found) != expected {
             return Err(format!("found {status}, expected {expected}"));
         }

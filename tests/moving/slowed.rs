@@ -40,6 +40,7 @@ fn what_comes_home_is_slowed_down_and_given_up() {
             return;
         };
         let job = begin(&pool, &[]);
+        assert_eq!(pool.status()["JobLeaseDuration"], 40 * 60);
         pool.told(&["image-rate", "job", FOR_EVER]);
         for (command, state) in [("checkpoint", "Checkpointing"), ("vacate", "Vacating")] {
             let mut told = pool.begin_telling(&[command, "job"]);

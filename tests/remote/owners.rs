@@ -3,7 +3,7 @@
 use super::restart::{Traveller, UNDER_JOURNAL, job_words};
 use super::*;
 use std::os::unix::fs::PermissionsExt;
-use support::run::poll;
+use support::run::{finish, poll};
 
 /// Niceness of its first thread and of another when it may end.
 const NICE: &str = "import os, threading, time
@@ -160,11 +160,71 @@ fn capabilities(pid: i32) -> [u64; 2] {
     })
 }
 
+/// CHOWN, DAC_OVERRIDE, DAC_READ_SEARCH, FOWNER, FSETID, LINUX_IMMUTABLE, SYS_RESOURCE, MKNOD, SETFCAP.
+const ABOUT_FILES: u64 = 0b1_1111 | 1 << 9 | 1 << 24 | 1 << 27 | 1 << 31;
+const TRACE: u64 = 1 << 19;
+const KILL: u64 = 1 << 5;
+
+/// It has no more rights than it needs, and its copies and images all of them.
+#[test]
+fn a_starter_of_root_lays_down_what_only_its_children_need() {
+    let what = "a_starter_of_root_lays_down_what_only_its_children_need";
+    if let Some(why) = User::Root.missing() {
+        return skip::note(what, &why);
+    }
+    let dir = tempfile::tempdir().expect("a directory");
+    let wayfarer = |words: &[&str]| {
+        let mut command = clean_command(stage::wayfarer());
+        command.arg("--dir").arg(dir.path()).args(words);
+        command
+    };
+    let told = |words: &[&str]| {
+        let ended = finish(words[0], wayfarer(words), User::Root, SOON);
+        let (status, run) = ended.expect("ends");
+        assert!(status.success(), "{}", run.describe());
+        run.out.text()
+    };
+    let all = capabilities(std::process::id() as i32);
+    let mut command = wayfarer(&["run", "-q", "--name", "job", "--every", "1h", "--"]);
+    command.args(["/usr/bin/python3", "-u", "-c"]);
+    command.arg("import time\nprint('READY')\nwhile True: time.sleep(0.05)");
+    let mut job = Run::start("the job", command, User::Root).expect("starts");
+    job.wait_line("READY", SOON)
+        .unwrap_or_else(|why| panic!("{why}\n{}", job.describe()));
+    let starter = job.pid() as i32;
+    let root = || {
+        let ps: serde_json::Value = serde_json::from_str(&told(&["ps", "--json"])).ok()?;
+        i32::try_from(ps["jobs"][0]["root_pid"].as_i64()?).ok()
+    };
+    let mut before = 0;
+    for restarts in 0..2 {
+        let few = [(ABOUT_FILES | TRACE | KILL) & all[0], all[1]];
+        assert_eq!(capabilities(starter), few);
+        let pid = poll(SOON, || root().filter(|pid| *pid != before)).expect("is there");
+        // In a namespace of its own it has more.
+        let has = capabilities(pid);
+        assert_eq!(has[0] & all[0], all[0], "what a program of root has");
+        told(&["checkpoint", "job"]);
+        nix::sys::signal::kill(
+            nix::unistd::Pid::from_raw(pid),
+            nix::sys::signal::Signal::SIGKILL,
+        )
+        .expect("is there");
+        before = pid;
+        let goes_on = || {
+            let status = told(&["status", "--json", "job"]);
+            let status: serde_json::Value = serde_json::from_str(&status).ok()?;
+            let is_so = status["NumRestarts"] == restarts + 1 && status["State"] == "Running";
+            is_so.then_some(())
+        };
+        poll(SOON, goes_on).unwrap_or_else(|| panic!("{}", job.describe()));
+    }
+    told(&["vacate", "job"]);
+    assert_eq!(job.wait(SOON).expect("ends").code(), Some(85));
+}
+
 #[test]
 fn what_serves_a_job_of_root_has_no_more_rights_than_it_needs() {
-    /// CHOWN, DAC_OVERRIDE, DAC_READ_SEARCH, FOWNER, FSETID, LINUX_IMMUTABLE, SYS_RESOURCE, MKNOD, SETFCAP.
-    const ABOUT_FILES: u64 = 0b1_1111 | 1 << 9 | 1 << 24 | 1 << 27 | 1 << 31;
-    const TRACE: u64 = 1 << 19;
     let what = "what_serves_a_job_of_root_has_no_more_rights_than_it_needs";
     if let Some(why) = User::Root.missing() {
         return skip::note(what, &why);

@@ -36,9 +36,16 @@ fn executed(image: &TestImage, what: &str) -> Ending {
     let mut command = Command::new(&image.path);
     command.stdin(Stdio::null());
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
-    let mut child = match command.spawn() {
-        Ok(child) => child,
-        Err(error) => return Ending::NotStarted(error.raw_os_error().unwrap_or(0)),
+    let until = Instant::now() + Duration::from_secs(10);
+    let mut child = loop {
+        match command.spawn() {
+            Ok(child) => break child,
+            // A child of another test's that executes nothing yet has our file open for writing, too.
+            Err(error) if error.raw_os_error() == Some(libc::ETXTBSY) && Instant::now() < until => {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            Err(error) => return Ending::NotStarted(error.raw_os_error().unwrap_or(0)),
+        }
     };
     let deadline = Instant::now() + Duration::from_secs(3);
     while child.try_wait().expect("waited").is_none() {
