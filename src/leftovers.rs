@@ -19,8 +19,8 @@ enum Stage {
 
 static STAGE: Mutex<Stage> = Mutex::new(Stage::Early);
 static CHANGED: Condvar = Condvar::new();
-/// A partial file that is not ckpt-lib's.
-static PART: Mutex<Option<PathBuf>> = Mutex::new(None);
+/// A partial file that is not ckpt-lib's, and what is to be said if it goes.
+static PART: Mutex<Option<(PathBuf, String)>> = Mutex::new(None);
 static BEGUN: Once = Once::new();
 
 fn locked<T>(what: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -72,8 +72,11 @@ fn wait_for_signals() {
 
 fn end_by(signal: Signal, set: SigSet, stage: Stage) {
     ckpt_lib::image::remove_partials();
-    if let Some(part) = locked(&PART).take() {
+    if let Some((part, loss)) = locked(&PART).take() {
         let _ = std::fs::remove_file(part);
+        if !loss.is_empty() {
+            crate::report::tell(&loss);
+        }
     }
     if stage == Stage::Done {
         std::process::exit(0);
@@ -92,9 +95,18 @@ pub(crate) fn hold() {
     enter(Stage::Counting);
 }
 
-/// It does not count after all, or nobody can wait any longer.
+/// It does not count after all.
 pub(crate) fn let_go() {
     enter(Stage::Early);
+}
+
+/// Nobody can wait any longer until it is known whether it does.
+pub(crate) fn lose_patience() {
+    let mut stage = locked(&STAGE);
+    if *stage == Stage::Counting {
+        *stage = Stage::Early;
+        CHANGED.notify_all();
+    }
 }
 
 /// It counts, and is noted: whatever ends us now ends us well.
@@ -102,9 +114,14 @@ pub(crate) fn done() {
     enter(Stage::Done);
 }
 
-/// This goes, too, if we are ended; in the place of what was said before.
-pub(crate) fn remove_also(part: Option<PathBuf>) {
-    *locked(&PART) = part;
+/// This goes, too, if we are ended, which is told in these words; in the place of what was said before.
+pub(crate) fn remove_also(part: PathBuf, loss: String) {
+    *locked(&PART) = Some((part, loss));
+}
+
+/// It is where it belongs, or gone.
+pub(crate) fn remove_no_more() {
+    *locked(&PART) = None;
 }
 
 /// The signals that this process ignores, as a bit mask.

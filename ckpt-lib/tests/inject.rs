@@ -266,7 +266,8 @@ fn a_late_tracer_harms_nobody_and_says_so() {
             scope.spawn(|| {
                 loop {
                     let step = next.fetch_add(3, Ordering::Relaxed);
-                    let job = Job::start(As::Self_, &["apart", "4", "4"]);
+                    // A tracer of so many may take seconds to begin.
+                    let job = Job::start(As::Self_, &["apart", "4", "9"]);
                     let began = Instant::now();
                     let output = tracer(
                         "the_tracer_that_is_late",

@@ -63,10 +63,9 @@ impl Brim {
         self.level().told_at.is_some()
     }
 
-    /// Whether a change was refused since [`Brim::wait`] returned last.
-    #[must_use]
-    pub fn is_refused(&self) -> bool {
-        self.level().is_refused
+    /// Whether a change was refused since this, or [`Brim::wait`], was asked last.
+    pub fn take_refused(&self) -> bool {
+        std::mem::take(&mut self.level().is_refused)
     }
 
     /// Waits until it is nearly full, or is fuller than when this returned last, or a change was refused: whether one was.
@@ -101,10 +100,14 @@ mod tests {
         brim.is_filled(10, 1000);
         brim.has_refused();
         brim.is_filled(10, 1000);
-        assert!(brim.is_refused() && !brim.is_reached());
+        assert!(!brim.is_reached());
         assert!(brim.wait());
         brim.is_filled(10, 1000);
-        assert!(!brim.level().is_news && !brim.is_refused());
+        assert!(!brim.level().is_news && !brim.take_refused());
+        brim.has_refused();
+        assert!(brim.take_refused() && !brim.take_refused());
+        brim.is_filled(10, 1000);
+        assert!(!brim.level().is_news, "it was heard");
         // Without a limit, and with none at all.
         brim.is_filled(1 << 60, u64::MAX);
         assert!(!brim.is_reached());

@@ -48,7 +48,7 @@ pub(crate) struct Fetch<'a> {
 /// So many images one is based on, at most: whoever needs it needs all of them.
 const MOST_BASES: usize = 8;
 /// How long it may take until it counts where it was made, before whoever wants us to end is heard.
-const COUNTS_WITHIN: Duration = Duration::from_secs(20);
+const COUNTS_WITHIN: Duration = Duration::from_secs(60);
 
 /// Has an image made, and keeps it; where the job wants a copy of it.
 pub(crate) fn fetch(what: &Fetch<'_>) -> Outcome<Option<PathBuf>> {
@@ -99,7 +99,7 @@ pub(crate) fn fetch(what: &Fetch<'_>) -> Outcome<Option<PathBuf>> {
         let describe = || crate::raw::shown_path(&part);
         let mut options = OpenOptions::new();
         options.read(true).write(true).create(true).truncate(true);
-        leftovers::remove_also(Some(part.clone()));
+        leftovers::remove_also(part.clone(), String::new());
         let file = options.mode(0o600).open(&part).context(describe)?;
         let mut crowded = None;
         // Older ones go when all of it is here.
@@ -149,12 +149,13 @@ pub(crate) fn fetch(what: &Fetch<'_>) -> Outcome<Option<PathBuf>> {
         std::thread::spawn(move || {
             if answers.recv_timeout(COUNTS_WITHIN) == Err(RecvTimeoutError::Timeout) {
                 // It may be said over a line that is cut, and nobody is to wait for that.
-                leftovers::let_go();
+                leftovers::lose_patience();
             }
         });
         let agreed = output.write_all(&[GOOD]).and_then(|()| output.flush());
         let agreed = agreed.and_then(|()| hear_end(&mut input));
         drop(answered);
+        leftovers::hold();
         let wanted = agreed.context(|| "the image is here, and does not count".to_owned())?;
         Ok(Ok((carried, taken, wanted)))
     });
@@ -183,7 +184,7 @@ pub(crate) fn fetch(what: &Fetch<'_>) -> Outcome<Option<PathBuf>> {
         None => Ok(()),
     });
     kept.context(|| raw::shown_path(&path))?;
-    leftovers::remove_also(None);
+    leftovers::remove_no_more();
     let whole = carried.whole;
     let sent = carried.sent;
     tracing::info!(generation, whole, sent, "an image has come");

@@ -22,6 +22,7 @@ use ckpt_lib::pace::Rate;
 use nix::sys::signal::Signal;
 use nix::sys::stat::Mode;
 use rustix::rand::{GetRandomFlags, getrandom};
+use shadow::Allowed;
 use starter::life::{End, Event};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -272,13 +273,14 @@ impl Starter<'_> {
         })?;
         // Of those that only go ahead of a move there is no copy.
         if let Some(file) = wanted.filter(|_| leaves || !hurries) {
-            let mut allowed = allowed(&away.allowed)?;
-            // What is ours is not the job's, wherever it lies.
-            let images = images_disk(&store.find(name)?.dir);
-            [store.dir(), &images]
-                .into_iter()
-                .try_for_each(|dir| allowed.hide(dir))?;
-            inside::place(store, name, &file, Some(&allowed));
+            let may_write = || -> Outcome<Allowed> {
+                let mut allowed = allowed(&away.allowed)?;
+                // What is ours is not the job's, wherever it lies.
+                allowed.hide(store.dir())?;
+                allowed.hide(&images_disk(&store.find(name)?.dir))?;
+                Ok(allowed)
+            };
+            inside::place(store, name, &file, Some(&may_write));
         }
         Ok(Exit::Done)
     }

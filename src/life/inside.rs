@@ -94,9 +94,11 @@ impl Starter<'_> {
     /// What the job waits for is done, or not.
     pub(super) fn answer_job(&mut self, answer: &Answer) {
         let not_copied = self.not_copied.take();
+        let wants_image = |want| matches!(want, Want::Checkpoint | Want::Leave);
+        let asked = self.inside.asked.map(|(_, want)| want);
         let result = match (answer, &not_copied) {
-            (Answer::Done, None) => Ok(()),
-            (Answer::Done, Some(why)) => Err(why.as_str()),
+            (Answer::Done, Some(why)) if asked.is_some_and(wants_image) => Err(why.as_str()),
+            (Answer::Done, _) => Ok(()),
             (Answer::Refused(why), _) => Err(why.as_str()),
         };
         let Some((number, want)) = self.inside.asked.take() else {
@@ -147,22 +149,30 @@ impl Starter<'_> {
 pub(super) const NOT_COPIED: &str = "the image is good, but is not copied to ";
 
 /// Copies the newest image of the job there, whole or not at all; that it is not is only told. `allowed`: what a job may change that is not on this machine.
-pub(super) fn place(store: &JobStore, name: &str, file: &Path, allowed: Option<&Allowed>) {
+pub(super) fn place(
+    store: &JobStore,
+    name: &str,
+    file: &Path,
+    allowed: Option<&dyn Fn() -> Outcome<Allowed>>,
+) {
+    let shown = crate::raw::shown_path(file);
+    let not_copied = |why: &str| format!("{NOT_COPIED}{shown}, as the job wants: {why}");
     let placed = store.find(name).map_err(Failure::from).and_then(|job| {
         let images = job.known_images()?;
         let Some(newest) = images.last() else {
             return Ok(());
         };
+        let loss = not_copied("its starter was told to end");
         let Some(allowed) = allowed else {
-            return copy(&newest.path, file);
+            return copy(&newest.path, file, &loss);
         };
-        let (folder, name) = allowed.folder_for(file)?;
+        let (folder, name) = allowed()?.folder_for(file)?;
         let folder = PathBuf::from(format!("/proc/self/fd/{}", folder.as_raw_fd()));
-        copy(&newest.path, &folder.join(name))
+        copy(&newest.path, &folder.join(name), &loss)
     });
+    leftovers::remove_no_more();
     if let Err(failure) = placed {
-        let shown = crate::raw::shown_path(file);
-        tell(&format!("{NOT_COPIED}{shown}, as the job wants: {failure}"));
+        tell(&not_copied(&failure.to_string()));
     }
 }
 
@@ -178,7 +188,8 @@ fn check_place(file: &Path) -> io::Result<()> {
     }
 }
 
-fn copy(image: &Path, file: &Path) -> Outcome<()> {
+/// `loss`: what is said if we are ended before it is there.
+fn copy(image: &Path, file: &Path, loss: &str) -> Outcome<()> {
     let folder = file.parent().unwrap_or(Path::new("/"));
     check_place(file)?;
     let found = Image::open(image)?;
@@ -187,22 +198,28 @@ fn copy(image: &Path, file: &Path) -> Outcome<()> {
         .prefix(".wayfarer-image-")
         .make_in(folder, |path| {
             if is_whole {
-                // It is the same, by its id, too. What the job may have put there is not touched.
-                let mut part = File::options().write(true).create_new(true).open(path)?;
-                leftovers::remove_also(Some(path.to_owned()));
-                io::copy(&mut File::open(image)?, &mut part)?;
-                part.set_permissions(Permissions::from_mode(0o700))?;
-                return part.sync_all();
+                return copy_whole(image, path, loss);
             }
             // One that needs others would be of no use there.
             let flat = flatten(&found, path, WriteOptions::default(), &mut Silent);
-            leftovers::remove_also(Some(path.to_owned()));
+            leftovers::remove_also(path.to_owned(), loss.to_owned());
             flat.map(drop).map_err(|error| match error {
                 ImageError::Exists { .. } => ErrorKind::AlreadyExists.into(),
                 error => io::Error::other(error),
             })
         })?;
     part.persist(file).map_err(|error| error.error)?;
-    leftovers::remove_also(None);
     Ok(File::open(folder)?.sync_all()?)
+}
+
+/// It is the same, by its id, too. What the job may have put there is not touched, and nothing stays of what does not fit.
+fn copy_whole(image: &Path, path: &Path, loss: &str) -> io::Result<()> {
+    let mut part = File::options().write(true).create_new(true).open(path)?;
+    leftovers::remove_also(path.to_owned(), loss.to_owned());
+    let mut fill = || {
+        io::copy(&mut File::open(image)?, &mut part)?;
+        part.set_permissions(Permissions::from_mode(0o700))?;
+        part.sync_all()
+    };
+    fill().inspect_err(|_| drop(std::fs::remove_file(path)))
 }

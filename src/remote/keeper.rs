@@ -533,12 +533,12 @@ impl<'a> Keeper<'a> {
     /// A checkpoint with which the job leaves says so, and then kills it. One that was killed in between has not: the job goes on here.
     fn look_whether_it_is_left(&mut self) {
         let behind = &self.table.behind;
-        let left = behind.left.load(Ordering::Acquire);
         // While there is a checkpoint, it has the gate.
         let gate = |kind| fcntl(&self.gate, FcntlArg::F_OFD_SETLK(&whole(kind))).is_ok();
-        if left == 0 || !gate(libc::F_WRLCK) {
+        if behind.left.load(Ordering::Acquire) == 0 || !gate(libc::F_WRLCK) {
             return self.left_since = None;
         }
+        let left = behind.left.load(Ordering::Acquire);
         let since = *self.left_since.get_or_insert_with(Instant::now);
         let lives = || since.elapsed() > DIES_WITHIN && self.us.is_locked(0, 0);
         if left == IS_TO_BE_KILLED || lives() {

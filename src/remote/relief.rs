@@ -20,16 +20,18 @@ pub(crate) fn when_nearly_full(dir: PathBuf) -> Arc<Brim> {
             let mut pause = PAUSES.0;
             loop {
                 let began = Instant::now();
-                let has_helped = relieve(&dir, &watched, is_refused) && !watched.is_refused();
+                let is_relieved = relieve(&dir, &watched, is_refused);
+                // Since its last image was begun.
+                is_refused = watched.take_refused();
                 // The job works for at least half of the time without an image being made.
                 let took = began.elapsed();
-                if has_helped {
+                if is_relieved && !is_refused {
                     std::thread::sleep(took);
                     break;
                 }
                 std::thread::sleep(pause.max(took));
                 pause = PAUSES.1.min(2 * pause);
-                is_refused = watched.is_refused();
+                is_refused |= watched.take_refused();
                 if !watched.is_reached() && !is_refused {
                     break;
                 }
@@ -45,6 +47,10 @@ fn relieve(dir: &Path, brim: &Brim, is_refused: bool) -> bool {
     let life = LifeRecord::load(dir).ok().flatten();
     let keep = life.map_or(1, |life| life.keep);
     for _ in 0..=keep {
+        if !is_refused && !brim.is_reached() {
+            return true;
+        }
+        brim.take_refused();
         tracing::info!("the undo journal is nearly full, so an image is asked for");
         let why = match ask(dir, Ask::Checkpoint {}, || ()) {
             Ok(reply) => reply.reason,
@@ -53,9 +59,6 @@ fn relieve(dir: &Path, brim: &Brim, is_refused: bool) -> bool {
         if let Some(why) = why {
             tracing::warn!(why, "the undo journal is nearly full, and stays so");
             return false;
-        }
-        if !is_refused && !brim.is_reached() {
-            return true;
         }
     }
     !brim.is_reached()
