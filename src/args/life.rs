@@ -189,7 +189,7 @@ pub(crate) struct ImageRate {
     #[arg(value_name = "JOB", value_parser = parse_name)]
     pub(crate) job: String,
 
-    /// No faster than so many bytes in a second (50M), as --image-rate; or none: as fast as they can. It counts until the job leaves
+    /// No faster than so many bytes in a second (50M), as --image-rate; or none: as fast as they can. It counts until the job's starter ends
     #[arg(value_name = "SIZE|none", value_parser = parse_rate_or_none)]
     pub(crate) rate: OptionalRate,
 }
