@@ -120,7 +120,9 @@ pub struct Session {
     /// Since when it has none; none: it has some, or has had none yet.
     pub(crate) alone: Mutex<Option<Instant>>,
     /// It was taken over from a shadow that was killed: processes of the job may be there without a stream.
-    pub(crate) adopted: AtomicBool,
+    adopted: AtomicBool,
+    /// Nobody of the job is there, whatever streams of a line that broke say of it later.
+    over: AtomicBool,
     lease_ms: AtomicU64,
     is_here: AtomicBool,
     pub(crate) began_ms: u64,
@@ -164,6 +166,7 @@ impl Session {
             streams: Mutex::default(),
             alone: Mutex::default(),
             adopted: AtomicBool::new(false),
+            over: AtomicBool::new(false),
             lease_ms: AtomicU64::new(0),
             is_here: AtomicBool::new(false),
             began_ms: kept::now_ms(),
@@ -191,7 +194,12 @@ impl Session {
 
     /// Who had a stream for the whole job has ended it: nobody of the job is there.
     pub(crate) fn is_over_with_its_streams(&self) {
-        self.adopted.store(false, Ordering::Relaxed);
+        self.over.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether somebody may come back when it has no stream.
+    pub(crate) fn goes_on_alone(&self) -> bool {
+        self.adopted.load(Ordering::Relaxed) && !self.over.load(Ordering::Relaxed)
     }
 
     pub(crate) fn lease_ms(&self) -> u64 {

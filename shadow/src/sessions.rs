@@ -101,7 +101,7 @@ impl Drop for Membership {
             return;
         }
         drop(streams);
-        if self.session.adopted.load(Ordering::Relaxed) {
+        if self.session.goes_on_alone() {
             // Processes that have had nothing to ask since have no stream.
             let alone = &self.session.alone;
             *alone.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
@@ -395,6 +395,21 @@ mod tests {
         drop(first);
         drop(sessions.join(&[1; 32], id, 0).expect("is there yet"));
         drop(second);
+        let gone = sessions.join(&[1; 32], id, 0).expect_err("has ended");
+        assert_eq!(gone, NotServed::for_good("there is no such session"));
+    }
+
+    /// Threads that served a line that broke may notice that when the starter has said on another that the job has ended.
+    #[test]
+    fn who_notices_late_that_a_line_broke_does_not_keep_a_session() {
+        let sessions = sessions(Limits::default());
+        let late = sessions.join(&[1; 32], 0, 0).expect("begins");
+        let id = late.session.id();
+        let starter = sessions.join(&[1; 32], id, 0).expect("joins");
+        starter.session.is_over_with_its_streams();
+        drop(starter);
+        late.session.go_on_alone();
+        drop(late);
         let gone = sessions.join(&[1; 32], id, 0).expect_err("has ended");
         assert_eq!(gone, NotServed::for_good("there is no such session"));
     }
