@@ -23,6 +23,11 @@ use wire::{HEAD_LEN, Head, Hello, Reply, Role, Token};
 
 /// As long a shadow is looked for that is to be told that the job has ended.
 const FAREWELL: Duration = Duration::from_secs(60);
+/// How long after a line was made anew our own stream may be refused for now.
+const ANCHORED_WITHIN: Duration = Duration::from_secs(60);
+const ANCHOR_AGAIN: Duration = Duration::from_millis(200);
+/// Bytes of what is said first on a stream, at most.
+const GREETING: usize = HEAD_LEN + 1024;
 /// The first pause between two attempts, and the longest.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(1));
 
@@ -53,6 +58,19 @@ impl fmt::Debug for Again {
             .field("lease", &self.lease)
             .finish_non_exhaustive()
     }
+}
+
+/// Our own stream in the session, once a line has broken.
+#[derive(Default)]
+pub(super) struct Anchor {
+    number: Option<u32>,
+    /// The shadow has greeted it.
+    greeted: bool,
+    /// It was refused for now: when it is tried again.
+    pub(super) again: Option<Instant>,
+    /// How long that is tried.
+    until: Option<Instant>,
+    token: Option<Token>,
 }
 
 impl Carrier {
@@ -124,7 +142,9 @@ impl Carrier {
             let name = EventData::new_u64(WITNESSES + u64::from(*number));
             epoll::add(&self.epoll, fd, name, EventFlags::IN | EventFlags::RDHUP)?;
         }
-        self.drop_anchor(&again.token)?;
+        self.anchor.until = Some(Instant::now() + ANCHORED_WITHIN);
+        self.anchor.token = Some(again.token);
+        self.drop_anchor()?;
         self.go_on_with_job()
     }
 
@@ -170,7 +190,7 @@ impl Carrier {
         self.stalled = false;
         self.pieces = line::Pieces::default();
         self.greetings.clear();
-        self.anchor = None;
+        self.anchor = Anchor::default();
         self.control = None;
         self.control_in.clear();
     }
@@ -223,12 +243,12 @@ impl Carrier {
     }
 
     /// A stream of our own, in the session of the job.
-    fn drop_anchor(&mut self, token: &Token) -> Result<(), CarrierError> {
-        let Some(session) = self.session else {
+    fn drop_anchor(&mut self) -> Result<(), CarrierError> {
+        let (Some(session), Some(token)) = (self.session, self.anchor.token) else {
             return Ok(());
         };
         let mut room = [0; 256];
-        let hello = Hello::new(Role::Starter, *token, session, 0).message(&mut room);
+        let hello = Hello::new(Role::Starter, token, session, 0).message(&mut room);
         let len = hello.map_err(io::Error::other)?;
         let number = self.open(None, Purpose::Calls)?;
         self.back.extend(Frame::Data(number, len as u32).to_bytes());
@@ -236,30 +256,35 @@ impl Carrier {
         if let Some(stream) = self.streams.get_mut(&number) {
             stream.credit -= len as u32;
         }
-        self.anchor = Some(number);
-        self.anchored = false;
+        self.anchor.number = Some(number);
+        (self.anchor.greeted, self.anchor.again) = (false, None);
         Ok(())
     }
 
     /// Whether the job has ended but for our own part in it, which is ended then.
     pub(super) fn weigh_anchor(&mut self) -> Result<(), CarrierError> {
-        let Some(anchor) = self.anchor else {
+        if self.anchor.again.is_some_and(|when| Instant::now() >= when) {
+            self.drop_anchor()?;
+            self.collect();
+            self.flush()?;
+        }
+        let Some(anchor) = self.anchor.number else {
             return Ok(());
         };
         if !self.streams.contains_key(&anchor) {
-            // The shadow does not know the session, and says so to everybody.
-            self.anchor = None;
+            // It has been closed there; if not for now, the shadow does not know the session, and says so to everybody.
+            self.anchor.number = None;
             return Ok(());
         }
         // Who has not been greeted is not part of the session, and cannot end it.
-        if !self.anchored || !self.witnesses.is_empty() {
+        if !self.anchor.greeted || !self.witnesses.is_empty() {
             return Ok(());
         }
         let others = self.streams.iter().any(|(number, stream)| {
             *number != anchor && !matches!(stream.purpose, Purpose::Input | Purpose::Control)
         });
         if !others {
-            self.anchor = None;
+            self.anchor.number = None;
             self.close(anchor)?;
             self.collect();
             self.flush()?;
@@ -269,21 +294,181 @@ impl Carrier {
 
     /// The shadow greets a process: which session that is.
     pub(super) fn overhear(&mut self, number: u32, bytes: &[u8]) {
-        if self.anchor == Some(number) {
-            self.anchored = true;
-        }
-        if self.session.is_some() {
+        let is_anchor = self.anchor.number == Some(number) && !self.anchor.greeted;
+        if self.session.is_some() && !is_anchor {
             return;
         }
         let greeting = self.greetings.entry(number).or_default();
-        greeting.extend(&bytes[..bytes.len().min(256)]);
+        let room = GREETING - greeting.len().min(GREETING);
+        greeting.extend(&bytes[..bytes.len().min(room)]);
         let Ok(head) = Head::read(greeting) else {
             return;
         };
         let body = greeting.get(HEAD_LEN..HEAD_LEN + head.body_len as usize);
-        if let Some(Ok(Reply::Welcome(welcome))) = body.map(|body| Reply::decode(head.kind, body)) {
-            self.session = Some(welcome.session);
-            self.greetings.clear();
+        match body.map(|body| Reply::decode(head.kind, body)) {
+            Some(Ok(Reply::Welcome(welcome))) => {
+                self.anchor.greeted |= is_anchor;
+                self.session = Some(welcome.session);
+                self.greetings.clear();
+            }
+            // Without it the session would stay when the job has ended.
+            Some(Ok(Reply::Refused(refusal)))
+                if is_anchor
+                    && refusal.passing
+                    && self.anchor.until.is_some_and(|end| Instant::now() < end) =>
+            {
+                self.anchor.again = Some(Instant::now() + ANCHOR_AGAIN);
+            }
+            _ => {}
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::carrier::{End, carry};
+    use line::{Piece, Pieces};
+    use std::io::{Read, Write};
+    use std::os::unix::net::{UnixListener, UnixStream};
+    use std::sync::mpsc;
+    use wire::{Refusal, Welcome};
+
+    const SOON: Duration = Duration::from_secs(20);
+    const TOKEN: Token = [4; 32];
+
+    /// The shadow's end of a line.
+    struct Shadow {
+        stream: UnixStream,
+        pieces: Pieces,
+        unread: Vec<u8>,
+    }
+
+    impl Shadow {
+        fn line() -> (Line, Self) {
+            let (ours, stream) = UnixStream::pair().expect("a pair");
+            stream.set_read_timeout(Some(SOON)).expect("sets");
+            let output = ours.try_clone().expect("clones");
+            let line = Line::plain(ours.into(), output.into()).expect("a line");
+            let shadow = Shadow {
+                stream,
+                pieces: Pieces::default(),
+                unread: vec![],
+            };
+            (line, shadow)
+        }
+
+        /// The next stream that says hello, and what it says.
+        fn greeted(&mut self) -> (u32, Hello) {
+            let mut said = vec![];
+            loop {
+                while !self.unread.is_empty() {
+                    let mut rest = &self.unread[..];
+                    let piece = self.pieces.next(&mut rest).expect("sound");
+                    if let Some(Piece::Data(number, bytes)) = piece {
+                        said.extend(bytes);
+                        if let Some(body) = said.get(HEAD_LEN..)
+                            && let Ok(hello) = Hello::decode(body)
+                        {
+                            self.unread = rest.to_vec();
+                            return (number, hello);
+                        }
+                    }
+                    self.unread = rest.to_vec();
+                }
+                self.fill();
+            }
+        }
+
+        /// Until this stream is closed.
+        fn closed(&mut self, number: u32) {
+            loop {
+                while !self.unread.is_empty() {
+                    let mut rest = &self.unread[..];
+                    let piece = self.pieces.next(&mut rest).expect("sound");
+                    let is_it = matches!(piece, Some(Piece::Close(closed)) if closed == number);
+                    self.unread = rest.to_vec();
+                    if is_it {
+                        return;
+                    }
+                }
+                self.fill();
+            }
+        }
+
+        fn fill(&mut self) {
+            let mut bytes = [0; 4096];
+            let len = self.stream.read(&mut bytes).expect("says something");
+            assert!(len > 0, "the line has ended");
+            self.unread.extend(&bytes[..len]);
+        }
+
+        fn answer(&mut self, number: u32, reply: &Reply<'_>) {
+            let mut room = [0; HEAD_LEN + 1024];
+            let len = reply.message(1, 0, &mut room).expect("fits");
+            let frame = Frame::Data(number, len as u32).to_bytes();
+            self.stream.write_all(&frame).expect("sends");
+            self.stream.write_all(&room[..len]).expect("sends");
+        }
+
+        fn close(&mut self, number: u32) {
+            let frame = Frame::Close(number).to_bytes();
+            self.stream.write_all(&frame).expect("sends");
+        }
+    }
+
+    /// The job has ended while there was no line, and the shadow has no room for the stream that is to say so.
+    #[test]
+    fn an_end_that_is_refused_for_now_is_told_again() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let door = dir.path().join("door");
+        let listener = UnixListener::bind(&door).expect("listens");
+        let (line, mut shadow) = Shadow::line();
+        let (lines, next) = mpsc::channel();
+        let starter = std::thread::spawn(move || {
+            let connect = move || next.try_recv().map_err(|_| NoLine::Now(String::new()));
+            let again = Again {
+                lease: SOON,
+                token: TOKEN,
+                connect: Box::new(connect),
+                knock: None,
+            };
+            carry(listener, line, None, Some(again))
+        });
+        let mut process = UnixStream::connect(&door).expect("connects");
+        let mut room = [0; 256];
+        let hello = Hello::new(Role::Shim, TOKEN, 0, 0).message(&mut room);
+        let len = hello.expect("fits");
+        process.write_all(&room[..len]).expect("sends");
+        let (number, _) = shadow.greeted();
+        let welcome = Reply::Welcome(Welcome {
+            version: wire::VERSION,
+            session: 7,
+            most_in_flight: 1,
+        });
+        shadow.answer(number, &welcome);
+        let mut head = [0; HEAD_LEN];
+        process.read_exact(&mut head).expect("is welcome");
+        drop(shadow);
+        drop(process);
+        let (line, mut shadow) = Shadow::line();
+        lines.send(line).expect("is wanted");
+        let refused = Reply::Refused(Refusal {
+            reason: "too many streams",
+            passing: true,
+        });
+        for _ in 0..2 {
+            let (number, hello) = shadow.greeted();
+            assert_eq!((hello.role, hello.session), (Role::Starter, 7));
+            shadow.answer(number, &refused);
+            shadow.close(number);
+        }
+        let (number, hello) = shadow.greeted();
+        assert_eq!((hello.role, hello.session), (Role::Starter, 7));
+        shadow.answer(number, &welcome);
+        shadow.closed(number);
+        shadow.close(number);
+        let end = starter.join().expect("ends");
+        assert_eq!(end.expect("in peace"), End { status: None });
     }
 }

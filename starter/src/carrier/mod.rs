@@ -16,6 +16,7 @@ pub use anew::{Again, NoLine};
 use crate::error::CarrierError;
 use crate::job::{Job, Status};
 use crate::streams::{Stream, Taken};
+use anew::Anchor;
 use line::{Frame, Line, MOST_FRAME, MOST_STREAMS, Pieces, Purpose};
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
@@ -109,10 +110,7 @@ struct Carrier {
     witnesses: HashMap<u32, OwnedFd>,
     /// The job's input and outputs, as long as there is no line.
     parked: Vec<Stream>,
-    /// Our own stream in the session, once a line has broken.
-    anchor: Option<u32>,
-    /// The shadow has greeted it.
-    anchored: bool,
+    anchor: Anchor,
     /// The job's session, and what the shadow has said first on streams until that is known.
     session: Option<u64>,
     greetings: HashMap<u32, Vec<u8>>,
@@ -168,8 +166,7 @@ impl Carrier {
             streams: HashMap::new(),
             witnesses: HashMap::new(),
             parked: vec![],
-            anchor: None,
-            anchored: false,
+            anchor: Anchor::default(),
             session: None,
             greetings: HashMap::new(),
             last_number: 0,
@@ -251,7 +248,7 @@ impl Carrier {
     fn ended(&mut self) -> Result<Option<End>, CarrierError> {
         self.weigh_anchor()?;
         let idle = |stream: &Stream| matches!(stream.purpose, Purpose::Input | Purpose::Control);
-        if !self.witnesses.is_empty() {
+        if !self.witnesses.is_empty() || self.anchor.again.is_some() {
             return Ok(None);
         }
         if !self.streams.values().all(idle) {
@@ -315,6 +312,12 @@ impl Carrier {
         }
         let timeout = if now {
             Some(Timespec::default())
+        } else if let Some(when) = self.anchor.again {
+            let left = when.saturating_duration_since(Instant::now());
+            Some(Timespec {
+                tv_sec: left.as_secs() as i64,
+                tv_nsec: left.subsec_nanos().into(),
+            })
         } else if self.begun || self.job.is_some() {
             None
         } else {
