@@ -30,6 +30,8 @@ mod dispatched;
 mod durable;
 #[path = "remote/events.rs"]
 mod events;
+#[path = "remote/fenced.rs"]
+mod fenced;
 #[path = "remote/followed.rs"]
 mod followed;
 #[path = "remote/full.rs"]

@@ -35,6 +35,8 @@ pub struct Link {
     pub socket: [u8; SOCKET_LEN],
     /// Not zero: what this machine sees, too, is read here; what the shadow's folders are called here stands at [`MOUNTS_AT`].
     pub reads_here: u32,
+    /// Which copy of the job this is; 0, where that is not known. Not there for a shim of before it.
+    pub incarnation: u64,
 }
 
 /// Where in the same file what the shadow's folders are called is ([`crate::rules::Rules`]).
@@ -65,6 +67,7 @@ impl Link {
             lease_ms,
             socket: name,
             reads_here: 0,
+            incarnation: 0,
         })
     }
 
@@ -72,7 +75,7 @@ impl Link {
     #[must_use]
     pub fn bytes(&self) -> [u8; LINK_LEN] {
         let mut bytes = [0; LINK_LEN];
-        let fields: [(usize, &[u8]); 9] = [
+        let fields: [(usize, &[u8]); 10] = [
             (offset_of!(Link, magic), &self.magic.to_le_bytes()),
             (offset_of!(Link, version), &self.version.to_le_bytes()),
             (offset_of!(Link, socket_len), &self.socket_len.to_le_bytes()),
@@ -82,6 +85,10 @@ impl Link {
             (offset_of!(Link, lease_ms), &self.lease_ms.to_le_bytes()),
             (offset_of!(Link, socket), &self.socket),
             (offset_of!(Link, reads_here), &self.reads_here.to_le_bytes()),
+            (
+                offset_of!(Link, incarnation),
+                &self.incarnation.to_le_bytes(),
+            ),
         ];
         for (at, field) in fields {
             bytes[at..at + field.len()].copy_from_slice(field);
@@ -106,6 +113,7 @@ impl Link {
             lease_ms: long(offset_of!(Link, lease_ms))?,
             socket: *socket,
             reads_here: word(offset_of!(Link, reads_here))?,
+            incarnation: long(offset_of!(Link, incarnation))?,
         };
         let known = link.magic == MAGIC && link.version == VERSION;
         (known && (link.socket_len as usize) < SOCKET_LEN).then_some(link)
@@ -126,7 +134,8 @@ mod tests {
 
     #[test]
     fn links_read_back_and_others_do_not() {
-        let link = Link::new(&[3; 32], 7, 9, 2_400_000, b"/run/shadow").expect("fits");
+        let mut link = Link::new(&[3; 32], 7, 9, 2_400_000, b"/run/shadow").expect("fits");
+        link.incarnation = 11;
         let bytes = link.bytes();
         assert_eq!(Link::read(&bytes), Some(link));
         assert_eq!(link.socket_name(), b"/run/shadow");

@@ -50,6 +50,31 @@ impl Journal {
             .collect()
     }
 
+    /// The number of the newest copy of the job, which is served and no other; the first is 1.
+    #[must_use]
+    pub fn incarnation(&self) -> u64 {
+        self.lock_state().manifest.incarnation
+    }
+
+    /// From now on the newest copy is the one of this number, if it was not a newer one already. Durable when it returns; also while an undo is
+    /// interrupted.
+    ///
+    /// # Errors
+    /// [`JournalError`]; then it is the one before.
+    pub fn raise_incarnation(&self, incarnation: u64) -> Result<(), JournalError> {
+        let _gate = self.gate.write().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.lock_state();
+        if state.dead {
+            return Err(JournalError::Dead);
+        }
+        if state.manifest.incarnation >= incarnation {
+            return Ok(());
+        }
+        let mut manifest = state.manifest.clone();
+        manifest.incarnation = incarnation;
+        state.commit(manifest)
+    }
+
     /// Where an interrupted undo leads, if one has begun.
     #[must_use]
     pub fn undoing(&self) -> Option<Epoch> {

@@ -17,8 +17,8 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use wire::{
-    HEAD_LEN, Head, Hello, MOST_BODY, Refusal, Reply, Request, Role, Welcome, WireError,
-    choose_version,
+    HEAD_LEN, Head, Hello, MOST_BODY, NUMBERED_COPIES, Refusal, Reply, Request, Role, Welcome,
+    WireError, choose_version,
 };
 
 /// Bytes that a stream's buffer has at first.
@@ -81,8 +81,8 @@ pub(crate) fn greet<S: Peer>(
     let refused = |reason: String, passing| StreamError::Refused { reason, passing };
     let joined = match choose_version(hello.versions) {
         Some(version) => sessions
-            .join(&hello.token, hello.session, hello.lane)
-            .map(|membership| (version, membership.of(hello.role)))
+            .join(&hello.token, hello.session, hello.lane, hello.incarnation)
+            .map(|membership| (version, membership.of(hello.role, version)))
             .map_err(|why| refused(why.reason.into_owned(), why.passing)),
         None => {
             let reason = format!(
@@ -114,6 +114,9 @@ pub(crate) fn serve<S: Peer>(
     let session: &Session = &membership.session;
     // What a process had is gone when its stream has ended.
     let _noting = NoteLocks(session);
+    let _ending = session.enders.keep(stream.ender()?);
+    // It may have been superseded before its streams could be ended by that.
+    still_served(stream, session)?;
     let mut attendance: Option<Attendance<'_>> = None;
     let served = answer_all(stream, incoming, membership, &mut attendance);
     if membership.may_come_again() {
@@ -151,6 +154,7 @@ fn answer_all<'a, S: Peer>(
         let Some(message) = or_tell(stream, next)? else {
             return Ok(());
         };
+        still_served(stream, session)?;
         let request = Request::decode(message.head.kind, incoming.body(&message));
         let request = or_tell(stream, request.map_err(StreamError::from))?;
         let why;
@@ -186,10 +190,16 @@ fn answer_all<'a, S: Peer>(
             }
             Request::Mark(_) | Request::Settle(_) | Request::Resume(_) => {
                 out.clear();
-                if matches!(request, Request::Resume(_)) {
-                    membership.supersede(incoming.data(&message));
-                }
-                match session.moved(&request, incoming.data(&message), &mut pending, &mut out) {
+                let data = incoming.data(&message);
+                let moved = match &request {
+                    Request::Resume(resume) => membership.resume(data, resume.others),
+                    request => session.moved(request, data, &mut pending, &mut out),
+                };
+                let numbered = membership.version >= NUMBERED_COPIES;
+                match moved {
+                    Ok(()) if numbered && matches!(request, Request::Resume(_)) => {
+                        Reply::Number(session.incarnation())
+                    }
                     Ok(()) => Reply::Done,
                     Err(error) => {
                         why = error.chain();
@@ -210,16 +220,21 @@ fn answer_all<'a, S: Peer>(
                 session.answer_once(lane, message.head.number, request, &mut out)
             }
         };
-        if let Some(why) = session.lost() {
-            let (reason, passing) = (format!("the session cannot go on: {why}"), false);
-            return or_tell(stream, Err(StreamError::Refused { reason, passing }));
-        }
+        still_served(stream, session)?;
         send(stream, message.head.number, &reply, &out)?;
         session.shorten_log();
         if out.capacity() > FIRST_ROOM && out.len() <= FIRST_ROOM / 2 {
             out = vec![];
         }
     }
+}
+
+fn still_served<S: Write>(stream: &mut S, session: &Session) -> Result<(), StreamError> {
+    let Some(why) = session.lost() else {
+        return Ok(());
+    };
+    let (reason, passing) = (format!("the session cannot go on: {why}"), false);
+    or_tell(stream, Err(StreamError::Refused { reason, passing }))
 }
 
 /// At the end of a stream.

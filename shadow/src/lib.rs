@@ -20,6 +20,7 @@ mod carried;
 mod changes;
 mod compressed;
 mod connection;
+mod copies;
 mod crowd;
 mod foresight;
 mod kept;

@@ -1,5 +1,6 @@
 //! A stream's other end.
 
+use crate::copies::Ender;
 use nix::sys::socket::getsockopt;
 use nix::sys::socket::sockopt::PeerCredentials;
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
@@ -20,6 +21,18 @@ pub trait Peer: Read + Write + AsFd {
     /// What tells that it has ended though its process may be there, because what it came through has broken; none: it came by itself.
     fn loss(&self) -> Option<Arc<AtomicBool>> {
         None
+    }
+
+    /// What ends it from another thread.
+    ///
+    /// # Errors
+    /// If there is no descriptor for it.
+    fn ender(&self) -> io::Result<Ender> {
+        let end = self.as_fd().try_clone_to_owned()?;
+        Ok(Box::new(move || {
+            // It may have ended already.
+            let _ = rustix::net::shutdown(&end, rustix::net::Shutdown::Both);
+        }))
     }
 
     /// Whether the process at the other end can be seen from here.

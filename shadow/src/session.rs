@@ -2,6 +2,7 @@
 
 use crate::changes::Changes;
 use crate::compressed::{AllCompressed, Compressed};
+use crate::copies::{CopyOf, Enders};
 use crate::foresight::Foresight;
 use crate::kept::{self, Known, Log, Probe, Record, fault_point};
 use crate::lanes::{Lane, Lanes};
@@ -10,7 +11,7 @@ use crate::locks::{FileId, Locks, SavedLocks};
 use crate::names::Allowed;
 use crate::saved::SavedFile;
 use crate::serve::{Domains, LocalDevices, Told};
-use crate::undo::{JobId, Journals};
+use crate::undo::Journals;
 use journal::Epoch;
 use rustix::fd::OwnedFd;
 use rustix::io::Errno;
@@ -107,7 +108,10 @@ pub struct Session {
     pub(crate) journals: Option<Journals>,
     /// Held while that begins.
     pub(crate) beginning: Mutex<()>,
-    pub(crate) job: OnceLock<JobId>,
+    /// Which copy of which job it serves.
+    pub(crate) copy: OnceLock<CopyOf>,
+    /// How its streams are ended.
+    pub(crate) enders: Enders,
     /// Marks of checkpoints of which nobody has said that there is an image.
     pub(crate) unsettled: Mutex<HashSet<Epoch>>,
     pub(crate) lanes: Lanes,
@@ -157,7 +161,8 @@ impl Session {
             compressed: AllCompressed::default(),
             journals: None,
             beginning: Mutex::default(),
-            job: OnceLock::new(),
+            copy: OnceLock::new(),
+            enders: Enders::default(),
             unsettled: Mutex::default(),
             lanes: Lanes::default(),
             told: Told::default(),
@@ -363,6 +368,11 @@ impl Session {
     /// Why it is not to be served any longer.
     pub(crate) fn lost(&self) -> Option<&str> {
         self.lost.get().map(String::as_str)
+    }
+
+    /// It is not served any longer.
+    pub(crate) fn lose(&self, why: String) {
+        let _ = self.lost.set(why);
     }
 
     /// Its number, never 0.

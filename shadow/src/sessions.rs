@@ -5,15 +5,15 @@
 //! log of a shadow that was killed --adopted--> alone --Hello--> joined --its last stream ends--> alone --nobody is there--> over
 //! ```
 
+use crate::copies::Copies;
 use crate::foresight::Foresight;
 use crate::kept::{self, Probe, State, StateError, fault_point};
 use crate::lanes::Lane;
 use crate::living::Living;
 use crate::names::{AllowError, Allowed};
-use crate::saved::SavedSession;
 use crate::serve::Domains;
 use crate::session::{Limits, Session};
-use crate::undo::{JobId, Journals};
+use crate::undo::Journals;
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -56,32 +56,16 @@ pub(crate) struct Membership {
     pub(crate) lane: Option<Arc<Lane>>,
     /// Who speaks.
     pub(crate) role: Role,
-    sessions: Arc<Sessions>,
+    /// Version of the protocol that is spoken.
+    pub(crate) version: u16,
+    pub(crate) sessions: Arc<Sessions>,
 }
 
 impl Membership {
-    pub(crate) fn of(self, role: Role) -> Self {
+    pub(crate) fn of(self, role: Role, version: u16) -> Self {
         let mut membership = self;
-        membership.role = role;
+        (membership.role, membership.version) = (role, version);
         membership
-    }
-
-    /// The job that this state is of goes on in this session: a copy of it that has no stream any more will not be served again.
-    pub(crate) fn supersede(&self, state: &[u8]) {
-        let job = SavedSession::from_bytes(state).ok();
-        let Some((job, _)) = job.and_then(|saved| saved.journal) else {
-            return;
-        };
-        let mut all = self.sessions.all();
-        let before: Vec<_> = all
-            .values()
-            .filter(|one| one.job() == Some(JobId(job)) && one.is_alone())
-            .map(|one| one.id())
-            .collect();
-        for id in before {
-            tracing::info!(session = id, "the job goes on elsewhere");
-            Sessions::end(&mut all, id);
-        }
     }
 
     /// Whether there is somebody who makes a broken line anew.
@@ -108,6 +92,7 @@ impl Drop for Membership {
             self.sessions.alone.notify_all();
         } else {
             Sessions::end(&mut all, self.session.id());
+            self.sessions.ended.notify_all();
         }
     }
 }
@@ -131,6 +116,9 @@ pub struct Sessions {
     lines_come_again: bool,
     /// Rings when a session is without a stream.
     alone: Condvar,
+    /// Rings when one has ended.
+    pub(crate) ended: Condvar,
+    pub(crate) copies: Copies,
     living: Arc<Living>,
 }
 
@@ -158,6 +146,8 @@ impl Sessions {
             lost: HashMap::new(),
             lines_come_again: false,
             alone: Condvar::new(),
+            ended: Condvar::new(),
+            copies: Copies::default(),
             living: Arc::default(),
         }
     }
@@ -248,12 +238,12 @@ impl Sessions {
         self.empty(self.next.fetch_add(1, Ordering::Relaxed))
     }
 
-    fn all(&self) -> MutexGuard<'_, HashMap<u64, Arc<Session>>> {
+    pub(crate) fn all(&self) -> MutexGuard<'_, HashMap<u64, Arc<Session>>> {
         self.all.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// A session is over.
-    fn end(all: &mut HashMap<u64, Arc<Session>>, id: u64) {
+    pub(crate) fn end(all: &mut HashMap<u64, Arc<Session>>, id: u64) {
         if let Some(session) = all.remove(&id)
             && let Some(log) = &session.log
         {
@@ -323,6 +313,7 @@ impl Sessions {
         token: &Token,
         id: u64,
         lane: u64,
+        incarnation: u64,
     ) -> Result<Membership, NotServed> {
         if !same(token, &self.token) {
             return Err(NotServed::for_good("the token is not this job's"));
@@ -336,8 +327,12 @@ impl Sessions {
             let found = all.get(&id).cloned();
             let found = found.ok_or_else(|| match self.lost.get(&id) {
                 Some(why) => cannot_go_on(why),
-                None => NotServed::for_good("there is no such session"),
+                None => self
+                    .copies
+                    .why_over(id)
+                    .unwrap_or_else(|| NotServed::for_good("there is no such session")),
             })?;
+            found.is_copy(incarnation)?;
             if let Some(why) = found.lost() {
                 return Err(cannot_go_on(why));
             }
@@ -367,6 +362,7 @@ impl Sessions {
             lane: session.lanes.get(lane),
             session,
             role: Role::Shim,
+            version: wire::VERSION,
             sessions: self.clone(),
         })
     }
@@ -389,13 +385,13 @@ mod tests {
     #[test]
     fn a_session_lives_as_long_as_its_streams() {
         let sessions = sessions(Limits::default());
-        let first = sessions.join(&[1; 32], 0, 0).expect("begins");
+        let first = sessions.join(&[1; 32], 0, 0, 0).expect("begins");
         let id = first.session.id();
-        let second = sessions.join(&[1; 32], id, 0).expect("joins");
+        let second = sessions.join(&[1; 32], id, 0, 0).expect("joins");
         drop(first);
-        drop(sessions.join(&[1; 32], id, 0).expect("is there yet"));
+        drop(sessions.join(&[1; 32], id, 0, 0).expect("is there yet"));
         drop(second);
-        let gone = sessions.join(&[1; 32], id, 0).expect_err("has ended");
+        let gone = sessions.join(&[1; 32], id, 0, 0).expect_err("has ended");
         assert_eq!(gone, NotServed::for_good("there is no such session"));
     }
 
@@ -403,14 +399,14 @@ mod tests {
     #[test]
     fn who_notices_late_that_a_line_broke_does_not_keep_a_session() {
         let sessions = sessions(Limits::default());
-        let late = sessions.join(&[1; 32], 0, 0).expect("begins");
+        let late = sessions.join(&[1; 32], 0, 0, 0).expect("begins");
         let id = late.session.id();
-        let starter = sessions.join(&[1; 32], id, 0).expect("joins");
+        let starter = sessions.join(&[1; 32], id, 0, 0).expect("joins");
         starter.session.is_over_with_its_streams();
         drop(starter);
         late.session.go_on_alone();
         drop(late);
-        let gone = sessions.join(&[1; 32], id, 0).expect_err("has ended");
+        let gone = sessions.join(&[1; 32], id, 0, 0).expect_err("has ended");
         assert_eq!(gone, NotServed::for_good("there is no such session"));
     }
 
@@ -422,12 +418,17 @@ mod tests {
             ..Limits::default()
         };
         let sessions = sessions(limits);
-        assert!(sessions.join(&[2; 32], 0, 0).is_err());
-        let one = sessions.join(&[1; 32], 0, 0).expect("begins");
-        assert!(sessions.join(&[1; 32], 0, 0).is_err(), "a second session");
-        let _two = sessions.join(&[1; 32], one.session.id(), 0).expect("joins");
+        assert!(sessions.join(&[2; 32], 0, 0, 0).is_err());
+        let one = sessions.join(&[1; 32], 0, 0, 0).expect("begins");
         assert!(
-            sessions.join(&[1; 32], one.session.id(), 0).is_err(),
+            sessions.join(&[1; 32], 0, 0, 0).is_err(),
+            "a second session"
+        );
+        let _two = sessions
+            .join(&[1; 32], one.session.id(), 0, 0)
+            .expect("joins");
+        assert!(
+            sessions.join(&[1; 32], one.session.id(), 0, 0).is_err(),
             "a third stream"
         );
     }

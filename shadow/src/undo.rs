@@ -10,6 +10,7 @@
 //! made. What is open stays open, across marks and undos.
 
 use crate::changes::Changes;
+use crate::copies::{self, CopyOf};
 use crate::kept::Record;
 use crate::saved::SavedSession;
 use crate::session::Session;
@@ -54,6 +55,14 @@ pub enum UndoError {
     /// Somebody holds the journal.
     #[error("the session's undo journal is in use, expected to be the only user")]
     InUse,
+    /// Another copy of the job has had the journal since.
+    #[error("{}: found copy {newest} in the undo journal", copies::is_superseded(*ours))]
+    Superseded {
+        /// Number of this copy.
+        ours: u64,
+        /// Of the newest.
+        newest: u64,
+    },
     /// What the journal says.
     #[error(transparent)]
     Journal(#[from] JournalError),
@@ -126,10 +135,10 @@ impl Journals {
     /// [`UndoError::InUse`] while somebody has it; [`UndoError::Journal`].
     pub fn remove_of(&self, state: &[u8]) -> Result<bool, UndoError> {
         let saved = SavedSession::from_bytes(state).ok();
-        let Some((job, _)) = saved.and_then(|saved| saved.journal) else {
+        let Some(copy) = saved.and_then(|saved| saved.copy()) else {
             return Ok(false);
         };
-        match self.open_existing(JobId(job)) {
+        match self.open_existing(copy.job) {
             Ok(Some(journal)) => Ok(journal.remove().map(|()| true)?),
             Ok(None) => Ok(false),
             Err(JournalError::InUse { .. }) => Err(UndoError::InUse),
@@ -177,15 +186,8 @@ impl Session {
         if self.changes.journal().is_some() {
             return Ok(());
         }
-        let begun = JobId::random()
-            .map_err(|error| {
-                UndoError::Journal(JournalError::Io {
-                    what: "read",
-                    path: "/dev/urandom".into(),
-                    source: error,
-                })
-            })
-            .and_then(|job| self.open_journal(journals, job).map(|()| job));
+        let begun = self.first_copy();
+        let begun = begun.and_then(|_| self.open_journal(journals));
         match begun {
             Ok(job) => {
                 tracing::info!(%job, "a journal begins");
@@ -197,7 +199,7 @@ impl Session {
             Err(error) => {
                 let errno = match &error {
                     UndoError::Journal(error) => error.errno(),
-                    UndoError::NoJournal | UndoError::InUse => Errno::IO,
+                    _ => Errno::IO,
                 };
                 let error: &dyn std::error::Error = &error;
                 tracing::error!(error, "a journal cannot be begun");
@@ -209,16 +211,35 @@ impl Session {
         }
     }
 
-    /// Goes on with a job's journal.
+    /// Which copy it is: the first of a new job, if it was none yet.
+    ///
+    /// # Errors
+    /// [`UndoError::Journal`], if a job cannot have a number.
+    pub(crate) fn first_copy(&self) -> Result<CopyOf, UndoError> {
+        if let Some(copy) = self.copy_of() {
+            return Ok(copy);
+        }
+        let job = JobId::random().map_err(|source| JournalError::Io {
+            what: "read",
+            path: "/dev/urandom".into(),
+            source,
+        })?;
+        let incarnation = wire::FIRST_COPY;
+        self.be_copy(CopyOf { job, incarnation })?;
+        Ok(CopyOf { job, incarnation })
+    }
+
+    /// Goes on with the journal of the job, or begins it; which job's.
     ///
     /// # Errors
     /// [`UndoError`]
-    pub(crate) fn open_journal(&self, journals: &Journals, job: JobId) -> Result<(), UndoError> {
-        self.note(|| Some(Record::Journal(job.0)));
-        self.have_journal(job, journals.open(job)?)
+    pub(crate) fn open_journal(&self, journals: &Journals) -> Result<JobId, UndoError> {
+        let CopyOf { job, .. } = self.first_copy()?;
+        self.note(|| Some(Record::Journal));
+        self.have_journal(journals.open(job)?).map(|()| job)
     }
 
-    /// The same; false if there is none any more.
+    /// Goes on with a job's journal as the next copy of it, whose number is above that; false if there is none any more.
     ///
     /// # Errors
     /// [`UndoError`]
@@ -226,17 +247,26 @@ impl Session {
         &self,
         journals: &Journals,
         job: JobId,
+        above: u64,
     ) -> Result<bool, UndoError> {
         let Some(journal) = journals.open_existing(job)? else {
             return Ok(false);
         };
-        self.note(|| Some(Record::Journal(job.0)));
-        self.have_journal(job, journal).map(|()| true)
+        let incarnation = journal.incarnation().max(above) + 1;
+        self.be_copy(CopyOf { job, incarnation })?;
+        self.note(|| Some(Record::Journal));
+        self.have_journal(journal).map(|()| true)
     }
 
-    fn have_journal(&self, job: JobId, journal: Journal) -> Result<(), UndoError> {
-        let journal = Arc::new(journal);
-        if self.job.set(job).is_err() || !self.changes.go_through(journal) {
+    /// The journal of the job. Its number is raised before anything is done with it.
+    fn have_journal(&self, journal: Journal) -> Result<(), UndoError> {
+        let (ours, newest) = (self.incarnation(), journal.incarnation());
+        if ours < newest {
+            journal.close()?;
+            return Err(UndoError::Superseded { ours, newest });
+        }
+        journal.raise_incarnation(ours)?;
+        if !self.changes.go_through(Arc::new(journal)) {
             return Err(UndoError::InUse);
         }
         Ok(())
@@ -279,7 +309,8 @@ impl Session {
 
     /// Which journal it is.
     pub(crate) fn job(&self) -> Option<JobId> {
-        self.job.get().copied()
+        let copy = self.copy_of().filter(|_| self.changes.journal().is_some());
+        copy.map(|copy| copy.job)
     }
 
     /// The session's journal, if it has one.

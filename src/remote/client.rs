@@ -3,6 +3,7 @@
 use super::Identity;
 use super::sees::Sees;
 use crate::report::{Exit, Failure, Outcome};
+use c_shim::link::Link;
 use c_shim::table::MACHINE_NAME;
 use nix::sys::socket::{ControlMessage, MsgFlags, sendmsg};
 use rustix::event::{PollFd, PollFlags, poll};
@@ -16,7 +17,8 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
 use wire::{
-    HEAD_LEN, Head, Hello, MOST_BODY, MOST_DATA, Reply, Request, Role, Token, WireError, Write,
+    HEAD_LEN, Head, Hello, MOST_BODY, MOST_DATA, Others, Reply, Request, Resume, Role, Token,
+    WireError, Write,
 };
 
 /// A shadow that says nothing for so long is not there.
@@ -66,19 +68,22 @@ pub(crate) struct Client {
 }
 
 impl Client {
-    /// A stream of a session; 0: of a new one.
-    pub(crate) fn begin(socket: &Path, token: &Token, session: u64) -> Outcome<Self> {
-        Ok(Self::of_lane(socket, token, session, 0)?)
+    /// A stream of a new session.
+    pub(crate) fn begin(socket: &Path, token: &Token) -> Outcome<Self> {
+        // Who has begun it is there as long as the job.
+        let hello = Hello::new(Role::Starter, *token, 0, 0);
+        Ok(Self::greeted(socket, hello)?)
     }
 
-    /// As [`Client::begin`], known to the shadow by a number.
-    pub(crate) fn of_lane(
-        socket: &Path,
-        token: &Token,
-        session: u64,
-        lane: u64,
-    ) -> Result<Self, NotBegun> {
-        let (client, answer) = Self::greet(socket, token, session, lane)?;
+    /// A stream of the session of a copy of a job, known to the shadow by a number (0: it is not).
+    pub(crate) fn join(socket: &Path, link: &Link, lane: u64) -> Result<Self, NotBegun> {
+        // Who joins a session may leave it before the job does.
+        let hello = Hello::new(Role::Shim, link.token, link.session, link.incarnation);
+        Self::greeted(socket, hello.of_lane(lane))
+    }
+
+    fn greeted(socket: &Path, hello: Hello) -> Result<Self, NotBegun> {
+        let (client, answer) = Self::greet(socket, hello)?;
         match Reply::decode(answer.0, &answer.1).map_err(Failure::from)? {
             Reply::Welcome(welcome) => Ok(Client {
                 session: welcome.session,
@@ -107,29 +112,17 @@ impl Client {
     }
 
     /// Kind and body of what the shadow says to us.
-    fn greet(
-        socket: &Path,
-        token: &Token,
-        session: u64,
-        lane: u64,
-    ) -> Outcome<(Self, (u16, Vec<u8>))> {
+    fn greet(socket: &Path, hello: Hello) -> Outcome<(Self, (u16, Vec<u8>))> {
         let stream = UnixStream::connect(socket)?;
         stream.set_read_timeout(Some(PATIENCE))?;
         stream.set_write_timeout(Some(PATIENCE))?;
         let mut client = Client {
             stream,
-            session,
+            session: hello.session,
             number: 0,
         };
         let mut greeting = [0; 256];
-        // Who joins a session may leave it before the job does.
-        let role = match session {
-            0 => Role::Starter,
-            _ => Role::Shim,
-        };
-        let len = Hello::new(role, *token, session, 0)
-            .of_lane(lane)
-            .message(&mut greeting)?;
+        let len = hello.message(&mut greeting)?;
         client.stream.write_all(&greeting[..len])?;
         let (kind, body, _) = client.answer()?;
         Ok((client, (kind, body)))
@@ -146,6 +139,20 @@ impl Client {
         self.stream.write_all(&message)?;
         self.stream.write_all(data)?;
         self.done()
+    }
+
+    /// Has the session go on from a state; which copy of the job it is then, 0 if the shadow does not count them.
+    pub(crate) fn resume(&mut self, others: Others, state: &[u8]) -> Outcome<u64> {
+        let request = Request::Resume(Resume { others });
+        let message = self.message(&request, state.len())?;
+        self.stream.write_all(&message)?;
+        self.stream.write_all(state)?;
+        let (kind, body, _) = self.answer()?;
+        match Reply::decode(kind, &body)? {
+            Reply::Number(incarnation) => Ok(incarnation),
+            Reply::Done => Ok(0),
+            other => Err(unexpected(&other, "which copy goes on")),
+        }
     }
 
     /// Asks for what is done; whether there was an answer, whatever it was.
@@ -307,9 +314,14 @@ mod tests {
         let dir = tempfile::tempdir().expect("a folder");
         let socket = dir.path().join("shadow");
         let listener = std::os::unix::net::UnixListener::bind(&socket).expect("binds");
+        let mut link = Link::new(&[1; 32], 7, 1, 1, b"").expect("fits");
+        link.incarnation = 3;
         for (session, expected) in [(0, Role::Starter), (7, Role::Shim)] {
             let at = socket.clone();
-            let joins = std::thread::spawn(move || Client::begin(&at, &[1; 32], session).is_err());
+            let joins = std::thread::spawn(move || match session {
+                0 => Client::begin(&at, &[1; 32]).is_err(),
+                _ => Client::join(&at, &link, 0).is_err(),
+            });
             let (mut stream, _) = listener.accept().expect("comes");
             let mut head = [0; HEAD_LEN];
             stream.read_exact(&mut head).expect("a head");
@@ -318,6 +330,7 @@ mod tests {
             drop(stream);
             let hello = Hello::decode(&body).expect("sound");
             assert_eq!((hello.role, hello.session), (expected, session));
+            assert_eq!(hello.incarnation, if session == 0 { 0 } else { 3 });
             assert!(joins.join().expect("ends"), "nobody has answered");
         }
     }

@@ -157,7 +157,7 @@ fn own(reserved: Reserved) -> String {
 
 fn begin_stream(link: &Link, lane: u64) -> Result<Client, NotBegun> {
     let socket = Path::new(OsStr::from_bytes(link.socket_name()));
-    Client::of_lane(socket, &link.token, link.session, lane)
+    Client::join(socket, link, lane)
 }
 
 /// The session ends with its last stream: until all is sent, that is ours. A shadow that is started again gets another.

@@ -46,7 +46,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::time::Duration;
-use wire::{Lease, Mark, Others, Request, Resume, Settle, Token, WatchEnds};
+use wire::{FIRST_COPY, Lease, Mark, Others, Request, Settle, Token, WatchEnds};
 
 /// What is executed in place of every program of the job, and puts that into its own process.
 const SHIM: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/shim"));
@@ -119,7 +119,7 @@ pub(crate) fn prepare(beginning: &Beginning<'_>) -> Outcome<Prepared> {
     )?;
     let habits = rules::habits(methods)?;
     let (mut client, token) = connect(socket)?;
-    let mark = at_outset(&mut client, *outset)?;
+    let (mark, incarnation) = at_outset(&mut client, *outset)?;
     let mut sees = Sees::default();
     let mut identity = Identity::own();
     if *whose == Whose::Submit || methods.sight.filesystem_domain.is_some() {
@@ -149,27 +149,32 @@ pub(crate) fn prepare(beginning: &Beginning<'_>) -> Outcome<Prepared> {
     hand_down(&inotify()?, Reserved::Ends)?;
     hand_down(&shim, Reserved::Shim)?;
     hand_down(&store, Reserved::Store)?;
-    hand_down_session(client, &token, (socket, *lease), &seen)?;
+    let held = Held {
+        client,
+        incarnation,
+    };
+    hand_down_session(held, &token, (socket, *lease), &seen)?;
     // Its own directory is at the shadow; this one must be there wherever it goes on.
     std::env::set_current_dir("/")?;
     Ok(Prepared { identity, mark })
 }
 
-fn at_outset(client: &mut Client, outset: AtOutset<'_>) -> Outcome<Option<Vec<u8>>> {
+/// The mark, if one is made, and which copy of the job begins.
+fn at_outset(client: &mut Client, outset: AtOutset<'_>) -> Outcome<(Option<Vec<u8>>, u64)> {
     match outset {
-        AtOutset::Nothing => Ok(None),
+        AtOutset::Nothing => Ok((None, FIRST_COPY)),
         AtOutset::Mark => {
             // It has no handles yet of which the shadow would have to be told.
             let state = client.ask(&Request::Mark(Mark {}), &[])?;
             client.ask(&Request::Settle(Settle { committed: true }), &[])?;
-            Ok(Some(state))
+            Ok((Some(state), FIRST_COPY))
         }
         AtOutset::GoBack(state) => {
             let others = Others::RollBack;
             client
-                .ask(&Request::Resume(Resume { others }), state)
+                .resume(others, state)
                 .context(|| "the job's files do not become what they were when it began".to_owned())
-                .map(|_| None)
+                .map(|incarnation| (None, incarnation))
         }
     }
 }
@@ -238,19 +243,21 @@ pub(crate) fn resume(begin: &Resumption<'_>, state: &[u8], files: Files) -> Outc
         Files::Keep => Others::Keep,
         Files::RollBack => Others::RollBack,
     };
-    client
-        .ask(&Request::Resume(Resume { others }), state)
-        .context(|| {
-            let shown = crate::raw::shown_path(socket);
-            format!("the shadow on {shown} does not go on with the job's files")
-        })?;
-    hand_down_session(client, &token, (socket, *lease), &seen)
+    let incarnation = client.resume(others, state).context(|| {
+        let shown = crate::raw::shown_path(socket);
+        format!("the shadow on {shown} does not go on with the job's files")
+    })?;
+    let held = Held {
+        client,
+        incarnation,
+    };
+    hand_down_session(held, &token, (socket, *lease), &seen)
 }
 
 fn connect(socket: &Path) -> Outcome<(Client, Token)> {
     let token = read_token(socket)?;
     limits::leave_the_job(FEWEST_DESCRIPTORS)?;
-    let client = Client::begin(socket, &token, 0).context(|| {
+    let client = Client::begin(socket, &token).context(|| {
         format!(
             "no session with the shadow on {}",
             crate::raw::shown_path(socket)
@@ -259,9 +266,18 @@ fn connect(socket: &Path) -> Outcome<(Client, Token)> {
     Ok((client, token))
 }
 
-/// The stream that keeps the session, what tells the shadow of ends, and the link.
+/// The stream that keeps the session of a copy of the job.
+struct Held {
+    client: Client,
+    incarnation: u64,
+}
+
+/// That stream, what tells the shadow of ends, and the link.
 fn hand_down_session(
-    mut client: Client,
+    Held {
+        mut client,
+        incarnation,
+    }: Held,
     token: &Token,
     (socket, lease): (&Path, Duration),
     seen: &Seen,
@@ -277,6 +293,7 @@ fn hand_down_session(
     let link = Link::new(token, client.session(), generation()?, lease_ms, name);
     let mut link = link.ok_or_else(|| io::Error::from(io::ErrorKind::InvalidFilename))?;
     link.reads_here = seen.reads_here.into();
+    link.incarnation = incarnation;
     let len = MOUNTS_AT + seen.mounts.len() as u64;
     let link = memory_file(c"wf-link", &link.bytes(), len)?;
     File::from(link.try_clone()?).write_all_at(&seen.mounts[..], MOUNTS_AT)?;

@@ -139,11 +139,11 @@ fn begin(pid: i32, link: &Link) -> Outcome<Client> {
     let inside = PathBuf::from(format!("/proc/{pid}/root")).join(below);
     let folder = inside.parent().filter(|_| inside.exists());
     let (Some(folder), Some(last)) = (folder, inside.file_name()) else {
-        return Client::begin(name, &link.token, link.session);
+        return Ok(Client::join(name, link, 0)?);
     };
     let folder = File::open(folder)?;
     let short = PathBuf::from(format!("/proc/self/fd/{}", folder.as_raw_fd())).join(last);
-    Client::begin(&short, &link.token, link.session)
+    Ok(Client::join(&short, link, 0)?)
 }
 
 impl RunningSession {

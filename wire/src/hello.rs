@@ -5,9 +5,9 @@ use bincode::{BorrowDecode, Encode};
 use core::ops::RangeInclusive;
 
 /// The version that this code speaks best.
-pub const VERSION: u16 = 3;
+pub const VERSION: u16 = 4;
 /// All that it speaks.
-pub const VERSIONS: RangeInclusive<u16> = 2..=3;
+pub const VERSIONS: RangeInclusive<u16> = 2..=4;
 
 /// From which version on there is [`crate::Request::Foresee`].
 pub const FORESEES: u16 = 3;
@@ -15,6 +15,12 @@ pub const FORESEES: u16 = 3;
 pub const NEWER_CALLS: u16 = 3;
 /// From which version on there is [`crate::Offer::FOLDERS`].
 pub const OFFERS_FOLDERS: u16 = 3;
+
+/// From which version on [`crate::Request::Resume`] is answered by the number of the copy that goes on.
+pub const NUMBERED_COPIES: u16 = 4;
+
+/// The number of a job's first copy.
+pub const FIRST_COPY: u64 = 1;
 
 /// What proves that a peer belongs to the job; made at submit.
 pub type Token = [u8; 32];
@@ -42,7 +48,7 @@ pub struct Hello {
     pub token: Token,
     /// The session that this stream belongs to; 0: a new one.
     pub session: u64,
-    /// Copy of the job that speaks (DESIGN §7); 0 where there is only one.
+    /// Copy of the job that speaks (DESIGN §7): one that is not the session's is refused. 0: it does not say.
     pub incarnation: u64,
     /// By which the shadow knows this stream again when it is made anew, and remembers what it answered last; 0: it
     /// need not.

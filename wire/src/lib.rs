@@ -47,8 +47,8 @@ pub use foreseen::{
 };
 pub use head::{HEAD_LEN, Head, MOST_BODY, MOST_DATA};
 pub use hello::{
-    FORESEES, Hello, NEWER_CALLS, OFFERS_FOLDERS, Role, Token, VERSION, VERSIONS, Welcome,
-    choose_version,
+    FIRST_COPY, FORESEES, Hello, NEWER_CALLS, NUMBERED_COPIES, OFFERS_FOLDERS, Role, Token,
+    VERSION, VERSIONS, Welcome, choose_version,
 };
 pub use locks::{
     Attend, Held, Interrupt, Lock, LockMode, LockOwner, Release, Span, TestLock, TestOwn, WatchEnds,

@@ -36,7 +36,8 @@ pub enum Others {
     RollBack,
 }
 
-/// The job goes on from a state, which is the data, in this new session. The answer is [`crate::Reply::Done`], or
+/// The job goes on from a state, which is the data, in this new session. The answer is [`crate::Reply::Number`], that of the copy of the job that
+/// begins ([`crate::Reply::Done`] before [`crate::NUMBERED_COPIES`]); nothing is served of older copies any more. Or
 /// [`crate::Reply::Refused`] with why not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, BorrowDecode)]
 pub struct Resume {

@@ -86,7 +86,7 @@ pub(super) fn begin(room: &mut [u8], lane: u64) -> Result<i32, Broken> {
         renewal::look(table, &link);
     }
     let fd = connect(&link)?;
-    let hello = Hello::new(Role::Shim, link.token, link.session, 0).of_lane(lane);
+    let hello = Hello::new(Role::Shim, link.token, link.session, link.incarnation).of_lane(lane);
     let greeted = (|| {
         let len = hello.message(room).map_err(|_| Broken::Stream)?;
         send(fd, &room[..len], (core::ptr::null(), 0))?;

@@ -7,7 +7,7 @@
 //! ```
 
 use super::encoding::{self, u32_at};
-use super::{VERSION, frame};
+use super::frame;
 use crate::{Durability, JournalError, fault};
 use bincode::{Decode, Encode};
 use std::fs::File;
@@ -15,9 +15,15 @@ use std::io::Write;
 use std::path::Path;
 
 const MAGIC: [u8; 8] = *b"WAYFJMAN";
+/// Bodies of the first version lack what is last: the journal was its first copy's.
+const VERSION: u32 = 2;
+const WITHOUT_COPIES: u32 = 1;
 const HEAD_LEN: usize = 64;
 pub(crate) const NAME: &str = "manifest";
 const NEW_NAME: &str = "manifest.new";
+
+/// The number of a job's first copy.
+const FIRST: u64 = 1;
 
 /// A segment of an epoch.
 #[derive(Clone, Debug, Decode, Encode, Eq, PartialEq)]
@@ -62,6 +68,8 @@ pub(crate) struct Manifest {
     pub(crate) next_segment: u64,
     pub(crate) reserves: Vec<ReserveEntry>,
     pub(crate) undoing: Option<Undoing>,
+    /// Of the newest copy of the job.
+    pub(crate) incarnation: u64,
 }
 
 impl Manifest {
@@ -80,6 +88,7 @@ impl Manifest {
             next_segment: 2,
             reserves: vec![],
             undoing: None,
+            incarnation: FIRST,
         }
     }
 
@@ -130,7 +139,7 @@ impl Manifest {
             return damaged("magic", format!("{found:?}"), "\"WAYFJMAN\"".to_owned());
         }
         let found = u32_at(head, 8);
-        if found != VERSION {
+        if ![WITHOUT_COPIES, VERSION].contains(&found) {
             let expected = VERSION;
             let path = path.to_owned();
             return Err(JournalError::Version {
@@ -148,12 +157,16 @@ impl Manifest {
                 expected.to_string(),
             );
         }
-        let found = blake3::hash(body);
-        if found.as_bytes() != &head[16..48] {
+        let checksum = blake3::hash(body);
+        if checksum.as_bytes() != &head[16..48] {
             let expected = hex(&head[16..48]);
-            return damaged("checksum", found.to_hex().to_string(), expected);
+            return damaged("checksum", checksum.to_hex().to_string(), expected);
         }
-        let manifest: Option<Manifest> = encoding::decode(body);
+        let mut body = body.to_vec();
+        if found == WITHOUT_COPIES {
+            body.extend(encoding::encode(&FIRST).unwrap_or_default());
+        }
+        let manifest: Option<Manifest> = encoding::decode(&body);
         match manifest.filter(Manifest::means_something) {
             Some(manifest) => Ok(manifest),
             None => damaged(
@@ -225,4 +238,40 @@ impl Manifest {
 
 pub(crate) fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_manifest_from_before_copies_were_counted_is_that_of_a_first_copy() {
+        let mut manifest = Manifest::new([7; 16]);
+        let path = Path::new("manifest");
+        let bytes = manifest.encode().expect("fits");
+        let last = bytes.len() - encoding::encode(&FIRST).expect("fits").len();
+        let mut old = bytes[..last].to_vec();
+        old[8..12].copy_from_slice(&WITHOUT_COPIES.to_le_bytes());
+        let len = u32::try_from(last - HEAD_LEN).expect("is short");
+        old[12..16].copy_from_slice(&len.to_le_bytes());
+        let checksum = *blake3::hash(&old[HEAD_LEN..]).as_bytes();
+        old[16..48].copy_from_slice(&checksum);
+        assert_eq!(Manifest::decode(path, &old).ok().as_ref(), Some(&manifest));
+        manifest.incarnation = 300;
+        let bytes = manifest.encode().expect("fits");
+        assert_eq!(Manifest::decode(path, &bytes).ok(), Some(manifest));
+        old[8] = 3;
+        let error = Manifest::decode(path, &old).expect_err("is of another version");
+        assert!(
+            matches!(
+                error,
+                JournalError::Version {
+                    found: 3,
+                    expected: VERSION,
+                    ..
+                }
+            ),
+            "{error}"
+        );
+    }
 }

@@ -254,6 +254,13 @@ impl Carrier {
         self.taken.notify_one();
     }
 
+    /// Its reader finds it ended, and ends its streams.
+    fn break_off(&self) {
+        for end in [&self.ends.0, &self.ends.1] {
+            let _ = rustix::net::shutdown(end, rustix::net::Shutdown::Both);
+        }
+    }
+
     /// The line is gone: streams end, and what they have begun is waited for.
     fn end(&self) {
         // Whoever waits to send does not any more; pipes tell it by themselves.

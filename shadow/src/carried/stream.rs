@@ -7,6 +7,7 @@
 //! ```
 
 use super::Carrier;
+use crate::copies::Ender;
 use crate::peer::Peer;
 use line::{CREDIT_STEP, Frame, MOST_FRAME, WINDOW};
 use rustix::net::SendFlags;
@@ -236,6 +237,12 @@ pub struct CarriedWriter {
 impl Peer for Carried {
     fn loss(&self) -> Option<Arc<AtomicBool>> {
         Some(self.inner.lost.clone())
+    }
+
+    /// With the line: its other end may be gone without anybody having noticed, and whoever waits to send on it does not notice either.
+    fn ender(&self) -> io::Result<Ender> {
+        let inner = self.inner.clone();
+        Ok(Box::new(move || inner.carrier.break_off()))
     }
 }
 

@@ -11,9 +11,11 @@ use super::log::{Doubtful, Log, forget};
 use super::record::{Begun, Known};
 use super::state::KeptSession;
 use super::{Probe, State, StateError};
+use crate::copies::{CopyOf, is_superseded};
 use crate::saved::SavedFile;
 use crate::session::Session;
 use crate::undo::JobId;
+use std::collections::HashMap;
 use std::sync::atomic::Ordering;
 use wire::{Opened, Others, Reply, Token};
 
@@ -34,7 +36,9 @@ pub(crate) fn adopt(
     new: impl Fn(u64) -> Session,
 ) -> Result<Vec<Adopted>, StateError> {
     let mut adopted = vec![];
-    for KeptSession { id, dir, known } in state.sessions()? {
+    let sessions = state.sessions()?;
+    let newest = newest(&sessions);
+    for KeptSession { id, dir, known } in sessions {
         let mut known = match known {
             Ok(known) => known,
             Err(why) => {
@@ -47,7 +51,19 @@ pub(crate) fn adopt(
             }
         };
         let mut session = new(id);
-        if known.journal.is_some() && session.journals.is_none() {
+        if let Some((job, incarnation)) = known.copy {
+            if newest.get(&job).is_some_and(|newest| *newest > incarnation) {
+                tracing::info!(id, incarnation, "a newer copy of the job has begun");
+                forget(&dir);
+                let session = Err(is_superseded(incarnation));
+                adopted.push(Adopted { id, session });
+                continue;
+            }
+            let job = JobId(job);
+            // Of a session that is new it cannot fail.
+            let _ = session.copy.set(CopyOf { job, incarnation });
+        }
+        if known.has_journal && session.journals.is_none() {
             let path = state.dir().to_owned();
             return Err(StateError::NoJournal { path });
         }
@@ -93,11 +109,24 @@ pub(crate) fn adopt(
     Ok(adopted)
 }
 
+/// The newest copies of all jobs that are kept.
+fn newest(sessions: &[KeptSession]) -> HashMap<[u8; 16], u64> {
+    let mut newest = HashMap::new();
+    let copies = sessions
+        .iter()
+        .filter_map(|one| one.known.as_ref().ok()?.copy);
+    for (job, incarnation) in copies {
+        let known = newest.entry(job).or_insert(incarnation);
+        *known = incarnation.max(*known);
+    }
+    newest
+}
+
 fn open_journal(session: &Session, known: &Known) -> Result<(), String> {
-    let (Some(job), Some(journals)) = (known.journal, &session.journals) else {
+    let Some(journals) = session.journals.as_ref().filter(|_| known.has_journal) else {
         return Ok(());
     };
-    let opened = session.open_journal(journals, JobId(job));
+    let opened = session.open_journal(journals);
     opened.map_err(|error| chain(&error))?;
     if known.journal_stays {
         session.changes.stay(true);

@@ -14,7 +14,7 @@ use crate::saved::{SavedAnswer, SavedFile};
 use bincode::{Decode, Encode};
 
 pub(super) const MAGIC: [u8; 8] = *b"WAYFSLOG";
-pub(super) const VERSION: u32 = 4;
+pub(super) const VERSION: u32 = 5;
 pub(super) const BEGINNING: usize = 12;
 const FRAME: usize = 12;
 /// Of one record.
@@ -38,8 +38,10 @@ pub(crate) struct RequestId {
 pub(crate) struct Known {
     /// Handles are not used again.
     pub(crate) next_handle: u64,
-    /// The job's journal.
-    pub(crate) journal: Option<[u8; 16]>,
+    /// The job, and which copy of it this is.
+    pub(crate) copy: Option<([u8; 16], u64)>,
+    /// It has an undo journal.
+    pub(crate) has_journal: bool,
     /// It is needed when the session has ended.
     pub(crate) journal_stays: bool,
     /// How long the job waits for a shadow that is gone, in milliseconds; 0: nobody has said.
@@ -85,7 +87,10 @@ pub(crate) enum Record {
     /// It was made, and this is the answer.
     Done(SavedAnswer),
     Locks(SavedLocks),
-    Journal([u8; 16]),
+    /// The job, and which copy of it this is.
+    Copy([u8; 16], u64),
+    /// The job's journal is begun, or had again.
+    Journal,
     /// Whether the journal stays when the session has ended.
     JournalStays(bool),
     /// Milliseconds, and whether its processes can be seen.
@@ -210,7 +215,8 @@ impl Known {
             Record::GaveUp(request) => self.forget_begun(request.lane),
             Record::Done(answer) => self.answered(answer),
             Record::Locks(locks) => self.locks = locks,
-            Record::Journal(job) => self.journal = Some(job),
+            Record::Copy(job, incarnation) => self.copy = Some((job, incarnation)),
+            Record::Journal => self.has_journal = true,
             Record::JournalStays(stays) => self.journal_stays = stays,
             Record::Lease(ms, is_here) => (self.lease_ms, self.is_here) = (ms, is_here),
         }
@@ -271,7 +277,8 @@ mod tests {
             Record::Begun(request, intent),
             Record::Done(done),
             Record::Closed(2),
-            Record::Journal([4; 16]),
+            Record::Copy([4; 16], 3),
+            Record::Journal,
             Record::JournalStays(false),
             Record::JournalStays(true),
             Record::Lease(1000, true),
@@ -285,7 +292,8 @@ mod tests {
         assert_eq!(known.files, [file(1, b"/c")]);
         assert_eq!(known.answers.len(), 1);
         assert_eq!(known.answers[0].number, 9);
-        assert_eq!((known.begun.len(), known.journal), (0, Some([4; 16])));
+        assert_eq!((known.begun.len(), known.copy), (0, Some(([4; 16], 3))));
+        assert!(known.has_journal);
         let begun = read(&log(&story()[..6])).expect("reads").begun;
         assert_eq!(begun.len(), 1);
     }

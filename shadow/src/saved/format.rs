@@ -8,12 +8,16 @@
 //! | 16– | the body |
 
 use super::MoveError;
+use crate::copies::CopyOf;
 use crate::locks::SavedLocks;
+use crate::undo::JobId;
 use bincode::{Decode, Encode};
-use wire::Reply;
+use wire::{FIRST_COPY, Reply};
 
 const MAGIC: [u8; 8] = *b"WAYFSESS";
-const VERSION: u32 = 3;
+const VERSION: u32 = 4;
+/// Copies were not counted yet, and only those with a journal were known again.
+const WITHOUT_COPIES: u32 = 3;
 const BEGINNING: usize = 16;
 const MOST_BODY: usize = 1 << 20;
 
@@ -28,12 +32,23 @@ const CODEC: bincode::config::Configuration<
 pub(crate) struct SavedSession {
     /// Handles are not used again.
     pub(crate) next_handle: u64,
-    /// The job's journal and the epoch that begins here.
-    pub(crate) journal: Option<([u8; 16], u64)>,
+    /// The epoch of the job's journal that begins here.
+    pub(crate) epoch: Option<u64>,
     pub(crate) files: Vec<SavedFile>,
     pub(crate) locks: SavedLocks,
     pub(crate) answers: Vec<SavedAnswer>,
+    /// The job, and which copy of it was stopped.
+    pub(crate) copy: Option<([u8; 16], u64)>,
 }
+
+/// The fields of a state of version 3: the second is the job and the epoch.
+type WithoutCopies = (
+    u64,
+    Option<([u8; 16], u64)>,
+    Vec<SavedFile>,
+    SavedLocks,
+    Vec<SavedAnswer>,
+);
 
 /// An open file.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Encode, Decode)]
@@ -104,6 +119,25 @@ impl SavedSession {
         bytes
     }
 
+    fn of_first_copy((next_handle, journal, files, locks, answers): WithoutCopies) -> Self {
+        SavedSession {
+            next_handle,
+            epoch: journal.map(|(_, epoch)| epoch),
+            files,
+            locks,
+            answers,
+            copy: journal.map(|(job, _)| (job, FIRST_COPY)),
+        }
+    }
+
+    /// Which copy was stopped.
+    pub(crate) fn copy(&self) -> Option<CopyOf> {
+        self.copy.map(|(job, incarnation)| CopyOf {
+            job: JobId(job),
+            incarnation,
+        })
+    }
+
     pub(crate) fn from_bytes(bytes: &[u8]) -> Result<Self, MoveError> {
         let word = |at: usize| {
             let word = bytes.get(at..at + 4)?.first_chunk::<4>()?;
@@ -118,7 +152,7 @@ impl SavedSession {
         if magic != MAGIC {
             return Err(damaged("it does not begin with WAYFSESS".to_owned()));
         }
-        if version != VERSION {
+        if ![WITHOUT_COPIES, VERSION].contains(&version) {
             return Err(damaged(format!("version {version}, expected {VERSION}")));
         }
         let body = &bytes[BEGINNING..];
@@ -126,7 +160,12 @@ impl SavedSession {
             let found = body.len();
             return Err(damaged(format!("a body of {found} bytes, expected {len}")));
         }
-        match bincode::decode_from_slice(body, CODEC) {
+        let decoded = match version {
+            WITHOUT_COPIES => bincode::decode_from_slice(body, CODEC)
+                .map(|(fields, taken)| (Self::of_first_copy(fields), taken)),
+            _ => bincode::decode_from_slice(body, CODEC),
+        };
+        match decoded {
             Ok((saved, taken)) if taken == body.len() => Ok(saved),
             Ok((_, taken)) => {
                 let more = body.len() - taken;
@@ -176,7 +215,8 @@ mod tests {
         let done = SavedAnswer::new(7, handle, &Reply::Done).expect("fits");
         SavedSession {
             next_handle: handle,
-            journal: Some([(9); 16]).map(|job| (job, handle)),
+            epoch: Some(handle),
+            copy: Some(([9; 16], handle)),
             files: vec![SavedFile {
                 handle,
                 name,
@@ -212,6 +252,24 @@ mod tests {
             let saved = SavedAnswer::new(1, 2, &reply).expect("fits");
             assert_eq!(saved.reply().expect("is one"), reply);
         }
+    }
+
+    #[test]
+    fn a_state_from_before_copies_were_counted_is_that_of_a_first_copy() {
+        let mut saved = sample(b"/name".to_vec(), 5);
+        let fields: WithoutCopies = (
+            saved.next_handle,
+            Some(([9; 16], 5)),
+            saved.files.clone(),
+            saved.locks.clone(),
+            saved.answers.clone(),
+        );
+        let body = bincode::encode_to_vec(fields, CODEC).expect("encodes");
+        let len = u32::try_from(body.len()).expect("is short");
+        let version = WITHOUT_COPIES.to_le_bytes();
+        let bytes = [&MAGIC[..], &version, &len.to_le_bytes(), &body].concat();
+        saved.copy = Some(([9; 16], FIRST_COPY));
+        assert_eq!(SavedSession::from_bytes(&bytes).expect("reads"), saved);
     }
 
     proptest! {

@@ -82,6 +82,14 @@ pub enum MoveError {
         /// Whose.
         job: JobId,
     },
+    /// What is done for a copy before it takes too long.
+    #[error(
+        "copy {incarnation} of the job is being served yet: something that it has asked for takes long"
+    )]
+    NotEnded {
+        /// Which.
+        incarnation: u64,
+    },
     /// Files are not as they were.
     #[error("{}", list(.0))]
     Changed(Vec<String>),
@@ -143,7 +151,6 @@ impl Session {
                 out.extend(state);
             }
             Request::Settle(settle) => pending.settle(settle.committed, data)?,
-            Request::Resume(resume) => self.resume(data, resume.others)?,
             _ => {}
         }
         Ok(())
@@ -176,6 +183,7 @@ impl Session {
                 format!("the job has a file open of which this shadow knows only that {why}");
             return Err(MoveError::NotCarried { what });
         }
+        let copy = self.first_copy().map_err(MoveError::Journal)?;
         let locks = self.locks.saved(&open);
         let locks = locks.ok_or_else(|| MoveError::NotCarried {
             what: "the job has a lock on a file that it does not have open".to_owned(),
@@ -193,7 +201,8 @@ impl Session {
             mark,
         };
         let saved = SavedSession {
-            journal: self.job().zip(mark).map(|(job, epoch)| (job.0, epoch.0)),
+            copy: Some((copy.job.0, copy.incarnation)),
+            epoch: mark.map(|epoch| epoch.0),
             next_handle: self.next_handle(),
             files,
             locks,
@@ -216,7 +225,7 @@ impl Session {
 #[must_use]
 pub fn mark_of(state: &[u8]) -> Option<(JobId, Epoch)> {
     let saved = SavedSession::from_bytes(state).ok()?;
-    saved.journal.map(|(job, epoch)| (JobId(job), Epoch(epoch)))
+    Some((saved.copy()?.job, Epoch(saved.epoch?)))
 }
 
 /// What the job knows of its handles and has not told yet: the data of a [`wire::Mark`].

@@ -1,8 +1,9 @@
 //! A new session that goes on from a state.
 
 use super::{MoveError, SavedSession};
+use crate::copies::CopyOf;
 use crate::session::Session;
-use crate::undo::{JobId, UndoError};
+use crate::undo::UndoError;
 use journal::{Epoch, Files, JournalError};
 use std::time::{Duration, Instant};
 use wire::Others;
@@ -12,14 +13,8 @@ const ENDS_WITHIN: Duration = Duration::from_secs(5);
 const PAUSE: Duration = Duration::from_millis(10);
 
 impl Session {
-    /// Goes on from a state; if that cannot be, the session stays empty and no file is changed but for what [`Others::RollBack`]
-    /// has cut already.
-    ///
-    /// # Errors
-    /// [`MoveError`]; all files that are not as they were are listed at once.
-    pub fn resume(&self, bytes: &[u8], asked: Others) -> Result<(), MoveError> {
-        let _still = self.stand_still();
-        let saved = SavedSession::from_bytes(bytes)?;
+    /// Whether it may go on from this state; nothing is changed.
+    pub(crate) fn may_resume(&self, saved: &SavedSession) -> Result<(), MoveError> {
         if self.next_handle() != 1 {
             return Err(MoveError::NotNew);
         }
@@ -30,9 +25,36 @@ impl Session {
                 most,
             });
         }
+        saved
+            .answers
+            .iter()
+            .try_for_each(|one| one.reply().map(drop))
+    }
+
+    /// Goes on from a state, as a copy of the job whose number is above that; if that cannot be, the session stays empty and no file is changed
+    /// but for what [`Others::RollBack`] has cut already.
+    ///
+    /// # Errors
+    /// [`MoveError`]; all files that are not as they were are listed at once.
+    pub(crate) fn resume(
+        &self,
+        saved: &SavedSession,
+        asked: Others,
+        above: u64,
+    ) -> Result<(), MoveError> {
+        let _still = self.stand_still();
+        self.may_resume(saved)?;
         let replies: Result<Vec<_>, _> = saved.answers.iter().map(|one| one.reply()).collect();
         let replies = replies?;
-        let others = self.roll_back(&saved, asked)?;
+        let others = self.roll_back(saved, asked, above)?;
+        if let Some(copy) = saved.copy().filter(|_| self.copy_of().is_none()) {
+            let incarnation = above + 1;
+            let copy = CopyOf {
+                incarnation,
+                ..copy
+            };
+            self.be_copy(copy).map_err(MoveError::Journal)?;
+        }
         // First those that change nothing: what is refused is refused before a file is cut.
         let (mut open, mut changed) = (vec![], vec![]);
         if others == Others::RollBack {
@@ -69,8 +91,13 @@ impl Session {
     }
 
     /// Has the job's journal bring all files back; what is still to be done about those that are open.
-    fn roll_back(&self, saved: &SavedSession, others: Others) -> Result<Others, MoveError> {
-        let Some((job, epoch)) = saved.journal else {
+    fn roll_back(
+        &self,
+        saved: &SavedSession,
+        others: Others,
+        above: u64,
+    ) -> Result<Others, MoveError> {
+        let (Some(CopyOf { job, .. }), Some(epoch)) = (saved.copy(), saved.epoch) else {
             return Ok(others);
         };
         let Some(journals) = &self.journals else {
@@ -84,10 +111,9 @@ impl Session {
             Others::Fail => Files::Fail,
             Others::RollBack => Files::RollBack,
         };
-        let job = JobId(job);
         let began = Instant::now();
         loop {
-            match self.open_old_journal(journals, job) {
+            match self.open_old_journal(journals, job, above) {
                 Ok(true) => break,
                 // It goes on with another, and nobody goes back behind that.
                 Ok(false) if others == Others::Keep => return Ok(others),
@@ -105,7 +131,8 @@ impl Session {
         let undone = self.undo_to(Epoch(epoch), files);
         let undone = undone.map_err(MoveError::Journal)?;
         let strange = undone.differences.len();
-        tracing::info!(%job, epoch, strange, kept = undone.kept, "a job goes on from a mark");
+        let incarnation = self.incarnation();
+        tracing::info!(%job, incarnation, epoch, strange, kept = undone.kept, "a job goes on from a mark");
         Ok(Others::Keep)
     }
 }
