@@ -4,6 +4,7 @@
 mod address;
 mod args;
 mod away;
+mod ckpt_server;
 mod classad;
 mod config;
 mod confine;

@@ -44,6 +44,8 @@ mod home;
 mod identity;
 #[path = "remote/images.rs"]
 mod images;
+#[path = "remote/kept.rs"]
+mod kept;
 #[path = "remote/lacking.rs"]
 mod lacking;
 #[path = "remote/limits.rs"]

@@ -5,6 +5,7 @@
 //!   `--no Hello, stranger, other version--> Refused, over    `--no message--> Refused, over
 //! ```
 
+use crate::images;
 use crate::locks::{Attendance, Ends};
 use crate::peer::Peer;
 use crate::saved::PendingMark;
@@ -210,6 +211,11 @@ fn answer_all<'a, S: Peer>(
                         })
                     }
                 }
+            }
+            Request::KeepImage(_) | Request::KeptImages(_) | Request::FetchImage(_) => {
+                let asked = (&request, incoming.data(&message));
+                images::serve(stream, membership, message.head.number, asked)?;
+                return Ok(());
             }
             _ => {
                 let request = (&request, incoming.data(&message));

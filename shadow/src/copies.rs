@@ -179,7 +179,7 @@ impl Session {
     }
 
     /// A newer copy begins.
-    fn is_superseded(&self) {
+    fn end_for_newer(&self) {
         self.lose(is_superseded(self.incarnation()));
         self.is_over_with_its_streams();
         self.enders.end_all();
@@ -218,7 +218,7 @@ impl Sessions {
             tracing::info!(session = id, incarnation, "a newer copy of the job begins");
             newest = newest.max(incarnation);
             self.copies.all_superseded().insert(id, incarnation);
-            session.is_superseded();
+            session.end_for_newer();
             if session.is_alone() {
                 Self::end(&mut all, id);
             }

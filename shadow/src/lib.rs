@@ -23,6 +23,7 @@ mod connection;
 mod copies;
 mod crowd;
 mod foresight;
+mod images;
 mod kept;
 mod lanes;
 mod listen;
@@ -40,6 +41,7 @@ mod undo;
 pub use carried::{Carried, CarriedWriter, CarryError, Taker, carry, introduce};
 pub use connection::{StreamError, serve_stream};
 pub use foresight::Foresight;
+pub use images::{Images, Taking, ToKeep};
 #[doc(hidden)]
 pub use journal::fault::Fatal;
 pub use journal::{Brim, Difference, Durability, Epoch, Files, JournalError, Mark, Undone};

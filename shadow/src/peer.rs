@@ -35,6 +35,15 @@ pub trait Peer: Read + Write + AsFd {
         }))
     }
 
+    /// To be written to while it is read.
+    ///
+    /// # Errors
+    /// If there is no descriptor for it.
+    fn writer(&self) -> io::Result<Box<dyn Write + Send>> {
+        let end = self.as_fd().try_clone_to_owned()?;
+        Ok(Box::new(UnixStream::from(end)))
+    }
+
     /// Whether the process at the other end can be seen from here.
     fn is_here(&self) -> bool {
         false

@@ -4,6 +4,7 @@ use crate::changes::Changes;
 use crate::compressed::{AllCompressed, Compressed};
 use crate::copies::{CopyOf, Enders};
 use crate::foresight::Foresight;
+use crate::images::Images;
 use crate::kept::{self, Known, Log, Probe, Record, fault_point};
 use crate::lanes::{Lane, Lanes};
 use crate::living::Alive;
@@ -94,6 +95,7 @@ pub struct Session {
     id: u64,
     pub(crate) allowed: Arc<Allowed>,
     pub(crate) domains: Arc<Domains>,
+    pub(crate) images: Option<Arc<dyn Images>>,
     /// What its programs ask about as they begin.
     pub(crate) foresight: Arc<Foresight>,
     limits: Limits,
@@ -151,6 +153,7 @@ impl Session {
             id,
             allowed,
             domains: Arc::default(),
+            images: None,
             foresight: Arc::default(),
             limits,
             next: AtomicU64::new(1),

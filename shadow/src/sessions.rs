@@ -7,6 +7,7 @@
 
 use crate::copies::Copies;
 use crate::foresight::Foresight;
+use crate::images::Images;
 use crate::kept::{self, Probe, State, StateError, fault_point};
 use crate::lanes::Lane;
 use crate::living::Living;
@@ -101,6 +102,7 @@ impl Drop for Membership {
 pub struct Sessions {
     allowed: Arc<Allowed>,
     domains: Arc<Domains>,
+    images: Option<Arc<dyn Images>>,
     foresight: Arc<Foresight>,
     token: Token,
     limits: Limits,
@@ -135,6 +137,7 @@ impl Sessions {
         Sessions {
             allowed: Arc::new(allowed),
             domains: Arc::default(),
+            images: None,
             foresight: Arc::default(),
             token,
             limits,
@@ -168,6 +171,13 @@ impl Sessions {
     #[must_use]
     pub fn in_domains(mut self, domains: Domains) -> Self {
         self.domains = Arc::new(domains);
+        self
+    }
+
+    /// Images of jobs are kept by this; for sessions that begin after it.
+    #[must_use]
+    pub fn with_images(mut self, images: Arc<dyn Images>) -> Self {
+        self.images = Some(images);
         self
     }
 
@@ -214,6 +224,7 @@ impl Sessions {
         let mut session = Session::new(id, self.allowed.clone(), self.limits);
         session.journals.clone_from(&self.journals);
         session.domains = self.domains.clone();
+        session.images.clone_from(&self.images);
         session.foresight = self.foresight.clone();
         session.alive = Some(self.living.begin());
         session

@@ -2,9 +2,28 @@
 
 use super::values::{parse_compression, parse_duration, parse_name, parse_rate, parse_size};
 use clap::Args;
+use clap::builder::TypedValueParser as _;
 use std::ffi::OsString;
 use std::num::NonZeroU64;
 use std::time::Duration;
+
+/// Where images of a job are kept.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum ImagesAt {
+    /// Below this directory.
+    Dir(std::path::PathBuf),
+    /// Where the job's files are, and in the job's directory.
+    Shadow,
+}
+
+impl From<OsString> for ImagesAt {
+    fn from(text: OsString) -> Self {
+        match text.to_str() {
+            Some("shadow") => ImagesAt::Shadow,
+            _ => ImagesAt::Dir(text.into()),
+        }
+    }
+}
 
 /// What a starter does by itself. With any of these, the job has one.
 #[derive(Clone, Debug, Default, Args)]
@@ -18,9 +37,10 @@ pub(crate) struct Life {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub(crate) keep: Option<u32>,
 
-    /// Keep the job's images in a folder below this directory, not in the job's; it must be there whenever the job goes on
-    #[arg(long, value_name = "DIR")]
-    pub(crate) images: Option<std::path::PathBuf>,
+    /// Keep the job's images in a folder below this directory, not in the job's; it must be there whenever the job goes on. Or (shadow): they count when
+    /// the shadow has them, too, which goes on with the job on another machine
+    #[arg(long, value_name = "DIR|shadow", value_parser = clap::builder::OsStringValueParser::new().map(ImagesAt::from))]
+    pub(crate) images: Option<ImagesAt>,
 
     /// Told to leave by a signal (TERM, TSTP), leave without a new image after so long [default: try until there is one]
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]

@@ -21,8 +21,8 @@ pub(crate) use compile::Compile;
 pub(crate) use config::{CheckConfig, Config, ConfigVerb, DumpConfig, Which};
 pub(crate) use images::{Flatten, Inspect, Verify};
 pub(crate) use life::{
-    Continue, Hold, ImageRate, Life, Lines, Log, Migrate, Release, Remove, Status, Suspend, Tail,
-    Vacate,
+    Continue, Hold, ImageRate, ImagesAt, Life, Lines, Log, Migrate, Release, Remove, Status,
+    Suspend, Tail, Vacate,
 };
 pub(crate) use machine::{Kbdd, Machine};
 pub(crate) use methods::{Methods, Sight, Whose};
@@ -218,6 +218,14 @@ pub(crate) struct Shadow {
     /// Keep here what jobs change in files, so that it can be undone: one journal for each job
     #[arg(long, value_name = "DIR")]
     pub(crate) journal: Option<std::path::PathBuf>,
+
+    /// Keep here images of jobs that are begun with `--images shadow`: a folder for each
+    #[arg(long, value_name = "DIR")]
+    pub(crate) images: Option<std::path::PathBuf>,
+
+    /// The images of one job are no larger together
+    #[arg(long, value_name = "SIZE", value_parser = parse_size, requires = "images")]
+    pub(crate) images_max: Option<u64>,
 
     /// Keep here what this shadow needs to go on with its jobs if it is killed and started again
     /// [default: a directory for each address in $XDG_STATE_HOME/wayfarer/shadows]

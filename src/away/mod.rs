@@ -17,7 +17,7 @@
 mod ahead;
 mod arrival;
 mod asking;
-mod chunks;
+pub(crate) mod chunks;
 mod ending;
 mod far;
 mod fetch;

@@ -127,6 +127,12 @@ impl Job {
         images_in(&self.dir)
     }
 
+    /// Whether its images count when its shadow has them, which its starter sees to.
+    pub(crate) fn has_images_at_shadow(&self) -> bool {
+        let life = self.life.as_ref().filter(|life| life.has_starter());
+        life.is_some_and(|life| life.images_at_shadow)
+    }
+
     /// Where the image of this generation goes.
     pub(crate) fn image_path(&self, generation: u64) -> Result<PathBuf, JobError> {
         let images = images_dir(&self.dir);

@@ -10,6 +10,7 @@
 use super::process::ProcessName;
 use super::pulse;
 use super::record::{Place, RecordError, read_record, replace_record};
+use crate::args::ImagesAt;
 use serde::{Deserialize, Serialize};
 use starter::life::{End, Hold, State};
 use std::fs;
@@ -42,6 +43,9 @@ pub(crate) struct LifeRecord {
     pub(crate) copy: Option<String>,
     /// So many images are kept.
     pub(crate) keep: u32,
+    /// They count when the shadow has them, too.
+    #[serde(default)]
+    pub(crate) images_at_shadow: bool,
     /// A starter that has given no sign for so long has lost the job (super::pulse), in milliseconds.
     pub(crate) lease_ms: u64,
     /// The newest image is of a job that had been suspended by command.
@@ -145,6 +149,12 @@ impl LifeRecord {
             .and_then(|before| before.passed_over.clone());
         let tails = before.as_ref().map(|before| before.tails.clone());
         let tails = tails.unwrap_or_default();
+        let images_at_shadow = match &arguments.images {
+            Some(at) => *at == ImagesAt::Shadow,
+            None => before
+                .as_ref()
+                .is_some_and(|before| before.images_at_shadow),
+        };
         let (kept, is_suspended, kept_notify, counted) = match before {
             Some(before) => (
                 before.keep,
@@ -162,6 +172,7 @@ impl LifeRecord {
             on,
             copy,
             keep: arguments.keep.unwrap_or(kept),
+            images_at_shadow,
             lease_ms: u64::try_from(lease.as_millis()).unwrap_or(u64::MAX),
             image_is_suspended: is_suspended,
             refused: None,

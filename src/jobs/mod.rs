@@ -22,7 +22,7 @@ mod record;
 
 pub(crate) use belongings::forget_journals;
 pub(crate) use error::JobError;
-pub(crate) use images::{image_before, images_dir, images_disk};
+pub(crate) use images::{StoredImage, image_before, images_dir, images_disk};
 pub(crate) use life::{Counted, IMAGES_KEPT, LifeRecord};
 pub(crate) use outputs::{FileId, Output, OutputKind, Outputs};
 pub(crate) use outset::{Outset, has_more_descriptors};

@@ -9,7 +9,7 @@ use crate::args::Restart;
 use crate::jobs::{JobStore, images_disk};
 use crate::report::{Exit, Failure, Outcome};
 use crate::verbs;
-use crate::verbs::checkpoint::ImageLimits;
+use crate::verbs::checkpoint::{AtShadow, ImageLimits};
 use nix::sys::signal::Signal;
 use starter::life::{Action, End, Event};
 use std::path::PathBuf;
@@ -158,9 +158,17 @@ impl Starter<'_> {
             let begun = self.begin_fetch(leaves).unwrap_or_else(|| {
                 let options = making::options(&self.name, leaves, self.arguments);
                 let images_max = self.arguments.images_max;
+                let at_shadow = self.record.images_at_shadow.then_some(AtShadow {
+                    keep: self.record.keep,
+                    min_free: self.arguments.min_free,
+                });
                 Making::begin(signals, self.rate, |rate| {
                     let rate = rate.clone();
-                    let limits = ImageLimits { rate, images_max };
+                    let limits = ImageLimits {
+                        rate,
+                        images_max,
+                        at_shadow,
+                    };
                     let made = verbs::checkpoint::by_starter(self.store, &options, &limits)?;
                     if let Some(file) = &file {
                         inside::place(self.store, &self.name, file, None);

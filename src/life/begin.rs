@@ -3,7 +3,9 @@
 use super::end::end_as;
 use super::streams::{self, Streams};
 use super::{Away, Copies, How, LOOK_AGAIN, Starter};
-use crate::args::{Files, Life as Arguments, Restart, Run, Submit};
+use crate::args::{Files, ImagesAt, Life as Arguments, Restart, Run, Submit};
+use crate::ckpt_server;
+use crate::ckpt_server::{Fetched, Where, newer_than_here};
 use crate::jobs::{Job, JobError, JobStore, Life, LifeRecord, NewJob, Outputs, Outset, Place};
 use crate::life::signals::Signals;
 use crate::report::{Exit, Failure, Outcome, chain, tell};
@@ -41,6 +43,17 @@ fn begin_run(store: &JobStore, arguments: &Run) -> Outcome {
         nix::sys::prctl::set_pdeathsig(Signal::SIGKILL)?;
     }
     let name = arguments.name.as_deref().filter(|_| arguments.resume);
+    if let Some(name) = name
+        && let Fetched::Strange(image) = fetched(store, name, arguments)?
+    {
+        let restart = Restart {
+            image: image.clone(),
+            name: Some(name.to_owned()),
+            ..goes_on_as(arguments)
+        };
+        let chosen = verbs::restart::image_file(store, &image)?;
+        return self::restart(store, &restart, chosen);
+    }
     let found = earlier(store, name, &arguments.command)?;
     let generation = found.as_ref().map_or(0, |found| found.generation);
     let has_image = found.as_ref().is_some_and(|found| found.has_image);
@@ -93,7 +106,25 @@ fn begin_run(store: &JobStore, arguments: &Run) -> Outcome {
         },
     )?;
     let job = registered.map_err(|error| unwritten_since(&error))?;
-    let restart = Restart {
+    let restart = goes_on_as(arguments);
+    let copies = Copies {
+        how: How::Here {
+            run: Some(arguments),
+            restart: Box::new(restart),
+            image: None,
+            is_named: false,
+            passed_over: vec![],
+        },
+        // What an ended job of the same name has left is not this one's.
+        go_on: found.is_some(),
+        signals,
+    };
+    keep(store, Some(job), copies, has_image, &arguments.life)
+}
+
+/// How a job that was begun so goes on from an image.
+fn goes_on_as(arguments: &Run) -> Restart {
+    Restart {
         image: PathBuf::new(),
         name: None,
         shadow: arguments.shadow.clone(),
@@ -112,20 +143,18 @@ fn begin_run(store: &JobStore, arguments: &Run) -> Outcome {
         starter_fd: None,
         prepared: vec![],
         life: arguments.life.clone(),
+    }
+}
+
+/// What has come of a job of this name that was on another machine last.
+fn fetched(store: &JobStore, name: &str, arguments: &Run) -> Outcome<Fetched> {
+    let at = Where {
+        images: arguments.life.images.as_ref(),
+        shadow: arguments.shadow.as_ref(),
+        identity: arguments.identity_file.as_deref(),
+        lease: arguments.lease,
     };
-    let copies = Copies {
-        how: How::Here {
-            run: Some(arguments),
-            restart: Box::new(restart),
-            image: None,
-            is_named: false,
-            passed_over: vec![],
-        },
-        // What an ended job of the same name has left is not this one's.
-        go_on: found.is_some(),
-        signals,
-    };
-    keep(store, Some(job), copies, has_image, &arguments.life)
+    newer_than_here(store, name, &at)
 }
 
 /// A job of this name that has begun before, and may go on.
@@ -303,7 +332,17 @@ pub(crate) fn restart(store: &JobStore, arguments: &Restart, chosen: Chosen) -> 
         }
     }
     let snapshot = chosen.snapshot()?;
+    let mut chosen = chosen;
     let registered = verbs::restart::register(store, arguments, &chosen, &snapshot, None)?;
+    if let Some(job) = registered
+        .as_ref()
+        .filter(|_| ckpt_server::is_fetched(store, &chosen.path))
+    {
+        // It is one of the job's now.
+        let path = job.image_path(snapshot.taken.generation)?;
+        std::fs::rename(&chosen.path, &path)?;
+        (chosen.path, chosen.is_named) = (path, false);
+    }
     let restart = Restart {
         files: Some(arguments.files.unwrap_or(Files::RollBack)),
         ..arguments.clone()
@@ -349,6 +388,22 @@ fn refuse_if_held(job: &Job, life: &LifeRecord) -> Outcome<()> {
     Err(failure.advise(format!("wayfarer release {name}")))
 }
 
+impl Copies<'_> {
+    /// Refuses a job whose files are here.
+    fn have_shadow(&self) -> Outcome<()> {
+        let has_shadow = match &self.how {
+            How::Here { restart, .. } => restart.shadow.is_some(),
+            // They come home, where its shadow is.
+            How::Away(_) => true,
+        };
+        if has_shadow {
+            return Ok(());
+        }
+        let message = "--images shadow is for jobs whose files are at a shadow (--shadow ADDRESS)";
+        Err(Failure::new(Exit::Usage, message))
+    }
+}
+
 /// Keeps the job until it has ended or left; does not return then.
 fn keep(
     store: &JobStore,
@@ -360,10 +415,12 @@ fn keep(
     let Some(job) = job else {
         return Err(unwritten());
     };
-    let images = arguments.images.as_deref();
-    let placed = images.map_or(Ok(()), |images| job.keep_images_in(images));
-    let begun = placed.map_err(Failure::from);
-    let begun = begun.and_then(|()| Starter::begin(store, &job, copies, has_image, arguments));
+    let placed = match &arguments.images {
+        Some(ImagesAt::Dir(images)) => job.keep_images_in(images).map_err(Failure::from),
+        Some(ImagesAt::Shadow) => copies.have_shadow(),
+        None => Ok(()),
+    };
+    let begun = placed.and_then(|()| Starter::begin(store, &job, copies, has_image, arguments));
     let mut starter = match begun {
         Ok(starter) => starter,
         Err(failure) => {

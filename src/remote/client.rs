@@ -64,6 +64,8 @@ impl From<NotBegun> for Failure {
 pub(crate) struct Client {
     stream: UnixStream,
     session: u64,
+    /// Of the protocol.
+    version: u16,
     number: u64,
 }
 
@@ -87,6 +89,7 @@ impl Client {
         match Reply::decode(answer.0, &answer.1).map_err(Failure::from)? {
             Reply::Welcome(welcome) => Ok(Client {
                 session: welcome.session,
+                version: welcome.version,
                 ..client
             }),
             Reply::Refused(refusal) if !refusal.passing => {
@@ -119,6 +122,7 @@ impl Client {
         let mut client = Client {
             stream,
             session: hello.session,
+            version: 0,
             number: 0,
         };
         let mut greeting = [0; 256];
@@ -131,6 +135,31 @@ impl Client {
     /// Which session it is.
     pub(crate) fn session(&self) -> u64 {
         self.session
+    }
+
+    /// Refuses a shadow that is older than that; `what` it does not do.
+    pub(crate) fn is_spoken(&self, version: u16, what: &str) -> Outcome<()> {
+        if self.version >= version {
+            return Ok(());
+        }
+        let message = format!("the shadow is of an older wayfarer: {what}");
+        Err(Failure::new(Exit::Failed, message))
+    }
+
+    /// Asks for bytes, which come behind the answer; how many, and these.
+    pub(crate) fn ask_for_bytes(
+        &mut self,
+        request: &Request<'_>,
+        data: &[u8],
+    ) -> Outcome<(u64, impl Read + '_)> {
+        let message = self.message(request, data.len())?;
+        self.stream.write_all(&message)?;
+        self.stream.write_all(data)?;
+        let (kind, body, _) = self.answer()?;
+        match Reply::decode(kind, &body)? {
+            Reply::Number(len) => Ok((len, (&self.stream).take(len))),
+            other => Err(unexpected(&other, "how many bytes")),
+        }
     }
 
     /// Asks for what is done, or refused; the answer's data.
@@ -175,7 +204,7 @@ impl Client {
     }
 
     /// Whose files the shadow serves, and where; what it says of itself besides is put into `sees`.
-    pub(crate) fn identify(&mut self, sees: &mut Sees) -> Outcome<Identity> {
+    pub(super) fn identify(&mut self, sees: &mut Sees) -> Outcome<Identity> {
         let message = self.message(&Request::Identify(wire::Identify {}), 0)?;
         self.stream.write_all(&message)?;
         let (kind, body, data) = self.answer()?;

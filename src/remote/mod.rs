@@ -29,7 +29,7 @@ use crate::verbs::shadow::read_token;
 use c_shim::link::{Link, MOUNTS_AT};
 use c_shim::residents;
 use c_shim::table::{Header, RESERVED, Reserved, Table};
-use client::Client;
+pub(crate) use client::Client;
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, fcntl};
 use nix::sys::inotify::{InitFlags, Inotify};
@@ -254,7 +254,7 @@ pub(crate) fn resume(begin: &Resumption<'_>, state: &[u8], files: Files) -> Outc
     hand_down_session(held, &token, (socket, *lease), &seen)
 }
 
-fn connect(socket: &Path) -> Outcome<(Client, Token)> {
+pub(crate) fn connect(socket: &Path) -> Outcome<(Client, Token)> {
     let token = read_token(socket)?;
     limits::leave_the_job(FEWEST_DESCRIPTORS)?;
     let client = Client::begin(socket, &token).context(|| {

@@ -24,9 +24,14 @@ use std::num::NonZeroU64;
 use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use wire::{Mark, Request, Settle};
+use std::time::Duration;
+use wire::{KEEPS_IMAGES, KeepImage, Mark, Request, Settle};
+
+/// How long the shadow may take to give an image its name.
+const KEPT_WITHIN: Duration = Duration::from_secs(60);
 
 /// A stream of it, begun before the job is frozen.
 #[derive(Debug)]
@@ -37,8 +42,12 @@ pub(crate) struct RunningSession {
     gate: Option<Gate>,
     /// The job ends here with the checkpoint.
     leaves: bool,
-    /// Its image goes to whoever is at our standard input and output.
+    /// Its image goes to whoever is at our standard input and output, or to the shadow.
     carries: Option<Arc<Sender>>,
+    /// It goes there, whole, when it is here; and where that is told.
+    stays: Option<UnixStream>,
+    /// The shadow has said that it keeps it.
+    is_kept: bool,
     /// What it contains has gone there.
     has_contents: bool,
     /// The shadow knows that the checkpoint counts.
@@ -73,6 +82,8 @@ impl RunningSession {
             gate,
             leaves,
             carries: None,
+            stays: None,
+            is_kept: false,
             has_contents: false,
             has_settled: false,
             needed: vec![],
@@ -90,6 +101,37 @@ impl RunningSession {
     /// Its image goes there.
     pub(crate) fn carries(&mut self, to: Sender) {
         self.carries = Some(Arc::new(to));
+    }
+
+    /// Its image goes to the shadow, too, as fast as `rate` says, before it counts.
+    pub(crate) fn is_kept_there(
+        &mut self,
+        job: &str,
+        asked: KeepImage,
+        rate: &Rate,
+    ) -> Outcome<()> {
+        let gone = || Failure::new(Exit::Failed, format!("process {} is gone", self.pid));
+        let link = link_of(self.pid).ok_or_else(gone)?;
+        let mut client = begin(self.pid, &link)?;
+        client.is_spoken(KEEPS_IMAGES, "it keeps no images")?;
+        client
+            .ask(&Request::KeepImage(asked), job.as_bytes())
+            .context(|| "the shadow does not take the image".to_owned())?;
+        let stream = client.into_stream()?;
+        let sender = Sender::begin(rate.clone(), stream.try_clone()?, stream.try_clone()?);
+        let sender = sender.context(|| "the shadow does not take the image".to_owned())?;
+        self.carries = Some(Arc::new(sender));
+        self.stays = Some(stream);
+        Ok(())
+    }
+
+    /// Whether it does not only count, but is known to be kept there, if it was to be.
+    pub(crate) fn has_been_kept(&self) -> Outcome<()> {
+        if self.stays.is_none() || self.is_kept {
+            return Ok(());
+        }
+        let message = "the image counts here, and is not known to be kept at the shadow";
+        Err(Failure::new(Exit::Lost, message))
     }
 
     /// Tells him that the image counts, and where the job wants a copy of it.
@@ -187,7 +229,8 @@ impl JobSession for RunningSession {
     }
 
     fn away(&mut self) -> Result<Option<Arc<dyn Away>>, SessionError> {
-        let Some(sender) = self.carries.clone() else {
+        let sender = self.carries.clone().filter(|_| self.stays.is_none());
+        let Some(sender) = sender else {
             return Ok(None);
         };
         // A line that takes nothing would keep the job's starter from ending with it.
@@ -239,6 +282,10 @@ impl JobSession for RunningSession {
         let settle = Request::Settle(Settle { committed });
         let settled = self.client.ask(&settle, &self.needed);
         self.has_settled = committed && settled.is_ok();
+        if let (true, Some(stream), Some(sender)) = (self.has_settled, &self.stays, &self.carries) {
+            let told = (&*stream).write_all(&end_said(None));
+            self.is_kept = told.is_ok() && sender.is_good_again(KEPT_WITHIN);
+        }
         if let Err(failure) = settled {
             // It keeps one mark too many.
             tell(&format!(

@@ -25,6 +25,7 @@ use std::fs::File;
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
+use wire::KeepImage;
 
 const SCHEMA_VERSION: u32 = 1;
 /// How long a checkpoint that nobody wants any more may take to notice that.
@@ -54,6 +55,17 @@ pub(crate) struct ImageLimits {
     pub(crate) rate: Rate,
     /// So many bytes may those of the job have together.
     pub(crate) images_max: Option<u64>,
+    /// They count when the shadow has them, too.
+    pub(crate) at_shadow: Option<AtShadow>,
+}
+
+/// What the shadow is told that keeps images.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct AtShadow {
+    /// So many.
+    pub(crate) keep: u32,
+    /// Bytes that are to be free there.
+    pub(crate) min_free: Option<u64>,
 }
 
 /// Writes an image of a job or process.
@@ -71,6 +83,13 @@ pub(crate) fn checkpoint(store: &JobStore, arguments: &Checkpoint) -> Outcome {
             return Err(Failure::new(Exit::Usage, message)
                 .advise(format!("wayfarer checkpoint {name}, or vacate {name}")));
         }
+        return super::life::checkpoint(store, &arguments.target);
+    }
+    if let Ok(job) = store.find(&arguments.target)
+        && job.has_images_at_shadow()
+        && arguments.output.is_none()
+        && arguments.then == args::Then::GoOn
+    {
         return super::life::checkpoint(store, &arguments.target);
     }
     make(store, arguments, None, false)
@@ -188,6 +207,26 @@ fn make(
         };
         session.as_mut().ok_or_else(missing)?.carries(taker);
     }
+    if let Some(by) = by
+        && let Some(there) = by.at_shadow
+        && let Some(job) = &target.job
+    {
+        let missing = "the job has no files at a shadow, where its images would be kept";
+        let missing = || Failure::new(Exit::Failed, missing);
+        let asked = KeepImage {
+            generation,
+            keep: there.keep,
+            most: by.images_max.unwrap_or(0),
+            least_free: there.min_free.unwrap_or(0),
+            expected: job
+                .record
+                .last_checkpoint
+                .as_ref()
+                .map_or(0, |last| last.image_bytes),
+        };
+        let session = session.as_mut().ok_or_else(missing)?;
+        session.is_kept_there(&job.record.name, asked, &by.rate)?;
+    }
     let wanted = match arguments.carry {
         Some(_) => Board::wanted_file(HostPid(target.pid)),
         None => None,
@@ -232,7 +271,7 @@ fn make(
             format!("no image of {what} was made{fate}")
         })
     })?;
-    if let Some(session) = session.filter(|_| arguments.carry.is_some()) {
+    if let Some(session) = session.take_if(|_| arguments.carry.is_some()) {
         leave_tables(target.job.as_ref(), &made.image.path);
         let carried = session.has_carried(wanted.as_deref())?;
         if let (Some(job), Some(watch)) = (&target.job, made.watch)
@@ -242,6 +281,7 @@ fn make(
         }
         return Ok(carried);
     }
+    let kept_there = session.map_or(Ok(()), |session| session.has_been_kept());
     let (pid, mut job) = (target.pid, target.job);
     if let Some(job) = &mut job {
         let image = &made.image;
@@ -255,6 +295,7 @@ fn make(
         note(job, note_of, false);
     }
     crate::leftovers::done();
+    kept_there?;
     tell(arguments, &report(pid, job.as_ref(), made, arguments.then))?;
     Ok(Exit::Done)
 }

@@ -2,6 +2,7 @@
 
 use crate::address::Address;
 use crate::args::{Shadow, Survives};
+use crate::ckpt_server::Store;
 use crate::identity::{IdentityFile, KeptKeys};
 use crate::jobs::JobStore;
 use crate::output;
@@ -45,6 +46,10 @@ pub(crate) fn shadow(store: Option<&JobStore>, arguments: &Shadow) -> Outcome {
     }
     let state_dir = state.as_ref().map(|state| state.dir().to_owned());
     let mut allowed = allowed(&arguments.allow)?;
+    let images = images(arguments)?;
+    if let Some(images) = &images {
+        allowed.hide(images.dir())?;
+    }
     let temporary = state_dir.as_deref().map(Temporary::in_folder);
     let temporary = temporary::cover(&mut allowed, temporary.unwrap_or_else(Temporary::of_now));
     let mut sessions = sessions(allowed, token, journals(arguments)?, store)?;
@@ -52,6 +57,9 @@ pub(crate) fn shadow(store: Option<&JobStore>, arguments: &Shadow) -> Outcome {
         file_system: arguments.filesystem_domain.clone().unwrap_or_default(),
         uid: arguments.uid_domain.clone().unwrap_or_default(),
     });
+    if let Some(images) = images {
+        sessions = sessions.with_images(Arc::new(images));
+    }
     if let Some(state) = state {
         // Of processes on another machine nothing is seen.
         let probe: Option<Box<Probe>> = match arguments.listen {
@@ -80,6 +88,14 @@ pub(crate) fn shadow(store: Option<&JobStore>, arguments: &Shadow) -> Outcome {
     drop((left, temporary));
     ended.unwrap_or(Ok(()))?;
     Ok(Exit::Done)
+}
+
+fn images(arguments: &Shadow) -> Outcome<Option<Store>> {
+    let Some(dir) = &arguments.images else {
+        return Ok(None);
+    };
+    let opened = Store::open(dir, arguments.images_max);
+    Ok(Some(opened.context(|| crate::raw::shown_path(dir))?))
 }
 
 /// Where sessions are kept. On stdio there is one job, and nobody who could start its shadow again.

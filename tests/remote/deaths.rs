@@ -549,10 +549,12 @@ fn a_checkpoint_that_is_killed_harms_no_remote_file() {
         if !status.success() {
             // A picture that nobody has taken yet ends after five seconds (docs/adr/0002), which is longer than this job lives.
             let left = "only jobs of one process can be carried yet";
-            assert!(died && said.contains(left), "{fault}: {said}");
+            // Or that life was over before, where processors were scarce.
+            let may_be = died && said.contains(left) || said.contains("has ended");
+            assert!(may_be, "{fault}: {said}");
             let status = deaths.leaves_in_order(&mut job, false, &deaths.sessions("keep"));
             assert!(status.success(), "{}", deaths.describe(&job));
-            println!("what it left had not ended");
+            println!("no second image was made of it");
             continue;
         }
         deaths.has_told(&mut job, told + 30);

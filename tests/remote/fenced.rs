@@ -4,14 +4,15 @@ use super::cut::start_secure;
 use super::durable::{KEPT, Mortal, python};
 use super::*;
 
-/// A line of its log every few milliseconds, until there are all.
+/// A line of its log every few milliseconds; in the middle it asks for something until that is there.
 const SCRIPT: &str = "
-import time
+import os, time
 file = open('log', 'w')
 for number in range(300):
     file.write(f'{number}\\n'); file.flush()
     if number == 20: print('begun', flush=True)
-    time.sleep(0.01)
+    time.sleep(0.005)
+    while number == 60 and not os.path.exists('go'): time.sleep(0.005)
 print('the end')
 ";
 
@@ -57,20 +58,24 @@ fn a_copy_that_runs_yet_ends_when_a_newer_one_has_begun() {
     );
     reach(&mut command);
     command.arg(&image);
-    let (said, error, status) = output("the newer copy", command);
-    let log = shadow.err.text();
-    assert_eq!(
-        (said.as_str(), status),
-        ("the end\n", Some(0)),
-        "{error}{log}"
-    );
+    let mut again = Run::start("the newer copy", command, User::Ordinary).expect("starts");
     let ended = job.wait(DEADLINE).expect("ends");
     assert!(!ended.success(), "{}", job.describe());
     assert_eq!(job.out.text(), "begun\n", "the first has not ended well");
     let told = job.err.text();
+    let log = shadow.err.text();
     assert!(
         told.contains("a newer copy of the job has begun"),
         "{told}{log}"
+    );
+    fs::write(mortal.submit.home().join("go"), "").expect("writes");
+    let ended = again.wait(DEADLINE).expect("ends");
+    let log = shadow.err.text();
+    assert!(ended.success(), "{}{log}", again.describe());
+    assert!(
+        again.out.text().ends_with("the end\n"),
+        "{}",
+        again.describe()
     );
     let lines = fs::read_to_string(mortal.submit.home().join("log")).expect("is there");
     let expected: String = (0..300).map(|number| format!("{number}\n")).collect();

@@ -19,6 +19,9 @@ pub const OFFERS_FOLDERS: u16 = 3;
 /// From which version on [`crate::Request::Resume`] is answered by the number of the copy that goes on.
 pub const NUMBERED_COPIES: u16 = 4;
 
+/// From which version on there are [`crate::Request::KeepImage`], [`crate::Request::KeptImages`] and [`crate::Request::FetchImage`].
+pub const KEEPS_IMAGES: u16 = 4;
+
 /// The number of a job's first copy.
 pub const FIRST_COPY: u64 = 1;
 
@@ -149,10 +152,11 @@ mod tests {
 
     #[test]
     fn the_best_common_version_is_chosen() {
-        assert_eq!(choose_version((1, 9)), Some(3));
+        assert_eq!(choose_version((1, 9)), Some(4));
         assert_eq!(choose_version((0, 2)), Some(2));
-        assert_eq!(choose_version((3, 9)), Some(3));
-        assert_eq!(choose_version((4, 9)), None);
+        assert_eq!(choose_version((2, 3)), Some(3));
+        assert_eq!(choose_version((4, 9)), Some(4));
+        assert_eq!(choose_version((5, 9)), None);
         assert_eq!(choose_version((0, 1)), None);
         assert_eq!(choose_version((0, 0)), None);
         assert_eq!(choose_version((9, 1)), None, "a range turned round");

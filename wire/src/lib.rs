@@ -28,6 +28,7 @@ mod error;
 mod foreseen;
 mod head;
 mod hello;
+mod images;
 mod locks;
 mod missing;
 mod moves;
@@ -47,9 +48,10 @@ pub use foreseen::{
 };
 pub use head::{HEAD_LEN, Head, MOST_BODY, MOST_DATA};
 pub use hello::{
-    FIRST_COPY, FORESEES, Hello, NEWER_CALLS, NUMBERED_COPIES, OFFERS_FOLDERS, Role, Token,
-    VERSION, VERSIONS, Welcome, choose_version,
+    FIRST_COPY, FORESEES, Hello, KEEPS_IMAGES, NEWER_CALLS, NUMBERED_COPIES, OFFERS_FOLDERS, Role,
+    Token, VERSION, VERSIONS, Welcome, choose_version,
 };
+pub use images::{FetchImage, KeepImage, KeptImage, KeptImages};
 pub use locks::{
     Attend, Held, Interrupt, Lock, LockMode, LockOwner, Release, Span, TestLock, TestOwn, WatchEnds,
 };

@@ -4,9 +4,10 @@
 //! bytes but NUL.
 
 use crate::{
-    Allocate, Attend, Began, Complete, Copy, FlagsOf, Foresee, Head, Interrupt, Leads, Lease, Lock,
-    MakeDurable, Mark, NEWER_CALLS, Offer, Release, Resume, Seek, SetAppend, Settle, Stamp, Sync,
-    SyncAll, TestLock, TestOwn, WatchEnds, WireError, WriteAs, decode, encode,
+    Allocate, Attend, Began, Complete, Copy, FetchImage, FlagsOf, Foresee, Head, Interrupt,
+    KEEPS_IMAGES, KeepImage, KeptImages, Leads, Lease, Lock, MakeDurable, Mark, NEWER_CALLS, Offer,
+    Release, Resume, Seek, SetAppend, Settle, Stamp, Sync, SyncAll, TestLock, TestOwn, WatchEnds,
+    WireError, WriteAs, decode, encode,
 };
 use bincode::{BorrowDecode, Encode};
 
@@ -187,12 +188,25 @@ requests! {
     66 Foresee(Foresee),
     /// What a program has asked about as it began, of which nothing was foreseen: the data are [`crate::Sought`].
     67 Began(Began),
+    /// An image of the job is to be kept; its name is the data.
+    68 KeepImage(KeepImage),
+    /// Which images are kept of the job whose name the data are.
+    69 KeptImages(KeptImages),
+    /// One of them.
+    70 FetchImage(FetchImage),
 }
 
 impl Request<'_> {
     /// Whether a peer is served that speaks this version.
     #[must_use]
     pub fn is_spoken_in(&self, version: u16) -> bool {
+        let about_images = matches!(
+            self,
+            Request::KeepImage(_) | Request::KeptImages(_) | Request::FetchImage(_)
+        );
+        if about_images {
+            return version >= KEEPS_IMAGES;
+        }
         let is_newer = matches!(
             self,
             Request::WriteAs(_)
@@ -545,6 +559,15 @@ mod tests {
                 Request::Identify(Identify {}),
                 Request::Complete(Complete {}),
                 Request::MakeDurable(MakeDurable {}),
+                Request::KeepImage(KeepImage {
+                    generation: at,
+                    keep: len,
+                    most: offset,
+                    least_free: at2,
+                    expected: offset,
+                }),
+                Request::KeptImages(KeptImages {}),
+                Request::FetchImage(FetchImage { generation: at }),
                 Request::Resume(Resume { others: crate::Others::RollBack }),
             ];
             let mut room = [0; crate::MOST_BODY];

@@ -67,7 +67,7 @@ fn missing_short_and_foreign_files_are_named() {
             "record: found a wrong checksum at byte 64",
             |path| flip(path, 140),
         ),
-        ("manifest", "version 7, expected 1", |path| put(path, 8, 7)),
+        ("manifest", "version 7, expected 2", |path| put(path, 8, 7)),
         ("manifest", "checksum: found", |path| flip(path, 70)),
         ("manifest", "found none, beside", |path| {
             fs::remove_file(path).expect("removes")

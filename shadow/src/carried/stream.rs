@@ -239,6 +239,12 @@ impl Peer for Carried {
         Some(self.inner.lost.clone())
     }
 
+    fn writer(&self) -> io::Result<Box<dyn Write + Send>> {
+        Ok(Box::new(CarriedWriter {
+            inner: self.inner.clone(),
+        }))
+    }
+
     /// With the line: its other end may be gone without anybody having noticed, and whoever waits to send on it does not notice either.
     fn ender(&self) -> io::Result<Ender> {
         let inner = self.inner.clone();

@@ -75,6 +75,9 @@ impl Session {
             Request::Identify(_) => Ok(owner::identify(&self.domains, out)),
             Request::Complete(_) => self.store_all().map_err(|(errno, _)| errno).map(|()| {
                 self.journal_goes();
+                if let (Some(images), Some(copy)) = (&self.images, self.copy_of()) {
+                    images.complete(copy.job);
+                }
                 Reply::Done
             }),
             Request::MakeDurable(_) => self.store_all().map_err(|(errno, _)| errno).map(|()| {

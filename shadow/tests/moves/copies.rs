@@ -1,7 +1,7 @@
 //! Copies of a job: only the newest is served, whatever becomes of the others.
 
 use super::*;
-use journal::Durability;
+use journal::{Durability, Journal, Settings};
 use shadow::State;
 
 const SUPERSEDED: &str = "a newer copy of the job has begun";
@@ -64,6 +64,21 @@ fn becomes(state: &Path, copied: &Path) {
     }
     fs::remove_dir_all(state).expect("removes");
     fs::rename(copied, state).expect("renames");
+}
+
+/// Nobody has one of these journals any more.
+fn are_free(journals: &Path) {
+    let ended = Instant::now() + Duration::from_secs(20);
+    for entry in fs::read_dir(journals).expect("lists") {
+        let path = entry.expect("an entry").path();
+        loop {
+            match Journal::open_existing(&path, &Settings::default()) {
+                Ok(journal) => break drop(journal.map(Journal::close)),
+                Err(error) => assert!(Instant::now() < ended, "{error}"),
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
 }
 
 /// Why nobody is served who says this.
@@ -178,6 +193,8 @@ fn an_older_copy_that_a_shadow_knows_is_not_served_either() {
         drop(new);
         home.sessions = shadow(journalled);
     }
+    drop(std::mem::replace(&mut home.sessions, shadow(plain)));
+    are_free(&directory.path().join("journals"));
     let state = directory.path().join("state");
     becomes(&state, &copied);
     home.sessions = shadow(kept);
@@ -208,6 +225,7 @@ fn of_two_sessions_that_were_kept_only_that_of_the_newer_copy_goes_on() {
     drop((_old, _new, home.sessions));
     let state = directory.path().join("state");
     becomes(&state, &copied);
+    are_free(&directory.path().join("journals"));
     let mut allowed = Allowed::none();
     allowed
         .allow(directory.path().to_owned(), true)

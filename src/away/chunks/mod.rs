@@ -6,6 +6,7 @@
 //!                   place (8)  pages (4)  a bit for each page, least first: it is here;  then of each page the checksum if it is here, else the bytes
 //!                 the last: 8 × ff, length of the image (8)
 //! here  -> there  at any time: RATE, bytes in a second (8), 0: as fast as they can
+//! here  -> there  WHY, length (2), text: why it is not taken, and the end
 //! here  -> there  GOOD: the image is durable here; ABORT, or the end, at any time: it is not, and is not wanted
 //! there -> here   FILE, length (2), a name: the job wants a copy of its images there. Left out if it does not
 //! there -> here   GOOD: the shadow knows it, the image counts
@@ -22,7 +23,7 @@ pub(crate) use receive::{Reception, receive};
 pub(crate) use send::Sender;
 
 use std::ffi::OsString;
-use std::io::{self, Read};
+use std::io::{self, Read, Write};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -43,6 +44,8 @@ pub(crate) const GOOD: u8 = b'k';
 const ABORT: u8 = b'a';
 /// A name follows.
 const FILE: u8 = b'f';
+/// Why the image is not taken follows.
+const WHY: u8 = b'w';
 /// No faster than that from now on.
 const RATE: u8 = b'r';
 /// Between two looks whether somebody wants another rate.
@@ -76,6 +79,20 @@ pub(crate) fn end_said(wanted: Option<&Path>) -> Vec<u8> {
     }
     said.push(GOOD);
     said
+}
+
+/// Says why an image is not taken.
+///
+/// # Errors
+/// Nobody hears it.
+pub(crate) fn say_why_not(output: &mut dyn Write, why: &str) -> io::Result<()> {
+    let mut end = why.len().min(usize::from(u16::MAX));
+    while !why.is_char_boundary(end) {
+        end -= 1;
+    }
+    let len = (end as u16).to_le_bytes();
+    output.write_all(&[&[WHY], &len[..], &why.as_bytes()[..end]].concat())?;
+    output.flush()
 }
 
 /// The other side says that the image counts, and where the job wants a copy of it.

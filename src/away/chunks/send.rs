@@ -1,8 +1,8 @@
 //! From the machine of the job.
 
 use super::{
-    Carried, Checksum, GOOD, LONGEST, MAGIC, MOST_PAGES, NO_MORE, PAGE, PORTION, RATE, checksum,
-    hear_magic, read_number, wrong,
+    Carried, Checksum, GOOD, LONGEST, MAGIC, MOST_PAGES, NO_MORE, PAGE, PORTION, RATE, WHY,
+    checksum, hear_magic, read_number, wrong,
 };
 use ckpt_lib::image::Away;
 use ckpt_lib::pace::{Pace, Rate};
@@ -13,15 +13,22 @@ use std::io::{self, BufReader, BufWriter, IoSlice, Read, Write};
 use std::num::NonZeroU64;
 use std::os::unix::fs::FileExt;
 use std::sync::mpsc::{self, Receiver};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
+
+/// How long the other side may take to say why it has ended.
+const SAYS_WITHIN: Duration = Duration::from_secs(2);
 
 /// The line to where an image is kept; by several threads.
 pub(crate) struct Sender {
     /// Pages that are there.
     known: HashSet<Checksum>,
+    rate: Rate,
     pace: Pace,
     /// Told when the other side says that all is well; gone when it says nothing any more.
     good: Mutex<Receiver<()>>,
+    /// Why it does not take the image, if it has said so.
+    why: Arc<OnceLock<String>>,
     line: Mutex<SenderLine>,
 }
 
@@ -60,9 +67,12 @@ impl Sender {
             known.insert(sum);
         }
         let output: Box<dyn Write + Send> = Box::new(output);
+        let why = Arc::default();
         Ok(Sender {
             known,
-            good: Mutex::new(listen(input, rate.clone())),
+            good: Mutex::new(listen(input, rate.clone(), Arc::clone(&why))),
+            why,
+            rate: rate.clone(),
             pace: Pace::new(rate),
             line: Mutex::new(SenderLine {
                 output: BufWriter::new(output),
@@ -93,6 +103,10 @@ impl Sender {
     /// # Errors
     /// It is not, or nobody knows.
     pub(crate) fn end(&self, whole: u64) -> io::Result<Carried> {
+        self.explained(self.end_said(whole))
+    }
+
+    fn end_said(&self, whole: u64) -> io::Result<Carried> {
         let sent = {
             let mut line = self.line();
             line.begin()?;
@@ -105,6 +119,34 @@ impl Sender {
         let gone = |_| io::Error::from(io::ErrorKind::UnexpectedEof);
         good.recv().map_err(gone)?;
         Ok(Carried { whole, sent })
+    }
+
+    /// If the other side has said why it failed, that is the error.
+    fn explained<T>(&self, result: io::Result<T>) -> io::Result<T> {
+        let error = match result {
+            Err(error) if error.kind() != io::ErrorKind::InvalidData => error,
+            result => return result,
+        };
+        if self.why.get().is_none() && self.rate.is_given_up() {
+            return Err(error);
+        }
+        let good = self.good.lock().unwrap_or_else(PoisonError::into_inner);
+        let began = Instant::now();
+        // It has said all that it says when it says nothing any more.
+        while good
+            .recv_timeout(SAYS_WITHIN.saturating_sub(began.elapsed()))
+            .is_ok()
+        {}
+        Err(match self.why.get() {
+            Some(why) => io::Error::other(why.clone()),
+            None => error,
+        })
+    }
+
+    /// The other side says once more that all is well, within so long; whether it does.
+    pub(crate) fn is_good_again(&self, within: Duration) -> bool {
+        let good = self.good.lock().unwrap_or_else(PoisonError::into_inner);
+        good.recv_timeout(within).is_ok()
     }
 
     fn line(&self) -> std::sync::MutexGuard<'_, SenderLine> {
@@ -147,7 +189,11 @@ impl Sender {
 }
 
 /// What the other side says behind what is there.
-fn listen(mut input: impl Read + Send + 'static, rate: Rate) -> Receiver<()> {
+fn listen(
+    mut input: impl Read + Send + 'static,
+    rate: Rate,
+    why: Arc<OnceLock<String>>,
+) -> Receiver<()> {
     let (tells, told) = mpsc::channel();
     std::thread::spawn(move || {
         let mut word = [0];
@@ -158,12 +204,25 @@ fn listen(mut input: impl Read + Send + 'static, rate: Rate) -> Receiver<()> {
                     Err(_) => break,
                 },
                 GOOD if tells.send(()).is_ok() => {}
+                WHY => {
+                    let said = read_text(&mut input).map(|text| why.set(text));
+                    drop(said);
+                    break;
+                }
                 _ => break,
             }
         }
         drop(rate.give_up());
     });
     told
+}
+
+fn read_text(input: &mut dyn Read) -> io::Result<String> {
+    let mut len = [0; 2];
+    input.read_exact(&mut len)?;
+    let mut text = vec![0; usize::from(u16::from_le_bytes(len))];
+    input.read_exact(&mut text)?;
+    Ok(String::from_utf8_lossy(&text).into_owned())
 }
 
 impl SenderLine {
@@ -183,7 +242,8 @@ impl Away for Sender {
             return Err(wrong(format!("what lies at {at} is not made of pages")));
         }
         for (index, some) in pages.chunks(MOST_PAGES).enumerate() {
-            self.piece(at + (index * MOST_PAGES * PAGE) as u64, some)?;
+            let put = self.piece(at + (index * MOST_PAGES * PAGE) as u64, some);
+            self.explained(put)?;
         }
         Ok(())
     }

@@ -229,3 +229,18 @@ fn who_says_what_is_there_says_nothing_else() {
         .expect_err("no page");
     assert!(error.to_string().contains("made of pages"), "{error}");
 }
+
+/// Whoever takes an image and cannot keep it says why, and nothing else is waited for.
+#[test]
+fn why_an_image_is_not_taken_is_said() {
+    let (there, mut here) = UnixStream::pair().expect("a pair");
+    here.write_all(&[MAGIC, 0u64.to_le_bytes()].concat())
+        .expect("is said");
+    let rate = Rate::told_by(tempfile::tempfile().expect("a file"));
+    let output = there.try_clone().expect("clones");
+    let sender = Sender::begin(rate, there, output).expect("begins");
+    say_why_not(&mut here, "its disk is full").expect("is said");
+    drop(here);
+    let error = sender.end(0).expect_err("is not taken");
+    assert_eq!(error.to_string(), "its disk is full");
+}

@@ -1,0 +1,146 @@
+//! Images that are kept here: what they are is not the shadow's to know, so whoever begins it brings who keeps them.
+
+use crate::connection::StreamError;
+use crate::peer::Peer;
+use crate::sessions::Membership;
+use crate::undo::JobId;
+use std::fs::File;
+use std::io::{self, Read, Write};
+use wire::{HEAD_LEN, KeepImage, KeptImage, Refusal, Reply, Request};
+
+/// Bytes of a reason that a refusal has room for.
+const LONGEST_REASON: usize = 900;
+
+/// Which image is to be kept.
+#[derive(Clone, Copy, Debug)]
+pub struct ToKeep<'a> {
+    /// Of this job.
+    pub job: JobId,
+    /// As it calls itself.
+    pub name: &'a [u8],
+    /// And the rest.
+    pub asked: KeepImage,
+}
+
+/// Takes an image from a stream; or why there is none.
+pub type Taking<'a> =
+    Box<dyn FnOnce(&mut dyn Read, &mut (dyn Write + Send)) -> Result<(), String> + 'a>;
+
+/// Keeps images of jobs whose files are here.
+pub trait Images: Send + Sync + std::fmt::Debug {
+    /// What takes an image; or why none is taken.
+    ///
+    /// # Errors
+    /// For the job's owner.
+    fn keep<'a>(&'a self, image: ToKeep<'a>) -> Result<Taking<'a>, String>;
+
+    /// Those of this job, oldest first.
+    ///
+    /// # Errors
+    /// For the job's owner.
+    fn list(&self, name: &[u8]) -> Result<Vec<KeptImage>, String>;
+
+    /// One of them.
+    ///
+    /// # Errors
+    /// For the job's owner.
+    fn open(&self, name: &[u8], generation: u64) -> Result<File, String>;
+
+    /// The job has ended well: nobody goes back to its images.
+    fn complete(&self, job: JobId);
+}
+
+/// Serves a request of this kind, with which the stream ends.
+pub(crate) fn serve<S: Peer>(
+    stream: &mut S,
+    membership: &Membership,
+    number: u64,
+    (request, data): (&Request<'_>, &[u8]),
+) -> Result<(), StreamError> {
+    let Some(images) = membership.session.images.as_deref() else {
+        let why = "it keeps no images (wayfarer shadow --images DIR)";
+        return refuse(stream, number, why);
+    };
+    match request {
+        Request::KeepImage(asked) => keep(stream, membership, number, (images, asked, data))?,
+        Request::KeptImages(_) => match images.list(data) {
+            Ok(all) => {
+                let bytes: Vec<u8> = all.iter().flat_map(KeptImage::to_bytes).collect();
+                answer(stream, number, &Reply::Done, &bytes)?;
+            }
+            Err(why) => refuse(stream, number, &why)?,
+        },
+        Request::FetchImage(asked) => {
+            let opened = images.open(data, asked.generation);
+            let opened = opened.and_then(|file| match file.metadata() {
+                Ok(found) => Ok((file, found.len())),
+                Err(error) => Err(error.to_string()),
+            });
+            match opened {
+                Ok((file, len)) => {
+                    answer(stream, number, &Reply::Number(len), &[])?;
+                    io::copy(&mut file.take(len), stream)?;
+                }
+                Err(why) => refuse(stream, number, &why)?,
+            }
+        }
+        _ => {}
+    }
+    Ok(())
+}
+
+fn keep<S: Peer>(
+    stream: &mut S,
+    membership: &Membership,
+    number: u64,
+    (images, asked, name): (&dyn Images, &KeepImage, &[u8]),
+) -> Result<(), StreamError> {
+    let session = &membership.session;
+    let copy = match session.first_copy() {
+        Ok(copy) => copy,
+        Err(error) => return refuse(stream, number, &error.to_string()),
+    };
+    let (job, generation) = (copy.job, asked.generation);
+    let begun = images.keep(ToKeep {
+        job,
+        name,
+        asked: *asked,
+    });
+    let taking = match begun {
+        Ok(taking) => taking,
+        Err(why) => {
+            tracing::info!(%job, generation, why, "an image is not taken");
+            return refuse(stream, number, &why);
+        }
+    };
+    answer(stream, number, &Reply::Done, &[])?;
+    let mut output = stream.writer()?;
+    match taking(stream, &mut *output) {
+        Ok(()) => tracing::info!(%job, generation, "an image is kept"),
+        Err(why) => tracing::info!(%job, generation, why, "an image is not kept"),
+    }
+    Ok(())
+}
+
+fn refuse<S: Write>(stream: &mut S, number: u64, why: &str) -> Result<(), StreamError> {
+    let end = (0..=why.len().min(LONGEST_REASON))
+        .rev()
+        .find(|at| why.is_char_boundary(*at));
+    let refusal = Refusal {
+        reason: &why[..end.unwrap_or(0)],
+        passing: false,
+    };
+    answer(stream, number, &Reply::Refused(refusal), &[])
+}
+
+fn answer<S: Write>(
+    stream: &mut S,
+    number: u64,
+    reply: &Reply<'_>,
+    data: &[u8],
+) -> Result<(), StreamError> {
+    let mut room = [0; HEAD_LEN + 1024];
+    let len = reply.message(number, data.len(), &mut room)?;
+    stream.write_all(&room[..len])?;
+    Ok(stream.write_all(data)?)
+}
