@@ -12,9 +12,11 @@ use crate::saved::PendingMark;
 use crate::serve::failed;
 use crate::session::Session;
 use crate::sessions::{Membership, Sessions};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use std::io::{self, IoSlice, Read, Write};
 use std::ops::Range;
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use wire::{
@@ -189,18 +191,21 @@ fn answer_all<'a, S: Peer>(
                 out.clear();
                 session.wait_for_lock(lock, stream.as_fd())
             }
-            Request::Mark(_) | Request::Settle(_) | Request::Resume(_) => {
+            Request::Mark(_) | Request::Settle(_) | Request::Resume(_) | Request::Replace(_) => {
                 out.clear();
                 let data = incoming.data(&message);
-                let moved = match &request {
-                    Request::Resume(resume) => membership.resume(data, resume.others),
-                    request => session.moved(request, data, &mut pending, &mut out),
+                let resumes = match &request {
+                    Request::Resume(resume) => Some((resume.others, None)),
+                    Request::Replace(replace) => Some((replace.others, Some(replace.incarnation))),
+                    _ => None,
                 };
-                let numbered = membership.version >= NUMBERED_COPIES;
+                let moved = match resumes {
+                    Some(how) => membership.resume(data, how, &|| is_there(stream.as_fd())),
+                    None => session.moved(&request, data, &mut pending, &mut out),
+                };
+                let numbered = resumes.is_some() && membership.version >= NUMBERED_COPIES;
                 match moved {
-                    Ok(()) if numbered && matches!(request, Request::Resume(_)) => {
-                        Reply::Number(session.incarnation())
-                    }
+                    Ok(()) if numbered => Reply::Number(session.incarnation()),
                     Ok(()) => Reply::Done,
                     Err(error) => {
                         why = error.chain();
@@ -233,6 +238,16 @@ fn answer_all<'a, S: Peer>(
             out = vec![];
         }
     }
+}
+
+/// Whether somebody waits for an answer.
+fn is_there(stream: BorrowedFd<'_>) -> bool {
+    let mut one = [PollFd::from_borrowed_fd(
+        stream,
+        PollFlags::RDHUP | PollFlags::HUP,
+    )];
+    let now = Timespec::default();
+    matches!(poll(&mut one, Some(&now)), Ok(0) | Err(Errno::INTR))
 }
 
 fn still_served<S: Write>(stream: &mut S, session: &Session) -> Result<(), StreamError> {
@@ -270,7 +285,7 @@ fn or_tell<S: Write, T>(stream: &mut S, result: Result<T, StreamError>) -> Resul
     result
 }
 
-fn send<S: Write>(
+pub(crate) fn send<S: Write>(
     stream: &mut S,
     number: u64,
     reply: &Reply<'_>,

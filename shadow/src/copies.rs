@@ -18,17 +18,37 @@ use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use wire::{FIRST_COPY, Others};
 
 /// How long what is being done for an older copy may take.
-const ENDS_WITHIN: Duration = Duration::from_secs(20);
+const ENDS_WITHIN: Duration = Duration::from_secs(50);
+const LOOK_AGAIN: Duration = Duration::from_millis(2);
 
 /// Which copy of which job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct CopyOf {
     pub(crate) job: JobId,
     pub(crate) incarnation: u64,
+}
+
+/// What is known of the number of the copy that begins.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Numbers {
+    /// It is above this.
+    pub(crate) above: u64,
+    /// The copy that it replaces is the newest, if that is said.
+    pub(crate) replaced: Option<u64>,
+}
+
+/// Who goes on with what he has kept going himself does not if somebody else has gone on with it.
+pub(crate) fn refuse_older(replaced: Option<u64>, newest: u64) -> Result<(), MoveError> {
+    match replaced {
+        Some(ours) if ours < newest => {
+            Err(MoveError::Journal(UndoError::Superseded { ours, newest }))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Ends a stream, whatever its thread waits for.
@@ -82,6 +102,8 @@ impl Drop for KeptEnder<'_> {
 pub(crate) struct Copies {
     /// Sessions of copies that are not the newest any more, and which copies they were.
     superseded: Mutex<HashMap<u64, u64>>,
+    /// The newest copies that have begun here.
+    newest: Mutex<HashMap<JobId, u64>>,
     /// Jobs of which a copy begins.
     begin: Mutex<HashSet<JobId>>,
     /// Rings when one of these has begun.
@@ -98,13 +120,22 @@ impl Copies {
         all.unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until no other copy of the job begins.
-    fn begin(&self, job: JobId) -> Turn<'_> {
+    fn all_newest(&self) -> MutexGuard<'_, HashMap<JobId, u64>> {
+        self.newest.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits until no other copy of the job begins; none if that takes longer than anybody waits for an answer.
+    fn begin(&self, job: JobId) -> Option<Turn<'_>> {
+        let others = |all: &mut HashSet<JobId>| all.contains(&job);
         let all = self
             .begun
-            .wait_while(self.beginning(), |all| all.contains(&job));
-        all.unwrap_or_else(PoisonError::into_inner).insert(job);
-        Turn { copies: self, job }
+            .wait_timeout_while(self.beginning(), ENDS_WITHIN, others);
+        let (mut all, waited) = all.unwrap_or_else(PoisonError::into_inner);
+        if waited.timed_out() {
+            return None;
+        }
+        all.insert(job);
+        Some(Turn { copies: self, job })
     }
 
     /// Why nobody is served in this session any more, if it was one of an older copy.
@@ -187,36 +218,65 @@ impl Session {
 }
 
 impl Membership {
-    /// Has the session go on from a state. Copies of the job that this shadow serves are ended before.
+    /// Has the session go on from a state. Copies of the job that this shadow serves are ended before, but no newer one than what is to be replaced,
+    /// if that is said. `is_there`: whether anybody still wants it.
     ///
     /// # Errors
     /// [`MoveError`]. If it is one of the state, nothing has been ended.
-    pub(crate) fn resume(&self, state: &[u8], others: Others) -> Result<(), MoveError> {
+    pub(crate) fn resume(
+        &self,
+        state: &[u8],
+        (others, replaced): (Others, Option<u64>),
+        is_there: &dyn Fn() -> bool,
+    ) -> Result<(), MoveError> {
         let saved = SavedSession::from_bytes(state)?;
-        self.session.may_resume(&saved)?;
+        self.session.may_resume(&saved, others)?;
+        let numbers = |above| Numbers { above, replaced };
         let Some(copy) = saved.copy() else {
-            return self.session.resume(&saved, others, 0);
+            return self.session.resume(&saved, others, numbers(0));
         };
-        let _turn = self.sessions.copies.begin(copy.job);
-        let newest = self.sessions.end_copies(copy.job, self.session.id())?;
-        let above = newest.max(copy.incarnation);
-        self.session.resume(&saved, others, above)
+        let turn = self.sessions.copies.begin(copy.job);
+        let _turn = turn.filter(|_| is_there()).ok_or(MoveError::Begins)?;
+        let copies = &self.sessions.copies;
+        let known = copies.all_newest().get(&copy.job).copied();
+        let known = known.unwrap_or(copy.incarnation);
+        refuse_older(replaced, known)?;
+        let newest = self
+            .sessions
+            .end_copies((copy.job, replaced), self.session.id())?;
+        let above = newest.max(known).max(copy.incarnation);
+        self.session.resume(&saved, others, numbers(above))?;
+        if let Some(copy) = self.session.copy_of() {
+            copies.all_newest().insert(copy.job, copy.incarnation);
+        }
+        self.session.lets_images_go();
+        Ok(())
     }
 }
 
 impl Sessions {
     /// Ends all sessions of a job but this one; the newest of them, 0 if there was none.
-    fn end_copies(&self, job: JobId, but: u64) -> Result<u64, MoveError> {
+    fn end_copies(
+        &self,
+        (job, replaced): (JobId, Option<u64>),
+        but: u64,
+    ) -> Result<u64, MoveError> {
         let older = |one: &Arc<Session>| {
             one.id() != but && one.copy_of().is_some_and(|copy| copy.job == job)
         };
+        let began = Instant::now();
         let mut all = self.all();
         let before: Vec<_> = all.values().filter(|one| older(one)).cloned().collect();
-        let mut newest = 0;
+        let newest = before
+            .iter()
+            .map(|one| one.incarnation())
+            .max()
+            .unwrap_or(0);
+        refuse_older(replaced, newest)?;
+        let ends: Vec<_> = before.iter().map(Arc::downgrade).collect();
         for session in before {
             let (id, incarnation) = (session.id(), session.incarnation());
             tracing::info!(session = id, incarnation, "a newer copy of the job begins");
-            newest = newest.max(incarnation);
             self.copies.all_superseded().insert(id, incarnation);
             session.end_for_newer();
             if session.is_alone() {
@@ -228,11 +288,19 @@ impl Sessions {
             .wait_timeout_while(all, ENDS_WITHIN, |all| all.values().any(older))
             .unwrap_or_else(PoisonError::into_inner)
             .0;
-        match left.values_mut().find(|one| older(one)) {
-            None => Ok(newest),
-            Some(one) => Err(MoveError::NotEnded {
-                incarnation: one.incarnation(),
-            }),
+        if let Some(one) = left.values_mut().find(|one| older(one)) {
+            let incarnation = one.incarnation();
+            return Err(MoveError::NotEnded { incarnation });
         }
+        drop(left);
+        // What its threads let go of last may be written then.
+        while ends.iter().any(|one| one.strong_count() > 0) {
+            if began.elapsed() > ENDS_WITHIN {
+                let incarnation = newest;
+                return Err(MoveError::NotEnded { incarnation });
+            }
+            std::thread::sleep(LOOK_AGAIN);
+        }
+        Ok(newest)
     }
 }

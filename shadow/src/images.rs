@@ -1,12 +1,14 @@
 //! Images that are kept here: what they are is not the shadow's to know, so whoever begins it brings who keeps them.
 
-use crate::connection::StreamError;
+use crate::connection::{StreamError, send};
 use crate::peer::Peer;
+use crate::session::Session;
 use crate::sessions::Membership;
 use crate::undo::JobId;
+use journal::Epoch;
 use std::fs::File;
 use std::io::{self, Read, Write};
-use wire::{HEAD_LEN, KeepImage, KeptImage, Refusal, Reply, Request};
+use wire::{KeepImage, KeptImage, Refusal, Reply, Request};
 
 /// Bytes of a reason that a refusal has room for.
 const LONGEST_REASON: usize = 900;
@@ -22,9 +24,11 @@ pub struct ToKeep<'a> {
     pub asked: KeepImage,
 }
 
-/// Takes an image from a stream; or why there is none.
-pub type Taking<'a> =
-    Box<dyn FnOnce(&mut dyn Read, &mut (dyn Write + Send)) -> Result<(), String> + 'a>;
+/// Takes an image from a stream; or why there is none. The last says, when it is about to count, whether whoever sends it still may.
+pub type Taking<'a> = Box<
+    dyn FnOnce(&mut dyn Read, &mut (dyn Write + Send), &dyn Fn() -> bool) -> Result<(), String>
+        + 'a,
+>;
 
 /// Keeps images of jobs whose files are here.
 pub trait Images: Send + Sync + std::fmt::Debug {
@@ -46,6 +50,9 @@ pub trait Images: Send + Sync + std::fmt::Debug {
     /// For the job's owner.
     fn open(&self, name: &[u8], generation: u64) -> Result<File, String>;
 
+    /// Nobody goes back to images of the job that need another mark of its journal than these.
+    fn only_those_with(&self, job: JobId, marks: &[Epoch]);
+
     /// The job has ended well: nobody goes back to its images.
     fn complete(&self, job: JobId);
 }
@@ -66,7 +73,7 @@ pub(crate) fn serve<S: Peer>(
         Request::KeptImages(_) => match images.list(data) {
             Ok(all) => {
                 let bytes: Vec<u8> = all.iter().flat_map(KeptImage::to_bytes).collect();
-                answer(stream, number, &Reply::Done, &bytes)?;
+                send(stream, number, &Reply::Done, &bytes)?;
             }
             Err(why) => refuse(stream, number, &why)?,
         },
@@ -78,7 +85,7 @@ pub(crate) fn serve<S: Peer>(
             });
             match opened {
                 Ok((file, len)) => {
-                    answer(stream, number, &Reply::Number(len), &[])?;
+                    send(stream, number, &Reply::Number(len), &[])?;
                     io::copy(&mut file.take(len), stream)?;
                 }
                 Err(why) => refuse(stream, number, &why)?,
@@ -113,13 +120,29 @@ fn keep<S: Peer>(
             return refuse(stream, number, &why);
         }
     };
-    answer(stream, number, &Reply::Done, &[])?;
+    send(stream, number, &Reply::Done, &[])?;
     let mut output = stream.writer()?;
-    match taking(stream, &mut *output) {
-        Ok(()) => tracing::info!(%job, generation, "an image is kept"),
+    match taking(stream, &mut *output, &|| session.lost().is_none()) {
+        Ok(()) => {
+            tracing::info!(%job, generation, "an image is kept");
+            session.lets_images_go();
+        }
         Err(why) => tracing::info!(%job, generation, why, "an image is not kept"),
     }
     Ok(())
+}
+
+impl Session {
+    /// Images that need a mark that there is not any more go.
+    pub(crate) fn lets_images_go(&self) {
+        let (Some(images), Some(job)) = (&self.images, self.job()) else {
+            return;
+        };
+        if let Ok(marks) = self.marks() {
+            let marks: Vec<Epoch> = marks.iter().map(|mark| mark.epoch).collect();
+            images.only_those_with(job, &marks);
+        }
+    }
 }
 
 fn refuse<S: Write>(stream: &mut S, number: u64, why: &str) -> Result<(), StreamError> {
@@ -130,17 +153,5 @@ fn refuse<S: Write>(stream: &mut S, number: u64, why: &str) -> Result<(), Stream
         reason: &why[..end.unwrap_or(0)],
         passing: false,
     };
-    answer(stream, number, &Reply::Refused(refusal), &[])
-}
-
-fn answer<S: Write>(
-    stream: &mut S,
-    number: u64,
-    reply: &Reply<'_>,
-    data: &[u8],
-) -> Result<(), StreamError> {
-    let mut room = [0; HEAD_LEN + 1024];
-    let len = reply.message(number, data.len(), &mut room)?;
-    stream.write_all(&room[..len])?;
-    Ok(stream.write_all(data)?)
+    send(stream, number, &Reply::Refused(refusal), &[])
 }

@@ -10,7 +10,7 @@
 //! made. What is open stays open, across marks and undos.
 
 use crate::changes::Changes;
-use crate::copies::{self, CopyOf};
+use crate::copies::{self, CopyOf, Numbers};
 use crate::kept::Record;
 use crate::saved::SavedSession;
 use crate::session::Session;
@@ -225,8 +225,9 @@ impl Session {
             source,
         })?;
         let incarnation = wire::FIRST_COPY;
-        self.be_copy(CopyOf { job, incarnation })?;
-        Ok(CopyOf { job, incarnation })
+        // Somebody else may have been first.
+        let _ = self.be_copy(CopyOf { job, incarnation });
+        self.copy_of().ok_or(UndoError::InUse)
     }
 
     /// Goes on with the journal of the job, or begins it; which job's.
@@ -239,7 +240,7 @@ impl Session {
         self.have_journal(journals.open(job)?).map(|()| job)
     }
 
-    /// Goes on with a job's journal as the next copy of it, whose number is above that; false if there is none any more.
+    /// Goes on with a job's journal as the next copy of it; false if there is none any more.
     ///
     /// # Errors
     /// [`UndoError`]
@@ -247,13 +248,21 @@ impl Session {
         &self,
         journals: &Journals,
         job: JobId,
-        above: u64,
+        numbers: Numbers,
     ) -> Result<bool, UndoError> {
         let Some(journal) = journals.open_existing(job)? else {
             return Ok(false);
         };
-        let incarnation = journal.incarnation().max(above) + 1;
+        let newest = journal.incarnation();
+        if let Some(ours) = numbers.replaced.filter(|ours| *ours < newest) {
+            journal.close()?;
+            return Err(UndoError::Superseded { ours, newest });
+        }
+        let incarnation = newest.max(numbers.above) + 1;
         self.be_copy(CopyOf { job, incarnation })?;
+        // Whoever goes on with this session lets it stay: there is an image that needs it.
+        self.note(|| Some(Record::JournalStays(true)));
+        self.changes.stay(true);
         self.note(|| Some(Record::Journal));
         self.have_journal(journal).map(|()| true)
     }

@@ -227,6 +227,10 @@ pub(crate) struct Shadow {
     #[arg(long, value_name = "SIZE", value_parser = parse_size, requires = "images")]
     pub(crate) images_max: Option<u64>,
 
+    /// Each comes no faster than so many bytes in a second (50M) [default: as its job's starter says]
+    #[arg(long, value_name = "SIZE", value_parser = parse_rate, requires = "images")]
+    pub(crate) image_rate: Option<std::num::NonZeroU64>,
+
     /// Keep here what this shadow needs to go on with its jobs if it is killed and started again
     /// [default: a directory for each address in $XDG_STATE_HOME/wayfarer/shadows]
     #[arg(long, value_name = "DIR")]

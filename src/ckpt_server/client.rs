@@ -2,12 +2,14 @@
 
 use crate::address::Address;
 use crate::args::ImagesAt;
-use crate::jobs::{JobError, JobStore, Life, LifeRecord, StoredImage};
+use crate::jobs::{CheckpointNote, Job, JobError, JobStore, Life, LifeRecord, StoredImage};
+use crate::life::check_room;
 use crate::raw::shown_path;
 use crate::reach;
 use crate::remote::{Client, connect};
 use crate::report::{Exit, Explain, Failure, Outcome, chain, tell};
 use ckpt_lib::image::Image;
+use nix::fcntl::{Flock, FlockArg};
 use starter::life::State;
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io;
@@ -18,7 +20,6 @@ use wire::{FetchImage, KeptImage, KeptImages, Request};
 
 /// Where images of jobs that are not known here lie until they are.
 const FOLDER: &str = "fetched";
-const PART: &str = ".fetched";
 
 /// What has come.
 #[derive(Debug, PartialEq, Eq)]
@@ -37,6 +38,8 @@ pub(crate) struct Where<'a> {
     pub(crate) shadow: Option<&'a Address>,
     pub(crate) identity: Option<&'a Path>,
     pub(crate) lease: Duration,
+    /// So many bytes are to be free on this disk with the image.
+    pub(crate) min_free: Option<u64>,
 }
 
 /// Has the newest good image of a job come, if it is not here. What is newer here does not count.
@@ -44,7 +47,7 @@ pub(crate) struct Where<'a> {
 /// # Errors
 /// The shadow cannot be reached, or the disk is full; not that one of them is damaged, which is told.
 pub(crate) fn newer_than_here(store: &JobStore, name: &str, at: &Where<'_>) -> Outcome<Fetched> {
-    let job = match store.find(name) {
+    let mut job = match store.find(name) {
         Ok(job) => Some(job),
         Err(JobError::Missing { .. }) => None,
         Err(error) => return Err(error.into()),
@@ -57,17 +60,21 @@ pub(crate) fn newer_than_here(store: &JobStore, name: &str, at: &Where<'_>) -> O
     let Some(address) = at.shadow.filter(|_| is_wanted) else {
         return Ok(Fetched::Nothing);
     };
-    // Who runs, or is over, is told so by whoever has asked.
+    // Who runs, here or elsewhere, or is over, is told so by whoever has asked.
     let is_over = |life: &LifeRecord| {
         matches!(
             life.state(),
             Some(State::Completed | State::Removed | State::Held)
         )
     };
-    if had.is_some_and(is_over) || job.as_ref().is_some_and(|job| job.life() == Life::Living) {
+    if had.is_some_and(is_over) || job.as_ref().is_some_and(|job| job.life() != Life::Ended) {
         return Ok(Fetched::Nothing);
     }
-    let _lock = job.as_ref().map(crate::jobs::Job::lock).transpose()?;
+    let strange = store.dir().join(FOLDER);
+    let _lock = match &job {
+        Some(job) => job.lock()?,
+        None => lock(&strange, name)?,
+    };
     let here = job.as_ref().map(|job| job.images()).transpose()?;
     let here = here.unwrap_or_default();
     let socket = reach::socket(address, at.identity, store.dir(), at.lease)?;
@@ -78,7 +85,7 @@ pub(crate) fn newer_than_here(store: &JobStore, name: &str, at: &Where<'_>) -> O
     let listed = asks.ask(&Request::KeptImages(KeptImages {}), name.as_bytes());
     let listed = listed.context(|| format!("images of job {name} at the shadow"))?;
     let there = listed.as_chunks().0.iter().map(KeptImage::read).rev();
-    let strange = store.dir().join(FOLDER);
+    let mut why_not = vec![];
     for kept in there {
         let generation = kept.generation;
         let is_it = |one: &StoredImage| {
@@ -89,25 +96,31 @@ pub(crate) fn newer_than_here(store: &JobStore, name: &str, at: &Where<'_>) -> O
         };
         if here.iter().any(is_it) {
             only_those_that_count(&here, generation)?;
+            if let Some(job) = &mut job {
+                let path = job.image_path(generation)?;
+                is_newest(job, path, kept)?;
+            }
             return Ok(Fetched::Nothing);
         }
         let to = match &job {
             Some(job) => job.image_path(generation)?,
-            None => {
-                let made = DirBuilder::new()
-                    .recursive(true)
-                    .mode(0o700)
-                    .create(&strange);
-                made.context(|| shown_path(&strange))?;
-                strange.join(format!("{name}-{generation}.img"))
-            }
+            None => strange.join(format!("{name}-{generation}.img")),
         };
-        let part = to.with_file_name(PART);
+        let part = to.with_file_name(format!(".{name}.part"));
+        if let Some(least) = at.min_free {
+            let dir = part.parent().unwrap_or(&part);
+            let room = check_room(dir, least, Some(kept.len));
+            room.map_err(|why| Failure::new(Exit::Failed, why))?;
+        }
         let mut client = Client::begin(&socket, &token)?;
-        fetch(&mut client, name, (generation, kept.len), &part).inspect_err(|_| {
+        let fetched = fetch(&mut client, name, (generation, kept.len), &part);
+        let fetched = fetched.inspect_err(|_| {
             let _ = fs::remove_file(&part);
         })?;
-        let good = Image::open(&part).and_then(|image| image.verify(&mut |_| {}).map(drop));
+        let good = fetched.and_then(|()| {
+            let good = Image::open(&part).and_then(|image| image.verify(&mut |_| {}).map(drop));
+            good.map_err(|error| chain(&error))
+        });
         match good {
             Ok(()) => {
                 only_those_that_count(&here, generation)?;
@@ -115,32 +128,70 @@ pub(crate) fn newer_than_here(store: &JobStore, name: &str, at: &Where<'_>) -> O
                 tell(&format!(
                     "image {generation} of job {name} has come from the shadow"
                 ));
-                return Ok(match job {
-                    Some(_) => Fetched::Here,
-                    None => Fetched::Strange(to),
-                });
+                let Some(job) = &mut job else {
+                    return Ok(Fetched::Strange(to));
+                };
+                is_newest(job, to, kept)?;
+                return Ok(Fetched::Here);
             }
-            Err(error) => {
+            Err(why) => {
                 let _ = fs::remove_file(&part);
-                let why = chain(&error);
-                tell(&format!(
-                    "image {generation} at the shadow is not used: {why}"
-                ));
+                let why = format!("image {generation} at the shadow is not used: {why}");
+                tell(&why);
+                why_not.push(why);
             }
         }
     }
     drop(held);
-    Ok(Fetched::Nothing)
+    if why_not.is_empty() {
+        return Ok(Fetched::Nothing);
+    }
+    // It would begin anew, as if it had never been.
+    let message = format!(
+        "job {name} cannot go on from the shadow: {}",
+        why_not.join("; ")
+    );
+    let failure = Failure::new(Exit::Image, message);
+    Err(failure.advise(
+        "--replace without --resume, to begin it anew; its images there are to be removed then",
+    ))
+}
+
+/// One command at a time fetches images of a job that is not known here.
+fn lock(folder: &Path, name: &str) -> Outcome<Flock<File>> {
+    let made = DirBuilder::new().recursive(true).mode(0o700).create(folder);
+    made.context(|| shown_path(folder))?;
+    let path = folder.join(format!(".{name}.lock"));
+    let mut options = OpenOptions::new();
+    options.write(true).create(true).truncate(false).mode(0o600);
+    let file = options.open(&path).context(|| shown_path(&path))?;
+    Flock::lock(file, FlockArg::LockExclusive)
+        .map_err(|(_, errno)| errno)
+        .context(|| shown_path(&path))
+}
+
+/// The job goes on from this image, whatever it was stopped with here last.
+fn is_newest(job: &mut Job, image: PathBuf, kept: KeptImage) -> Outcome<()> {
+    let taken = Image::open(&image)?.snapshot()?.taken;
+    let noted = job.note(CheckpointNote {
+        image,
+        generation: kept.generation,
+        taken_at: taken.unix_seconds,
+        image_bytes: kept.len,
+        files: None,
+    });
+    Ok(noted?)
 }
 
 /// What was made here and did not come to the shadow does not count: the job may have gone on elsewhere since from what did.
 fn only_those_that_count(here: &[StoredImage], newest: u64) -> Outcome<()> {
     for one in here.iter().filter(|one| one.generation > newest) {
+        let aside = one.path.with_extension("uncounted");
+        fs::rename(&one.path, &aside).context(|| shown_path(&one.path))?;
         tell(&format!(
             "{} is not at the shadow, and does not count",
-            shown_path(&one.path)
+            shown_path(&aside)
         ));
-        fs::remove_file(&one.path).context(|| shown_path(&one.path))?;
     }
     Ok(())
 }
@@ -150,22 +201,29 @@ pub(crate) fn is_fetched(store: &JobStore, image: &Path) -> bool {
     image.parent() == Some(&store.dir().join(FOLDER))
 }
 
+/// Brings it here; or why the shadow does not give it.
+///
+/// # Errors
+/// The line broke, or the disk is full: it may be had another time.
 fn fetch(
     client: &mut Client,
     name: &str,
     (generation, expected): (u64, u64),
     to: &Path,
-) -> Outcome<()> {
+) -> Outcome<Result<(), String>> {
     let mut options = OpenOptions::new();
     options.write(true).create(true).truncate(true).mode(0o600);
     let mut file: File = options.open(to).context(|| shown_path(to))?;
     let request = Request::FetchImage(FetchImage { generation });
-    let (len, mut bytes) = client.ask_for_bytes(&request, name.as_bytes())?;
+    let (len, mut bytes) = match client.ask_for_bytes(&request, name.as_bytes())? {
+        Ok(found) => found,
+        Err(refused) => return Ok(Err(refused)),
+    };
     let came = io::copy(&mut bytes, &mut file).context(|| shown_path(to))?;
     if came != len || len != expected {
         let message =
             format!("image {generation} has ended: {came} bytes have come, expected {expected}");
         return Err(Failure::new(Exit::Lost, message));
     }
-    file.sync_all().context(|| shown_path(to))
+    file.sync_all().context(|| shown_path(to)).map(Ok)
 }

@@ -11,18 +11,21 @@
 //! What has the name of an image is one of which every byte was read, and is durable. The newest that there was goes only for another one.
 
 use crate::away::chunks::{GOOD, Reception, hear_end, receive, say_why_not};
+use crate::jobs::{check_place, state_in};
 use crate::life::check_room;
 use crate::raw::shown_path;
-use crate::report::chain;
+use crate::report::{Explain, Outcome, chain};
 use ckpt_lib::image::Image;
 use ckpt_lib::pace::Rate;
 use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg};
-use shadow::{Images, JobId, Taking, ToKeep};
+use shadow::{Epoch, Images, JobId, Taking, ToKeep};
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, ErrorKind, Read, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::num::NonZeroU64;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use wire::{KeepImage, KeptImage};
 
 const JOB: &str = ".job";
@@ -36,17 +39,46 @@ pub(crate) struct Store {
     dir: PathBuf,
     /// So many bytes may the images of one job have together.
     most: Option<u64>,
+    /// They come no faster.
+    rate: Option<NonZeroU64>,
+    /// Held while one gets its name, or some go because they cannot be used any more.
+    naming: Mutex<()>,
 }
 
 impl Store {
     /// In a folder, which is made if it is not there.
     ///
     /// # Errors
-    /// As mkdir(2), realpath(3).
-    pub(crate) fn open(dir: &Path, most: Option<u64>) -> io::Result<Self> {
-        DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
-        let dir = dir.canonicalize()?;
-        Ok(Store { dir, most })
+    /// It cannot be made, or others can take away what is in it.
+    pub(crate) fn open(dir: &Path, most: Option<u64>, rate: Option<NonZeroU64>) -> Outcome<Self> {
+        let shown = || shown_path(dir);
+        let made = DirBuilder::new().recursive(true).mode(0o700).create(dir);
+        made.context(shown)?;
+        let dir = dir.canonicalize().context(shown)?;
+        check_place(&dir)?;
+        Ok(Store {
+            dir,
+            most,
+            rate,
+            naming: Mutex::default(),
+        })
+    }
+
+    fn names(&self) -> MutexGuard<'_, ()> {
+        self.naming.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Those of this job, whatever it has called itself.
+    fn folders_of(&self, job: JobId) -> Vec<Folder> {
+        let entries = fs::read_dir(&self.dir).into_iter().flatten().flatten();
+        let folders = entries.filter_map(|entry| {
+            let name = entry.file_name();
+            self.folder(name.as_encoded_bytes()).ok()
+        });
+        let job = job.to_string();
+        folders
+            .filter(|folder| folder.job().as_ref() == Some(&job))
+            .collect()
     }
 
     pub(crate) fn dir(&self) -> &Path {
@@ -77,8 +109,21 @@ impl Images for Store {
             0 => self.most,
             asked => Some(self.most.map_or(asked, |most| most.min(asked))),
         };
-        Ok(Box::new(move |input, output| {
-            let taken = folder.take(&image.asked, most, input, output);
+        folder.has_room_for(image.asked.expected, most)?;
+        Ok(Box::new(move |input, output, may_count| {
+            let how = How {
+                asked: &image.asked,
+                most,
+                rate: self.rate,
+                counts: &|name| {
+                    let _naming = self.names();
+                    match may_count() {
+                        true => name(),
+                        false => Err("a newer copy of the job has begun".to_owned()),
+                    }
+                },
+            };
+            let taken = folder.take(&how, input, output);
             if let Err(why) = &taken {
                 let _ = fs::remove_file(folder.path.join(PART));
                 // Nobody may hear it.
@@ -108,21 +153,31 @@ impl Images for Store {
 
     fn open(&self, name: &[u8], generation: u64) -> Result<File, String> {
         let path = self.folder(name)?.image(generation);
-        File::open(&path).map_err(|error| failed(&path, &error))
+        let mut options = OpenOptions::new();
+        options.read(true).custom_flags(libc::O_NOFOLLOW);
+        options.open(&path).map_err(|error| failed(&path, &error))
+    }
+
+    fn only_those_with(&self, job: JobId, marks: &[Epoch]) {
+        let _naming = self.names();
+        let is_lost = |image: &Path| {
+            let mark = state_in(image).and_then(|state| shadow::mark_of(&state));
+            mark.is_some_and(|(of, mark)| of == job && !marks.contains(&mark))
+        };
+        for folder in self.folders_of(job) {
+            let all = folder.images().unwrap_or_default();
+            for one in all.iter().filter(|one| is_lost(&one.path)) {
+                tracing::info!(image = %one.path.display(), "an image goes: its mark is gone");
+                if let Err(error) = fs::remove_file(&one.path) {
+                    tracing::warn!(%error, image = %one.path.display(), "it stays");
+                }
+            }
+        }
     }
 
     fn complete(&self, job: JobId) {
-        let Ok(entries) = fs::read_dir(&self.dir) else {
-            return;
-        };
-        for entry in entries.flatten() {
-            let name = entry.file_name();
-            let Ok(folder) = self.folder(name.as_encoded_bytes()) else {
-                continue;
-            };
-            if folder.job().is_some_and(|owner| owner == job.to_string())
-                && let Err(why) = folder.complete()
-            {
+        for folder in self.folders_of(job) {
+            if let Err(why) = folder.complete() {
                 tracing::warn!(%job, why, "images of a job that is completed stay");
             }
         }
@@ -134,6 +189,18 @@ struct Kept {
     path: PathBuf,
     generation: u64,
     len: u64,
+}
+
+/// Gives an image its name.
+type Naming<'a> = &'a dyn Fn() -> Result<(), String>;
+
+/// How an image is taken.
+struct How<'a> {
+    asked: &'a KeepImage,
+    most: Option<u64>,
+    rate: Option<NonZeroU64>,
+    /// Gives it its name, unless it does not count any more.
+    counts: &'a dyn Fn(Naming<'_>) -> Result<(), String>,
 }
 
 /// The images of a job.
@@ -184,6 +251,13 @@ impl Folder {
             Err(error) if error.kind() != ErrorKind::AlreadyExists => return Err(at(&error)),
             _ => {}
         }
+        let found = fs::symlink_metadata(&self.path).map_err(|error| at(&error))?;
+        if !found.is_dir() || found.uid() != nix::unistd::geteuid().as_raw() {
+            let shown = shown_path(&self.path);
+            return Err(format!(
+                "{shown} is somebody else's, expected a folder of ours"
+            ));
+        }
         let mut options = OpenOptions::new();
         options.write(true).create(true).truncate(false).mode(0o600);
         let lock = options
@@ -196,8 +270,8 @@ impl Folder {
         })?;
         let job = job.to_string();
         match self.job() {
-            Some(owner) if owner == job => {}
-            Some(_) if !self.path.join(COMPLETED).exists() => {
+            Some(owner) if owner == job => self.goes_on(),
+            Some(_) if !self.images()?.is_empty() => {
                 return Err(format!(
                     "{} has images of another job of the name {}: they are to be removed, or this one is to have another name",
                     shown_path(&self.path),
@@ -206,22 +280,46 @@ impl Folder {
             }
             _ => {
                 let new = self.path.join(".job.new");
-                let named =
-                    fs::write(&new, &job).and_then(|()| fs::rename(&new, self.path.join(JOB)));
+                let named = File::create(&new).and_then(|mut file| {
+                    file.write_all(job.as_bytes())?;
+                    file.sync_all()?;
+                    fs::rename(&new, self.path.join(JOB))
+                });
                 named.map_err(|error| at(&error))?;
-                let _ = fs::remove_file(self.path.join(COMPLETED));
+                self.goes_on();
             }
         }
         Ok(lock)
     }
 
+    /// Whether one of about that size can be kept beside the newest; older ones go as far as that takes.
+    fn has_room_for(&self, expected: u64, most: Option<u64>) -> Result<(), String> {
+        let Some(most) = most else {
+            return Ok(());
+        };
+        let all = self.images()?;
+        let Some((newest, older)) = all.split_last() else {
+            return check_size(0, expected, most);
+        };
+        check_size(newest.len, expected, most)?;
+        let mut used: u64 = all.iter().map(|one| one.len).sum();
+        for one in older {
+            if used.saturating_add(expected) <= most {
+                break;
+            }
+            fs::remove_file(&one.path).map_err(|error| failed(&one.path, &error))?;
+            used -= one.len;
+        }
+        Ok(())
+    }
+
     fn take(
         &self,
-        asked: &KeepImage,
-        most: Option<u64>,
+        how: &How<'_>,
         input: &mut dyn Read,
         output: &mut (dyn Write + Send),
     ) -> Result<(), String> {
+        let How { asked, most, .. } = *how;
         let part = self.path.join(PART);
         let at = |error: io::Error| failed(&part, &error);
         let kept = self.images()?;
@@ -234,22 +332,21 @@ impl Folder {
         let beside = newest.map_or(0, |newest| newest.len);
         let mut crowded = None;
         let mut grows = |len: u64| match most {
-            Some(most) if beside.saturating_add(len) > most => {
-                crowded = Some(format!(
-                    "the newest image has {beside} bytes and this one {len}, expected {most} at most together"
-                ));
-                Err(ErrorKind::QuotaExceeded.into())
-            }
-            _ => Ok(()),
+            Some(most) => check_size(beside, len, most).map_err(|why| {
+                crowded = Some(why);
+                ErrorKind::QuotaExceeded.into()
+            }),
+            None => Ok(()),
         };
-        // The job's starter says how fast it comes.
+        // The job's starter has a rate of its own, which counts if we have none.
         let rate = Rate::told_by(tempfile().map_err(at)?);
-        let how = Reception {
+        rate.set(how.rate).map_err(at)?;
+        let reception = Reception {
             rate: &rate,
             begun_at: None,
             grows: &mut grows,
         };
-        let carried = receive(&file, &before, how, input, output);
+        let carried = receive(&file, &before, reception, input, output);
         if let Some(why) = crowded {
             return Err(why);
         }
@@ -267,8 +364,10 @@ impl Folder {
         let agreed = agreed.and_then(|()| hear_end(input));
         agreed.map_err(|error| format!("it does not count: {error}"))?;
         let path = self.image(asked.generation);
-        let named = fs::rename(&part, &path).and_then(|()| File::open(&self.path)?.sync_all());
-        named.map_err(|error| failed(&path, &error))?;
+        (how.counts)(&|| {
+            let named = fs::rename(&part, &path).and_then(|()| File::open(&self.path)?.sync_all());
+            named.map_err(|error| failed(&path, &error))
+        })?;
         tracing::info!(
             whole = carried.whole,
             sent = carried.sent,
@@ -303,13 +402,29 @@ impl Folder {
         }
     }
 
+    /// Whoever has ended well before, another job or this one that was wanted back, is not over now.
+    fn goes_on(&self) {
+        let _ = fs::remove_file(self.path.join(COMPLETED));
+    }
+
     fn complete(&self) -> Result<(), String> {
         let mark = self.path.join(COMPLETED);
         File::create(&mark).map_err(|error| failed(&mark, &error))?;
+        let _ = fs::remove_file(self.path.join(PART));
         for one in self.images()? {
             fs::remove_file(&one.path).map_err(|error| failed(&one.path, &error))?;
         }
-        Ok(())
+        let synced = File::open(&self.path).and_then(|folder| folder.sync_all());
+        synced.map_err(|error| failed(&self.path, &error))
+    }
+}
+
+fn check_size(beside: u64, len: u64, most: u64) -> Result<(), String> {
+    match beside.saturating_add(len) <= most {
+        true => Ok(()),
+        false => Err(format!(
+            "the newest image has {beside} bytes and this one {len}, expected {most} at most together"
+        )),
     }
 }
 
@@ -336,7 +451,7 @@ mod tests {
 
     fn store() -> (tempfile::TempDir, Store) {
         let dir = tempfile::tempdir().expect("a folder");
-        let store = Store::open(&dir.path().join("kept"), None).expect("opens");
+        let store = Store::open(&dir.path().join("kept"), None, None).expect("opens");
         (dir, store)
     }
 
@@ -358,13 +473,15 @@ mod tests {
             Ok(all.map(|one| (one.generation, one.len)).collect())
         };
         assert_eq!(left(), Ok(vec![]));
+        assert_eq!(refused(&store, 2, "sim", ASKED), None);
+        // It has none yet.
         assert_eq!(refused(&store, 1, "sim", ASKED), None);
+        fs::write(store.dir().join("sim/sim-3.img"), "image").expect("writes");
         let why = refused(&store, 2, "sim", ASKED).expect("is another's");
         assert!(
             why.contains("images of another job of the name sim"),
             "{why}"
         );
-        fs::write(store.dir().join("sim/sim-3.img"), "image").expect("writes");
         assert_eq!(left(), Ok(vec![(3, 5)]));
         store.complete(JobId([2; 16]));
         assert_eq!(left(), Ok(vec![(3, 5)]));
@@ -427,7 +544,7 @@ mod tests {
         for said in [&b"garbage"[..], &whole[..12], &whole] {
             let taking = store.keep(ToKeep { job, name, asked }).expect("is taken");
             let mut output = vec![];
-            let taken = taking(&mut &*said, &mut output);
+            let taken = taking(&mut &*said, &mut output, &|| true);
             assert!(taken.is_err(), "{taken:?}");
             let all = store.list(b"sim").expect("lists");
             assert_eq!((all.len(), all[0].generation, all[0].len), (1, 3, 8192));

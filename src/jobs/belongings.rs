@@ -47,7 +47,7 @@ fn states(dir: &Path) -> Vec<Vec<u8>> {
 }
 
 /// The state of the job's session in an image.
-fn state_in(image: &Path) -> Option<Vec<u8>> {
+pub(crate) fn state_in(image: &Path) -> Option<Vec<u8>> {
     let snapshot = Image::open(image).ok()?.snapshot().ok()?;
     let mut kinds = snapshot.descriptions.into_iter().map(|one| one.kind);
     kinds.find_map(|kind| match kind {

@@ -36,7 +36,7 @@ impl Job {
     /// Its images are below this directory from now on; those that it has stay where they are, so there may be none elsewhere.
     pub(crate) fn keep_images_in(&self, asked: &Path) -> Result<(), JobError> {
         let asked = at("cannot find", asked, asked.canonicalize())?;
-        check(&asked)?;
+        check_place(&asked)?;
         let folder = asked.join(&self.record.name);
         let link = self.dir.join(IMAGES);
         match fs::read_link(&link) {
@@ -80,7 +80,7 @@ impl Job {
 }
 
 /// A directory in which others cannot take a folder of ours away.
-fn check(asked: &Path) -> Result<(), JobError> {
+pub(crate) fn check_place(asked: &Path) -> Result<(), JobError> {
     const BY_OTHERS: u32 = 0o022;
     const STICKY: u32 = 0o1000;
     let found = at("cannot read", asked, fs::metadata(asked))?;

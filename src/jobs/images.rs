@@ -3,7 +3,7 @@
 //! `jobs/NAME/images` is a directory, or a link to the one that `--images` has made ([`super::elsewhere`]); [`images_dir`] says where they are.
 
 use super::elsewhere;
-use super::{IMAGES_KEPT, Job, JobError, at, make_private_dir};
+use super::{CheckpointNote, IMAGES_KEPT, Job, JobError, at, make_private_dir};
 use ckpt_lib::image::Image;
 use std::fs;
 use std::io;
@@ -131,6 +131,13 @@ impl Job {
     pub(crate) fn has_images_at_shadow(&self) -> bool {
         let life = self.life.as_ref().filter(|life| life.has_starter());
         life.is_some_and(|life| life.images_at_shadow)
+    }
+
+    /// Writes down a checkpoint.
+    pub(crate) fn note(&mut self, note: CheckpointNote) -> Result<(), JobError> {
+        self.record.generation = note.generation;
+        self.record.last_checkpoint = Some(note);
+        Ok(self.record.save(&self.dir)?)
     }
 
     /// Where the image of this generation goes.

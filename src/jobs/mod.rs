@@ -13,6 +13,7 @@ mod belongings;
 mod elsewhere;
 mod error;
 mod images;
+mod incarnation;
 mod life;
 mod outputs;
 mod outset;
@@ -21,8 +22,11 @@ pub(crate) mod pulse;
 mod record;
 
 pub(crate) use belongings::forget_journals;
+pub(crate) use belongings::state_in;
+pub(crate) use elsewhere::check_place;
 pub(crate) use error::JobError;
 pub(crate) use images::{StoredImage, image_before, images_dir, images_disk};
+pub(crate) use incarnation::{last_incarnation, note_incarnation};
 pub(crate) use life::{Counted, IMAGES_KEPT, LifeRecord};
 pub(crate) use outputs::{FileId, Output, OutputKind, Outputs};
 pub(crate) use outset::{Outset, has_more_descriptors};
@@ -565,14 +569,6 @@ impl Job {
     pub(crate) fn calls_in_progress(&self) -> PathBuf {
         self.dir.join("calls-in-progress")
     }
-
-    /// Writes down a checkpoint.
-    pub(crate) fn note(&mut self, note: CheckpointNote) -> Result<(), JobError> {
-        self.record.generation = note.generation;
-        self.record.last_checkpoint = Some(note);
-        Ok(self.record.save(&self.dir)?)
-    }
-
     /// Forgets a job whose start failed; what stood in its place stands there again.
     pub(crate) fn withdraw(&self) {
         if let Some(before) = &self.life_before {

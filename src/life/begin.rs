@@ -153,7 +153,11 @@ fn fetched(store: &JobStore, name: &str, arguments: &Run) -> Outcome<Fetched> {
         shadow: arguments.shadow.as_ref(),
         identity: arguments.identity_file.as_deref(),
         lease: arguments.lease,
+        min_free: arguments.life.min_free,
     };
+    if let Ok(job) = store.find(name) {
+        let_end(&job);
+    }
     newer_than_here(store, name, &at)
 }
 
@@ -333,6 +337,7 @@ pub(crate) fn restart(store: &JobStore, arguments: &Restart, chosen: Chosen) -> 
     }
     let snapshot = chosen.snapshot()?;
     let mut chosen = chosen;
+    let mut fetched = None;
     let registered = verbs::restart::register(store, arguments, &chosen, &snapshot, None)?;
     if let Some(job) = registered
         .as_ref()
@@ -341,6 +346,7 @@ pub(crate) fn restart(store: &JobStore, arguments: &Restart, chosen: Chosen) -> 
         // It is one of the job's now.
         let path = job.image_path(snapshot.taken.generation)?;
         std::fs::rename(&chosen.path, &path)?;
+        fetched = Some((path.clone(), chosen.path));
         (chosen.path, chosen.is_named) = (path, false);
     }
     let restart = Restart {
@@ -358,7 +364,12 @@ pub(crate) fn restart(store: &JobStore, arguments: &Restart, chosen: Chosen) -> 
         go_on: true,
         signals,
     };
-    keep(store, registered, copies, true, &arguments.life)
+    keep(store, registered, copies, true, &arguments.life).inspect_err(|_| {
+        // There is no such job then, and it may be fetched again.
+        if let Some((there, back)) = &fetched {
+            let _ = std::fs::rename(there, back);
+        }
+    })
 }
 
 /// A supervisor whose starter was killed is about to end.

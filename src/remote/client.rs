@@ -17,8 +17,8 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
 use wire::{
-    HEAD_LEN, Head, Hello, MOST_BODY, MOST_DATA, Others, Reply, Request, Resume, Role, Token,
-    WireError, Write,
+    HEAD_LEN, Head, Hello, MOST_BODY, MOST_DATA, NUMBERED_COPIES, Others, Replace, Reply, Request,
+    Resume, Role, Token, WireError, Write,
 };
 
 /// A shadow that says nothing for so long is not there.
@@ -146,18 +146,19 @@ impl Client {
         Err(Failure::new(Exit::Failed, message))
     }
 
-    /// Asks for bytes, which come behind the answer; how many, and these.
+    /// Asks for bytes, which come behind the answer; how many, and these, or why there are none.
     pub(crate) fn ask_for_bytes(
         &mut self,
         request: &Request<'_>,
         data: &[u8],
-    ) -> Outcome<(u64, impl Read + '_)> {
+    ) -> Outcome<Result<(u64, impl Read + '_), String>> {
         let message = self.message(request, data.len())?;
         self.stream.write_all(&message)?;
         self.stream.write_all(data)?;
         let (kind, body, _) = self.answer()?;
         match Reply::decode(kind, &body)? {
-            Reply::Number(len) => Ok((len, (&self.stream).take(len))),
+            Reply::Number(len) => Ok(Ok((len, (&self.stream).take(len)))),
+            Reply::Refused(refusal) => Ok(Err(refusal.reason.to_owned())),
             other => Err(unexpected(&other, "how many bytes")),
         }
     }
@@ -171,8 +172,20 @@ impl Client {
     }
 
     /// Has the session go on from a state; which copy of the job it is then, 0 if the shadow does not count them.
-    pub(crate) fn resume(&mut self, others: Others, state: &[u8]) -> Outcome<u64> {
-        let request = Request::Resume(Resume { others });
+    /// `replaced`: the number of the copy that was kept going here, if it was; refused if there is a newer one.
+    pub(crate) fn resume(
+        &mut self,
+        (others, replaced): (Others, Option<u64>),
+        state: &[u8],
+    ) -> Outcome<u64> {
+        let replaced = replaced.filter(|_| self.version >= NUMBERED_COPIES);
+        let request = match replaced {
+            Some(incarnation) => Request::Replace(Replace {
+                others,
+                incarnation,
+            }),
+            None => Request::Resume(Resume { others }),
+        };
         let message = self.message(&request, state.len())?;
         self.stream.write_all(&message)?;
         self.stream.write_all(state)?;

@@ -17,7 +17,7 @@ mod sees;
 mod session;
 mod usage;
 
-pub(crate) use session::{RunningSession, taker};
+pub(crate) use session::{RunningSession, keeper_of_image, taker};
 pub(crate) use usage::used_by;
 
 use crate::args::{Files, Methods, Sight, Whose};
@@ -95,6 +95,8 @@ pub(crate) struct Prepared {
     pub(crate) identity: Identity,
     /// The state of the session, if that was to be marked.
     pub(crate) mark: Option<Vec<u8>>,
+    /// Which copy of the job it is.
+    pub(crate) incarnation: u64,
 }
 
 /// Makes what the job inherits.
@@ -156,7 +158,11 @@ pub(crate) fn prepare(beginning: &Beginning<'_>) -> Outcome<Prepared> {
     hand_down_session(held, &token, (socket, *lease), &seen)?;
     // Its own directory is at the shadow; this one must be there wherever it goes on.
     std::env::set_current_dir("/")?;
-    Ok(Prepared { identity, mark })
+    Ok(Prepared {
+        identity,
+        mark,
+        incarnation,
+    })
 }
 
 /// The mark, if one is made, and which copy of the job begins.
@@ -172,7 +178,7 @@ fn at_outset(client: &mut Client, outset: AtOutset<'_>) -> Outcome<(Option<Vec<u
         AtOutset::GoBack(state) => {
             let others = Others::RollBack;
             client
-                .resume(others, state)
+                .resume((others, None), state)
                 .context(|| "the job's files do not become what they were when it began".to_owned())
                 .map(|incarnation| (None, incarnation))
         }
@@ -222,36 +228,43 @@ pub(crate) struct Resumption<'a> {
     pub(crate) sight: &'a Sight,
     /// The shadow is of this machine and this user.
     pub(crate) at_home: bool,
+    /// The copy that was kept going here, and is replaced.
+    pub(crate) replaced: Option<u64>,
 }
 
 /// Has the shadow go on from a state, and makes what the restarted job takes over.
-pub(crate) fn resume(begin: &Resumption<'_>, state: &[u8], files: Files) -> Outcome<()> {
+///
+/// # Errors
+/// The shadow does not, as it says. Else the number of the copy.
+pub(crate) fn resume(begin: &Resumption<'_>, state: &[u8], files: Files) -> Outcome<u64> {
     let Resumption {
         socket,
         lease,
         sight,
         at_home,
+        replaced,
     } = begin;
     let (mut client, token) = connect(socket)?;
-    let mut sees = Sees::default();
-    if sight.filesystem_domain.is_some() {
-        client.identify(&mut sees)?;
-    }
-    let seen = sees.here(sight, *at_home)?;
     let others = match files {
         Files::Fail => Others::Fail,
         Files::Keep => Others::Keep,
         Files::RollBack => Others::RollBack,
     };
-    let incarnation = client.resume(others, state).context(|| {
+    let incarnation = client.resume((others, *replaced), state).context(|| {
         let shown = crate::raw::shown_path(socket);
         format!("the shadow on {shown} does not go on with the job's files")
     })?;
+    let mut sees = Sees::default();
+    if sight.filesystem_domain.is_some() {
+        client.identify(&mut sees)?;
+    }
+    let seen = sees.here(sight, *at_home)?;
     let held = Held {
         client,
         incarnation,
     };
-    hand_down_session(held, &token, (socket, *lease), &seen)
+    hand_down_session(held, &token, (socket, *lease), &seen)?;
+    Ok(incarnation)
 }
 
 pub(crate) fn connect(socket: &Path) -> Outcome<(Client, Token)> {

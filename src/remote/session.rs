@@ -30,6 +30,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use wire::{KEEPS_IMAGES, KeepImage, Mark, Request, Settle};
 
+const NOT_KEPT: &str = "the image counts here, and is not known to be kept at the shadow";
 /// How long the shadow may take to give an image its name.
 const KEPT_WITHIN: Duration = Duration::from_secs(60);
 
@@ -103,26 +104,10 @@ impl RunningSession {
         self.carries = Some(Arc::new(to));
     }
 
-    /// Its image goes to the shadow, too, as fast as `rate` says, before it counts.
-    pub(crate) fn is_kept_there(
-        &mut self,
-        job: &str,
-        asked: KeepImage,
-        rate: &Rate,
-    ) -> Outcome<()> {
-        let gone = || Failure::new(Exit::Failed, format!("process {} is gone", self.pid));
-        let link = link_of(self.pid).ok_or_else(gone)?;
-        let mut client = begin(self.pid, &link)?;
-        client.is_spoken(KEEPS_IMAGES, "it keeps no images")?;
-        client
-            .ask(&Request::KeepImage(asked), job.as_bytes())
-            .context(|| "the shadow does not take the image".to_owned())?;
-        let stream = client.into_stream()?;
-        let sender = Sender::begin(rate.clone(), stream.try_clone()?, stream.try_clone()?);
-        let sender = sender.context(|| "the shadow does not take the image".to_owned())?;
+    /// Its image goes to the shadow, too, before it counts.
+    pub(crate) fn is_kept_by(&mut self, (sender, stream): (Sender, UnixStream)) {
         self.carries = Some(Arc::new(sender));
         self.stays = Some(stream);
-        Ok(())
     }
 
     /// Whether it does not only count, but is known to be kept there, if it was to be.
@@ -130,8 +115,7 @@ impl RunningSession {
         if self.stays.is_none() || self.is_kept {
             return Ok(());
         }
-        let message = "the image counts here, and is not known to be kept at the shadow";
-        Err(Failure::new(Exit::Lost, message))
+        Err(Failure::new(Exit::Lost, NOT_KEPT))
     }
 
     /// Tells him that the image counts, and where the job wants a copy of it.
@@ -142,6 +126,38 @@ impl RunningSession {
         }
         stdout()?.write_all(&end_said(wanted))?;
         Ok(Exit::Done)
+    }
+}
+
+/// The shadow of this process of a job, which takes its image and is sent it as fast as `rate` says. It says first what is there already, which takes it as long as it
+/// takes to read that.
+///
+/// # Errors
+/// It does not take it, and why.
+pub(crate) fn keeper_of_image(
+    pid: i32,
+    job: &str,
+    asked: KeepImage,
+    rate: &Rate,
+) -> Outcome<(Sender, UnixStream)> {
+    let missing = "the job has no files at a shadow, where its images would be kept";
+    let link = link_of(pid).ok_or_else(|| Failure::new(Exit::Failed, missing))?;
+    let describe = || "the shadow does not take the image".to_owned();
+    let mut client = begin(pid, &link)?;
+    client.is_spoken(KEEPS_IMAGES, "it keeps no images")?;
+    let asked = client.ask(&Request::KeepImage(asked), job.as_bytes());
+    asked.context(describe)?;
+    let stream = client.into_stream()?;
+    let sender = Sender::begin(rate.clone(), stream.try_clone()?, stream.try_clone()?);
+    Ok((sender.context(describe)?, stream))
+}
+
+/// Who takes an image sees that nothing comes any more, whoever else has the stream.
+impl Drop for RunningSession {
+    fn drop(&mut self) {
+        if let Some(stream) = &self.stays {
+            let _ = stream.shutdown(std::net::Shutdown::Both);
+        }
     }
 }
 
@@ -260,6 +276,13 @@ impl JobSession for RunningSession {
         // It counts where it was brought, if we live to say so.
         leftovers::hold();
         Ok(())
+    }
+
+    fn may_leave(&mut self) -> Result<(), SessionError> {
+        match self.stays.is_some() && !self.is_kept {
+            true => Err(NOT_KEPT.into()),
+            false => Ok(()),
+        }
     }
 
     fn kills(&mut self) {

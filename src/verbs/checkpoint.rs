@@ -8,7 +8,7 @@ use crate::output;
 use crate::permission;
 use crate::progress;
 use crate::raw;
-use crate::remote::{RunningSession, taker, used_by};
+use crate::remote::{RunningSession, keeper_of_image, taker, used_by};
 use crate::report::{Exit, Explain, Failure, Outcome, chain};
 use crate::target::{self, Purpose, Target};
 use crate::verbs::output_failure;
@@ -150,6 +150,22 @@ fn make(
     };
     let room = room_for_image(target.job.as_ref(), by, None)?;
     let (output, generation) = destination(&target, arguments)?;
+    // Before anything of the job's is held up.
+    let keeper = match (by, by.and_then(|by| by.at_shadow), &target.job) {
+        (Some(by), Some(there), Some(job)) => {
+            let last = job.record.last_checkpoint.as_ref();
+            let asked = KeepImage {
+                generation,
+                keep: there.keep,
+                most: by.images_max.unwrap_or(0),
+                least_free: there.min_free.unwrap_or(0),
+                expected: last.map_or(0, |last| last.image_bytes),
+            };
+            let name = &job.record.name;
+            Some(keeper_of_image(target.pid, name, asked, &by.rate)?)
+        }
+        _ => None,
+    };
     let request = CheckpointRequest {
         target: HostPid(target.pid),
         reaper: target.processes.reaper.map(HostPid),
@@ -167,9 +183,9 @@ fn make(
             (None, None) => arguments.image_rate.map(Rate::Fixed),
         },
         // What is carried counts where it goes.
-        commits: match arguments.carry {
-            Some(_) => None,
-            None => Some(crate::leftovers::hold),
+        commits: match arguments.carry.is_some() || keeper.is_some() {
+            true => None,
+            false => Some(crate::leftovers::hold),
         },
         most: room,
         since: tables_of(&target, arguments),
@@ -207,25 +223,8 @@ fn make(
         };
         session.as_mut().ok_or_else(missing)?.carries(taker);
     }
-    if let Some(by) = by
-        && let Some(there) = by.at_shadow
-        && let Some(job) = &target.job
-    {
-        let missing = "the job has no files at a shadow, where its images would be kept";
-        let missing = || Failure::new(Exit::Failed, missing);
-        let asked = KeepImage {
-            generation,
-            keep: there.keep,
-            most: by.images_max.unwrap_or(0),
-            least_free: there.min_free.unwrap_or(0),
-            expected: job
-                .record
-                .last_checkpoint
-                .as_ref()
-                .map_or(0, |last| last.image_bytes),
-        };
-        let session = session.as_mut().ok_or_else(missing)?;
-        session.is_kept_there(&job.record.name, asked, &by.rate)?;
+    if let (Some(session), Some(keeper)) = (&mut session, keeper) {
+        session.is_kept_by(keeper);
     }
     let wanted = match arguments.carry {
         Some(_) => Board::wanted_file(HostPid(target.pid)),

@@ -5,6 +5,7 @@ use crate::away;
 use crate::ckpt_server::{Fetched, Where, newer_than_here};
 use crate::confine;
 use crate::jobs::{Job, JobError, JobStore, Life, NewJob, Outputs, images_dir};
+use crate::jobs::{last_incarnation, note_incarnation};
 use crate::launch::{self, Launch, Options};
 use crate::life::{self, Tied};
 use crate::limits;
@@ -50,6 +51,7 @@ pub(crate) fn restart(store: &JobStore, arguments: &Restart) -> Outcome {
                 shadow: arguments.shadow.as_ref(),
                 identity: arguments.identity_file.as_deref(),
                 lease: arguments.lease,
+                min_free: arguments.life.min_free,
             };
             newer_than_here(store, name, &at)?
         }
@@ -94,7 +96,8 @@ pub(crate) fn begin(
     let here = tied.as_ref().filter(|tied| !tied.is_away);
     let name = here.map(|tied| tied.name.as_str());
     let dir = name.and_then(|name| Some(store.find(name).ok()?.dir));
-    if let Some(socket) = resume_session((store, dir.as_deref()), arguments, &chosen, &snapshot)? {
+    let kept = dir.as_deref().zip(here);
+    if let Some(socket) = resume_session((store, kept), arguments, &chosen, &snapshot)? {
         if is_confined {
             door = Some(confine::door(&socket)?);
         }
@@ -145,9 +148,9 @@ impl Chosen {
     }
 }
 
-/// Has the shadow go on with the job's files, if they are at one; its socket. `job`: the job's directory, if it has a starter here.
+/// Has the shadow go on with the job's files, if they are at one; its socket. `job`: the job's directory, if it has a starter here, and the tie to that.
 fn resume_session(
-    (store, job): (&JobStore, Option<&Path>),
+    (store, kept): (&JobStore, Option<(&Path, &Tied)>),
     arguments: &Restart,
     chosen: &Chosen,
     snapshot: &SnapshotV1,
@@ -158,6 +161,17 @@ fn resume_session(
         _ => None,
     });
     let image = crate::raw::shown_path(&chosen.path);
+    let job = kept.map(|(dir, _)| dir);
+    // Whoever says so by a command has the job go on here; a starter only as long as nobody else has.
+    let again = kept.filter(|(_, tied)| !tied.is_first);
+    let replaced = again.and_then(|(dir, _)| last_incarnation(dir));
+    let goes_on = |begin: &Resumption<'_>, state| -> Outcome<()> {
+        let incarnation = remote::resume(begin, state, files_of(arguments))?;
+        if let Some(dir) = job {
+            note_incarnation(dir, incarnation);
+        }
+        Ok(())
+    };
     match (state, &arguments.shadow) {
         (None, None) if !arguments.journal => Ok(None),
         (Some(state), None) if is_at_home(arguments, chosen) => {
@@ -167,8 +181,9 @@ fn resume_session(
                 lease: reach::HOME_LEASE,
                 sight: &arguments.sight,
                 at_home: true,
+                replaced,
             };
-            remote::resume(&begin, state, files_of(arguments))?;
+            goes_on(&begin, state)?;
             Ok(Some(socket))
         }
         (Some(state), Some(address)) => {
@@ -179,8 +194,9 @@ fn resume_session(
                 lease: arguments.lease,
                 sight: &arguments.sight,
                 at_home: false,
+                replaced,
             };
-            remote::resume(&begin, state, files_of(arguments))?;
+            goes_on(&begin, state)?;
             Ok(Some(socket))
         }
         (Some(_), None) => {

@@ -94,8 +94,7 @@ fn images(arguments: &Shadow) -> Outcome<Option<Store>> {
     let Some(dir) = &arguments.images else {
         return Ok(None);
     };
-    let opened = Store::open(dir, arguments.images_max);
-    Ok(Some(opened.context(|| crate::raw::shown_path(dir))?))
+    Store::open(dir, arguments.images_max, arguments.image_rate).map(Some)
 }
 
 /// Where sessions are kept. On stdio there is one job, and nobody who could start its shadow again.

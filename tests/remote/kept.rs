@@ -272,6 +272,46 @@ fn a_damaged_image_at_the_shadow_is_passed_over() {
     assert!(said.contains("image 1 of job job has come"), "{said}");
 }
 
+/// A machine is cut off, its job goes on elsewhere, and then the machine is there again: it finds its copy fenced, and does not go on with the job.
+#[test]
+fn a_machine_that_comes_back_does_not_take_its_job_away_again() {
+    let what = "a_machine_that_comes_back_does_not_take_its_job_away_again";
+    if missing(what) {
+        return;
+    }
+    let pool = Pool::new(&KEEPS);
+    let mut first = pool.begun("first");
+    pool.go(1);
+    pool.until(1);
+    pool.image("first").expect("is made");
+    pool.go(2);
+    pool.until(2);
+    let cut = pool.starters();
+    assert!(!cut.is_empty(), "{}", first.describe());
+    let tell = |signal| {
+        for pid in &cut {
+            kill(Pid::from_raw(*pid), signal).expect("is there");
+        }
+    };
+    tell(Signal::SIGSTOP);
+    pool.go(1);
+    let second = pool.run("second");
+    pool.until(1);
+    pool.go(3);
+    pool.until(3);
+    tell(Signal::SIGCONT);
+    let status = first.wait(DEADLINE).expect("ends");
+    let said = first.err.text();
+    assert_eq!(status.code(), Some(1), "{}", first.describe());
+    assert!(said.contains("a newer copy of the job has begun"), "{said}");
+    let (status, _, _) = output("its status", pool.wayfarer("first", &["status", "job"]));
+    assert!(status.contains("Held"), "{status}");
+    // What it has not taken part in is as it should be.
+    pool.until(3);
+    pool.image("second").expect("is made");
+    pool.ends_well(second);
+}
+
 /// What it had stays, the job runs on, and the next one comes when there is a shadow again.
 #[test]
 fn a_shadow_that_is_killed_while_an_image_comes_keeps_what_it_had() {
@@ -336,12 +376,14 @@ fn an_image_that_the_shadow_does_not_take_is_refused_by_name() {
     pool.ends_well(job);
 
     let pool = Pool::new(&KEEPS);
+    let job = pool.begun("first");
     fs::create_dir_all(pool.dir().join("kept/job")).expect("makes");
-    fs::write(pool.dir().join("kept/job/.job"), "another").expect("writes");
+    for name in [".job", "job-1.img"] {
+        fs::write(pool.dir().join("kept/job").join(name), "another").expect("writes");
+    }
     for path in ["kept", "kept/job", "kept/job/.job"] {
         User::Ordinary.own(&pool.dir().join(path));
     }
-    let job = pool.begun("first");
     let why = pool.image("first").expect_err("they are another's");
     assert!(
         why.contains("has images of another job of the name job"),

@@ -45,6 +45,15 @@ pub struct Resume {
     pub others: Others,
 }
 
+/// The same, where somebody goes on with what he has kept going himself: refused if a newer copy than the one that is replaced has begun elsewhere.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, BorrowDecode)]
+pub struct Replace {
+    /// What is done about files that are not as the job left them.
+    pub others: Others,
+    /// Number of the copy that is replaced.
+    pub incarnation: u64,
+}
+
 /// How long the job waits for a shadow that is gone: as long it keeps the session. Not asked of one that is older.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, BorrowDecode)]
 pub struct Lease {

@@ -349,7 +349,12 @@ fn take(
     }
     let session = marked.committed();
     if let Some(quiesced) = held {
-        session.into_iter().for_each(|session| session.kills());
+        if let Some(session) = session {
+            if let Err(error) = session.may_leave() {
+                return Err(CheckpointError::Carry(error).and_then(quiesced.resume()));
+            }
+            session.kills();
+        }
         quiesced.kill()?;
         frozen = frozen_at.elapsed();
     }

@@ -45,6 +45,14 @@ pub trait JobSession {
     /// The checkpoint for which the last [`JobSession::mark`] was is on the disk, or was given up.
     fn settle(&mut self, committed: bool);
 
+    /// Whether the job may be killed, now that the checkpoint counts.
+    ///
+    /// # Errors
+    /// Where it is to go on, the image is not known to be: the job goes on here.
+    fn may_leave(&mut self) -> Result<(), SessionError> {
+        Ok(())
+    }
+
     /// The image counts, and the job is killed now: what comes next is SIGKILL.
     fn kills(&mut self) {}
 }

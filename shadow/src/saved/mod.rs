@@ -90,6 +90,9 @@ pub enum MoveError {
         /// Which.
         incarnation: u64,
     },
+    /// Somebody else goes on with the job, and that takes too long; or nobody waits for it.
+    #[error("another copy of the job is beginning")]
+    Begins,
     /// Files are not as they were.
     #[error("{}", list(.0))]
     Changed(Vec<String>),

@@ -1,7 +1,7 @@
 //! A new session that goes on from a state.
 
 use super::{MoveError, SavedSession};
-use crate::copies::CopyOf;
+use crate::copies::{CopyOf, Numbers};
 use crate::session::Session;
 use crate::undo::UndoError;
 use journal::{Epoch, Files, JournalError};
@@ -14,9 +14,13 @@ const PAUSE: Duration = Duration::from_millis(10);
 
 impl Session {
     /// Whether it may go on from this state; nothing is changed.
-    pub(crate) fn may_resume(&self, saved: &SavedSession) -> Result<(), MoveError> {
+    pub(crate) fn may_resume(&self, saved: &SavedSession, asked: Others) -> Result<(), MoveError> {
         if self.next_handle() != 1 {
             return Err(MoveError::NotNew);
+        }
+        let goes_back = saved.epoch.is_some() && asked != Others::Keep;
+        if goes_back && self.journals.is_none() {
+            return Err(MoveError::NoJournal);
         }
         let most = self.limits().open_files;
         if saved.files.len() > most {
@@ -31,7 +35,7 @@ impl Session {
             .try_for_each(|one| one.reply().map(drop))
     }
 
-    /// Goes on from a state, as a copy of the job whose number is above that; if that cannot be, the session stays empty and no file is changed
+    /// Goes on from a state, as the next copy of the job; if that cannot be, the session stays empty and no file is changed
     /// but for what [`Others::RollBack`] has cut already.
     ///
     /// # Errors
@@ -40,15 +44,17 @@ impl Session {
         &self,
         saved: &SavedSession,
         asked: Others,
-        above: u64,
+        numbers: Numbers,
     ) -> Result<(), MoveError> {
         let _still = self.stand_still();
-        self.may_resume(saved)?;
+        self.may_resume(saved, asked)?;
         let replies: Result<Vec<_>, _> = saved.answers.iter().map(|one| one.reply()).collect();
         let replies = replies?;
-        let others = self.roll_back(saved, asked, above)?;
-        if let Some(copy) = saved.copy().filter(|_| self.copy_of().is_none()) {
-            let incarnation = above + 1;
+        let others = self.roll_back(saved, asked, numbers)?;
+        // Behind another journal it is another job: nobody goes back from one to the other by numbers of epochs.
+        let has_no_journals = self.journals.is_none() && self.copy_of().is_none();
+        if let Some(copy) = saved.copy().filter(|_| has_no_journals) {
+            let incarnation = numbers.above + 1;
             let copy = CopyOf {
                 incarnation,
                 ..copy
@@ -95,7 +101,7 @@ impl Session {
         &self,
         saved: &SavedSession,
         others: Others,
-        above: u64,
+        numbers: Numbers,
     ) -> Result<Others, MoveError> {
         let (Some(CopyOf { job, .. }), Some(epoch)) = (saved.copy(), saved.epoch) else {
             return Ok(others);
@@ -113,7 +119,7 @@ impl Session {
         };
         let began = Instant::now();
         loop {
-            match self.open_old_journal(journals, job, above) {
+            match self.open_old_journal(journals, job, numbers) {
                 Ok(true) => break,
                 // It goes on with another, and nobody goes back behind that.
                 Ok(false) if others == Others::Keep => return Ok(others),

@@ -340,3 +340,73 @@ fn a_state_that_is_refused_ends_no_copy() {
         APPEND.repeat(3)
     );
 }
+
+/// Who has kept a copy going goes on with it only as long as nobody else has, and ends nobody.
+#[test]
+fn who_replaces_a_copy_that_is_not_the_newest_is_refused() {
+    for (sessions, others) in [
+        (plain as fn(Allowed, &Path) -> Sessions, Others::Keep),
+        (journalled, Others::RollBack),
+    ] {
+        let home = Home::with(sessions);
+        let (old, _, log, state) = copy_with_log(&home);
+        drop(old);
+        let replace = |incarnation| {
+            let (mut peer, session) = home.peer(0, 0);
+            let request = Request::Replace(wire::Replace {
+                others,
+                incarnation,
+            });
+            peer.tell(&request, &state);
+            let (head, body, _) = peer.receive();
+            match Reply::decode(head.kind, &body).expect("an answer") {
+                Reply::Number(incarnation) => Ok((peer, session, incarnation)),
+                Reply::Refused(refusal) => Err(refusal.reason.to_owned()),
+                other => panic!("{other:?}"),
+            }
+        };
+        let (second, _, incarnation) = replace(1).expect("is the newest");
+        assert_eq!(incarnation, 2);
+        drop(second);
+        let (mut third, _, incarnation) = goes_on(&home, &state, others);
+        assert_eq!(incarnation, 3);
+        for older in [1, 2] {
+            let why = replace(older).map(drop).expect_err("is not the newest");
+            assert!(why.contains(SUPERSEDED), "{why}");
+        }
+        append(&mut third, log);
+        drop(third);
+        // Nor when that has ended.
+        let why = replace(2).map(drop).expect_err("is not the newest");
+        assert!(why.contains(SUPERSEDED), "{why}");
+        assert_eq!(replace(3).expect("is the newest").2, 4);
+    }
+}
+
+/// Epochs of a journal that is gone are not taken for those of the one that was begun in its place.
+#[test]
+fn a_job_that_goes_on_behind_another_journal_is_another_one() {
+    let home = Home::with(journalled);
+    let (mut old, _, log, state) = copy_with_log(&home);
+    mark(&mut old);
+    assert_eq!(old.ask(&Request::Complete(Complete {}), &[]).0, Reply::Done);
+    drop(old);
+    let journals = home.at("journals");
+    let ended = Instant::now() + Duration::from_secs(20);
+    while fs::read_dir(&journals).expect("lists").count() > 0 {
+        assert!(Instant::now() < ended, "its journal stays");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let (mut new, _, _) = goes_on(&home, &state, Others::Keep);
+    append(&mut new, log);
+    for _ in 0..3 {
+        mark(&mut new);
+    }
+    drop(new);
+    let why = home.resumed(&state, Others::RollBack).map(drop);
+    let why = why.expect_err("there is nothing to go back by");
+    assert!(
+        why.contains("is not there: the job has ended well"),
+        "{why}"
+    );
+}
