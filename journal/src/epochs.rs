@@ -56,12 +56,18 @@ impl Journal {
         self.lock_state().manifest.incarnation
     }
 
-    /// From now on the newest copy is the one of this number, if it was not a newer one already. Durable when it returns; also while an undo is
+    /// Who has begun it; 0, if that is not known.
+    #[must_use]
+    pub fn starter(&self) -> u64 {
+        self.lock_state().manifest.starter
+    }
+
+    /// From now on the newest copy is the one of this number, begun by this starter, if it was not a newer one already. Durable when it returns; also while an undo is
     /// interrupted.
     ///
     /// # Errors
     /// [`JournalError`]; then it is the one before.
-    pub fn raise_incarnation(&self, incarnation: u64) -> Result<(), JournalError> {
+    pub fn raise_incarnation(&self, incarnation: u64, starter: u64) -> Result<(), JournalError> {
         let _gate = self.gate.write().unwrap_or_else(PoisonError::into_inner);
         let mut state = self.lock_state();
         if state.dead {
@@ -71,7 +77,7 @@ impl Journal {
             return Ok(());
         }
         let mut manifest = state.manifest.clone();
-        manifest.incarnation = incarnation;
+        (manifest.incarnation, manifest.starter) = (incarnation, starter);
         state.commit(manifest)
     }
 

@@ -5,6 +5,7 @@
 //!   `--no Hello, stranger, other version--> Refused, over    `--no message--> Refused, over
 //! ```
 
+use crate::copies::By;
 use crate::images;
 use crate::locks::{Attendance, Ends};
 use crate::peer::Peer;
@@ -191,12 +192,12 @@ fn answer_all<'a, S: Peer>(
                 out.clear();
                 session.wait_for_lock(lock, stream.as_fd())
             }
-            Request::Mark(_) | Request::Settle(_) | Request::Resume(_) | Request::Replace(_) => {
+            Request::Mark(_) | Request::Settle(_) | Request::Resume(_) | Request::TakeUp(_) => {
                 out.clear();
                 let data = incoming.data(&message);
                 let resumes = match &request {
-                    Request::Resume(resume) => Some((resume.others, None)),
-                    Request::Replace(replace) => Some((replace.others, Some(replace.incarnation))),
+                    Request::Resume(resume) => Some((resume.others, By::ANYBODY)),
+                    Request::TakeUp(up) => Some((up.others, By::of(up))),
                     _ => None,
                 };
                 let moved = match resumes {
@@ -212,7 +213,7 @@ fn answer_all<'a, S: Peer>(
                         tracing::info!(why, "a job cannot be moved");
                         Reply::Refused(Refusal {
                             reason: &why,
-                            passing: false,
+                            passing: error.passes(),
                         })
                     }
                 }

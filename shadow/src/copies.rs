@@ -14,12 +14,13 @@ use crate::saved::{MoveError, SavedSession};
 use crate::session::Session;
 use crate::sessions::{Membership, NotServed, Sessions};
 use crate::undo::{JobId, UndoError};
+use journal::{Epoch, JournalError};
 use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
-use wire::{FIRST_COPY, Others};
+use wire::{FIRST_COPY, Others, TakeUp};
 
 /// How long what is being done for an older copy may take.
 const ENDS_WITHIN: Duration = Duration::from_secs(50);
@@ -30,25 +31,48 @@ const LOOK_AGAIN: Duration = Duration::from_millis(2);
 pub(crate) struct CopyOf {
     pub(crate) job: JobId,
     pub(crate) incarnation: u64,
+    /// Who has begun it; 0: that is not known.
+    pub(crate) starter: u64,
 }
 
-/// What is known of the number of the copy that begins.
+/// Who begins a copy.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Numbers {
-    /// It is above this.
-    pub(crate) above: u64,
-    /// The copy that it replaces is the newest, if that is said.
-    pub(crate) replaced: Option<u64>,
+pub(crate) struct By {
+    pub(crate) starter: u64,
+    /// Whoever has the job.
+    takes: bool,
 }
 
-/// Who goes on with what he has kept going himself does not if somebody else has gone on with it.
-pub(crate) fn refuse_older(replaced: Option<u64>, newest: u64) -> Result<(), MoveError> {
-    match replaced {
-        Some(ours) if ours < newest => {
-            Err(MoveError::Journal(UndoError::Superseded { ours, newest }))
+impl By {
+    /// Who does not say who he is has been told to by a command.
+    pub(crate) const ANYBODY: By = By {
+        starter: 0,
+        takes: true,
+    };
+
+    pub(crate) fn of(asked: &TakeUp) -> Self {
+        By {
+            starter: asked.starter,
+            takes: asked.takes,
         }
-        _ => Ok(()),
     }
+
+    /// Who goes on with what he has kept going himself does not if somebody else has gone on with it. That he has begun the newest himself he may not
+    /// know: his line broke before he was told, or what came behind that has failed.
+    pub(crate) fn may_follow(self, newest: u64, starter: u64) -> Result<(), UndoError> {
+        match self.takes || newest <= FIRST_COPY || starter == self.starter {
+            true => Ok(()),
+            false => Err(UndoError::Taken { newest }),
+        }
+    }
+}
+
+/// What is known of the copy that begins.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Next {
+    /// Its number is above this.
+    pub(crate) above: u64,
+    pub(crate) by: By,
 }
 
 /// Ends a stream, whatever its thread waits for.
@@ -102,8 +126,8 @@ impl Drop for KeptEnder<'_> {
 pub(crate) struct Copies {
     /// Sessions of copies that are not the newest any more, and which copies they were.
     superseded: Mutex<HashMap<u64, u64>>,
-    /// The newest copies that have begun here.
-    newest: Mutex<HashMap<JobId, u64>>,
+    /// The newest copies that have begun here, and by whom.
+    newest: Mutex<HashMap<JobId, (u64, u64)>>,
     /// Jobs of which a copy begins.
     begin: Mutex<HashSet<JobId>>,
     /// Rings when one of these has begun.
@@ -120,7 +144,7 @@ impl Copies {
         all.unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn all_newest(&self) -> MutexGuard<'_, HashMap<JobId, u64>> {
+    fn all_newest(&self) -> MutexGuard<'_, HashMap<JobId, (u64, u64)>> {
         self.newest.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -186,7 +210,12 @@ impl Session {
     pub(crate) fn be_copy(&self, copy: CopyOf) -> Result<(), UndoError> {
         match self.copy.set(copy) {
             Ok(()) => {
-                self.note(|| Some(Record::Copy(copy.job.0, copy.incarnation)));
+                let CopyOf {
+                    job,
+                    incarnation,
+                    starter,
+                } = copy;
+                self.note(|| Some(Record::Copy(job.0, incarnation, starter)));
                 Ok(())
             }
             Err(_) if self.copy_of() == Some(copy) => Ok(()),
@@ -218,36 +247,39 @@ impl Session {
 }
 
 impl Membership {
-    /// Has the session go on from a state. Copies of the job that this shadow serves are ended before, but no newer one than what is to be replaced,
-    /// if that is said. `is_there`: whether anybody still wants it.
+    /// Has the session go on from a state. Copies of the job that this shadow serves are ended before, but not for who has
+    /// lost it to somebody else. `is_there`: whether anybody still wants it.
     ///
     /// # Errors
     /// [`MoveError`]. If it is one of the state, nothing has been ended.
     pub(crate) fn resume(
         &self,
         state: &[u8],
-        (others, replaced): (Others, Option<u64>),
+        (others, by): (Others, By),
         is_there: &dyn Fn() -> bool,
     ) -> Result<(), MoveError> {
         let saved = SavedSession::from_bytes(state)?;
         self.session.may_resume(&saved, others)?;
-        let numbers = |above| Numbers { above, replaced };
+        let next = |above| Next { above, by };
         let Some(copy) = saved.copy() else {
-            return self.session.resume(&saved, others, numbers(0));
+            return self.session.resume(&saved, others, next(0));
         };
         let turn = self.sessions.copies.begin(copy.job);
         let _turn = turn.filter(|_| is_there()).ok_or(MoveError::Begins)?;
         let copies = &self.sessions.copies;
         let known = copies.all_newest().get(&copy.job).copied();
-        let known = known.unwrap_or(copy.incarnation);
-        refuse_older(replaced, known)?;
+        let (known, starter) = known.unwrap_or_default();
+        by.may_follow(known, starter).map_err(MoveError::Journal)?;
+        let goes_back = saved.epoch.filter(|_| others != Others::Keep).map(Epoch);
+        self.sessions.has_mark(copy.job, goes_back)?;
         let newest = self
             .sessions
-            .end_copies((copy.job, replaced), self.session.id())?;
+            .end_copies((copy.job, by), self.session.id())?;
         let above = newest.max(known).max(copy.incarnation);
-        self.session.resume(&saved, others, numbers(above))?;
+        self.session.resume(&saved, others, next(above))?;
         if let Some(copy) = self.session.copy_of() {
-            copies.all_newest().insert(copy.job, copy.incarnation);
+            let begun = (copy.incarnation, copy.starter);
+            copies.all_newest().insert(copy.job, begun);
         }
         self.session.lets_images_go();
         Ok(())
@@ -255,24 +287,41 @@ impl Membership {
 }
 
 impl Sessions {
+    /// Refuses a state whose mark the journal does not have any more, before anybody is ended for it.
+    fn has_mark(&self, job: JobId, mark: Option<Epoch>) -> Result<(), MoveError> {
+        let is_its = |one: &&Arc<Session>| one.job() == Some(job);
+        let session = self.all().values().find(is_its).cloned();
+        let (Some(session), Some(found)) = (session, mark) else {
+            return Ok(());
+        };
+        let marks = session.marks().map_err(MoveError::Journal)?;
+        let bounds = (marks.first(), marks.last());
+        match bounds {
+            (Some(oldest), Some(newest)) if marks.iter().all(|mark| mark.epoch != found) => {
+                let (oldest, newest) = (oldest.epoch, newest.epoch);
+                let error = JournalError::NoEpoch {
+                    found,
+                    oldest,
+                    newest,
+                };
+                Err(MoveError::Journal(error.into()))
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// Ends all sessions of a job but this one; the newest of them, 0 if there was none.
-    fn end_copies(
-        &self,
-        (job, replaced): (JobId, Option<u64>),
-        but: u64,
-    ) -> Result<u64, MoveError> {
+    fn end_copies(&self, (job, by): (JobId, By), but: u64) -> Result<u64, MoveError> {
         let older = |one: &Arc<Session>| {
             one.id() != but && one.copy_of().is_some_and(|copy| copy.job == job)
         };
         let began = Instant::now();
         let mut all = self.all();
         let before: Vec<_> = all.values().filter(|one| older(one)).cloned().collect();
-        let newest = before
-            .iter()
-            .map(|one| one.incarnation())
-            .max()
-            .unwrap_or(0);
-        refuse_older(replaced, newest)?;
+        let copies = before.iter().filter_map(|one| one.copy_of());
+        let newest = copies.max_by_key(|copy| copy.incarnation);
+        let (newest, starter) = newest.map_or((0, 0), |copy| (copy.incarnation, copy.starter));
+        by.may_follow(newest, starter).map_err(MoveError::Journal)?;
         let ends: Vec<_> = before.iter().map(Arc::downgrade).collect();
         for session in before {
             let (id, incarnation) = (session.id(), session.incarnation());

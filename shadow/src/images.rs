@@ -50,8 +50,8 @@ pub trait Images: Send + Sync + std::fmt::Debug {
     /// For the job's owner.
     fn open(&self, name: &[u8], generation: u64) -> Result<File, String>;
 
-    /// Nobody goes back to images of the job that need another mark of its journal than these.
-    fn only_those_with(&self, job: JobId, marks: &[Epoch]);
+    /// Nobody goes back to images of the job that need another mark of its journal than those that there are when none gets its name.
+    fn only_those_with(&self, job: JobId, marks: &dyn Fn() -> Option<Vec<Epoch>>);
 
     /// The job has ended well: nobody goes back to its images.
     fn complete(&self, job: JobId);
@@ -138,10 +138,10 @@ impl Session {
         let (Some(images), Some(job)) = (&self.images, self.job()) else {
             return;
         };
-        if let Ok(marks) = self.marks() {
-            let marks: Vec<Epoch> = marks.iter().map(|mark| mark.epoch).collect();
-            images.only_those_with(job, &marks);
-        }
+        images.only_those_with(job, &|| {
+            let marks = self.marks().ok()?;
+            Some(marks.iter().map(|mark| mark.epoch).collect())
+        });
     }
 }
 

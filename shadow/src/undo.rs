@@ -10,7 +10,7 @@
 //! made. What is open stays open, across marks and undos.
 
 use crate::changes::Changes;
-use crate::copies::{self, CopyOf, Numbers};
+use crate::copies::{self, CopyOf, Next};
 use crate::kept::Record;
 use crate::saved::SavedSession;
 use crate::session::Session;
@@ -61,6 +61,12 @@ pub enum UndoError {
         /// Number of this copy.
         ours: u64,
         /// Of the newest.
+        newest: u64,
+    },
+    /// Somebody else has had the job go on since.
+    #[error("a newer copy of the job has begun (copy {newest}), and not from here")]
+    Taken {
+        /// Number of the newest copy.
         newest: u64,
     },
     /// What the journal says.
@@ -224,9 +230,12 @@ impl Session {
             path: "/dev/urandom".into(),
             source,
         })?;
-        let incarnation = wire::FIRST_COPY;
         // Somebody else may have been first.
-        let _ = self.be_copy(CopyOf { job, incarnation });
+        let _ = self.be_copy(CopyOf {
+            job,
+            incarnation: wire::FIRST_COPY,
+            starter: 0,
+        });
         self.copy_of().ok_or(UndoError::InUse)
     }
 
@@ -248,18 +257,21 @@ impl Session {
         &self,
         journals: &Journals,
         job: JobId,
-        numbers: Numbers,
+        next: Next,
     ) -> Result<bool, UndoError> {
         let Some(journal) = journals.open_existing(job)? else {
             return Ok(false);
         };
         let newest = journal.incarnation();
-        if let Some(ours) = numbers.replaced.filter(|ours| *ours < newest) {
+        if let Err(error) = next.by.may_follow(newest, journal.starter()) {
             journal.close()?;
-            return Err(UndoError::Superseded { ours, newest });
+            return Err(error);
         }
-        let incarnation = newest.max(numbers.above) + 1;
-        self.be_copy(CopyOf { job, incarnation })?;
+        self.be_copy(CopyOf {
+            job,
+            incarnation: newest.max(next.above) + 1,
+            starter: next.by.starter,
+        })?;
         // Whoever goes on with this session lets it stay: there is an image that needs it.
         self.note(|| Some(Record::JournalStays(true)));
         self.changes.stay(true);
@@ -274,7 +286,8 @@ impl Session {
             journal.close()?;
             return Err(UndoError::Superseded { ours, newest });
         }
-        journal.raise_incarnation(ours)?;
+        let starter = self.copy_of().map_or(0, |copy| copy.starter);
+        journal.raise_incarnation(ours, starter)?;
         if !self.changes.go_through(Arc::new(journal)) {
             return Err(UndoError::InUse);
         }

@@ -41,6 +41,7 @@ pub(crate) use streams::JobState;
 
 use crate::identity::from_hex;
 use crate::life::Tied;
+use crate::remote::By;
 use crate::report::{Exit, Explain, Failure, Outcome};
 use crate::sys;
 use std::io::{Read, Write};
@@ -68,6 +69,7 @@ pub(crate) fn tied(fd: Option<i32>, name: Option<&str>) -> Outcome<Option<Tied>>
         name: name.unwrap_or("job").to_owned(),
         tells,
         is_first: true,
+        by: By::command()?,
         is_away: true,
     }))
 }

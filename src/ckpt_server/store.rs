@@ -158,8 +158,11 @@ impl Images for Store {
         options.open(&path).map_err(|error| failed(&path, &error))
     }
 
-    fn only_those_with(&self, job: JobId, marks: &[Epoch]) {
+    fn only_those_with(&self, job: JobId, marks: &dyn Fn() -> Option<Vec<Epoch>>) {
         let _naming = self.names();
+        let Some(marks) = marks() else {
+            return;
+        };
         let is_lost = |image: &Path| {
             let mark = state_in(image).and_then(|state| shadow::mark_of(&state));
             mark.is_some_and(|(of, mark)| of == job && !marks.contains(&mark))

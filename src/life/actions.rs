@@ -115,6 +115,7 @@ impl Starter<'_> {
     fn begin_here(&self, again: bool) -> Outcome<Copy> {
         let refused = &self.refused;
         let is_first = self.copies_begun == 1;
+        let by = self.by;
         let (store, copies, name) = (self.store, &self.copies, &self.name);
         let How::Here {
             run,
@@ -131,6 +132,7 @@ impl Starter<'_> {
                 name: name.clone(),
                 tells,
                 is_first,
+                by,
                 is_away: false,
             };
             let outcome = match run.filter(|_| !again) {

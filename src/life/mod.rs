@@ -44,6 +44,7 @@ pub(crate) use said::usage_said;
 
 use crate::args::{Life as Arguments, Restart, Run};
 use crate::jobs::{Job, JobStore, LifeRecord, Outset, pulse};
+use crate::remote::By;
 use crate::report::Outcome;
 use crate::rights;
 use crate::sys;
@@ -95,6 +96,7 @@ pub(crate) struct Tied {
     pub(crate) tells: OwnedFd,
     /// It is the first copy of its starter.
     pub(crate) is_first: bool,
+    pub(crate) by: By,
     /// The starter is on another machine, and so is the job's record.
     pub(crate) is_away: bool,
 }
@@ -170,6 +172,8 @@ struct Starter<'a> {
     is_committed: bool,
     /// A copy of it has run, ours or an earlier starter's.
     has_run: bool,
+    /// By a command, until a copy runs: then the job is ours, as far as we know.
+    by: By,
     /// The generation of the newest image that there was when a copy ended.
     went_on_from: Option<u64>,
     /// Why the copy could not begin.
@@ -268,6 +272,7 @@ impl<'a> Starter<'a> {
             leaves_with: None,
             is_committed: false,
             has_run: Outset::is_in(&job.dir),
+            by: By::command()?,
             went_on_from: None,
             not_begun: None,
             refused: vec![],
@@ -483,6 +488,7 @@ impl<'a> Starter<'a> {
                     let tails = copy.tails();
                     self.note_tails(&tails);
                     self.has_run = true;
+                    self.by.takes_no_more();
                     self.record.counted.begun(self.life.state());
                     self.chronicle.executing(self.record.on.as_deref());
                     self.events.push_back(Event::Runs);

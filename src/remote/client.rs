@@ -1,7 +1,7 @@
 //! A stream to a shadow, as the command has it: greeted, one request at a time.
 
-use super::Identity;
 use super::sees::Sees;
+use super::{By, Identity};
 use crate::report::{Exit, Failure, Outcome};
 use c_shim::link::Link;
 use c_shim::table::MACHINE_NAME;
@@ -17,8 +17,8 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
 use wire::{
-    HEAD_LEN, Head, Hello, MOST_BODY, MOST_DATA, NUMBERED_COPIES, Others, Replace, Reply, Request,
-    Resume, Role, Token, WireError, Write,
+    HEAD_LEN, Head, Hello, MOST_BODY, MOST_DATA, NUMBERED_COPIES, Others, Reply, Request, Resume,
+    Role, TakeUp, Token, WireError, Write,
 };
 
 /// A shadow that says nothing for so long is not there.
@@ -33,6 +33,30 @@ pub(crate) enum NotWritten {
     Refused,
     /// It is not there, and nobody knows whether it is written.
     Broken,
+}
+
+/// Why a session does not go on from a state.
+#[derive(Debug)]
+pub(crate) enum NotResumed {
+    /// In a moment it may: the shadow's words.
+    Now(String),
+    /// Anything else.
+    Failed(Failure),
+}
+
+impl From<Failure> for NotResumed {
+    fn from(failure: Failure) -> Self {
+        NotResumed::Failed(failure)
+    }
+}
+
+impl From<NotResumed> for Failure {
+    fn from(why: NotResumed) -> Self {
+        match why {
+            NotResumed::Now(reason) => Failure::new(Exit::Failed, format!("refused: {reason}")),
+            NotResumed::Failed(failure) => failure,
+        }
+    }
 }
 
 /// Why a stream has not begun.
@@ -172,28 +196,33 @@ impl Client {
     }
 
     /// Has the session go on from a state; which copy of the job it is then, 0 if the shadow does not count them.
-    /// `replaced`: the number of the copy that was kept going here, if it was; refused if there is a newer one.
     pub(crate) fn resume(
         &mut self,
-        (others, replaced): (Others, Option<u64>),
+        (others, by): (Others, By),
         state: &[u8],
-    ) -> Outcome<u64> {
-        let replaced = replaced.filter(|_| self.version >= NUMBERED_COPIES);
-        let request = match replaced {
-            Some(incarnation) => Request::Replace(Replace {
+    ) -> Result<u64, NotResumed> {
+        let request = match self.version >= NUMBERED_COPIES {
+            true => Request::TakeUp(TakeUp {
                 others,
-                incarnation,
+                starter: by.starter,
+                takes: by.takes,
             }),
-            None => Request::Resume(Resume { others }),
+            false => Request::Resume(Resume { others }),
         };
-        let message = self.message(&request, state.len())?;
-        self.stream.write_all(&message)?;
-        self.stream.write_all(state)?;
-        let (kind, body, _) = self.answer()?;
-        match Reply::decode(kind, &body)? {
+        let exchanged = (|| -> Outcome<_> {
+            let message = self.message(&request, state.len())?;
+            self.stream.write_all(&message)?;
+            self.stream.write_all(state)?;
+            self.answer()
+        })();
+        let (kind, body, _) = exchanged?;
+        match Reply::decode(kind, &body).map_err(Failure::from)? {
             Reply::Number(incarnation) => Ok(incarnation),
             Reply::Done => Ok(0),
-            other => Err(unexpected(&other, "which copy goes on")),
+            Reply::Refused(refusal) if refusal.passing => {
+                Err(NotResumed::Now(refusal.reason.to_owned()))
+            }
+            other => Err(unexpected(&other, "which copy goes on").into()),
         }
     }
 

@@ -63,6 +63,12 @@ impl Gate {
         Ok(Gate { table })
     }
 
+    /// It does not leave after all.
+    pub(crate) fn stay(&self) -> io::Result<()> {
+        let at = offset_of!(Table, behind) + offset_of!(Behind, left);
+        self.table.write_all_at(&0u32.to_ne_bytes(), at as u64)
+    }
+
     /// The job goes on elsewhere, with what is not sent: here it is nobody's any more, and is about to be killed, or `is_killed`.
     pub(crate) fn leave(&self, is_killed: bool) -> io::Result<()> {
         let at = offset_of!(Table, behind) + offset_of!(Behind, left);

@@ -30,6 +30,7 @@ use c_shim::link::{Link, MOUNTS_AT};
 use c_shim::residents;
 use c_shim::table::{Header, RESERVED, Reserved, Table};
 pub(crate) use client::Client;
+use client::NotResumed;
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, fcntl};
 use nix::sys::inotify::{InitFlags, Inotify};
@@ -45,7 +46,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use wire::{FIRST_COPY, Lease, Mark, Others, Request, Settle, Token, WatchEnds};
 
 /// What is executed in place of every program of the job, and puts that into its own process.
@@ -95,8 +96,6 @@ pub(crate) struct Prepared {
     pub(crate) identity: Identity,
     /// The state of the session, if that was to be marked.
     pub(crate) mark: Option<Vec<u8>>,
-    /// Which copy of the job it is.
-    pub(crate) incarnation: u64,
 }
 
 /// Makes what the job inherits.
@@ -158,11 +157,7 @@ pub(crate) fn prepare(beginning: &Beginning<'_>) -> Outcome<Prepared> {
     hand_down_session(held, &token, (socket, *lease), &seen)?;
     // Its own directory is at the shadow; this one must be there wherever it goes on.
     std::env::set_current_dir("/")?;
-    Ok(Prepared {
-        identity,
-        mark,
-        incarnation,
-    })
+    Ok(Prepared { identity, mark })
 }
 
 /// The mark, if one is made, and which copy of the job begins.
@@ -178,7 +173,7 @@ fn at_outset(client: &mut Client, outset: AtOutset<'_>) -> Outcome<(Option<Vec<u
         AtOutset::GoBack(state) => {
             let others = Others::RollBack;
             client
-                .resume((others, None), state)
+                .resume((others, By::command()?), state)
                 .context(|| "the job's files do not become what they were when it began".to_owned())
                 .map(|incarnation| (None, incarnation))
         }
@@ -218,6 +213,34 @@ pub(crate) fn of_a_restart() -> impl Iterator<Item = u32> {
     made.into_iter().map(|one| one.number().cast_unsigned())
 }
 
+/// How long what is done for the copy before it may take.
+const RESUMES_WITHIN: Duration = Duration::from_secs(600);
+const RESUMES_AGAIN: Duration = Duration::from_millis(500);
+
+/// Who has a job go on (docs/adr/0033).
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct By {
+    /// A number of his own.
+    starter: u64,
+    /// Whoever has the job now.
+    takes: bool,
+}
+
+impl By {
+    /// Somebody by a command.
+    pub(crate) fn command() -> io::Result<Self> {
+        Ok(By {
+            starter: generation()?,
+            takes: true,
+        })
+    }
+
+    /// From now on only unless somebody else has it go on.
+    pub(crate) fn takes_no_more(&mut self) {
+        self.takes = false;
+    }
+}
+
 /// How a job with a shadow is taken up again.
 #[derive(Debug)]
 pub(crate) struct Resumption<'a> {
@@ -228,32 +251,40 @@ pub(crate) struct Resumption<'a> {
     pub(crate) sight: &'a Sight,
     /// The shadow is of this machine and this user.
     pub(crate) at_home: bool,
-    /// The copy that was kept going here, and is replaced.
-    pub(crate) replaced: Option<u64>,
+    pub(crate) by: By,
 }
 
 /// Has the shadow go on from a state, and makes what the restarted job takes over.
-///
-/// # Errors
-/// The shadow does not, as it says. Else the number of the copy.
-pub(crate) fn resume(begin: &Resumption<'_>, state: &[u8], files: Files) -> Outcome<u64> {
+pub(crate) fn resume(begin: &Resumption<'_>, state: &[u8], files: Files) -> Outcome<()> {
     let Resumption {
         socket,
         lease,
         sight,
         at_home,
-        replaced,
+        by,
     } = begin;
-    let (mut client, token) = connect(socket)?;
     let others = match files {
         Files::Fail => Others::Fail,
         Files::Keep => Others::Keep,
         Files::RollBack => Others::RollBack,
     };
-    let incarnation = client.resume((others, *replaced), state).context(|| {
-        let shown = crate::raw::shown_path(socket);
-        format!("the shadow on {shown} does not go on with the job's files")
-    })?;
+    let began = Instant::now();
+    let (mut client, token, incarnation) = loop {
+        let (mut client, token) = connect(socket)?;
+        match client.resume((others, *by), state) {
+            Ok(incarnation) => break (client, token, incarnation),
+            // What is done for the copy before this one ends.
+            Err(NotResumed::Now(_)) if began.elapsed() < RESUMES_WITHIN => {
+                std::thread::sleep(RESUMES_AGAIN);
+            }
+            Err(error) => {
+                return Err(error).context(|| {
+                    let shown = crate::raw::shown_path(socket);
+                    format!("the shadow on {shown} does not go on with the job's files")
+                });
+            }
+        }
+    };
     let mut sees = Sees::default();
     if sight.filesystem_domain.is_some() {
         client.identify(&mut sees)?;
@@ -263,8 +294,7 @@ pub(crate) fn resume(begin: &Resumption<'_>, state: &[u8], files: Files) -> Outc
         client,
         incarnation,
     };
-    hand_down_session(held, &token, (socket, *lease), &seen)?;
-    Ok(incarnation)
+    hand_down_session(held, &token, (socket, *lease), &seen)
 }
 
 pub(crate) fn connect(socket: &Path) -> Outcome<(Client, Token)> {
@@ -321,7 +351,7 @@ fn hand_down_session(
     hand_down(&nodes, Reserved::Nodes)
 }
 
-/// No two copies of a job have the same.
+/// No two copies of a job have the same, nor two starters.
 fn generation() -> io::Result<u64> {
     let mut bytes = [0; 8];
     getrandom(&mut bytes, GetRandomFlags::empty())?;

@@ -275,12 +275,17 @@ impl JobSession for RunningSession {
         sender.end(header.image_len)?;
         // It counts where it was brought, if we live to say so.
         leftovers::hold();
+        leftovers::remove_no_more();
         Ok(())
     }
 
     fn may_leave(&mut self) -> Result<(), SessionError> {
         match self.stays.is_some() && !self.is_kept {
-            true => Err(NOT_KEPT.into()),
+            true => {
+                // It goes on here, and so does what it writes.
+                let _ = self.gate.as_ref().map(Gate::stay);
+                Err(NOT_KEPT.into())
+            }
             false => Ok(()),
         }
     }

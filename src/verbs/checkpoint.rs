@@ -166,6 +166,10 @@ fn make(
         }
         _ => None,
     };
+    if keeper.is_some() {
+        // It has its name before it counts there.
+        crate::leftovers::remove_also(output.clone(), String::new());
+    }
     let request = CheckpointRequest {
         target: HostPid(target.pid),
         reaper: target.processes.reaper.map(HostPid),

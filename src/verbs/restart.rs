@@ -5,14 +5,13 @@ use crate::away;
 use crate::ckpt_server::{Fetched, Where, newer_than_here};
 use crate::confine;
 use crate::jobs::{Job, JobError, JobStore, Life, NewJob, Outputs, images_dir};
-use crate::jobs::{last_incarnation, note_incarnation};
 use crate::launch::{self, Launch, Options};
 use crate::life::{self, Tied};
 use crate::limits;
 use crate::progress;
 use crate::raw;
 use crate::reach;
-use crate::remote::{self, Resumption};
+use crate::remote::{self, By, Resumption};
 use crate::report::{Exit, Failure, Outcome, tell};
 use crate::target;
 use crate::verbs::{self, image_failure, needed_by, open_image};
@@ -162,15 +161,9 @@ fn resume_session(
     });
     let image = crate::raw::shown_path(&chosen.path);
     let job = kept.map(|(dir, _)| dir);
-    // Whoever says so by a command has the job go on here; a starter only as long as nobody else has.
-    let again = kept.filter(|(_, tied)| !tied.is_first);
-    let replaced = again.and_then(|(dir, _)| last_incarnation(dir));
-    let goes_on = |begin: &Resumption<'_>, state| -> Outcome<()> {
-        let incarnation = remote::resume(begin, state, files_of(arguments))?;
-        if let Some(dir) = job {
-            note_incarnation(dir, incarnation);
-        }
-        Ok(())
+    let by = match kept {
+        Some((_, tied)) => tied.by,
+        None => By::command()?,
     };
     match (state, &arguments.shadow) {
         (None, None) if !arguments.journal => Ok(None),
@@ -181,9 +174,9 @@ fn resume_session(
                 lease: reach::HOME_LEASE,
                 sight: &arguments.sight,
                 at_home: true,
-                replaced,
+                by,
             };
-            goes_on(&begin, state)?;
+            remote::resume(&begin, state, files_of(arguments))?;
             Ok(Some(socket))
         }
         (Some(state), Some(address)) => {
@@ -194,9 +187,9 @@ fn resume_session(
                 lease: arguments.lease,
                 sight: &arguments.sight,
                 at_home: false,
-                replaced,
+                by,
             };
-            goes_on(&begin, state)?;
+            remote::resume(&begin, state, files_of(arguments))?;
             Ok(Some(socket))
         }
         (Some(_), None) => {

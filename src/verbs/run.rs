@@ -4,7 +4,6 @@ use crate::address::Address;
 use crate::args::{Files, Pids, Run, Whose};
 use crate::away;
 use crate::confine;
-use crate::jobs::note_incarnation;
 use crate::jobs::{JobStore, NewJob, Outputs, Outset, has_more_descriptors, process};
 use crate::launch::{self, Launch, Options};
 use crate::life::{self, Tied};
@@ -155,9 +154,6 @@ pub(crate) fn begin(store: &JobStore, arguments: &Run, tied: Option<Tied>) -> Ou
             },
         })?;
         identity = prepared.identity;
-        if let Some(dir) = dir.filter(|_| tied.is_some()) {
-            note_incarnation(dir, prepared.incarnation);
-        }
         if arguments.confine {
             door = Some(confine::door(&socket)?);
         }

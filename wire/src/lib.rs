@@ -56,7 +56,7 @@ pub use locks::{
     Attend, Held, Interrupt, Lock, LockMode, LockOwner, Release, Span, TestLock, TestOwn, WatchEnds,
 };
 pub use missing::{FILTER_WORDS, MISSING_LEN, MOST_NAMES, Missing, Names, bits, steps};
-pub use moves::{Complete, Lease, MakeDurable, Mark, Others, Replace, Resume, Settle};
+pub use moves::{Complete, Lease, MakeDurable, Mark, Others, Resume, Settle, TakeUp};
 pub use offered::{Offer, Offered, OfferedFiles};
 pub use packed::Packer;
 pub use reply::{Opened, Owner, Refusal, Reply, Written};

@@ -45,13 +45,15 @@ pub struct Resume {
     pub others: Others,
 }
 
-/// The same, where somebody goes on with what he has kept going himself: refused if a newer copy than the one that is replaced has begun elsewhere.
+/// The same, and who has the job go on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, BorrowDecode)]
-pub struct Replace {
+pub struct TakeUp {
     /// What is done about files that are not as the job left them.
     pub others: Others,
-    /// Number of the copy that is replaced.
-    pub incarnation: u64,
+    /// By whom it is kept going: a number of his own, never 0.
+    pub starter: u64,
+    /// Whoever has it now. If not, it is refused unless the newest copy was begun by the same, or is the first.
+    pub takes: bool,
 }
 
 /// How long the job waits for a shadow that is gone: as long it keeps the session. Not asked of one that is older.

@@ -6,8 +6,8 @@
 use crate::{
     Allocate, Attend, Began, Complete, Copy, FetchImage, FlagsOf, Foresee, Head, Interrupt,
     KEEPS_IMAGES, KeepImage, KeptImages, Leads, Lease, Lock, MakeDurable, Mark, NEWER_CALLS,
-    NUMBERED_COPIES, Offer, Release, Replace, Resume, Seek, SetAppend, Settle, Stamp, Sync,
-    SyncAll, TestLock, TestOwn, WatchEnds, WireError, WriteAs, decode, encode,
+    NUMBERED_COPIES, Offer, Release, Resume, Seek, SetAppend, Settle, Stamp, Sync, SyncAll, TakeUp,
+    TestLock, TestOwn, WatchEnds, WireError, WriteAs, decode, encode,
 };
 use bincode::{BorrowDecode, Encode};
 
@@ -170,8 +170,8 @@ requests! {
     51 Settle(Settle),
     /// The job goes on from the state that is the data, in this session, which must be new.
     52 Resume(Resume),
-    /// The same, unless a newer copy of the job has begun than the one that is to be replaced.
-    53 Replace(Replace),
+    /// The same, and who has it go on, who may have lost it to somebody else meanwhile.
+    53 TakeUp(TakeUp),
     /// How long the session is kept when it has no stream.
     60 Lease(Lease),
     /// close(2) of each handle in the data, 8 bytes little-endian; those that are not open are passed over.
@@ -209,7 +209,7 @@ impl Request<'_> {
         if about_images {
             return version >= KEEPS_IMAGES;
         }
-        if matches!(self, Request::Replace(_)) {
+        if matches!(self, Request::TakeUp(_)) {
             return version >= NUMBERED_COPIES;
         }
         let is_newer = matches!(
@@ -574,7 +574,7 @@ mod tests {
                 Request::KeptImages(KeptImages {}),
                 Request::FetchImage(FetchImage { generation: at }),
                 Request::Resume(Resume { others: crate::Others::RollBack }),
-                Request::Replace(Replace { others: crate::Others::RollBack, incarnation: at }),
+                Request::TakeUp(TakeUp { others: crate::Others::RollBack, starter: at, takes: flag }),
             ];
             let mut room = [0; crate::MOST_BODY];
             for request in all {

@@ -70,6 +70,8 @@ pub(crate) struct Manifest {
     pub(crate) undoing: Option<Undoing>,
     /// Of the newest copy of the job.
     pub(crate) incarnation: u64,
+    /// Who has begun it; 0: that is not known.
+    pub(crate) starter: u64,
 }
 
 impl Manifest {
@@ -89,6 +91,7 @@ impl Manifest {
             reserves: vec![],
             undoing: None,
             incarnation: FIRST,
+            starter: 0,
         }
     }
 
@@ -164,7 +167,7 @@ impl Manifest {
         }
         let mut body = body.to_vec();
         if found == WITHOUT_COPIES {
-            body.extend(encoding::encode(&FIRST).unwrap_or_default());
+            body.extend(encoding::encode(&(FIRST, 0_u64)).unwrap_or_default());
         }
         let manifest: Option<Manifest> = encoding::decode(&body);
         match manifest.filter(Manifest::means_something) {
@@ -249,7 +252,7 @@ mod tests {
         let mut manifest = Manifest::new([7; 16]);
         let path = Path::new("manifest");
         let bytes = manifest.encode().expect("fits");
-        let last = bytes.len() - encoding::encode(&FIRST).expect("fits").len();
+        let last = bytes.len() - encoding::encode(&(FIRST, 0_u64)).expect("fits").len();
         let mut old = bytes[..last].to_vec();
         old[8..12].copy_from_slice(&WITHOUT_COPIES.to_le_bytes());
         let len = u32::try_from(last - HEAD_LEN).expect("is short");
@@ -257,7 +260,7 @@ mod tests {
         let checksum = *blake3::hash(&old[HEAD_LEN..]).as_bytes();
         old[16..48].copy_from_slice(&checksum);
         assert_eq!(Manifest::decode(path, &old).ok().as_ref(), Some(&manifest));
-        manifest.incarnation = 300;
+        (manifest.incarnation, manifest.starter) = (300, 7);
         let bytes = manifest.encode().expect("fits");
         assert_eq!(Manifest::decode(path, &bytes).ok(), Some(manifest));
         old[8] = 3;

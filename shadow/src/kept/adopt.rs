@@ -51,7 +51,7 @@ pub(crate) fn adopt(
             }
         };
         let mut session = new(id);
-        if let Some((job, incarnation)) = known.copy {
+        if let Some((job, incarnation, starter)) = known.copy {
             if newest.get(&job).is_some_and(|newest| *newest > incarnation) {
                 tracing::info!(id, incarnation, "a newer copy of the job has begun");
                 forget(&dir);
@@ -61,7 +61,11 @@ pub(crate) fn adopt(
             }
             let job = JobId(job);
             // Of a session that is new it cannot fail.
-            let _ = session.copy.set(CopyOf { job, incarnation });
+            let _ = session.copy.set(CopyOf {
+                job,
+                incarnation,
+                starter,
+            });
         }
         if known.has_journal && session.journals.is_none() {
             let path = state.dir().to_owned();
@@ -115,7 +119,7 @@ fn newest(sessions: &[KeptSession]) -> HashMap<[u8; 16], u64> {
     let copies = sessions
         .iter()
         .filter_map(|one| one.known.as_ref().ok()?.copy);
-    for (job, incarnation) in copies {
+    for (job, incarnation, _) in copies {
         let known = newest.entry(job).or_insert(incarnation);
         *known = incarnation.max(*known);
     }

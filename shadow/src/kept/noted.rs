@@ -395,7 +395,9 @@ impl Session {
         files.extend(self.all_gone().into_iter().map(|(file, _)| file));
         Some(Known {
             next_handle: self.next_handle(),
-            copy: self.copy_of().map(|copy| (copy.job.0, copy.incarnation)),
+            copy: self
+                .copy_of()
+                .map(|copy| (copy.job.0, copy.incarnation, copy.starter)),
             has_journal: self.job().is_some(),
             journal_stays: self.job().is_some() && !self.changes.is_done(),
             lease_ms: self.lease_ms(),

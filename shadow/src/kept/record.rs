@@ -38,8 +38,8 @@ pub(crate) struct RequestId {
 pub(crate) struct Known {
     /// Handles are not used again.
     pub(crate) next_handle: u64,
-    /// The job, and which copy of it this is.
-    pub(crate) copy: Option<([u8; 16], u64)>,
+    /// The job, which copy of it this is, and who has begun that.
+    pub(crate) copy: Option<([u8; 16], u64, u64)>,
     /// It has an undo journal.
     pub(crate) has_journal: bool,
     /// It is needed when the session has ended.
@@ -87,8 +87,8 @@ pub(crate) enum Record {
     /// It was made, and this is the answer.
     Done(SavedAnswer),
     Locks(SavedLocks),
-    /// The job, and which copy of it this is.
-    Copy([u8; 16], u64),
+    /// The job, which copy of it this is, and who has begun that.
+    Copy([u8; 16], u64, u64),
     /// The job's journal is begun, or had again.
     Journal,
     /// Whether the journal stays when the session has ended.
@@ -215,7 +215,9 @@ impl Known {
             Record::GaveUp(request) => self.forget_begun(request.lane),
             Record::Done(answer) => self.answered(answer),
             Record::Locks(locks) => self.locks = locks,
-            Record::Copy(job, incarnation) => self.copy = Some((job, incarnation)),
+            Record::Copy(job, incarnation, starter) => {
+                self.copy = Some((job, incarnation, starter))
+            }
             Record::Journal => self.has_journal = true,
             Record::JournalStays(stays) => self.journal_stays = stays,
             Record::Lease(ms, is_here) => (self.lease_ms, self.is_here) = (ms, is_here),
@@ -277,7 +279,7 @@ mod tests {
             Record::Begun(request, intent),
             Record::Done(done),
             Record::Closed(2),
-            Record::Copy([4; 16], 3),
+            Record::Copy([4; 16], 3, 8),
             Record::Journal,
             Record::JournalStays(false),
             Record::JournalStays(true),
@@ -292,7 +294,7 @@ mod tests {
         assert_eq!(known.files, [file(1, b"/c")]);
         assert_eq!(known.answers.len(), 1);
         assert_eq!(known.answers[0].number, 9);
-        assert_eq!((known.begun.len(), known.copy), (0, Some(([4; 16], 3))));
+        assert_eq!((known.begun.len(), known.copy), (0, Some(([4; 16], 3, 8))));
         assert!(known.has_journal);
         let begun = read(&log(&story()[..6])).expect("reads").begun;
         assert_eq!(begun.len(), 1);

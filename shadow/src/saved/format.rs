@@ -135,6 +135,7 @@ impl SavedSession {
         self.copy.map(|(job, incarnation)| CopyOf {
             job: JobId(job),
             incarnation,
+            starter: 0,
         })
     }
 

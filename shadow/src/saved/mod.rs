@@ -99,6 +99,11 @@ pub enum MoveError {
 }
 
 impl MoveError {
+    /// Whether it may be otherwise a little later.
+    pub(crate) fn passes(&self) -> bool {
+        matches!(self, MoveError::NotEnded { .. } | MoveError::Begins)
+    }
+
     /// It and its causes, as much as a refusal has room for.
     pub(crate) fn chain(&self) -> String {
         const MOST: usize = 900;

@@ -1,7 +1,7 @@
 //! A new session that goes on from a state.
 
 use super::{MoveError, SavedSession};
-use crate::copies::{CopyOf, Numbers};
+use crate::copies::{CopyOf, Next};
 use crate::session::Session;
 use crate::undo::UndoError;
 use journal::{Epoch, Files, JournalError};
@@ -44,19 +44,20 @@ impl Session {
         &self,
         saved: &SavedSession,
         asked: Others,
-        numbers: Numbers,
+        next: Next,
     ) -> Result<(), MoveError> {
         let _still = self.stand_still();
         self.may_resume(saved, asked)?;
         let replies: Result<Vec<_>, _> = saved.answers.iter().map(|one| one.reply()).collect();
         let replies = replies?;
-        let others = self.roll_back(saved, asked, numbers)?;
+        let others = self.roll_back(saved, asked, next)?;
         // Behind another journal it is another job: nobody goes back from one to the other by numbers of epochs.
         let has_no_journals = self.journals.is_none() && self.copy_of().is_none();
         if let Some(copy) = saved.copy().filter(|_| has_no_journals) {
-            let incarnation = numbers.above + 1;
+            let (incarnation, starter) = (next.above + 1, next.by.starter);
             let copy = CopyOf {
                 incarnation,
+                starter,
                 ..copy
             };
             self.be_copy(copy).map_err(MoveError::Journal)?;
@@ -101,7 +102,7 @@ impl Session {
         &self,
         saved: &SavedSession,
         others: Others,
-        numbers: Numbers,
+        next: Next,
     ) -> Result<Others, MoveError> {
         let (Some(CopyOf { job, .. }), Some(epoch)) = (saved.copy(), saved.epoch) else {
             return Ok(others);
@@ -119,7 +120,7 @@ impl Session {
         };
         let began = Instant::now();
         loop {
-            match self.open_old_journal(journals, job, numbers) {
+            match self.open_old_journal(journals, job, next) {
                 Ok(true) => break,
                 // It goes on with another, and nobody goes back behind that.
                 Ok(false) if others == Others::Keep => return Ok(others),

@@ -343,7 +343,7 @@ fn a_state_that_is_refused_ends_no_copy() {
 
 /// Who has kept a copy going goes on with it only as long as nobody else has, and ends nobody.
 #[test]
-fn who_replaces_a_copy_that_is_not_the_newest_is_refused() {
+fn who_has_lost_a_job_to_somebody_else_does_not_go_on_with_it() {
     for (sessions, others) in [
         (plain as fn(Allowed, &Path) -> Sessions, Others::Keep),
         (journalled, Others::RollBack),
@@ -351,11 +351,12 @@ fn who_replaces_a_copy_that_is_not_the_newest_is_refused() {
         let home = Home::with(sessions);
         let (old, _, log, state) = copy_with_log(&home);
         drop(old);
-        let replace = |incarnation| {
+        let take_up = |starter, takes| {
             let (mut peer, session) = home.peer(0, 0);
-            let request = Request::Replace(wire::Replace {
+            let request = Request::TakeUp(wire::TakeUp {
                 others,
-                incarnation,
+                starter,
+                takes,
             });
             peer.tell(&request, &state);
             let (head, body, _) = peer.receive();
@@ -365,21 +366,25 @@ fn who_replaces_a_copy_that_is_not_the_newest_is_refused() {
                 other => panic!("{other:?}"),
             }
         };
-        let (second, _, incarnation) = replace(1).expect("is the newest");
+        // Of a first copy nobody knows who has begun it.
+        let (second, _, incarnation) = take_up(5, false).expect("nobody else has it");
         assert_eq!(incarnation, 2);
         drop(second);
-        let (mut third, _, incarnation) = goes_on(&home, &state, others);
+        // Whether or not he was told of that one.
+        let (third, _, incarnation) = take_up(5, false).expect("it is his");
         assert_eq!(incarnation, 3);
-        for older in [1, 2] {
-            let why = replace(older).map(drop).expect_err("is not the newest");
-            assert!(why.contains(SUPERSEDED), "{why}");
-        }
-        append(&mut third, log);
         drop(third);
-        // Nor when that has ended.
-        let why = replace(2).map(drop).expect_err("is not the newest");
+        let (mut fourth, session, incarnation) = take_up(6, true).expect("is taken");
+        assert_eq!(incarnation, 4);
+        let why = take_up(5, false).map(drop).expect_err("it is not his");
         assert!(why.contains(SUPERSEDED), "{why}");
-        assert_eq!(replace(3).expect("is the newest").2, 4);
+        assert_eq!(refused(&home, session, 4), None, "it has ended nobody");
+        append(&mut fourth, log);
+        drop(fourth);
+        // Nor when that has ended.
+        let why = take_up(5, false).map(drop).expect_err("it is not his");
+        assert!(why.contains(SUPERSEDED), "{why}");
+        assert_eq!(take_up(6, false).expect("it is his").2, 5);
     }
 }
 
