@@ -283,7 +283,7 @@ impl Folder {
             }
             _ => {
                 let new = self.path.join(".job.new");
-                let named = File::create(&new).and_then(|mut file| {
+                let named = private(&new).and_then(|mut file| {
                     file.write_all(job.as_bytes())?;
                     file.sync_all()?;
                     fs::rename(&new, self.path.join(JOB))
@@ -412,7 +412,7 @@ impl Folder {
 
     fn complete(&self) -> Result<(), String> {
         let mark = self.path.join(COMPLETED);
-        File::create(&mark).map_err(|error| failed(&mark, &error))?;
+        private(&mark).map_err(|error| failed(&mark, &error))?;
         let _ = fs::remove_file(self.path.join(PART));
         for one in self.images()? {
             fs::remove_file(&one.path).map_err(|error| failed(&one.path, &error))?;
@@ -433,6 +433,13 @@ fn check_size(beside: u64, len: u64, most: u64) -> Result<(), String> {
 
 fn failed(path: &Path, error: &io::Error) -> String {
     format!("{}: {error}", shown_path(path))
+}
+
+/// A new file for the owner only: what is made here is made without a umask.
+fn private(path: &Path) -> io::Result<File> {
+    let mut options = OpenOptions::new();
+    options.write(true).create(true).truncate(true);
+    options.mode(0o600).open(path)
 }
 
 fn tempfile() -> io::Result<File> {
