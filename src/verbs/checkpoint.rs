@@ -375,6 +375,8 @@ fn lock(target: &Target, patience: Option<Duration>) -> Outcome<Option<Flock<Fil
             Ok(lock) => return Ok(Some(lock)),
             Err(JobError::Busy { .. }) if waits() => std::thread::sleep(PAUSE),
             Err(error @ JobError::Busy { .. }) => return Err(error.into()),
+            // It has been removed: nothing is to be made in its place.
+            Err(error) if !job.dir.exists() => return Err(error.into()),
             Err(error) => {
                 warn("other checkpoints of the job are not kept away", &error);
                 return Ok(None);
