@@ -323,7 +323,7 @@ impl Sessions {
         let (newest, starter) = newest.map_or((0, 0), |copy| (copy.incarnation, copy.starter));
         by.may_follow(newest, starter).map_err(MoveError::Journal)?;
         let ends: Vec<_> = before.iter().map(Arc::downgrade).collect();
-        for session in before {
+        for session in &before {
             let (id, incarnation) = (session.id(), session.incarnation());
             tracing::info!(session = id, incarnation, "a newer copy of the job begins");
             self.copies.all_superseded().insert(id, incarnation);
@@ -332,9 +332,12 @@ impl Sessions {
                 Self::end(&mut all, id);
             }
         }
+        // What that closes takes its time.
+        drop(all);
+        drop(before);
         let mut left = self
             .ended
-            .wait_timeout_while(all, ENDS_WITHIN, |all| all.values().any(older))
+            .wait_timeout_while(self.all(), ENDS_WITHIN, |all| all.values().any(older))
             .unwrap_or_else(PoisonError::into_inner)
             .0;
         if let Some(one) = left.values_mut().find(|one| older(one)) {

@@ -1,8 +1,8 @@
 //! A job's newest image comes from the shadow, if that has a newer one than there is here.
 
 use crate::address::Address;
-use crate::args::ImagesAt;
-use crate::jobs::{CheckpointNote, Job, JobError, JobStore, Life, LifeRecord, StoredImage};
+use crate::args::{ImagesAt, Life};
+use crate::jobs::{self, CheckpointNote, Job, JobError, JobStore, LifeRecord, StoredImage};
 use crate::life::check_room;
 use crate::raw::shown_path;
 use crate::reach;
@@ -21,44 +21,36 @@ use wire::{FetchImage, KeptImage, KeptImages, Request};
 /// Where images of jobs that are not known here lie until they are.
 const FOLDER: &str = "fetched";
 
-/// What has come.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Fetched {
-    /// Nothing: there is none at the shadow, or what is here is as new.
-    Nothing,
-    /// An image among those of the job.
-    Here,
-    /// An image of a job that is not known here.
-    Strange(PathBuf),
-}
-
-/// Where the shadow is.
+/// Where the shadow is, and what the job's starter was told.
 pub(crate) struct Where<'a> {
-    pub(crate) images: Option<&'a ImagesAt>,
     pub(crate) shadow: Option<&'a Address>,
     pub(crate) identity: Option<&'a Path>,
     pub(crate) lease: Duration,
-    /// So many bytes are to be free on this disk with the image.
-    pub(crate) min_free: Option<u64>,
+    pub(crate) life: &'a Life,
 }
 
-/// Has the newest good image of a job come, if it is not here. What is newer here does not count.
+/// Has the newest good image of a job come, if it is not here: among those of the job, or, if that is not known here, to the place that is answered. What is
+/// newer here does not count.
 ///
 /// # Errors
 /// The shadow cannot be reached, or the disk is full; not that one of them is damaged, which is told.
-pub(crate) fn newer_than_here(store: &JobStore, name: &str, at: &Where<'_>) -> Outcome<Fetched> {
+pub(crate) fn newer_than_here(
+    store: &JobStore,
+    name: &str,
+    at: &Where<'_>,
+) -> Outcome<Option<PathBuf>> {
     let mut job = match store.find(name) {
         Ok(job) => Some(job),
         Err(JobError::Missing { .. }) => None,
         Err(error) => return Err(error.into()),
     };
     let had = job.as_ref().and_then(|job| job.life.as_ref());
-    let is_wanted = match at.images {
+    let is_wanted = match &at.life.images {
         Some(images) => *images == ImagesAt::Shadow,
         None => had.is_some_and(|life| life.images_at_shadow),
     };
     let Some(address) = at.shadow.filter(|_| is_wanted) else {
-        return Ok(Fetched::Nothing);
+        return Ok(None);
     };
     // Who runs, here or elsewhere, or is over, is told so by whoever has asked.
     let is_over = |life: &LifeRecord| {
@@ -67,8 +59,12 @@ pub(crate) fn newer_than_here(store: &JobStore, name: &str, at: &Where<'_>) -> O
             Some(State::Completed | State::Removed | State::Held)
         )
     };
-    if had.is_some_and(is_over) || job.as_ref().is_some_and(|job| job.life() != Life::Ended) {
-        return Ok(Fetched::Nothing);
+    if had.is_some_and(is_over)
+        || job
+            .as_ref()
+            .is_some_and(|job| job.life() != jobs::Life::Ended)
+    {
+        return Ok(None);
     }
     let strange = store.dir().join(FOLDER);
     let _lock = match &job {
@@ -94,20 +90,19 @@ pub(crate) fn newer_than_here(store: &JobStore, name: &str, at: &Where<'_>) -> O
                 image.header().id == kept.id && image.verify(&mut |_| {}).is_ok()
             })
         };
-        if here.iter().any(is_it) {
+        if let Some(one) = here.iter().find(|one| is_it(one)) {
             only_those_that_count(&here, generation)?;
             if let Some(job) = &mut job {
-                let path = job.image_path(generation)?;
-                is_newest(job, path, kept)?;
+                is_newest(job, one.path.clone(), kept)?;
             }
-            return Ok(Fetched::Nothing);
+            return Ok(None);
         }
         let to = match &job {
             Some(job) => job.image_path(generation)?,
             None => strange.join(format!("{name}-{generation}.img")),
         };
         let part = to.with_file_name(format!(".{name}.part"));
-        if let Some(least) = at.min_free {
+        if let Some(least) = at.life.min_free {
             let dir = part.parent().unwrap_or(&part);
             let room = check_room(dir, least, Some(kept.len));
             room.map_err(|why| Failure::new(Exit::Failed, why))?;
@@ -129,10 +124,10 @@ pub(crate) fn newer_than_here(store: &JobStore, name: &str, at: &Where<'_>) -> O
                     "image {generation} of job {name} has come from the shadow"
                 ));
                 let Some(job) = &mut job else {
-                    return Ok(Fetched::Strange(to));
+                    return Ok(Some(to));
                 };
                 is_newest(job, to, kept)?;
-                return Ok(Fetched::Here);
+                return Ok(None);
             }
             Err(why) => {
                 let _ = fs::remove_file(&part);
@@ -144,7 +139,7 @@ pub(crate) fn newer_than_here(store: &JobStore, name: &str, at: &Where<'_>) -> O
     }
     drop(held);
     if why_not.is_empty() {
-        return Ok(Fetched::Nothing);
+        return Ok(None);
     }
     // It would begin anew, as if it had never been.
     let message = format!(

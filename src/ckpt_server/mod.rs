@@ -11,5 +11,5 @@
 mod client;
 mod store;
 
-pub(crate) use client::{Fetched, Where, is_fetched, newer_than_here};
+pub(crate) use client::{Where, is_fetched, newer_than_here};
 pub(crate) use store::Store;

@@ -5,7 +5,7 @@ use super::streams::{self, Streams};
 use super::{Away, Copies, How, LOOK_AGAIN, Starter};
 use crate::args::{Files, ImagesAt, Life as Arguments, Restart, Run, Submit};
 use crate::ckpt_server;
-use crate::ckpt_server::{Fetched, Where, newer_than_here};
+use crate::ckpt_server::{Where, newer_than_here};
 use crate::jobs::{Job, JobError, JobStore, Life, LifeRecord, NewJob, Outputs, Outset, Place};
 use crate::life::signals::Signals;
 use crate::report::{Exit, Failure, Outcome, chain, tell};
@@ -44,7 +44,7 @@ fn begin_run(store: &JobStore, arguments: &Run) -> Outcome {
     }
     let name = arguments.name.as_deref().filter(|_| arguments.resume);
     if let Some(name) = name
-        && let Fetched::Strange(image) = fetched(store, name, arguments)?
+        && let Some(image) = fetched(store, name, arguments)?
     {
         let restart = Restart {
             image: image.clone(),
@@ -147,13 +147,12 @@ fn goes_on_as(arguments: &Run) -> Restart {
 }
 
 /// What has come of a job of this name that was on another machine last.
-fn fetched(store: &JobStore, name: &str, arguments: &Run) -> Outcome<Fetched> {
+fn fetched(store: &JobStore, name: &str, arguments: &Run) -> Outcome<Option<PathBuf>> {
     let at = Where {
-        images: arguments.life.images.as_ref(),
         shadow: arguments.shadow.as_ref(),
         identity: arguments.identity_file.as_deref(),
         lease: arguments.lease,
-        min_free: arguments.life.min_free,
+        life: &arguments.life,
     };
     if let Ok(job) = store.find(name) {
         let_end(&job);

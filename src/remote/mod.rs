@@ -268,23 +268,7 @@ pub(crate) fn resume(begin: &Resumption<'_>, state: &[u8], files: Files) -> Outc
         Files::Keep => Others::Keep,
         Files::RollBack => Others::RollBack,
     };
-    let began = Instant::now();
-    let (mut client, token, incarnation) = loop {
-        let (mut client, token) = connect(socket)?;
-        match client.resume((others, *by), state) {
-            Ok(incarnation) => break (client, token, incarnation),
-            // What is done for the copy before this one ends.
-            Err(NotResumed::Now(_)) if began.elapsed() < RESUMES_WITHIN => {
-                std::thread::sleep(RESUMES_AGAIN);
-            }
-            Err(error) => {
-                return Err(error).context(|| {
-                    let shown = crate::raw::shown_path(socket);
-                    format!("the shadow on {shown} does not go on with the job's files")
-                });
-            }
-        }
-    };
+    let (mut client, token, incarnation) = taken_up(socket, (others, *by), state)?;
     let mut sees = Sees::default();
     if sight.filesystem_domain.is_some() {
         client.identify(&mut sees)?;
@@ -295,6 +279,31 @@ pub(crate) fn resume(begin: &Resumption<'_>, state: &[u8], files: Files) -> Outc
         incarnation,
     };
     hand_down_session(held, &token, (socket, *lease), &seen)
+}
+
+/// A session that goes on from the state, and which copy of the job it is of.
+fn taken_up(socket: &Path, how: (Others, By), state: &[u8]) -> Outcome<(Client, Token, u64)> {
+    let began = Instant::now();
+    // What brings us to a shadow on another machine is there as long as there is a stream.
+    let mut before: Option<Client> = None;
+    loop {
+        let (mut client, token) = connect(socket)?;
+        drop(before.take());
+        match client.resume(how, state) {
+            Ok(incarnation) => return Ok((client, token, incarnation)),
+            // What is done for the copy before this one ends.
+            Err(NotResumed::Now(_)) if began.elapsed() < RESUMES_WITHIN => {
+                before = Some(client);
+                std::thread::sleep(RESUMES_AGAIN);
+            }
+            Err(error) => {
+                return Err(error).context(|| {
+                    let shown = crate::raw::shown_path(socket);
+                    format!("the shadow on {shown} does not go on with the job's files")
+                });
+            }
+        }
+    }
 }
 
 pub(crate) fn connect(socket: &Path) -> Outcome<(Client, Token)> {
@@ -392,4 +401,57 @@ fn hand_down(fd: &impl AsFd, reserved: Reserved) -> Outcome<()> {
         return Err(Failure::new(crate::report::Exit::Failed, message));
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::{Read, Write};
+    use std::os::unix::net::{UnixListener, UnixStream};
+    use wire::{HEAD_LEN, Head, Refusal, Reply, Welcome};
+
+    /// Reads a message, and answers it.
+    fn answer(stream: &mut UnixStream, reply: &Reply<'_>) {
+        let mut head = [0; HEAD_LEN];
+        stream.read_exact(&mut head).expect("a head");
+        let head = Head::read(&head).expect("sound");
+        let mut rest = vec![0; (head.body_len + head.data_len) as usize];
+        stream.read_exact(&mut rest).expect("the rest");
+        let mut room = [0; HEAD_LEN + 1024];
+        let len = reply.message(head.number, 0, &mut room).expect("fits");
+        stream.write_all(&room[..len]).expect("answers");
+    }
+
+    /// A starter, which brings us to a shadow on another machine, ends with the last of our streams.
+    #[test]
+    fn who_is_refused_for_now_stays_until_he_has_come_again() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let socket = dir.path().join("shadow");
+        fs::write(dir.path().join("shadow.token"), [1; 32]).expect("writes");
+        let listener = UnixListener::bind(&socket).expect("binds");
+        let shadow = std::thread::spawn(move || {
+            let welcome = Reply::Welcome(Welcome {
+                version: wire::VERSION,
+                session: 1,
+                most_in_flight: 1,
+            });
+            let (mut first, _) = listener.accept().expect("comes");
+            answer(&mut first, &welcome);
+            let refused = Reply::Refused(Refusal {
+                reason: "copy 1 of the job is being served yet",
+                passing: true,
+            });
+            answer(&mut first, &refused);
+            let (mut second, _) = listener.accept().expect("comes again");
+            first.set_nonblocking(true).expect("sets");
+            let found = first.read(&mut [0]).expect_err("is there yet, and silent");
+            assert_eq!(found.kind(), io::ErrorKind::WouldBlock);
+            answer(&mut second, &welcome);
+            answer(&mut second, &Reply::Number(5));
+        });
+        let by = By::command().expect("has a number");
+        let (_, _, incarnation) = taken_up(&socket, (Others::Keep, by), b"state").expect("goes on");
+        assert_eq!(incarnation, 5);
+        shadow.join().expect("has served");
+    }
 }

@@ -2,7 +2,7 @@
 
 use crate::args::{Files, Restart, is_job_name};
 use crate::away;
-use crate::ckpt_server::{Fetched, Where, newer_than_here};
+use crate::ckpt_server::{Where, newer_than_here};
 use crate::confine;
 use crate::jobs::{Job, JobError, JobStore, Life, NewJob, Outputs, images_dir};
 use crate::launch::{self, Launch, Options};
@@ -46,19 +46,18 @@ pub(crate) fn restart(store: &JobStore, arguments: &Restart) -> Outcome {
     let fetched = match arguments.image.to_str().filter(|name| is_job_name(name)) {
         Some(name) if !arguments.image.is_file() => {
             let at = Where {
-                images: arguments.life.images.as_ref(),
                 shadow: arguments.shadow.as_ref(),
                 identity: arguments.identity_file.as_deref(),
                 lease: arguments.lease,
-                min_free: arguments.life.min_free,
+                life: &arguments.life,
             };
             newer_than_here(store, name, &at)?
         }
-        _ => Fetched::Nothing,
+        _ => None,
     };
     let chosen = match fetched {
-        Fetched::Strange(image) => image_file(store, &image)?,
-        Fetched::Here | Fetched::Nothing => choose(store, &arguments.image)?,
+        Some(image) => image_file(store, &image)?,
+        None => choose(store, &arguments.image)?,
     };
     if let Some(tied) = away::tied(arguments.starter_fd, arguments.name.as_deref())? {
         return begin(store, arguments, chosen, Some(tied));

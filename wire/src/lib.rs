@@ -36,6 +36,7 @@ mod offered;
 mod packed;
 mod reply;
 mod request;
+mod xattr;
 
 pub use attributes::{Attributes, FileSystem, Stamp};
 pub use contents::{Allocate, Copy, FlagsOf, Seek, SetAppend, Sync, SyncAll, WriteAs};
@@ -61,10 +62,11 @@ pub use offered::{Offer, Offered, OfferedFiles};
 pub use packed::Packer;
 pub use reply::{Opened, Owner, Refusal, Reply, Written};
 pub use request::{
-    Access, Attribute, Change, Close, CloseAll, FileSystemOf, GetXattr, Identify, Link, List,
-    ListXattr, MakeDirectory, MakeNode, NameOf, Open, OpenWithin, Place, Read, ReadLink,
-    RemoveName, RemoveXattr, Rename, Request, SetXattr, SymbolicLink, What, Write,
+    Access, Attribute, Change, Close, CloseAll, FileSystemOf, Identify, Link, List, MakeDirectory,
+    MakeNode, NameOf, Open, OpenWithin, Place, Read, ReadLink, RemoveName, Rename, Request,
+    SymbolicLink, What, Write,
 };
+pub use xattr::{GetXattr, ListXattr, RemoveXattr, SetXattr};
 
 /// How bodies are encoded: little-endian, short integers, at most [`MOST_BODY`] bytes.
 const CODEC: bincode::config::Configuration<

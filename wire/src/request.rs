@@ -4,10 +4,11 @@
 //! bytes but NUL.
 
 use crate::{
-    Allocate, Attend, Began, Complete, Copy, FetchImage, FlagsOf, Foresee, Head, Interrupt,
-    KEEPS_IMAGES, KeepImage, KeptImages, Leads, Lease, Lock, MakeDurable, Mark, NEWER_CALLS,
-    NUMBERED_COPIES, Offer, Release, Resume, Seek, SetAppend, Settle, Stamp, Sync, SyncAll, TakeUp,
-    TestLock, TestOwn, WatchEnds, WireError, WriteAs, decode, encode,
+    Allocate, Attend, Began, Complete, Copy, FetchImage, FlagsOf, Foresee, GetXattr, Head,
+    Interrupt, KEEPS_IMAGES, KeepImage, KeptImages, Leads, Lease, ListXattr, Lock, MakeDurable,
+    Mark, NEWER_CALLS, NUMBERED_COPIES, Offer, Release, RemoveXattr, Resume, Seek, SetAppend,
+    SetXattr, Settle, Stamp, Sync, SyncAll, TakeUp, TestLock, TestOwn, WatchEnds, WireError,
+    WriteAs, decode, encode,
 };
 use bincode::{BorrowDecode, Encode};
 
@@ -437,50 +438,6 @@ pub struct SymbolicLink<'a> {
 pub struct FileSystemOf<'a> {
     /// Of what.
     pub place: Place<'a>,
-}
-
-/// getxattr(2); the answer is [`crate::Reply::Done`] with the value as data.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, BorrowDecode)]
-pub struct GetXattr<'a> {
-    /// Of what.
-    pub place: Place<'a>,
-    /// A link in the last part is followed.
-    pub follow: bool,
-    /// With its name space.
-    pub name: &'a [u8],
-}
-
-/// setxattr(2) to the data.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, BorrowDecode)]
-pub struct SetXattr<'a> {
-    /// Of what.
-    pub place: Place<'a>,
-    /// A link in the last part is followed.
-    pub follow: bool,
-    /// With its name space.
-    pub name: &'a [u8],
-    /// `XATTR_…`.
-    pub flags: u32,
-}
-
-/// listxattr(2); the answer is [`crate::Reply::Done`] with names as data, each with a NUL behind it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, BorrowDecode)]
-pub struct ListXattr<'a> {
-    /// Of what.
-    pub place: Place<'a>,
-    /// A link in the last part is followed.
-    pub follow: bool,
-}
-
-/// removexattr(2).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, BorrowDecode)]
-pub struct RemoveXattr<'a> {
-    /// Of what.
-    pub place: Place<'a>,
-    /// A link in the last part is followed.
-    pub follow: bool,
-    /// With its name space.
-    pub name: &'a [u8],
 }
 
 /// getcwd(2): the absolute name of what is open; the answer is [`crate::Reply::Done`] with it as data.
