@@ -17,14 +17,17 @@ use crate::undo::{JobId, UndoError};
 use journal::{Epoch, JournalError};
 use std::collections::{HashMap, HashSet};
 use std::fmt;
+use std::hash::Hash;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use wire::{FIRST_COPY, Others, TakeUp};
 
-/// How long what is being done for an older copy may take.
-const ENDS_WITHIN: Duration = Duration::from_secs(50);
+/// How long what is being done for an older copy, or another that begins, is waited for; who comes is then told to ask again.
+const ENDS_WITHIN: Duration = Duration::from_secs(20);
 const LOOK_AGAIN: Duration = Duration::from_millis(2);
+/// So many copies that are over, and jobs, are remembered at most. Of one that is forgotten there is no session, which is a refusal, too.
+const MOST_REMEMBERED: usize = 1 << 16;
 
 /// Which copy of which job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -148,7 +151,7 @@ impl Copies {
         self.newest.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until no other copy of the job begins; none if that takes longer than anybody waits for an answer.
+    /// Waits until no other copy of the job begins; none if that takes too long.
     fn begin(&self, job: JobId) -> Option<Turn<'_>> {
         let others = |all: &mut HashSet<JobId>| all.contains(&job);
         let all = self
@@ -170,6 +173,15 @@ impl Copies {
             passing: false,
         })
     }
+}
+
+fn remember<K: Copy + Eq + Hash, V>(all: &mut HashMap<K, V>, key: K, value: V) {
+    if all.len() >= MOST_REMEMBERED
+        && let Some(one) = all.keys().next().copied()
+    {
+        all.remove(&one);
+    }
+    all.insert(key, value);
 }
 
 /// No other copy of the job begins as long as there is this.
@@ -264,6 +276,7 @@ impl Membership {
         let Some(copy) = saved.copy() else {
             return self.session.resume(&saved, others, next(0));
         };
+        let until = Instant::now() + ENDS_WITHIN;
         let turn = self.sessions.copies.begin(copy.job);
         let _turn = turn.filter(|_| is_there()).ok_or(MoveError::Begins)?;
         let copies = &self.sessions.copies;
@@ -274,12 +287,15 @@ impl Membership {
         self.sessions.has_mark(copy.job, goes_back)?;
         let newest = self
             .sessions
-            .end_copies((copy.job, by), self.session.id())?;
+            .end_copies((copy.job, by), self.session.id(), until)?;
+        if !is_there() {
+            return Err(MoveError::Begins);
+        }
         let above = newest.max(known).max(copy.incarnation);
         self.session.resume(&saved, others, next(above))?;
         if let Some(copy) = self.session.copy_of() {
             let begun = (copy.incarnation, copy.starter);
-            copies.all_newest().insert(copy.job, begun);
+            remember(&mut copies.all_newest(), copy.job, begun);
         }
         self.session.lets_images_go();
         Ok(())
@@ -311,11 +327,15 @@ impl Sessions {
     }
 
     /// Ends all sessions of a job but this one; the newest of them, 0 if there was none.
-    fn end_copies(&self, (job, by): (JobId, By), but: u64) -> Result<u64, MoveError> {
+    fn end_copies(
+        &self,
+        (job, by): (JobId, By),
+        but: u64,
+        until: Instant,
+    ) -> Result<u64, MoveError> {
         let older = |one: &Arc<Session>| {
             one.id() != but && one.copy_of().is_some_and(|copy| copy.job == job)
         };
-        let began = Instant::now();
         let mut all = self.all();
         let before: Vec<_> = all.values().filter(|one| older(one)).cloned().collect();
         let copies = before.iter().filter_map(|one| one.copy_of());
@@ -326,7 +346,7 @@ impl Sessions {
         for session in &before {
             let (id, incarnation) = (session.id(), session.incarnation());
             tracing::info!(session = id, incarnation, "a newer copy of the job begins");
-            self.copies.all_superseded().insert(id, incarnation);
+            remember(&mut self.copies.all_superseded(), id, incarnation);
             session.end_for_newer();
             if session.is_alone() {
                 Self::end(&mut all, id);
@@ -337,7 +357,11 @@ impl Sessions {
         drop(before);
         let mut left = self
             .ended
-            .wait_timeout_while(self.all(), ENDS_WITHIN, |all| all.values().any(older))
+            .wait_timeout_while(
+                self.all(),
+                until.saturating_duration_since(Instant::now()),
+                |all| all.values().any(older),
+            )
             .unwrap_or_else(PoisonError::into_inner)
             .0;
         if let Some(one) = left.values_mut().find(|one| older(one)) {
@@ -347,7 +371,7 @@ impl Sessions {
         drop(left);
         // What its threads let go of last may be written then.
         while ends.iter().any(|one| one.strong_count() > 0) {
-            if began.elapsed() > ENDS_WITHIN {
+            if Instant::now() > until {
                 let incarnation = newest;
                 return Err(MoveError::NotEnded { incarnation });
             }

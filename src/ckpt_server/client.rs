@@ -113,8 +113,12 @@ pub(crate) fn newer_than_here(
             let _ = fs::remove_file(&part);
         })?;
         let good = fetched.and_then(|()| {
-            let good = Image::open(&part).and_then(|image| image.verify(&mut |_| {}).map(drop));
-            good.map_err(|error| chain(&error))
+            let image = Image::open(&part).map_err(|error| chain(&error))?;
+            if image.header().id != kept.id {
+                return Err("it is another than was said".to_owned());
+            }
+            let verified = image.verify(&mut |_| {});
+            verified.map(drop).map_err(|error| chain(&error))
         });
         match good {
             Ok(()) => {
@@ -167,8 +171,11 @@ fn lock(folder: &Path, name: &str) -> Outcome<Flock<File>> {
 
 /// The job goes on from this image, whatever it was stopped with here last.
 fn is_newest(job: &mut Job, image: PathBuf, kept: KeptImage) -> Outcome<()> {
-    let taken = Image::open(&image)?.snapshot()?.taken;
+    let opened = Image::open(&image)?;
+    let taken = opened.snapshot()?.taken;
     let noted = job.note(CheckpointNote {
+        platform: Some(opened.platform().to_owned()),
+        made: None,
         image,
         generation: kept.generation,
         taken_at: taken.unix_seconds,
@@ -214,11 +221,17 @@ fn fetch(
         Ok(found) => found,
         Err(refused) => return Ok(Err(refused)),
     };
-    let came = io::copy(&mut bytes, &mut file).context(|| shown_path(to))?;
-    if came != len || len != expected {
+    let ended = |came: u64| {
         let message =
             format!("image {generation} has ended: {came} bytes have come, expected {expected}");
-        return Err(Failure::new(Exit::Lost, message));
+        Failure::new(Exit::Lost, message)
+    };
+    if len != expected {
+        return Err(ended(len));
+    }
+    let came = io::copy(&mut bytes, &mut file).context(|| shown_path(to))?;
+    if came != len {
+        return Err(ended(came));
     }
     file.sync_all().context(|| shown_path(to)).map(Ok)
 }

@@ -32,6 +32,8 @@ const JOB: &str = ".job";
 const LOCK: &str = ".lock";
 const PART: &str = ".carried";
 const COMPLETED: &str = ".completed";
+/// No job makes so many.
+const MOST_GENERATION: u64 = 1 << 40;
 
 /// See the module.
 #[derive(Debug)]
@@ -109,7 +111,13 @@ impl Images for Store {
             0 => self.most,
             asked => Some(self.most.map_or(asked, |most| most.min(asked))),
         };
-        folder.has_room_for(image.asked.expected, most)?;
+        let generation = image.asked.generation;
+        if !(1..=MOST_GENERATION).contains(&generation) {
+            return Err(format!(
+                "found image {generation}, expected 1 to {MOST_GENERATION}"
+            ));
+        }
+        folder.has_room_for((generation, image.asked.expected), most)?;
         Ok(Box::new(move |input, output, may_count| {
             let how = How {
                 asked: &image.asked,
@@ -192,6 +200,14 @@ struct Kept {
     path: PathBuf,
     generation: u64,
     len: u64,
+}
+
+impl Kept {
+    /// Every byte of it is what it was.
+    fn is_good(&self) -> bool {
+        let verified = Image::open(&self.path).and_then(|image| image.verify(&mut |_| {}));
+        verified.is_ok()
+    }
 }
 
 /// Gives an image its name.
@@ -295,18 +311,35 @@ impl Folder {
         Ok(lock)
     }
 
-    /// Whether one of about that size can be kept beside the newest; older ones go as far as that takes.
-    fn has_room_for(&self, expected: u64, most: Option<u64>) -> Result<(), String> {
+    /// Whether this one, of about that size, can be kept beside the newest good one before it; others go as far as that takes.
+    fn has_room_for(
+        &self,
+        (generation, expected): (u64, u64),
+        most: Option<u64>,
+    ) -> Result<(), String> {
         let Some(most) = most else {
             return Ok(());
         };
         let all = self.images()?;
-        let Some((newest, older)) = all.split_last() else {
-            return check_size(0, expected, most);
-        };
-        check_size(newest.len, expected, most)?;
         let mut used: u64 = all.iter().map(|one| one.len).sum();
-        for one in older {
+        if used.saturating_add(expected) <= most {
+            return Ok(());
+        }
+        let smallest = all.iter().map(|one| one.len).min();
+        check_size(smallest.unwrap_or(0), expected, most)?;
+        let before = all.iter().rev().filter(|one| one.generation < generation);
+        let newest_good = before.clone().find(|one| one.is_good());
+        let newest = || before.clone().next().or(all.last());
+        let Some(stays) = newest_good.or_else(newest) else {
+            return Ok(());
+        };
+        check_size(stays.len, expected, most)?;
+        // First those of a time that the job has gone back behind, and those that are damaged.
+        let (useless, older): (Vec<_>, Vec<_>) = all
+            .iter()
+            .filter(|one| one.generation != stays.generation)
+            .partition(|one| one.generation > stays.generation);
+        for one in useless.into_iter().chain(older) {
             if used.saturating_add(expected) <= most {
                 break;
             }
@@ -412,11 +445,14 @@ impl Folder {
 
     fn complete(&self) -> Result<(), String> {
         let mark = self.path.join(COMPLETED);
-        private(&mark).map_err(|error| failed(&mark, &error))?;
+        let marked = private(&mark);
         let _ = fs::remove_file(self.path.join(PART));
         for one in self.images()? {
             fs::remove_file(&one.path).map_err(|error| failed(&one.path, &error))?;
         }
+        // There may be room for it now.
+        let marked = marked.or_else(|_| private(&mark));
+        marked.map_err(|error| failed(&mark, &error))?;
         let synced = File::open(&self.path).and_then(|folder| folder.sync_all());
         synced.map_err(|error| failed(&self.path, &error))
     }

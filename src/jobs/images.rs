@@ -3,10 +3,11 @@
 //! `jobs/NAME/images` is a directory, or a link to the one that `--images` has made ([`super::elsewhere`]); [`images_dir`] says where they are.
 
 use super::elsewhere;
-use super::{CheckpointNote, IMAGES_KEPT, Job, JobError, at, make_private_dir};
+use super::{CheckpointNote, IMAGES_KEPT, Job, JobError, at};
 use ckpt_lib::image::Image;
 use std::fs;
 use std::io;
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 /// Where the images of the job with this directory are.
@@ -145,8 +146,10 @@ impl Job {
         let images = images_dir(&self.dir);
         if elsewhere::is_in(&self.dir) {
             at("cannot read", &images, fs::read_dir(&images))?;
-        } else {
-            make_private_dir(&images)?;
+        } else if !images.is_dir() {
+            // Not its own directory, too: it may have been removed.
+            let made = fs::DirBuilder::new().mode(0o700).create(&images);
+            at("cannot make", &images, made)?;
         }
         Ok(images.join(format!("{}-{generation}.img", self.record.name)))
     }
@@ -155,7 +158,7 @@ impl Job {
     pub(crate) fn next_generation(&self) -> u64 {
         let images = self.images().unwrap_or_default();
         let stored = images.last().map_or(0, |image| image.generation);
-        self.record.generation.max(stored) + 1
+        self.record.generation.max(stored).saturating_add(1)
     }
 
     /// Its images, oldest first: those in its directory and, if that is elsewhere, the one of its last checkpoint.

@@ -23,6 +23,8 @@ use wire::{
 
 /// A shadow that says nothing for so long is not there.
 const PATIENCE: Duration = Duration::from_secs(60);
+/// So long it may take to have a job's files go back.
+const GOES_BACK_WITHIN: Duration = Duration::from_secs(3600);
 
 /// Why something is not written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -213,7 +215,10 @@ impl Client {
             let message = self.message(&request, state.len())?;
             self.stream.write_all(&message)?;
             self.stream.write_all(state)?;
-            self.answer()
+            self.stream.set_read_timeout(Some(GOES_BACK_WITHIN))?;
+            let answer = self.answer();
+            self.stream.set_read_timeout(Some(PATIENCE))?;
+            answer
         })();
         let (kind, body, _) = exchanged?;
         match Reply::decode(kind, &body).map_err(Failure::from)? {

@@ -76,6 +76,8 @@ pub(crate) struct Beginning<'a> {
     /// The shadow is of this machine and this user.
     pub(crate) at_home: bool,
     pub(crate) outset: AtOutset<'a>,
+    /// Who begins it, if it begins again.
+    pub(crate) by: By,
 }
 
 /// Whether a job may have to begin again.
@@ -108,6 +110,7 @@ pub(crate) fn prepare(beginning: &Beginning<'_>) -> Outcome<Prepared> {
         whose,
         at_home,
         outset,
+        by,
     } = beginning;
     let here = std::env::current_dir()?;
     let directory = directory.unwrap_or(&here);
@@ -120,7 +123,7 @@ pub(crate) fn prepare(beginning: &Beginning<'_>) -> Outcome<Prepared> {
     )?;
     let habits = rules::habits(methods)?;
     let (mut client, token) = connect(socket)?;
-    let (mark, incarnation) = at_outset(&mut client, *outset)?;
+    let (mark, incarnation) = at_outset(&mut client, *outset, *by)?;
     let mut sees = Sees::default();
     let mut identity = Identity::own();
     if *whose == Whose::Submit || methods.sight.filesystem_domain.is_some() {
@@ -161,7 +164,7 @@ pub(crate) fn prepare(beginning: &Beginning<'_>) -> Outcome<Prepared> {
 }
 
 /// The mark, if one is made, and which copy of the job begins.
-fn at_outset(client: &mut Client, outset: AtOutset<'_>) -> Outcome<(Option<Vec<u8>>, u64)> {
+fn at_outset(client: &mut Client, outset: AtOutset<'_>, by: By) -> Outcome<(Option<Vec<u8>>, u64)> {
     match outset {
         AtOutset::Nothing => Ok((None, FIRST_COPY)),
         AtOutset::Mark => {
@@ -172,8 +175,7 @@ fn at_outset(client: &mut Client, outset: AtOutset<'_>) -> Outcome<(Option<Vec<u
         }
         AtOutset::GoBack(state) => {
             let others = Others::RollBack;
-            client
-                .resume((others, By::command()?), state)
+            take_up(client, (others, by), state)
                 .context(|| "the job's files do not become what they were when it began".to_owned())
                 .map(|incarnation| (None, incarnation))
         }
@@ -268,7 +270,11 @@ pub(crate) fn resume(begin: &Resumption<'_>, state: &[u8], files: Files) -> Outc
         Files::Keep => Others::Keep,
         Files::RollBack => Others::RollBack,
     };
-    let (mut client, token, incarnation) = taken_up(socket, (others, *by), state)?;
+    let (mut client, token) = connect(socket)?;
+    let incarnation = take_up(&mut client, (others, *by), state).context(|| {
+        let shown = crate::raw::shown_path(socket);
+        format!("the shadow on {shown} does not go on with the job's files")
+    })?;
     let mut sees = Sees::default();
     if sight.filesystem_domain.is_some() {
         client.identify(&mut sees)?;
@@ -281,27 +287,18 @@ pub(crate) fn resume(begin: &Resumption<'_>, state: &[u8], files: Files) -> Outc
     hand_down_session(held, &token, (socket, *lease), &seen)
 }
 
-/// A session that goes on from the state, and which copy of the job it is of.
-fn taken_up(socket: &Path, how: (Others, By), state: &[u8]) -> Outcome<(Client, Token, u64)> {
+/// Has the session go on from the state; which copy of the job it is of.
+///
+/// What is done for the copy before this one ends: that is waited for, on the same stream, whose session whoever brings us to the shadow has heard of.
+fn take_up(client: &mut Client, how: (Others, By), state: &[u8]) -> Result<u64, NotResumed> {
     let began = Instant::now();
-    // What brings us to a shadow on another machine is there as long as there is a stream.
-    let mut before: Option<Client> = None;
     loop {
-        let (mut client, token) = connect(socket)?;
-        drop(before.take());
         match client.resume(how, state) {
-            Ok(incarnation) => return Ok((client, token, incarnation)),
-            // What is done for the copy before this one ends.
-            Err(NotResumed::Now(_)) if began.elapsed() < RESUMES_WITHIN => {
-                before = Some(client);
+            Err(NotResumed::Now(why)) if began.elapsed() < RESUMES_WITHIN => {
+                tracing::info!(why, "the shadow does not go on yet");
                 std::thread::sleep(RESUMES_AGAIN);
             }
-            Err(error) => {
-                return Err(error).context(|| {
-                    let shown = crate::raw::shown_path(socket);
-                    format!("the shadow on {shown} does not go on with the job's files")
-                });
-            }
+            resumed => return resumed,
         }
     }
 }
@@ -422,35 +419,32 @@ mod tests {
         stream.write_all(&room[..len]).expect("answers");
     }
 
-    /// A starter, which brings us to a shadow on another machine, ends with the last of our streams.
+    /// Whoever brings us to a shadow on another machine knows the job's session by the first stream.
     #[test]
-    fn who_is_refused_for_now_stays_until_he_has_come_again() {
+    fn who_is_refused_for_now_asks_again_in_the_same_session() {
         let dir = tempfile::tempdir().expect("a folder");
         let socket = dir.path().join("shadow");
         fs::write(dir.path().join("shadow.token"), [1; 32]).expect("writes");
         let listener = UnixListener::bind(&socket).expect("binds");
         let shadow = std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().expect("comes");
             let welcome = Reply::Welcome(Welcome {
                 version: wire::VERSION,
                 session: 1,
                 most_in_flight: 1,
             });
-            let (mut first, _) = listener.accept().expect("comes");
-            answer(&mut first, &welcome);
+            answer(&mut stream, &welcome);
             let refused = Reply::Refused(Refusal {
                 reason: "copy 1 of the job is being served yet",
                 passing: true,
             });
-            answer(&mut first, &refused);
-            let (mut second, _) = listener.accept().expect("comes again");
-            first.set_nonblocking(true).expect("sets");
-            let found = first.read(&mut [0]).expect_err("is there yet, and silent");
-            assert_eq!(found.kind(), io::ErrorKind::WouldBlock);
-            answer(&mut second, &welcome);
-            answer(&mut second, &Reply::Number(5));
+            answer(&mut stream, &refused);
+            answer(&mut stream, &refused);
+            answer(&mut stream, &Reply::Number(5));
         });
         let by = By::command().expect("has a number");
-        let (_, _, incarnation) = taken_up(&socket, (Others::Keep, by), b"state").expect("goes on");
+        let (mut client, _) = connect(&socket).expect("is welcome");
+        let incarnation = take_up(&mut client, (Others::Keep, by), b"state").expect("goes on");
         assert_eq!(incarnation, 5);
         shadow.join().expect("has served");
     }

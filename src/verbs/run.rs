@@ -11,7 +11,7 @@ use crate::limits;
 use crate::lookup::{self, Program};
 use crate::raw;
 use crate::reach;
-use crate::remote::{self, AtOutset, Beginning};
+use crate::remote::{self, AtOutset, Beginning, By};
 use crate::report::{Exit, Explain, Failure, Outcome, tell};
 use crate::sys;
 use ckpt_lib::baseline;
@@ -151,6 +151,10 @@ pub(crate) fn begin(store: &JobStore, arguments: &Run, tied: Option<Tied>) -> Ou
                 (Some(Outset { state, .. }), _) | (_, Some(state)) => AtOutset::GoBack(state),
                 _ if is_first && (arguments.journal || away.is_some()) => AtOutset::Mark,
                 _ => AtOutset::Nothing,
+            },
+            by: match &tied {
+                Some(tied) => tied.by,
+                None => By::command()?,
             },
         })?;
         identity = prepared.identity;

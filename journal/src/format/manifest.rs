@@ -12,6 +12,7 @@ use crate::{Durability, JournalError, fault};
 use bincode::{Decode, Encode};
 use std::fs::File;
 use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 const MAGIC: [u8; 8] = *b"WAYFJMAN";
@@ -224,7 +225,9 @@ impl Manifest {
             .encode()
             .ok_or_else(|| JournalError::damaged(&path, "body", "too many epochs", "a few"))?;
         fault::at("manifest-written")?;
-        let mut file = File::create(&new_path).map_err(failed)?;
+        let mut options = File::options();
+        options.write(true).create(true).truncate(true).mode(0o600);
+        let mut file = options.open(&new_path).map_err(failed)?;
         file.write_all(&bytes).map_err(failed)?;
         if durability == Durability::PowerLoss {
             file.sync_all().map_err(failed)?;
