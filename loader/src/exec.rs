@@ -55,7 +55,10 @@ pub fn exec(context: &Context, op: &ops::Exec, tail: &'static [u8]) -> Outcome<(
         sys::set_limit(resource, soft, hard)
             .map_err(|error| failure!(Host, "limit {resource} of the program: {error}"))?;
     }
-    let _ = sys::prctl(PR_SET_PDEATHSIG, 0);
+    if context.namespaces {
+        let _ = sys::prctl(PR_SET_PDEATHSIG, 0);
+    }
+    // Without pid 1 of its own, with whom it would be gone, it dies with its supervisor.
     sys::set_action(SIGCHLD, &context.first_child_action);
     sys::set_mask(context.first_mask);
     let args = [path.as_ptr() as u64, table, table + (op.args + 1) * 8];

@@ -87,7 +87,7 @@ pub fn finish(context: &Context) -> Outcome<()> {
                 .store(result as u32, Ordering::Relaxed);
         }
     }
-    // All of them would die with us now, and need not die with their parents any more.
+    // All of them would die with us now, and need not die with their parents any more, but for the first if there is no pid 1 with whom it would be gone.
     for (stream, entry) in of_kind(StreamKind::Thread) {
         let of_process = context.ops.stream(entry.parent);
         let is_first = of_process.is_some_and(|process| process.id == entry.id);
@@ -95,6 +95,11 @@ pub fn finish(context: &Context) -> Outcome<()> {
         if is_first || signal != 0 {
             let thread = Thread {
                 tid: tid_of(context, stream),
+            };
+            let is_root = of_process.is_some_and(|process| process.parent == 0);
+            let signal = match signal {
+                0 if is_first && is_root && !context.namespaces => u64::from(SIGKILL),
+                signal => signal,
             };
             let set = [PR_SET_PDEATHSIG, signal, 0, 0, 0, 0];
             thread.call(SYS_PRCTL, set).map_err(|error| {
