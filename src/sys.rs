@@ -348,6 +348,15 @@ impl Usage {
     }
 }
 
+impl std::iter::Sum for Usage {
+    fn sum<I: Iterator<Item = Usage>>(all: I) -> Usage {
+        all.fold(Usage::default(), |sum, one| Usage {
+            user: sum.user + one.user,
+            system: sum.system + one.system,
+        })
+    }
+}
+
 /// A child of ours that has changed, if there is one (wait4(2)).
 pub(crate) fn wait_any() -> Option<(nix::unistd::Pid, Change, Usage)> {
     let mut status = 0;

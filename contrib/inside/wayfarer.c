@@ -379,6 +379,9 @@ FORTRAN(ckpt_and_exit, wayfarer_leave)
 FORTRAN(restart, wayfarer_go_back)
 FORTRAN(condor_ckpt_disable, wayfarer_disable)
 FORTRAN(condor_ckpt_enable, wayfarer_enable)
+/* Of compilers that allow such names (gfortran -fallow-leading-underscore). */
+FORTRAN(_condor_ckpt_disable, wayfarer_disable)
+FORTRAN(_condor_ckpt_enable, wayfarer_enable)
 
 /* A name of Fortran has its length behind it, and blanks to its end. */
 void init_image_with_file_name_(const char *name, size_t len);

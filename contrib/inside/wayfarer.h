@@ -50,7 +50,8 @@ void wayfarer_end_hooks(void);
 const char *wayfarer_why(void);
 
 /* Condor's names for the same; where they cannot be carried out, they do nothing. From Fortran: `call ckpt()`, and so on, with
- * one underscore behind or two; `condor_ckpt_disable`, `condor_ckpt_enable`, as no name begins with an underscore there. */
+ * one underscore behind or two; `condor_ckpt_disable`, `condor_ckpt_enable`, or, where the compiler lets names begin with an underscore
+ * (gfortran -fallow-leading-underscore), with one. */
 void ckpt(void);
 void ckpt_and_exit(void);
 void restart(void);

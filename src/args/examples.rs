@@ -16,7 +16,9 @@ status, or by the signal that ended it (128 + N in a shell).
 
 Environment:
   XDG_STATE_HOME  jobs live in $XDG_STATE_HOME/wayfarer (default ~/.local/state/wayfarer)
-  NO_COLOR        no colours, whatever the terminal can do";
+  NO_COLOR        no colours, whatever the terminal can do
+  WAYFARER_CC, WAYFARER_CXX, WAYFARER_FC, WAYFARER_IMAGE_FILE and what commands of
+  --notify and backfill jobs are given: docs/STARTER.md, docs/POLICY.md";
 
 pub(super) const RUN_EXAMPLES: &str = "\
 Examples:

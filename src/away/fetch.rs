@@ -189,10 +189,14 @@ pub(crate) fn fetch(what: &Fetch<'_>) -> Outcome<Option<PathBuf>> {
     let sent = carried.sent;
     tracing::info!(generation, whole, sent, "an image has come");
     let noted = CheckpointNote {
+        platform: Image::open(&path)
+            .ok()
+            .map(|image| image.platform().to_owned()),
         image: path,
         generation,
         taken_at: taken.unix_seconds,
         image_bytes: whole,
+        made: None,
         files: None,
     };
     note(&mut job, noted, what.hurries);

@@ -48,9 +48,9 @@ pub(crate) struct LifeRecord {
     pub(crate) images_at_shadow: bool,
     /// A starter that has given no sign for so long has lost the job (super::pulse), in milliseconds.
     pub(crate) lease_ms: u64,
-    /// The newest image is of a job that had been suspended by command.
-    #[serde(default)]
-    pub(crate) image_is_suspended: bool,
+    /// It was suspended by command at some time, and so may its images be.
+    #[serde(default, alias = "image_is_suspended")]
+    pub(crate) may_stand: bool,
     /// What the last checkpoint was refused for, if it was.
     #[serde(default)]
     pub(crate) refused: Option<String>,
@@ -63,6 +63,9 @@ pub(crate) struct LifeRecord {
     /// What is carried out at its end, as [`crate::raw::encode`] has it.
     #[serde(default)]
     pub(crate) notify: Option<String>,
+    /// Processor time of the copy that runs when this was written, seconds: in the program, in the kernel.
+    #[serde(default)]
+    pub(crate) copy_used: Option<[f64; 2]>,
     /// What is counted.
     #[serde(flatten)]
     pub(crate) counted: Counted,
@@ -120,6 +123,9 @@ pub(crate) struct Counted {
 impl Counted {
     /// It goes on only when it is released.
     pub(crate) fn is_held(&mut self, hold: &Hold) {
+        if hold.code.code != Hold::BY_USER {
+            self.num_system_holds = self.num_system_holds.saturating_add(1);
+        }
         self.hold_reason = Some(hold.reason.clone());
         self.hold_reason_code = Some(hold.code.code);
         self.hold_reason_sub_code = Some(hold.code.subcode);
@@ -155,13 +161,8 @@ impl LifeRecord {
                 .as_ref()
                 .is_some_and(|before| before.images_at_shadow),
         };
-        let (kept, is_suspended, kept_notify, counted) = match before {
-            Some(before) => (
-                before.keep,
-                before.image_is_suspended,
-                before.notify,
-                before.counted,
-            ),
+        let (kept, may_stand, kept_notify, counted) = match before {
+            Some(before) => (before.keep, before.may_stand, before.notify, before.counted),
             None => (IMAGES_KEPT, false, None, Counted::default()),
         };
         Ok(LifeRecord {
@@ -174,11 +175,12 @@ impl LifeRecord {
             keep: arguments.keep.unwrap_or(kept),
             images_at_shadow,
             lease_ms: u64::try_from(lease.as_millis()).unwrap_or(u64::MAX),
-            image_is_suspended: is_suspended,
+            may_stand,
             refused: None,
             passed_over,
             tails,
             notify: asked.or(kept_notify),
+            copy_used: None,
             counted,
         })
     }
@@ -222,11 +224,11 @@ impl LifeRecord {
         self.counted.entered_current_status = super::unix_now();
     }
 
-    /// It may go on.
-    pub(crate) fn release(&mut self) {
+    /// It may go on, because of that.
+    pub(crate) fn release(&mut self, why: &str) {
         self.state = State::Idle.name().to_owned();
         self.counted.is_not_held();
-        self.counted.release_reason = Some("by its owner".to_owned());
+        self.counted.release_reason = Some(why.to_owned());
         self.counted.entered_current_status = super::unix_now();
     }
 

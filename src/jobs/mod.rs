@@ -30,7 +30,7 @@ pub(crate) use outputs::{FileId, Output, OutputKind, Outputs};
 pub(crate) use outset::{Outset, has_more_descriptors};
 pub(crate) use process::{JobProcesses, ProcessName};
 pub(crate) use record::{
-    CheckpointNote, FileNumbers, JobRecord, Place, RecordError, SCHEMA_VERSION, read_record,
+    CheckpointNote, FileNumbers, JobRecord, Made, Place, RecordError, SCHEMA_VERSION, read_record,
     replace_record,
 };
 

@@ -10,12 +10,14 @@
 //! A pid says little: it is used again. A pid and its start time name one
 //! process until the next boot.
 
+use crate::sys::Usage;
 use ckpt_lib::procfs::ProcDir;
 use loader::layout::{HEADER_OFFSET, MAGIC};
 use serde::{Deserialize, Serialize};
 use std::fs;
 use std::io;
 use std::os::unix::fs::FileExt;
+use std::time::Duration;
 
 /// A process of this machine's present boot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -93,6 +95,27 @@ fn parse_stat(text: &str) -> Option<ProcessStat> {
         parent: fields.get(1)?.parse().ok()?,
         nice: fields.get(16)?.parse().ok()?,
     })
+}
+
+/// Processor time that a process has used, and those of its children that it has waited for; none of one that is gone.
+pub(crate) fn used(pid: i32) -> Usage {
+    let text = fs::read(format!("/proc/{pid}/stat")).unwrap_or_default();
+    let text = String::from_utf8_lossy(&text);
+    let tail = text.rsplit_once(')').map_or("", |(_, tail)| tail);
+    let fields = tail.split_ascii_whitespace().skip(11).take(4);
+    let ticks: Vec<u64> = fields.filter_map(|field| field.parse().ok()).collect();
+    let [user, system, waited_user, waited_system] = ticks[..] else {
+        return Usage::default();
+    };
+    Usage {
+        user: of_ticks(user.saturating_add(waited_user)),
+        system: of_ticks(system.saturating_add(waited_system)),
+    }
+}
+
+/// Of proc(5): a hundredth of a second, on this architecture.
+fn of_ticks(ticks: u64) -> Duration {
+    Duration::from_millis(ticks.saturating_mul(10))
 }
 
 impl ProcessName {

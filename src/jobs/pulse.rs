@@ -10,6 +10,7 @@
 
 use std::fs::{self, File};
 use std::io;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
@@ -25,11 +26,20 @@ pub(crate) fn touch(dir: &Path) -> io::Result<()> {
         .write(true)
         .create(true)
         .truncate(false)
+        .mode(0o600)
         .open(dir.join(NAME))?;
     // The time is the server's, whatever ours is.
     let now = nix::sys::time::TimeSpec::UTIME_NOW;
     nix::sys::stat::futimens(&file, &now, &now)?;
     Ok(())
+}
+
+/// When the last was given, seconds since 1970; 0 if there was none.
+pub(crate) fn last(dir: &Path) -> u64 {
+    let last = fs::metadata(dir.join(NAME)).and_then(|pulse| pulse.modified());
+    let last = last.unwrap_or(SystemTime::UNIX_EPOCH);
+    let since = last.duration_since(SystemTime::UNIX_EPOCH);
+    since.map_or(0, |since| since.as_secs())
 }
 
 /// Removes that of a job that has not begun.

@@ -84,9 +84,29 @@ pub(crate) struct CheckpointNote {
     pub(crate) taken_at: u64,
     /// Size of the image file.
     pub(crate) image_bytes: u64,
+    /// The CheckpointPlatform that it needs.
+    #[serde(default)]
+    pub(crate) platform: Option<String>,
+    /// How it was made, if that was on this machine.
+    #[serde(default)]
+    pub(crate) made: Option<Made>,
     /// What it had done with remote files by then, if it has any.
     #[serde(default)]
     pub(crate) files: Option<FileNumbers>,
+}
+
+/// What is told of an image that was made here.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Made {
+    /// The image's id, in hexadecimal digits.
+    pub(crate) id: String,
+    /// First thread stopped to last resumed.
+    pub(crate) frozen_us: u64,
+    /// From the beginning until it was durable.
+    pub(crate) took_us: u64,
+    /// So many are in it.
+    pub(crate) processes: usize,
+    pub(crate) threads: usize,
 }
 
 /// What a job has done with its remote files, all of them or one, under Condor's names where it had such.
@@ -364,6 +384,14 @@ mod tests {
             generation: 1,
             taken_at: 1,
             image_bytes: 1,
+            platform: Some("LINUX X86_64".to_owned()),
+            made: Some(Made {
+                id: "0a".to_owned(),
+                frozen_us: 1,
+                took_us: 2,
+                processes: 1,
+                threads: 3,
+            }),
             files: Some(FileNumbers {
                 read_bytes: 7,
                 ..FileNumbers::default()

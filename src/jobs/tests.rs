@@ -221,6 +221,8 @@ fn the_last_checkpoint_counts_wherever_its_image_is() {
             generation,
             taken_at: 1,
             image_bytes: 1,
+            platform: None,
+            made: None,
             files: None,
         });
         let found = job.known_images().expect("list");

@@ -15,11 +15,12 @@ use nix::sys::socket::{getsockopt, sockopt};
 use serde::{Deserialize, Serialize};
 use starter::life::{Answer, Who};
 use std::collections::VecDeque;
-use std::fs::File;
+use std::fs::{File, Permissions};
 use std::io::{self, ErrorKind, Read, Write};
 use std::marker::PhantomData;
 use std::net::Shutdown;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -83,6 +84,7 @@ impl<A: Question> Control<A> {
         let describe = || format!("cannot listen at {}", crate::raw::shown_path(&path));
         let listener = by_short_name(dir, |short| UnixListener::bind(short)).context(describe)?;
         listener.set_nonblocking(true)?;
+        std::fs::set_permissions(&path, Permissions::from_mode(0o700)).context(describe)?;
         Ok(Control {
             listener,
             path,

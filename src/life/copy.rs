@@ -390,6 +390,12 @@ impl Copy {
         let _ = sys::wake_by(&self.says, wakes.then_some(libc::SIGCONT));
     }
 
+    /// What its processes have used until now.
+    pub(super) fn used_so_far(&self) -> Usage {
+        let all = self.processes().all;
+        all.into_iter().map(process::used).sum()
+    }
+
     /// Whether the job's first process stands still.
     pub(super) fn stands_still(&self) -> bool {
         let root = self.processes().root;

@@ -2,7 +2,7 @@
 
 use crate::jobs::{Counted, unix_now};
 use crate::sys::Usage;
-use starter::life::{End, Hold, Leave, State};
+use starter::life::{End, Leave, State};
 use std::time::Duration;
 
 /// A record may hold anything.
@@ -81,9 +81,6 @@ impl Counted {
                 self.is_held(hold);
                 if let Some(why) = why {
                     self.hold_reason = Some(why.to_owned());
-                }
-                if hold.code.code != Hold::BY_USER {
-                    self.num_system_holds = self.num_system_holds.saturating_add(1);
                 }
                 self.last_vacate_time = Some(unix_now());
             }

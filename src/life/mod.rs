@@ -18,7 +18,9 @@ mod control;
 mod copy;
 mod counting;
 mod end;
+pub(crate) mod idle;
 mod inside;
+mod killed;
 mod making;
 mod notify;
 mod noting;
@@ -27,6 +29,7 @@ mod passing;
 mod question;
 mod said;
 mod seat;
+mod sign;
 mod signals;
 mod streams;
 mod tails;
@@ -211,6 +214,7 @@ impl<'a> Starter<'a> {
             None => None,
         };
         let before = job.life_before.clone().filter(|_| copies.go_on);
+        let lost = killed::with_its_copy(before.as_ref(), &job.dir);
         let mut record = LifeRecord::begin(before, arguments)?;
         let minute = TimerFd::new(
             ClockId::CLOCK_BOOTTIME,
@@ -235,7 +239,7 @@ impl<'a> Starter<'a> {
         };
         let first = match has_image {
             true => First::Restart {
-                suspended: record.image_is_suspended,
+                may_stand: record.may_stand,
             },
             false => First::Start,
         };
@@ -288,6 +292,7 @@ impl<'a> Starter<'a> {
             starter.chronicle.submitted();
         }
         starter.used_before = starter.record.counted.used();
+        lost.into_iter().for_each(|lost| starter.count_lost(&lost));
         if let How::Here { passed_over, .. } = &mut starter.copies.how {
             let passed_over = std::mem::take(passed_over);
             starter.pass_over(&passed_over);
@@ -362,38 +367,6 @@ impl<'a> Starter<'a> {
             Ok(_) | Err(Errno::EINTR) => Ok(()),
             Err(error) => Err(error.into()),
         }
-    }
-
-    /// Tells other machines that we are there, or ends the copy if they may think that we are not.
-    fn give_sign(&mut self) {
-        if self.minute.wait().is_err() {
-            return; // not yet
-        }
-        let now = since_boot();
-        if self.is_taken() {
-            self.lose("another starter has it");
-        } else if pulse::touch(&self.dir).is_ok() {
-            self.last_sign = now;
-        } else if now.saturating_sub(self.last_sign)
-            >= self.arguments.pulse.saturating_mul(pulse::HOLD)
-        {
-            self.lose("its directory cannot be written");
-        }
-    }
-
-    /// Whether another starter has taken the job over: then nothing in its directory is ours to write.
-    fn is_taken(&mut self) -> bool {
-        let found = LifeRecord::load(&self.dir).ok().flatten();
-        let ours = (self.record.starter, &self.record.place);
-        self.is_fenced |= found.is_some_and(|found| (found.starter, &found.place) != ours);
-        self.is_fenced
-    }
-
-    fn lose(&mut self, why: &str) {
-        let message = format!("job {} ends here: {why}", self.name);
-        self.voice.say(&message);
-        let leave = Command::VacateLatest { at_any_price: true };
-        self.events.push_back(Event::Asked(NOBODY, leave));
     }
 
     fn heed(&mut self, meaning: Meaning) {
@@ -509,6 +482,7 @@ impl<'a> Starter<'a> {
                         self.record.counted.add_usage(used);
                     }
                     self.copy = None;
+                    self.record.copy_used = None;
                     if is_gone {
                         self.is_gone_there();
                     }
@@ -564,7 +538,7 @@ impl<'a> Starter<'a> {
         }
         let actions = self.life.step(event, self.begun.elapsed());
         let after = self.life.state();
-        self.record.image_is_suspended = self.life.image_is_suspended();
+        self.record.may_stand = self.life.may_stand();
         self.note_standing();
         if before != after {
             self.entered(before, after);

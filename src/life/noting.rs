@@ -2,6 +2,7 @@
 
 use super::Starter;
 use super::copy::Copy;
+use crate::jobs::unix_now;
 use crate::report::chain;
 use starter::life::{Event, State};
 use std::time::Instant;
@@ -66,6 +67,7 @@ impl Starter<'_> {
             let used = self.record.counted.used();
             let by_last = used.since(self.used_before);
             self.used_before = used;
+            self.record.counted.last_vacate_time = Some(unix_now());
             let was_cut = std::mem::take(&mut self.is_cut);
             let is_keeper_lost = std::mem::take(&mut self.is_keeper_lost);
             match self.moves_to() {
@@ -103,6 +105,10 @@ impl Starter<'_> {
         // What is committed stands until the last word.
         if self.is_fenced || self.is_committed && !self.life.has_left() {
             return;
+        }
+        if let (Some(copy), None) = (&self.copy, self.away()) {
+            let used = copy.used_so_far();
+            self.record.copy_used = Some([used.user, used.system].map(|time| time.as_secs_f64()));
         }
         if self.is_taken() {
             return self.lose("another starter has it");

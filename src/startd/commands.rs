@@ -47,7 +47,7 @@ impl Startd<'_> {
             // Slots are offered to it after the next look, which is at once.
             Ask::Submitted { job } => self.submitted(job.as_deref())?,
             Ask::Remove { job } => self.remove(&job)?,
-            Ask::Release { job } => self.release(&job)?,
+            Ask::Release { job } => self.release(&job, "by its owner")?,
             Ask::Hold { job, reason } => self.hold(&job, reason)?,
             Ask::Drain {
                 how,
@@ -232,7 +232,7 @@ impl Startd<'_> {
         Ok(())
     }
 
-    pub(super) fn release(&mut self, name: &str) -> Result<(), String> {
+    pub(super) fn release(&mut self, name: &str, why: &str) -> Result<(), String> {
         let Some(entry) = self.queue.entries.get_mut(name) else {
             return Err(format!("no job {name} in the queue"));
         };
@@ -244,11 +244,9 @@ impl Startd<'_> {
             return Ok(());
         };
         if let Some(job) = Queue::job(self.store, name)
-            && let Some(mut life) = job.life.clone()
+            && let Some(life) = &job.life
         {
-            life.release();
-            life.save(&job.dir)
-                .map_err(|error| crate::report::chain(&error))?;
+            life::idle::release(&job, life, why).map_err(|error| chain(&error))?;
         }
         entry.phase = Phase::Idle;
         entry.hold_code = None;

@@ -7,7 +7,7 @@
 
 use super::Startd;
 use super::queue::{Entry, Phase, Queue};
-use crate::life::Ask;
+use crate::life::{Ask, idle};
 use crate::measured;
 use crate::verbs::classad::Here;
 use classad::{ClassAd, Context, Expr, Value};
@@ -26,7 +26,8 @@ const WISHES: &[&str] = &["PeriodicHold", "PeriodicRelease", "PeriodicRemove"];
 /// What a job wants.
 enum Wish {
     Hold(Hold),
-    Release,
+    /// With this reason.
+    Release(String),
     Remove,
 }
 
@@ -53,7 +54,7 @@ impl Startd<'_> {
                     self.put_on_hold(&name, &hold);
                     Ok(())
                 }
-                Wish::Release => self.release(&name),
+                Wish::Release(why) => self.release(&name, &why),
                 Wish::Remove => {
                     info!("job {name}: PeriodicRemove is true");
                     self.remove(&name)
@@ -95,7 +96,11 @@ impl Startd<'_> {
                 .is_some_and(|code| **code == Expr::from(i64::from(Hold::BY_USER)))
         };
         if is_held && !by_user() && is_true("PeriodicRelease") {
-            return Some(Wish::Release);
+            let expr = ad.get("PeriodicRelease").map(|expr| expr.to_string());
+            let expr = expr.unwrap_or_default();
+            return Some(Wish::Release(format!(
+                "The job attribute PeriodicRelease expression '{expr}' evaluated to TRUE"
+            )));
         }
         is_true("PeriodicRemove").then_some(Wish::Remove)
     }
@@ -149,12 +154,10 @@ impl Startd<'_> {
     /// A job that does not run is held, also for who looks into its directory.
     pub(super) fn note_hold(&mut self, name: &str, hold: &Hold) {
         if let Some(job) = Queue::job(self.store, name)
-            && let Some(mut life) = job.life.clone()
+            && let Some(life) = &job.life
+            && let Err(error) = idle::hold(&job, life, hold)
         {
-            life.hold(hold);
-            if let Err(error) = life.save(&job.dir) {
-                warn!("{}", crate::report::chain(&error));
-            }
+            warn!("{}", crate::report::chain(&error));
         }
         warn!("job {name} is held: {}", hold.reason);
         if let Some(entry) = self.queue.entries.get_mut(name) {

@@ -2,7 +2,7 @@
 //! changes, `ps -l` all.
 
 use crate::classad::{self, Ad};
-use crate::jobs::{Counted, Job, Life, Output};
+use crate::jobs::{Counted, FileNumbers, Job, Life, Output};
 use crate::raw;
 use crate::report::Outcome;
 use crate::users;
@@ -30,6 +30,14 @@ pub(super) struct Faring {
     image: Option<PathBuf>,
     /// KiB.
     pub(super) image_size: Option<u64>,
+    /// What the last image needs of a machine.
+    last_checkpoint_platform: Option<String>,
+    /// Machine and system where it was made: there is no other yet.
+    ckpt_arch: Option<&'static str>,
+    ckpt_op_sys: Option<&'static str>,
+    /// What it had done with remote files when that was made.
+    #[serde(flatten)]
+    files: Option<FileNumbers>,
     /// Why the last checkpoint was refused, if it was.
     pub(super) checkpoint_refused: Option<String>,
     /// The image that was passed over last, and why, if there was one.
@@ -70,6 +78,10 @@ pub(super) fn faring(job: &Job) -> Faring {
         last_ckpt_time: last.map(|last| last.taken_at),
         image: last.map(|last| last.image.clone()),
         image_size: last.map(|last| last.image_bytes >> 10),
+        last_checkpoint_platform: last.and_then(|last| last.platform.clone()),
+        ckpt_arch: last.map(|_| "X86_64"),
+        ckpt_op_sys: last.map(|_| "LINUX"),
+        files: last.and_then(|last| last.files.clone()),
         checkpoint_refused: life.and_then(|life| life.refused.clone()),
         image_passed_over: life.and_then(|life| life.passed_over.clone()),
         tails: life.map(|life| life.tails.clone()).unwrap_or_default(),
@@ -81,11 +93,17 @@ pub(super) fn faring(job: &Job) -> Faring {
 fn number(state: &str) -> u32 {
     match State::from_name(state) {
         Some(State::Idle | State::Starting | State::Restarting) => 1,
-        Some(State::Removed | State::Killing) => 3,
+        Some(State::Removed) => 3,
         Some(State::Completed) => 4,
         Some(State::Held) => 5,
         Some(State::Suspended) => 7,
-        Some(State::Running | State::Checkpointing | State::Vacating | State::Reconnecting) => 2,
+        Some(
+            State::Running
+            | State::Checkpointing
+            | State::Vacating
+            | State::Killing
+            | State::Reconnecting,
+        ) => 2,
         None if state == "Ended" => 4,
         None => 2,
     }

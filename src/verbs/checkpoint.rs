@@ -1,15 +1,18 @@
 //! `wayfarer checkpoint JOB|PID`.
 
+mod said;
+
 use crate::args::{self, Checkpoint};
 use crate::away::watcher;
 use crate::jobs::{CheckpointNote, FileId, Job, JobError, JobStore, process};
-use crate::life;
+use crate::life::{self, Chronicle};
 use crate::output;
 use crate::permission;
 use crate::progress;
 use crate::raw;
 use crate::remote::{RunningSession, keeper_of_image, taker, used_by};
 use crate::report::{Exit, Explain, Failure, Outcome, chain};
+use crate::sys::Usage;
 use crate::target::{self, Purpose, Target};
 use crate::verbs::output_failure;
 use ckpt_lib::board::Board;
@@ -18,35 +21,18 @@ use ckpt_lib::image::{Image, ImageError};
 use ckpt_lib::pace::Rate;
 use ckpt_lib::snapshot::{JobLabel, KernelPath};
 use ckpt_lib::tracee::{HostPid, StopError};
-use ckpt_lib::{CheckpointError, CheckpointReport, CheckpointRequest, JobSession, Then};
+use ckpt_lib::{CheckpointError, CheckpointRequest, JobSession, Then};
 use nix::fcntl::Flock;
-use serde::Serialize;
 use std::fs::File;
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use wire::KeepImage;
 
-const SCHEMA_VERSION: u32 = 1;
+/// What is said to whoever waits for an image.
+const WAITS: &str = "the job has disabled checkpoints for now; waiting until it enables them";
 /// How long a checkpoint that nobody wants any more may take to notice that.
 const ABANDONED_ENDS_WITHIN: Duration = Duration::from_secs(10);
-
-#[derive(Serialize)]
-struct Report {
-    job: Option<String>,
-    pid: i32,
-    #[serde(with = "raw::path")]
-    image: PathBuf,
-    id: String,
-    generation: u64,
-    image_bytes: u64,
-    /// First thread stopped to last resumed.
-    frozen_us: u64,
-    took_us: u64,
-    processes: usize,
-    threads: usize,
-    killed: bool,
-}
 
 /// What a job's starter says of the images that it makes.
 #[derive(Clone, Debug)]
@@ -68,31 +54,54 @@ pub(crate) struct AtShadow {
     pub(crate) min_free: Option<u64>,
 }
 
-/// Writes an image of a job or process.
+/// Writes an image of a job or process. That of a job with a starter is that one's to make, unless it is to be another image than the starter's.
 pub(crate) fn checkpoint(store: &JobStore, arguments: &Checkpoint) -> Outcome {
+    let name = &arguments.target;
     if arguments.abort {
-        return super::life::abort(store, &arguments.target);
+        return super::life::abort(store, name);
     }
-    if let Ok(job) = store.find(&arguments.target)
-        && job.runs_on().is_some()
-    {
-        if arguments.output.is_some() || arguments.then == args::Then::Kill || arguments.json {
-            let name = &job.record.name;
-            let message =
-                format!("an image of job {name} is made as its starter was told, and kept there");
-            return Err(Failure::new(Exit::Usage, message)
-                .advise(format!("wayfarer checkpoint {name}, or vacate {name}")));
+    let job = store.find(name).ok();
+    let Some(job) = job.filter(|job| job.has_starter() && arguments.carry.is_none()) else {
+        return make(store, arguments, None, false);
+    };
+    let is_elsewhere = job.runs_on().is_some();
+    if is_another(arguments) || is_elsewhere && arguments.json {
+        if !is_elsewhere && !job.has_images_at_shadow() {
+            return make(store, arguments, None, false);
         }
-        return super::life::checkpoint(store, &arguments.target);
+        let message =
+            format!("an image of job {name} is made as its starter was told, and kept there");
+        return Err(Failure::new(Exit::Usage, message)
+            .advise(format!("wayfarer checkpoint {name}, or vacate {name}")));
     }
-    if let Ok(job) = store.find(&arguments.target)
-        && job.has_images_at_shadow()
-        && arguments.output.is_none()
-        && arguments.then == args::Then::GoOn
-    {
-        return super::life::checkpoint(store, &arguments.target);
+    if job.processes().root.is_some_and(is_disabled) {
+        crate::report::tell(WAITS);
     }
-    make(store, arguments, None, false)
+    super::life::checkpoint(store, name)?;
+    let job = target::named(store, name)?;
+    let Some(last) = job.record.last_checkpoint.clone() else {
+        return Ok(Exit::Done);
+    };
+    match last.made.clone() {
+        Some(made) => said::tell(arguments, &said::noted(&job, last, made))?,
+        None => {
+            let (path, len) = (raw::shown_path(&last.image), last.image_bytes);
+            output::print(&format!("{path} ({})\n", output::bytes(len)))?;
+        }
+    }
+    Ok(Exit::Done)
+}
+
+/// Whether it is said how the image is to be, and so not as the job's starter would have it.
+fn is_another(arguments: &Checkpoint) -> bool {
+    arguments.output.is_some()
+        || arguments.then == args::Then::Kill
+        || arguments.compress.is_some()
+        || arguments.image_rate.is_some()
+        || arguments.carry_max != args::CARRY_MAX
+        || arguments.carry_files
+        || arguments.wait_for_sockets.is_some()
+        || !arguments.inherit_fd.is_empty()
 }
 
 /// The starter of a job has one made; another that is being made is waited for.
@@ -246,9 +255,7 @@ fn make(
     // A starter waits in its own way, here or at home.
     let can_wait = by.is_none() && arguments.carry.is_none();
     if can_wait && matches!(made, Err(CheckpointError::Disabled { .. })) {
-        crate::report::tell(
-            "the job has disabled checkpoints for now; waiting until it enables them",
-        );
+        crate::report::tell(WAITS);
         drop((lock, session));
         wait_until_enabled(target.pid);
         return make(store, arguments, by, true);
@@ -293,13 +300,20 @@ fn make(
             generation: made.snapshot.taken.generation,
             taken_at: made.snapshot.taken.unix_seconds,
             image_bytes: image.len,
+            platform: Some(made.snapshot.platform.clone()),
+            made: Some(said::made(&made)),
             files,
         };
-        note(job, note_of, false);
+        // One that is not there yet takes no older one's place.
+        note(job, note_of, kept_there.is_err());
+        if by.is_none() && job.life.is_some() {
+            Chronicle::open(job).checkpointed(Usage::default(), image.len);
+        }
     }
     crate::leftovers::done();
     kept_there?;
-    tell(arguments, &report(pid, job.as_ref(), made, arguments.then))?;
+    let report = said::report(pid, job.as_ref(), made, arguments.then);
+    said::tell(arguments, &report)?;
     Ok(Exit::Done)
 }
 
@@ -327,10 +341,15 @@ fn leave_tables(job: Option<&Job>, image: &Path) {
 /// Waits until a job allows checkpoints, or is gone.
 fn wait_until_enabled(pid: i32) {
     const PAUSE: Duration = Duration::from_millis(20);
-    let is_disabled = |board: &Board| board.read().is_ok_and(|notice| notice.disabled > 0);
-    while Board::all_of(HostPid(pid)).is_ok_and(|boards| boards.iter().any(is_disabled)) {
+    while is_disabled(pid) {
         std::thread::sleep(PAUSE);
     }
+}
+
+/// Whether a job allows none now.
+fn is_disabled(pid: i32) -> bool {
+    let is_disabled = |board: &Board| board.read().is_ok_and(|notice| notice.disabled > 0);
+    Board::all_of(HostPid(pid)).is_ok_and(|boards| boards.iter().any(is_disabled))
 }
 
 /// Where the image goes, and which checkpoint of the job it is.
@@ -501,42 +520,4 @@ fn advise(refusals: Vec<Refusal>, arguments: &Checkpoint) -> Failure {
         ));
     }
     failure
-}
-
-fn report(pid: i32, job: Option<&Job>, made: CheckpointReport, then: args::Then) -> Report {
-    let processes = &made.snapshot.processes;
-    let micros = |time: Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
-    Report {
-        job: job.map(|job| job.record.name.clone()),
-        pid,
-        id: made
-            .image
-            .id
-            .iter()
-            .map(|byte| format!("{byte:02x}"))
-            .collect(),
-        generation: made.snapshot.taken.generation,
-        image_bytes: made.image.len,
-        frozen_us: micros(made.frozen),
-        took_us: micros(made.took),
-        processes: processes.len(),
-        threads: processes.iter().map(|process| process.threads.len()).sum(),
-        killed: then == args::Then::Kill,
-        image: made.image.path,
-    }
-}
-
-fn tell(arguments: &Checkpoint, report: &Report) -> Outcome<()> {
-    if arguments.json {
-        return output::print_json(SCHEMA_VERSION, report);
-    }
-    let ms = |us: u64| format!("{:.1} ms", us as f64 / 1000.0);
-    let end = if report.killed { ", then killed" } else { "" };
-    output::print(&format!(
-        "{} ({}, frozen for {}, {} in all{end})\n",
-        raw::shown_path(&report.image),
-        output::bytes(report.image_bytes),
-        ms(report.frozen_us),
-        ms(report.took_us),
-    ))
 }

@@ -3,9 +3,8 @@
 use super::queue::{self, Waiting};
 use crate::args::{self, Continue, ImageRate, Log, Migrate, Release, Remove, Suspend, Vacate};
 use crate::jobs::{Job, JobError, JobStore, Life, LifeRecord, ProcessName, process};
-use crate::life::{Ask, Chronicle, EVENTS, ask};
+use crate::life::{Ask, EVENTS, ask, idle};
 use crate::output;
-use crate::raw;
 use crate::report::{Exit, Explain, Failure, Outcome, tell};
 use crate::sys;
 use crate::target;
@@ -56,14 +55,8 @@ pub(crate) fn migrate(store: &JobStore, arguments: &Migrate) -> Outcome {
 }
 
 /// Has its starter make an image.
-pub(crate) fn checkpoint(store: &JobStore, name: &str) -> Outcome {
-    asked(store, name, Ask::Checkpoint {})?;
-    let last = target::named(store, name)?.record.last_checkpoint;
-    if let Some(last) = last {
-        let (path, len) = (raw::shown_path(&last.image), last.image_bytes);
-        output::print(&format!("{path} ({})\n", output::bytes(len)))?;
-    }
-    Ok(Exit::Done)
+pub(crate) fn checkpoint(store: &JobStore, name: &str) -> Outcome<()> {
+    asked(store, name, Ask::Checkpoint {}).map(drop)
 }
 
 /// Has its starter give up the image that it is making.
@@ -85,11 +78,9 @@ pub(crate) fn hold(store: &JobStore, arguments: &args::Hold) -> Outcome {
     }
     let job = target::named(store, &arguments.job)?;
     let hold = Hold::new(arguments.reason.clone(), Hold::BY_USER);
-    if let (Life::Ended, Some(mut life)) = (job.life(), job.life.clone()) {
+    if let (Life::Ended, Some(life)) = (job.life(), &job.life) {
         life.check_not_over(&job.record.name)?;
-        life.hold(&hold);
-        life.save(&job.dir)?;
-        Chronicle::open(&job).held(&hold);
+        idle::hold(&job, life, &hold)?;
         return Ok(Exit::Done);
     }
     let ask = Ask::hold(hold, false);
@@ -103,15 +94,13 @@ pub(crate) fn release(store: &JobStore, arguments: &Release) -> Outcome {
     }
     let job = target::named(store, &arguments.job)?;
     let name = &job.record.name;
-    match job.life.clone().filter(|_| job.life() == Life::Ended) {
-        Some(mut life) if life.state() == Some(State::Held) => {
-            life.release();
-            life.save(&job.dir)?;
-            Chronicle::open(&job).released("by its owner");
+    match job.life.as_ref().filter(|_| job.life() == Life::Ended) {
+        Some(life) if life.state() == Some(State::Held) => {
+            idle::release(&job, life, "by its owner")?;
             Ok(Exit::Done)
         }
         found => {
-            let state = found.map_or("not held".to_owned(), |life| life.state);
+            let state = found.map_or("not held", |life| &life.state);
             let message = format!("job {name} is {state}, expected Held");
             Err(Failure::new(Exit::Failed, message))
         }

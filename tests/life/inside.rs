@@ -182,7 +182,12 @@ fn fortran_calls_condors_functions() {
     let sources = ["tests/programs/inside.f90"];
     let guest = Guest::new(
         "inside fortran",
-        compiled("inside-fortran", "gfortran", &[], &sources),
+        compiled(
+            "inside-fortran",
+            "gfortran",
+            &["-fallow-leading-underscore"],
+            &sources,
+        ),
         &[],
     );
     with_job(&guest, |job| {

@@ -88,7 +88,54 @@ fn no_image_is_made_that_would_fill_the_disk() {
         if !reason.contains("bytes are free") {
             return Err(reason.to_owned());
         }
+        refused(job, &["checkpoint", "job"], "bytes are free")?;
         ends_well(job)
+    });
+}
+
+/// The state machine is told of it, and the event log; one that is to be otherwise is made beside the starter, and is in the log, too.
+#[test]
+fn an_image_that_is_asked_for_is_the_starters() {
+    with_job(&chain("asked_for"), |job| {
+        start(job, &["--every", "600s"])?;
+        until(job, "that it runs", |status| status["State"] == "Running")?;
+        let said = ask(job, &["checkpoint", "job", "--json"])?;
+        let said: serde_json::Value =
+            serde_json::from_str(&said).map_err(|error| error.to_string())?;
+        let image = images(job).pop().ok_or("there is no image")?;
+        let is_it = said["image"] == *image.to_string_lossy() && said["generation"] == 1;
+        if !is_it || said["frozen_us"].as_u64().is_none_or(|time| time == 0) {
+            return Err(format!("found {said}, expected {}", image.display()));
+        }
+        let log = job.dir.join("state/jobs/job/starter.log");
+        let log = fs::read_to_string(log).map_err(|error| error.to_string())?;
+        if log.matches("Checkpointing").count() != 1 {
+            return Err(log);
+        }
+        ask(job, &["checkpoint", "job", "--compress", "zstd"])?;
+        let status = status_of(job)?;
+        let known = [
+            &status["NumCkpts"],
+            &status["CkptArch"],
+            &status["CkptOpSys"],
+        ];
+        let platform = status["LastCheckpointPlatform"]
+            .as_str()
+            .unwrap_or_default();
+        if serde_json::json!(known) != serde_json::json!([2, "X86_64", "LINUX"])
+            || !platform.starts_with("LINUX X86_64")
+        {
+            return Err(status.to_string());
+        }
+        let log = ask(job, &["log", "job"])?;
+        let events = ["003 (", "006 ("]
+            .map(|event| log.lines().filter(|line| line.starts_with(event)).count());
+        match events {
+            [2, 2] => ends_well(job),
+            found => Err(format!(
+                "found {found:?} of images, expected two each:\n{log}"
+            )),
+        }
     });
 }
 

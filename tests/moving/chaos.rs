@@ -37,6 +37,9 @@ enum Blow {
     CutLine,
     /// Nothing goes through it for a while.
     HoldUpLine,
+    /// The network of the machine where it runs is cut for longer than the lease: what goes through its lines stays in them, and nobody
+    /// reaches it. What runs there is none the wiser.
+    Unplug,
     /// The machine where it runs is gone for a while, with all that is there.
     TakeAway,
     /// Bytes of its newest image are others.
@@ -55,12 +58,13 @@ enum Blow {
     Suspend,
 }
 
-const BLOWS: [Blow; 16] = [
+const BLOWS: [Blow; 17] = [
     Blow::KillThere,
     Blow::KillStarter,
     Blow::KillKeeper,
     Blow::CutLine,
     Blow::HoldUpLine,
+    Blow::Unplug,
     Blow::TakeAway,
     Blow::Damage,
     Blow::Cut,
@@ -78,6 +82,7 @@ const BLOWS: [Blow; 16] = [
 enum Later {
     Begin(&'static str),
     LetGo(Vec<i32>),
+    Plug(&'static str, Vec<i32>),
     MakeRoom,
     GoOn,
 }
@@ -160,9 +165,17 @@ impl Schedule {
                 }
                 self.undo_after(100, 2500, Later::LetGo(lines));
             }
+            Blow::Unplug => {
+                let name = self.where_it_runs();
+                if self.pool.unplug(name) {
+                    for line in &lines {
+                        signal(*line, Signal::SIGSTOP);
+                    }
+                    self.undo_after(3500, 6000, Later::Plug(name, lines));
+                }
+            }
             Blow::TakeAway => {
-                let host = self.pool.status()["RemoteHost"].clone();
-                let name = if host == EMPTY { EMPTY } else { FULL };
+                let name = self.where_it_runs();
                 if self.pool.is_there(name) {
                     self.pool.take_away(name);
                     self.undo_after(100, 2000, Later::Begin(name));
@@ -188,6 +201,13 @@ impl Schedule {
                 self.tell(&["suspend", "job"]);
                 self.undo_after(50, 600, Later::GoOn);
             }
+        }
+    }
+
+    fn where_it_runs(&self) -> &'static str {
+        match self.pool.status()["RemoteHost"] == EMPTY {
+            true => EMPTY,
+            false => FULL,
         }
     }
 
@@ -252,6 +272,13 @@ impl Schedule {
                 }
                 Later::LetGo(lines) => {
                     self.note("lines are let go".to_owned());
+                    for line in lines {
+                        signal(line, Signal::SIGCONT);
+                    }
+                }
+                Later::Plug(name, lines) => {
+                    self.note(format!("{name} can be reached again"));
+                    self.pool.plug(name);
                     for line in lines {
                         signal(line, Signal::SIGCONT);
                     }

@@ -137,6 +137,22 @@ impl Pool {
         self.machines.remove(name);
     }
 
+    /// Nobody reaches it from now on; false if it cannot be reached already.
+    pub(super) fn unplug(&self, name: &str) -> bool {
+        let sockets = self.dir.join("sockets");
+        fs::rename(sockets.join(name), sockets.join(format!(".{name}"))).is_ok()
+    }
+
+    /// It can be reached again, unless another machine has its name now.
+    pub(super) fn plug(&self, name: &str) {
+        let sockets = self.dir.join("sockets");
+        let hidden = sockets.join(format!(".{name}"));
+        match sockets.join(name).exists() {
+            true => fs::remove_file(hidden).expect("removes"),
+            false => fs::rename(hidden, sockets.join(name)).expect("is there again"),
+        }
+    }
+
     pub(super) fn is_there(&self, name: &str) -> bool {
         self.machines.contains_key(name)
     }

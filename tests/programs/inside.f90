@@ -14,7 +14,7 @@ program inside
     call ckpt()
     inquire(file='inside.img', exist=there)
     print '(a, l2)', 'while disabled', there
-    call condor_ckpt_enable()
+    call _condor_ckpt_enable()
     inquire(file='inside.img', exist=there)
     print '(a, l2)', 'behind that', there
     call ckpt_and_exit()

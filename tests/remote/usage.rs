@@ -96,6 +96,13 @@ fn what_a_job_does_with_its_files_is_told() {
     assert_eq!(status, Some(0), "{errors}");
     job.wait(SOON).expect("ends");
     let later = io_report(&submit, "counted");
+    let (status, _, _) = output(
+        "status",
+        wayfarer(&submit, &["status", "counted", "--json"]),
+    );
+    let status: Value = serde_json::from_str(&status).expect("JSON");
+    let read = number(&later["all"], "FileReadBytes");
+    assert_eq!(number(&status, "FileReadBytes"), read, "{status}");
     assert!(number(&later, "as_of") > 0);
     let both = [&report, &later].map(|report| number(&report["all"], "FileReadBytes"));
     assert_eq!(both[0], both[1]);

@@ -40,6 +40,17 @@ fn a_job_is_held_released_and_removed_as_its_own_expressions_say() {
         until_fares(job, "job", "a job that goes on", |fares| {
             fares["State"] == "Running" && fares["NumRestarts"] == 1
         })?;
+        let fares = faring(job, "job")?;
+        let why = fares["ReleaseReason"].as_str().unwrap_or_default();
+        if !why.contains("PeriodicRelease") || fares["NumSystemHolds"] != 1 {
+            return Err(format!(
+                "found {fares}, expected one hold, and why it is over"
+            ));
+        }
+        let log = ask(job, &["log", "job"])?;
+        if !log.contains("012 (") || !log.contains("013 (") || !log.contains(why) {
+            return Err(format!("expected a hold and a release:\n{log}"));
+        }
         until_longer(job, "job")?;
         ends_well(job, &["job"])?;
         ends(job, Signal::SIGTERM, 0)

@@ -62,7 +62,7 @@ impl Life {
         let mut at_once = false;
         let (to, within, insists) = match command {
             Command::VacateLatest { at_any_price } => {
-                if !at_any_price && self.image.is_none() {
+                if !at_any_price && !self.image {
                     let reason = "there is no image of the job yet".to_owned();
                     actions.push(Action::Answer(who, Answer::Refused(reason)));
                     return;

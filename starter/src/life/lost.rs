@@ -30,7 +30,7 @@ impl Life {
             return self.ended(End::NotBegun(NOT_USABLE), now, actions);
         }
         if begins_again {
-            self.image = None;
+            self.image = false;
         }
         let (state, action) = self.beginning();
         self.enter(state, now);

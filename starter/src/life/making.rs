@@ -1,13 +1,12 @@
 //! How an image comes to be, or not.
 
-use super::{Action, Answer, FIRST_PAUSE, LONGEST_PAUSE, Life, State, Stood, Who};
+use super::{Action, Answer, FIRST_PAUSE, LONGEST_PAUSE, Life, State, Who};
 use std::time::Duration;
 
 /// A checkpoint that is being made.
 #[derive(Clone, Debug)]
 pub(super) struct Making {
     leaves: bool,
-    suspended: bool,
     for_whom: Vec<Who>,
     /// Who wants it to be given up.
     against: Vec<Who>,
@@ -23,7 +22,6 @@ impl Life {
         let leaves = self.leaving.is_some();
         self.making = Some(Making {
             leaves,
-            suspended: self.suspended,
             for_whom,
             against: vec![],
         });
@@ -52,9 +50,7 @@ impl Life {
         actions.extend(against.map(|who| Action::Answer(who, aborted.clone())));
         let pause = match &made {
             Ok(()) => {
-                self.image = Some(Stood {
-                    suspended: making.suspended,
-                });
+                self.image = true;
                 (self.refused_in_a_row, self.restarts_from_this) = (0, 0);
                 self.policy.every.unwrap_or_default()
             }

@@ -50,8 +50,10 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(600);
 pub struct Life {
     policy: Policy,
     state: State,
-    /// There is an image to go on from, of a job that was suspended or not.
-    image: Option<Stood>,
+    /// There is an image to go on from.
+    image: bool,
+    /// It was suspended by command at some time, and so may an image be: when it came there, and what was made before it came, nobody knows.
+    may_stand: bool,
     /// Without one, it can begin again as if it had not been there: at once, or only where it is started anew.
     outset: Option<bool>,
     /// By command.
@@ -85,26 +87,18 @@ pub struct Life {
     begins_at: Option<Duration>,
 }
 
-#[derive(Clone, Copy, Debug)]
-struct Stood {
-    suspended: bool,
-}
-
 impl Life {
     /// The beginning, and what is to be done first.
     pub fn begin(policy: Policy, first: First) -> (Self, Vec<Action>) {
         let (state, image, action) = match first {
-            First::Start => (State::Starting, None, Action::Start),
-            First::Restart { suspended } => (
-                State::Restarting,
-                Some(Stood { suspended }),
-                Action::Restart,
-            ),
+            First::Start => (State::Starting, false, Action::Start),
+            First::Restart { .. } => (State::Restarting, true, Action::Restart),
         };
         let life = Life {
             policy,
             state,
             image,
+            may_stand: first == First::Restart { may_stand: true },
             outset: None,
             suspended: false,
             stopped: false,
@@ -134,11 +128,11 @@ impl Life {
     }
 
     fn can_go_on(&self) -> bool {
-        self.image.is_some() || self.outset.is_some()
+        self.image || self.outset.is_some()
     }
 
     fn can_go_on_at_once(&self) -> bool {
-        self.image.is_some() || self.outset == Some(true)
+        self.image || self.outset == Some(true)
     }
 
     /// Where it is.
@@ -148,12 +142,12 @@ impl Life {
 
     /// Whether there is an image to go on from.
     pub fn has_image(&self) -> bool {
-        self.image.is_some()
+        self.image
     }
 
     /// Somebody else has made an image; whether that is newer than the one it went on from.
     pub fn note_image(&mut self, is_new: bool) {
-        self.image.get_or_insert(Stood { suspended: false });
+        self.image = true;
         if is_new {
             self.restarts_from_this = 0;
         }
@@ -179,9 +173,9 @@ impl Life {
         self.state.is_last()
     }
 
-    /// Whether its newest image is of a job that was suspended by command.
-    pub fn image_is_suspended(&self) -> bool {
-        self.image.is_some_and(|image| image.suspended)
+    /// Whether its images may be of a job that was suspended by command.
+    pub fn may_stand(&self) -> bool {
+        self.may_stand
     }
 
     /// When it wants to be called though nothing has happened.
@@ -258,7 +252,7 @@ impl Life {
         if !restarted && self.state != State::Starting {
             return;
         }
-        if self.suspended && !(restarted && self.image_is_suspended()) {
+        if self.suspended {
             actions.push(Action::Stop);
         }
         self.let_go(actions);
@@ -289,9 +283,9 @@ impl Life {
         }
     }
 
-    /// It was suspended when its image was made, and is not any more. Its image still is, and the next copy from it will be.
+    /// It was suspended when its image was made, and is not any more.
     fn let_go(&mut self, actions: &mut Vec<Action>) {
-        if self.stopped && !self.suspended && !self.was_let_go && self.image_is_suspended() {
+        if self.stopped && !self.suspended && !self.was_let_go && self.may_stand {
             (self.was_let_go, self.stopped) = (true, false);
             actions.push(Action::Go);
         }
@@ -345,8 +339,8 @@ impl Life {
                     }
                     None => {
                         let since = match self.image {
-                            Some(_) => "since its last image",
-                            None => "before there was an image of it",
+                            true => "since its last image",
+                            false => "before there was an image of it",
                         };
                         let times = self.restarts_from_this + 1;
                         held(format!("it was killed {times} times {since}"))
@@ -378,15 +372,15 @@ impl Life {
     /// How another copy begins.
     fn beginning(&self) -> (State, Action) {
         match self.image {
-            Some(_) => (State::Restarting, Action::Restart),
-            None => (State::Starting, Action::Start),
+            true => (State::Restarting, Action::Restart),
+            false => (State::Starting, Action::Start),
         }
     }
 
     /// This copy was to go on elsewhere, and there is an image: whether it does.
     fn moves_on(&mut self, now: Duration, actions: &mut Vec<Action>) -> bool {
         let moves = |leaving: &Leaving| leaving.to == leaving::To::Elsewhere;
-        if self.image.is_none() || !self.leaving.as_ref().is_some_and(moves) {
+        if !self.image || !self.leaving.as_ref().is_some_and(moves) {
             return false;
         }
         let leaving = self.leaving.take().into_iter();
@@ -437,16 +431,17 @@ impl Life {
             }
             Command::Suspend => {
                 if !self.suspended {
-                    self.suspended = true;
+                    (self.suspended, self.may_stand) = (true, true);
                     actions.push(Action::Stop);
                     self.stands_as_asked(now);
                 }
                 actions.push(done);
             }
             Command::Continue => {
+                // It may stand still without our knowing.
+                actions.push(Action::Go);
                 if self.suspended || self.stopped {
                     (self.suspended, self.stopped) = (false, false);
-                    actions.push(Action::Go);
                     self.stands_as_asked(now);
                 }
                 actions.push(done);
@@ -454,7 +449,7 @@ impl Life {
             Command::Checkpoint if self.making.is_some() => self.wanted.push(who),
             Command::Checkpoint => self.checkpoint(vec![who], now, actions),
             Command::Abort => self.abort(who, actions),
-            Command::GoBack if self.image.is_none() => {
+            Command::GoBack if !self.image => {
                 actions.push(refuse("there is no image of the job yet"));
             }
             Command::GoBack => {

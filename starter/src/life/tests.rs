@@ -199,6 +199,27 @@ fn an_end_of_its_own_is_its_end_whatever_was_asked() {
     }
 }
 
+/// The stop comes to the job before it is frozen for an image that was begun before, and the job was told to go on when that is gone on from.
+#[test]
+fn an_image_that_was_begun_before_a_suspension_may_be_of_a_job_that_stands_still() {
+    let mut life = running(POLICY);
+    let begun = life.step(asked(1, Command::Checkpoint), at(2));
+    assert_eq!(begun, [Action::Checkpoint { leaves: false }]);
+    life.step(asked(2, Command::Suspend), at(3));
+    life.step(Event::Checkpointed(Ok(())), at(4));
+    let goes_on = life.step(asked(3, Command::Continue), at(5));
+    assert_eq!(goes_on, [Action::Go, done(3)]);
+    let killed = life.step(Event::Ended(End::Gone), at(6));
+    assert_eq!(killed, [Action::Restart]);
+    assert!(life.may_stand());
+    life.step(Event::Runs, at(7));
+    assert_eq!(life.step(Event::Stopped, at(7)), [Action::Go]);
+    assert_eq!(life.state(), State::Running);
+    // Whoever says it is heard, whatever we know.
+    let again = life.step(asked(4, Command::Continue), at(8));
+    assert_eq!(again, [Action::Go, done(4)]);
+}
+
 #[test]
 fn a_suspended_job_works_where_it_goes_on() {
     let mut life = running(POLICY);
@@ -211,10 +232,10 @@ fn a_suspended_job_works_where_it_goes_on() {
     assert_eq!(life.step(Event::Time, at(500)), [], "none while suspended");
     life.step(asked(2, vacate(None, false)), at(501));
     life.step(Event::Checkpointed(Ok(())), at(502));
-    assert!(life.image_is_suspended());
+    assert!(life.may_stand());
 
     for early in [false, true] {
-        let (mut next, first) = Life::begin(POLICY, First::Restart { suspended: true });
+        let (mut next, first) = Life::begin(POLICY, First::Restart { may_stand: true });
         assert_eq!(first, [Action::Restart]);
         let mut events = vec![Event::Runs, Event::Stopped];
         if early {
@@ -230,7 +251,7 @@ fn a_suspended_job_works_where_it_goes_on() {
         // Who stops it now means it, and from the same image it stands still again.
         assert_eq!(next.step(Event::Stopped, at(3)), []);
         assert_eq!(next.step(Event::Continued, at(4)), []);
-        assert!(next.image_is_suspended());
+        assert!(next.may_stand());
         let killed = next.step(Event::Ended(End::Gone), at(5));
         assert_eq!(killed, [Action::Restart]);
         next.step(Event::Runs, at(6));
@@ -255,7 +276,7 @@ fn what_cannot_start_says_so() {
     let (mut life, _) = Life::begin(POLICY, First::Start);
     let ended = life.step(Event::Ended(End::NotBegun(127)), at(1));
     assert_eq!(ended, [Action::Leave(Leave::NotBegun(127))]);
-    let (mut again, _) = Life::begin(POLICY, First::Restart { suspended: false });
+    let (mut again, _) = Life::begin(POLICY, First::Restart { may_stand: false });
     let ended = again.step(Event::Ended(End::NotBegun(4)), at(1));
     let why = "it cannot be restarted (status 4)".to_owned();
     assert_eq!(ended, [Action::Leave(held(why))]);
@@ -285,7 +306,7 @@ fn what_is_interrupted_before_it_runs_has_not_ended() {
     let (mut killed, _) = Life::begin(POLICY, First::Start);
     let ended = killed.step(Event::Ended(End::Gone), at(1));
     assert_eq!(ended, [Action::Leave(Leave::NotBegun(137))]);
-    let (mut again, _) = Life::begin(POLICY, First::Restart { suspended: false });
+    let (mut again, _) = Life::begin(POLICY, First::Restart { may_stand: false });
     let ended = again.step(Event::Ended(End::Interrupted(1)), at(1));
     assert_eq!(ended, [Action::Leave(Leave::Vacated)]);
 }
@@ -504,7 +525,7 @@ proptest! {
         chances in prop::collection::vec(chance(), 0..60),
         restarted in any::<bool>(),
     ) {
-        let first = if restarted { First::Restart { suspended: true } } else { First::Start };
+        let first = if restarted { First::Restart { may_stand: true } } else { First::Start };
         let mut world = World::new(first);
         for chance in chances {
             if world.left.is_none() {

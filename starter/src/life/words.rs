@@ -277,7 +277,7 @@ pub enum First {
     Start,
     /// It goes on from an image.
     Restart {
-        /// It had been suspended when that was made.
-        suspended: bool,
+        /// It had been suspended by command at some time before.
+        may_stand: bool,
     },
 }

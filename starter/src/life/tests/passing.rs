@@ -4,7 +4,7 @@ use super::*;
 
 /// A job whose copy is begun from an image.
 fn restarting() -> Life {
-    Life::begin(POLICY, First::Restart { suspended: false }).0
+    Life::begin(POLICY, First::Restart { may_stand: false }).0
 }
 
 #[test]

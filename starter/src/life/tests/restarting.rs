@@ -4,7 +4,7 @@ use super::*;
 
 /// A job that goes on from an image, whose first copy was killed before it ran.
 fn killed_on_its_way() -> Life {
-    let (mut life, _) = Life::begin(POLICY, First::Restart { suspended: false });
+    let (mut life, _) = Life::begin(POLICY, First::Restart { may_stand: false });
     assert_eq!(life.step(KILLED, at(10)), [Action::Pause(at(1))]);
     assert_eq!(life.state(), State::Restarting);
     life
