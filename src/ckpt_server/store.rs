@@ -117,7 +117,8 @@ impl Images for Store {
                 "found image {generation}, expected 1 to {MOST_GENERATION}"
             ));
         }
-        folder.has_room_for((generation, image.asked.expected), most)?;
+        let sized = (generation, image.asked.expected);
+        folder.may_have_room_for(sized, most)?;
         Ok(Box::new(move |input, output, may_count| {
             let how = How {
                 asked: &image.asked,
@@ -131,7 +132,9 @@ impl Images for Store {
                     }
                 },
             };
-            let taken = folder.take(&how, input, output);
+            // Whoever sends it makes it meanwhile.
+            let room = folder.make_room_for(sized, most);
+            let taken = room.and_then(|()| folder.take(&how, input, output));
             if let Err(why) = &taken {
                 let _ = fs::remove_file(folder.path.join(PART));
                 // Nobody may hear it.
@@ -311,8 +314,20 @@ impl Folder {
         Ok(lock)
     }
 
-    /// Whether this one, of about that size, can be kept beside the newest good one before it; others go as far as that takes.
-    fn has_room_for(
+    /// Whether one of about that size could be kept beside the newest before it, if that is good.
+    fn may_have_room_for(
+        &self,
+        (generation, expected): (u64, u64),
+        most: Option<u64>,
+    ) -> Result<(), String> {
+        let all = self.images()?;
+        let before = all.iter().rev().find(|one| one.generation < generation);
+        let beside = before.or(all.last()).map_or(0, |one| one.len);
+        most.map_or(Ok(()), |most| check_size(beside, expected, most))
+    }
+
+    /// Makes room for this one, of about that size, beside the newest good one before it: others go as far as that takes.
+    fn make_room_for(
         &self,
         (generation, expected): (u64, u64),
         most: Option<u64>,
@@ -325,8 +340,6 @@ impl Folder {
         if used.saturating_add(expected) <= most {
             return Ok(());
         }
-        let smallest = all.iter().map(|one| one.len).min();
-        check_size(smallest.unwrap_or(0), expected, most)?;
         let before = all.iter().rev().filter(|one| one.generation < generation);
         let newest_good = before.clone().find(|one| one.is_good());
         let newest = || before.clone().next().or(all.last());

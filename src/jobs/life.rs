@@ -63,12 +63,21 @@ pub(crate) struct LifeRecord {
     /// What is carried out at its end, as [`crate::raw::encode`] has it.
     #[serde(default)]
     pub(crate) notify: Option<String>,
-    /// Processor time of the copy that runs when this was written, seconds: in the program, in the kernel.
+    /// What is known of the copy that ran when this was written, if one did.
     #[serde(default)]
-    pub(crate) copy_used: Option<[f64; 2]>,
+    pub(crate) running: Option<RunningCopy>,
     /// What is counted.
     #[serde(flatten)]
     pub(crate) counted: Counted,
+}
+
+/// A copy that has not ended yet.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct RunningCopy {
+    /// Processor time in the program, and in the kernel, seconds.
+    pub(crate) used: [f64; 2],
+    /// It stands still.
+    pub(crate) stands: bool,
 }
 
 /// What is kept over all copies of a job, under Condor's names.
@@ -180,7 +189,7 @@ impl LifeRecord {
             passed_over,
             tails,
             notify: asked.or(kept_notify),
-            copy_used: None,
+            running: None,
             counted,
         })
     }

@@ -298,13 +298,8 @@ impl Starter<'_> {
         if let How::Away(away) = &mut self.copies.how {
             away.before = None;
         }
-        // Nobody there tells us whether it stands still, as its image may have it.
-        let stands = self.life.may_stand();
         if let Some(hosts) = self.hosts() {
             hosts.runs();
-            if stands {
-                self.events.push_back(Event::Stopped);
-            }
         }
     }
 

@@ -175,6 +175,8 @@ struct Starter<'a> {
     is_committed: bool,
     /// A copy of it has run, ours or an earlier starter's.
     has_run: bool,
+    /// The copy that there is has begun to run.
+    copy_runs: bool,
     /// By a command, until a copy runs: then the job is ours, as far as we know.
     by: By,
     /// The generation of the newest image that there was when a copy ended.
@@ -216,6 +218,7 @@ impl<'a> Starter<'a> {
         let before = job.life_before.clone().filter(|_| copies.go_on);
         let lost = killed::with_its_copy(before.as_ref(), &job.dir);
         let mut record = LifeRecord::begin(before, arguments)?;
+        lost.iter().for_each(|lost| lost.count(&mut record.counted));
         let minute = TimerFd::new(
             ClockId::CLOCK_BOOTTIME,
             TimerFlags::TFD_CLOEXEC | TimerFlags::TFD_NONBLOCK,
@@ -276,6 +279,7 @@ impl<'a> Starter<'a> {
             leaves_with: None,
             is_committed: false,
             has_run: Outset::is_in(&job.dir),
+            copy_runs: false,
             by: By::command()?,
             went_on_from: None,
             not_begun: None,
@@ -288,11 +292,11 @@ impl<'a> Starter<'a> {
             left: None,
             answers: vec![],
         };
+        starter.used_before = starter.record.counted.used();
+        lost.iter().for_each(|lost| lost.tell(&starter.chronicle));
         if !has_image {
             starter.chronicle.submitted();
         }
-        starter.used_before = starter.record.counted.used();
-        lost.into_iter().for_each(|lost| starter.count_lost(&lost));
         if let How::Here { passed_over, .. } = &mut starter.copies.how {
             let passed_over = std::mem::take(passed_over);
             starter.pass_over(&passed_over);
@@ -460,7 +464,7 @@ impl<'a> Starter<'a> {
                 Some(News::Runs) => {
                     let tails = copy.tails();
                     self.note_tails(&tails);
-                    self.has_run = true;
+                    (self.has_run, self.copy_runs) = (true, true);
                     self.by.takes_no_more();
                     self.record.counted.begun(self.life.state());
                     self.chronicle.executing(self.record.on.as_deref());
@@ -482,7 +486,7 @@ impl<'a> Starter<'a> {
                         self.record.counted.add_usage(used);
                     }
                     self.copy = None;
-                    self.record.copy_used = None;
+                    self.copy_runs = false;
                     if is_gone {
                         self.is_gone_there();
                     }
@@ -538,10 +542,14 @@ impl<'a> Starter<'a> {
         }
         let actions = self.life.step(event, self.begun.elapsed());
         let after = self.life.state();
-        self.record.may_stand = self.life.may_stand();
+        let is_new = std::mem::replace(&mut self.record.may_stand, self.life.may_stand())
+            != self.record.may_stand;
         self.note_standing();
         if before != after {
             self.entered(before, after);
+        } else if is_new {
+            // An image that is being made may be of a job that stands still.
+            self.save();
         }
         self.act(actions);
         self.look_at_move();

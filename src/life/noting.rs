@@ -2,7 +2,7 @@
 
 use super::Starter;
 use super::copy::Copy;
-use crate::jobs::unix_now;
+use crate::jobs::{RunningCopy, unix_now};
 use crate::report::chain;
 use starter::life::{Event, State};
 use std::time::Instant;
@@ -106,10 +106,16 @@ impl Starter<'_> {
         if self.is_fenced || self.is_committed && !self.life.has_left() {
             return;
         }
-        if let (Some(copy), None) = (&self.copy, self.away()) {
-            let used = copy.used_so_far();
-            self.record.copy_used = Some([used.user, used.system].map(|time| time.as_secs_f64()));
-        }
+        let copy = self.copy.as_ref().filter(|_| self.copy_runs);
+        self.record.running = copy.map(|copy| {
+            // What a keeper has used is not the job's.
+            let here = self.away().is_none().then(|| copy.used_so_far());
+            let used = here.unwrap_or_default();
+            RunningCopy {
+                used: [used.user, used.system].map(|time| time.as_secs_f64()),
+                stands: self.stands_since.is_some(),
+            }
+        });
         if self.is_taken() {
             return self.lose("another starter has it");
         }

@@ -4,7 +4,7 @@ mod said;
 
 use crate::args::{self, Checkpoint};
 use crate::away::watcher;
-use crate::jobs::{CheckpointNote, FileId, Job, JobError, JobStore, process};
+use crate::jobs::{CheckpointNote, FileId, Job, JobError, JobStore, LifeRecord, process};
 use crate::life::{self, Chronicle};
 use crate::output;
 use crate::permission;
@@ -23,6 +23,7 @@ use ckpt_lib::snapshot::{JobLabel, KernelPath};
 use ckpt_lib::tracee::{HostPid, StopError};
 use ckpt_lib::{CheckpointError, CheckpointRequest, JobSession, Then};
 use nix::fcntl::Flock;
+use starter::life::State;
 use std::fs::File;
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
@@ -77,7 +78,11 @@ pub(crate) fn checkpoint(store: &JobStore, arguments: &Checkpoint) -> Outcome {
     if job.processes().root.is_some_and(is_disabled) {
         crate::report::tell(WAITS);
     }
-    super::life::checkpoint(store, name)?;
+    let state = job.life.as_ref().and_then(LifeRecord::state);
+    if matches!(state, Some(State::Starting | State::Restarting)) {
+        crate::report::tell("the job does not run yet; waiting until it does");
+    }
+    super::life::checkpoint(store, name).map_err(|failure| advise_of(failure, name))?;
     let job = target::named(store, name)?;
     let Some(last) = job.record.last_checkpoint.clone() else {
         return Ok(Exit::Done);
@@ -90,6 +95,19 @@ pub(crate) fn checkpoint(store: &JobStore, arguments: &Checkpoint) -> Outcome {
         }
     }
     Ok(Exit::Done)
+}
+
+/// What can be done where its starter was refused an image.
+fn advise_of(failure: Failure, name: &str) -> Failure {
+    let said = failure.to_string();
+    if !said.contains("leads out of") {
+        return failure;
+    }
+    let how = match said.contains("connected") {
+        true => "--wait-for-sockets 10s, if the connections are brief",
+        false => "--inherit-fd N, if the restart is to be given others instead",
+    };
+    failure.advise(format!("wayfarer checkpoint {name} {how}"))
 }
 
 /// Whether it is said how the image is to be, and so not as the job's starter would have it.

@@ -478,7 +478,16 @@ fn a_killed_starter_leaves_nothing_of_a_job_with_this_machines_ids() {
 /// What the copy was that went with its starter is not forgotten.
 #[test]
 fn a_job_whose_starter_was_killed_is_counted_on() {
-    with_job(&chain("counted_on"), |job| {
+    counted_on("counted_on", false);
+}
+
+#[test]
+fn a_job_that_is_held_when_its_starter_was_killed_is_counted_on() {
+    counted_on("counted_and_held", true);
+}
+
+fn counted_on(name: &str, is_held: bool) {
+    with_job(&chain(name), |job| {
         start(job, &["--every", "200ms", "--pulse", "1s"])?;
         until_images(job, 1)?;
         ask(job, &["suspend", "job"])?;
@@ -493,6 +502,10 @@ fn a_job_whose_starter_was_killed_is_counted_on() {
         signed.ok_or("no sign of life")?;
         signal_starter(job, Signal::SIGKILL)?;
         expect_end(job, 128 + 9)?;
+        if is_held {
+            ask(job, &["hold", "job"])?;
+            ask(job, &["release", "job"])?;
+        }
         start(job, &["--resume", "--every", "600s"])?;
         let status = until(job, "another copy", |status| {
             status["NumJobStarts"] == 2 && status["State"] == "Running"
@@ -508,7 +521,9 @@ fn a_job_whose_starter_was_killed_is_counted_on() {
         let headers = log.lines().filter(|line| line.get(3..5) == Some(" ("));
         let mut numbers: Vec<&str> = headers.filter_map(|line| line.get(..3)).collect();
         numbers.retain(|number| !matches!(*number, "003" | "006"));
-        match numbers == ["000", "001", "010", "004", "001"] {
+        let held: &[&str] = if is_held { &["012", "013"] } else { &[] };
+        let expected = [&["000", "001", "010", "004"], held, &["001"]].concat();
+        match numbers == expected {
             true => ends_well(job),
             false => Err(format!("found {numbers:?}:\n{log}")),
         }

@@ -60,8 +60,6 @@ pub struct Life {
     suspended: bool,
     /// As far as we were told.
     stopped: bool,
-    /// This copy stood still as its image has it, and was let go: who stops it since means it.
-    was_let_go: bool,
     /// The line to its machine.
     is_cut: bool,
     leaving: Option<Leaving>,
@@ -102,7 +100,6 @@ impl Life {
             outset: None,
             suspended: false,
             stopped: false,
-            was_let_go: false,
             is_cut: false,
             leaving: None,
             making: None,
@@ -199,8 +196,8 @@ impl Life {
         let mut actions = vec![];
         match event {
             Event::Runs => self.runs(now, &mut actions),
-            Event::Stopped => self.stands_still(true, now, &mut actions),
-            Event::Continued => self.stands_still(false, now, &mut actions),
+            Event::Stopped => self.stands_still(true, now),
+            Event::Continued => self.stands_still(false, now),
             Event::Ended(end) if self.making.is_some() => self.met = Some(end),
             Event::Ended(end) => self.ended(end, now, &mut actions),
             Event::Cut => self.cut(now),
@@ -240,13 +237,6 @@ impl Life {
         self.enter(state, now);
     }
 
-    fn is_there(&self) -> bool {
-        matches!(
-            self.state,
-            State::Running | State::Suspended | State::Checkpointing | State::Reconnecting
-        )
-    }
-
     fn runs(&mut self, now: Duration, actions: &mut Vec<Action>) {
         let restarted = self.state == State::Restarting;
         if !restarted && self.state != State::Starting {
@@ -254,8 +244,10 @@ impl Life {
         }
         if self.suspended {
             actions.push(Action::Stop);
+        } else if restarted && self.may_stand {
+            self.stopped = false;
+            actions.push(Action::Go);
         }
-        self.let_go(actions);
         self.rest(now);
         let arrived = std::mem::take(&mut self.moving);
         actions.extend(
@@ -271,11 +263,8 @@ impl Life {
         }
     }
 
-    fn stands_still(&mut self, stopped: bool, now: Duration, actions: &mut Vec<Action>) {
+    fn stands_still(&mut self, stopped: bool, now: Duration) {
         self.stopped = stopped;
-        if self.is_there() {
-            self.let_go(actions);
-        }
         match self.state {
             State::Running | State::Suspended | State::Reconnecting => self.rest(now),
             State::Checkpointing => self.enter(State::Checkpointing, now),
@@ -283,16 +272,8 @@ impl Life {
         }
     }
 
-    /// It was suspended when its image was made, and is not any more.
-    fn let_go(&mut self, actions: &mut Vec<Action>) {
-        if self.stopped && !self.suspended && !self.was_let_go && self.may_stand {
-            (self.was_let_go, self.stopped) = (true, false);
-            actions.push(Action::Go);
-        }
-    }
-
     fn ended(&mut self, end: End, now: Duration, actions: &mut Vec<Action>) {
-        (self.stopped, self.was_let_go, self.is_cut) = (false, false, false);
+        (self.stopped, self.is_cut) = (false, false);
         let goes_back = std::mem::take(&mut self.goes_back);
         let is_to_be_gone = matches!(self.state, State::Killing | State::Vacating);
         let is_by_us = matches!(
@@ -438,11 +419,13 @@ impl Life {
                 actions.push(done);
             }
             Command::Continue => {
-                // It may stand still without our knowing.
-                actions.push(Action::Go);
                 if self.suspended || self.stopped {
                     (self.suspended, self.stopped) = (false, false);
+                    actions.push(Action::Go);
                     self.stands_as_asked(now);
+                } else if self.may_stand {
+                    // Without our knowing.
+                    actions.push(Action::Go);
                 }
                 actions.push(done);
             }
