@@ -132,7 +132,7 @@ impl Images for Store {
                     }
                 },
             };
-            // Whoever sends it makes it meanwhile.
+            // Reading them may take longer than anybody waits for a first answer.
             let room = folder.make_room_for(sized, most);
             let taken = room.and_then(|()| folder.take(&how, input, output));
             if let Err(why) = &taken {
@@ -314,15 +314,18 @@ impl Folder {
         Ok(lock)
     }
 
-    /// Whether one of about that size could be kept beside the newest before it, if that is good.
+    /// Whether one of about that size could be kept beside another before it; which that is to be is found out when room is made.
     fn may_have_room_for(
         &self,
         (generation, expected): (u64, u64),
         most: Option<u64>,
     ) -> Result<(), String> {
         let all = self.images()?;
-        let before = all.iter().rev().find(|one| one.generation < generation);
-        let beside = before.or(all.last()).map_or(0, |one| one.len);
+        let before = all.iter().filter(|one| one.generation < generation);
+        let smallest = before.map(|one| one.len).min();
+        let beside = smallest
+            .or(all.iter().map(|one| one.len).min())
+            .unwrap_or(0);
         most.map_or(Ok(()), |most| check_size(beside, expected, most))
     }
 

@@ -138,6 +138,15 @@ pub(crate) fn children(pid: i32) -> Vec<i32> {
     ProcDir::of(pid).children().unwrap_or_default()
 }
 
+/// The threads of a process; none if it has ended.
+pub(crate) fn threads(pid: i32) -> Vec<i32> {
+    let entries = fs::read_dir(format!("/proc/{pid}/task"))
+        .into_iter()
+        .flatten();
+    let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+    names.filter_map(|name| name.parse().ok()).collect()
+}
+
 /// A process's ids from our pid namespace inwards to its own (`NSpid`).
 pub(crate) fn namespace_pids(pid: i32) -> Vec<i32> {
     status_field(pid, "NSpid:")

@@ -453,6 +453,13 @@ fn stop_job(supervisor: Pid) {
 
 fn let_job_go(supervisor: Pid) {
     let found = process::find_job(supervisor.as_raw());
+    if found.root.is_some_and(|root| !is_to_stop(root)) {
+        // What the job has stopped itself is not ours to let go.
+        if is_to_stop(supervisor.as_raw()) {
+            let _ = sys::send_signal(supervisor, libc::SIGCONT);
+        }
+        return;
+    }
     for pid in found.all.into_iter().rev().filter(|pid| is_to_stop(*pid)) {
         let _ = sys::send_signal(Pid::from_raw(pid), libc::SIGCONT);
     }
@@ -461,8 +468,11 @@ fn let_job_go(supervisor: Pid) {
 
 /// Whether it stands still, or will when whoever traces it lets it go: the stop that it was sent would come behind our word to go on.
 fn is_to_stop(pid: i32) -> bool {
-    let stands = process::read_stat(pid).is_ok_and(|stat| matches!(stat.state, 'T' | 't'));
-    stands || process::has_pending(pid, libc::SIGSTOP)
+    // In this order: whichever of its threads takes the stop meanwhile stands still then, before the others do.
+    process::has_pending(pid, libc::SIGSTOP)
+        || process::threads(pid).into_iter().any(|thread| {
+            process::read_stat(thread).is_ok_and(|stat| matches!(stat.state, 'T' | 't'))
+        })
 }
 
 /// In the new process: becomes the supervisor, or says why not; the exit status.

@@ -84,7 +84,7 @@ const RESTARTS_PER_IMAGE: u32 = 3;
 /// Between two looks at what a killed copy has left.
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
 /// Whom nobody has to answer.
-const NOBODY: Who = Who(0);
+const NOBODY: Who = Who::NOBODY;
 /// The job itself.
 const JOB: Who = Who(u64::MAX);
 /// We, for a job that moves.
@@ -544,10 +544,10 @@ impl<'a> Starter<'a> {
         let after = self.life.state();
         let is_new = std::mem::replace(&mut self.record.may_stand, self.life.may_stand())
             != self.record.may_stand;
-        self.note_standing();
+        let stands_or_not = self.note_standing();
         if before != after {
             self.entered(before, after);
-        } else if is_new {
+        } else if is_new || stands_or_not {
             // An image that is being made may be of a job that stands still.
             self.save();
         }

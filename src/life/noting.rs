@@ -33,8 +33,8 @@ impl Starter<'_> {
         self.save();
     }
 
-    /// It stands still since now, or does no longer.
-    pub(super) fn note_standing(&mut self) {
+    /// It stands still since now, or does no longer; whether that is new.
+    pub(super) fn note_standing(&mut self) -> bool {
         let state = self.life.state();
         let is_there = !state.is_last()
             && !matches!(state, State::Starting | State::Restarting | State::Killing);
@@ -44,6 +44,7 @@ impl Starter<'_> {
                 self.record.counted.suspended();
                 let count = self.copy.as_ref().map_or(0, Copy::count);
                 self.chronicle.suspended(count);
+                true
             }
             (false, Some(since)) => {
                 self.stands_since = None;
@@ -51,8 +52,9 @@ impl Starter<'_> {
                 if is_there {
                     self.chronicle.unsuspended();
                 }
+                true
             }
-            _ => {}
+            _ => false,
         }
     }
 

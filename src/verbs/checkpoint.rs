@@ -82,7 +82,11 @@ pub(crate) fn checkpoint(store: &JobStore, arguments: &Checkpoint) -> Outcome {
     if matches!(state, Some(State::Starting | State::Restarting)) {
         crate::report::tell("the job does not run yet; waiting until it does");
     }
-    super::life::checkpoint(store, name).map_err(|failure| advise_of(failure, name))?;
+    let asked = super::life::checkpoint(store, name);
+    asked.map_err(|failure| match is_elsewhere || job.has_images_at_shadow() {
+        true => failure,
+        false => advise_of(failure, name),
+    })?;
     let job = target::named(store, name)?;
     let Some(last) = job.record.last_checkpoint.clone() else {
         return Ok(Exit::Done);

@@ -487,7 +487,10 @@ fn a_job_that_is_held_when_its_starter_was_killed_is_counted_on() {
 }
 
 fn counted_on(name: &str, is_held: bool) {
-    with_job(&chain(name), |job| {
+    // The kernel counts in hundredths of a second.
+    let program = format!("import time\nwhile time.process_time() < 0.2: pass\n{CHAIN}");
+    let guest = Guest::new(name, "/usr/bin/python3", &["-c", &program]);
+    with_job(&guest, |job| {
         start(job, &["--every", "200ms", "--pulse", "1s"])?;
         until_images(job, 1)?;
         ask(job, &["suspend", "job"])?;

@@ -16,8 +16,14 @@ impl Life {
     }
 
     /// There is a line again.
-    pub(super) fn joined(&mut self, now: Duration) {
+    pub(super) fn joined(&mut self, now: Duration, actions: &mut Vec<Action>) {
         self.is_cut = false;
+        // What was said last may have been lost with the line.
+        match (self.suspended, self.may_stand) {
+            (true, _) => actions.push(Action::Stop),
+            (false, true) => actions.push(Action::Go),
+            (false, false) => {}
+        }
         if self.state == State::Reconnecting {
             self.rest(now);
         }

@@ -201,7 +201,7 @@ impl Life {
             Event::Ended(end) if self.making.is_some() => self.met = Some(end),
             Event::Ended(end) => self.ended(end, now, &mut actions),
             Event::Cut => self.cut(now),
-            Event::Joined => self.joined(now),
+            Event::Joined => self.joined(now, &mut actions),
             Event::Refused(remains) => self.refused(remains, now, &mut actions),
             Event::Checkpointed(made) => self.checkpointed(made, now, &mut actions),
             Event::Asked(who, command) => self.asked(who, command, now, &mut actions),
@@ -423,8 +423,8 @@ impl Life {
                     (self.suspended, self.stopped) = (false, false);
                     actions.push(Action::Go);
                     self.stands_as_asked(now);
-                } else if self.may_stand {
-                    // Without our knowing.
+                } else if self.may_stand || who != Who::NOBODY {
+                    // It may stand still without our knowing.
                     actions.push(Action::Go);
                 }
                 actions.push(done);

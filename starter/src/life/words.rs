@@ -97,6 +97,11 @@ impl State {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Who(pub u64);
 
+impl Who {
+    /// A signal, or we ourselves: there is nobody to answer.
+    pub const NOBODY: Who = Who(0);
+}
+
 /// Why a job goes on only when it is released.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Hold {
