@@ -453,14 +453,16 @@ fn stop_job(supervisor: Pid) {
 
 fn let_job_go(supervisor: Pid) {
     let found = process::find_job(supervisor.as_raw());
-    if found.root.is_some_and(|root| !is_to_stop(root)) {
-        // What the job has stopped itself is not ours to let go.
-        if is_to_stop(supervisor.as_raw()) {
-            let _ = sys::send_signal(supervisor, libc::SIGCONT);
-        }
+    let standing: Vec<i32> = found
+        .all
+        .into_iter()
+        .filter(|pid| is_to_stop(*pid))
+        .collect();
+    // It passes the signal on to a job that runs.
+    if standing.is_empty() && !is_to_stop(supervisor.as_raw()) {
         return;
     }
-    for pid in found.all.into_iter().rev().filter(|pid| is_to_stop(*pid)) {
+    for pid in standing.into_iter().rev() {
         let _ = sys::send_signal(Pid::from_raw(pid), libc::SIGCONT);
     }
     let _ = sys::send_signal(supervisor, libc::SIGCONT);

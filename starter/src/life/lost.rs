@@ -3,6 +3,8 @@
 use super::{Action, End, Life, Remains, State};
 use std::time::Duration;
 
+/// How long a line may be dead before that is noticed.
+const DEAD_UNNOTICED: Duration = Duration::from_secs(120);
 /// How a start ends whose image cannot be used.
 const NOT_USABLE: i32 = 4;
 
@@ -10,6 +12,7 @@ impl Life {
     /// The line to its machine is cut.
     pub(super) fn cut(&mut self, now: Duration) {
         self.is_cut = true;
+        self.cut_at = now;
         if matches!(self.state, State::Running | State::Suspended) {
             self.rest(now);
         }
@@ -19,10 +22,12 @@ impl Life {
     pub(super) fn joined(&mut self, now: Duration, actions: &mut Vec<Action>) {
         self.is_cut = false;
         // What was said last may have been lost with the line.
-        match (self.suspended, self.may_stand) {
-            (true, _) => actions.push(Action::Stop),
-            (false, true) => actions.push(Action::Go),
-            (false, false) => {}
+        let is_lost = |said: Duration| said + DEAD_UNNOTICED >= self.cut_at;
+        match self.state {
+            State::Killing => actions.push(Action::Kill),
+            _ if !self.told_at.is_some_and(is_lost) => {}
+            _ if self.suspended => actions.push(Action::Stop),
+            _ => actions.push(Action::Go),
         }
         if self.state == State::Reconnecting {
             self.rest(now);

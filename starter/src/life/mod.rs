@@ -62,6 +62,10 @@ pub struct Life {
     stopped: bool,
     /// The line to its machine.
     is_cut: bool,
+    /// When it was last.
+    cut_at: Duration,
+    /// When this copy was told last to stand still, or to go on.
+    told_at: Option<Duration>,
     leaving: Option<Leaving>,
     making: Option<Making>,
     /// Checkpoints that were asked for while another was being made.
@@ -101,6 +105,8 @@ impl Life {
             suspended: false,
             stopped: false,
             is_cut: false,
+            cut_at: Duration::ZERO,
+            told_at: None,
             leaving: None,
             making: None,
             wanted: vec![],
@@ -207,6 +213,10 @@ impl Life {
             Event::Asked(who, command) => self.asked(who, command, now, &mut actions),
             Event::Time => self.time(now, &mut actions),
         }
+        let tells = |action: &Action| matches!(action, Action::Stop | Action::Go);
+        if actions.iter().any(tells) {
+            self.told_at = Some(now);
+        }
         actions
     }
 
@@ -273,7 +283,7 @@ impl Life {
     }
 
     fn ended(&mut self, end: End, now: Duration, actions: &mut Vec<Action>) {
-        (self.stopped, self.is_cut) = (false, false);
+        (self.stopped, self.is_cut, self.told_at) = (false, false, None);
         let goes_back = std::mem::take(&mut self.goes_back);
         let is_to_be_gone = matches!(self.state, State::Killing | State::Vacating);
         let is_by_us = matches!(

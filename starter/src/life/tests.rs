@@ -259,6 +259,25 @@ fn a_suspended_job_works_where_it_goes_on() {
     }
 }
 
+/// The line may have been dead already.
+#[test]
+fn what_was_said_to_a_copy_whose_line_breaks_is_said_again() {
+    let mut life = running(POLICY);
+    let breaks = |life: &mut Life, second: u64| {
+        assert_eq!(life.step(Event::Cut, at(second)), []);
+        life.step(Event::Joined, at(second + 1))
+    };
+    assert_eq!(breaks(&mut life, 2), []);
+    life.step(asked(1, Command::Suspend), at(4));
+    assert_eq!(breaks(&mut life, 5), [Action::Stop]);
+    life.step(asked(2, Command::Continue), at(7));
+    assert_eq!(breaks(&mut life, 8), [Action::Go]);
+    // What has stopped it since is not undone.
+    assert_eq!(breaks(&mut life, 500), []);
+    assert_eq!(life.step(asked(3, Command::Kill), at(502)), [Action::Kill]);
+    assert_eq!(breaks(&mut life, 503), [Action::Kill]);
+}
+
 /// A stop that has nothing to do with an image is meant.
 #[test]
 fn who_stops_a_job_that_was_suspended_before_means_it() {
