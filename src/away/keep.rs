@@ -221,10 +221,14 @@ fn path_said(starter: &mut UnixStream) -> io::Result<PathBuf> {
 /// What the starter says, until it is gone.
 fn hear(
     mut starter: UnixStream,
-    job: &JobState,
+    job: &Arc<JobState>,
     mut answered: File,
     tells_image: &Sender<(u8, PathBuf)>,
 ) {
+    let tells = tells_at_last(job.clone());
+    let signal = |signal: i32| {
+        let _ = tells.send(Notice::Signal(signal as u32));
+    };
     let mut word = [0];
     while starter.read_exact(&mut word).is_ok() {
         match word[0] {
@@ -235,8 +239,8 @@ fn hear(
                 // Nobody waits for a second one.
                 let _ = tells_image.send((word, path));
             }
-            STOP => job.tell_at_last(Notice::Signal(libc::SIGSTOP as u32)),
-            GO => job.tell_at_last(Notice::Signal(libc::SIGCONT as u32)),
+            STOP => signal(libc::SIGSTOP),
+            GO => signal(libc::SIGCONT),
             KILL => {
                 if !job.tell(Notice::Signal(libc::SIGKILL as u32)) {
                     // It is ended there when its lease is over, and nobody waits for it.
@@ -262,6 +266,20 @@ fn hear(
             }
         }
     }
+}
+
+/// Tells the job to stand still, or to go on, as soon as there is a line: what was asked for last.
+fn tells_at_last(job: Arc<JobState>) -> Sender<Notice> {
+    let (tells, told) = mpsc::channel();
+    std::thread::spawn(move || {
+        while let Ok(mut notice) = told.recv() {
+            while !job.tell(notice) {
+                job.wait_for_line();
+                notice = told.try_iter().last().unwrap_or(notice);
+            }
+        }
+    });
+    tells
 }
 
 /// What the supervisor says to the starter.

@@ -74,13 +74,10 @@ impl JobState {
         control.is_some_and(|mut control| control.write_all(&notice.to_bytes()).is_ok())
     }
 
-    /// The same, as soon as there is a line.
-    pub(crate) fn tell_at_last(&self, notice: Notice) {
-        while !self.tell(notice) {
-            let control = lock(&self.control);
-            // A line that has broken is in its place until there is another.
-            drop(self.has_control.wait_timeout(control, LOOK_AGAIN));
-        }
+    /// Waits until there is another line, or a while: one that has broken is in its place until then.
+    pub(crate) fn wait_for_line(&self) {
+        let control = lock(&self.control);
+        drop(self.has_control.wait_timeout(control, LOOK_AGAIN));
     }
 
     /// For the first line, or for one in the place of one that broke.

@@ -194,3 +194,48 @@ fn what_happens_is_in_the_event_log() {
         Ok(())
     });
 }
+
+/// Each process writes on until there is `end`.
+const TWO: &str = r#"
+import os, sys, time
+child = os.fork()
+with open("root" if child else "child", "ab", buffering=0) as out:
+    while not os.path.exists("end"):
+        out.write(b"x")
+        time.sleep(0.01)
+if child:
+    sys.exit(os.waitpid(child, 0)[1])
+"#;
+
+/// Whoever is let go by somebody else does not keep the others still.
+#[test]
+fn all_processes_of_a_job_that_is_continued_go_on() {
+    let guest = Guest::new("two", "/usr/bin/python3", &["-c", TWO]);
+    with_job(&guest, |job| {
+        start(job, &["--every", "600s"])?;
+        let data = job.dir.join("data");
+        let works = |name: &str| {
+            let len = || fs::metadata(data.join(name)).map_or(0, |found| found.len());
+            let before = len();
+            let more = run::poll(STEP, || (len() > before).then_some(()));
+            more.ok_or_else(|| format!("{name} stands still"))
+        };
+        for name in ["root", "child"] {
+            works(name)?;
+        }
+        for is_let_go in [false, true] {
+            ask(job, &["suspend", "job"])?;
+            until(job, "suspended", |status| status["State"] == "Suspended")?;
+            if is_let_go {
+                ask(job, &["kill", "-s", "CONT", "job"])?;
+                works("root")?;
+            }
+            ask(job, &["continue", "job"])?;
+            for name in ["root", "child"] {
+                works(name)?;
+            }
+        }
+        fs::write(data.join("end"), "").map_err(|error| error.to_string())?;
+        expect_end(job, 0)
+    });
+}
