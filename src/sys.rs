@@ -332,7 +332,7 @@ pub(crate) enum Change {
 }
 
 /// Processor time of a process that has ended, and of all it has waited for.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Usage {
     pub(crate) user: std::time::Duration,
     pub(crate) system: std::time::Duration,

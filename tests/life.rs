@@ -40,6 +40,8 @@ mod programs;
 mod rates;
 #[path = "life/restarting.rs"]
 mod restarting;
+#[path = "life/starters.rs"]
+mod starters;
 mod support;
 
 use nix::sys::signal::{Signal, kill};

@@ -9,6 +9,7 @@
 //! What goes along the stream is [`crate::away::chunks`]'s.
 
 mod client;
+mod folder;
 mod store;
 
 pub(crate) use client::{Where, is_fetched, newer_than_here};

@@ -10,28 +10,21 @@
 //! # What callers may rely on
 //! What has the name of an image is one of which every byte was read, and is durable. The newest that there was goes only for another one.
 
-use crate::away::chunks::{GOOD, Reception, hear_end, receive, say_why_not};
+use super::folder::{COMPLETED, Folder, How, PART, failed};
+use crate::away::chunks::say_why_not;
 use crate::jobs::{check_place, state_in};
 use crate::life::check_room;
 use crate::raw::shown_path;
-use crate::report::{Explain, Outcome, chain};
+use crate::report::{Explain, Outcome};
 use ckpt_lib::image::Image;
-use ckpt_lib::pace::Rate;
-use nix::errno::Errno;
-use nix::fcntl::{Flock, FlockArg};
 use shadow::{Epoch, Images, JobId, Taking, ToKeep};
 use std::fs::{self, DirBuilder, File, OpenOptions};
-use std::io::{self, ErrorKind, Read, Write};
 use std::num::NonZeroU64;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use wire::{KeepImage, KeptImage};
+use wire::KeptImage;
 
-const JOB: &str = ".job";
-const LOCK: &str = ".lock";
-const PART: &str = ".carried";
-const COMPLETED: &str = ".completed";
 /// No job makes so many.
 const MOST_GENERATION: u64 = 1 << 40;
 
@@ -198,310 +191,10 @@ impl Images for Store {
     }
 }
 
-/// An image that is kept.
-struct Kept {
-    path: PathBuf,
-    generation: u64,
-    len: u64,
-}
-
-impl Kept {
-    /// Every byte of it is what it was.
-    fn is_good(&self) -> bool {
-        let verified = Image::open(&self.path).and_then(|image| image.verify(&mut |_| {}));
-        verified.is_ok()
-    }
-}
-
-/// Gives an image its name.
-type Naming<'a> = &'a dyn Fn() -> Result<(), String>;
-
-/// How an image is taken.
-struct How<'a> {
-    asked: &'a KeepImage,
-    most: Option<u64>,
-    rate: Option<NonZeroU64>,
-    /// Gives it its name, unless it does not count any more.
-    counts: &'a dyn Fn(Naming<'_>) -> Result<(), String>,
-}
-
-/// The images of a job.
-struct Folder {
-    path: PathBuf,
-    name: String,
-}
-
-impl Folder {
-    fn image(&self, generation: u64) -> PathBuf {
-        self.path.join(format!("{}-{generation}.img", self.name))
-    }
-
-    fn job(&self) -> Option<String> {
-        fs::read_to_string(self.path.join(JOB)).ok()
-    }
-
-    /// Oldest first.
-    fn images(&self) -> Result<Vec<Kept>, String> {
-        let entries = match fs::read_dir(&self.path) {
-            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(vec![]),
-            entries => entries.map_err(|error| failed(&self.path, &error))?,
-        };
-        let mut found = vec![];
-        for entry in entries.flatten() {
-            let file_name = entry.file_name();
-            let number = file_name.to_str().and_then(|file| {
-                let rest = file.strip_prefix(&self.name)?.strip_prefix('-')?;
-                rest.strip_suffix(".img")?.parse().ok()
-            });
-            if let (Some(generation), Ok(about)) = (number, entry.metadata()) {
-                let (path, len) = (entry.path(), about.len());
-                found.push(Kept {
-                    path,
-                    generation,
-                    len,
-                });
-            }
-        }
-        found.sort_by_key(|one| one.generation);
-        Ok(found)
-    }
-
-    /// One of this job's comes next; until the answer is dropped nobody else's.
-    fn begin(&self, job: JobId) -> Result<Flock<File>, String> {
-        let at = |error: &io::Error| failed(&self.path, error);
-        match DirBuilder::new().mode(0o700).create(&self.path) {
-            Err(error) if error.kind() != ErrorKind::AlreadyExists => return Err(at(&error)),
-            _ => {}
-        }
-        let found = fs::symlink_metadata(&self.path).map_err(|error| at(&error))?;
-        if !found.is_dir() || found.uid() != nix::unistd::geteuid().as_raw() {
-            let shown = shown_path(&self.path);
-            return Err(format!(
-                "{shown} is somebody else's, expected a folder of ours"
-            ));
-        }
-        let mut options = OpenOptions::new();
-        options.write(true).create(true).truncate(false).mode(0o600);
-        let lock = options
-            .open(self.path.join(LOCK))
-            .map_err(|error| at(&error))?;
-        let lock = Flock::lock(lock, FlockArg::LockExclusiveNonblock);
-        let lock = lock.map_err(|(_, errno)| match errno {
-            Errno::EWOULDBLOCK => format!("another image of job {} is coming", self.name),
-            errno => at(&errno.into()),
-        })?;
-        let job = job.to_string();
-        match self.job() {
-            Some(owner) if owner == job => self.goes_on(),
-            Some(_) if !self.images()?.is_empty() => {
-                return Err(format!(
-                    "{} has images of another job of the name {}: they are to be removed, or this one is to have another name",
-                    shown_path(&self.path),
-                    self.name
-                ));
-            }
-            _ => {
-                let new = self.path.join(".job.new");
-                let named = private(&new).and_then(|mut file| {
-                    file.write_all(job.as_bytes())?;
-                    file.sync_all()?;
-                    fs::rename(&new, self.path.join(JOB))
-                });
-                named.map_err(|error| at(&error))?;
-                self.goes_on();
-            }
-        }
-        Ok(lock)
-    }
-
-    /// Whether one of about that size could be kept beside another before it; which that is to be is found out when room is made.
-    fn may_have_room_for(
-        &self,
-        (generation, expected): (u64, u64),
-        most: Option<u64>,
-    ) -> Result<(), String> {
-        let all = self.images()?;
-        let before = all.iter().filter(|one| one.generation < generation);
-        let smallest = before.map(|one| one.len).min();
-        let beside = smallest
-            .or(all.iter().map(|one| one.len).min())
-            .unwrap_or(0);
-        most.map_or(Ok(()), |most| check_size(beside, expected, most))
-    }
-
-    /// Makes room for this one, of about that size, beside the newest good one before it: others go as far as that takes.
-    fn make_room_for(
-        &self,
-        (generation, expected): (u64, u64),
-        most: Option<u64>,
-    ) -> Result<(), String> {
-        let Some(most) = most else {
-            return Ok(());
-        };
-        let all = self.images()?;
-        let mut used: u64 = all.iter().map(|one| one.len).sum();
-        if used.saturating_add(expected) <= most {
-            return Ok(());
-        }
-        let before = all.iter().rev().filter(|one| one.generation < generation);
-        let newest_good = before.clone().find(|one| one.is_good());
-        let newest = || before.clone().next().or(all.last());
-        let Some(stays) = newest_good.or_else(newest) else {
-            return Ok(());
-        };
-        check_size(stays.len, expected, most)?;
-        // First those of a time that the job has gone back behind, and those that are damaged.
-        let (useless, older): (Vec<_>, Vec<_>) = all
-            .iter()
-            .filter(|one| one.generation != stays.generation)
-            .partition(|one| one.generation > stays.generation);
-        for one in useless.into_iter().chain(older) {
-            if used.saturating_add(expected) <= most {
-                break;
-            }
-            fs::remove_file(&one.path).map_err(|error| failed(&one.path, &error))?;
-            used -= one.len;
-        }
-        Ok(())
-    }
-
-    fn take(
-        &self,
-        how: &How<'_>,
-        input: &mut dyn Read,
-        output: &mut (dyn Write + Send),
-    ) -> Result<(), String> {
-        let How { asked, most, .. } = *how;
-        let part = self.path.join(PART);
-        let at = |error: io::Error| failed(&part, &error);
-        let kept = self.images()?;
-        let newest = kept.last();
-        let mut before = vec![];
-        before.extend(newest.and_then(|newest| File::open(&newest.path).ok()));
-        let mut options = OpenOptions::new();
-        options.read(true).write(true).create(true).truncate(true);
-        let file = options.mode(0o600).open(&part).map_err(at)?;
-        let beside = newest.map_or(0, |newest| newest.len);
-        let mut crowded = None;
-        let mut grows = |len: u64| match most {
-            Some(most) => check_size(beside, len, most).map_err(|why| {
-                crowded = Some(why);
-                ErrorKind::QuotaExceeded.into()
-            }),
-            None => Ok(()),
-        };
-        // The job's starter has a rate of its own, which counts if we have none.
-        let rate = Rate::told_by(tempfile().map_err(at)?);
-        rate.set(how.rate).map_err(at)?;
-        let reception = Reception {
-            rate: &rate,
-            begun_at: None,
-            grows: &mut grows,
-        };
-        let carried = receive(&file, &before, reception, input, output);
-        if let Some(why) = crowded {
-            return Err(why);
-        }
-        let carried = carried.map_err(at)?;
-        let image = Image::open(&part).map_err(|error| chain(&error))?;
-        let (verified, synced) = std::thread::scope(|scope| {
-            let syncing = scope.spawn(|| file.sync_all());
-            let verified = image.verify(&mut |_| {});
-            let lost = |_| Err(ErrorKind::Other.into());
-            (verified, syncing.join().unwrap_or_else(lost))
-        });
-        verified.map_err(|error| chain(&error))?;
-        synced.map_err(at)?;
-        let agreed = output.write_all(&[GOOD]).and_then(|()| output.flush());
-        let agreed = agreed.and_then(|()| hear_end(input));
-        agreed.map_err(|error| format!("it does not count: {error}"))?;
-        let path = self.image(asked.generation);
-        (how.counts)(&|| {
-            let named = fs::rename(&part, &path).and_then(|()| File::open(&self.path)?.sync_all());
-            named.map_err(|error| failed(&path, &error))
-        })?;
-        tracing::info!(
-            whole = carried.whole,
-            sent = carried.sent,
-            "an image has come"
-        );
-        self.trim(asked, most);
-        let told = output.write_all(&[GOOD]).and_then(|()| output.flush());
-        told.map_err(|error| format!("it is kept, and that cannot be said: {error}"))
-    }
-
-    /// Older ones go, and those of a time that the job has gone back behind.
-    fn trim(&self, asked: &KeepImage, most: Option<u64>) {
-        let all = self.images().unwrap_or_default();
-        let (newer, all): (Vec<_>, Vec<_>) = all
-            .into_iter()
-            .partition(|one| one.generation > asked.generation);
-        let mut left: u64 = all.iter().map(|one| one.len).sum();
-        let surplus = all.len().saturating_sub(asked.keep.max(1) as usize);
-        let last = all.len().saturating_sub(1);
-        let older = all.iter().take(last).enumerate().filter(|(place, one)| {
-            let goes = *place < surplus || most.is_some_and(|most| left > most);
-            if goes {
-                left -= one.len;
-            }
-            goes
-        });
-        let gone: Vec<_> = newer.iter().chain(older.map(|(_, one)| one)).collect();
-        for one in gone {
-            if let Err(error) = fs::remove_file(&one.path) {
-                tracing::warn!(%error, image = %one.path.display(), "an older image stays");
-            }
-        }
-    }
-
-    /// Whoever has ended well before, another job or this one that was wanted back, is not over now.
-    fn goes_on(&self) {
-        let _ = fs::remove_file(self.path.join(COMPLETED));
-    }
-
-    fn complete(&self) -> Result<(), String> {
-        let mark = self.path.join(COMPLETED);
-        let marked = private(&mark);
-        let _ = fs::remove_file(self.path.join(PART));
-        for one in self.images()? {
-            fs::remove_file(&one.path).map_err(|error| failed(&one.path, &error))?;
-        }
-        // There may be room for it now.
-        let marked = marked.or_else(|_| private(&mark));
-        marked.map_err(|error| failed(&mark, &error))?;
-        let synced = File::open(&self.path).and_then(|folder| folder.sync_all());
-        synced.map_err(|error| failed(&self.path, &error))
-    }
-}
-
-fn check_size(beside: u64, len: u64, most: u64) -> Result<(), String> {
-    match beside.saturating_add(len) <= most {
-        true => Ok(()),
-        false => Err(format!(
-            "the newest image has {beside} bytes and this one {len}, expected {most} at most together"
-        )),
-    }
-}
-
-fn failed(path: &Path, error: &io::Error) -> String {
-    format!("{}: {error}", shown_path(path))
-}
-
-/// A new file for the owner only: what is made here is made without a umask.
-fn private(path: &Path) -> io::Result<File> {
-    let mut options = OpenOptions::new();
-    options.write(true).create(true).truncate(true);
-    options.mode(0o600).open(path)
-}
-
-fn tempfile() -> io::Result<File> {
-    use nix::sys::memfd::{MFdFlags, memfd_create};
-    Ok(memfd_create(c"image rate", MFdFlags::MFD_CLOEXEC)?.into())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use wire::KeepImage;
 
     const ASKED: KeepImage = KeepImage {
         generation: 4,
@@ -592,6 +285,20 @@ mod tests {
         assert_eq!(left(None), [3, 4]);
         assert_eq!(left(Some(15)), [4]);
         assert_eq!(left(Some(5)), [4], "the newest stays");
+    }
+
+    #[test]
+    fn numbers_that_no_image_has_are_refused() {
+        let (_dir, store) = store();
+        for generation in [0, MOST_GENERATION + 1, u64::MAX] {
+            let asked = KeepImage {
+                generation,
+                ..ASKED
+            };
+            let why = refused(&store, 1, "sim", asked).expect("none has it");
+            assert!(why.contains(&format!("found image {generation}")), "{why}");
+        }
+        assert_eq!(store.list(b"sim"), Ok(vec![]));
     }
 
     /// What comes is no image, or ends: what there is stays.

@@ -38,6 +38,8 @@ pub(crate) struct ProcessStat {
     pub(crate) parent: i32,
     /// -20 to 19.
     pub(crate) nice: i32,
+    /// Processor time of it, and of those of its children that it has waited for.
+    pub(crate) used: Usage,
 }
 
 /// The processes under a supervisor.
@@ -85,6 +87,7 @@ fn parse_stat(text: &str) -> Option<ProcessStat> {
     let (head, tail) = text.rsplit_once(')')?;
     let (pid, comm) = head.split_once(" (")?;
     let fields: Vec<&str> = tail.split_ascii_whitespace().collect();
+    let ticks = |at: usize| fields.get(at)?.parse().ok();
     Some(ProcessStat {
         name: ProcessName {
             pid: pid.parse().ok()?,
@@ -94,28 +97,16 @@ fn parse_stat(text: &str) -> Option<ProcessStat> {
         state: fields.first()?.chars().next()?,
         parent: fields.get(1)?.parse().ok()?,
         nice: fields.get(16)?.parse().ok()?,
+        used: Usage {
+            user: of_ticks(ticks(11)?, ticks(13)?),
+            system: of_ticks(ticks(12)?, ticks(14)?),
+        },
     })
 }
 
-/// Processor time that a process has used, and those of its children that it has waited for; none of one that is gone.
-pub(crate) fn used(pid: i32) -> Usage {
-    let text = fs::read(format!("/proc/{pid}/stat")).unwrap_or_default();
-    let text = String::from_utf8_lossy(&text);
-    let tail = text.rsplit_once(')').map_or("", |(_, tail)| tail);
-    let fields = tail.split_ascii_whitespace().skip(11).take(4);
-    let ticks: Vec<u64> = fields.filter_map(|field| field.parse().ok()).collect();
-    let [user, system, waited_user, waited_system] = ticks[..] else {
-        return Usage::default();
-    };
-    Usage {
-        user: of_ticks(user.saturating_add(waited_user)),
-        system: of_ticks(system.saturating_add(waited_system)),
-    }
-}
-
 /// Of proc(5): a hundredth of a second, on this architecture.
-fn of_ticks(ticks: u64) -> Duration {
-    Duration::from_millis(ticks.saturating_mul(10))
+fn of_ticks(own: u64, of_children: u64) -> Duration {
+    Duration::from_millis(own.saturating_add(of_children).saturating_mul(10))
 }
 
 impl ProcessName {
@@ -140,11 +131,7 @@ pub(crate) fn children(pid: i32) -> Vec<i32> {
 
 /// The threads of a process; none if it has ended.
 pub(crate) fn threads(pid: i32) -> Vec<i32> {
-    let entries = fs::read_dir(format!("/proc/{pid}/task"))
-        .into_iter()
-        .flatten();
-    let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
-    names.filter_map(|name| name.parse().ok()).collect()
+    ProcDir::of(pid).numbers("task").unwrap_or_default()
 }
 
 /// A process's ids from our pid namespace inwards to its own (`NSpid`).

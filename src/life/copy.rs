@@ -393,7 +393,10 @@ impl Copy {
     /// What its processes have used until now.
     pub(super) fn used_so_far(&self) -> Usage {
         let all = self.processes().all;
-        all.into_iter().map(process::used).sum()
+        let stats = all
+            .into_iter()
+            .filter_map(|pid| process::read_stat(pid).ok());
+        stats.map(|stat| stat.used).sum()
     }
 
     /// Whether the job's first process stands still.

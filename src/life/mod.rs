@@ -542,8 +542,8 @@ impl<'a> Starter<'a> {
         }
         let actions = self.life.step(event, self.begun.elapsed());
         let after = self.life.state();
-        let is_new = std::mem::replace(&mut self.record.may_stand, self.life.may_stand())
-            != self.record.may_stand;
+        let is_new = self.record.may_stand != self.life.may_stand();
+        self.record.may_stand = self.life.may_stand();
         let stands_or_not = self.note_standing();
         if before != after {
             self.entered(before, after);

@@ -66,8 +66,11 @@ pub(crate) fn checkpoint(store: &JobStore, arguments: &Checkpoint) -> Outcome {
         return make(store, arguments, None, false);
     };
     let is_elsewhere = job.runs_on().is_some();
+    // Among the job's images here there is none that the shadow does not have.
+    let is_only_the_starters =
+        is_elsewhere || job.has_images_at_shadow() && arguments.output.is_none();
     if is_another(arguments) || is_elsewhere && arguments.json {
-        if !is_elsewhere && !job.has_images_at_shadow() {
+        if !is_only_the_starters {
             return make(store, arguments, None, false);
         }
         let message =
@@ -83,7 +86,7 @@ pub(crate) fn checkpoint(store: &JobStore, arguments: &Checkpoint) -> Outcome {
         crate::report::tell("the job does not run yet; waiting until it does");
     }
     let asked = super::life::checkpoint(store, name);
-    asked.map_err(|failure| match is_elsewhere || job.has_images_at_shadow() {
+    asked.map_err(|failure| match is_only_the_starters {
         true => failure,
         false => advise_of(failure, name),
     })?;
@@ -462,7 +465,11 @@ pub(crate) fn note(job: &mut Job, made: CheckpointNote, hurries: bool) {
     }
 }
 
-fn is_good(image: &Path) -> Result<(), JobError> {
+/// Reads every byte of it.
+///
+/// # Errors
+/// It is damaged.
+pub(crate) fn is_good(image: &Path) -> Result<(), JobError> {
     Image::open(image)
         .and_then(|image| image.verify(&mut |_| {}).map(drop))
         .map_err(JobError::Damaged)

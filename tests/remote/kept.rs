@@ -354,6 +354,43 @@ fn a_shadow_that_is_killed_while_an_image_comes_keeps_what_it_had() {
     pool.ends_well(job);
 }
 
+/// What makes room is what is of no use, not the last image that is good; and one that is to be elsewhere is made beside them.
+#[test]
+fn a_damaged_image_makes_room_at_the_shadow_and_no_good_one() {
+    let what = "a_damaged_image_makes_room_at_the_shadow_and_no_good_one";
+    if missing(what) {
+        return;
+    }
+    let mut pool = Pool::new(&KEEPS);
+    let job = pool.begun("first");
+    for lines in [1, 2] {
+        pool.go(lines);
+        pool.until(lines);
+        pool.image("first").expect("is made");
+    }
+    let newest = pool.dir().join("kept/job/job-2.img");
+    let mut bytes = fs::read(&newest).expect("reads");
+    let (len, middle) = (bytes.len(), bytes.len() / 2);
+    bytes[middle] ^= 1;
+    fs::write(&newest, bytes).expect("writes");
+    kill(Pid::from_raw(pool.shadow.pid() as i32), Signal::SIGKILL).expect("is there");
+    pool.shadow.wait(SOON).expect("is dead");
+    // Two of them, and no third.
+    let most = (len * 5 / 2).to_string();
+    let port = pool.address.rsplit_once(':').expect("has a port").1;
+    let port = port.parse().expect("a number");
+    let options = [&KEEPS[..], &["--images-max", &most]].concat();
+    pool.shadow = start_secure(&pool.mortal, port, &options).0;
+    pool.image("first").expect("is made");
+    assert_eq!(pool.kept(), [1, 3]);
+    let file = pool.dir().join("first/own.img");
+    let words = ["checkpoint", "job", "-o", file.to_str().expect("is text")];
+    let (_, said, status) = output("a checkpoint", pool.wayfarer("first", &words));
+    assert_eq!(status, Some(0), "{said}");
+    assert!(file.exists() && pool.kept() == [1, 3], "{:?}", pool.kept());
+    pool.ends_well(job);
+}
+
 /// Why there is none, and that the job runs on and what is kept stays.
 #[test]
 fn an_image_that_the_shadow_does_not_take_is_refused_by_name() {
