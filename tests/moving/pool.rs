@@ -137,10 +137,11 @@ impl Pool {
         self.machines.remove(name);
     }
 
-    /// Nobody reaches it from now on; false if it cannot be reached already.
+    /// Nobody reaches it from now on; false if it is cut off already, or was when it was taken away.
     pub(super) fn unplug(&self, name: &str) -> bool {
         let sockets = self.dir.join("sockets");
-        fs::rename(sockets.join(name), sockets.join(format!(".{name}"))).is_ok()
+        let hidden = sockets.join(format!(".{name}"));
+        !hidden.exists() && fs::rename(sockets.join(name), hidden).is_ok()
     }
 
     /// It can be reached again, unless another machine has its name now.
