@@ -4,9 +4,11 @@
 //! supervisor ──ASKS──> here: reads the boards ──WANTS number, kind──> keeper ──> starter
 //! boards <──written── here <───────────────── ANSWER number, kind, result, why ──────────'
 //! ```
+//! What the job does (update.rs) is said from here, too, while it runs.
 //! Everything else that supervisor and starter say to each other passes as it is.
 
 use super::keep::{Split, split};
+use super::update::{LOOK_EVERY, Watch};
 use crate::jobs::process;
 use crate::life::words::{ANSWER, WANTS};
 use crate::report::tell;
@@ -17,6 +19,8 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use std::io::{self, ErrorKind, Read, Write};
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 /// The longest reason that is carried.
 const LONGEST_WHY: usize = 1024;
@@ -64,6 +68,8 @@ pub(crate) struct Asking {
     pub(crate) supervisor: i32,
     pub(crate) theirs: UnixStream,
     pub(crate) ours: UnixStream,
+    /// Whether the job was told to stand still, and not yet to go on.
+    pub(crate) told_to_stand: Arc<AtomicBool>,
     /// To be done as soon as the job runs.
     pub(crate) runs: Option<Box<dyn FnOnce() + Send>>,
 }
@@ -88,12 +94,17 @@ impl Asking {
         let mut said = Said::default();
         let mut heard = vec![];
         let mut portion = [0; 4096];
+        let mut watch: Option<Watch> = None;
         loop {
             let mut both = [&self.theirs, &self.ours].map(|stream| {
                 let flags = PollFlags::POLLIN;
                 PollFd::new(stream.as_fd(), flags)
             });
-            match poll(&mut both, PollTimeout::NONE) {
+            let time = match watch {
+                Some(_) => PollTimeout::from(LOOK_EVERY.as_millis() as u16),
+                None => PollTimeout::NONE,
+            };
+            match poll(&mut both, time) {
                 Ok(_) => {}
                 Err(nix::errno::Errno::EINTR) => continue,
                 Err(error) => return Err(error.into()),
@@ -103,13 +114,23 @@ impl Asking {
                 let len = read(&mut self.theirs, &mut portion)?;
                 let boards = || boards(self.supervisor);
                 let passed = said.pass(&portion[..len], boards)?;
-                self.ours.write_all(&passed)?;
-                if matches!(said, Said::Runs(_))
-                    && let Some(runs) = self.runs.take()
+                if matches!(said, Said::Ends)
+                    && let Some(update) = watch.take().and_then(|mut watch| watch.look_at_last())
                 {
-                    // Without a thread it is left undone.
-                    let _ = std::thread::Builder::new().spawn(runs);
+                    self.ours.write_all(update.as_bytes())?;
                 }
+                self.ours.write_all(&passed)?;
+                if matches!(said, Said::Runs(_)) && watch.is_none() {
+                    let told_to_stand = self.told_to_stand.clone();
+                    watch = Some(Watch::begin(self.supervisor, told_to_stand));
+                    if let Some(runs) = self.runs.take() {
+                        // Without a thread it is left undone.
+                        let _ = std::thread::Builder::new().spawn(runs);
+                    }
+                }
+            }
+            if let Some(update) = watch.as_mut().and_then(Watch::look) {
+                self.ours.write_all(update.as_bytes())?;
             }
             if by_starter {
                 let len = read(&mut self.ours, &mut portion)?;
@@ -313,6 +334,7 @@ mod tests {
             supervisor: 0,
             theirs,
             ours,
+            told_to_stand: Arc::default(),
             runs: Some(Box::new(move || tells.send(()).expect("is heard"))),
         };
         asking.begin().expect("begins");

@@ -26,6 +26,7 @@ mod last_words;
 mod private;
 mod service;
 mod streams;
+mod update;
 pub(crate) mod watcher;
 
 pub(crate) use ahead::{Holder, hold};
@@ -38,6 +39,7 @@ pub(crate) use keep::{Keep, keep};
 pub(crate) use private::{Private, Seat};
 pub(crate) use service::{Over, Service};
 pub(crate) use streams::JobState;
+pub(crate) use update::Update;
 
 use crate::identity::from_hex;
 use crate::life::Tied;

@@ -76,6 +76,9 @@ pub(crate) struct LifeRecord {
 pub(crate) struct RunningCopy {
     /// Processor time in the program, and in the kernel, seconds.
     pub(crate) used: [f64; 2],
+    /// Bytes that it has written to files that are served, and read from them.
+    #[serde(default)]
+    pub(crate) bytes: [u64; 2],
     /// It stands still.
     pub(crate) stands: bool,
 }
@@ -106,6 +109,10 @@ pub(crate) struct Counted {
     pub(crate) remote_user_cpu: f64,
     /// The same in the kernel.
     pub(crate) remote_sys_cpu: f64,
+    /// Bytes that they have written to files that are served, and of all images.
+    pub(crate) bytes_sent: u64,
+    /// Bytes that they have read from such files.
+    pub(crate) bytes_recvd: u64,
     /// How long copies have been there that have ended.
     pub(crate) remote_wall_clock_time: f64,
     /// How often it was held because it could not go on.

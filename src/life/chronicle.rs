@@ -1,8 +1,8 @@
 //! What happens to a job, in its event log: `jobs/NAME/events.log`, as HTCondor writes one (starter::events).
 
+use super::counting::Spent;
 use crate::jobs::{Counted, Job};
 use crate::report::{chain, tell};
-use crate::sys::Usage;
 use starter::events::{Event, EventLog, JobNumber, Outcome, Traffic, Usages};
 use starter::life::{End, Hold, Leave};
 use std::path::Path;
@@ -64,14 +64,14 @@ impl Chronicle {
     }
 
     /// An image was made, and the job goes on.
-    pub(crate) fn checkpointed(&self, used: Usage, image_bytes: u64) {
+    pub(crate) fn checkpointed(&self, spent: Spent, image_bytes: u64) {
         self.write(&Event::ImageSize {
             size_kib: image_bytes >> 10,
             memory_mib: None,
             resident_kib: None,
         });
         self.write(&Event::Checkpointed {
-            run: usages(used),
+            run: usages(spent),
             sent_bytes: image_bytes,
         });
     }
@@ -86,14 +86,11 @@ impl Chronicle {
     }
 
     /// A copy is gone, and the job is not over.
-    pub(crate) fn evicted(&self, used: Usage, image_bytes: Option<u64>, reason: &str) {
+    pub(crate) fn evicted(&self, spent: Spent, checkpointed: bool, reason: &str) {
         self.write(&Event::Evicted {
-            checkpointed: image_bytes.is_some(),
-            run: usages(used),
-            traffic: Traffic {
-                sent_bytes: image_bytes.unwrap_or(0),
-                received_bytes: 0,
-            },
+            checkpointed,
+            run: usages(spent),
+            traffic: traffic(spent),
             reason: Some(reason.to_owned()),
             code: None,
         });
@@ -126,10 +123,10 @@ impl Chronicle {
     }
 
     /// The process that kept the copy on that machine, and was its shadow, is gone without a word.
-    pub(crate) fn shadow_lost(&self, on: &str) {
+    pub(crate) fn shadow_lost(&self, on: &str, spent: Spent) {
         self.write(&Event::ShadowException {
             message: format!("the process that kept the copy on {on} was killed by somebody"),
-            traffic: Traffic::default(),
+            traffic: traffic(spent),
         });
     }
 
@@ -153,14 +150,8 @@ impl Chronicle {
         });
     }
 
-    /// The starter leaves the job so. `used`: by the last copy; `image_bytes`: of the image with which that left.
-    pub(crate) fn left(
-        &self,
-        leave: &Leave,
-        counted: &Counted,
-        used: Usage,
-        image_bytes: Option<u64>,
-    ) {
+    /// The starter leaves the job so. `spent`: by the last copy, which has left `with_image`.
+    pub(crate) fn left(&self, leave: &Leave, counted: &Counted, spent: Spent, with_image: bool) {
         match leave {
             Leave::Completed(end) => self.write(&Event::Terminated {
                 outcome: match end {
@@ -168,14 +159,14 @@ impl Chronicle {
                     End::Signalled(signal) | End::Interrupted(signal) => Outcome::Signaled(*signal),
                     End::Gone => Outcome::Signaled(libc::SIGKILL),
                 },
-                run: usages(used),
-                total: usages(counted.used()),
-                run_traffic: Traffic::default(),
-                total_traffic: Traffic::default(),
+                run: usages(spent),
+                total: usages(counted.spent()),
+                run_traffic: traffic(spent),
+                total_traffic: traffic(counted.spent()),
             }),
-            Leave::Vacated => self.evicted(used, image_bytes, "vacated"),
+            Leave::Vacated => self.evicted(spent, with_image, "vacated"),
             Leave::Held(hold) => {
-                self.evicted(used, image_bytes, "held");
+                self.evicted(spent, with_image, "held");
                 let reason = counted.hold_reason.as_ref();
                 let reason = reason.unwrap_or(&hold.reason).clone();
                 let code = hold.code;
@@ -200,12 +191,20 @@ fn address(on: &str) -> String {
     format!("<{host}:22>")
 }
 
-fn usages(used: Usage) -> Usages {
+fn usages(spent: Spent) -> Usages {
+    let used = spent.used;
     Usages {
         remote: starter::events::Usage {
             user: used.user,
             system: used.system,
         },
         ..Usages::default()
+    }
+}
+
+fn traffic(spent: Spent) -> Traffic {
+    Traffic {
+        sent_bytes: spent.sent_bytes,
+        received_bytes: spent.received_bytes,
     }
 }

@@ -10,11 +10,13 @@
 //! A copy that has ended has left no process, except where a program outlives SIGKILL in the kernel: then it has not ended.
 //! When the starter is killed, so is the copy.
 
+use super::counting::Spent;
 use super::passing::Choice;
 use super::said::{behind_runs, said_of_its_end, said_of_usage, understood};
 use super::signals::Signals;
-use crate::away::{answer_said, wants_heard};
+use crate::away::{Update, answer_said, wants_heard};
 use crate::jobs::{JobProcesses, process};
+use crate::remote::Tally;
 use crate::report::Exit;
 use crate::report::{Failure, Outcome, conclude};
 use crate::rights;
@@ -32,10 +34,10 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use words::{CUT, FAILED, JOINED, WANTS};
+use words::{CUT, FAILED, JOINED, UPDATE, WANTS};
 
-/// Ends what the job wants.
-const WANTS_END: u8 = b';';
+/// Ends what the job wants, and what is said of what it does.
+const TEXT_END: u8 = b';';
 
 /// How long those that are stopped are waited for: one that the kernel works for stops behind that.
 const STANDS_WITHIN: Duration = Duration::from_millis(200);
@@ -58,6 +60,10 @@ pub(super) struct Copy {
     is_away: bool,
     /// The image it goes on from.
     choice: Option<Choice>,
+    /// What it has done on another machine, as far as was said.
+    update: Update,
+    /// What it does with its files, on this machine.
+    tally: Option<Tally>,
 }
 
 /// What a starter says to whoever keeps a copy on another machine, and hears of one that does not begin, besides the loader's words.
@@ -84,6 +90,8 @@ pub(crate) mod words {
     pub(crate) const WANTS: u8 = b'W';
     /// It is done, or not ([`crate::away::answer_said`]).
     pub(crate) const ANSWER: u8 = b'A';
+    /// What the copy has done so far follows, as `1,2,3,4,0;` ([`crate::away::Update`]).
+    pub(crate) const UPDATE: u8 = b'D';
     /// The processor time that it has used there follows, in two numbers of eight bytes: microseconds of programs, and of the kernel for them.
     pub(crate) const USED: u8 = b'U';
 }
@@ -102,6 +110,8 @@ pub(super) enum News {
     Asks,
     /// The same, on another machine, and what that is.
     Wants(u32, Want),
+    /// On another machine it has begun to stand still by itself, or ceased to.
+    Stands(bool),
     /// It has ended so, and waits until that is written down.
     Ends(End),
     /// What kept it from beginning, if it was said.
@@ -138,6 +148,8 @@ impl Copy {
             gone: None,
             is_away,
             choice: None,
+            update: Update::default(),
+            tally: None,
         })
     }
 
@@ -229,6 +241,7 @@ impl Copy {
         }
         if !self.told_that_it_runs && self.said.first() == Some(&RUNS) {
             self.told_that_it_runs = true;
+            self.tally = self.root().and_then(|root| Tally::of(root).ok().flatten());
             return Some(News::Runs);
         }
         if let Some(news) = self.of_the_line() {
@@ -241,8 +254,17 @@ impl Copy {
             self.said.drain(1..=asked);
             return Some(News::Asks);
         }
-        if let Some((number, want)) = self.wants() {
+        if let Some((number, want)) = self.text(WANTS).and_then(|text| wants_heard(&text)) {
             return Some(News::Wants(number, want));
+        }
+        while let Some(text) = self.text(UPDATE) {
+            let Some(update) = Update::heard(&text) else {
+                continue;
+            };
+            let before = std::mem::replace(&mut self.update, update);
+            if before.stands != update.stands {
+                return Some(News::Stands(update.stands));
+            }
         }
         if !self.told_of_its_end
             && self.gone.is_none()
@@ -278,20 +300,20 @@ impl Copy {
 
     /// Whether it is known to have ended where it was.
     pub(super) fn has_ended_there(&self) -> bool {
-        !self.is_away || said_of_its_end(&self.said).is_some() || self.used().is_some()
+        !self.is_away || said_of_its_end(&self.said).is_some() || self.used_there().is_some()
     }
 
-    /// The processor time that it has used on another machine, if that was said.
-    pub(super) fn used(&self) -> Option<Usage> {
+    /// The processor time that it has used on another machine, if that was said at its end.
+    fn used_there(&self) -> Option<Usage> {
         said_of_usage(&self.said)
     }
 
     /// What whoever keeps it says of the line to its machine.
     fn of_the_line(&mut self) -> Option<News> {
         let said = self.said.get(1..).filter(|_| self.told_that_it_runs)?;
-        // It may have been cut in the middle of what the job wants.
-        let wanted = said.first() == Some(&WANTS);
-        let among = said.iter().take_while(|word| wanted && **word != WANTS_END);
+        // It may have been cut in the middle of a text.
+        let is_text = matches!(said.first(), Some(&(WANTS | UPDATE)));
+        let among = said.iter().take_while(|word| is_text && **word != TEXT_END);
         let inside = among.enumerate().skip(1);
         let inside = inside.filter(|(_, word)| matches!(**word, CUT | JOINED));
         let at = inside.map(|(at, _)| at).next().unwrap_or(0);
@@ -304,14 +326,14 @@ impl Copy {
         Some(news)
     }
 
-    /// What the job wants, if that has come whole.
-    fn wants(&mut self) -> Option<(u32, Want)> {
+    /// The text behind this word, up to its end, if that is next and has come whole.
+    fn text(&mut self, word: u8) -> Option<Vec<u8>> {
         let said = self.said.get(1..).filter(|_| self.told_that_it_runs)?;
-        let text = said.strip_prefix(&[WANTS])?;
-        let len = text.iter().position(|word| *word == WANTS_END)?;
-        let heard = wants_heard(&text[..len]);
+        let text = said.strip_prefix(&[word])?;
+        let len = text.iter().position(|word| *word == TEXT_END)?;
+        let text = text[..len].to_vec();
         self.said.drain(1..len + 3);
-        heard
+        Some(text)
     }
 
     /// What the job on another machine wanted is done, or not.
@@ -390,13 +412,44 @@ impl Copy {
         let _ = sys::wake_by(&self.says, wakes.then_some(libc::SIGCONT));
     }
 
-    /// What its processes have used until now.
-    pub(super) fn used_so_far(&self) -> Usage {
-        let all = self.processes().all;
-        let stats = all
-            .into_iter()
-            .filter_map(|pid| process::read_stat(pid).ok());
-        stats.map(|stat| stat.used).sum()
+    /// What it has spent until now, as far as that is known here.
+    pub(super) fn spent_so_far(&self) -> Spent {
+        let used = match self.is_away {
+            true => self.update.used,
+            false => {
+                let all = self.processes().all.into_iter();
+                let stats = all.filter_map(|pid| process::read_stat(pid).ok());
+                stats.map(|stat| stat.used).sum()
+            }
+        };
+        Spent {
+            used,
+            ..self.moved()
+        }
+    }
+
+    /// What of it nobody else counts when it has ended: the processor time of processes here is told when they are reaped.
+    pub(super) fn spent_at_last(&self) -> Spent {
+        let used = match self.is_away {
+            // Of one that is lost we know what was said last.
+            true => self.used_there().unwrap_or(self.update.used),
+            false => Usage::default(),
+        };
+        Spent {
+            used,
+            ..self.moved()
+        }
+    }
+
+    /// Bytes of files.
+    fn moved(&self) -> Spent {
+        let here = self.tally.as_ref().and_then(Tally::bytes);
+        let (read, written) = here.unwrap_or((self.update.read_bytes, self.update.written_bytes));
+        Spent {
+            sent_bytes: written,
+            received_bytes: read,
+            ..Spent::default()
+        }
     }
 
     /// Whether the job's first process stands still.

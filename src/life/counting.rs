@@ -10,6 +10,36 @@ fn seconds(number: f64) -> Duration {
     Duration::try_from_secs_f64(number).unwrap_or_default()
 }
 
+/// What a copy, or all of them, have used of the processor, and moved.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Spent {
+    pub(super) used: Usage,
+    /// Written to files that are served, and images.
+    pub(super) sent_bytes: u64,
+    /// Read from files that are served.
+    pub(super) received_bytes: u64,
+}
+
+impl Spent {
+    /// How much more this is than it was.
+    pub(super) fn since(self, before: Spent) -> Spent {
+        Spent {
+            used: self.used.since(before.used),
+            sent_bytes: self.sent_bytes.saturating_sub(before.sent_bytes),
+            received_bytes: self.received_bytes.saturating_sub(before.received_bytes),
+        }
+    }
+
+    /// This and more.
+    pub(super) fn plus(self, more: Spent) -> Spent {
+        Spent {
+            used: [self.used, more.used].into_iter().sum(),
+            sent_bytes: self.sent_bytes.saturating_add(more.sent_bytes),
+            received_bytes: self.received_bytes.saturating_add(more.received_bytes),
+        }
+    }
+}
+
 impl Counted {
     /// A copy runs that was being started or restarted.
     pub(super) fn begun(&mut self, state: State) {
@@ -40,17 +70,23 @@ impl Counted {
         self.cumulative_suspension_time += time.as_secs_f64();
     }
 
-    /// Processes of the job have ended that used so much.
-    pub(super) fn add_usage(&mut self, usage: Usage) {
-        self.remote_user_cpu += usage.user.as_secs_f64();
-        self.remote_sys_cpu += usage.system.as_secs_f64();
+    /// Processes of the job have ended that spent so much.
+    pub(super) fn add(&mut self, spent: Spent) {
+        self.remote_user_cpu += spent.used.user.as_secs_f64();
+        self.remote_sys_cpu += spent.used.system.as_secs_f64();
+        self.bytes_sent = self.bytes_sent.saturating_add(spent.sent_bytes);
+        self.bytes_recvd = self.bytes_recvd.saturating_add(spent.received_bytes);
     }
 
-    /// Processor time of all copies that have ended.
-    pub(super) fn used(&self) -> Usage {
-        Usage {
-            user: seconds(self.remote_user_cpu),
-            system: seconds(self.remote_sys_cpu),
+    /// What all copies have spent that have ended, and all images.
+    pub(super) fn spent(&self) -> Spent {
+        Spent {
+            used: Usage {
+                user: seconds(self.remote_user_cpu),
+                system: seconds(self.remote_sys_cpu),
+            },
+            sent_bytes: self.bytes_sent,
+            received_bytes: self.bytes_recvd,
         }
     }
 

@@ -60,9 +60,10 @@ impl Starter<'_> {
             self.make_durable();
         }
         self.record.counted.left(&leave, self.not_begun.as_deref());
-        let used = self.record.counted.used().since(self.used_before);
+        let spent = self.record.counted.spent().since(self.spent_before);
         let counted = &self.record.counted;
-        self.chronicle.left(&leave, counted, used, self.leaves_with);
+        let with_image = self.leaves_with_image;
+        self.chronicle.left(&leave, counted, spent, with_image);
         self.save();
         if matches!(leave, Leave::Completed(_)) && !self.is_written_at_last() {
             let message = format!(

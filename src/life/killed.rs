@@ -3,6 +3,7 @@
 //! It has written down what the copy had used whenever it wrote anything, and its last sign says until when it was there: a minute too early at most.
 
 use super::Chronicle;
+use super::counting::Spent;
 use crate::jobs::{Counted, LifeRecord, RunningCopy, pulse};
 use crate::sys::Usage;
 use std::path::Path;
@@ -14,21 +15,30 @@ pub(super) struct Lost {
     last_sign: u64,
     /// Whether it stood still.
     stood: bool,
-    used: Usage,
+    spent: Spent,
 }
 
 /// What was lost with the starter that has written this record, if anything.
 pub(super) fn with_its_copy(before: Option<&LifeRecord>, dir: &Path) -> Option<Lost> {
     let before = before?;
-    let RunningCopy { used, stands } = before.running?;
+    let RunningCopy {
+        used,
+        bytes,
+        stands,
+    } = before.running?;
     let [user, system] = used;
+    let [sent_bytes, received_bytes] = bytes;
     let seconds = |number: f64| Duration::try_from_secs_f64(number).unwrap_or_default();
     Some(Lost {
         last_sign: pulse::last(dir).max(before.counted.entered_current_status),
         stood: stands,
-        used: Usage {
-            user: seconds(user),
-            system: seconds(system),
+        spent: Spent {
+            used: Usage {
+                user: seconds(user),
+                system: seconds(system),
+            },
+            sent_bytes,
+            received_bytes,
         },
     })
 }
@@ -43,12 +53,12 @@ impl Lost {
                 counted.last_suspension_time.unwrap_or(self.last_sign),
             ));
         }
-        counted.add_usage(self.used);
+        counted.add(self.spent);
         counted.last_vacate_time = Some(self.last_sign);
     }
 
     /// Writes it into the event log.
     pub(super) fn tell(&self, chronicle: &Chronicle) {
-        chronicle.evicted(self.used, None, "its starter was killed by somebody");
+        chronicle.evicted(self.spent, false, "its starter was killed by somebody");
     }
 }

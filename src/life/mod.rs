@@ -39,6 +39,7 @@ pub(crate) use begin::{restart, run, submit};
 pub(crate) use chronicle::{Chronicle, NAME as EVENTS};
 pub(crate) use control::{Asked, Control, ask};
 pub(crate) use copy::{heed, words};
+pub(crate) use counting::Spent;
 pub(crate) use making::check_room;
 pub(crate) use owner::by_policy;
 pub(crate) use passing::Choice;
@@ -167,10 +168,10 @@ struct Starter<'a> {
     begun: Instant,
     events: VecDeque<Event>,
     chronicle: Chronicle,
-    /// What copies before this one have used.
-    used_before: sys::Usage,
-    /// It leaves with this image, so large.
-    leaves_with: Option<u64>,
+    /// What copies before this one have spent.
+    spent_before: Spent,
+    /// It leaves with an image.
+    leaves_with_image: bool,
     /// The job's end is written down.
     is_committed: bool,
     /// A copy of it has run, ours or an earlier starter's.
@@ -275,8 +276,8 @@ impl<'a> Starter<'a> {
             begun: Instant::now(),
             events: VecDeque::new(),
             chronicle: Chronicle::open(job),
-            used_before: sys::Usage::default(),
-            leaves_with: None,
+            spent_before: Spent::default(),
+            leaves_with_image: false,
             is_committed: false,
             has_run: Outset::is_in(&job.dir),
             copy_runs: false,
@@ -292,7 +293,7 @@ impl<'a> Starter<'a> {
             left: None,
             answers: vec![],
         };
-        starter.used_before = starter.record.counted.used();
+        starter.spent_before = starter.record.counted.spent();
         lost.iter().for_each(|lost| lost.tell(&starter.chronicle));
         if !has_image {
             starter.chronicle.submitted();
@@ -418,7 +419,10 @@ impl<'a> Starter<'a> {
                 ended => {
                     // What a keeper has used is not the job's.
                     if self.away().is_none() {
-                        self.record.counted.add_usage(usage);
+                        self.record.counted.add(Spent {
+                            used: usage,
+                            ..Spent::default()
+                        });
                     }
                     if let Some(copy) = self.copy.as_mut().filter(|_| is_copy) {
                         copy.reaped(ended);
@@ -475,6 +479,8 @@ impl<'a> Starter<'a> {
                 Some(News::Joined) => self.line_is(true),
                 Some(News::Asks) => self.is_asked_by_job(),
                 Some(News::Wants(number, want)) => self.wants(number, want),
+                Some(News::Stands(true)) => self.events.push_back(Event::Stopped),
+                Some(News::Stands(false)) => self.events.push_back(Event::Continued),
                 Some(News::Ends(end)) => self.commit(end),
                 Some(News::Ended(end, why)) => {
                     let lost = copy.has_lost_something();
@@ -482,9 +488,7 @@ impl<'a> Starter<'a> {
                     // One that has never run ends by itself as soon as nobody is at the other end.
                     let is_gone = copy.has_ended_there() || matches!(end, End::NotBegun(_));
                     self.is_keeper_lost = !is_gone && end == End::Gone;
-                    if let Some(used) = copy.used() {
-                        self.record.counted.add_usage(used);
-                    }
+                    self.record.counted.add(copy.spent_at_last());
                     self.copy = None;
                     self.copy_runs = false;
                     if is_gone {

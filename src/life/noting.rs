@@ -2,8 +2,10 @@
 
 use super::Starter;
 use super::copy::Copy;
+use super::counting::Spent;
 use crate::jobs::{RunningCopy, unix_now};
 use crate::report::chain;
+use crate::sys::Usage;
 use starter::life::{Event, State};
 use std::time::Instant;
 
@@ -13,11 +15,14 @@ impl Starter<'_> {
             Ok(()) => {
                 self.record.refused = None;
                 let bytes = self.last_image_bytes().unwrap_or(0);
+                self.record.counted.add(Spent {
+                    sent_bytes: bytes,
+                    ..Spent::default()
+                });
                 if self.life.is_leaving() {
-                    self.leaves_with = Some(bytes);
+                    self.leaves_with_image = true;
                 } else {
-                    let used = self.record.counted.used().since(self.used_before);
-                    self.chronicle.checkpointed(used, bytes);
+                    self.chronicle.checkpointed(self.spent_by_this(), bytes);
                 }
             }
             Err(reason) => {
@@ -58,6 +63,13 @@ impl Starter<'_> {
         }
     }
 
+    /// What the copy that there is has spent, and its images.
+    fn spent_by_this(&self) -> Spent {
+        let so_far = self.copy.as_ref().map(Copy::spent_so_far);
+        let counted = self.record.counted.spent().since(self.spent_before);
+        counted.plus(so_far.unwrap_or_default())
+    }
+
     pub(super) fn last_image_bytes(&self) -> Option<u64> {
         let job = self.store.find(&self.name).ok()?;
         Some(job.record.last_checkpoint?.image_bytes)
@@ -66,9 +78,9 @@ impl Starter<'_> {
     pub(super) fn entered(&mut self, before: State, state: State) {
         // A copy that was refused has never run.
         if matches!(state, State::Restarting | State::Starting) && before != State::Restarting {
-            let used = self.record.counted.used();
-            let by_last = used.since(self.used_before);
-            self.used_before = used;
+            let spent = self.record.counted.spent();
+            let by_last = spent.since(self.spent_before);
+            self.spent_before = spent;
             self.record.counted.last_vacate_time = Some(unix_now());
             let was_cut = std::mem::take(&mut self.is_cut);
             let is_keeper_lost = std::mem::take(&mut self.is_keeper_lost);
@@ -79,18 +91,19 @@ impl Starter<'_> {
                 }
                 _ if is_keeper_lost => {
                     let host = self.record.on.clone().unwrap_or_default();
-                    self.chronicle.shadow_lost(&host);
+                    self.chronicle.shadow_lost(&host, by_last);
                 }
                 Some(_) => {
-                    let bytes = self.leaves_with.take();
-                    self.chronicle.evicted(by_last, bytes, "goes on elsewhere");
+                    let with_image = std::mem::take(&mut self.leaves_with_image);
+                    self.chronicle
+                        .evicted(by_last, with_image, "goes on elsewhere");
                 }
                 None => {
                     let why = match self.inside.goes_back {
                         true => "goes back by itself",
                         false => "killed by somebody",
                     };
-                    self.chronicle.evicted(by_last, None, why);
+                    self.chronicle.evicted(by_last, false, why);
                 }
             }
         }
@@ -110,11 +123,11 @@ impl Starter<'_> {
         }
         let copy = self.copy.as_ref().filter(|_| self.copy_runs);
         self.record.running = copy.map(|copy| {
-            // What a keeper has used is not the job's.
-            let here = self.away().is_none().then(|| copy.used_so_far());
-            let used = here.unwrap_or_default();
+            let spent = copy.spent_so_far();
+            let Usage { user, system } = spent.used;
             RunningCopy {
-                used: [used.user, used.system].map(|time| time.as_secs_f64()),
+                used: [user, system].map(|time| time.as_secs_f64()),
+                bytes: [spent.sent_bytes, spent.received_bytes],
                 stands: self.stands_since.is_some(),
             }
         });

@@ -18,7 +18,7 @@ mod session;
 mod usage;
 
 pub(crate) use session::{RunningSession, keeper_of_image, taker};
-pub(crate) use usage::used_by;
+pub(crate) use usage::{Tally, used_by};
 
 use crate::args::{Files, Methods, Sight, Whose};
 use crate::limits;

@@ -2,7 +2,7 @@
 
 use crate::report::{Explain, Outcome};
 use c_shim::table::{Header, MAGIC, Reserved, Table, VERSION};
-use c_shim::usage::{Usage, Used};
+use c_shim::usage::{Count, Usage, Used};
 use std::fs::File;
 use std::io::{self, ErrorKind};
 use std::mem::offset_of;
@@ -13,6 +13,60 @@ use std::os::unix::fs::FileExt;
 /// # Errors
 /// Its table cannot be read, or is not of this version.
 pub(crate) fn used_by(pid: i32) -> Outcome<Option<Used>> {
+    match table_of(pid)? {
+        Some(table) => Ok(read(&table).context(|| described(pid))?),
+        None => Ok(None),
+    }
+}
+
+/// What a copy of a job does with its files, also when its processes are gone.
+#[derive(Debug)]
+pub(crate) struct Tally {
+    table: File,
+    /// As the copy began.
+    before: [u64; 2],
+}
+
+impl Tally {
+    /// Since now; none: it has its files here.
+    ///
+    /// # Errors
+    /// As [`used_by`].
+    pub(crate) fn of(pid: i32) -> Outcome<Option<Self>> {
+        let Some(table) = table_of(pid)? else {
+            return Ok(None);
+        };
+        let mut tally = Tally {
+            table,
+            before: [0; 2],
+        };
+        let (read, written) = tally.bytes().unwrap_or_default();
+        tally.before = [read, written];
+        Ok(Some(tally))
+    }
+
+    /// Bytes that it has read and written since then; none: they cannot be read.
+    pub(crate) fn bytes(&self) -> Option<(u64, u64)> {
+        let all = read(&self.table).ok()??.all();
+        let [read, written] = self.before;
+        Some((
+            all.get(Count::ReadBytes).saturating_sub(read),
+            all.get(Count::WrittenBytes).saturating_sub(written),
+        ))
+    }
+}
+
+fn described(pid: i32) -> String {
+    format!("the file table of process {pid}")
+}
+
+fn read(table: &File) -> io::Result<Option<Used>> {
+    let mut bytes = vec![0; size_of::<Usage>()];
+    table.read_exact_at(&mut bytes, offset_of!(Table, usage) as u64)?;
+    Ok(Used::read(&bytes))
+}
+
+fn table_of(pid: i32) -> Outcome<Option<File>> {
     let name = format!("/proc/{pid}/fd/{}", Reserved::Table.number());
     let table = match File::open(&name) {
         Ok(table) => table,
@@ -21,7 +75,7 @@ pub(crate) fn used_by(pid: i32) -> Outcome<Option<Used>> {
         Err(error) if error.kind() == ErrorKind::PermissionDenied => return Ok(None),
         Err(error) => return Err(error).context(|| name.clone()),
     };
-    let describe = || format!("the file table of process {pid}");
+    let describe = || described(pid);
     let mut magic = [0; 8];
     let begun = table.read_exact_at(&mut magic, 0);
     if begun.is_err() || u64::from_le_bytes(magic) != MAGIC {
@@ -37,8 +91,5 @@ pub(crate) fn used_by(pid: i32) -> Outcome<Option<Used>> {
         let message = format!("version {found}, expected {VERSION}");
         return Err(io::Error::new(ErrorKind::InvalidData, message)).context(describe);
     }
-    let mut bytes = vec![0; size_of::<Usage>()];
-    let at = offset_of!(Table, usage) as u64;
-    table.read_exact_at(&mut bytes, at).context(describe)?;
-    Ok(Used::read(&bytes))
+    Ok(Some(table))
 }

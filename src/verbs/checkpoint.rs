@@ -5,14 +5,13 @@ mod said;
 use crate::args::{self, Checkpoint};
 use crate::away::watcher;
 use crate::jobs::{CheckpointNote, FileId, Job, JobError, JobStore, LifeRecord, process};
-use crate::life::{self, Chronicle};
+use crate::life::{self, Chronicle, Spent};
 use crate::output;
 use crate::permission;
 use crate::progress;
 use crate::raw;
 use crate::remote::{RunningSession, keeper_of_image, taker, used_by};
 use crate::report::{Exit, Explain, Failure, Outcome, chain};
-use crate::sys::Usage;
 use crate::target::{self, Purpose, Target};
 use crate::verbs::output_failure;
 use ckpt_lib::board::Board;
@@ -332,7 +331,7 @@ fn make(
         // One that is not there yet takes no older one's place.
         note(job, note_of, kept_there.is_err());
         if by.is_none() && job.life.is_some() {
-            Chronicle::open(job).checkpointed(Usage::default(), image.len);
+            Chronicle::open(job).checkpointed(Spent::default(), image.len);
         }
     }
     crate::leftovers::done();

@@ -26,6 +26,8 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use wire::Token;
 
@@ -300,16 +302,28 @@ impl Tie {
         drop(self.theirs);
         let supervisor = Pid::from_raw(child.id() as i32);
         let (line, ours) = UnixStream::pair()?;
+        let told_to_stand = Arc::new(AtomicBool::new(false));
         let asking = Asking {
             supervisor: supervisor.as_raw(),
             theirs: self.ours,
             ours,
+            told_to_stand: told_to_stand.clone(),
             runs,
         };
         asking
             .begin()
             .context(|| "nobody can hear what the job asks for".to_owned())?;
-        let heed = Box::new(move |signal| heed(supervisor, signal));
+        let heed = Box::new(move |signal| {
+            // Before it is, and until it is not.
+            if signal == libc::SIGSTOP {
+                told_to_stand.store(true, Ordering::Release);
+            }
+            let is_done = heed(supervisor, signal);
+            if signal == libc::SIGCONT {
+                told_to_stand.store(false, Ordering::Release);
+            }
+            is_done
+        });
         Ok(Job::tied(child, line.into(), heed)?)
     }
 }
