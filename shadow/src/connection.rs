@@ -218,6 +218,21 @@ fn answer_all<'a, S: Peer>(
                     }
                 }
             }
+            Request::Forget(forget) => {
+                out.clear();
+                let data = incoming.data(&message);
+                match membership.forget(data, By::only(forget.starter)) {
+                    Ok(()) => Reply::Done,
+                    Err(error) => {
+                        why = error.chain();
+                        tracing::info!(why, "a job is not removed");
+                        Reply::Refused(Refusal {
+                            reason: &why,
+                            passing: error.passes(),
+                        })
+                    }
+                }
+            }
             Request::KeepImage(_) | Request::KeptImages(_) | Request::FetchImage(_) => {
                 let asked = (&request, incoming.data(&message));
                 images::serve(stream, membership, message.head.number, asked)?;

@@ -60,6 +60,14 @@ impl By {
         }
     }
 
+    /// Who gives up what he has kept going himself.
+    pub(crate) fn only(starter: u64) -> Self {
+        By {
+            starter,
+            takes: false,
+        }
+    }
+
     /// Who goes on with what he has kept going himself does not if somebody else has gone on with it. That he has begun the newest himself he may not
     /// know: his line broke before he was told, or what came behind that has failed.
     pub(crate) fn may_follow(self, newest: u64, starter: u64) -> Result<(), UndoError> {
@@ -298,6 +306,39 @@ impl Membership {
             remember(&mut copies.all_newest(), copy.job, begun);
         }
         self.session.lets_images_go();
+        Ok(())
+    }
+}
+
+impl Membership {
+    /// The job that this state is of is removed: its copies are ended, and what is kept of it goes, its images and its journal; but not for who has lost it to
+    /// somebody else.
+    ///
+    /// # Errors
+    /// [`MoveError`]; then it may not all have gone.
+    pub(crate) fn forget(&self, state: &[u8], by: By) -> Result<(), MoveError> {
+        let Some(copy) = SavedSession::from_bytes(state)?.copy() else {
+            return Ok(());
+        };
+        let until = Instant::now() + ENDS_WITHIN;
+        let copies = &self.sessions.copies;
+        let _turn = copies.begin(copy.job).ok_or(MoveError::Begins)?;
+        let known = copies.all_newest().get(&copy.job).copied();
+        let (known, starter) = known.unwrap_or_default();
+        by.may_follow(known, starter).map_err(MoveError::Journal)?;
+        self.sessions
+            .end_copies((copy.job, by), self.session.id(), until)?;
+        if let Some(journals) = &self.session.journals {
+            journals
+                .remove_by(copy.job, by)
+                .map_err(MoveError::Journal)?;
+        }
+        let images = self.session.images.as_ref();
+        images
+            .map_or(Ok(()), |images| images.forget(copy.job))
+            .map_err(|why| MoveError::Stays { why })?;
+        copies.all_newest().remove(&copy.job);
+        tracing::info!(job = %copy.job, "a job is removed");
         Ok(())
     }
 }

@@ -55,6 +55,12 @@ pub trait Images: Send + Sync + std::fmt::Debug {
 
     /// The job has ended well: nobody goes back to its images.
     fn complete(&self, job: JobId);
+
+    /// The job is removed, as if it had never been.
+    ///
+    /// # Errors
+    /// For the job's owner.
+    fn forget(&self, job: JobId) -> Result<(), String>;
 }
 
 /// Serves a request of this kind, with which the stream ends.

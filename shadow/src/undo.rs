@@ -10,7 +10,7 @@
 //! made. What is open stays open, across marks and undos.
 
 use crate::changes::Changes;
-use crate::copies::{self, CopyOf, Next};
+use crate::copies::{self, By, CopyOf, Next};
 use crate::kept::Record;
 use crate::saved::SavedSession;
 use crate::session::Session;
@@ -149,6 +149,27 @@ impl Journals {
             Ok(None) => Ok(false),
             Err(JournalError::InUse { .. }) => Err(UndoError::InUse),
             Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Removes the journal of a job which nobody else has taken over, unless journals are kept.
+    ///
+    /// # Errors
+    /// As [`Journals::remove_of`], and [`UndoError::Taken`].
+    pub(crate) fn remove_by(&self, job: JobId, by: By) -> Result<(), UndoError> {
+        let journal = match self.open_existing(job) {
+            Ok(Some(journal)) => journal,
+            Ok(None) => return Ok(()),
+            Err(JournalError::InUse { .. }) => return Err(UndoError::InUse),
+            Err(error) => return Err(error.into()),
+        };
+        let may = by.may_follow(journal.incarnation(), journal.starter());
+        match may {
+            Ok(()) if !self.keep => Ok(journal.remove()?),
+            may => {
+                journal.close()?;
+                may
+            }
         }
     }
 

@@ -103,7 +103,7 @@ fn whoever_is_not_of_the_job_is_refused_and_told() {
     let mut hello = Hello::new(Role::Shim, TOKEN, 0, 0);
     hello.versions = (7, 9);
     let reason = Peer::new(stream).hello(&hello);
-    let expected = "versions 7 to 9 are spoken there, 2 to 4 here";
+    let expected = "versions 7 to 9 are spoken there, 2 to 5 here";
     assert_eq!(reason, Err(expected.to_owned()));
     assert!(error(served).contains(expected));
 

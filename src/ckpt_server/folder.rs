@@ -278,6 +278,15 @@ impl Folder {
         let _ = fs::remove_file(self.path.join(COMPLETED));
     }
 
+    /// As if it had never been.
+    pub(super) fn remove(&self) -> Result<(), String> {
+        // Whose it is, is known as long as there is an image.
+        for one in self.images()? {
+            fs::remove_file(&one.path).map_err(|error| failed(&one.path, &error))?;
+        }
+        fs::remove_dir_all(&self.path).map_err(|error| failed(&self.path, &error))
+    }
+
     pub(super) fn complete(&self) -> Result<(), String> {
         let mark = self.path.join(COMPLETED);
         let marked = private(&mark);

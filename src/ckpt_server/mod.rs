@@ -10,7 +10,9 @@
 
 mod client;
 mod folder;
+mod forget;
 mod store;
 
 pub(crate) use client::{Where, is_fetched, newer_than_here};
+pub(crate) use forget::forget;
 pub(crate) use store::Store;

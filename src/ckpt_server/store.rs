@@ -182,6 +182,13 @@ impl Images for Store {
         }
     }
 
+    fn forget(&self, job: JobId) -> Result<(), String> {
+        let _naming = self.names();
+        self.folders_of(job)
+            .iter()
+            .try_for_each(|folder| folder.remove())
+    }
+
     fn complete(&self, job: JobId) {
         for folder in self.folders_of(job) {
             if let Err(why) = folder.complete() {
@@ -238,6 +245,7 @@ mod tests {
             "{why}"
         );
         assert_eq!(left(), Ok(vec![(3, 5)]));
+        store.forget(JobId([2; 16])).expect("has nothing of it");
         store.complete(JobId([2; 16]));
         assert_eq!(left(), Ok(vec![(3, 5)]));
         store.complete(JobId([1; 16]));
@@ -246,6 +254,10 @@ mod tests {
         assert!(store.open(b"sim", 3).is_err());
         assert_eq!(refused(&store, 2, "sim", ASKED), None);
         assert_eq!(left(), Ok(vec![]));
+        fs::write(store.dir().join("sim/sim-3.img"), "image").expect("writes");
+        store.forget(JobId([2; 16])).expect("is removed");
+        assert!(!store.dir().join("sim").exists());
+        assert_eq!(left(), Ok(vec![]), "it is not over");
     }
 
     #[test]

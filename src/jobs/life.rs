@@ -46,6 +46,9 @@ pub(crate) struct LifeRecord {
     /// They count when the shadow has them, too.
     #[serde(default)]
     pub(crate) images_at_shadow: bool,
+    /// That shadow.
+    #[serde(default)]
+    pub(crate) kept_at: Option<KeptAt>,
     /// A starter that has given no sign for so long has lost the job (super::pulse), in milliseconds.
     pub(crate) lease_ms: u64,
     /// It was suspended by command at some time, and so may its images be.
@@ -69,6 +72,17 @@ pub(crate) struct LifeRecord {
     /// What is counted.
     #[serde(flatten)]
     pub(crate) counted: Counted,
+}
+
+/// A shadow that keeps images of the job, as they are known by it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct KeptAt {
+    /// As `--shadow` has it.
+    pub(crate) address: String,
+    /// The file of `--identity-file`, absolute, as [`crate::raw::encode`] has it.
+    pub(crate) identity: Option<String>,
+    /// The number by which it knows who keeps the job going.
+    pub(crate) starter: u64,
 }
 
 /// A copy that has not ended yet.
@@ -190,6 +204,7 @@ impl LifeRecord {
             copy,
             keep: arguments.keep.unwrap_or(kept),
             images_at_shadow,
+            kept_at: None,
             lease_ms: u64::try_from(lease.as_millis()).unwrap_or(u64::MAX),
             may_stand,
             refused: None,

@@ -25,7 +25,7 @@ pub(crate) use belongings::state_in;
 pub(crate) use elsewhere::check_place;
 pub(crate) use error::JobError;
 pub(crate) use images::{StoredImage, image_before, images_dir, images_disk};
-pub(crate) use life::{Counted, IMAGES_KEPT, LifeRecord, RunningCopy};
+pub(crate) use life::{Counted, IMAGES_KEPT, KeptAt, LifeRecord, RunningCopy};
 pub(crate) use outputs::{FileId, Output, OutputKind, Outputs};
 pub(crate) use outset::{Outset, has_more_descriptors};
 pub(crate) use process::{JobProcesses, ProcessName};

@@ -6,8 +6,11 @@ use super::{Away, Copies, How, LOOK_AGAIN, Starter};
 use crate::args::{Files, ImagesAt, Life as Arguments, Restart, Run, Submit};
 use crate::ckpt_server;
 use crate::ckpt_server::{Where, newer_than_here};
-use crate::jobs::{Job, JobError, JobStore, Life, LifeRecord, NewJob, Outputs, Outset, Place};
+use crate::jobs::{
+    Job, JobError, JobStore, KeptAt, Life, LifeRecord, NewJob, Outputs, Outset, Place,
+};
 use crate::life::signals::Signals;
+use crate::remote::By;
 use crate::report::{Exit, Failure, Outcome, chain, tell};
 use crate::verbs::{self, restart::Chosen};
 use crate::{raw, target};
@@ -83,6 +86,9 @@ fn begin_run(store: &JobStore, arguments: &Run) -> Outcome {
         };
         arguments = &confined;
     }
+    if let Some(replaced) = replaced(store, arguments).filter(|_| !is_continued) {
+        ckpt_server::forget(store, &replaced);
+    }
     let command = arguments.command.iter().map(raw::encode);
     let registered = verbs::registered(
         store,
@@ -120,6 +126,29 @@ fn begin_run(store: &JobStore, arguments: &Run) -> Outcome {
         signals,
     };
     keep(store, Some(job), copies, has_image, &arguments.life)
+}
+
+impl How<'_> {
+    /// The shadow that keeps images, if one does.
+    pub(super) fn kept_at(&self, by: By) -> Option<KeptAt> {
+        let How::Here { restart, .. } = self else {
+            return None;
+        };
+        let identity = restart.identity_file.as_ref();
+        let identity = identity.and_then(|path| std::path::absolute(path).ok());
+        Some(KeptAt {
+            address: restart.shadow.as_ref()?.to_string(),
+            identity: identity.map(raw::encode),
+            starter: by.starter(),
+        })
+    }
+}
+
+/// The ended job whose name the new one takes.
+fn replaced(store: &JobStore, arguments: &Run) -> Option<Job> {
+    let name = arguments.name.as_ref().filter(|_| arguments.replace)?;
+    let job = store.find(name).ok()?;
+    (job.life() == Life::Ended).then_some(job)
 }
 
 /// How a job that was begun so goes on from an image.

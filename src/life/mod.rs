@@ -34,11 +34,12 @@ mod signals;
 mod streams;
 mod tails;
 mod voice;
+pub(crate) mod words;
 
 pub(crate) use begin::{restart, run, submit};
 pub(crate) use chronicle::{Chronicle, NAME as EVENTS};
 pub(crate) use control::{Asked, Control, ask};
-pub(crate) use copy::{heed, words};
+pub(crate) use copy::heed;
 pub(crate) use counting::Spent;
 pub(crate) use making::check_room;
 pub(crate) use owner::by_policy;
@@ -230,6 +231,10 @@ impl<'a> Starter<'a> {
             How::Here { .. } => record.lease_ms / 1000,
             How::Away(away) => away.submit.lease.as_secs(),
         });
+        let by = By::command()?;
+        if record.images_at_shadow {
+            record.kept_at = copies.how.kept_at(by);
+        }
         pulse::touch(&job.dir)?;
         record.save(&job.dir)?;
         let control = Control::open(&job.dir)?;
@@ -281,7 +286,7 @@ impl<'a> Starter<'a> {
             is_committed: false,
             has_run: Outset::is_in(&job.dir),
             copy_runs: false,
-            by: By::command()?,
+            by,
             went_on_from: None,
             not_begun: None,
             refused: vec![],

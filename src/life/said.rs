@@ -1,6 +1,6 @@
 //! What a copy has said, as bytes, and what that means: how it has ended, and what it has used.
 
-use super::copy::words::{FAILED, USED};
+use super::words::{FAILED, USED};
 use crate::sys::{Change, Usage};
 use loader::words::{ENDED, LOST, REFUSED, RUNS};
 use starter::life::End;

@@ -9,8 +9,9 @@
 //! # What callers may rely on
 //! Until it is seated nothing of its life has changed but for one more image. A seat that is not taken leaves nothing there.
 
-use super::copy::{Copy, words};
+use super::copy::Copy;
 use super::passing::is_refused;
+use super::words;
 use super::{MOVER, Starter};
 use crate::away::{self, Keep};
 use crate::report::{Exit, Failure, Outcome};

@@ -237,6 +237,11 @@ impl By {
         })
     }
 
+    /// His number.
+    pub(crate) fn starter(self) -> u64 {
+        self.starter
+    }
+
     /// From now on only unless somebody else has it go on.
     pub(crate) fn takes_no_more(&mut self) {
         self.takes = false;

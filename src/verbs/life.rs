@@ -2,6 +2,7 @@
 
 use super::queue::{self, Waiting};
 use crate::args::{self, Continue, ImageRate, Log, Migrate, Release, Remove, Suspend, Vacate};
+use crate::ckpt_server;
 use crate::jobs::{Job, JobError, JobStore, Life, LifeRecord, ProcessName, process};
 use crate::life::{Ask, EVENTS, ask, idle};
 use crate::output;
@@ -147,6 +148,7 @@ pub(crate) fn remove(store: &JobStore, arguments: &Remove) -> Outcome {
         }
         job = target::named(store, &arguments.job)?;
     }
+    ckpt_server::forget(store, &job);
     let images = store.remove(&job)?;
     output::print(&format!("removed {} ({images} images)\n", arguments.job))?;
     Ok(Exit::Done)

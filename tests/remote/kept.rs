@@ -97,13 +97,18 @@ impl Pool {
 
     /// What every machine is told.
     fn run(&self, machine: &str) -> Run {
+        self.run_with(machine, &[], SCRIPT)
+    }
+
+    fn run_with(&self, machine: &str, options: &[&str], script: &str) -> Run {
         let words = [
             "run", "--resume", "--name", "job", "--images", "shadow", "--every", "1h",
         ];
         let mut command = self.wayfarer(machine, &words);
+        command.args(options);
         command.arg("--chdir").arg(self.mortal.submit.home());
         self.reach(&mut command);
-        command.arg("--").args(python(SCRIPT));
+        command.arg("--").args(python(script));
         Run::start(machine, command, User::Ordinary).expect("starts")
     }
 
@@ -126,14 +131,18 @@ impl Pool {
     }
 
     /// Nothing of a machine is left but what is elsewhere.
-    fn lose(&self, machine: &str, mut job: Run) {
+    fn lose(&self, machine: &str, job: Run) {
+        self.kill_all(machine, job);
+        fs::remove_dir_all(self.dir().join(machine)).expect("removes");
+    }
+
+    fn kill_all(&self, machine: &str, mut job: Run) {
         let path = self.dir().join(machine);
         let path = path.to_str().expect("is text");
         for pid in processes_with(path).into_iter().chain(self.starters()) {
             let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
         }
         job.wait(SOON).expect("is gone");
-        fs::remove_dir_all(path).expect("removes");
     }
 
     fn starters(&self) -> Vec<i32> {
@@ -433,4 +442,100 @@ fn an_image_that_the_shadow_does_not_take_is_refused_by_name() {
     let (_, why, status) = output("a job without a shadow", pool.wayfarer("first", &words));
     assert_eq!(status, Some(2), "{why}");
     assert!(why.contains("--shadow ADDRESS"), "{why}");
+}
+
+#[test]
+fn a_job_that_is_removed_goes_at_its_shadow_too() {
+    let what = "a_job_that_is_removed_goes_at_its_shadow_too";
+    if missing(what) {
+        return;
+    }
+    let pool = Pool::new(&KEEPS);
+    let remove = |machine| {
+        let words = ["remove", "job"];
+        let (_, said, status) = output("remove", pool.wayfarer(machine, &words));
+        assert_eq!(status, Some(0), "{said}");
+        said
+    };
+    let is_kept = || pool.dir().join("kept/job").exists();
+    let journals = || {
+        fs::read_dir(pool.dir().join("undo-tls"))
+            .expect("lists")
+            .count()
+    };
+    let first = pool.begun("first");
+    pool.go(1);
+    pool.until(1);
+    pool.image("first").expect("is made");
+    pool.kill_all("first", first);
+    // It has gone on elsewhere since: that is not the first one's to remove.
+    let mut second = pool.run("second");
+    pool.go(2);
+    pool.until(2);
+    let said = remove("first");
+    assert!(
+        said.contains("that the shadow keeps stay there") && said.contains("and not from here"),
+        "{said}"
+    );
+    assert_eq!((pool.kept(), journals()), (vec![1], 1));
+    pool.go(3);
+    pool.until(3);
+    assert_eq!(remove("second"), "");
+    second.wait(SOON).expect("is gone");
+    assert!(!is_kept(), "{:?}", pool.kept());
+    assert_eq!(journals(), 0);
+
+    // There is nothing to go on from, nor is it over.
+    fs::remove_file(pool.mortal.submit.home().join("log")).expect("removes");
+    pool.go(0);
+    let mut third = pool.begun("third");
+    pool.image("third").expect("is made");
+    assert_eq!(pool.kept(), [1]);
+    let (_, said, status) = output("vacate", pool.wayfarer("third", &["vacate", "job"]));
+    assert_eq!(status, Some(0), "{said}");
+    third.wait(SOON).expect("leaves");
+    // Nor is another job of the name kept from having images by those of the one that it takes the place of.
+    let mut command = pool.wayfarer("third", &["run", "--replace", "--name", "job"]);
+    command.args(["--images", "shadow", "--every", "1h", "--chdir"]);
+    command.arg(pool.mortal.submit.home());
+    pool.reach(&mut command);
+    command.arg("--").args(python(SCRIPT));
+    let mut other = Run::start("other", command, User::Ordinary).expect("starts");
+    other.wait_line("begun", SOON).expect("begins");
+    pool.image("third").expect("is made");
+    assert_eq!(pool.kept(), [1]);
+    pool.ends_well(other);
+}
+
+#[test]
+fn compressed_images_are_kept_and_gone_on_from() {
+    let what = "compressed_images_are_kept_and_gone_on_from";
+    if missing(what) {
+        return;
+    }
+    let pool = Pool::new(&KEEPS);
+    let script = SCRIPT.replace("os.urandom(1 << 16) * 128", "b'as ever ' * (1 << 20)");
+    let compressed = |machine| pool.run_with(machine, &["--compress", "zstd"], &script);
+    let mut job = compressed("first");
+    job.wait_line("begun", SOON).expect("begins");
+    for lines in [1, 2] {
+        pool.go(lines);
+        pool.until(lines);
+        pool.image("first").expect("is made");
+    }
+    assert_eq!(pool.kept(), [1, 2]);
+    let image = pool.dir().join("kept/job/job-2.img");
+    let len = fs::metadata(&image).expect("is there").len();
+    assert!(
+        len < 8 << 20,
+        "an image of a job with 8 MiB has {len} bytes"
+    );
+    pool.lose("first", job);
+    let again = compressed("second");
+    pool.until(2);
+    pool.go(3);
+    pool.until(3);
+    pool.image("second").expect("is made");
+    assert_eq!(pool.kept(), [2, 3]);
+    pool.ends_well(again);
 }

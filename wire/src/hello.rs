@@ -5,9 +5,9 @@ use bincode::{BorrowDecode, Encode};
 use core::ops::RangeInclusive;
 
 /// The version that this code speaks best.
-pub const VERSION: u16 = 4;
+pub const VERSION: u16 = 5;
 /// All that it speaks.
-pub const VERSIONS: RangeInclusive<u16> = 2..=4;
+pub const VERSIONS: RangeInclusive<u16> = 2..=5;
 
 /// From which version on there is [`crate::Request::Foresee`].
 pub const FORESEES: u16 = 3;
@@ -21,6 +21,9 @@ pub const NUMBERED_COPIES: u16 = 4;
 
 /// From which version on there are [`crate::Request::KeepImage`], [`crate::Request::KeptImages`] and [`crate::Request::FetchImage`].
 pub const KEEPS_IMAGES: u16 = 4;
+
+/// From which version on there is [`crate::Request::Forget`].
+pub const FORGETS_JOBS: u16 = 5;
 
 /// The number of a job's first copy.
 pub const FIRST_COPY: u64 = 1;
@@ -152,11 +155,12 @@ mod tests {
 
     #[test]
     fn the_best_common_version_is_chosen() {
-        assert_eq!(choose_version((1, 9)), Some(4));
+        assert_eq!(choose_version((1, 9)), Some(5));
         assert_eq!(choose_version((0, 2)), Some(2));
         assert_eq!(choose_version((2, 3)), Some(3));
-        assert_eq!(choose_version((4, 9)), Some(4));
-        assert_eq!(choose_version((5, 9)), None);
+        assert_eq!(choose_version((4, 9)), Some(5));
+        assert_eq!(choose_version((2, 4)), Some(4));
+        assert_eq!(choose_version((6, 9)), None);
         assert_eq!(choose_version((0, 1)), None);
         assert_eq!(choose_version((0, 0)), None);
         assert_eq!(choose_version((9, 1)), None, "a range turned round");

@@ -49,15 +49,15 @@ pub use foreseen::{
 };
 pub use head::{HEAD_LEN, Head, MOST_BODY, MOST_DATA};
 pub use hello::{
-    FIRST_COPY, FORESEES, Hello, KEEPS_IMAGES, NEWER_CALLS, NUMBERED_COPIES, OFFERS_FOLDERS, Role,
-    Token, VERSION, VERSIONS, Welcome, choose_version,
+    FIRST_COPY, FORESEES, FORGETS_JOBS, Hello, KEEPS_IMAGES, NEWER_CALLS, NUMBERED_COPIES,
+    OFFERS_FOLDERS, Role, Token, VERSION, VERSIONS, Welcome, choose_version,
 };
 pub use images::{FetchImage, KeepImage, KeptImage, KeptImages};
 pub use locks::{
     Attend, Held, Interrupt, Lock, LockMode, LockOwner, Release, Span, TestLock, TestOwn, WatchEnds,
 };
 pub use missing::{FILTER_WORDS, MISSING_LEN, MOST_NAMES, Missing, Names, bits, steps};
-pub use moves::{Complete, Lease, MakeDurable, Mark, Others, Resume, Settle, TakeUp};
+pub use moves::{Complete, Forget, Lease, MakeDurable, Mark, Others, Resume, Settle, TakeUp};
 pub use offered::{Offer, Offered, OfferedFiles};
 pub use packed::Packer;
 pub use reply::{Opened, Owner, Refusal, Reply, Written};

@@ -56,6 +56,14 @@ pub struct TakeUp {
     pub takes: bool,
 }
 
+/// The job whose state (that of an image) the data are is removed: its images that are kept go, and its journal. Nobody is served any more who serves it.
+/// Refused, unless the newest copy was begun by this starter, or is the first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, BorrowDecode)]
+pub struct Forget {
+    /// By whom the job was kept going: a number of his own, never 0.
+    pub starter: u64,
+}
+
 /// How long the job waits for a shadow that is gone: as long it keeps the session. Not asked of one that is older.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, BorrowDecode)]
 pub struct Lease {

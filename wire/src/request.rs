@@ -4,11 +4,11 @@
 //! bytes but NUL.
 
 use crate::{
-    Allocate, Attend, Began, Complete, Copy, FetchImage, FlagsOf, Foresee, GetXattr, Head,
-    Interrupt, KEEPS_IMAGES, KeepImage, KeptImages, Leads, Lease, ListXattr, Lock, MakeDurable,
-    Mark, NEWER_CALLS, NUMBERED_COPIES, Offer, Release, RemoveXattr, Resume, Seek, SetAppend,
-    SetXattr, Settle, Stamp, Sync, SyncAll, TakeUp, TestLock, TestOwn, WatchEnds, WireError,
-    WriteAs, decode, encode,
+    Allocate, Attend, Began, Complete, Copy, FORGETS_JOBS, FetchImage, FlagsOf, Foresee, Forget,
+    GetXattr, Head, Interrupt, KEEPS_IMAGES, KeepImage, KeptImages, Leads, Lease, ListXattr, Lock,
+    MakeDurable, Mark, NEWER_CALLS, NUMBERED_COPIES, Offer, Release, RemoveXattr, Resume, Seek,
+    SetAppend, SetXattr, Settle, Stamp, Sync, SyncAll, TakeUp, TestLock, TestOwn, WatchEnds,
+    WireError, WriteAs, decode, encode,
 };
 use bincode::{BorrowDecode, Encode};
 
@@ -197,6 +197,8 @@ requests! {
     69 KeptImages(KeptImages),
     /// One of them.
     70 FetchImage(FetchImage),
+    /// The job whose state the data are is removed.
+    71 Forget(Forget),
 }
 
 impl Request<'_> {
@@ -209,6 +211,9 @@ impl Request<'_> {
         );
         if about_images {
             return version >= KEEPS_IMAGES;
+        }
+        if matches!(self, Request::Forget(_)) {
+            return version >= FORGETS_JOBS;
         }
         if matches!(self, Request::TakeUp(_)) {
             return version >= NUMBERED_COPIES;
@@ -530,6 +535,7 @@ mod tests {
                 }),
                 Request::KeptImages(KeptImages {}),
                 Request::FetchImage(FetchImage { generation: at }),
+                Request::Forget(Forget { starter: at }),
                 Request::Resume(Resume { others: crate::Others::RollBack }),
                 Request::TakeUp(TakeUp { others: crate::Others::RollBack, starter: at, takes: flag }),
             ];
@@ -548,7 +554,7 @@ mod tests {
         }
 
         #[test]
-        fn any_bytes_are_a_request_or_an_error(kind in 0u16..70, bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+        fn any_bytes_are_a_request_or_an_error(kind in 0u16..72, bytes in prop::collection::vec(any::<u8>(), 0..200)) {
             if let Ok(request) = Request::decode(kind, &bytes) {
                 prop_assert_eq!(request.kind(), kind);
             }

@@ -90,6 +90,12 @@ pub enum MoveError {
         /// Which.
         incarnation: u64,
     },
+    /// What is kept of a job that is removed cannot be removed.
+    #[error("what is kept of the job stays: {why}")]
+    Stays {
+        /// Why.
+        why: String,
+    },
     /// Somebody else goes on with the job, and that takes too long; or nobody waits for it.
     #[error("another copy of the job is beginning")]
     Begins,
