@@ -129,6 +129,41 @@ fn what_a_job_does_with_its_files_is_told() {
     assert_eq!(status.code(), Some(0), "{}", job.describe());
 }
 
+/// Also of what it has done right before its end, in a process of its own.
+#[test]
+fn the_event_log_has_the_bytes_of_a_job_that_has_ended() {
+    let what = "the_event_log_has_the_bytes_of_a_job_that_has_ended";
+    if missing(what) || cannot_hide(what) {
+        return;
+    }
+    let submit = Submit::new("usage-events");
+    fs::write(submit.home().join("data"), vec![b'd'; 100_000]).expect("writes");
+    let words = ["/usr/bin/python3", "-c", JOB].map(OsStr::new);
+    let mut command = clean_command(stage::wayfarer());
+    let options = ["--name", "counted", "--every", "1h"].map(OsStr::new);
+    submit.run(&mut command, &options, &words);
+    command.current_dir(submit.home()).stdin(Stdio::null());
+    let mut job = Run::start("the job", command, User::Ordinary).expect("starts");
+    let status = job.wait(DEADLINE).expect("ends");
+    assert_eq!(status.code(), Some(0), "{}", job.describe());
+    let (status, _, _) = output(
+        "status",
+        wayfarer(&submit, &["status", "counted", "--json"]),
+    );
+    let status: Value = serde_json::from_str(&status).expect("JSON");
+    let (sent, received) = (number(&status, "BytesSent"), number(&status, "BytesRecvd"));
+    assert!((2110..3000).contains(&sent), "{status}");
+    assert!(received >= 100_050, "{status}");
+    let (log, _, _) = output("log", wayfarer(&submit, &["log", "counted"]));
+    for line in [
+        format!("\t{sent}  -  Run Bytes Sent By Job\n"),
+        format!("\t{received}  -  Run Bytes Received By Job\n"),
+        format!("\t{sent}  -  Total Bytes Sent By Job\n"),
+    ] {
+        assert!(log.contains(&line), "{line}{log}");
+    }
+}
+
 #[test]
 fn a_job_without_remote_files_is_told_apart() {
     let what = "a_job_without_remote_files_is_told_apart";
