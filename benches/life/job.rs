@@ -35,11 +35,11 @@ impl Station {
         Station { directory, guest }
     }
 
-    fn path(&self, name: &str) -> PathBuf {
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.directory.path().join(name)
     }
 
-    fn wayfarer(&self, words: &[&str]) -> Command {
+    pub(crate) fn wayfarer(&self, words: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_wayfarer"));
         command.arg("--dir").arg(self.path("own")).args(words);
         command.current_dir(self.directory.path());
@@ -107,6 +107,11 @@ impl<'a> Job<'a> {
             assert!(Instant::now() < until, "the job says nothing");
             std::thread::sleep(Duration::from_millis(5));
         }
+    }
+
+    /// Its starter's pid.
+    pub(crate) fn starter(&self) -> u32 {
+        self.child.id()
     }
 
     /// The longest time it stood still since it was asked last, in milliseconds.

@@ -1,9 +1,9 @@
-//! What it costs to bring a job's image home, to take it off a machine, and to have it go on at another.
+//! What it costs to bring a job's image home, to take it off a machine, to have it go on at another, and to stand above it.
 //!
 //! ```text
 //! cargo bench --bench life
 //! WF_BENCH_MIB=256 WF_BENCH_REPEAT=1 WF_BENCH_DIR=/var/tmp cargo bench --bench life
-//! WF_BENCH_ONLY=image|leave|move cargo bench --bench life
+//! WF_BENCH_ONLY=image|leave|move|idle|crowd cargo bench --bench life
 //! ```
 //! All machines are this one, and ssh is a shell script. A line that breaks its limit (docs/PERFORMANCE.md) ends in OVER, and the bench with status 1.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
@@ -11,6 +11,7 @@
 #[path = "../../tests/support/inherited.rs"]
 mod inherited;
 mod job;
+mod standing;
 #[path = "../support/verdicts.rs"]
 mod verdicts;
 
@@ -50,6 +51,12 @@ fn main() -> ExitCode {
     }
     if wanted("move") {
         moving(&station, mib, repeat, &mut verdicts);
+    }
+    if wanted("idle") {
+        standing::idle(&station, &mut verdicts);
+    }
+    if wanted("crowd") {
+        standing::crowd(&station, &mut verdicts);
     }
     if verdicts.over > 0 {
         println!("{} over their limits", verdicts.over);
