@@ -346,6 +346,14 @@ impl Usage {
             system: self.system.saturating_sub(before.system),
         }
     }
+
+    /// It, but no less than it was known to be.
+    pub(crate) fn at_least(self, known: Usage) -> Usage {
+        Usage {
+            user: self.user.max(known.user),
+            system: self.system.max(known.system),
+        }
+    }
 }
 
 impl std::iter::Sum for Usage {

@@ -34,17 +34,51 @@ pub(crate) fn idle(station: &Station, verdicts: &mut Verdicts) {
             true => Job::start_here(station, 1),
             false => Job::start(station, 1, false),
         };
-        let pid = job.starter();
+        let mut watched = vec![(what, job.starter())];
+        let there = below(job.starter()).into_iter().find(|pid| is_there(*pid));
+        watched.extend(there.map(|pid| ("what is on that machine for it", pid)));
         std::thread::sleep(Duration::from_secs(2));
-        let before = on_processor(pid);
+        let before: Vec<Duration> = watched.iter().map(|(_, pid)| on_processor(*pid)).collect();
         std::thread::sleep(WATCHED);
-        let share = (on_processor(pid) - before).as_secs_f64() / WATCHED.as_secs_f64();
-        let note = format!("of a core, over {} s", WATCHED.as_secs());
-        verdicts.line(what, 100.0 * share, 0.1, "%", &note);
-        let memory = kibibytes(pid, "VmRSS:") as f64 / 1024.0;
-        verdicts.line("its memory", memory, 20.0, "MiB", "resident");
+        for ((what, pid), before) in watched.into_iter().zip(before) {
+            let share = (on_processor(pid) - before).as_secs_f64() / WATCHED.as_secs_f64();
+            let note = format!("of a core, over {} s", WATCHED.as_secs());
+            verdicts.line(what, 100.0 * share, 0.1, "%", &note);
+            let memory = kibibytes(pid, "VmRSS:") as f64 / 1024.0;
+            verdicts.line("its memory", memory, 20.0, "MiB", "resident");
+        }
         job.end();
     }
+}
+
+/// All processes that come from this one (/proc/PID/task/TID/children, proc(5)).
+fn below(pid: u32) -> Vec<u32> {
+    let threads = fs::read_dir(format!("/proc/{pid}/task"))
+        .into_iter()
+        .flatten();
+    let lists = threads
+        .flatten()
+        .map(|thread| fs::read_to_string(thread.path().join("children")).unwrap_or_default());
+    let children: Vec<u32> = lists
+        .flat_map(|list| {
+            list.split_whitespace()
+                .filter_map(|pid| pid.parse().ok())
+                .collect::<Vec<_>>()
+        })
+        .collect();
+    let mut all = children.clone();
+    all.extend(children.into_iter().flat_map(below));
+    all
+}
+
+/// Whether it is what a keeper has begun on the other machine.
+fn is_there(pid: u32) -> bool {
+    let words = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    let mut words = words.split(|byte| *byte == 0);
+    let is_own = words
+        .next()
+        .is_some_and(|program| program.ends_with(b"wayfarer"));
+    is_own && words.any(|word| word == b"--at-home")
 }
 
 /// Time that all its threads had a processor (/proc/PID/schedstat, proc(5)).

@@ -221,7 +221,9 @@ fn answer_all<'a, S: Peer>(
             Request::Forget(forget) => {
                 out.clear();
                 let data = incoming.data(&message);
-                match membership.forget(data, By::only(forget.starter)) {
+                match membership
+                    .forget(data, By::only(forget.starter), &|| is_there(stream.as_fd()))
+                {
                     Ok(()) => Reply::Done,
                     Err(error) => {
                         why = error.chain();

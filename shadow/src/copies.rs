@@ -316,28 +316,49 @@ impl Membership {
     ///
     /// # Errors
     /// [`MoveError`]; then it may not all have gone.
-    pub(crate) fn forget(&self, state: &[u8], by: By) -> Result<(), MoveError> {
+    pub(crate) fn forget(
+        &self,
+        state: &[u8],
+        by: By,
+        is_there: &dyn Fn() -> bool,
+    ) -> Result<(), MoveError> {
         let Some(copy) = SavedSession::from_bytes(state)?.copy() else {
             return Ok(());
         };
         let until = Instant::now() + ENDS_WITHIN;
         let copies = &self.sessions.copies;
-        let _turn = copies.begin(copy.job).ok_or(MoveError::Begins)?;
+        let turn = copies.begin(copy.job);
+        let _turn = turn.filter(|_| is_there()).ok_or(MoveError::Begins)?;
         let known = copies.all_newest().get(&copy.job).copied();
         let (known, starter) = known.unwrap_or_default();
         by.may_follow(known, starter).map_err(MoveError::Journal)?;
-        self.sessions
+        let journals = self.session.journals.as_ref();
+        // Nobody is ended for who may not. Of a journal that is in use the session knows.
+        let may = journals.map_or(Ok(()), |journals| journals.may_remove(copy.job, by));
+        match may {
+            Ok(()) | Err(UndoError::InUse) => {}
+            Err(error) => return Err(MoveError::Journal(error)),
+        }
+        let newest = self
+            .sessions
             .end_copies((copy.job, by), self.session.id(), until)?;
-        if let Some(journals) = &self.session.journals {
+        if !is_there() {
+            return Err(MoveError::Begins);
+        }
+        let images = self.session.images.as_ref();
+        images
+            .map_or(Ok(()), |images| images.forget(copy.job, copy.incarnation))
+            .map_err(|why| MoveError::Stays { why })?;
+        if let Some(journals) = journals {
             journals
                 .remove_by(copy.job, by)
                 .map_err(MoveError::Journal)?;
         }
-        let images = self.session.images.as_ref();
-        images
-            .map_or(Ok(()), |images| images.forget(copy.job))
-            .map_err(|why| MoveError::Stays { why })?;
-        copies.all_newest().remove(&copy.job);
+        // Who comes back that had it before does not go on with it.
+        let newest = known.max(newest);
+        if newest > FIRST_COPY {
+            remember(&mut copies.all_newest(), copy.job, (newest, by.starter));
+        }
         tracing::info!(job = %copy.job, "a job is removed");
         Ok(())
     }

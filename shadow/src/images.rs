@@ -56,11 +56,11 @@ pub trait Images: Send + Sync + std::fmt::Debug {
     /// The job has ended well: nobody goes back to its images.
     fn complete(&self, job: JobId);
 
-    /// The job is removed, as if it had never been.
+    /// The job is removed, as if it had never been, by whoever knows it up to this copy: not if there is an image of a newer one.
     ///
     /// # Errors
     /// For the job's owner.
-    fn forget(&self, job: JobId) -> Result<(), String>;
+    fn forget(&self, job: JobId, copy: u64) -> Result<(), String>;
 }
 
 /// Serves a request of this kind, with which the stream ends.

@@ -49,7 +49,7 @@ pub use kept::{FAULT_POINTS, Presence, Probe, State, StateError};
 pub use listen::{ListenError, Server};
 pub use names::{AllowError, Allowed};
 pub use peer::Peer;
-pub use saved::{MoveError, mark_of};
+pub use saved::{MoveError, copy_of, mark_of};
 pub use secure::SecureServer;
 pub use serve::Domains;
 pub use session::{Limits, Session};

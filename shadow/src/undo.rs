@@ -157,18 +157,37 @@ impl Journals {
     /// # Errors
     /// As [`Journals::remove_of`], and [`UndoError::Taken`].
     pub(crate) fn remove_by(&self, job: JobId, by: By) -> Result<(), UndoError> {
+        match self.open_for(job, by)? {
+            Some(journal) if self.keep => Ok(journal.close()?),
+            Some(journal) => Ok(journal.remove()?),
+            None => Ok(()),
+        }
+    }
+
+    /// Whether that would be refused.
+    ///
+    /// # Errors
+    /// As [`Journals::remove_by`].
+    pub(crate) fn may_remove(&self, job: JobId, by: By) -> Result<(), UndoError> {
+        match self.open_for(job, by)? {
+            Some(journal) => Ok(journal.close()?),
+            None => Ok(()),
+        }
+    }
+
+    /// The journal of a job, if there is one and nobody else has taken the job over.
+    fn open_for(&self, job: JobId, by: By) -> Result<Option<Journal>, UndoError> {
         let journal = match self.open_existing(job) {
             Ok(Some(journal)) => journal,
-            Ok(None) => return Ok(()),
+            Ok(None) => return Ok(None),
             Err(JournalError::InUse { .. }) => return Err(UndoError::InUse),
             Err(error) => return Err(error.into()),
         };
-        let may = by.may_follow(journal.incarnation(), journal.starter());
-        match may {
-            Ok(()) if !self.keep => Ok(journal.remove()?),
-            may => {
+        match by.may_follow(journal.incarnation(), journal.starter()) {
+            Ok(()) => Ok(Some(journal)),
+            Err(error) => {
                 journal.close()?;
-                may
+                Err(error)
             }
         }
     }

@@ -70,6 +70,8 @@ pub(crate) struct Asking {
     pub(crate) ours: UnixStream,
     /// Whether the job was told to stand still, and not yet to go on.
     pub(crate) told_to_stand: Arc<AtomicBool>,
+    /// It goes on from an image.
+    pub(crate) goes_on: bool,
     /// To be done as soon as the job runs.
     pub(crate) runs: Option<Box<dyn FnOnce() + Send>>,
 }
@@ -122,14 +124,17 @@ impl Asking {
                 self.ours.write_all(&passed)?;
                 if matches!(said, Said::Runs(_)) && watch.is_none() {
                     let told_to_stand = self.told_to_stand.clone();
-                    watch = Some(Watch::begin(self.supervisor, told_to_stand));
+                    watch = Some(Watch::begin(self.supervisor, told_to_stand, self.goes_on));
                     if let Some(runs) = self.runs.take() {
                         // Without a thread it is left undone.
                         let _ = std::thread::Builder::new().spawn(runs);
                     }
                 }
             }
-            if let Some(update) = watch.as_mut().and_then(Watch::look) {
+            // Behind a line that is cut for long there is no room, and numbers may be said later.
+            let has_room = has_room(&self.ours);
+            let update = watch.as_mut().filter(|_| has_room).and_then(Watch::look);
+            if let Some(update) = update {
                 self.ours.write_all(update.as_bytes())?;
             }
             if by_starter {
@@ -156,6 +161,15 @@ impl Asking {
         }
         Ok(())
     }
+}
+
+fn has_room(stream: &UnixStream) -> bool {
+    let mut one = [PollFd::new(stream.as_fd(), PollFlags::POLLOUT)];
+    let is_known = poll(&mut one, PollTimeout::ZERO).is_ok();
+    is_known
+        && one[0]
+            .revents()
+            .is_some_and(|found| found.contains(PollFlags::POLLOUT))
 }
 
 fn read(stream: &mut UnixStream, portion: &mut [u8]) -> io::Result<usize> {
@@ -335,6 +349,7 @@ mod tests {
             theirs,
             ours,
             told_to_stand: Arc::default(),
+            goes_on: false,
             runs: Some(Box::new(move || tells.send(()).expect("is heard"))),
         };
         asking.begin().expect("begins");

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! there: a look each second ──UPDATE "user,system,read,written,stands;"──> keeper ──> starter
-//!                              (when it begins or ceases to stand still; else each 10 s, if anything is new; at its end)
+//!                              (when it begins or ceases to stand still; else each minute, if anything is new; at its end)
 //! ```
 //! # What callers may rely on
 //! No number is less than it was said before of the same copy.
@@ -18,8 +18,12 @@ use std::time::{Duration, Instant};
 
 /// Between two looks at the job.
 pub(super) const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// How long it must have been so that it stands still.
+const SURE_AFTER: Duration = Duration::from_millis(900);
 /// Between two updates of numbers.
-const SAY_EVERY: Duration = Duration::from_secs(10);
+const SAY_EVERY: Duration = Duration::from_secs(60);
+/// So long after a copy has begun from an image its starter may be about to tell it to stand still, or to go on.
+const GRACE: Duration = Duration::from_secs(10);
 
 /// See the module.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -63,10 +67,7 @@ impl Update {
     /// No number is less than it was.
     fn but_at_least(self, before: Update) -> Self {
         Update {
-            used: Usage {
-                user: self.used.user.max(before.used.user),
-                system: self.used.system.max(before.used.system),
-            },
+            used: self.used.at_least(before.used),
             read_bytes: self.read_bytes.max(before.read_bytes),
             written_bytes: self.written_bytes.max(before.written_bytes),
             stands: self.stands,
@@ -80,26 +81,30 @@ pub(super) struct Watch {
     tally: Option<Tally>,
     /// It was told to stand still, and not yet to go on.
     told_to_stand: Arc<AtomicBool>,
-    /// It stood still by itself at the last look.
-    stood: bool,
+    /// Before this moment it is not said that it stands still.
+    told_from: Instant,
+    /// In which state it was at the last look, and since when.
+    seen: (Seen, Instant),
     /// What was said last, and when.
     said: Update,
     at: Instant,
 }
 
 impl Watch {
-    /// Of a job that has just begun to run.
-    pub(super) fn begin(supervisor: i32, told_to_stand: Arc<AtomicBool>) -> Self {
+    /// Of a job that has just begun to run, or `goes_on` from an image.
+    pub(super) fn begin(supervisor: i32, told_to_stand: Arc<AtomicBool>, goes_on: bool) -> Self {
         let root = process::find_job(supervisor).root;
         // One whose numbers are not to be had has none.
-        let tally = root.and_then(|root| Tally::of(root).ok().flatten());
+        let tally = root.and_then(|root| Tally::of(root, goes_on).ok().flatten());
+        let now = Instant::now();
         Watch {
             supervisor,
             tally,
             told_to_stand,
-            stood: false,
+            told_from: if goes_on { now + GRACE } else { now },
+            seen: (Seen::Else, now),
             said: Update::default(),
-            at: Instant::now(),
+            at: now,
         }
     }
 
@@ -114,7 +119,7 @@ impl Watch {
 
     /// The same when the job has ended.
     pub(super) fn look_at_last(&mut self) -> Option<String> {
-        self.say(false)
+        self.say(self.said.stands)
     }
 
     fn say(&mut self, stands: bool) -> Option<String> {
@@ -135,7 +140,8 @@ impl Watch {
         is_new.then(|| update.said())
     }
 
-    /// Whether it stands still by itself. It is seen twice: whoever tells it to stand still, or to go on, may be about to.
+    /// Whether it stands still by itself. That is so only when it has been seen for a while: whoever tells it to stand still, or to go on, may be
+    /// about to.
     fn stands(&mut self) -> bool {
         let root = process::find_job(self.supervisor).root;
         let stat = root.and_then(|root| process::read_stat(root).ok());
@@ -143,11 +149,32 @@ impl Watch {
         let now = match stat.map(|stat| stat.state) {
             // An image is made of it, and whether it stood still before is not to be seen.
             Some('t') => return self.said.stands,
-            Some('T') => !is_told,
-            _ => false,
+            Some('T') if is_told => Seen::Else,
+            Some('T') => Seen::Stands,
+            _ if is_told => Seen::RunsThoughTold,
+            _ => Seen::Else,
         };
-        std::mem::replace(&mut self.stood, now) && now
+        if self.seen.0 != now {
+            self.seen = (now, Instant::now());
+        }
+        let (seen, since) = self.seen;
+        let is_sure = since.max(self.told_from).elapsed() >= SURE_AFTER;
+        if seen == Seen::RunsThoughTold && is_sure {
+            // Somebody there has let it go on.
+            self.told_to_stand.store(false, Ordering::Release);
+        }
+        seen == Seen::Stands && is_sure
     }
+}
+
+/// What a look at the job has shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Seen {
+    /// It stands still, and was not told to.
+    Stands,
+    /// It was told to stand still, and does not.
+    RunsThoughTold,
+    Else,
 }
 
 #[cfg(test)]
@@ -204,7 +231,7 @@ mod tests {
     fn who_stands_still_by_himself_is_told_and_who_was_told_to_is_not() {
         let (mut supervisor, child) = job();
         let told = Arc::new(AtomicBool::new(false));
-        let mut watch = Watch::begin(supervisor.id() as i32, told.clone());
+        let mut watch = Watch::begin(supervisor.id() as i32, told.clone(), false);
         let pid = nix::unistd::Pid::from_raw(child);
         let signal = |signal| nix::sys::signal::kill(pid, signal).expect("is there");
         let until = |watch: &mut Watch, wanted: Option<&str>| {
@@ -220,7 +247,7 @@ mod tests {
                 if begun.elapsed() > Duration::from_secs(20) {
                     panic!("not said: {wanted:?}");
                 }
-                if wanted.is_none() && begun.elapsed() > Duration::from_millis(200) {
+                if wanted.is_none() && begun.elapsed() > 2 * SURE_AFTER {
                     return;
                 }
             }
@@ -233,14 +260,17 @@ mod tests {
         told.store(true, Ordering::Release);
         signal(nix::sys::signal::Signal::SIGSTOP);
         until(&mut watch, None);
-        told.store(false, Ordering::Release);
+        // Somebody else lets it go on, and it stops itself later.
+        signal(nix::sys::signal::Signal::SIGCONT);
+        let begun = Instant::now();
+        while told.load(Ordering::Acquire) {
+            assert_eq!(watch.look(), None);
+            assert!(begun.elapsed() < Duration::from_secs(20), "is not noticed");
+        }
+        signal(nix::sys::signal::Signal::SIGSTOP);
         until(&mut watch, Some(",1;"));
-        // At its end it does not.
-        assert!(
-            watch
-                .look_at_last()
-                .is_some_and(|said| said.ends_with(",0;"))
-        );
+        // That it ends is no news of its own.
+        assert_eq!(watch.look_at_last(), None);
         let group = nix::unistd::Pid::from_raw(supervisor.id() as i32);
         nix::sys::signal::killpg(group, nix::sys::signal::Signal::SIGKILL).expect("is there");
         supervisor.wait().expect("ends");

@@ -21,6 +21,7 @@ use std::path::{Path, PathBuf};
 use wire::KeepImage;
 
 const JOB: &str = ".job";
+const NEW_JOB: &str = ".job.new";
 const LOCK: &str = ".lock";
 pub(super) const PART: &str = ".carried";
 pub(super) const COMPLETED: &str = ".completed";
@@ -85,6 +86,21 @@ impl Folder {
         Ok(found)
     }
 
+    /// None: somebody else has it.
+    fn lock(&self) -> Result<Option<Flock<File>>, String> {
+        let at = |error: &io::Error| failed(&self.path, error);
+        let mut options = OpenOptions::new();
+        options.write(true).create(true).truncate(false).mode(0o600);
+        let lock = options
+            .open(self.path.join(LOCK))
+            .map_err(|error| at(&error))?;
+        match Flock::lock(lock, FlockArg::LockExclusiveNonblock) {
+            Ok(lock) => Ok(Some(lock)),
+            Err((_, Errno::EWOULDBLOCK)) => Ok(None),
+            Err((_, errno)) => Err(at(&errno.into())),
+        }
+    }
+
     /// One of this job's comes next; until the answer is dropped nobody else's.
     pub(super) fn begin(&self, job: JobId) -> Result<Flock<File>, String> {
         let at = |error: &io::Error| failed(&self.path, error);
@@ -99,16 +115,9 @@ impl Folder {
                 "{shown} is somebody else's, expected a folder of ours"
             ));
         }
-        let mut options = OpenOptions::new();
-        options.write(true).create(true).truncate(false).mode(0o600);
-        let lock = options
-            .open(self.path.join(LOCK))
-            .map_err(|error| at(&error))?;
-        let lock = Flock::lock(lock, FlockArg::LockExclusiveNonblock);
-        let lock = lock.map_err(|(_, errno)| match errno {
-            Errno::EWOULDBLOCK => format!("another image of job {} is coming", self.name),
-            errno => at(&errno.into()),
-        })?;
+        let lock = self
+            .lock()?
+            .ok_or_else(|| format!("another image of job {} is coming", self.name))?;
         let job = job.to_string();
         match self.job() {
             Some(owner) if owner == job => self.goes_on(),
@@ -120,7 +129,7 @@ impl Folder {
                 ));
             }
             _ => {
-                let new = self.path.join(".job.new");
+                let new = self.path.join(NEW_JOB);
                 let named = private(&new).and_then(|mut file| {
                     file.write_all(job.as_bytes())?;
                     file.sync_all()?;
@@ -278,13 +287,29 @@ impl Folder {
         let _ = fs::remove_file(self.path.join(COMPLETED));
     }
 
-    /// As if it had never been.
-    pub(super) fn remove(&self) -> Result<(), String> {
+    /// As if it had never been; what is not ours in it stays.
+    pub(super) fn remove(&self, job: JobId) -> Result<(), String> {
+        let at = |error: &io::Error| failed(&self.path, error);
+        let _lock = self
+            .lock()?
+            .ok_or_else(|| format!("an image of job {} is coming", self.name))?;
+        if self.job() != Some(job.to_string()) {
+            return Ok(());
+        }
         // Whose it is, is known as long as there is an image.
         for one in self.images()? {
             fs::remove_file(&one.path).map_err(|error| failed(&one.path, &error))?;
         }
-        fs::remove_dir_all(&self.path).map_err(|error| failed(&self.path, &error))
+        for name in [PART, COMPLETED, NEW_JOB, JOB, LOCK] {
+            match fs::remove_file(self.path.join(name)) {
+                Err(error) if error.kind() != ErrorKind::NotFound => return Err(at(&error)),
+                _ => {}
+            }
+        }
+        match fs::remove_dir(&self.path) {
+            Err(error) if error.kind() != ErrorKind::DirectoryNotEmpty => Err(at(&error)),
+            _ => Ok(()),
+        }
     }
 
     pub(super) fn complete(&self) -> Result<(), String> {

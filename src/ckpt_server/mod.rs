@@ -14,5 +14,5 @@ mod forget;
 mod store;
 
 pub(crate) use client::{Where, is_fetched, newer_than_here};
-pub(crate) use forget::forget;
+pub(crate) use forget::Kept;
 pub(crate) use store::Store;

@@ -182,11 +182,21 @@ impl Images for Store {
         }
     }
 
-    fn forget(&self, job: JobId) -> Result<(), String> {
+    fn forget(&self, job: JobId, copy: u64) -> Result<(), String> {
         let _naming = self.names();
-        self.folders_of(job)
-            .iter()
-            .try_for_each(|folder| folder.remove())
+        let folders = self.folders_of(job);
+        for folder in &folders {
+            for one in folder.images()? {
+                let of = state_in(&one.path).and_then(|state| shadow::copy_of(&state));
+                if let Some(newer) = of.filter(|of| *of > copy) {
+                    let shown = shown_path(&one.path);
+                    return Err(format!(
+                        "{shown} is of copy {newer} of the job, expected copy {copy} or one before it"
+                    ));
+                }
+            }
+        }
+        folders.iter().try_for_each(|folder| folder.remove(job))
     }
 
     fn complete(&self, job: JobId) {
@@ -245,7 +255,7 @@ mod tests {
             "{why}"
         );
         assert_eq!(left(), Ok(vec![(3, 5)]));
-        store.forget(JobId([2; 16])).expect("has nothing of it");
+        store.forget(JobId([2; 16]), 9).expect("has nothing of it");
         store.complete(JobId([2; 16]));
         assert_eq!(left(), Ok(vec![(3, 5)]));
         store.complete(JobId([1; 16]));
@@ -255,7 +265,20 @@ mod tests {
         assert_eq!(refused(&store, 2, "sim", ASKED), None);
         assert_eq!(left(), Ok(vec![]));
         fs::write(store.dir().join("sim/sim-3.img"), "image").expect("writes");
-        store.forget(JobId([2; 16])).expect("is removed");
+        let (job, name, asked) = (JobId([2; 16]), &b"sim"[..], ASKED);
+        let taking = store.keep(ToKeep { job, name, asked }).expect("is taken");
+        let why = store.forget(job, 9).expect_err("one is coming");
+        assert!(why.contains("an image of job sim is coming"), "{why}");
+        drop(taking);
+        assert_eq!(left(), Ok(vec![(3, 5)]));
+        fs::write(store.dir().join("sim/notes"), "the owner's").expect("writes");
+        store.forget(job, 9).expect("is removed");
+        let entries = fs::read_dir(store.dir().join("sim")).expect("lists");
+        let names: Vec<_> = entries.flatten().map(|one| one.file_name()).collect();
+        assert_eq!(names, ["notes"]);
+        fs::remove_file(store.dir().join("sim/notes")).expect("removes");
+        assert_eq!(refused(&store, 2, "sim", ASKED), None);
+        store.forget(job, 9).expect("is removed");
         assert!(!store.dir().join("sim").exists());
         assert_eq!(left(), Ok(vec![]), "it is not over");
     }

@@ -191,6 +191,7 @@ impl LifeRecord {
                 .as_ref()
                 .is_some_and(|before| before.images_at_shadow),
         };
+        let kept_at = before.as_ref().and_then(|before| before.kept_at.clone());
         let (kept, may_stand, kept_notify, counted) = match before {
             Some(before) => (before.keep, before.may_stand, before.notify, before.counted),
             None => (IMAGES_KEPT, false, None, Counted::default()),
@@ -204,7 +205,8 @@ impl LifeRecord {
             copy,
             keep: arguments.keep.unwrap_or(kept),
             images_at_shadow,
-            kept_at: None,
+            // What an earlier starter has left there is there.
+            kept_at,
             lease_ms: u64::try_from(lease.as_millis()).unwrap_or(u64::MAX),
             may_stand,
             refused: None,
@@ -214,6 +216,19 @@ impl LifeRecord {
             running: None,
             counted,
         })
+    }
+
+    /// What is counted, with what the copy that runs had done when this was written.
+    pub(crate) fn counted_so_far(&self) -> Counted {
+        let mut counted = self.counted.clone();
+        if let Some(running) = self.running {
+            let ([user, system], [sent, received]) = (running.used, running.bytes);
+            counted.remote_user_cpu += user;
+            counted.remote_sys_cpu += system;
+            counted.bytes_sent = counted.bytes_sent.saturating_add(sent);
+            counted.bytes_recvd = counted.bytes_recvd.saturating_add(received);
+        }
+        counted
     }
 
     /// The state it was in when it was written.

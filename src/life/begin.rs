@@ -86,9 +86,8 @@ fn begin_run(store: &JobStore, arguments: &Run) -> Outcome {
         };
         arguments = &confined;
     }
-    if let Some(replaced) = replaced(store, arguments).filter(|_| !is_continued) {
-        ckpt_server::forget(store, &replaced);
-    }
+    let replaced = replaced(store, arguments).filter(|_| !is_continued);
+    let kept = replaced.as_ref().and_then(ckpt_server::Kept::of);
     let command = arguments.command.iter().map(raw::encode);
     let registered = verbs::registered(
         store,
@@ -112,6 +111,9 @@ fn begin_run(store: &JobStore, arguments: &Run) -> Outcome {
         },
     )?;
     let job = registered.map_err(|error| unwritten_since(&error))?;
+    if let Some(kept) = kept {
+        kept.forget(store);
+    }
     let restart = goes_on_as(arguments);
     let copies = Copies {
         how: How::Here {

@@ -79,6 +79,8 @@ pub(super) enum News {
     Asks,
     /// The same, on another machine, and what that is.
     Wants(u32, Want),
+    /// What it has done on another machine is known anew.
+    Updated,
     /// On another machine it has begun to stand still by itself, or ceased to.
     Stands(bool),
     /// It has ended so, and waits until that is written down.
@@ -210,7 +212,9 @@ impl Copy {
         }
         if !self.told_that_it_runs && self.said.first() == Some(&RUNS) {
             self.told_that_it_runs = true;
-            self.tally = self.root().and_then(|root| Tally::of(root).ok().flatten());
+            let goes_on = self.choice.is_some();
+            let root = self.root();
+            self.tally = root.and_then(|root| Tally::of(root, goes_on).ok().flatten());
             return Some(News::Runs);
         }
         if let Some(news) = self.of_the_line() {
@@ -226,14 +230,13 @@ impl Copy {
         if let Some((number, want)) = self.text(WANTS).and_then(|text| wants_heard(&text)) {
             return Some(News::Wants(number, want));
         }
-        while let Some(text) = self.text(UPDATE) {
-            let Some(update) = Update::heard(&text) else {
-                continue;
-            };
-            let before = std::mem::replace(&mut self.update, update);
-            if before.stands != update.stands {
-                return Some(News::Stands(update.stands));
-            }
+        if let Some(text) = self.text(UPDATE) {
+            let before = self.update;
+            self.update = Update::heard(&text).unwrap_or(before);
+            return Some(match self.update.stands {
+                same if same == before.stands => News::Updated,
+                stands => News::Stands(stands),
+            });
         }
         if !self.told_of_its_end
             && self.gone.is_none()
@@ -400,8 +403,11 @@ impl Copy {
     /// What of it nobody else counts when it has ended: the processor time of processes here is told when they are reaped.
     pub(super) fn spent_at_last(&self) -> Spent {
         let used = match self.is_away {
-            // Of one that is lost we know what was said last.
-            true => self.used_there().unwrap_or(self.update.used),
+            // Of one that is lost we know what was said last; and not everybody who has ended there was waited for.
+            true => self
+                .used_there()
+                .unwrap_or_default()
+                .at_least(self.update.used),
             false => Usage::default(),
         };
         Spent {
@@ -589,5 +595,36 @@ mod tests {
             let ends = News::Ends(End::Exited(3));
             assert_eq!(news, [News::Runs, first, last, ends], "{at}");
         }
+    }
+
+    #[test]
+    fn what_is_said_behind_an_update_is_heard_at_once() {
+        let said = b"rD1000,2,3,4,0;W12,1;D1000,2,3,4,1;CJD2000,2,3,4,0;D3000,";
+        let (mut copy, mut theirs) = away();
+        theirs.write_all(said).expect("is said");
+        let news: Vec<News> = std::iter::from_fn(|| copy.news(&[])).collect();
+        let expected = [
+            News::Runs,
+            News::Updated,
+            News::Wants(12, Want::Checkpoint),
+            News::Stands(true),
+            News::Cut,
+            News::Joined,
+            News::Stands(false),
+        ];
+        assert_eq!(news, expected);
+        assert_eq!(copy.spent_at_last().used.user, Duration::from_millis(2));
+        assert_eq!(copy.spent_at_last().received_bytes, 3);
+        // Who has ended there was not waited for by those who tell.
+        theirs
+            .write_all(b"2,3,4,0;e\0\x03\0\0U\x01\0\0\0\0\0\0\0\x09\0\0\0\0\0\0\0")
+            .expect("is said");
+        let news: Vec<News> = std::iter::from_fn(|| copy.news(&[])).collect();
+        assert_eq!(news, [News::Updated, News::Ends(End::Exited(3))]);
+        let used = copy.spent_at_last().used;
+        assert_eq!(
+            (used.user, used.system),
+            (Duration::from_millis(3), Duration::from_micros(9))
+        );
     }
 }

@@ -231,10 +231,6 @@ impl<'a> Starter<'a> {
             How::Here { .. } => record.lease_ms / 1000,
             How::Away(away) => away.submit.lease.as_secs(),
         });
-        let by = By::command()?;
-        if record.images_at_shadow {
-            record.kept_at = copies.how.kept_at(by);
-        }
         pulse::touch(&job.dir)?;
         record.save(&job.dir)?;
         let control = Control::open(&job.dir)?;
@@ -286,7 +282,7 @@ impl<'a> Starter<'a> {
             is_committed: false,
             has_run: Outset::is_in(&job.dir),
             copy_runs: false,
-            by,
+            by: By::command()?,
             went_on_from: None,
             not_begun: None,
             refused: vec![],
@@ -475,6 +471,9 @@ impl<'a> Starter<'a> {
                     self.note_tails(&tails);
                     (self.has_run, self.copy_runs) = (true, true);
                     self.by.takes_no_more();
+                    if self.record.images_at_shadow {
+                        self.record.kept_at = self.copies.how.kept_at(self.by);
+                    }
                     self.record.counted.begun(self.life.state());
                     self.chronicle.executing(self.record.on.as_deref());
                     self.events.push_back(Event::Runs);
@@ -484,6 +483,7 @@ impl<'a> Starter<'a> {
                 Some(News::Joined) => self.line_is(true),
                 Some(News::Asks) => self.is_asked_by_job(),
                 Some(News::Wants(number, want)) => self.wants(number, want),
+                Some(News::Updated) => {}
                 Some(News::Stands(true)) => self.events.push_back(Event::Stopped),
                 Some(News::Stands(false)) => self.events.push_back(Event::Continued),
                 Some(News::Ends(end)) => self.commit(end),

@@ -15,6 +15,10 @@ impl Starter<'_> {
             self.lose("another starter has it");
         } else if pulse::touch(&self.dir).is_ok() {
             self.last_sign = now;
+            // What the copy has used until now, for whoever goes on if we are killed.
+            if self.copy_runs {
+                self.save();
+            }
         } else if now.saturating_sub(self.last_sign)
             >= self.arguments.pulse.saturating_mul(pulse::HOLD)
         {

@@ -28,11 +28,11 @@ pub(crate) struct Tally {
 }
 
 impl Tally {
-    /// Since now; none: it has its files here.
+    /// Of a copy that has just begun to run; one that `goes_on` from an image has in its numbers what was done before that. None: it has its files here.
     ///
     /// # Errors
     /// As [`used_by`].
-    pub(crate) fn of(pid: i32) -> Outcome<Option<Self>> {
+    pub(crate) fn of(pid: i32, goes_on: bool) -> Outcome<Option<Self>> {
         let Some(table) = table_of(pid)? else {
             return Ok(None);
         };
@@ -40,8 +40,10 @@ impl Tally {
             table,
             before: [0; 2],
         };
-        let (read, written) = tally.bytes().unwrap_or_default();
-        tally.before = [read, written];
+        if goes_on {
+            let (read, written) = tally.bytes().unwrap_or_default();
+            tally.before = [read, written];
+        }
         Ok(Some(tally))
     }
 

@@ -2,7 +2,7 @@
 //! changes, `ps -l` all.
 
 use crate::classad::{self, Ad};
-use crate::jobs::{Counted, FileNumbers, Job, Life, Output};
+use crate::jobs::{Counted, FileNumbers, Job, Life, LifeRecord, Output};
 use crate::raw;
 use crate::report::Outcome;
 use crate::users;
@@ -85,7 +85,7 @@ pub(super) fn faring(job: &Job) -> Faring {
         checkpoint_refused: life.and_then(|life| life.refused.clone()),
         image_passed_over: life.and_then(|life| life.passed_over.clone()),
         tails: life.map(|life| life.tails.clone()).unwrap_or_default(),
-        counted: life.map(|life| life.counted.clone()).unwrap_or_default(),
+        counted: life.map(LifeRecord::counted_so_far).unwrap_or_default(),
     }
 }
 

@@ -148,8 +148,11 @@ pub(crate) fn remove(store: &JobStore, arguments: &Remove) -> Outcome {
         }
         job = target::named(store, &arguments.job)?;
     }
-    ckpt_server::forget(store, &job);
+    let kept = ckpt_server::Kept::of(&job);
     let images = store.remove(&job)?;
+    if let Some(kept) = kept {
+        kept.forget(store);
+    }
     output::print(&format!("removed {} ({images} images)\n", arguments.job))?;
     Ok(Exit::Done)
 }

@@ -229,7 +229,7 @@ pub(crate) fn host(store: &JobStore, arguments: &Run) -> Outcome {
             let runs = folder
                 .as_ref()
                 .map(|folder| -> Box<dyn FnOnce() + Send> { Box::new(folder.give_back()) });
-            tie.job(&mut command, held, runs)?
+            tie.job(&mut command, (held, image.is_some()), runs)?
         }
         None => piped_job(&mut command)?,
     };
@@ -287,12 +287,12 @@ impl Tie {
         self.theirs.as_raw_fd()
     }
 
-    /// What is said goes along the line. `held` is what the command has become already, if anything has.
+    /// What is said goes along the line. `held` is what the command has become already, if anything has; it may go on from an image.
     /// When the job runs, `runs` is done.
     fn job(
         self,
         command: &mut Command,
-        held: Option<Child>,
+        (held, goes_on): (Option<Child>, bool),
         runs: Option<Box<dyn FnOnce() + Send>>,
     ) -> Outcome<Job> {
         let child = match held {
@@ -308,6 +308,7 @@ impl Tie {
             theirs: self.ours,
             ours,
             told_to_stand: told_to_stand.clone(),
+            goes_on,
             runs,
         };
         asking

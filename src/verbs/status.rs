@@ -70,7 +70,7 @@ fn render(report: &Faring) -> String {
         let present = unix_now().saturating_sub(counted.job_start_date);
         line("begun", output::ago(unix_now() - present));
         let cpu = format!(
-            "{:.1} s, {:.1} s in the kernel (of copies that have ended)",
+            "{:.1} s, {:.1} s in the kernel (of a copy that runs, up to a minute ago)",
             counted.remote_user_cpu, counted.remote_sys_cpu
         );
         line("processor", cpu);

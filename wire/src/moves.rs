@@ -52,12 +52,12 @@ pub struct TakeUp {
     pub others: Others,
     /// By whom it is kept going: a number of his own, never 0.
     pub starter: u64,
-    /// Whoever has it now. If not, it is refused unless the newest copy was begun by the same, or is the first.
+    /// Whoever has it now. If not, it is refused unless the newest copy was begun by the same, or is the first, or none is known.
     pub takes: bool,
 }
 
 /// The job whose state (that of an image) the data are is removed: its images that are kept go, and its journal. Nobody is served any more who serves it.
-/// Refused, unless the newest copy was begun by this starter, or is the first.
+/// Refused, unless the newest copy was begun by this starter, or is the first, or none is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, BorrowDecode)]
 pub struct Forget {
     /// By whom the job was kept going: a number of his own, never 0.

@@ -242,6 +242,12 @@ pub fn mark_of(state: &[u8]) -> Option<(JobId, Epoch)> {
     Some((saved.copy()?.job, Epoch(saved.epoch?)))
 }
 
+/// The number of the copy of a job in whose image this state is; none: it is no state of a numbered one.
+#[must_use]
+pub fn copy_of(state: &[u8]) -> Option<u64> {
+    Some(SavedSession::from_bytes(state).ok()?.copy()?.incarnation)
+}
+
 /// What the job knows of its handles and has not told yet: the data of a [`wire::Mark`].
 #[derive(Clone, Debug, Default)]
 pub struct Untold {
