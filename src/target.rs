@@ -140,9 +140,8 @@ fn is_not_there(job: &Job) -> Outcome<Failure> {
     Ok(match state {
         Some(Some(State::Completed)) => failed("has ended: it is completed"),
         Some(Some(State::Removed)) => failed("has ended: it was killed by its owner"),
-        Some(Some(State::Held)) => {
-            failed("has left, and is held").advise(format!("wayfarer release {name}"))
-        }
+        Some(Some(State::Held)) => failed("has left, and is held")
+            .advise(format!("wayfarer release {name}, or remove {name}")),
         // Idle, or its starter was killed.
         Some(_) if has_image || Outset::is_in(&job.dir) => {
             let failure = failed("has left, and can go on (restart JOB or run --resume)");

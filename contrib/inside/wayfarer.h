@@ -1,10 +1,10 @@
 /* What a program can ask of wayfarer while it runs as a job: to be checkpointed, to leave, to go back, or to be left alone for a
  * while. A program that needs none of this needs neither this header nor wayfarer.c: jobs are checkpointed without their help.
  *
- *     cc -o simulate simulate.c wayfarer.c            gfortran -o simulate simulate.f90 wayfarer.c
+ *     cc -pthread -o simulate simulate.c wayfarer.c   gfortran -pthread -o simulate simulate.f90 wayfarer.c
  *     wayfarer run --keep 2 --name sim -- ./simulate
  *
- * Requests need a starter above the job (`--keep`, `--every`, `--resume` ...: docs/STARTER.md) on the machine where the job runs.
+ * Requests need a starter above the job (`--keep`, `--every`, `--resume` ...: docs/STARTER.md): on the machine where the job runs, or, of a job of `submit`, at home.
  * Without one they fail with ENOTCONN, and the program goes on.
  */
 #ifndef WAYFARER_H

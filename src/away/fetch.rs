@@ -78,7 +78,7 @@ pub(crate) fn fetch(what: &Fetch<'_>) -> Outcome<Option<PathBuf>> {
         what.hurries && may_be_base && image.verify(&mut |_| {}).is_ok()
     });
     let last = job.record.last_checkpoint.as_ref();
-    let last = last.map(|last| last.image_bytes);
+    let last = last.map(CheckpointNote::size);
     let begun_at = what.rate.get();
     let options = options(
         (what, begun_at),
@@ -188,10 +188,13 @@ pub(crate) fn fetch(what: &Fetch<'_>) -> Outcome<Option<PathBuf>> {
     let whole = carried.whole;
     let sent = carried.sent;
     tracing::info!(generation, whole, sent, "an image has come");
+    let image = Image::open(&path).ok();
+    let files = image.iter().flat_map(Image::files);
+    let sizes = files.filter_map(|file| Some(std::fs::metadata(file).ok()?.len()));
     let noted = CheckpointNote {
-        platform: Image::open(&path)
-            .ok()
-            .map(|image| image.platform().to_owned()),
+        whole_bytes: sizes.max().unwrap_or(whole),
+        sent_bytes: Some(sent),
+        platform: image.map(|image| image.platform().to_owned()),
         image: path,
         generation,
         taken_at: taken.unix_seconds,

@@ -3,7 +3,7 @@
 //! ```text
 //! starter <── RUNS, ENDED, LOST ── keeper <══ line ══ supervisor there
 //!         ── COMMITTED, NOT_COMMITTED ─>   ══════════>
-//!         ── STOP, GO, KILL ──────────>    a signal of the starter's there
+//!         ── STOP, GO, KILL, SIGNAL ──>    a signal of the starter's there
 //!         <── SEATED, MORE, IMAGE ────>    (a seat) what can be there is there; this, too; the job has left with this
 //! ```
 //! # What callers may rely on
@@ -20,7 +20,9 @@ use crate::args::Submit;
 use crate::jobs::{JobStore, Outset};
 use crate::life::Choice;
 use crate::life::usage_said;
-use crate::life::words::{ANSWER, CUT, FAILED, GO, IMAGE, JOINED, KILL, MORE, SEATED, STOP};
+use crate::life::words::{
+    ANSWER, CUT, FAILED, GO, IMAGE, JOINED, KILL, MORE, SEATED, SIGNAL, STOP,
+};
 use crate::report::{Exit, Failure, Outcome, chain, tell};
 use crate::rights::{Executes, keep_those_about_files};
 use crate::temporary::{self, Temporary};
@@ -241,6 +243,14 @@ fn hear(
             }
             STOP => signal(libc::SIGSTOP),
             GO => signal(libc::SIGCONT),
+            SIGNAL => {
+                let mut number = [0];
+                if starter.read_exact(&mut number).is_err() {
+                    return;
+                }
+                // Without a line it is lost, as the starter knows that there is none.
+                job.tell(Notice::Signal(number[0].into()));
+            }
             KILL => {
                 if !job.tell(Notice::Signal(libc::SIGKILL as u32)) {
                     // It is ended there when its lease is over, and nobody waits for it.

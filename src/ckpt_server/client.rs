@@ -180,6 +180,8 @@ fn is_newest(job: &mut Job, image: PathBuf, kept: KeptImage) -> Outcome<()> {
         generation: kept.generation,
         taken_at: taken.unix_seconds,
         image_bytes: kept.len,
+        whole_bytes: kept.len,
+        sent_bytes: None,
         files: None,
     });
     Ok(noted?)

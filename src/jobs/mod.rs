@@ -88,6 +88,8 @@ pub(crate) struct NewJob {
     pub(crate) replace: bool,
     /// An ended job of this name is continued: its images stay.
     pub(crate) continues: bool,
+    /// It is the same job, though there is nothing to continue: it keeps its number.
+    pub(crate) is_same: bool,
     /// See [`JobRecord::command`].
     pub(crate) command: Vec<String>,
     /// See [`JobRecord::generation`].
@@ -268,7 +270,7 @@ impl JobStore {
         let mut life = LifeRecord::load(&dir).ok().flatten();
         let continued = before.as_ref().filter(|_| new.continues || new.is_copy);
         let number = match &before {
-            Some(before) if new.continues || new.is_copy => before.number,
+            Some(before) if new.continues || new.is_copy || new.is_same => before.number,
             _ => next_number(&jobs_dir),
         };
         let record = JobRecord {

@@ -98,6 +98,28 @@ impl Outset {
         let _ = fs::remove_file(dir.join(NAME));
     }
 
+    /// Our output and errors, those of them that are the files to which an earlier starter's job has written, are cut back to where it began: it
+    /// begins again. What is cut off is kept, and that is told.
+    pub(crate) fn cut_outputs_back(&self, dir: &Path, job: &str) {
+        let streams = own_streams().into_iter().zip(&self.streams).zip(STREAMS);
+        for ((stream, stand), name) in streams.skip(1) {
+            let (Some(stream), Some(stand)) = (stream, stand) else {
+                continue;
+            };
+            let tail = dir.join(format!("{name}.wayfarer-tail"));
+            match stand.cut_back(&mut File::from(stream), &tail) {
+                Ok(true) => tell(&format!(
+                    "job {job} begins again: what was behind its beginning in standard {name} is in {}",
+                    crate::raw::shown_path(&tail)
+                )),
+                Ok(false) => {}
+                Err(error) => tell(&format!(
+                    "standard {name} does not go back with the job: {error}"
+                )),
+            }
+        }
+    }
+
     /// Our input, output and errors are as they were, those of them that are files. What does not go back is told: the job is to go on.
     pub(crate) fn give_back_streams(&self, dir: &Path) {
         let streams = own_streams().into_iter().zip(&self.streams).zip(STREAMS);
@@ -169,13 +191,25 @@ impl Stand {
     }
 
     fn give_back(&self, mut file: File, tail: &Path) -> io::Result<()> {
-        let found = file.metadata()?;
-        if (found.dev(), found.ino()) != (self.device, self.inode) {
+        if !self.is_of(&file.metadata()?) {
             return Ok(());
         }
-        if found.len() > self.size && is_written(&file)? {
+        self.cut_back(&mut file, tail)?;
+        let len = file.metadata()?.len();
+        file.seek(SeekFrom::Start(self.offset.min(len))).map(drop)
+    }
+
+    fn is_of(&self, found: &fs::Metadata) -> bool {
+        (found.dev(), found.ino()) == (self.device, self.inode)
+    }
+
+    /// Whether something was cut off.
+    fn cut_back(&self, file: &mut File, tail: &Path) -> io::Result<bool> {
+        let found = file.metadata()?;
+        let is_longer = self.is_of(&found) && found.len() > self.size && is_written(file)?;
+        if is_longer {
             // It may not be open for reading.
-            let path = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&file));
+            let path = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(file));
             let mut source = File::open(path)?;
             source.seek(SeekFrom::Start(self.size))?;
             // Behind what was cut before.
@@ -186,9 +220,11 @@ impl Stand {
             io::copy(&mut source.take(found.len() - self.size), &mut kept)?;
             kept.sync_all()?;
             file.set_len(self.size)?;
+            if file.stream_position()? > self.size {
+                file.seek(SeekFrom::End(0))?;
+            }
         }
-        let len = file.metadata()?.len();
-        file.seek(SeekFrom::Start(self.offset.min(len))).map(drop)
+        Ok(is_longer)
     }
 }
 

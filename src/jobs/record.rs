@@ -21,7 +21,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::fs;
 use std::io::{self, Read};
-use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 /// Version of [`JobRecord`].
@@ -84,6 +84,12 @@ pub(crate) struct CheckpointNote {
     pub(crate) taken_at: u64,
     /// Size of the image file.
     pub(crate) image_bytes: u64,
+    /// About its size if it were not based on others.
+    #[serde(default)]
+    pub(crate) whole_bytes: u64,
+    /// So much of it was sent; none: it was made here, and is whole.
+    #[serde(default)]
+    pub(crate) sent_bytes: Option<u64>,
     /// The CheckpointPlatform that it needs.
     #[serde(default)]
     pub(crate) platform: Option<String>,
@@ -93,6 +99,13 @@ pub(crate) struct CheckpointNote {
     /// What it had done with remote files by then, if it has any.
     #[serde(default)]
     pub(crate) files: Option<FileNumbers>,
+}
+
+impl CheckpointNote {
+    /// About how large an image of the job is, and so the next one.
+    pub(crate) fn size(&self) -> u64 {
+        self.image_bytes.max(self.whole_bytes)
+    }
 }
 
 /// What is told of an image that was made here.
@@ -295,14 +308,16 @@ pub(crate) fn replace_record<T: Serialize>(
         path: path.clone(),
         source,
     })?;
+    // What somebody has left there of this name is not followed.
+    let _ = fs::remove_file(&beside);
     let written = fs::OpenOptions::new()
         .write(true)
-        .create(true)
-        .truncate(true)
+        .create_new(true)
         .mode(0o600)
         .open(&beside)
         .and_then(|mut file| {
             io::Write::write_all(&mut file, &text)?;
+            give_to_owner(&file, path.parent());
             if durable { file.sync_all() } else { Ok(()) }
         })
         .and_then(|()| fs::rename(&beside, &path))
@@ -314,6 +329,16 @@ pub(crate) fn replace_record<T: Serialize>(
         let _ = fs::remove_file(&beside);
         RecordError::File { path, source }
     })
+}
+
+/// What root writes in a user's folder is the user's: who cannot read it would be without a record.
+fn give_to_owner(file: &fs::File, folder: Option<&Path>) {
+    let folder = folder.filter(|_| nix::unistd::geteuid().is_root());
+    let owner = folder.and_then(|folder| fs::metadata(folder).ok());
+    if let Some(owner) = owner.filter(|owner| owner.uid() != 0) {
+        // Root of a namespace to which that user is unknown cannot, nor can it be asked to.
+        let _ = std::os::unix::fs::fchown(file, Some(owner.uid()), Some(owner.gid()));
+    }
 }
 
 #[cfg(test)]
@@ -384,6 +409,8 @@ mod tests {
             generation: 1,
             taken_at: 1,
             image_bytes: 1,
+            whole_bytes: 1,
+            sent_bytes: Some(1),
             platform: Some("LINUX X86_64".to_owned()),
             made: Some(Made {
                 id: "0a".to_owned(),

@@ -12,6 +12,7 @@ fn new_job(name: Option<&str>) -> NewJob {
         base: "/bin/sleep".to_owned(),
         replace: false,
         continues: false,
+        is_same: false,
         command: vec!["sleep".to_owned()],
         generation: 0,
         root_pid: None,
@@ -62,6 +63,7 @@ fn images_of_an_ended_job_are_not_lost_to_a_new_one() {
     );
     let continued = NewJob {
         continues: true,
+        is_same: false,
         ..new_job(Some("x"))
     };
     let mut job = store.register(continued).expect("continues");
@@ -221,6 +223,8 @@ fn the_last_checkpoint_counts_wherever_its_image_is() {
             generation,
             taken_at: 1,
             image_bytes: 1,
+            whole_bytes: 1,
+            sent_bytes: None,
             platform: None,
             made: None,
             files: None,

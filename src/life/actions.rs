@@ -152,7 +152,8 @@ impl Starter<'_> {
         let signals = &self.copies.signals;
         let begun = match self.arguments.min_free {
             Some(least) => {
-                making::check_room(&images_disk(&self.dir), least, self.last_image_bytes())
+                let expected = self.last_image().map(|last| last.size());
+                making::check_room(&images_disk(&self.dir), least, expected)
             }
             None => Ok(()),
         };

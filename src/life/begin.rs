@@ -88,6 +88,15 @@ fn begin_run(store: &JobStore, arguments: &Run) -> Outcome {
     }
     let replaced = replaced(store, arguments).filter(|_| !is_continued);
     let kept = replaced.as_ref().and_then(ckpt_server::Kept::of);
+    if let Some(found) = found
+        .as_ref()
+        .filter(|found| found.has_begun && !is_continued)
+    {
+        let name = &found.name;
+        tell(&format!(
+            "job {name} begins again, as there is no image of it; its files are as it left them (with --journal they go back)"
+        ));
+    }
     let command = arguments.command.iter().map(raw::encode);
     let registered = verbs::registered(
         store,
@@ -96,6 +105,7 @@ fn begin_run(store: &JobStore, arguments: &Run) -> Outcome {
             base: arguments.command[0].to_string_lossy().into_owned(),
             replace: arguments.replace,
             continues: is_continued,
+            is_same: found.is_some(),
             command: command.collect(),
             generation,
             root_pid: None,
@@ -202,6 +212,8 @@ struct Earlier {
     confined: bool,
     /// It ran on another machine.
     on: Option<String>,
+    /// A copy of it has run.
+    has_begun: bool,
 }
 
 /// Finds it; ends as it did if it is completed.
@@ -225,9 +237,13 @@ fn earlier(store: &JobStore, name: Option<&str>, command: &[OsString]) -> Outcom
         if life.state() == Some(State::Removed) {
             let message = format!("job {name} was killed by its owner");
             let failure = Failure::new(Exit::Failed, message);
-            return Err(failure.advise(format!("wayfarer restart {name}, or --replace")));
+            return Err(failure.advise(match life.on {
+                Some(_) => "--replace without --resume, to begin it anew".to_owned(),
+                None => format!("wayfarer restart {name}, or --replace"),
+            }));
         }
     }
+    refuse_if_over(&job)?;
     let has_outset = Outset::is_in(&job.dir);
     let has_image = !job.known_images()?.is_empty();
     let words: Vec<String> = command.iter().map(raw::encode).collect();
@@ -244,6 +260,10 @@ fn earlier(store: &JobStore, name: Option<&str>, command: &[OsString]) -> Outcom
         has_outset,
         confined: job.record.confined && (has_image || has_outset),
         on: job.life.as_ref().and_then(|life| life.on.clone()),
+        has_begun: job
+            .life
+            .as_ref()
+            .is_none_or(|life| life.counted.num_job_starts > 0),
     }))
 }
 
@@ -295,6 +315,7 @@ pub(crate) fn submit(store: &JobStore, arguments: &Submit) -> Outcome {
             base: command[0].to_string_lossy().into_owned(),
             replace: arguments.replace,
             continues: continued.is_some(),
+            is_same: found.is_some(),
             command: command.iter().map(raw::encode).collect(),
             generation: continued.map_or(0, |found| found.generation),
             root_pid: None,
@@ -413,6 +434,23 @@ fn let_end(job: &Job) {
     {
         std::thread::sleep(LOOK_AGAIN);
     }
+}
+
+/// Of a job whose record cannot be read its event log may say that it is over.
+fn refuse_if_over(job: &Job) -> Outcome<()> {
+    let how = match super::chronicle::last_event(&job.dir) {
+        _ if job.life.is_some() => return Ok(()),
+        Some(5) => "has ended",
+        Some(9) => "was killed by its owner",
+        Some(12) => "is held",
+        _ => return Ok(()),
+    };
+    let name = &job.record.name;
+    let message = format!("job {name} {how}, as its event log says; its record cannot be read");
+    let failure = Failure::new(Exit::Failed, message);
+    Err(failure.advise(format!(
+        "wayfarer restart {name}, if it has an image, or --replace"
+    )))
 }
 
 fn refuse_if_held(job: &Job, life: &LifeRecord) -> Outcome<()> {

@@ -5,6 +5,7 @@ use crate::jobs::{Counted, Job};
 use crate::report::{chain, tell};
 use starter::events::{Event, EventLog, JobNumber, Outcome, Traffic, Usages};
 use starter::life::{End, Hold, Leave};
+use std::cell::Cell;
 use std::path::Path;
 use std::time::SystemTime;
 
@@ -17,11 +18,16 @@ pub(crate) struct Chronicle {
     log: Option<EventLog>,
     number: JobNumber,
     host: String,
+    /// Of a copy that runs it has been said that it does, and not yet that it has left or ended.
+    runs: Cell<bool>,
+    has_events: bool,
 }
 
 impl Chronicle {
     /// Opens it. What cannot be written is told once, and not missed by the job.
     pub(crate) fn open(job: &Job) -> Self {
+        let found = std::fs::metadata(job.dir.join(NAME));
+        let has_events = found.is_ok_and(|found| found.len() > 0);
         let log = match EventLog::open(&job.dir.join(NAME)) {
             Ok(log) => Some(log),
             Err(error) => {
@@ -37,6 +43,8 @@ impl Chronicle {
                 subprocess: 0,
             },
             host: job.record.place.host.clone(),
+            runs: Cell::new(false),
+            has_events,
         }
     }
 
@@ -49,6 +57,16 @@ impl Chronicle {
         }
     }
 
+    /// Whether there were some when it was opened.
+    pub(super) fn has_events(&self) -> bool {
+        self.has_events
+    }
+
+    /// Whether it says of a copy that it runs, and no more.
+    pub(super) fn runs(&self) -> bool {
+        self.runs.get()
+    }
+
     pub(crate) fn submitted(&self) {
         self.write(&Event::Submitted {
             host: self.host.clone(),
@@ -58,13 +76,14 @@ impl Chronicle {
 
     /// A copy runs, on another machine if that is said.
     pub(crate) fn executing(&self, on: Option<&str>) {
+        self.runs.set(true);
         self.write(&Event::Executing {
             host: on.map_or_else(|| self.host.clone(), str::to_owned),
         });
     }
 
     /// An image was made, and the job goes on.
-    pub(crate) fn checkpointed(&self, spent: Spent, image_bytes: u64) {
+    pub(crate) fn checkpointed(&self, spent: Spent, image_bytes: u64, sent_bytes: u64) {
         self.write(&Event::ImageSize {
             size_kib: image_bytes >> 10,
             memory_mib: None,
@@ -72,7 +91,7 @@ impl Chronicle {
         });
         self.write(&Event::Checkpointed {
             run: usages(spent),
-            sent_bytes: image_bytes,
+            sent_bytes,
         });
     }
 
@@ -87,6 +106,7 @@ impl Chronicle {
 
     /// A copy is gone, and the job is not over.
     pub(crate) fn evicted(&self, spent: Spent, checkpointed: bool, reason: &str) {
+        self.runs.set(false);
         self.write(&Event::Evicted {
             checkpointed,
             run: usages(spent),
@@ -116,6 +136,7 @@ impl Chronicle {
 
     /// There is none, and the copy is given up.
     pub(crate) fn not_reconnected(&self, on: &str) {
+        self.runs.set(false);
         self.write(&Event::ReconnectFailed {
             reason: format!("{on} was not reached again"),
             name: on.to_owned(),
@@ -124,6 +145,7 @@ impl Chronicle {
 
     /// The process that kept the copy on that machine, and was its shadow, is gone without a word.
     pub(crate) fn shadow_lost(&self, on: &str, spent: Spent) {
+        self.runs.set(false);
         self.write(&Event::ShadowException {
             message: format!("the process that kept the copy on {on} was killed by somebody"),
             traffic: traffic(spent),
@@ -164,9 +186,13 @@ impl Chronicle {
                 run_traffic: traffic(spent),
                 total_traffic: traffic(counted.spent()),
             }),
+            // Of one whose last copy is gone already that has been said.
+            Leave::Vacated if !self.runs() => {}
             Leave::Vacated => self.evicted(spent, with_image, "vacated"),
             Leave::Held(hold) => {
-                self.evicted(spent, with_image, "held");
+                if self.runs() {
+                    self.evicted(spent, with_image, "held");
+                }
                 let reason = counted.hold_reason.as_ref();
                 let reason = reason.unwrap_or(&hold.reason).clone();
                 let code = hold.code;
@@ -206,5 +232,30 @@ fn traffic(spent: Spent) -> Traffic {
     Traffic {
         sent_bytes: spent.sent_bytes,
         received_bytes: spent.received_bytes,
+    }
+}
+
+/// The number of the last event in the log of a job; none: there is none.
+pub(super) fn last_event(dir: &Path) -> Option<u32> {
+    let text = std::fs::read(dir.join(NAME)).ok()?;
+    let text = String::from_utf8_lossy(&text);
+    // `005 (008.000.000) date time ...`: no other line begins so.
+    let heads = text.lines().filter(|line| line.get(3..5) == Some(" ("));
+    heads.filter_map(|line| line.get(..3)?.parse().ok()).last()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_event_is_found_by_its_head() {
+        let dir = tempfile::tempdir().expect("a folder");
+        assert_eq!(last_event(dir.path()), None);
+        let text = "000 (008.000.000) 2026-11-27 09:00:00 Job submitted\n...\n\
+                    005 (008.000.000) 2026-11-27 09:00:01 Job terminated.\n\
+                    \t(1) Normal termination (return value 0)\n...\n";
+        std::fs::write(dir.path().join(NAME), text).expect("writes");
+        assert_eq!(last_event(dir.path()), Some(5));
     }
 }

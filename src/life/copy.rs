@@ -14,6 +14,7 @@ use super::counting::Spent;
 use super::passing::Choice;
 use super::said::{behind_runs, said_of_its_end, said_of_usage, understood};
 use super::signals::Signals;
+use super::standing::{kill_job, let_job_go, stop_job};
 use super::words::{self, CUT, FAILED, JOINED, UPDATE, WANTS};
 use crate::away::{Update, answer_said, wants_heard};
 use crate::jobs::{JobProcesses, process};
@@ -33,14 +34,10 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Ends what the job wants, and what is said of what it does.
 const TEXT_END: u8 = b';';
-
-/// How long those that are stopped are waited for: one that the kernel works for stops behind that.
-const STANDS_WITHIN: Duration = Duration::from_millis(200);
-const LOOK_AGAIN: Duration = Duration::from_millis(1);
 
 /// A copy that was begun.
 #[derive(Debug)]
@@ -433,79 +430,19 @@ impl Copy {
         root.is_some_and(|pid| process::read_stat(pid).is_ok_and(|stat| stat.state == 'T'))
     }
 
+    /// Sends the job's first process a signal, on another machine, too.
+    pub(super) fn signal(&self, number: i32) {
+        match (self.is_away, u8::try_from(number)) {
+            // One that is gone hears nothing.
+            (true, Ok(number)) => drop((&self.says).write_all(&[words::SIGNAL, number])),
+            _ => self.pass_on(number),
+        }
+    }
+
     /// Passes a signal on to the job.
     pub(super) fn pass_on(&self, signal: i32) {
         let _ = sys::send_signal(self.pid, signal);
     }
-}
-
-/// Does to the job under this supervisor what the signal is for; whether there is anything else to be done than to send it.
-pub(crate) fn heed(supervisor: Pid, signal: i32) -> bool {
-    match signal {
-        libc::SIGSTOP => stop_job(supervisor),
-        libc::SIGCONT => let_job_go(supervisor),
-        libc::SIGKILL => return kill_job(supervisor),
-        _ => return false,
-    }
-    true
-}
-
-/// Whether there was one.
-fn kill_job(supervisor: Pid) -> bool {
-    let found = process::find_job(supervisor.as_raw());
-    let first = found.init.or(found.root);
-    first.into_iter().for_each(|pid| kill(Pid::from_raw(pid)));
-    first.is_some()
-}
-
-fn stop_job(supervisor: Pid) {
-    // Who is not stopped yet may begin others.
-    let mut stopped = vec![];
-    loop {
-        let found = process::find_job(supervisor.as_raw()).all.into_iter();
-        let new: Vec<i32> = found.filter(|pid| !stopped.contains(pid)).collect();
-        if new.is_empty() {
-            break;
-        }
-        for pid in new {
-            let _ = sys::send_signal(Pid::from_raw(pid), libc::SIGSTOP);
-            stopped.push(pid);
-        }
-    }
-    // A word to go on may come next, and is for those that stand still: a stop that is behind it would be for ever.
-    let until = Instant::now() + STANDS_WITHIN;
-    let runs = |pid: &i32| {
-        process::read_stat(*pid).is_ok_and(|stat| !matches!(stat.state, 'T' | 't' | 'Z' | 'X'))
-    };
-    while stopped.iter().any(runs) && Instant::now() < until {
-        std::thread::sleep(LOOK_AGAIN);
-    }
-}
-
-fn let_job_go(supervisor: Pid) {
-    let found = process::find_job(supervisor.as_raw());
-    let standing: Vec<i32> = found
-        .all
-        .into_iter()
-        .filter(|pid| is_to_stop(*pid))
-        .collect();
-    // It passes the signal on to a job that runs.
-    if standing.is_empty() && !is_to_stop(supervisor.as_raw()) {
-        return;
-    }
-    for pid in standing.into_iter().rev() {
-        let _ = sys::send_signal(Pid::from_raw(pid), libc::SIGCONT);
-    }
-    let _ = sys::send_signal(supervisor, libc::SIGCONT);
-}
-
-/// Whether it stands still, or will when whoever traces it lets it go: the stop that it was sent would come behind our word to go on.
-fn is_to_stop(pid: i32) -> bool {
-    // In this order: whichever of its threads takes the stop meanwhile stands still then, before the others do.
-    process::has_pending(pid, libc::SIGSTOP)
-        || process::threads(pid).into_iter().any(|thread| {
-            process::read_stat(thread).is_ok_and(|stat| matches!(stat.state, 'T' | 't'))
-        })
 }
 
 /// In the new process: becomes the supervisor, or says why not; the exit status.
@@ -558,7 +495,7 @@ fn left_behind(spared: &[Pid]) -> Vec<Pid> {
         .collect()
 }
 
-fn kill(pid: Pid) {
+pub(super) fn kill(pid: Pid) {
     let _ = nix::sys::signal::kill(pid, Signal::SIGKILL);
 }
 

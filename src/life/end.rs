@@ -113,7 +113,7 @@ impl Starter<'_> {
                     false if Outset::is_in(&self.dir) => {
                         "there is no image of it; `run --resume` begins again, with its files as they were".to_owned()
                     }
-                    false => "there is no image of it".to_owned(),
+                    false => "there is no image of it; `run --resume` begins it again, with its files as it has left them".to_owned(),
                 };
                 self.voice.say(&format!("job {name} has left; {from}"));
                 let status = self.arguments.vacated_status.unwrap_or(VACATED);

@@ -31,6 +31,7 @@ mod said;
 mod seat;
 mod sign;
 mod signals;
+mod standing;
 mod streams;
 mod tails;
 mod voice;
@@ -39,13 +40,13 @@ pub(crate) mod words;
 pub(crate) use begin::{restart, run, submit};
 pub(crate) use chronicle::{Chronicle, NAME as EVENTS};
 pub(crate) use control::{Asked, Control, ask};
-pub(crate) use copy::heed;
 pub(crate) use counting::Spent;
 pub(crate) use making::check_room;
 pub(crate) use owner::by_policy;
 pub(crate) use passing::Choice;
 pub(crate) use question::{Ask, Question};
 pub(crate) use said::usage_said;
+pub(crate) use standing::heed;
 
 use crate::args::{Life as Arguments, Restart, Run};
 use crate::jobs::{Job, JobStore, LifeRecord, Outset, pulse};
@@ -66,7 +67,6 @@ use nix::sys::timerfd::{ClockId, Expiration, TimerFd, TimerFlags, TimerSetTimeFl
 use nix::unistd::Pid;
 use owner::Owner;
 use passing::Refused;
-use question::Wanted;
 use seat::Move;
 use signals::{Meaning, Signals};
 use starter::life::{Answer, Command, End, Event, First, Leave, Life, Policy, Who};
@@ -154,6 +154,8 @@ struct Starter<'a> {
     copies_begun: u64,
     copy_since: Instant,
     stands_since: Option<Instant>,
+    /// The copy before this one stood still, and this one has not worked yet.
+    stood_before: bool,
     making: Option<Making>,
     /// How fast images are written and come; none: as fast as they can.
     rate: Option<NonZeroU64>,
@@ -266,6 +268,7 @@ impl<'a> Starter<'a> {
             copies_begun: 0,
             copy_since: Instant::now(),
             stands_since: None,
+            stood_before: false,
             making: None,
             rate: arguments.image_rate,
             moving: None,
@@ -296,7 +299,8 @@ impl<'a> Starter<'a> {
         };
         starter.spent_before = starter.record.counted.spent();
         lost.iter().for_each(|lost| lost.tell(&starter.chronicle));
-        if !has_image {
+        // One that begins again was submitted already.
+        if !has_image && !(starter.copies.go_on && starter.chronicle.has_events()) {
             starter.chronicle.submitted();
         }
         if let How::Here { passed_over, .. } = &mut starter.copies.how {
@@ -562,30 +566,5 @@ impl<'a> Starter<'a> {
         }
         self.act(actions);
         self.look_at_move();
-    }
-
-    /// What only jobs on other machines can do is refused here.
-    fn is_asked(&mut self, who: Who, ask: Ask) {
-        let answer = match ask.meaning() {
-            Wanted::Command(Command::Migrate { to }) => {
-                if self.away().is_some() {
-                    return self.moves(who, to);
-                }
-                let reason =
-                    "it runs where its starter is; `vacate` it, and start it again elsewhere";
-                Answer::Refused(reason.to_owned())
-            }
-            Wanted::Command(command) => {
-                return self.events.push_back(Event::Asked(who, command));
-            }
-            Wanted::ImageRate(rate) => {
-                tracing::info!(rate, "images go at another rate");
-                self.rate = rate;
-                self.making.iter().for_each(|making| making.goes_at(rate));
-                Answer::Done
-            }
-        };
-        let state = self.life.state().name();
-        self.control.answer(who, &answer, state);
     }
 }

@@ -3,7 +3,7 @@
 use super::Starter;
 use super::copy::Copy;
 use super::counting::Spent;
-use crate::jobs::{RunningCopy, unix_now};
+use crate::jobs::{CheckpointNote, RunningCopy, unix_now};
 use crate::report::chain;
 use crate::sys::Usage;
 use starter::life::{Event, State};
@@ -14,15 +14,18 @@ impl Starter<'_> {
         match made {
             Ok(()) => {
                 self.record.refused = None;
-                let bytes = self.last_image_bytes().unwrap_or(0);
+                let last = self.last_image();
+                let size = last.as_ref().map_or(0, CheckpointNote::size);
+                let sent = last.map_or(0, |last| last.sent_bytes.unwrap_or(last.image_bytes));
                 self.record.counted.add(Spent {
-                    sent_bytes: bytes,
+                    sent_bytes: sent,
                     ..Spent::default()
                 });
                 if self.life.is_leaving() {
                     self.leaves_with_image = true;
                 } else {
-                    self.chronicle.checkpointed(self.spent_by_this(), bytes);
+                    self.chronicle
+                        .checkpointed(self.spent_by_this(), size, sent);
                 }
             }
             Err(reason) => {
@@ -46,7 +49,10 @@ impl Starter<'_> {
         match (is_there && self.life.is_still(), self.stands_since) {
             (true, None) => {
                 self.stands_since = Some(Instant::now());
-                self.record.counted.suspended();
+                // It stands still yet if the copy before this one did.
+                if !std::mem::take(&mut self.stood_before) {
+                    self.record.counted.suspended();
+                }
                 let count = self.copy.as_ref().map_or(0, Copy::count);
                 self.chronicle.suspended(count);
                 true
@@ -54,12 +60,16 @@ impl Starter<'_> {
             (false, Some(since)) => {
                 self.stands_since = None;
                 self.record.counted.stood(since.elapsed());
+                self.stood_before = !is_there;
                 if is_there {
                     self.chronicle.unsuspended();
                 }
                 true
             }
-            _ => false,
+            _ => {
+                self.stood_before &= !is_there || self.life.is_still();
+                false
+            }
         }
     }
 
@@ -70,9 +80,8 @@ impl Starter<'_> {
         counted.plus(so_far.unwrap_or_default())
     }
 
-    pub(super) fn last_image_bytes(&self) -> Option<u64> {
-        let job = self.store.find(&self.name).ok()?;
-        Some(job.record.last_checkpoint?.image_bytes)
+    pub(super) fn last_image(&self) -> Option<CheckpointNote> {
+        self.store.find(&self.name).ok()?.record.last_checkpoint
     }
 
     pub(super) fn entered(&mut self, before: State, state: State) {
@@ -85,6 +94,8 @@ impl Starter<'_> {
             let was_cut = std::mem::take(&mut self.is_cut);
             let is_keeper_lost = std::mem::take(&mut self.is_keeper_lost);
             match self.moves_to() {
+                // It was killed before it ran.
+                _ if !self.chronicle.runs() => {}
                 _ if was_cut => {
                     let host = self.record.on.clone().unwrap_or_default();
                     self.chronicle.not_reconnected(&host);

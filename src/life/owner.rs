@@ -284,7 +284,7 @@ fn ad(job: &Job) -> Arc<ClassAd> {
         ad.insert("Cmd", Expr::string(raw::shown(program).as_str()));
     }
     if let Some(last) = &record.last_checkpoint {
-        ad.insert("ImageSize", count(last.image_bytes >> 10));
+        ad.insert("ImageSize", count(last.size() >> 10));
     }
     Arc::new(ad)
 }

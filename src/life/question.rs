@@ -1,9 +1,10 @@
 //! What a starter can be asked for, as it is said ([`super::control`]).
 
+use super::Starter;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use starter::events::ReasonCode;
-use starter::life::{Command, Hold};
+use starter::life::{Answer, Command, Event, Hold, Who};
 use std::num::NonZeroU64;
 use std::time::Duration;
 
@@ -55,6 +56,10 @@ pub(crate) enum Ask {
         insists: bool,
     },
     Kill {},
+    /// A signal for the job's first process.
+    Signal {
+        number: i32,
+    },
 }
 
 /// What that means.
@@ -64,6 +69,8 @@ pub(super) enum Wanted {
     Command(Command),
     /// For whoever carries images.
     ImageRate(Option<NonZeroU64>),
+    /// For the job's first process.
+    Signal(i32),
 }
 
 fn by_user() -> i32 {
@@ -84,6 +91,7 @@ impl Ask {
     pub(super) fn meaning(self) -> Wanted {
         Wanted::Command(match self {
             Ask::ImageRate { bytes_per_second } => return Wanted::ImageRate(bytes_per_second),
+            Ask::Signal { number } => return Wanted::Signal(number),
             Ask::Abort {} => Command::Abort,
             Ask::Suspend {} => Command::Suspend,
             Ask::Continue {} => Command::Continue,
@@ -106,5 +114,42 @@ impl Ask {
             }
             Ask::Kill {} => Command::Kill,
         })
+    }
+}
+
+impl Starter<'_> {
+    /// What only jobs on other machines can do is refused here.
+    pub(super) fn is_asked(&mut self, who: Who, ask: Ask) {
+        let answer = match ask.meaning() {
+            Wanted::Command(Command::Migrate { to }) => {
+                if self.away().is_some() {
+                    return self.moves(who, to);
+                }
+                let reason =
+                    "it runs where its starter is; `vacate` it, and start it again elsewhere";
+                Answer::Refused(reason.to_owned())
+            }
+            Wanted::Command(command) => {
+                return self.events.push_back(Event::Asked(who, command));
+            }
+            Wanted::Signal(_) if !self.copy_runs => {
+                Answer::Refused("it does not run now".to_owned())
+            }
+            Wanted::Signal(_) if self.is_cut => {
+                Answer::Refused("the line to its machine is cut".to_owned())
+            }
+            Wanted::Signal(number) => {
+                self.with_copy(|copy| copy.signal(number));
+                Answer::Done
+            }
+            Wanted::ImageRate(rate) => {
+                tracing::info!(rate, "images go at another rate");
+                self.rate = rate;
+                self.making.iter().for_each(|making| making.goes_at(rate));
+                Answer::Done
+            }
+        };
+        let state = self.life.state().name();
+        self.control.answer(who, &answer, state);
     }
 }

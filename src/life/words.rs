@@ -8,6 +8,8 @@ pub(crate) const STOP: u8 = b'S';
 pub(crate) const GO: u8 = b'G';
 /// Kill it.
 pub(crate) const KILL: u8 = b'K';
+/// Send its first process a signal, whose number follows in a byte.
+pub(crate) const SIGNAL: u8 = b'Z';
 /// Said to the starter of a job that runs: the line to its machine is cut.
 pub(crate) const CUT: u8 = b'C';
 /// There is another.

@@ -77,7 +77,7 @@ pub(super) fn faring(job: &Job) -> Faring {
         num_ckpts: record.generation,
         last_ckpt_time: last.map(|last| last.taken_at),
         image: last.map(|last| last.image.clone()),
-        image_size: last.map(|last| last.image_bytes >> 10),
+        image_size: last.map(|last| last.size() >> 10),
         last_checkpoint_platform: last.and_then(|last| last.platform.clone()),
         ckpt_arch: last.map(|_| "X86_64"),
         ckpt_op_sys: last.map(|_| "LINUX"),

@@ -192,7 +192,7 @@ fn make(
                 keep: there.keep,
                 most: by.images_max.unwrap_or(0),
                 least_free: there.min_free.unwrap_or(0),
-                expected: last.map_or(0, |last| last.image_bytes),
+                expected: last.map_or(0, CheckpointNote::size),
             };
             let name = &job.record.name;
             Some(keeper_of_image(target.pid, name, asked, &by.rate)?)
@@ -324,6 +324,8 @@ fn make(
             generation: made.snapshot.taken.generation,
             taken_at: made.snapshot.taken.unix_seconds,
             image_bytes: image.len,
+            whole_bytes: image.len,
+            sent_bytes: None,
             platform: Some(made.snapshot.platform.clone()),
             made: Some(said::made(&made)),
             files,
@@ -331,7 +333,7 @@ fn make(
         // One that is not there yet takes no older one's place.
         note(job, note_of, kept_there.is_err());
         if by.is_none() && job.life.is_some() {
-            Chronicle::open(job).checkpointed(Spent::default(), image.len);
+            Chronicle::open(job).checkpointed(Spent::default(), image.len, image.len);
         }
     }
     crate::leftovers::done();
@@ -495,7 +497,7 @@ pub(crate) fn check_images(job: &Job, most: Option<u64>, expected: Option<u64>) 
         return Ok(());
     };
     let last = job.record.last_checkpoint.as_ref();
-    let expected = expected.or(last.map(|last| last.image_bytes));
+    let expected = expected.or(last.map(CheckpointNote::size));
     let room = job.make_room(most, expected.unwrap_or(0), is_good)?;
     room.map_err(|crowded| Failure::new(Exit::Failed, crowded.to_string()))
 }

@@ -9,10 +9,11 @@ use nix::errno::Errno;
 
 /// Sends the signal to the job's first process.
 pub(crate) fn kill(store: &JobStore, arguments: &Kill) -> Outcome {
-    if let (libc::SIGKILL, Ok(job)) = (arguments.signal, store.find(&arguments.target))
+    if let Ok(job) = store.find(&arguments.target)
         && job.runs_on().is_some()
+        && arguments.signal != 0
     {
-        super::life::kill(&job)?;
+        super::life::signal_elsewhere(&job, arguments.signal)?;
         return Ok(Exit::Done);
     }
     let target = target::find(store, &arguments.target, Purpose::Signal)?;

@@ -171,8 +171,23 @@ fn say_if_out_of_reach(job: &Job) {
 
 /// Kills a job that has a starter; it does not go on.
 pub(crate) fn kill(job: &Job) -> Outcome<()> {
+    told(job, Ask::Kill {})
+}
+
+/// Has a signal sent to the first process of a job that runs on another machine, or done what that means.
+pub(crate) fn signal_elsewhere(job: &Job, number: i32) -> Outcome<()> {
+    let what = match number {
+        libc::SIGKILL => Ask::Kill {},
+        libc::SIGSTOP => Ask::Suspend {},
+        libc::SIGCONT => Ask::Continue {},
+        number => Ask::Signal { number },
+    };
+    told(job, what)
+}
+
+fn told(job: &Job, what: Ask) -> Outcome<()> {
     let life = job.life.as_ref();
-    let reply = ask(&job.dir, Ask::Kill {}, || life.into_iter().for_each(wake))?;
+    let reply = ask(&job.dir, what, || life.into_iter().for_each(wake))?;
     match reply.reason {
         None => Ok(()),
         Some(reason) => Err(Failure::new(Exit::Failed, reason)),
@@ -217,7 +232,7 @@ fn without_starter(job: &Job, what: &Ask) -> Failure {
         Ask::Migrate { .. } => {
             failure.advise("wayfarer submit --on HOST --every TIME: such jobs move")
         }
-        Ask::VacateLatest { .. } | Ask::Kill {} => {
+        Ask::VacateLatest { .. } | Ask::Kill {} | Ask::Signal { .. } => {
             failure.advise(format!("wayfarer kill -s KILL {name}"))
         }
     }

@@ -438,6 +438,7 @@ pub(crate) fn register(
         base: base.or(thread_name).or(program).unwrap_or_default(),
         replace: false,
         continues,
+        is_same: false,
         command,
         generation: snapshot.taken.generation,
         root_pid: root.map(|process| process.pid),

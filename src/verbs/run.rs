@@ -100,6 +100,7 @@ pub(crate) fn begin(store: &JobStore, arguments: &Run, tied: Option<Tied>) -> Ou
             base: arguments.command[0].to_string_lossy().into_owned(),
             replace: arguments.replace,
             continues: false,
+            is_same: false,
             command: command.map(raw::encode).collect(),
             generation: 0,
             root_pid: None,
@@ -165,12 +166,17 @@ pub(crate) fn begin(store: &JobStore, arguments: &Run, tied: Option<Tied>) -> Ou
             away::tell_outset(away, mark)?;
         }
         let state = match (again, dir) {
-            // What this starter was given is as it was; what an earlier one was given is others' by now.
+            // What this starter was given is as it was; of what an earlier one was given only what the job has written may be here.
             (Some(outset), Some(dir)) if !is_first => {
                 outset.give_back_streams(dir);
                 None
             }
-            (Some(outset), _) => Some(outset.state),
+            (Some(outset), dir) => {
+                if let (Some(dir), Some(tied)) = (dir, &tied) {
+                    outset.cut_outputs_back(dir, &tied.name);
+                }
+                Some(outset.state)
+            }
             (None, _) => prepared.mark,
         };
         if let (Some(state), Some(dir), None) = (state, dir, away) {

@@ -239,3 +239,34 @@ fn all_processes_of_a_job_that_is_continued_go_on() {
         expect_end(job, 0)
     });
 }
+
+#[test]
+fn what_root_does_with_a_users_job_leaves_that_the_users() {
+    use std::os::unix::fs::MetadataExt;
+    if let Some(reason) = User::Root.missing() {
+        let what = "what_root_does_with_a_users_job_leaves_that_the_users";
+        return support::skip::note(what, &reason);
+    }
+    with_job(&chain("of_the_user"), |job| {
+        start(job, &["--keep", "2"])?;
+        until(job, "a copy", |status| status["State"] == "Running")?;
+        ask(job, &["vacate", "job"])?;
+        expect_end(job, 85)?;
+        let record = job.dir.join("state/jobs/job/life.json");
+        let owner = || fs::metadata(&record).map(|found| (found.uid(), found.gid()));
+        let before = owner().map_err(|error| error.to_string())?;
+        for (verb, state) in [("hold", "Held"), ("release", "Idle")] {
+            let command = job.wayfarer(&[verb, "job"]);
+            let (status, run) = finish("root", command, User::Root, STEP)?;
+            let after = owner().map_err(|error| error.to_string())?;
+            let found = status_of(job)?;
+            if status.code() != Some(0) || after != before || found["State"] != state {
+                return Err(format!(
+                    "{}: {before:?}, {after:?}, {found}",
+                    run.describe()
+                ));
+            }
+        }
+        goes_on_to_its_end(job, &[])
+    });
+}

@@ -124,11 +124,29 @@ fn a_job_that_is_killed_again_and_again_is_held() {
         if status["State"] != "Held" || !reason.contains("killed 4 times") {
             return Err(format!("found {status}, expected a job that is held"));
         }
+        // Each copy has left once.
+        let counts = ["000", "001", "004", "012"].map(|number| count_events(job, number));
+        if counts != [1, 4, 4, 1] {
+            return Err(format!("found {counts:?}, expected 1, 4, 4, 1"));
+        }
         start(job, &["--resume"])?;
         expect_end(job, 1)?;
         ask(job, &["release", "job"])?;
         goes_on_to_its_end(job, &[])
     });
+}
+
+/// How often it is in the job's event log, whose events are all of one job.
+fn count_events(job: &Job, number: &str) -> usize {
+    let log = fs::read_to_string(job.dir.join("state/jobs/job/events.log")).unwrap_or_default();
+    let heads: Vec<&str> = log
+        .lines()
+        .filter(|line| line.get(3..5) == Some(" ("))
+        .collect();
+    let jobs: std::collections::HashSet<_> =
+        heads.iter().filter_map(|head| head.get(4..9)).collect();
+    assert_eq!(jobs.len(), 1, "{log}");
+    heads.iter().filter(|head| head.starts_with(number)).count()
 }
 
 #[test]
@@ -294,12 +312,18 @@ fn a_job_without_an_image_begins_again_with_its_files() {
                 "found {found:?}, expected Completed, no restart, no journal"
             ));
         }
+        if (count_events(job, "000"), count_events(job, "001")) != (1, 4) {
+            return Err(format!("found {}", ask(job, &["log", "job"])?));
+        }
+        let told = starter(job)?.err.text();
+        if !told.contains("what was behind its beginning in standard output is in") {
+            return Err(format!("found {told:?}, expected where the rest is"));
+        }
         let said = fs::read_to_string(data.join("out")).map_err(made)?;
         match said.lines().collect::<Vec<_>>().as_slice() {
-            // What the first starter's last copy has said stays: others may have written there since.
-            ["before", "begins with one", "begins with one", steps] => check_table(job, steps),
+            ["before", "begins with one", steps] => check_table(job, steps),
             _ => Err(format!(
-                "found {said:?}, expected what was before, and one beginning for each starter"
+                "found {said:?}, expected what was before, and one beginning"
             )),
         }
     });
@@ -570,6 +594,46 @@ fn a_starter_that_has_lost_its_job_ends_its_copy_and_writes_nothing() {
         match record.contains("\"host\":\"another\"") {
             true => Ok(()),
             false => Err(format!("it has written {record}")),
+        }
+    });
+}
+
+#[test]
+fn a_job_without_journal_that_begins_again_says_so_and_is_the_same_job() {
+    let program = "import time\nprint('begun', flush=True)\nwhile True: time.sleep(1)";
+    let guest = Guest::new("begins_anew", "/usr/bin/python3", &["-c", program]);
+    with_job(&guest, |job| {
+        start(job, &["--every", "1h", "--resume"])?;
+        until(job, "a copy", |status| status["State"] == "Running")?;
+        signal_starter(job, Signal::SIGKILL)?;
+        expect_end(job, 128 + 9)?;
+        start(job, &["--every", "1h", "--resume"])?;
+        until(job, "another", |status| status["NumJobStarts"] == 2)?;
+        ask(job, &["kill", "-s", "KILL", "job"])?;
+        expect_end(job, 128 + 9)?;
+        let counts = ["000", "001", "004", "009"].map(|number| count_events(job, number));
+        let told = starter(job)?.err.text();
+        match told.contains("its files are as it left them") && counts == [1, 2, 1, 1] {
+            true => Ok(()),
+            false => Err(format!("found {counts:?}, {told}")),
+        }
+    });
+}
+
+#[test]
+fn a_job_that_is_over_is_not_begun_again_because_its_record_is_damaged() {
+    let guest = Guest::new("over", "/bin/true", &[]);
+    with_job(&guest, |job| {
+        start(job, &["--every", "1h", "--resume"])?;
+        expect_end(job, 0)?;
+        let record = job.dir.join("state/jobs/job/life.json");
+        fs::write(&record, "garbage").map_err(|error| error.to_string())?;
+        start(job, &["--resume"])?;
+        expect_end(job, 1)?;
+        let told = starter(job)?.err.text();
+        match told.contains("has ended, as its event log says") {
+            true => Ok(()),
+            false => Err(told),
         }
     });
 }

@@ -87,6 +87,9 @@ fn a_job_moves_with_what_has_changed_since_its_image_was_brought_there() {
             sizes.clear();
         }
     }
+    // It is told as large as it is, not as what has changed of it.
+    let size = pool.status()["ImageSize"].as_u64().expect("a number");
+    assert!(size > 96 << 10, "{size} KiB: {}", pool.story());
     // What it is based on is kept with it, and all of it is sound.
     let newest = pool.images().pop().expect("an image");
     pool.told(&["verify", &newest.to_string_lossy()]);

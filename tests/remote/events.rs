@@ -3,6 +3,7 @@
 use super::away::Site;
 use super::{DEADLINE, output};
 use crate::support::htcondor;
+use crate::support::run::poll;
 use nix::sys::signal::{Signal, kill};
 use serde_json::{Value, json};
 use std::ffi::OsStr;
@@ -59,6 +60,8 @@ fn what_happens_to_a_job_elsewhere_is_read_by_condors_reader() {
     site.told(&["checkpoint", "job"]);
     kill(site.keeper(), Signal::SIGKILL).expect("is there");
     site.until("Suspended", 2);
+    // It was not suspended once more.
+    assert_eq!(site.status()["TotalSuspensions"], json!(3));
     site.told(&["continue", "job"]);
     site.until_lines(site.lines() + 5);
     let log = site.submit.dir.join("own/jobs/job/events.log");
@@ -132,4 +135,42 @@ fn what_a_job_elsewhere_has_done_is_known_also_when_it_is_lost() {
         assert!((54321.0..60000.0).contains(&sent), "{sent}: {read:?}");
         assert!(received >= 100_000.0, "{received}: {read:?}");
     }
+}
+
+/// Ends by its own will when it is asked to, having said so.
+const HEEDS: &str = "\
+import signal, sys, time
+def heard(number, frame): print('heard', number, flush=True)
+signal.signal(signal.SIGUSR1, heard)
+print('begun', flush=True)
+while True: time.sleep(0.05)
+";
+
+#[test]
+fn a_job_elsewhere_gets_the_signals_that_it_is_sent() {
+    let what = "a_job_elsewhere_gets_the_signals_that_it_is_sent";
+    let Some(site) = Site::new(what, "away-signals") else {
+        return;
+    };
+    let home = site.submit.home();
+    fs::write(home.join("heeds.py"), HEEDS).expect("writes");
+    let all = ["python3", "heeds.py"].map(OsStr::new);
+    let all: Vec<&OsStr> = all.iter().map(|word| &**word).collect();
+    let mut job = site.with_files(site.submitted(&["127.0.0.1"], &["--every", "1h"], &all));
+    site.until("Running", 1);
+    let until_said = |line: &str| {
+        let said = || fs::read_to_string(home.join("out")).unwrap_or_default();
+        let there = poll(DEADLINE, || said().contains(line).then_some(()));
+        assert!(there.is_some(), "{}: {}", said(), site.story());
+    };
+    until_said("begun\n");
+    site.told(&["kill", "-s", "USR1", "job"]);
+    until_said("heard 10\n");
+    site.told(&["kill", "-s", "STOP", "job"]);
+    site.until("Suspended", 1);
+    site.told(&["kill", "-s", "CONT", "job"]);
+    site.until("Running", 1);
+    site.told(&["kill", "job"]);
+    let ended = job.wait(DEADLINE).expect("ends");
+    assert_eq!(ended.signal(), Some(15), "{}", site.story());
 }
