@@ -241,7 +241,7 @@ pub(super) fn last_event(dir: &Path) -> Option<u32> {
     let text = String::from_utf8_lossy(&text);
     // `005 (008.000.000) date time ...`: no other line begins so.
     let heads = text.lines().filter(|line| line.get(3..5) == Some(" ("));
-    heads.filter_map(|line| line.get(..3)?.parse().ok()).last()
+    heads.rev().find_map(|line| line.get(..3)?.parse().ok())
 }
 
 #[cfg(test)]

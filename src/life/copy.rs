@@ -34,7 +34,6 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
-use std::time::Duration;
 
 /// Ends what the job wants, and what is said of what it does.
 const TEXT_END: u8 = b';';
@@ -502,6 +501,7 @@ pub(super) fn kill(pid: Pid) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::time::Duration;
 
     fn away() -> (Copy, UnixStream) {
         let (says, theirs) = UnixStream::pair().expect("a pair");

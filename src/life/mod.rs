@@ -300,7 +300,8 @@ impl<'a> Starter<'a> {
         starter.spent_before = starter.record.counted.spent();
         lost.iter().for_each(|lost| lost.tell(&starter.chronicle));
         // One that begins again was submitted already.
-        if !has_image && !(starter.copies.go_on && starter.chronicle.has_events()) {
+        let is_known = starter.copies.go_on && starter.chronicle.has_events();
+        if !has_image && !is_known {
             starter.chronicle.submitted();
         }
         if let How::Here { passed_over, .. } = &mut starter.copies.how {
