@@ -339,13 +339,18 @@ impl Membership {
             Ok(()) | Err(UndoError::InUse) => {}
             Err(error) => return Err(MoveError::Journal(error)),
         }
+        let images = self.session.images.as_ref();
+        images
+            .map_or(Ok(()), |images| {
+                images.may_forget(copy.job, copy.incarnation)
+            })
+            .map_err(|why| MoveError::Stays { why })?;
         let newest = self
             .sessions
             .end_copies((copy.job, by), self.session.id(), until)?;
         if !is_there() {
             return Err(MoveError::Begins);
         }
-        let images = self.session.images.as_ref();
         images
             .map_or(Ok(()), |images| images.forget(copy.job, copy.incarnation))
             .map_err(|why| MoveError::Stays { why })?;

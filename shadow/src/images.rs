@@ -56,6 +56,12 @@ pub trait Images: Send + Sync + std::fmt::Debug {
     /// The job has ended well: nobody goes back to its images.
     fn complete(&self, job: JobId);
 
+    /// Whether [`Images::forget`] would be refused.
+    ///
+    /// # Errors
+    /// For the job's owner.
+    fn may_forget(&self, job: JobId, copy: u64) -> Result<(), String>;
+
     /// The job is removed, as if it had never been, by whoever knows it up to this copy: not if there is an image of a newer one.
     ///
     /// # Errors

@@ -182,10 +182,8 @@ impl Images for Store {
         }
     }
 
-    fn forget(&self, job: JobId, copy: u64) -> Result<(), String> {
-        let _naming = self.names();
-        let folders = self.folders_of(job);
-        for folder in &folders {
+    fn may_forget(&self, job: JobId, copy: u64) -> Result<(), String> {
+        for folder in self.folders_of(job) {
             for one in folder.images()? {
                 let of = state_in(&one.path).and_then(|state| shadow::copy_of(&state));
                 if let Some(newer) = of.filter(|of| *of > copy) {
@@ -196,7 +194,15 @@ impl Images for Store {
                 }
             }
         }
-        folders.iter().try_for_each(|folder| folder.remove(job))
+        Ok(())
+    }
+
+    fn forget(&self, job: JobId, copy: u64) -> Result<(), String> {
+        let _naming = self.names();
+        self.may_forget(job, copy)?;
+        self.folders_of(job)
+            .iter()
+            .try_for_each(|folder| folder.remove(job))
     }
 
     fn complete(&self, job: JobId) {

@@ -218,6 +218,11 @@ impl LifeRecord {
         })
     }
 
+    /// Whether there is one, readable or not.
+    pub(crate) fn is_in(dir: &Path) -> bool {
+        dir.join(NAME).exists()
+    }
+
     /// What is counted, with what the copy that runs had done when this was written.
     pub(crate) fn counted_so_far(&self) -> Counted {
         let mut counted = self.counted.clone();

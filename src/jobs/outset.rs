@@ -3,17 +3,19 @@
 //! ```text
 //! before its first copy:   the shadow's mark, where standard input, output and errors stand   ──durable──> jobs/NAME/outset.json
 //! before another one:      the shadow goes back to the mark, input is rewound, output is cut back (its tail is kept in jobs/NAME/)
+//! under another starter:   the shadow goes back, what it was given is read and written; outputs that are the same files are cut back (tails beside them)
 //! ```
 
 use super::record::{RecordError, read_record, replace_record};
+use crate::life::tails;
 use crate::report::tell;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use serde::{Deserialize, Serialize};
 use std::fs::{self, File};
 use std::io::{self, Read, Seek, SeekFrom};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::fs::MetadataExt;
-use std::path::Path;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
 
 const NAME: &str = "outset.json";
 /// Version of [`Outset`].
@@ -99,25 +101,36 @@ impl Outset {
     }
 
     /// Our output and errors, those of them that are the files to which an earlier starter's job has written, are cut back to where it began: it
-    /// begins again. What is cut off is kept, and that is told.
-    pub(crate) fn cut_outputs_back(&self, dir: &Path, job: &str) {
+    /// begins again. What is cut off is kept beside them (`FILE.wayfarer-tail`), and that is told.
+    pub(crate) fn cut_outputs_back(&self, job: &str) {
+        let mut told = vec![];
+        let mut cut = vec![];
         let streams = own_streams().into_iter().zip(&self.streams).zip(STREAMS);
         for ((stream, stand), name) in streams.skip(1) {
             let (Some(stream), Some(stand)) = (stream, stand) else {
                 continue;
             };
-            let tail = dir.join(format!("{name}.wayfarer-tail"));
+            if cut.contains(&stand.file()) {
+                continue;
+            }
+            cut.push(stand.file());
+            let tail = path_of(&stream).and_then(|path| tails::next_of(&path));
+            let Some(tail) = tail else {
+                continue;
+            };
             match stand.cut_back(&mut File::from(stream), &tail) {
-                Ok(true) => tell(&format!(
+                Ok(true) => told.push(format!(
                     "job {job} begins again: what was behind its beginning in standard {name} is in {}",
                     crate::raw::shown_path(&tail)
                 )),
                 Ok(false) => {}
-                Err(error) => tell(&format!(
+                Err(error) => told.push(format!(
                     "standard {name} does not go back with the job: {error}"
                 )),
             }
         }
+        // It may be said in one of them.
+        told.iter().for_each(|one| tell(one));
     }
 
     /// Our input, output and errors are as they were, those of them that are files. What does not go back is told: the job is to go on.
@@ -199,8 +212,12 @@ impl Stand {
         file.seek(SeekFrom::Start(self.offset.min(len))).map(drop)
     }
 
+    fn file(&self) -> (u64, u64) {
+        (self.device, self.inode)
+    }
+
     fn is_of(&self, found: &fs::Metadata) -> bool {
-        (found.dev(), found.ino()) == (self.device, self.inode)
+        (found.dev(), found.ino()) == self.file()
     }
 
     /// Whether something was cut off.
@@ -216,9 +233,12 @@ impl Stand {
             let mut kept = fs::OpenOptions::new()
                 .append(true)
                 .create(true)
+                .mode(0o600)
                 .open(tail)?;
-            io::copy(&mut source.take(found.len() - self.size), &mut kept)?;
+            // Others may write to it meanwhile: until there is no more.
+            io::copy(&mut source, &mut kept)?;
             kept.sync_all()?;
+            io::copy(&mut source, &mut kept)?;
             file.set_len(self.size)?;
             if file.stream_position()? > self.size {
                 file.seek(SeekFrom::End(0))?;
@@ -226,6 +246,13 @@ impl Stand {
         }
         Ok(is_longer)
     }
+}
+
+/// What a file is called, if it still is.
+fn path_of(stream: &OwnedFd) -> Option<PathBuf> {
+    let number = std::os::fd::AsRawFd::as_raw_fd(stream);
+    let path = fs::read_link(format!("/proc/self/fd/{number}")).ok()?;
+    path.is_file().then_some(path)
 }
 
 fn is_written(file: &File) -> io::Result<bool> {

@@ -326,7 +326,10 @@ pub(crate) fn replace_record<T: Serialize>(
             None => Ok(()),
         });
     written.map_err(|source| {
-        let _ = fs::remove_file(&beside);
+        // One that is there already is somebody else's.
+        if source.kind() != io::ErrorKind::AlreadyExists {
+            let _ = fs::remove_file(&beside);
+        }
         RecordError::File { path, source }
     })
 }

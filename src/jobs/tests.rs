@@ -63,7 +63,6 @@ fn images_of_an_ended_job_are_not_lost_to_a_new_one() {
     );
     let continued = NewJob {
         continues: true,
-        is_same: false,
         ..new_job(Some("x"))
     };
     let mut job = store.register(continued).expect("continues");

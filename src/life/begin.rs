@@ -88,10 +88,8 @@ fn begin_run(store: &JobStore, arguments: &Run) -> Outcome {
     }
     let replaced = replaced(store, arguments).filter(|_| !is_continued);
     let kept = replaced.as_ref().and_then(ckpt_server::Kept::of);
-    if let Some(found) = found
-        .as_ref()
-        .filter(|found| found.has_begun && !is_continued)
-    {
+    let begins_again = |found: &&Earlier| found.has_begun && found.is_same && !is_continued;
+    if let Some(found) = found.as_ref().filter(begins_again) {
         let name = &found.name;
         tell(&format!(
             "job {name} begins again, as there is no image of it; its files are as it left them (with --journal they go back)"
@@ -105,7 +103,7 @@ fn begin_run(store: &JobStore, arguments: &Run) -> Outcome {
             base: arguments.command[0].to_string_lossy().into_owned(),
             replace: arguments.replace,
             continues: is_continued,
-            is_same: found.is_some(),
+            is_same: found.as_ref().is_some_and(|found| found.is_same),
             command: command.collect(),
             generation,
             root_pid: None,
@@ -214,6 +212,8 @@ struct Earlier {
     on: Option<String>,
     /// A copy of it has run.
     has_begun: bool,
+    /// It was begun with this command.
+    is_same: bool,
 }
 
 /// Finds it; ends as it did if it is completed.
@@ -247,7 +247,8 @@ fn earlier(store: &JobStore, name: Option<&str>, command: &[OsString]) -> Outcom
     let has_outset = Outset::is_in(&job.dir);
     let has_image = !job.known_images()?.is_empty();
     let words: Vec<String> = command.iter().map(raw::encode).collect();
-    if words != job.record.command && (has_image || has_outset) {
+    let is_same = words == job.record.command;
+    if !is_same && (has_image || has_outset) {
         let was = job.record.command.join(" ");
         tell(&format!("job {name} goes on as it was begun: {was}"));
     }
@@ -263,7 +264,8 @@ fn earlier(store: &JobStore, name: Option<&str>, command: &[OsString]) -> Outcom
         has_begun: job
             .life
             .as_ref()
-            .is_none_or(|life| life.counted.num_job_starts > 0),
+            .is_some_and(|life| life.counted.num_job_starts > 0),
+        is_same,
     }))
 }
 
@@ -315,7 +317,7 @@ pub(crate) fn submit(store: &JobStore, arguments: &Submit) -> Outcome {
             base: command[0].to_string_lossy().into_owned(),
             replace: arguments.replace,
             continues: continued.is_some(),
-            is_same: found.is_some(),
+            is_same: found.as_ref().is_some_and(|found| found.is_same),
             command: command.iter().map(raw::encode).collect(),
             generation: continued.map_or(0, |found| found.generation),
             root_pid: None,
@@ -438,8 +440,11 @@ fn let_end(job: &Job) {
 
 /// Of a job whose record cannot be read its event log may say that it is over.
 fn refuse_if_over(job: &Job) -> Outcome<()> {
-    let how = match super::chronicle::last_event(&job.dir) {
-        _ if job.life.is_some() => return Ok(()),
+    // One that never had a starter has none.
+    if job.life.is_some() || !LifeRecord::is_in(&job.dir) {
+        return Ok(());
+    }
+    let how = match super::chronicle::last_event(&job.dir, job.record.number) {
         Some(5) => "has ended",
         Some(9) => "was killed by its owner",
         Some(12) => "is held",
@@ -449,7 +454,7 @@ fn refuse_if_over(job: &Job) -> Outcome<()> {
     let message = format!("job {name} {how}, as its event log says; its record cannot be read");
     let failure = Failure::new(Exit::Failed, message);
     Err(failure.advise(format!(
-        "wayfarer restart {name}, if it has an image, or --replace"
+        "wayfarer restart {name}, if it has an image, or --replace without --resume"
     )))
 }
 

@@ -26,8 +26,7 @@ pub(crate) struct Chronicle {
 impl Chronicle {
     /// Opens it. What cannot be written is told once, and not missed by the job.
     pub(crate) fn open(job: &Job) -> Self {
-        let found = std::fs::metadata(job.dir.join(NAME));
-        let has_events = found.is_ok_and(|found| found.len() > 0);
+        let has_events = last_event(&job.dir, job.record.number).is_some();
         let log = match EventLog::open(&job.dir.join(NAME)) {
             Ok(log) => Some(log),
             Err(error) => {
@@ -57,7 +56,7 @@ impl Chronicle {
         }
     }
 
-    /// Whether there were some when it was opened.
+    /// Whether there were some of this job when it was opened.
     pub(super) fn has_events(&self) -> bool {
         self.has_events
     }
@@ -235,12 +234,15 @@ fn traffic(spent: Spent) -> Traffic {
     }
 }
 
-/// The number of the last event in the log of a job; none: there is none.
-pub(super) fn last_event(dir: &Path) -> Option<u32> {
+/// The number of the last event of the job with this number in a log; none: there is none.
+pub(super) fn last_event(dir: &Path, job: u32) -> Option<u32> {
     let text = std::fs::read(dir.join(NAME)).ok()?;
     let text = String::from_utf8_lossy(&text);
     // `005 (008.000.000) date time ...`: no other line begins so.
-    let heads = text.lines().filter(|line| line.get(3..5) == Some(" ("));
+    let own = format!(" ({job:03}.");
+    let heads = text
+        .lines()
+        .filter(|line| line.get(3..).is_some_and(|rest| rest.starts_with(&own)));
     heads.rev().find_map(|line| line.get(..3)?.parse().ok())
 }
 
@@ -251,11 +253,14 @@ mod tests {
     #[test]
     fn the_last_event_is_found_by_its_head() {
         let dir = tempfile::tempdir().expect("a folder");
-        assert_eq!(last_event(dir.path()), None);
+        assert_eq!(last_event(dir.path(), 8), None);
         let text = "000 (008.000.000) 2026-11-27 09:00:00 Job submitted\n...\n\
                     005 (008.000.000) 2026-11-27 09:00:01 Job terminated.\n\
                     \t(1) Normal termination (return value 0)\n...\n";
         std::fs::write(dir.path().join(NAME), text).expect("writes");
-        assert_eq!(last_event(dir.path()), Some(5));
+        assert_eq!(last_event(dir.path(), 8), Some(5));
+        // Of an earlier job of the same name.
+        assert_eq!(last_event(dir.path(), 9), None);
+        assert_eq!(last_event(dir.path(), 80), None);
     }
 }

@@ -50,7 +50,10 @@ impl Starter<'_> {
             Streams::withdraw(&self.dir);
             temporary::remove(&self.dir);
             let _ = std::fs::remove_file(self.dir.join(voice::NAME));
-            Chronicle::withdraw(&self.dir);
+            // That of a job that has begun before is its history.
+            if !self.chronicle.has_events() {
+                Chronicle::withdraw(&self.dir);
+            }
             self.control
                 .close(&Answer::Refused("the job has not begun".to_owned()), "Idle");
             job.withdraw();
@@ -60,6 +63,7 @@ impl Starter<'_> {
             self.make_durable();
         }
         self.record.counted.left(&leave, self.not_begun.as_deref());
+        self.tell_lost();
         let spent = self.record.counted.spent().since(self.spent_before);
         let counted = &self.record.counted;
         let with_image = self.leaves_with_image;

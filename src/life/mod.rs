@@ -33,7 +33,7 @@ mod sign;
 mod signals;
 mod standing;
 mod streams;
-mod tails;
+pub(crate) mod tails;
 mod voice;
 pub(crate) mod words;
 
@@ -59,6 +59,7 @@ use away::Away;
 use copy::{Copy, News};
 use counting::since_boot;
 use inside::Inside;
+use killed::Lost;
 use making::Making;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -200,6 +201,8 @@ struct Starter<'a> {
     /// We have stood still with the job, until somebody woke us.
     was_stopped: bool,
     left: Option<Leave>,
+    /// The last copy of an earlier starter, of whose loss nothing is in the event log yet.
+    lost: Option<Lost>,
     answers: Vec<(Who, Answer)>,
 }
 
@@ -295,10 +298,10 @@ impl<'a> Starter<'a> {
             stops_by: None,
             was_stopped: false,
             left: None,
+            lost,
             answers: vec![],
         };
         starter.spent_before = starter.record.counted.spent();
-        lost.iter().for_each(|lost| lost.tell(&starter.chronicle));
         // One that begins again was submitted already.
         let is_known = starter.copies.go_on && starter.chronicle.has_events();
         if !has_image && !is_known {
@@ -480,6 +483,7 @@ impl<'a> Starter<'a> {
                         self.record.kept_at = self.copies.how.kept_at(self.by);
                     }
                     self.record.counted.begun(self.life.state());
+                    self.tell_lost();
                     self.chronicle.executing(self.record.on.as_deref());
                     self.events.push_back(Event::Runs);
                     self.runs_away();

@@ -73,6 +73,13 @@ impl Starter<'_> {
         }
     }
 
+    /// Where nothing comes of us it is still to be told, by whoever is next.
+    pub(super) fn tell_lost(&mut self) {
+        if let Some(lost) = self.lost.take() {
+            lost.tell(&self.chronicle);
+        }
+    }
+
     /// What the copy that there is has spent, and its images.
     fn spent_by_this(&self) -> Spent {
         let so_far = self.copy.as_ref().map(Copy::spent_so_far);

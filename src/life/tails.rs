@@ -37,8 +37,8 @@ pub(super) fn next(snapshot: &SnapshotV1) -> Vec<String> {
     tails.map(raw::encode).collect()
 }
 
-/// The first name that is free.
-fn next_of(path: &Path) -> Option<PathBuf> {
+/// The first name of a tail of this file that is free.
+pub(crate) fn next_of(path: &Path) -> Option<PathBuf> {
     let name = |number: u32| {
         let mut name = OsString::from(path);
         name.push(ENDING);

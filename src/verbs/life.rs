@@ -169,6 +169,9 @@ fn say_if_out_of_reach(job: &Job) {
     }
 }
 
+/// The last signal that is not a real-time one.
+const LAST_NAMED: i32 = 31;
+
 /// Kills a job that has a starter; it does not go on.
 pub(crate) fn kill(job: &Job) -> Outcome<()> {
     told(job, Ask::Kill {})
@@ -176,6 +179,13 @@ pub(crate) fn kill(job: &Job) -> Outcome<()> {
 
 /// Has a signal sent to the first process of a job that runs on another machine, or done what that means.
 pub(crate) fn signal_elsewhere(job: &Job, number: i32) -> Outcome<()> {
+    if number > LAST_NAMED {
+        let name = &job.record.name;
+        let message = format!(
+            "job {name} runs elsewhere, where signal {number} cannot be sent: expected 1 to {LAST_NAMED}"
+        );
+        return Err(Failure::new(Exit::Usage, message));
+    }
     let what = match number {
         libc::SIGKILL => Ask::Kill {},
         libc::SIGSTOP => Ask::Suspend {},

@@ -171,9 +171,9 @@ pub(crate) fn begin(store: &JobStore, arguments: &Run, tied: Option<Tied>) -> Ou
                 outset.give_back_streams(dir);
                 None
             }
-            (Some(outset), dir) => {
-                if let (Some(dir), Some(tied)) = (dir, &tied) {
-                    outset.cut_outputs_back(dir, &tied.name);
+            (Some(outset), _) => {
+                if let Some(tied) = &tied {
+                    outset.cut_outputs_back(&tied.name);
                 }
                 Some(outset.state)
             }
