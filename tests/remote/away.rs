@@ -437,7 +437,7 @@ fn what_a_job_elsewhere_cannot_do_is_refused() {
     let mut job = site.with_files(site.guest(&["127.0.0.1"], &["--every", "1h"]));
     site.until("Running", 1);
     site.until_lines(5);
-    site.refused(&["kill", "-s", "INT", "job"], "runs on 127.0.0.1");
+    site.refused(&["kill", "-s", "40", "job"], "expected 1 to 31");
     site.refused(&["io", "job"], "runs on 127.0.0.1");
     site.refused(
         &["checkpoint", "job", "-o", "x"],
