@@ -88,7 +88,9 @@ fn begin_run(store: &JobStore, arguments: &Run) -> Outcome {
     }
     let replaced = replaced(store, arguments).filter(|_| !is_continued);
     let kept = replaced.as_ref().and_then(ckpt_server::Kept::of);
-    let begins_again = |found: &&Earlier| found.has_begun && found.is_same && !is_continued;
+    // Under a startd, standard error is the job's own file.
+    let is_told = arguments.why.is_none() && !is_continued;
+    let begins_again = |found: &&Earlier| is_told && found.has_begun && found.is_same;
     if let Some(found) = found.as_ref().filter(begins_again) {
         let name = &found.name;
         tell(&format!(
