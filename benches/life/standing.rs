@@ -74,11 +74,9 @@ fn below(pid: u32) -> Vec<u32> {
 /// Whether it is what a keeper has begun on the other machine.
 fn is_there(pid: u32) -> bool {
     let words = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-    let mut words = words.split(|byte| *byte == 0);
-    let is_own = words
-        .next()
-        .is_some_and(|program| program.ends_with(b"wayfarer"));
-    is_own && words.any(|word| word == b"--at-home")
+    words
+        .split(|byte| *byte == 0)
+        .any(|word| word == b"--at-home")
 }
 
 /// Time that all its threads had a processor (/proc/PID/schedstat, proc(5)).
