@@ -2,6 +2,8 @@
 
 #[path = "life/ads.rs"]
 mod ads;
+#[path = "life/beginning.rs"]
+mod beginning;
 #[path = "life/brim.rs"]
 mod brim;
 #[path = "life/commands.rs"]

@@ -192,7 +192,11 @@ fn answer_all<'a, S: Peer>(
                 out.clear();
                 session.wait_for_lock(lock, stream.as_fd())
             }
-            Request::Mark(_) | Request::Settle(_) | Request::Resume(_) | Request::TakeUp(_) => {
+            Request::Mark(_)
+            | Request::Settle(_)
+            | Request::Resume(_)
+            | Request::TakeUp(_)
+            | Request::Forget(_) => {
                 out.clear();
                 let data = incoming.data(&message);
                 let resumes = match &request {
@@ -200,9 +204,13 @@ fn answer_all<'a, S: Peer>(
                     Request::TakeUp(up) => Some((up.others, By::of(up))),
                     _ => None,
                 };
-                let moved = match resumes {
-                    Some(how) => membership.resume(data, how, &|| is_there(stream.as_fd())),
-                    None => session.moved(&request, data, &mut pending, &mut out),
+                let is_there = || is_there(stream.as_fd());
+                let moved = match (resumes, &request) {
+                    (Some(how), _) => membership.resume(data, how, &is_there),
+                    (None, Request::Forget(forget)) => {
+                        membership.forget(data, By::only(forget.starter), &is_there)
+                    }
+                    (None, _) => session.moved(&request, data, &mut pending, &mut out),
                 };
                 let numbered = resumes.is_some() && membership.version >= NUMBERED_COPIES;
                 match moved {
@@ -210,24 +218,7 @@ fn answer_all<'a, S: Peer>(
                     Ok(()) => Reply::Done,
                     Err(error) => {
                         why = error.chain();
-                        tracing::info!(why, "a job cannot be moved");
-                        Reply::Refused(Refusal {
-                            reason: &why,
-                            passing: error.passes(),
-                        })
-                    }
-                }
-            }
-            Request::Forget(forget) => {
-                out.clear();
-                let data = incoming.data(&message);
-                match membership
-                    .forget(data, By::only(forget.starter), &|| is_there(stream.as_fd()))
-                {
-                    Ok(()) => Reply::Done,
-                    Err(error) => {
-                        why = error.chain();
-                        tracing::info!(why, "a job is not removed");
+                        tracing::info!(why, kind = message.head.kind, "a job cannot be moved");
                         Reply::Refused(Refusal {
                             reason: &why,
                             passing: error.passes(),

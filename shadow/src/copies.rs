@@ -308,9 +308,7 @@ impl Membership {
         self.session.lets_images_go();
         Ok(())
     }
-}
 
-impl Membership {
     /// The job that this state is of is removed: its copies are ended, and what is kept of it goes, its images and its journal; but not for who has lost it to
     /// somebody else.
     ///

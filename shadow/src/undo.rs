@@ -144,11 +144,9 @@ impl Journals {
         let Some(copy) = saved.and_then(|saved| saved.copy()) else {
             return Ok(false);
         };
-        match self.open_existing(copy.job) {
-            Ok(Some(journal)) => Ok(journal.remove().map(|()| true)?),
-            Ok(None) => Ok(false),
-            Err(JournalError::InUse { .. }) => Err(UndoError::InUse),
-            Err(error) => Err(error.into()),
+        match self.open_unused(copy.job)? {
+            Some(journal) => Ok(journal.remove().map(|()| true)?),
+            None => Ok(false),
         }
     }
 
@@ -177,11 +175,8 @@ impl Journals {
 
     /// The journal of a job, if there is one and nobody else has taken the job over.
     fn open_for(&self, job: JobId, by: By) -> Result<Option<Journal>, UndoError> {
-        let journal = match self.open_existing(job) {
-            Ok(Some(journal)) => journal,
-            Ok(None) => return Ok(None),
-            Err(JournalError::InUse { .. }) => return Err(UndoError::InUse),
-            Err(error) => return Err(error.into()),
+        let Some(journal) = self.open_unused(job)? else {
+            return Ok(None);
         };
         match by.may_follow(journal.incarnation(), journal.starter()) {
             Ok(()) => Ok(Some(journal)),
@@ -190,6 +185,14 @@ impl Journals {
                 Err(error)
             }
         }
+    }
+
+    /// Opens a job's journal, if it has one that nobody has open.
+    fn open_unused(&self, job: JobId) -> Result<Option<Journal>, UndoError> {
+        self.open_existing(job).map_err(|error| match error {
+            JournalError::InUse { .. } => UndoError::InUse,
+            error => error.into(),
+        })
     }
 
     /// Opens a job's journal, if it has one.

@@ -19,6 +19,7 @@ mod outset;
 pub(crate) mod process;
 pub(crate) mod pulse;
 mod record;
+pub(crate) mod tails;
 
 pub(crate) use belongings::forget_journals;
 pub(crate) use belongings::state_in;

@@ -7,7 +7,7 @@
 //! ```
 
 use super::record::{RecordError, read_record, replace_record};
-use crate::life::tails;
+use super::tails;
 use crate::report::tell;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use serde::{Deserialize, Serialize};

@@ -33,7 +33,7 @@ mod sign;
 mod signals;
 mod standing;
 mod streams;
-pub(crate) mod tails;
+mod tails;
 mod voice;
 pub(crate) mod words;
 

@@ -5,16 +5,13 @@
 //! ```
 
 use super::Starter;
+use crate::jobs::tails::next_of;
 use crate::raw;
 use ckpt_lib::snapshot::{DescriptionKind, SnapshotV1};
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-/// How the loader calls them.
-const ENDING: &str = ".wayfarer-tail";
-/// So many of one file.
-const MOST: u32 = 1000;
 /// So many files are looked after, and so many tails are kept in a job's record.
 const MOST_FILES: usize = 256;
 
@@ -37,21 +34,6 @@ pub(super) fn next(snapshot: &SnapshotV1) -> Vec<String> {
     tails.map(raw::encode).collect()
 }
 
-/// The first name of a tail of this file that is free.
-pub(crate) fn next_of(path: &Path) -> Option<PathBuf> {
-    let name = |number: u32| {
-        let mut name = OsString::from(path);
-        name.push(ENDING);
-        if number > 0 {
-            name.push(format!(".{number:03}"));
-        }
-        PathBuf::from(name)
-    };
-    (0..MOST)
-        .map(name)
-        .find(|name| name.symlink_metadata().is_err())
-}
-
 impl Starter<'_> {
     /// The copy runs: those of these tails that are there now were cut off for it.
     pub(super) fn note_tails(&mut self, tails: &[String]) {
@@ -70,22 +52,5 @@ impl Starter<'_> {
                 self.record.tails.push(tail.clone());
             }
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_next_name_is_the_first_that_is_free() {
-        let dir = tempfile::tempdir().expect("dir");
-        let path = dir.path().join("log");
-        let next = || next_of(&path).expect("a name");
-        assert_eq!(next(), dir.path().join("log.wayfarer-tail"));
-        std::fs::write(next(), "").expect("writes");
-        assert_eq!(next(), dir.path().join("log.wayfarer-tail.001"));
-        std::fs::write(next(), "").expect("writes");
-        assert_eq!(next(), dir.path().join("log.wayfarer-tail.002"));
     }
 }

@@ -7,6 +7,7 @@ use crate::jobs::{JobStore, unix_now};
 use crate::output::{self, Table};
 use crate::report::{Exit, Outcome};
 use crate::target;
+use starter::life::State;
 
 const SCHEMA_VERSION: u32 = 1;
 
@@ -69,8 +70,10 @@ fn render(report: &Faring) -> String {
         line("copies", starts);
         let present = unix_now().saturating_sub(counted.job_start_date);
         line("begun", output::ago(unix_now() - present));
+        let is_over = State::from_name(&report.state).is_none_or(State::is_last);
+        let until = if is_over { "" } else { ", up to a minute ago" };
         let cpu = format!(
-            "{:.1} s, {:.1} s in the kernel (of a copy that runs, up to a minute ago)",
+            "{:.1} s, {:.1} s in the kernel{until}",
             counted.remote_user_cpu, counted.remote_sys_cpu
         );
         line("processor", cpu);
