@@ -159,6 +159,34 @@ fn calls_end_in_time_though_they_never_sleep_a_millisecond() {
 }
 
 #[test]
+fn threads_that_end_on_their_way_out_of_the_vdso_end_no_calls() {
+    // The stop begins anew then: the others were let go in between.
+    for who in [As::Self_, As::User] {
+        let job = Job::start(who, &["calls", "4", "eEstocvvvv", "3"]);
+        stop_until_it_ends(job, Duration::from_micros(700));
+    }
+}
+
+#[test]
+fn a_stop_that_is_given_up_ends_no_calls() {
+    for who in [As::Self_, As::User] {
+        let job = Job::start(who, &["calls", "3", "eEstocpPfn", "3"]);
+        let mut given_up = 0;
+        loop {
+            match Quiesced::stop(&[job.pid()], Duration::ZERO) {
+                Err(StopError::Deadline { .. }) => given_up += 1,
+                Err(StopError::Gone { .. }) => break,
+                Ok(quiesced) => quiesced.resume().expect("resumes"),
+                Err(error) => panic!("{error}: {error:?}"),
+            }
+            std::thread::sleep(Duration::from_micros(3700));
+        }
+        assert!(given_up >= 20, "{given_up}");
+        job.passes(10 * SECOND);
+    }
+}
+
+#[test]
 fn a_handler_still_ends_a_wait() {
     let job = Job::start(As::Self_, &["alarm", "3"]);
     stop_until_it_ends(job, Duration::from_micros(700));

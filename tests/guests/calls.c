@@ -509,8 +509,34 @@ static void *repeat(void *call) {
     while (!go());
     return NULL;
 }
+/* Sockets with messages unread, which are looked at with other options than they have. */
+static const int kinds[] = {SOCK_STREAM, SOCK_DGRAM, SOCK_SEQPACKET};
+static int looked_at[ARRAY_LEN(kinds)][2];
+static void open_looked_at(void) {
+    for (size_t i = 0; i < ARRAY_LEN(kinds); i++) {
+        must("socketpair", socketpair(AF_UNIX, kinds[i], 0, looked_at[i]));
+        expect("write", write(looked_at[i][1], "unread", 6), 6);
+    }
+}
+static int option_of(int fd, int option) {
+    int value = 0;
+    socklen_t len = sizeof value;
+    must("getsockopt", getsockopt(fd, SOL_SOCKET, option, &value, &len));
+    return value;
+}
+/* Who dies while it looks leaves somebody who puts them back, within a moment. */
+static void see_options(void) {
+    for (size_t i = 0; i < ARRAY_LEN(kinds); i++) {
+        int fd = looked_at[i][0];
+        for (int ms = 0; ms < 2000 && (option_of(fd, SO_PASSCRED) != 0 || option_of(fd, SO_PEEK_OFF) != -1); ms++)
+            sleep_ms(1);
+        expect("SO_PASSCRED", option_of(fd, SO_PASSCRED), 0);
+        expect("SO_PEEK_OFF", option_of(fd, SO_PEEK_OFF), -1);
+    }
+}
 static void begin_repeated(void) {
     open_pipe();
+    open_looked_at();
     asked = (struct timespec){0, 100 * MS};
     late = 3500 * MS;
     for (size_t i = 0; i < ARRAY_LEN(repeated); i++) {
@@ -523,6 +549,7 @@ static void while_repeated(void) {
         sleep_ms(2);
         expect("children", waitpid(-1, NULL, __WALL | WNOHANG), -1);
         expect("waitpid: errno", errno, ECHILD);
+        see_options();
     } while (!go());
 }
 /* Without room for one more process there is no copy of the job to write the image from. */
@@ -534,6 +561,11 @@ static void while_repeated_alone(void) {
 static void end_repeated(void) {
     for (size_t i = 0; i < ARRAY_LEN(repeated); i++)
         expect("pthread_join", pthread_join(repeating[i], NULL), 0);
+    char unread[7] = "";
+    for (size_t i = 0; i < ARRAY_LEN(kinds); i++) {
+        expect("read", read(looked_at[i][0], unread, sizeof unread), 6);
+        expect("read the same", strcmp(unread, "unread"), 0);
+    }
 }
 
 static const struct guest guests[] = {

@@ -2,9 +2,14 @@
 //!
 //! The kernel shows messages one behind the other at an offset (SO_PEEK_OFF), but passes over an empty one that was looked at before (by an
 //! earlier checkpoint, or by the program with MSG_PEEK: net/core/datagram.c, `__skb_try_recv_from_queue`). That there are such *hidden* ones, and
-//! how many, shows in the memory that the sender's messages take (SIOCOUTQ).
+//! how many, shows in the memory that the sender's messages take (SIOCOUTQ). Once the sender is gone it shows nowhere; so a socket in which a
+//! checkpoint has seen an empty message is *marked*, in an option that says nothing of a unix socket and stays with it (SO_MAX_PACING_RATE).
 
-use crate::sys::channels::{peek, poll_now, set_socket_option, socket_option, unsent_len};
+use crate::sys::channels::{
+    peek, poll_now, set_socket_option, set_socket_option_bytes, socket_option, socket_option_bytes,
+    unsent_len,
+};
+use crate::sys::guarded::Guarded;
 use nix::sys::socket::{AddressFamily, MsgFlags, SockFlag, SockType, recv, send, socketpair};
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -15,6 +20,10 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 const LONGEST_MESSAGE: usize = 1 << 20;
 
 const HIDDEN: &str = "empty messages lie unread in it that were looked at before (by a checkpoint, or with MSG_PEEK), and the kernel does not show where among the others";
+
+/// SO_MAX_PACING_RATE of a socket as it is by itself, and of one that is marked.
+const UNMARKED: [u8; 8] = [0xff; 8];
+const MARKED: [u8; 8] = *b"wayfarer";
 
 /// Bytes and descriptors of one message.
 type Message = (Vec<u8>, Vec<std::os::fd::OwnedFd>);
@@ -45,23 +54,23 @@ pub(super) fn messages(
     if events & libc::POLLIN == 0 {
         return Ok(Inbox::default());
     }
-    let before = socket_option(fd, libc::SO_PEEK_OFF)?;
     let told = socket_option(fd, libc::SO_PASSCRED)?;
     // An empty message names a sender then, the end of the queue none. A stream has no empty messages.
     let asked = if kind == libc::SOCK_STREAM { told } else { 1 };
-    set_socket_option(fd, libc::SO_PEEK_OFF, 0)?;
-    let read = set_socket_option(fd, libc::SO_PASSCRED, asked).and_then(|()| {
-        let mut inbox = read_messages(fd, kind)?;
-        if kind != libc::SOCK_STREAM {
-            set_socket_option(fd, libc::SO_PEEK_OFF, -1)?;
-            inbox.find_hidden(fd, kind, sender)?;
+    let mark = (kind != libc::SOCK_STREAM)
+        .then(|| Mark::of(fd))
+        .transpose()?;
+    let guarded = Guarded::set(fd, &[(libc::SO_PASSCRED, asked), (libc::SO_PEEK_OFF, 0)])?;
+    let mut inbox = read_messages(fd, kind)?;
+    if let Some(mark) = mark {
+        set_socket_option(fd, libc::SO_PEEK_OFF, -1)?;
+        inbox.find_hidden(fd, kind, sender, mark.was_set)?;
+        // Where it is not clear, what was there before may be there still.
+        if inbox.fault.is_none() && inbox.messages.iter().all(|(bytes, _)| !bytes.is_empty()) {
+            mark.take_off()?;
         }
-        Ok(inbox)
-    });
-    let restored = [(libc::SO_PASSCRED, told), (libc::SO_PEEK_OFF, before)]
-        .map(|(option, value)| set_socket_option(fd, option, value));
-    restored.into_iter().collect::<io::Result<()>>()?;
-    let mut inbox = read?;
+    }
+    guarded.restore()?;
     if told == 0 {
         inbox.credentials.fill(None);
     }
@@ -102,14 +111,48 @@ fn read_messages(fd: BorrowedFd<'_>, kind: i32) -> io::Result<Inbox> {
     }
 }
 
+/// That empty messages of this socket may be hidden.
+struct Mark<'a> {
+    fd: BorrowedFd<'a>,
+    /// It was there already.
+    was_set: bool,
+    /// The program uses the option for itself.
+    is_foreign: bool,
+}
+
+impl<'a> Mark<'a> {
+    /// Marks a socket, before anything in it is looked at.
+    fn of(fd: BorrowedFd<'a>) -> io::Result<Self> {
+        let (value, _) = socket_option_bytes(fd, libc::SO_MAX_PACING_RATE, UNMARKED.len())?;
+        let was_set = value == MARKED;
+        let is_foreign = !was_set && value != UNMARKED;
+        if !was_set && !is_foreign {
+            set_socket_option_bytes(fd, libc::SO_MAX_PACING_RATE, &MARKED)?;
+        }
+        Ok(Mark {
+            fd,
+            was_set,
+            is_foreign,
+        })
+    }
+
+    fn take_off(self) -> io::Result<()> {
+        if self.is_foreign {
+            return Ok(());
+        }
+        set_socket_option_bytes(self.fd, libc::SO_MAX_PACING_RATE, &UNMARKED)
+    }
+}
+
 impl Inbox {
     /// Adds an empty message that is the only one to be hidden, at the front: where else they are is not to be seen. Without its sender only such at
-    /// the front show.
+    /// the front show, so that there is no telling in a socket that was marked.
     fn find_hidden(
         &mut self,
         fd: BorrowedFd<'_>,
         kind: i32,
         sender: Option<BorrowedFd<'_>>,
+        marked: bool,
     ) -> io::Result<()> {
         // After the others: an empty one is hidden from now on. One byte, so that any other does not look empty.
         let first = match peek(fd, &mut [0]) {
@@ -127,6 +170,7 @@ impl Inbox {
         let hidden = match counted {
             Some(hidden) => hidden,
             None if first.is_some() && !shown => None,
+            None if marked && !self.messages.is_empty() => None,
             None => Some(0),
         };
         match (hidden, first) {
@@ -280,6 +324,8 @@ mod tests {
             assert!(!is_clear, "{kind}: its sender is gone");
             let (_, is_clear) = twice(kind, &["one", "two"], &[""], false);
             assert!(is_clear, "{kind}: its sender is gone");
+            let (_, is_clear) = twice(kind, &["one", ""], &[], false);
+            assert!(!is_clear, "{kind}: an empty one was behind another");
         }
     }
 

@@ -116,14 +116,23 @@ pub(crate) fn socket_option_bytes(
 
 /// Sets a socket option that is an int.
 pub(crate) fn set_socket_option(fd: BorrowedFd<'_>, option: i32, value: i32) -> io::Result<()> {
-    // SAFETY: the kernel reads one int.
+    set_socket_option_bytes(fd, option, &value.to_ne_bytes())
+}
+
+/// Sets a socket option.
+pub(crate) fn set_socket_option_bytes(
+    fd: BorrowedFd<'_>,
+    option: i32,
+    value: &[u8],
+) -> io::Result<()> {
+    // SAFETY: the kernel reads at most `value.len()` bytes of `value`.
     let result = unsafe {
         libc::setsockopt(
             fd.as_raw_fd(),
             libc::SOL_SOCKET,
             option,
-            (&raw const value).cast(),
-            size_of::<libc::c_int>() as libc::socklen_t,
+            value.as_ptr().cast(),
+            value.len() as libc::socklen_t,
         )
     };
     check(result.into()).map(drop)

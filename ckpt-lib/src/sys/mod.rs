@@ -7,6 +7,7 @@ pub(crate) mod channels;
 pub(crate) mod cpu;
 pub(crate) mod fault;
 pub(crate) mod foreign;
+pub(crate) mod guarded;
 pub(crate) mod landlock;
 pub(crate) mod memfd;
 pub(crate) mod pagemap;

@@ -212,10 +212,10 @@ impl Glimpse {
         }
     }
 
-    /// Finishes the account now that the thread has stopped, at `stopped_at_ns`.
-    pub(super) fn finish(self, stopped_at_ns: u64, clocks: &mut SchedulerClocks) -> BeforeStop {
-        let mut before = self.before;
-        let Some((account, sleep)) = self.account.and_then(|account| {
+    /// What is known now that the thread has stopped, at `stopped_at_ns`.
+    pub(super) fn finished(&self, stopped_at_ns: u64, clocks: &mut SchedulerClocks) -> BeforeStop {
+        let mut before = self.before.clone();
+        let Some((account, sleep)) = self.account.as_ref().and_then(|account| {
             let sleep = account.last?;
             Some((account, sleep))
         }) else {

@@ -4,7 +4,7 @@ use super::before::{BeforeStop, Glimpse, SchedulerClocks};
 use super::reaper::Reaper;
 use super::thread::StoppedThread;
 use super::vdso_exit::{self, Moved};
-use super::{HostPid, HostTid, Memory, StopError, StoppedProcess};
+use super::{HostPid, HostTid, Memory, StopError, StoppedProcess, reenter};
 use crate::procfs::{ProcDir, parse_status};
 use crate::sys::ptrace::{self, Waited};
 use std::collections::BTreeMap;
@@ -62,13 +62,31 @@ enum State {
     Stopped { job_control: Option<i32> },
 }
 
-/// Threads seized so far; whatever is still in it when it is dropped is let go.
-#[derive(Debug)]
-struct Seized {
-    threads: BTreeMap<i32, (HostPid, State)>,
+/// What was seen of threads before they were stopped, and by which clocks.
+#[derive(Debug, Default)]
+struct Glimpses {
+    threads: BTreeMap<i32, Glimpse>,
+    clocks: SchedulerClocks,
 }
 
-impl Seized {
+impl Glimpses {
+    /// What is known of a thread that has stopped, at `stopped_at_ns`.
+    fn finished(&mut self, tid: i32, stopped_at_ns: u64) -> BeforeStop {
+        let glimpse = self.threads.get(&tid);
+        glimpse.map_or_else(BeforeStop::default, |glimpse| {
+            glimpse.finished(stopped_at_ns, &mut self.clocks)
+        })
+    }
+}
+
+/// Threads seized so far; whatever is still in it when it is dropped is let go, in the calls that they were stopped in.
+#[derive(Debug)]
+struct Seized<'a> {
+    threads: BTreeMap<i32, (HostPid, State)>,
+    glimpses: &'a mut Glimpses,
+}
+
+impl Seized<'_> {
     /// Keeps, for the next look at a process, what its last stops said of job control.
     fn remember(&mut self, process: &StoppedProcess) {
         for thread in &process.threads {
@@ -80,17 +98,38 @@ impl Seized {
     }
 }
 
-impl Drop for Seized {
+impl Drop for Seized<'_> {
     fn drop(&mut self) {
-        for tid in std::mem::take(&mut self.threads).into_keys() {
-            let_go(tid);
+        for (tid, (pid, _)) in std::mem::take(&mut self.threads) {
+            let_go_when(tid, || enter_again(pid, HostTid(tid), self.glimpses));
         }
+    }
+}
+
+/// Has a thread at a stop go on in a call that would return EINTR only because of the stop.
+fn enter_again(pid: HostPid, tid: HostTid, glimpses: &mut Glimpses) {
+    // If it is not at its stop, or cannot be read, it has been killed.
+    let Ok(mut thread) = StoppedThread::read(tid, BeforeStop::default()) else {
+        return;
+    };
+    let Ok(memory) = Memory::open(pid) else {
+        return;
+    };
+    thread.before = glimpses.finished(tid.0, thread.stopped_at_ns);
+    if let Some(registers) = reenter::go_on(&thread, &memory, ptrace::monotonic_ns()) {
+        thread.set_registers(&registers);
+        let _ = thread.bring_home();
     }
 }
 
 /// Detaches a thread, whether it is at a stop or not; if it is not, within a second. A signal that it stands
 /// before is delivered.
 pub(super) fn let_go(tid: i32) {
+    let_go_when(tid, || {});
+}
+
+/// The same; what is to be done first, when it is at a stop.
+fn let_go_when(tid: i32, mut stopped: impl FnMut()) {
     let mut asked = false;
     Deadline::after(Duration::from_secs(1)).poll(|| {
         let signal = match ptrace::try_wait(tid) {
@@ -107,6 +146,7 @@ pub(super) fn let_go(tid: i32) {
                 return None;
             }
         };
+        stopped();
         ptrace::detach(tid, signal).is_ok().then_some(())
     });
 }
@@ -158,18 +198,18 @@ pub(super) fn stop_all(
     limit: Duration,
 ) -> Result<(Vec<StoppedProcess>, Reaper), StopError> {
     let deadline = Deadline::after(limit);
-    let mut clocks = SchedulerClocks::default();
-    let mut glimpses = BTreeMap::new();
+    let mut glimpses = Glimpses::default();
     let mut vdsos = BTreeMap::new();
     for pid in roots {
         for tid in tasks(*pid)? {
-            glimpses.insert(tid, Glimpse::of(pid.0, HostTid(tid)));
+            let glimpse = Glimpse::of(pid.0, HostTid(tid));
+            glimpses.threads.insert(tid, glimpse);
         }
         if let Some(range) = vdso_exit::range(*pid) {
             vdsos.insert(*pid, range);
         }
     }
-    clocks.look_at(glimpses.values());
+    glimpses.clocks.look_at(glimpses.threads.values());
     let (mut processes, reaper) = loop {
         if let Some(stopped) = attempt(roots, &vdsos, &mut glimpses, &deadline)? {
             break stopped;
@@ -182,9 +222,7 @@ pub(super) fn stop_all(
     for process in &mut processes {
         process.vdso = vdsos.remove(&process.pid);
         for thread in &mut process.threads {
-            if let Some(glimpse) = glimpses.remove(&thread.tid.0) {
-                thread.before = glimpse.finish(thread.stopped_at_ns, &mut clocks);
-            }
+            thread.before = glimpses.finished(thread.tid.0, thread.stopped_at_ns);
         }
     }
     Ok((processes, reaper))
@@ -194,16 +232,17 @@ pub(super) fn stop_all(
 fn attempt(
     roots: &[HostPid],
     vdsos: &BTreeMap<HostPid, Range<u64>>,
-    glimpses: &mut BTreeMap<i32, Glimpse>,
+    glimpses: &mut Glimpses,
     deadline: &Deadline,
 ) -> Result<Option<(Vec<StoppedProcess>, Reaper)>, StopError> {
     let reaper = Reaper::start();
     let mut seized = Seized {
         threads: BTreeMap::new(),
+        glimpses,
     };
     let mut may_leave = true;
     loop {
-        while seize_new(roots, &mut seized, &reaper, glimpses)? {
+        while seize_new(roots, &mut seized, &reaper)? {
             // It may start threads as fast as they are seized.
             if deadline.is_over() {
                 let pid = roots.first().copied().unwrap_or(HostPid(0));
@@ -228,7 +267,7 @@ fn attempt(
             processes.push(process);
         }
         // Whoever ran may have started threads.
-        if !moved || !seize_new(roots, &mut seized, &reaper, glimpses)? {
+        if !moved || !seize_new(roots, &mut seized, &reaper)? {
             seized.threads.clear();
             return Ok(Some((processes, reaper)));
         }
@@ -246,9 +285,8 @@ fn tasks(pid: HostPid) -> Result<Vec<i32>, StopError> {
 /// Seizes every listed thread that is not yet; whether there were any.
 fn seize_new(
     roots: &[HostPid],
-    seized: &mut Seized,
+    seized: &mut Seized<'_>,
     reaper: &Reaper,
-    glimpses: &mut BTreeMap<i32, Glimpse>,
 ) -> Result<bool, StopError> {
     let mut found = false;
     for pid in roots {
@@ -261,7 +299,7 @@ fn seize_new(
             if seized.threads.contains_key(&tid) {
                 continue;
             }
-            if seize(*pid, tid, glimpses.get_mut(&tid))? {
+            if seize(*pid, tid, seized.glimpses.threads.get_mut(&tid))? {
                 seized.threads.insert(tid, (*pid, State::Asked));
                 reaper.look_after(tid);
                 found = true;
@@ -329,7 +367,7 @@ const SEIZE_TRIES: u32 = 400;
 /// A thread that executes a program first kills the others, those that have stopped too, and waits
 /// until their tracer has taken notice of it: therefore stopped ones are looked at again and again.
 /// Then it takes the leader's id, traced or not: therefore those that do not stop are asked again.
-fn settle(seized: &mut Seized, deadline: &Deadline) -> Result<(), StopError> {
+fn settle(seized: &mut Seized<'_>, deadline: &Deadline) -> Result<(), StopError> {
     let mut round = 0;
     loop {
         let mut going = None;
@@ -382,7 +420,7 @@ const ROUNDS_PER_SECOND_LOOK: u32 = 32;
 
 /// Reads all threads of a stopped process. `Ok(None)`: one of them is not at its stop any more, since
 /// another has executed a program or ended the process.
-fn read_process(pid: HostPid, seized: &Seized) -> Result<Option<StoppedProcess>, StopError> {
+fn read_process(pid: HostPid, seized: &Seized<'_>) -> Result<Option<StoppedProcess>, StopError> {
     let mut threads = vec![];
     let mut group_stopped = None;
     for (tid, (owner, state)) in &seized.threads {

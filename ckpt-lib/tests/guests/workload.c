@@ -276,6 +276,19 @@ static void *suspender(void *arg) {
     timer_delete(timer);
     return 0;
 }
+// Threads that end right after they were in the vDSO.
+static void *time_teller(void *arg) {
+    for (int i = 0; i < 1000 && !over; i++) now();
+    return arg;
+}
+static void *teller_starter(void *arg) {
+    while (!over) {
+        pthread_t teller;
+        if (pthread_create(&teller, NULL, time_teller, NULL)) abort();
+        pthread_join(teller, NULL);
+    }
+    return arg;
+}
 static int pipes[2];
 static void *reader(void *arg) {
     (void)arg;
@@ -295,6 +308,7 @@ static pthread_t start(void *(*what)(void *)) {
     return t;
 }
 // workload calls SECONDS WHICH: w compute, n p P f e E s r,
+// v threads that come out of the vDSO and end,
 // o ppoll and c select of read-only time-outs, h the same on another processor each time, t semtimedop, m ppoll, M epoll_pwait too, and u sigsuspend with masks
 static int calls(double seconds, const char *which) {
     pthread_t all[64];
@@ -310,7 +324,7 @@ static int calls(double seconds, const char *which) {
             : *which == 'P' ? ppoller : *which == 'f' ? waiter : *which == 'o' ? fixed_ppoller : *which == 'c' ? fixed_selecter : *which == 't' ? semaphorer
             : *which == 'h' ? hopper : *which == 'm' ? masked_ppoller : *which == 'M' ? masked_eventer : *which == 'u' ? suspender
             : *which == 'e' ? eventer
-            : *which == 'E' ? eventer2 : *which == 's' ? signaler : reader;
+            : *which == 'v' ? teller_starter : *which == 'E' ? eventer2 : *which == 's' ? signaler : reader;
         all[n++] = start(f);
     }
     ready();
