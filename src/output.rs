@@ -4,7 +4,7 @@
 //! A closed stdout is an [`Outcome`], never a panic. JSON is one object with
 //! `schema_version`, pretty-printed, with a newline behind it.
 
-use crate::report::{Exit, Failure, Outcome};
+use crate::report::{Exit, Explain, Failure, Outcome};
 use serde::Serialize;
 use std::io::{self, Write};
 
@@ -26,7 +26,7 @@ pub(crate) fn print_bytes(bytes: &[u8]) -> Outcome<()> {
     let mut stdout = io::stdout().lock();
     match stdout.write_all(bytes).and_then(|()| stdout.flush()) {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Err(Failure::reader_gone()),
-        written => Ok(written?),
+        written => written.context(|| "standard output".to_owned()),
     }
 }
 

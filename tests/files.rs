@@ -191,9 +191,9 @@ const CHANGES: [Change; 10] = [
             fs::create_dir(path).expect("make");
         },
         expected: [
-            Some("of another kind"),
-            Some("of another kind"),
-            Some("of another kind"),
+            Some("found a directory, expected a regular file"),
+            Some("found a directory, expected a regular file"),
+            Some("found a directory, expected a regular file"),
         ],
     },
 ];

@@ -203,6 +203,12 @@ fn what_else_cannot_be_carried_is_refused_by_name() {
                 .to_owned(),
             "empty messages lie unread in it that were looked at before",
         ),
+        (
+            "epoll_in_flight",
+            "import select, socket as s; a, b = s.socketpair(); e = select.epoll(); e.register(a); s.send_fds(a, [b'x'], [e.fileno()]); e.close()\n"
+                .to_owned(),
+            "an epoll set with members of which the job has no descriptor but one in flight",
+        ),
         ("own_folder", APART.replace("FLAG", "0x200"), "it has a working directory and umask of its own"),
         ("own_descriptors", APART.replace("FLAG", "0x400"), "it has a descriptor table of its own"),
         ("link_itself", "os.symlink('a', 'l'); f = os.open('l', 0o10400000)\n".to_owned(), "a symbolic link opened with O_PATH cannot be carried"),

@@ -141,14 +141,22 @@ fn unreadable(what: &str) -> impl Fn(Errno) -> Failure + '_ {
     move |error| failure!(Image, "section {what}: cannot be read ({error})")
 }
 
+fn stat(fd: i32) -> Outcome<Stat> {
+    sys::stat(fd).map_err(|error| failure!(Image, "descriptor {fd} cannot be looked at ({error})"))
+}
+
 /// Whether the file is as long as its header says.
 pub fn check_length(fd: i32, header: &Header) -> Outcome<()> {
-    let found = sys::stat(fd).map_err(unreadable("length"))?.size as u64;
+    let found = stat(fd)?.size as u64;
     let expected = header.image_len;
     if found != expected {
         return Err(failure!(
             Image,
-            "length: found {found} bytes, expected {expected}"
+            "length: found {found} bytes, expected {expected}; the file has been {}",
+            match found < expected {
+                true => "cut short",
+                false => "added to",
+            }
         ));
     }
     Ok(())
@@ -156,7 +164,7 @@ pub fn check_length(fd: i32, header: &Header) -> Outcome<()> {
 
 /// Reads and checks the header of an image file.
 pub fn read_header(fd: i32) -> Outcome<Header> {
-    let mode = sys::stat(fd).map_err(unreadable("kind"))?.mode & S_IFMT;
+    let mode = stat(fd)?.mode & S_IFMT;
     if mode != S_IFREG {
         return Err(failure!(
             Image,

@@ -49,7 +49,7 @@ pub fn is_filled(context: &Context, inode: u64) -> bool {
 enum Difference {
     Missing(Errno),
     Unreadable(Errno),
-    Kind,
+    Kind { found: u32 },
     Size { found: u64 },
     Contents { found: [u8; 32] },
 }
@@ -90,7 +90,7 @@ pub fn find(context: &Context, op: &ops::Inode, tail: &'static [u8]) -> Outcome<
         fill(context, fd, op.inode, op.size)?;
         return keep_found(context, op, path, fd);
     }
-    let acceptable = !matches!(difference, Difference::Missing(_) | Difference::Kind);
+    let acceptable = !matches!(difference, Difference::Missing(_) | Difference::Kind { .. });
     if acceptable && context.options.files == Files::Keep {
         let fd = open_somehow(path, 0)
             .map_err(|error| failure!(Failed, "file {}: {error}", name(path)))?;
@@ -110,13 +110,34 @@ pub fn name(path: &CStr) -> Raw<'_> {
     Raw(path.to_bytes())
 }
 
+/// What a file with this mode is.
+fn kind(mode: u32) -> &'static str {
+    match mode & S_IFMT {
+        S_IFREG => "a regular file",
+        S_IFDIR => "a directory",
+        S_IFIFO => "a FIFO",
+        S_IFSOCK => "a socket",
+        S_IFCHR => "a character device",
+        S_IFBLK => "a block device",
+        _ => "neither file nor directory",
+    }
+}
+
 fn describe(op: &ops::Inode, path: &CStr, hash: &[u8; 32], difference: &Difference) -> Failure {
     let path = name(path);
     let hint = "--files keep uses it as it is";
     match difference {
         Difference::Missing(error) => failure!(Failed, "file {path} is missing ({error})"),
         Difference::Unreadable(error) => failure!(Failed, "file {path} cannot be read ({error})"),
-        Difference::Kind => failure!(Failed, "file {path} is of another kind than it was"),
+        Difference::Kind { found } => failure!(
+            Failed,
+            "file {path} is of another kind than it was: found {}, expected {}",
+            kind(*found),
+            match op.flags & inode_flags::DIRECTORY {
+                0 => kind(S_IFREG),
+                _ => kind(S_IFDIR),
+            }
+        ),
         Difference::Size { found } => failure!(
             Failed,
             "file {path} has changed: found {found} bytes, expected {}; {hint}",
@@ -197,13 +218,13 @@ fn compare(
     let stat = sys::stat(fd).map_err(Difference::Unreadable)?;
     let found_directory = stat.mode & S_IFMT == S_IFDIR;
     if found_directory != is_directory {
-        return Err(Difference::Kind);
+        return Err(Difference::Kind { found: stat.mode });
     }
     if is_directory || op.check == check::NONE {
         return Ok(());
     }
     if stat.mode & S_IFMT != S_IFREG {
-        return Err(Difference::Kind);
+        return Err(Difference::Kind { found: stat.mode });
     }
     let found = stat.size as u64;
     let right = match op.check {

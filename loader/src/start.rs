@@ -404,7 +404,7 @@ fn map_hole(started: &Started, base: u64, span: u64, len: u64, needed: u64) -> O
     mapped.map(|_| ()).map_err(|error| {
         failure!(
             Host,
-            "no room for the loader at {from:#x} ({error}): another start may find it free"
+            "no room for the loader at {from:#x} ({error}): limits on memory (ulimit -v, -d) may be in the way, or another start may find it free"
         )
     })
 }

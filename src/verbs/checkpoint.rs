@@ -338,8 +338,9 @@ fn make(
     }
     crate::leftovers::done();
     kept_there?;
+    let path = raw::shown_path(&made.image.path);
     let report = said::report(pid, job.as_ref(), made, arguments.then);
-    said::tell(arguments, &report)?;
+    said::tell(arguments, &report).context(|| format!("image {path} is made, but not told"))?;
     Ok(Exit::Done)
 }
 

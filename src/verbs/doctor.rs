@@ -68,8 +68,22 @@ fn render(facts: &[Fact], usable: bool) -> String {
         (Severity::Special, "What only some jobs need:"),
         (Severity::Note, "Also absent, at no cost:"),
     ];
+    let unknown =
+        |fact: &Fact| fact.verdict == Verdict::Unknown && fact.severity == Severity::Fatal;
+    let untold: Vec<&Fact> = facts.iter().filter(|fact| unknown(fact)).collect();
+    if !untold.is_empty() {
+        text.push_str("\nWhat could not be found out, and would make it impossible:\n");
+    }
+    for fact in untold {
+        text.push_str(&format!(
+            "  {}: {}\n      {}\n",
+            fact.title, fact.found, fact.cost
+        ));
+    }
     for (severity, title) in groups {
-        let wanting = |fact: &&Fact| fact.verdict != Verdict::Good && fact.severity == severity;
+        let wanting = |fact: &&Fact| {
+            fact.verdict != Verdict::Good && fact.severity == severity && !unknown(fact)
+        };
         let mut found = facts.iter().filter(wanting).peekable();
         if found.peek().is_some() {
             text.push_str(&format!("\n{title}\n"));
@@ -122,6 +136,10 @@ mod tests {
             fact("slow", Verdict::Absent, Severity::Slower),
             fact("gone", Verdict::Absent, Severity::Lossy),
         ];
+        let untold = fact("untold", Verdict::Unknown, Severity::Fatal);
+        let said = render(&[untold], true);
+        assert!(said.contains("could not be found out") && said.contains("cost of untold"));
+        assert!(!said.contains("What makes it impossible"), "{said}");
         let text = render(&facts, true);
         let at = |what: &str| {
             text.find(what)

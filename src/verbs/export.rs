@@ -24,7 +24,8 @@ pub(crate) fn export(arguments: &Export) -> Outcome {
         Err(ExportError::Contents { .. } | ExportError::Snapshot(_)) => Exit::Image,
         _ => Exit::Failed,
     };
-    written.exit(exit)?;
+    let shown_image = || format!("image {}", raw::shown_path(&arguments.image));
+    written.exit(exit).context(shown_image)?;
     let len = std::fs::metadata(file).map_or(0, |found| found.len());
     let shown = raw::shown_path(file);
     output::print(&format!("{shown} ({})\n", output::bytes(len)))?;

@@ -2,7 +2,7 @@
 
 use crate::args;
 use crate::output;
-use crate::report::{Exit, Outcome};
+use crate::report::{Exit, Outcome, tell};
 use crate::verbs::{needed_by, open_image};
 use ckpt_lib::platform::{Missing, Platform};
 use serde::Serialize;
@@ -68,6 +68,11 @@ fn check(path: &Path, offered: &Platform) -> Outcome<Check> {
     let image = open_image(path)?;
     let needed = needed_by(&image)?;
     let missing = needed.missing(offered);
+    if !Path::new("/proc/self/stat").exists() {
+        tell(
+            "this root has no /proc: a restart here needs --degraded, if the job is to have ids of its own",
+        );
+    }
     let line = |what: Missing| MissingLine {
         text: what.to_string(),
         what,

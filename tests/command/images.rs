@@ -334,6 +334,18 @@ fn export_writes_a_core() {
     assert!(bytes.starts_with(b"\x7fELF"), "{} bytes", bytes.len());
     let output = station.output(&["export", "--core", "--pid", "99", &image, "/tmp/none"]);
     assert_eq!(output.status.code(), Some(2), "{}", text(&output.stderr));
+    let said = text(&output.stderr);
+    assert!(
+        said.contains(&image) && said.contains("no process 99, but ["),
+        "{said}"
+    );
+    let nowhere = station.state.path().join("nowhere/core");
+    let output = station.output(&["export", "--core", &image, &words(&nowhere)]);
+    let said = text(&output.stderr);
+    assert!(
+        said.contains(&format!("core {} could", words(&nowhere))),
+        "{said}"
+    );
 }
 
 #[test]

@@ -56,6 +56,79 @@ fn a_job_is_found_by_the_pids_of_its_supervisor_and_its_root() {
 }
 
 #[test]
+fn a_checkpoint_with_few_descriptors_does_not_say_that_the_job_has_ended() {
+    let station = Station::new();
+    let words = ["run", "--name", "night", "--", "sleep", "600"];
+    let mut running = Running::start(station.wayfarer(&words));
+    eventually("the job runs", || {
+        station.output(&["ps", "night"]).status.code() == Some(0)
+    });
+    let (mut refused, mut last) = (0, String::new());
+    for most in 5..40 {
+        let command = station.wayfarer(&["checkpoint", "night"]);
+        let mut shell = std::process::Command::new("/bin/sh");
+        shell
+            .args(["-c", &format!("ulimit -n {most} && exec \"$0\" \"$@\"")])
+            .arg(command.get_program())
+            .args(command.get_args())
+            .stderr(std::process::Stdio::piped())
+            .stdout(std::process::Stdio::null());
+        let output = finish(Running::start_as_is(shell));
+        let said = text(&output.stderr);
+        assert!(!said.contains("ended"), "{most}: {said}");
+        assert!(
+            output.status.success() || !said.is_empty(),
+            "{most}: said nothing"
+        );
+        refused += u32::from(!output.status.success());
+        last = said;
+        assert_eq!(station.job("night")["state"], "running", "{most}");
+    }
+    assert!((1..35).contains(&refused), "{refused}: {last}");
+    assert_eq!(station.output(&["kill", "night"]).status.code(), Some(0));
+    assert_eq!(running.wait(), Some(128 + 15));
+}
+
+#[test]
+fn an_image_that_is_made_but_cannot_be_told_of_is_named() {
+    let station = Station::new();
+    let words = ["run", "--name", "night", "--", "sleep", "600"];
+    let mut running = Running::start(station.wayfarer(&words));
+    eventually("the job runs", || {
+        station.output(&["ps", "night"]).status.code() == Some(0)
+    });
+    let full = std::fs::OpenOptions::new().write(true).open("/dev/full");
+    let image = station
+        .state
+        .path()
+        .join("told.img")
+        .to_string_lossy()
+        .into_owned();
+    let mut command = station.wayfarer(&["checkpoint", "night", "-o", &image]);
+    command
+        .stdout(full.expect("/dev/full"))
+        .stderr(std::process::Stdio::piped());
+    let output = finish(Running::start_as_is(command));
+    let said = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(
+        said.contains(&format!("image {image} is made"))
+            && said.contains("standard output: No space left"),
+        "{said}"
+    );
+    assert_eq!(station.output(&["verify", &image]).status.code(), Some(0));
+    let folder = format!("{image}/");
+    let output = station.output(&["checkpoint", "night", "-o", &format!("{folder}new/")]);
+    assert!(
+        text(&output.stderr).contains("a directory"),
+        "{}",
+        text(&output.stderr)
+    );
+    assert_eq!(station.output(&["kill", "night"]).status.code(), Some(0));
+    assert_eq!(running.wait(), Some(128 + 15));
+}
+
+#[test]
 fn a_name_in_use_is_refused_and_says_by_whom() {
     let station = Station::new();
     let words = ["run", "--name", "night", "--", "sleep", "600"];

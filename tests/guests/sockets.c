@@ -255,12 +255,23 @@ static void check_in_flight_stream(void) {
     expect_text("through the second descriptor", found, "through the other");
 }
 
+/* The forms of Linux 5.1, of which the first one is ended by the second; and some that do nothing. */
+static const int asked_for[] = {63 /* SO_TIMESTAMP_NEW */, 64 /* SO_TIMESTAMPNS_NEW */, SO_RXQ_OVFL, SO_REUSEADDR, SO_BROADCAST,
+                                SO_DONTROUTE, SO_NO_CHECK, SO_SELECT_ERR_QUEUE};
+static int asked_before[ARRAY_LEN(asked_for)];
+static int option(int name);
 static void set_options(void) {
     pair(SOCK_STREAM, ends);
     int size = 100000, yes = 1;
     must("SO_RCVBUF", setsockopt(ends[0], SOL_SOCKET, SO_RCVBUF, &size, sizeof size));
     must("SO_SNDBUF", setsockopt(ends[0], SOL_SOCKET, SO_SNDBUF, &size, sizeof size));
     must("SO_PASSCRED", setsockopt(ends[0], SOL_SOCKET, SO_PASSCRED, &yes, sizeof yes));
+    for (size_t i = 0; i < ARRAY_LEN(asked_for); i++)
+        must("setsockopt", setsockopt(ends[0], SOL_SOCKET, asked_for[i], &yes, sizeof yes));
+    must("SO_TIMESTAMPNS", setsockopt(ends[1], SOL_SOCKET, SO_TIMESTAMPNS, &yes, sizeof yes));
+    for (size_t i = 0; i < ARRAY_LEN(asked_for); i++)
+        asked_before[i] = option(asked_for[i]);
+    expect("SO_TIMESTAMPNS_NEW", asked_before[1], 1);
 }
 static int option(int name) {
     int value = 0;
@@ -272,6 +283,15 @@ static void check_options(void) {
     expect("SO_RCVBUF", option(SO_RCVBUF), 200000);
     expect("SO_SNDBUF", option(SO_SNDBUF), 200000);
     expect("SO_PASSCRED", option(SO_PASSCRED), 1);
+    for (size_t i = 0; i < ARRAY_LEN(asked_for); i++) {
+        char name[32];
+        snprintf(name, sizeof name, "option %d", asked_for[i]);
+        expect(name, option(asked_for[i]), asked_before[i]);
+    }
+    int nanoseconds = 0;
+    socklen_t len = sizeof nanoseconds;
+    must("getsockopt", getsockopt(ends[1], SOL_SOCKET, SO_TIMESTAMPNS, &nanoseconds, &len));
+    expect("SO_TIMESTAMPNS", nanoseconds, 1);
 }
 
 /* Options that are not numbers, and some that hardly anybody sets. */

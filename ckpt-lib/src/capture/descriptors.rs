@@ -499,6 +499,9 @@ impl Kinds<'_> {
 
     fn epoll(&self, index: usize) -> Result<DescriptionKind, String> {
         let epoll = &self.open.files[index];
+        if epoll.holders.is_empty() && !epoll.info.epoll.is_empty() {
+            return Err("an epoll set with members of which the job has no descriptor but one in flight cannot be carried".into());
+        }
         let own = std::process::id().cast_signed();
         let mut entries: Vec<EpollEntry> = vec![];
         for line in &epoll.info.epoll {

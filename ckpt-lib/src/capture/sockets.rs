@@ -27,15 +27,28 @@ const FOREIGN_OPTIONS: [(i32, &str); 2] = [
 ];
 const SO_GET_FILTER: i32 = libc::SO_ATTACH_FILTER;
 const SO_PASSRIGHTS: i32 = 83;
+const SO_TIMESTAMP_NEW: i32 = 63;
+const SO_TIMESTAMPNS_NEW: i32 = 64;
 /// Options that make a difference to a unix socket, or that its program may ask for, and what a socket has by itself. `int`, `struct
 /// linger` (two), `struct timeval` (two words).
-const OPTIONS: [(i32, &[u8]); 10] = [
+const OPTIONS: [(i32, &[u8]); 19] = [
     (libc::SO_RCVLOWAT, &[1, 0, 0, 0]),
     (libc::SO_PEEK_OFF, &[0xff; 4]),
     (libc::SO_PRIORITY, &[0; 4]),
     (libc::SO_KEEPALIVE, &[0; 4]),
     (libc::SO_OOBINLINE, &[0; 4]),
     (libc::SO_TIMESTAMP, &[0; 4]),
+    (libc::SO_TIMESTAMPNS, &[0; 4]),
+    // The forms of Linux 5.1. The one with microseconds ends that with nanoseconds, which tells both.
+    (SO_TIMESTAMP_NEW, &[0; 4]),
+    (SO_TIMESTAMPNS_NEW, &[0; 4]),
+    (libc::SO_RXQ_OVFL, &[0; 4]),
+    // They do nothing to a unix socket; a program may ask.
+    (libc::SO_REUSEADDR, &[0; 4]),
+    (libc::SO_BROADCAST, &[0; 4]),
+    (libc::SO_DONTROUTE, &[0; 4]),
+    (libc::SO_NO_CHECK, &[0; 4]),
+    (libc::SO_SELECT_ERR_QUEUE, &[0; 4]),
     (SO_PASSRIGHTS, &[1, 0, 0, 0]),
     (libc::SO_LINGER, &[0; 8]),
     (libc::SO_RCVTIMEO, &[0; 16]),
@@ -185,8 +198,17 @@ impl Sockets {
             });
             let Some(lost) = lost else { break };
             let end = self.ends.remove(lost);
-            let reason = "unix socket whose other end is not in the job leads out of it";
-            self.others.push((end.file, reason.into()));
+            let refused = |(other, _): &&(usize, String)| {
+                end.diag.peer != 0 && open.files[*other].stat.st_ino == end.diag.peer
+            };
+            let reason = match self.others.iter().find(refused) {
+                Some((other, _)) => format!(
+                    "unix socket whose other end, {}, cannot be carried",
+                    open.files[*other].label
+                ),
+                None => "unix socket whose other end is not in the job leads out of it".into(),
+            };
+            self.others.push((end.file, reason));
         }
         for index in 0..self.ends.len() {
             let diag = &self.ends[index].diag;

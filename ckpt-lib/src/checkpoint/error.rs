@@ -17,12 +17,12 @@ pub enum CheckpointError {
     #[error(transparent)]
     Capture(#[from] CaptureError),
     /// Connections to the outside did not end in time.
-    #[error("{} of the job lead outside after {waited_s} s of waiting: {}", .left.len(), list(.left))]
+    #[error("{} sockets of the job lead outside after {} s of waiting: {}", .left.len(), waited.as_secs_f64(), list(.left))]
     Sockets {
         /// What is left.
         left: Vec<Refusal>,
         /// How long was waited.
-        waited_s: u64,
+        waited: std::time::Duration,
     },
     /// The job has other processes.
     #[error(

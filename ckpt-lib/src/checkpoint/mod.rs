@@ -397,7 +397,7 @@ fn look_first(
         if !left.is_empty() {
             return Err(CheckpointError::Sockets {
                 left,
-                waited_s: patience.as_secs(),
+                waited: patience,
             });
         }
     }

@@ -32,11 +32,21 @@ pub fn core(contents: &dyn Contents, pid: Option<u32>, out: &Path) -> Result<(),
         .position(|process| pid.is_none_or(|pid| process.pid == pid));
     let index = found.ok_or(ExportError::NoProcess {
         pid: pid.unwrap_or(0),
+        has: processes.iter().map(|process| process.pid).collect(),
     })?;
     let mut name = out.file_name().unwrap_or_default().to_os_string();
     name.push(format!(".partial-{}", std::process::id()));
     let partial = out.with_file_name(name);
-    let written = write_core(contents, index, &partial).and_then(|()| {
+    let written = write_core(contents, index, &partial);
+    // What is asked for has another name.
+    let written = written.map_err(|error| match error {
+        ExportError::Write { source, .. } => ExportError::Write {
+            path: out.to_owned(),
+            source,
+        },
+        other => other,
+    });
+    let written = written.and_then(|()| {
         fs::rename(&partial, out).map_err(|source| ExportError::Write {
             path: out.to_owned(),
             source,

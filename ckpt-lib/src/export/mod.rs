@@ -55,10 +55,12 @@ pub enum ExportError {
     #[error("the image's snapshot could not be read")]
     Snapshot(#[source] ImageError),
     /// The image has no such process.
-    #[error("the image has no process {pid}")]
+    #[error("the image has no process {pid}, but {has:?}")]
     NoProcess {
         /// The id asked for.
         pid: u32,
+        /// The ids that it has.
+        has: Vec<u32>,
     },
     /// The image's bytes could not be read.
     #[error("{space:?} at {at:#x} could not be read")]

@@ -219,6 +219,19 @@ impl Host {
                 &format!("kernels before {major}.{minor} lack calls that everything is built on"),
             ),
             fact(
+                "proc",
+                "/proc",
+                verdict(self.proc),
+                if self.proc {
+                    "mounted"
+                } else {
+                    "not mounted in this root"
+                }
+                .to_owned(),
+                Severity::Fatal,
+                "no job can be run or checkpointed; images restart with --degraded only: user and group ids show as 65534, and the clocks are this machine's",
+            ),
+            fact(
                 "ptrace_scope",
                 "who may trace (Yama ptrace_scope)",
                 verdict(self.ptrace_scope.unwrap_or(0) == 0),

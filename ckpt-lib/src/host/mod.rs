@@ -67,6 +67,8 @@ pub struct Host {
     pub kernel_release: String,
     /// Its first two numbers.
     pub kernel_version: (u32, u32),
+    /// There is a /proc.
+    pub proc: bool,
     /// A user namespace of one's own.
     pub user_namespace: Trial,
     /// Mapping one's own user id into it.
@@ -167,6 +169,7 @@ impl Host {
         Host {
             kernel_version: version_numbers(&release),
             kernel_release: release,
+            proc: Path::new("/proc/self/stat").exists(),
             user_namespace: spaces.user.into(),
             uid_map: spaces.uid_map.into(),
             gid_map: spaces.gid_map.into(),

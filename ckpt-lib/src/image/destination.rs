@@ -236,6 +236,10 @@ fn free_name(path: &Path, overwrite: bool) -> Result<&[u8], ImageError> {
         image: path.to_owned(),
         found: "a directory",
     };
+    // So is what ends in a slash, also if there is nothing yet.
+    if path.as_os_str().as_bytes().ends_with(b"/") {
+        return Err(directory());
+    }
     let name = path.file_name().ok_or_else(directory)?;
     match fs::symlink_metadata(path) {
         Ok(found) if found.is_dir() => return Err(directory()),

@@ -41,11 +41,11 @@ fn is_gone(pid: i32) -> bool {
     let proc = ProcDir::of(pid);
     let ended = |tid| match proc.thread(tid).parsed("status", parse_status) {
         Ok(status) => matches!(status.state, b'Z' | b'X'),
-        Err(_) => true,
+        Err(error) => error.is_gone(),
     };
     let gone = || match proc.numbers("task") {
         Ok(tids) => tids.into_iter().all(ended).then_some(()),
-        Err(_) => Some(()),
+        Err(error) => error.is_gone().then_some(()),
     };
     Deadline::after(GONE_LIMIT).poll(gone).is_some()
 }

@@ -4,6 +4,7 @@ use super::inodes::{emit_late_seals, with_nul};
 use super::objects::{flock, itimerspec};
 use super::slots::Slots;
 use super::{Arg, OpsBuilder, PlanError, StreamIndex};
+use crate::platform::LIMIT_NAMES;
 use crate::snapshot::{
     Description, DescriptionId, DescriptionKind, InodeKind, PosixTimer, Process, SignalAction,
     SnapshotV1,
@@ -496,8 +497,21 @@ pub(super) fn emit_limits(ops: &mut OpsBuilder, stream: StreamIndex, process: &P
             Arg::Bytes(limits),
             Arg::Value(0),
         ];
-        let label = format!("resource limit {resource} ({soft}, {hard})");
+        let name = LIMIT_NAMES.get(resource).map_or("?", |name| *name);
+        let label = format!(
+            "resource limit {name} (expected {} and at most {})",
+            limit(*soft),
+            limit(*hard)
+        );
         ops.call(stream, &label, libc::SYS_prlimit64, &args, expect, 0);
+    }
+}
+
+/// A resource limit, as people see it.
+fn limit(value: u64) -> String {
+    match value {
+        libc::RLIM_INFINITY => "unlimited".to_owned(),
+        value => value.to_string(),
     }
 }
 

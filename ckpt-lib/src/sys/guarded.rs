@@ -9,7 +9,7 @@
 use super::channels::{set_socket_option, socket_option};
 use super::fault;
 use nix::sys::signal::{SigSet, SigmaskHow};
-use std::io;
+use std::io::{self, Read};
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 
@@ -83,18 +83,15 @@ fn fork_guard(fd: BorrowedFd<'_>, before: &[(i32, i32)]) -> io::Result<(libc::pi
     // SAFETY: the child makes system calls alone, on memory that is there already, and leaves by _exit.
     let child = unsafe { libc::fork() };
     if child == 0 {
-        // SAFETY: numbers, and a buffer of one byte.
-        unsafe {
-            libc::setsid();
-            libc::close(ours.as_raw_fd());
-            let mut told = 0_u8;
-            if libc::read(theirs.as_raw_fd(), (&raw mut told).cast(), 1) != 1 {
-                for (option, value) in before {
-                    let _ = set_socket_option(fd, *option, *value);
-                }
+        let _ = nix::unistd::setsid();
+        drop(ours);
+        if !matches!((&theirs).read(&mut [0]), Ok(1)) {
+            for (option, value) in before {
+                let _ = set_socket_option(fd, *option, *value);
             }
-            libc::_exit(0);
         }
+        // SAFETY: takes a number.
+        unsafe { libc::_exit(0) };
     }
     let failed = io::Error::last_os_error();
     mask.thread_set_mask()?;
@@ -137,11 +134,10 @@ mod tests {
             let set = Guarded::set(socket.as_fd(), &OPTIONS);
             let is_set = set.is_ok() && values(&socket) == [1, 0];
             let signal = if is_set { libc::SIGKILL } else { libc::SIGABRT };
-            // SAFETY: numbers.
-            unsafe {
-                libc::raise(signal);
-                libc::_exit(1);
-            }
+            // SAFETY: takes a number.
+            unsafe { libc::raise(signal) };
+            // SAFETY: takes a number.
+            unsafe { libc::_exit(1) };
         }
         let mut status = 0;
         // SAFETY: `status` is an int.

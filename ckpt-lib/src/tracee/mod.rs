@@ -28,6 +28,7 @@ use reaper::Reaper;
 pub(crate) use settle::{Deadline, is_at_known_stop, wait_stopped};
 pub use thread::StoppedThread;
 
+use crate::procfs::ProcfsError;
 use crate::sys::{foreign, ptrace};
 use std::io;
 use std::marker::PhantomData;
@@ -53,6 +54,15 @@ pub enum StopError {
     Gone {
         /// Which.
         pid: i32,
+    },
+    /// Its threads cannot be listed, though it lives.
+    #[error("the threads of process {pid} cannot be listed")]
+    Unlisted {
+        /// Which.
+        pid: i32,
+        /// Why.
+        #[source]
+        source: ProcfsError,
     },
     /// The kernel does not let us trace it.
     #[error("may not trace thread {tid} of process {pid}")]

@@ -277,9 +277,14 @@ fn attempt(
 }
 
 fn tasks(pid: HostPid) -> Result<Vec<i32>, StopError> {
-    ProcDir::of(pid.0)
-        .numbers("task")
-        .map_err(|_| StopError::Gone { pid: pid.0 })
+    let listed = ProcDir::of(pid.0).numbers("task");
+    listed.map_err(|error| match error.is_gone() {
+        true => StopError::Gone { pid: pid.0 },
+        false => StopError::Unlisted {
+            pid: pid.0,
+            source: error,
+        },
+    })
 }
 
 /// Seizes every listed thread that is not yet; whether there were any.

@@ -129,6 +129,24 @@ fn listening_udp_unix_and_netlink_sockets_are_refused() {
 }
 
 #[test]
+fn the_other_end_of_what_is_refused_is_not_called_a_strangers() {
+    // SO_PASSSEC.
+    let body = "a, b = socket.socketpair(); os.dup2(a.fileno(), 40); os.dup2(b.fileno(), 41); a.close(); b.close()\n\
+        socket.socket(fileno=os.dup(40)).setsockopt(socket.SOL_SOCKET, 34, 1)\n";
+    let guest = Guest::start(body);
+    let pid = guest.pid();
+    let expected = [
+        format!(
+            "process {pid} (python3): descriptor 40: unix socket with SO_PASSSEC, which cannot be carried"
+        ),
+        format!(
+            "process {pid} (python3): descriptor 41: unix socket whose other end, descriptor 40, cannot be carried"
+        ),
+    ];
+    assert_eq!(said(&guest), expected);
+}
+
+#[test]
 fn ends_whose_other_end_is_elsewhere_are_refused() {
     let child = "pid = os.fork()\nif pid == 0:\n    time.sleep(60)\n    os._exit(0)\n\
         import atexit; signal.set_wakeup_fd(-1)\n";
