@@ -187,6 +187,41 @@ fn a_stop_that_is_given_up_ends_no_calls() {
 }
 
 #[test]
+fn calls_go_on_when_who_has_stopped_them_is_killed() {
+    for who in [As::Self_, As::User] {
+        let job = Job::start(who, &["calls", "3", "eEstocpPfn", "3"]);
+        let deadline = Instant::now() + 30 * SECOND;
+        let mut killed = 0;
+        let mut ended = false;
+        while !ended {
+            assert!(Instant::now() < deadline, "runs on after {killed}");
+            // SAFETY: the child stops the job and dies; no other thread of ours is in the middle of anything.
+            match unsafe { nix::unistd::fork() }.expect("forks") {
+                nix::unistd::ForkResult::Child => {
+                    let signal = match Quiesced::stop(&[job.pid()], 10 * SECOND) {
+                        Ok(_stopped) => nix::sys::signal::raise(nix::sys::signal::Signal::SIGKILL),
+                        Err(_) => Ok(()),
+                    };
+                    // SAFETY: takes a number.
+                    unsafe { nix::libc::_exit(i32::from(signal.is_err())) };
+                }
+                nix::unistd::ForkResult::Parent { child } => {
+                    match nix::sys::wait::waitpid(child, None).expect("waits") {
+                        nix::sys::wait::WaitStatus::Signaled(..) => killed += 1,
+                        nix::sys::wait::WaitStatus::Exited(_, 0) => ended = true,
+                        other => panic!("{other:?}"),
+                    }
+                }
+            }
+            std::thread::sleep(Duration::from_micros(3700));
+        }
+        println!("{killed} killed");
+        assert!(killed >= 20, "{killed}");
+        job.passes(10 * SECOND);
+    }
+}
+
+#[test]
 fn a_handler_still_ends_a_wait() {
     let job = Job::start(As::Self_, &["alarm", "3"]);
     stop_until_it_ends(job, Duration::from_micros(700));

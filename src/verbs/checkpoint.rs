@@ -237,7 +237,10 @@ fn make(
             inherit_fds: arguments.inherit_fd.clone(),
             streams: target.job.as_ref().map(streams).unwrap_or_default(),
             own_pid_namespace: target.processes.init.is_some(),
-            job: target.job.as_ref().map(label).unwrap_or_default(),
+            job: target
+                .job
+                .as_ref()
+                .map_or_else(|| label_of_stranger(target.pid), label),
             ..CaptureOptions::default()
         },
     };
@@ -443,6 +446,17 @@ fn label(job: &Job) -> JobLabel {
     JobLabel {
         name: job.record.name.clone(),
         command: job.record.command.iter().map(word).collect(),
+    }
+}
+
+/// The label of a process that is no job: its command line, as it says itself (`/proc/PID/cmdline`).
+fn label_of_stranger(pid: i32) -> JobLabel {
+    let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    let line = line.strip_suffix(b"\0").unwrap_or(&line);
+    let words = line.split(|byte| *byte == 0).filter(|_| !line.is_empty());
+    JobLabel {
+        name: String::new(),
+        command: words.map(|word| KernelPath(word.to_vec())).collect(),
     }
 }
 

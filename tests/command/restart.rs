@@ -240,6 +240,15 @@ fn a_process_that_wayfarer_did_not_start_is_carried_too() {
         text(&restarted.stderr)
     );
     assert_eq!(numbers(&text(&restarted.stdout)).last(), Some(&60));
+    let words: Vec<_> = std::iter::once("perl".to_owned())
+        .chain(counter(60))
+        .collect();
+    let jobs = station.json(&["ps", "--json"]);
+    assert_eq!(
+        jobs["jobs"][0]["command"],
+        serde_json::json!(words),
+        "{jobs}"
+    );
 }
 
 #[test]

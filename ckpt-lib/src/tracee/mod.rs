@@ -166,7 +166,10 @@ impl Quiesced {
     /// # Errors
     /// [`StopError`]; everything that had been stopped runs again.
     pub fn stop(roots: &[HostPid], deadline: Duration) -> Result<Quiesced, StopError> {
-        let (processes, reaper) = settle::stop_all(roots, deadline)?;
+        let (mut processes, reaper) = settle::stop_all(roots, deadline)?;
+        for process in &mut processes {
+            process.be_ready_to_go_on();
+        }
         let handles = processes.iter();
         let handles = handles.map(|process| foreign::pidfd_open(process.pid.0));
         Ok(Quiesced {
@@ -328,6 +331,15 @@ impl StoppedProcess {
             if let Some(registers) = reenter::go_on(thread, &self.memory, now_ns) {
                 thread.set_registers(&registers);
             }
+        }
+    }
+
+    /// Has calls entered again also if we are killed (SIGKILL) while it stands still: then the kernel lets it go with what is in force.
+    fn be_ready_to_go_on(&mut self) {
+        self.enter_again(None);
+        for thread in &mut self.threads {
+            // One that fails has been killed, which whoever works with it next will see.
+            let _ = thread.bring_home();
         }
     }
 
