@@ -68,7 +68,7 @@ fn check(path: &Path, offered: &Platform) -> Outcome<Check> {
     let image = open_image(path)?;
     let needed = needed_by(&image)?;
     let missing = needed.missing(offered);
-    if !Path::new("/proc/self/stat").exists() {
+    if !ckpt_lib::host::has_proc() {
         tell(
             "this root has no /proc: a restart here needs --degraded, if the job is to have ids of its own",
         );

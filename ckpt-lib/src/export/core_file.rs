@@ -6,7 +6,7 @@ use loader::layout::PAGE;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 const ET_CORE: u16 = 4;
 const EM_X86_64: u16 = 62;
@@ -37,33 +37,26 @@ pub fn core(contents: &dyn Contents, pid: Option<u32>, out: &Path) -> Result<(),
     let mut name = out.file_name().unwrap_or_default().to_os_string();
     name.push(format!(".partial-{}", std::process::id()));
     let partial = out.with_file_name(name);
-    let written = write_core(contents, index, &partial);
-    // What is asked for has another name.
-    let written = written.map_err(|error| match error {
-        ExportError::Write { source, .. } => ExportError::Write {
-            path: out.to_owned(),
-            source,
-        },
-        other => other,
-    });
-    let written = written.and_then(|()| {
-        fs::rename(&partial, out).map_err(|source| ExportError::Write {
-            path: out.to_owned(),
-            source,
-        })
-    });
+    // Errors are about the file that was asked for, whatever it is called until it is whole.
+    let failed = |source: io::Error| ExportError::Write {
+        path: out.to_owned(),
+        source,
+    };
+    let written = write_core(contents, index, &partial, &failed)
+        .and_then(|()| fs::rename(&partial, out).map_err(failed));
     if written.is_err() {
-        // The first error is the one to report; a file that cannot be removed is named by it.
+        // The first error is the one to report.
         let _ = fs::remove_file(&partial);
     }
     written
 }
 
-fn write_core(contents: &dyn Contents, index: usize, path: &PathBuf) -> Result<(), ExportError> {
-    let failed = |source: io::Error| ExportError::Write {
-        path: path.clone(),
-        source,
-    };
+fn write_core(
+    contents: &dyn Contents,
+    index: usize,
+    path: &Path,
+    failed: &dyn Fn(io::Error) -> ExportError,
+) -> Result<(), ExportError> {
     let mut file = OpenOptions::new()
         .write(true)
         .create_new(true)

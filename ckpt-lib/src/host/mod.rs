@@ -153,6 +153,12 @@ pub struct Host {
     pub capabilities: u64,
 }
 
+/// Whether this root has a /proc.
+#[must_use]
+pub fn has_proc() -> bool {
+    Path::new("/proc/self/stat").exists()
+}
+
 impl Host {
     /// Tries everything. `state_dir` is where images and job records live (it need not exist yet).
     #[must_use]
@@ -169,7 +175,7 @@ impl Host {
         Host {
             kernel_version: version_numbers(&release),
             kernel_release: release,
-            proc: Path::new("/proc/self/stat").exists(),
+            proc: has_proc(),
             user_namespace: spaces.user.into(),
             uid_map: spaces.uid_map.into(),
             gid_map: spaces.gid_map.into(),

@@ -19,6 +19,7 @@ mod builder;
 mod hole;
 mod inodes;
 mod keys;
+mod limits;
 mod memory;
 mod objects;
 mod process;

@@ -1,6 +1,7 @@
 //! Thread streams: everything that belongs to one thread, done by itself.
 
-use super::process::{emit_limits, siginfo_signal};
+use super::limits;
+use super::process::siginfo_signal;
 use super::{Arg, OpsBuilder, StreamIndex};
 use crate::snapshot::{Capabilities, Process, Registers, Thread, TimedCall};
 use loader::ops::{self, Expect, InProgress, OwnId, timeout};
@@ -44,7 +45,7 @@ pub(super) fn emit(ops: &mut OpsBuilder, stream: StreamIndex, process: &Process,
         );
     }
     if thread.tid == process.pid {
-        emit_limits(ops, stream, process);
+        limits::emit(ops, stream, process);
     }
     emit_privileges(ops, stream, thread);
     let mut registers = thread.registers;
