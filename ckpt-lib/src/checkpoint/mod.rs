@@ -389,6 +389,11 @@ fn look_first(
 ) -> Result<EarlyView, CheckpointError> {
     // A copy that a killed checkpoint has left ends by itself, but not in no time.
     let others = capture::others_but_pictures(pids, request.reaper)?;
+    let target = request.target.0;
+    if capture::has_ended(target) {
+        // While it was waited for. What is there of the copy is nobody's any more.
+        return Err(StopError::Gone { pid: target }.into());
+    }
     refuse_others(request, pids, others)?;
     if let Some(patience) = request.wait_for_sockets {
         let left = capture::wait_for_sockets(pids, options, patience, &|| {
