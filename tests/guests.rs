@@ -121,6 +121,7 @@ guests! {
     memory_jit: "memory" "jit";
     memory_execute_only: "memory" "execute_only";
     memory_many: "memory" "many";
+    memory_contiguous: "memory" "contiguous";
     memory_changing: "memory" "changing";
     memory_toggling: "memory" "toggling";
 }

@@ -221,6 +221,20 @@ fn without_what_came_after_linux_5_15() {
     }
 }
 
+/// Memory is written where it is, instead of coming together with its pages.
+#[test]
+fn without_userfaultfd() {
+    let machine = Machine {
+        label: "no_userfaultfd",
+        lacks: &["no-userfaultfd"],
+        guest: Some("big"),
+        ..Machine::default()
+    };
+    if let Some(outcome) = machine.try_out() {
+        outcome.must_pass();
+    }
+}
+
 #[test]
 fn without_user_namespaces() {
     for pids in ["", "--pids host"] {

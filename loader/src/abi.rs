@@ -81,6 +81,7 @@ pub const SYS_SECCOMP: u64 = 317;
 pub const SYS_GETRANDOM: u64 = 318;
 pub const SYS_MEMFD_CREATE: u64 = 319;
 pub const SYS_EXECVEAT: u64 = 322;
+pub const SYS_USERFAULTFD: u64 = 323;
 pub const SYS_PIDFD_OPEN: u64 = 434;
 pub const SYS_CLONE3: u64 = 435;
 pub const SYS_CLOSE_RANGE: u64 = 436;
@@ -142,7 +143,6 @@ pub const MADV_DONTNEED: u64 = 4;
 pub const MADV_HUGEPAGE: u64 = 14;
 pub const MADV_NOHUGEPAGE: u64 = 15;
 pub const MADV_POPULATE_WRITE: u64 = 23;
-pub const MADV_COLLAPSE: u64 = 25;
 
 pub const CLONE_VM: u64 = 0x100;
 pub const CLONE_FS: u64 = 0x200;

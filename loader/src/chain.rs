@@ -11,7 +11,7 @@ use crate::sys;
 use crate::zstd;
 use core::ffi::CStr;
 use core::fmt;
-use loader::layout::{CHUNK, Chunk, Encoding, Extent, SectionKind};
+use loader::layout::{CHUNK, Chunk, Encoding, Extent, SectionKind, damage_part, damage_sum};
 
 /// Opens the folder of the image, if there are earlier images to be looked for in it.
 pub fn open_folder(context: &mut Context) {
@@ -214,13 +214,13 @@ fn read_stored(fd: i32, chunk: &Chunk, label: &ChunkName, to: &mut [u8]) -> Outc
             "{label}: found {found} bytes, expected {expected}"
         ));
     }
-    let hash = blake3::hash(to);
-    if *hash.as_bytes() != chunk.hash {
+    let (found, expected) = (damage_sum(to), damage_part(&chunk.hash));
+    if found != expected {
         return Err(failure!(
             Image,
-            "{label}: damaged, blake3 found {}, expected {}",
-            Short(hash.as_bytes()),
-            Short(&chunk.hash)
+            "{label}: damaged, xxh3 found {}, expected {}",
+            Short(&found),
+            Short(expected)
         ));
     }
     Ok(())

@@ -59,6 +59,8 @@ pub struct Context {
     pub vdso: u64,
     /// The job gets namespaces of its own.
     pub namespaces: bool,
+    /// The kernel gives huge pages to who does not ask for them.
+    pub huge_pages_come: bool,
     /// A terminal among the descriptors that the job may be given is ours, and we are in its foreground.
     pub in_foreground: bool,
     /// Descriptors of the loader's own, by [`Own`].

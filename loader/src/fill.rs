@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! for each image file of the chain:
-//!   cursor (extent, chunk) --take up to 2 MiB--> thread: pread into place, hash while in cache
+//!   cursor (extent, chunk) --take up to 2 MiB--> thread: pread, hash while in cache, put in place (fresh_pages)
 //! ```
 //! # What callers may rely on
 //! Every byte that a job is given was hashed after it was read; the first chunk that does not
@@ -13,6 +13,7 @@ use crate::abi::*;
 use crate::ahead::Notes;
 use crate::chain::{ChainFile, check_stored, open_image, read_from};
 use crate::context::Context;
+use crate::fresh_pages::{self, FreshPages, Room};
 use crate::inodes;
 use crate::progress::Progress;
 use crate::report::{Failure, Outcome};
@@ -22,12 +23,13 @@ use crate::vdso::OldVdso;
 use core::cell::UnsafeCell;
 use core::ops::Range;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use loader::hole::{BUFFER_LEN, FILL_STACK_LEN, FILL_THREADS};
+use loader::hole::{BUFFER_LEN, FILL_STACK_LEN, FILL_THREADS, HUGE_PAGE};
 use loader::layout::{CHUNK, Extent, PAGE, Space};
+use loader::page_advice::PageAdvice;
 use loader::page_sizes::{PageSize, PageSizes};
 
 /// Work is given out in pieces of this size, so that a huge page is filled by one thread.
-const UNIT: u64 = 2 << 20;
+const UNIT: u64 = HUGE_PAGE;
 /// Ids tried for a helper thread.
 const ID_TRIES: u32 = 100;
 /// Less than this is not worth a second thread.
@@ -48,10 +50,12 @@ struct Tasks<'a> {
     /// [`Space::number`] of the process.
     space: u64,
     /// Memory that is not filled.
-    skip: core::ops::Range<u64>,
+    skip: Range<u64>,
     /// It is the process that checks what nobody needs.
     checks: bool,
     which: Which<'a>,
+    /// What the job has said; `None`: memory is taken as the kernel gives it.
+    advice: Option<&'a PageAdvice>,
 }
 
 /// Which memory is filled.
@@ -109,6 +113,7 @@ struct Work<'a> {
     end: u64,
     /// Extent index (upper half) and chunk in it (lower half).
     cursor: AtomicU64,
+    fresh: FreshPages,
     sizes: PageSizes,
     /// Bytes that are in place.
     done: AtomicU64,
@@ -125,7 +130,7 @@ struct Helper<'a> {
 
 impl Work<'_> {
     /// The next piece: an extent and a run of its chunks.
-    fn take(&self) -> Option<(Extent, Task, core::ops::Range<u64>)> {
+    fn take(&self) -> Option<(Extent, Task, Range<u64>)> {
         let mut now = self.cursor.load(Ordering::Relaxed);
         loop {
             let (index, chunk) = (now >> 32, now & 0xffff_ffff);
@@ -157,10 +162,11 @@ impl Work<'_> {
     }
 
     fn run(&self, scratch: &mut [u8], mut progress: Option<&mut Progress>) {
+        let mut room = self.fresh.room();
         while let Some((extent, task, chunks)) = self.take() {
             let len = (chunks.end * CHUNK).min(extent.len) - chunks.start * CHUNK;
             let done = match task {
-                Task::Fill => self.piece(&extent, chunks, scratch),
+                Task::Fill => self.piece(&extent, chunks, scratch, &mut room),
                 Task::Check => self.check(&extent, chunks, scratch),
             };
             if let Err(failure) = done
@@ -177,31 +183,7 @@ impl Work<'_> {
         }
     }
 
-    /// Gets memory for a piece of the size of a huge page.
-    fn get_piece(&self, start: u64) {
-        let size = self.sizes.next();
-        let before = sys::clock(CLOCK_MONOTONIC);
-        let is_there = match size {
-            PageSize::Huge => {
-                // SAFETY: the planner mapped this range writable; it is ours to fill.
-                unsafe { (start as *mut u8).write_volatile(0) };
-                sys::advise(start, UNIT, MADV_COLLAPSE).is_ok()
-            }
-            PageSize::Small => sys::advise(start, UNIT, MADV_POPULATE_WRITE).is_ok(),
-        };
-        let took = u64::try_from(sys::clock(CLOCK_MONOTONIC) - before);
-        self.sizes.took(size, took.ok().filter(|_| is_there));
-        if !is_there {
-            let _ = sys::advise(start, UNIT, MADV_POPULATE_WRITE);
-        }
-    }
-
-    fn check(
-        &self,
-        extent: &Extent,
-        chunks: core::ops::Range<u64>,
-        scratch: &mut [u8],
-    ) -> Outcome<()> {
+    fn check(&self, extent: &Extent, chunks: Range<u64>, scratch: &mut [u8]) -> Outcome<()> {
         for index in chunks {
             check_stored(self.context, self.file, extent, index, scratch)?;
         }
@@ -211,32 +193,98 @@ impl Work<'_> {
     fn piece(
         &self,
         extent: &Extent,
-        chunks: core::ops::Range<u64>,
+        chunks: Range<u64>,
+        scratch: &mut [u8],
+        room: &mut Option<Room>,
+    ) -> Outcome<()> {
+        if !self.fresh.are_given() || extent.len < fresh_pages::LEAST {
+            return self.piece_in_place(extent, chunks, scratch);
+        }
+        let piece = piece_range(extent, &chunks);
+        let could_be_huge = piece.start.is_multiple_of(UNIT)
+            && piece.end - piece.start == UNIT
+            && self
+                .tasks
+                .advice
+                .is_some_and(|advice| advice.may_be_huge(&piece))
+            && chunks.clone().all(|index| self.tasks.wants(extent, index));
+        let Some(room) = room.as_mut().filter(|_| could_be_huge) else {
+            return self.piece_fresh(extent, chunks, scratch);
+        };
+        let size = self.sizes.next();
+        let before = sys::clock(CLOCK_MONOTONIC);
+        match size {
+            PageSize::Huge => self.huge_page(extent, chunks, scratch, room)?,
+            PageSize::Small => self.piece_fresh(extent, chunks, scratch)?,
+        }
+        let took = u64::try_from(sys::clock(CLOCK_MONOTONIC) - before);
+        self.sizes.took(size, took.ok());
+        Ok(())
+    }
+
+    /// In a huge page, if there is one.
+    fn huge_page(
+        &self,
+        extent: &Extent,
+        chunks: Range<u64>,
+        scratch: &mut [u8],
+        room: &mut Room,
+    ) -> Outcome<()> {
+        let start = piece_range(extent, &chunks).start;
+        for (index, to) in chunks.zip(room.bytes().chunks_exact_mut(CHUNK as usize)) {
+            read_from(self.context, self.file, extent, index, to, scratch)?;
+        }
+        self.fresh.put_huge(start, room, &range(extent))
+    }
+
+    /// In pages that come with their contents.
+    fn piece_fresh(&self, extent: &Extent, chunks: Range<u64>, scratch: &mut [u8]) -> Outcome<()> {
+        let (staging, scratch) = scratch.split_at_mut(CHUNK as usize);
+        for index in chunks.filter(|index| self.tasks.wants(extent, *index)) {
+            let chunk = piece_range(extent, &(index..index + 1));
+            let staging = &mut staging[..(chunk.end - chunk.start) as usize];
+            read_from(self.context, self.file, extent, index, staging, scratch)?;
+            self.fresh.put(chunk.start, staging, &range(extent))?;
+        }
+        Ok(())
+    }
+
+    /// In pages that are there, or as the kernel gives them.
+    fn piece_in_place(
+        &self,
+        extent: &Extent,
+        chunks: Range<u64>,
         scratch: &mut [u8],
     ) -> Outcome<()> {
-        let start = extent.at + chunks.start * CHUNK;
-        let end = extent.at + (chunks.end * CHUNK).min(extent.len);
         let is_wanted = |index: &u64| self.tasks.wants(extent, *index);
         let all = chunks.clone().all(|index| is_wanted(&index));
-        let whole = start.is_multiple_of(UNIT) && end - start == UNIT;
-        if all && whole {
-            self.get_piece(start);
-        } else if all {
-            let _ = sys::advise(start, end - start, MADV_POPULATE_WRITE);
+        if all {
+            let piece = piece_range(extent, &chunks);
+            let _ = sys::advise(piece.start, piece.end - piece.start, MADV_POPULATE_WRITE);
         }
         for index in chunks.filter(is_wanted) {
-            let at = extent.at + index * CHUNK;
-            let len = CHUNK.min(extent.len - index * CHUNK) as usize;
+            let chunk = piece_range(extent, &(index..index + 1));
+            let (at, len) = (chunk.start, chunk.end - chunk.start);
             if !all {
-                let _ = sys::advise(at, len as u64, MADV_POPULATE_WRITE);
+                let _ = sys::advise(at, len, MADV_POPULATE_WRITE);
             }
             // SAFETY: extents do not overlap, each chunk is taken once, and the planner mapped
             // the range writable before; if it is not mapped the read fails with EFAULT.
-            let to = unsafe { core::slice::from_raw_parts_mut(at as *mut u8, len) };
+            let to = unsafe { core::slice::from_raw_parts_mut(at as *mut u8, len as usize) };
             read_from(self.context, self.file, extent, index, to, scratch)?;
         }
         Ok(())
     }
+}
+
+/// The memory of an extent.
+fn range(extent: &Extent) -> Range<u64> {
+    extent.at..extent.at + extent.len
+}
+
+/// The memory of some of its chunks.
+fn piece_range(extent: &Extent, chunks: &Range<u64>) -> Range<u64> {
+    extent.at + chunks.start * CHUNK..extent.at + (chunks.end * CHUNK).min(extent.len)
 }
 
 extern "C" fn help(helper: *const Helper<'_>) {
@@ -256,13 +304,21 @@ fn buffer(context: &Context, number: u64) -> &'static mut [u8] {
 }
 
 /// Fills the memory of process `process`.
-pub fn fill(context: &Context, process: u64, old_vdso: &OldVdso) -> Outcome<()> {
+pub fn fill(
+    context: &Context,
+    process: u64,
+    old_vdso: &OldVdso,
+    advice: &PageAdvice,
+) -> Outcome<()> {
+    // Who asks for huge pages gets them from the kernel, and everybody where they come by themselves.
+    let as_it_comes = advice.asks_for_huge() || context.huge_pages_come;
     let tasks = Tasks {
         context,
         space: Space::Process(process as u32).number(),
         skip: old_vdso.kept(),
         checks: process == 0,
         which: Which::Left,
+        advice: Some(advice).filter(|_| !as_it_comes),
     };
     carry_out(&tasks)
 }
@@ -275,6 +331,8 @@ pub fn fill_ahead(context: &Context, notes: &Notes) -> Outcome<()> {
         skip: 0..0,
         checks: false,
         which: Which::Ahead(notes),
+        // What is not as noted is there, most of it.
+        advice: None,
     };
     carry_out(&tasks)
 }
@@ -301,12 +359,18 @@ fn carry_out(tasks: &Tasks<'_>) -> Outcome<()> {
             continue;
         }
         let file = open_image(context, image)?;
+        let large = extents()
+            .filter(|one| one.image == image && tasks.of(one) == Some(Task::Fill))
+            .filter(|one| tasks.advice.is_some() && one.len >= fresh_pages::LEAST)
+            .map(|one| range(&one));
+        let fresh = FreshPages::of(large);
         let work = Work {
             context,
             file: &file,
             tasks,
             end,
             cursor: AtomicU64::new(first << 32),
+            fresh,
             sizes: PageSizes::default(),
             done: AtomicU64::new(0),
             failed: AtomicU32::new(0),

@@ -8,10 +8,12 @@
 //! The places depend on the numbers given and on nothing else. All are page aligned and
 //! none overlap.
 
-use crate::layout::PAGE;
+use crate::layout::{CHUNK, PAGE};
 
 /// Threads that fill memory, the first one included.
 pub const FILL_THREADS: u64 = 4;
+/// Bytes of a huge page.
+pub const HUGE_PAGE: u64 = 2 << 20;
 /// Bytes of the loader's main stack.
 pub const STACK_LEN: u64 = 192 << 10;
 /// Bytes of the stack of a thread that helps to fill memory.
@@ -20,8 +22,8 @@ pub const FILL_STACK_LEN: u64 = 128 << 10;
 pub const THREAD_STACK_LEN: u64 = 32 << 10;
 /// Room for the machine's own vDSO and its data pages.
 pub const VDSO_LEN: u64 = 256 << 10;
-/// Bytes of one I/O buffer; there is one for each fill thread.
-pub const BUFFER_LEN: u64 = 6 << 20;
+/// Bytes of one I/O buffer; there is one for each fill thread. A chunk, and what it takes to unpack one.
+pub const BUFFER_LEN: u64 = CHUNK + (6 << 20);
 /// Bytes of the loader's own notes.
 pub const CONTEXT_LEN: u64 = 64 << 10;
 /// Bytes of an entry of the table shared by all processes of a restart.

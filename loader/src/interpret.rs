@@ -22,7 +22,9 @@ use crate::sys::{self, Errno, SysResult};
 use crate::threads;
 use crate::vdso::{self, OldVdso};
 use loader::call_names::CallName;
+use loader::hole::HUGE_PAGE;
 use loader::ops::{AnyOp, Call, Expect, Record, StreamEntry};
+use loader::page_advice::PageAdvice;
 
 /// Who carries out a stream.
 pub struct Runner<'a> {
@@ -33,6 +35,7 @@ pub struct Runner<'a> {
     pub feeds: Option<&'a mut Feeds>,
     /// What `Vdso` has left for `Fill` to do.
     pub old_vdso: OldVdso,
+    pub advice: PageAdvice,
 }
 
 impl<'a> Runner<'a> {
@@ -42,6 +45,7 @@ impl<'a> Runner<'a> {
             stream,
             feeds,
             old_vdso: OldVdso::None,
+            advice: PageAdvice::default(),
         }
     }
 }
@@ -71,6 +75,9 @@ pub fn run(runner: &mut Runner<'_>, entry: &StreamEntry) -> Outcome<()> {
 fn step(runner: &mut Runner<'_>, record: &Record<'static>) -> Outcome<()> {
     let context = runner.context;
     let tail = record.tail;
+    if let AnyOp::Call(op) = &record.op {
+        note_advice(&mut runner.advice, op);
+    }
     match &record.op {
         AnyOp::Call(op) if context.kept.is_there(op) => Ok(()),
         AnyOp::Call(op) => call(context, op, tail),
@@ -83,7 +90,7 @@ fn step(runner: &mut Runner<'_>, record: &Record<'static>) -> Outcome<()> {
         AnyOp::Watch(op) => objects::watch(op, tail),
         AnyOp::UnmapAll(_) => address_space::unmap_all(context),
         AnyOp::Fill(op) => {
-            fill::fill(context, op.process, &runner.old_vdso)?;
+            fill::fill(context, op.process, &runner.old_vdso, &runner.advice)?;
             held::check(context, op.process, &runner.old_vdso.kept())?;
             vdso::redirect(context, op.process, &runner.old_vdso)
         }
@@ -120,6 +127,18 @@ fn step(runner: &mut Runner<'_>, record: &Record<'static>) -> Outcome<()> {
         // Done by whoever finishes the restart.
         AnyOp::Stopped(_) | AnyOp::Terminal(_) | AnyOp::Enforce(_) => Ok(()),
         AnyOp::CutBack(op) => roll_back::check_growth(context, op, tail),
+    }
+}
+
+/// Remembers what a call says about pages. Where no huge page fits, it says nothing.
+fn note_advice(advice: &mut PageAdvice, op: &Call) {
+    let memory = op.a0..op.a0.saturating_add(op.a1);
+    let fits = op.a1 >= HUGE_PAGE;
+    match (op.nr, op.a2) {
+        (SYS_MADVISE, MADV_HUGEPAGE) => advice.ask_for_huge(),
+        (SYS_MADVISE, MADV_NOHUGEPAGE) if fits => advice.keep_small(&memory),
+        (SYS_MBIND | SYS_SET_MEMPOLICY_HOME_NODE, _) if fits => advice.keep_small(&memory),
+        _ => {}
     }
 }
 

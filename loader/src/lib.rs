@@ -22,6 +22,7 @@ pub mod layout;
 pub mod locks;
 pub mod meaning;
 pub mod ops;
+pub mod page_advice;
 pub mod page_sizes;
 pub mod processor;
 pub mod visible;

@@ -38,6 +38,7 @@ mod feed;
 mod fill;
 mod finish;
 mod first;
+mod fresh_pages;
 mod held;
 mod image;
 mod init;

@@ -1,10 +1,9 @@
 //! Which pages come faster, small ones or huge ones: found out while memory is filled.
 //!
-//! A huge page costs one fault and one clearing instead of 512, if there is one. Where the kernel has to make room
-//! for it first, or a hypervisor has taken the memory back and gives it piece by piece, small pages are several times
-//! faster: they come from what is in use here already. So they are where `MADV_COLLAPSE` waits for the other processors,
-//! which it asks to hand in their pages (`lru_add_drain_all`). That changes as memory is used up, so each way is tried
-//! again now and then. Time that passes counts, not processor time: most of it is waiting.
+//! A huge page costs one fault and one clearing, if there is one. Where the kernel has to make room for it first, or a
+//! hypervisor has taken the memory back and gives it piece by piece, small pages are several times faster: they come
+//! from what is in use here already. That changes as memory is used up, so each way is tried again now and then. Time
+//! that passes counts, not processor time: most of it is waiting.
 //!
 //! # What callers may rely on
 //! Several threads may ask and tell at once.

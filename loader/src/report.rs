@@ -73,11 +73,11 @@ impl fmt::Display for Raw<'_> {
 }
 
 /// The first eight bytes of a checksum.
-pub struct Short<'a>(pub &'a [u8; 32]);
+pub struct Short<'a>(pub &'a [u8]);
 
 impl fmt::Display for Short<'_> {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for byte in &self.0[..8] {
+        for byte in self.0.iter().take(8) {
             write!(to, "{byte:02x}")?;
         }
         Ok(())

@@ -299,6 +299,7 @@ fn check(
             first_files: sys::limit(RLIMIT_NOFILE).unwrap_or((1024, 1024)),
             vdso: started.vdso,
             namespaces: false,
+            huge_pages_come: huge_pages_come(),
             in_foreground: false,
             fds: [-1; 11],
             image,
@@ -317,6 +318,18 @@ fn check(
     guard_stacks(context);
     let top = base + layout.stack.end();
     Ok((context, top))
+}
+
+/// Whether the kernel gives huge pages to who does not ask for them (Documentation/admin-guide/mm/transhuge.rst).
+fn huge_pages_come() -> bool {
+    let mut text = [0; 64];
+    let path = c"/sys/kernel/mm/transparent_hugepage/enabled";
+    let Ok(fd) = sys::open(path, O_RDONLY) else {
+        return false;
+    };
+    let found = sys::pread_full(fd, &mut text, 0).unwrap_or(0);
+    sys::close(fd);
+    text[..found].starts_with(b"[always]")
 }
 
 /// Makes the lowest page of the loader's stacks untouchable: running out of stack is an end, not a

@@ -228,7 +228,7 @@ pub unsafe fn protect(address: u64, len: u64, prot: u64) -> SysResult<u64> {
 
 /// `madvise` with advice that does not change contents.
 pub fn advise(address: u64, len: u64, advice: u64) -> SysResult<u64> {
-    debug_assert!(matches!(advice, MADV_POPULATE_WRITE | MADV_COLLAPSE));
+    debug_assert!(advice == MADV_POPULATE_WRITE);
     plain(SYS_MADVISE, [address, len, advice])
 }
 

@@ -272,7 +272,7 @@ impl JobStore {
         let continued = before.as_ref().filter(|_| new.continues || new.is_copy);
         let number = match &before {
             Some(before) if new.continues || new.is_copy || new.is_same => before.number,
-            _ => next_number(&jobs_dir),
+            _ => record::next_number(&jobs_dir),
         };
         let record = JobRecord {
             schema_version: SCHEMA_VERSION,
@@ -385,19 +385,6 @@ fn count_in(dir: &Path) -> Result<usize, JobError> {
         Err(_) if elsewhere::is_in(dir) => Ok(0),
         images => Ok(images?.len()),
     }
-}
-
-/// The number of a new job. One that cannot be remembered is given again.
-fn next_number(jobs_dir: &Path) -> u32 {
-    let path = jobs_dir.join(".number");
-    let last = match record::read_regular(&path) {
-        Ok(Ok(bytes)) => String::from_utf8(bytes).unwrap_or_default(),
-        Ok(Err(_)) => return 1,
-        Err(_) => String::new(),
-    };
-    let number = last.trim().parse().unwrap_or(0u32).saturating_add(1);
-    let _ = fs::write(&path, format!("{number}\n"));
-    number
 }
 
 fn taken(job: &Job) -> JobError {

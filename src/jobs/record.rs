@@ -19,9 +19,9 @@ use super::process::ProcessName;
 use crate::raw::shown_path;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
-use std::fs;
+use std::fs::{self, File};
 use std::io::{self, Read};
-use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 /// Version of [`JobRecord`].
@@ -342,6 +342,29 @@ fn give_to_owner(file: &fs::File, folder: Option<&Path>) {
         // Root of a namespace to which that user is unknown cannot, nor can it be asked to.
         let _ = std::os::unix::fs::fchown(file, Some(owner.uid()), Some(owner.gid()));
     }
+}
+
+/// The number of a new job. One that cannot be remembered is given again.
+pub(super) fn next_number(jobs_dir: &Path) -> u32 {
+    let path = jobs_dir.join(".number");
+    let last = match read_regular(&path) {
+        Ok(Ok(bytes)) => String::from_utf8(bytes).unwrap_or_default(),
+        Ok(Err(_)) => return 1,
+        Err(_) => String::new(),
+    };
+    let number = last.trim().parse().unwrap_or(0u32).saturating_add(1);
+    // In place: ext4 brings a file that is cut and written anew to the disk at once, which takes as long as all of a short job.
+    if let Ok(file) = File::options()
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .open(&path)
+    {
+        let line = format!("{number}\n");
+        let _ = file.set_len(line.len() as u64);
+        let _ = file.write_all_at(line.as_bytes(), 0);
+    }
+    number
 }
 
 #[cfg(test)]

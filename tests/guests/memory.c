@@ -369,6 +369,46 @@ static void check_many(void) {
         expect("one of many mappings", area[2 * i * PAGE], (uint8_t)(i % 251 + 1));
 }
 
+/* Large memory in one piece, in which mappings of several kinds lie side by side. */
+#define CONTIGUOUS (12 * MIB)
+static int count_mappings(void) {
+    char *line = read_text("/proc/self/maps");
+    int count = 0;
+    for (; line; line = strchr(line, '\n'), line = line ? line + 1 : NULL) {
+        unsigned long start, end;
+        if (sscanf(line, "%lx-%lx", &start, &end) == 2)
+            count += start < (uintptr_t)area + CONTIGUOUS && (uintptr_t)area < end;
+    }
+    return count;
+}
+static int mappings;
+static void set_contiguous(void) {
+    area = anonymous(CONTIGUOUS);
+    make_file(MIB, 50);
+    must_map("mmap", mmap(area + 6 * MIB + 3 * PAGE, MIB, RW, MAP_PRIVATE | MAP_FIXED, fd, 0));
+    int memory = must("memfd_create", memfd_create("contiguous", 0));
+    must("ftruncate", ftruncate(memory, MIB));
+    must_map("mmap", mmap(area + 9 * MIB + 5 * PAGE, MIB, RW, MAP_PRIVATE | MAP_FIXED, memory, 0));
+    fill_pattern(area, CONTIGUOUS, 51);
+    must("mprotect", mprotect(area + 3 * MIB + PAGE, 2 * MIB, PROT_READ));
+    must("mprotect", mprotect(area + 11 * MIB + 7 * PAGE, PAGE, PROT_NONE));
+    must("MADV_DONTDUMP", madvise(area + 2 * MIB + 9 * PAGE, 3 * PAGE, MADV_DONTDUMP));
+    close(fd);
+    close(memory);
+    mappings = count_mappings();
+}
+static void check_contiguous(void) {
+    expect("mappings", count_mappings(), mappings);
+    for (size_t at = 0; at < CONTIGUOUS; at += PAGE)
+        expect_true("nobody is asked for missing pages", at % (MIB / 2) || !has_flag(vm_flags(area + at), "um"));
+    must("mprotect", mprotect(area + 11 * MIB + 7 * PAGE, PAGE, PROT_READ));
+    expect_pattern("memory in one piece", area, CONTIGUOUS, 51);
+    must("MADV_DONTNEED", madvise(area, 2 * MIB, MADV_DONTNEED));
+    all_zero("memory after MADV_DONTNEED", area, 2 * MIB);
+    must("MADV_DONTNEED", madvise(area + 6 * MIB + 3 * PAGE, MIB, MADV_DONTNEED));
+    expect_pattern("the file's bytes after MADV_DONTNEED", area + 6 * MIB + 3 * PAGE, MIB, 50);
+}
+
 /* A checkpoint in the middle of writing: no page may be torn or old. */
 static volatile uint64_t generation;
 static void during_changing(void) {
@@ -416,6 +456,7 @@ static const struct guest guests[] = {
     {"jit", set_jit, check_jit, NULL},
     {"execute_only", set_execute_only, check_execute_only, NULL},
     {"many", set_many, check_many, NULL},
+    {"contiguous", set_contiguous, check_contiguous, NULL},
     {"changing", set_anonymous, check_changing, during_changing},
     {"toggling", set_anonymous, check_anonymous, during_toggling},
 };

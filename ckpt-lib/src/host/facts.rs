@@ -113,10 +113,11 @@ const ROWS: &[Row] = rows! {
         "/proc/PID/exe of a restarted job shows the loader";
     process_vm_readv, Slower, "reading a child's memory (process_vm_readv)",
         "memory is read through /proc/PID/mem";
-    userfaultfd, Note, "userfaultfd for user-mode faults",
-        "nothing yet: what has changed is found by reading all memory";
-    write_protect_async, Note, "asynchronous write protection (Linux 6.7)",
-        "nothing yet: what has changed is found by reading all memory";
+    userfaultfd, Slower, "userfaultfd for user-mode faults",
+        "memory is cleared before a restart fills it; what a job writes to while its move is prepared is found by \
+         reading all memory";
+    write_protect_async, Slower, "asynchronous write protection (Linux 6.7)",
+        "what a job writes to while its move is prepared is found by reading all memory";
     pagemap_scan, Slower, "PAGEMAP_SCAN (Linux 6.7)",
         "pages are looked up one by one in /proc/PID/pagemap: longer freezes with much memory";
     soft_dirty, Note, "soft-dirty page tracking",
@@ -153,8 +154,6 @@ const ROWS: &[Row] = rows! {
         "images of programs with AMX tiles do not restart here";
     protection_keys, Special, "memory protection keys",
         "images of programs with protection keys do not restart here";
-    collapse, Slower, "MADV_COLLAPSE (Linux 6.1)",
-        "huge pages come back only as the kernel makes them";
 };
 
 impl Host {

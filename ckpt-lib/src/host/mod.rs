@@ -123,8 +123,6 @@ pub struct Host {
     pub protection_keys: Trial,
     /// Executing a program that lies in a memfd.
     pub memory_program: Trial,
-    /// `MADV_COLLAPSE`.
-    pub collapse: Trial,
     /// rseq is built in.
     pub rseq: Trial,
     /// membarrier is built in.
@@ -165,7 +163,7 @@ impl Host {
     pub fn probe(state_dir: &Path) -> Self {
         let spaces = namespaces();
         let trace = tracing();
-        let kernel = kernel_features(true);
+        let kernel = kernel_features();
         let program = programs();
         let release = nix::sys::utsname::uname()
             .map(|names| names.release().to_string_lossy().into_owned())
@@ -203,9 +201,8 @@ impl Host {
             amx_tiles: kernel.tiles.into(),
             protection_keys: kernel.protection_keys.into(),
             memory_program: program.memory_program.into(),
-            collapse: kernel.collapse.into(),
-            rseq: kernel.rseq.into(),
-            membarrier: kernel.membarrier.into(),
+            rseq: kernel.asked_for.rseq.into(),
+            membarrier: kernel.asked_for.membarrier.into(),
             sched_file: trace.sched_file.into(),
             wchan: trace.wchan.into(),
             map_files: trace.map_files.into(),

@@ -5,7 +5,7 @@
 
 use super::error::{HexHash, ImageError};
 use super::reader::{self, Image};
-use loader::layout::{CHUNK, Chunk, Encoding, Extent, SectionKind, Space};
+use loader::layout::{CHUNK, Chunk, Encoding, Extent, SectionKind, Space, chunk_hash};
 use std::sync::PoisonError;
 
 /// The chunk read last.
@@ -98,12 +98,12 @@ impl Image {
         stored.resize(chunk.stored_len as usize, 0);
         let read = reader::read_exact(file, path, stored, chunk.offset);
         read.map_err(|error| self.of_base(extent.image, error))?;
-        let found = blake3::hash(stored);
-        if *found.as_bytes() != chunk.hash {
+        let found = chunk_hash(stored);
+        if found != chunk.hash {
             let damaged = ImageError::DamagedChunk {
                 image: self.path().to_owned(),
                 chunk: index,
-                found: HexHash(found.into()),
+                found: HexHash(found),
                 expected: HexHash(chunk.hash),
             };
             return Err(self.of_base(extent.image, damaged));

@@ -99,7 +99,7 @@ pub enum ImageError {
     },
     /// A chunk's checksum does not match its bytes.
     #[error(
-        "image {image}: .wf.pages chunk {chunk} is damaged (blake3 {found}, expected {expected})", image = shown(.image))]
+        "image {image}: .wf.pages chunk {chunk} is damaged (checksum {found}, expected {expected})", image = shown(.image))]
     DamagedChunk {
         /// The file that was opened; the chunk may lie in a base.
         image: PathBuf,

@@ -16,7 +16,7 @@ use super::error::{ImageError, SpaceName};
 use super::extents::Piece;
 use super::{Away, ByteSource};
 use crate::pace::Pace;
-use loader::layout::{CHUNK, Chunk, Encoding, PAGE, Space};
+use loader::layout::{CHUNK, Chunk, Encoding, PAGE, Space, chunk_hash};
 use nix::errno::Errno;
 use nix::sys::uio::pwritev;
 use std::io::{self, IoSlice};
@@ -367,7 +367,7 @@ impl Shared<'_> {
                 offset: len,
                 stored_len: cut.len as u32,
                 raw_len: cut.len as u32,
-                hash: blake3::hash(bytes).into(),
+                hash: chunk_hash(bytes),
             };
             if let Some(known) = self.known(space, cut.at, Encoding::Raw, &chunk) {
                 pieces.push(known);
@@ -427,7 +427,7 @@ impl Shared<'_> {
                 offset: 0,
                 stored_len: stored.len() as u32,
                 raw_len: cut.len as u32,
-                hash: blake3::hash(stored).into(),
+                hash: chunk_hash(stored),
             };
             if let Some(known) = self.known(space, cut.at, encoding, &chunk) {
                 pieces.push(known);

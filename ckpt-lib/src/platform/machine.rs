@@ -3,7 +3,7 @@
 use super::{LIMIT_NAMES, Limits, Platform};
 use crate::sys::cpu;
 use crate::sys::probe::Outcome;
-use crate::sys::probe::features::{KernelFeatures, cpuid_faults, kernel_features};
+use crate::sys::probe::features::{KernelFeatures, asked_for, cpuid_faults, kernel_features};
 use crate::sys::probe::namespaces::namespaces;
 use loader::processor::{AuxiliaryVector, Processor};
 use nix::sched::{CpuSet, sched_getaffinity};
@@ -149,24 +149,29 @@ fn read_number(path: &str) -> Option<u64> {
 /// The kernel features that work, among those that are `wanted`.
 fn kernel_names(wanted: impl Fn(&str) -> bool) -> BTreeSet<String> {
     type Find = fn(&KernelFeatures) -> Outcome;
-    let table: [(&str, Find); 9] = [
-        ("rseq", |tried| tried.rseq),
-        ("membarrier", |tried| tried.membarrier),
+    let table: [(&str, Find); 6] = [
         ("thp", |tried| tried.transparent_huge_pages),
         ("ksm", |tried| tried.same_page_merging),
         ("anon_names", |tried| tried.names_of_memory),
         ("syscall_dispatch", |tried| tried.syscall_dispatch),
-        ("mm_map", |tried| tried.mm_map_known),
         ("realtime", |tried| tried.realtime),
         ("raise_priority", |tried| tried.raise_priority),
     ];
-    let mut found = BTreeSet::new();
+    let asked_for = asked_for();
+    let known = [
+        ("rseq", asked_for.rseq),
+        ("membarrier", asked_for.membarrier),
+        ("mm_map", asked_for.mm_map_known),
+    ];
+    let known = known.into_iter();
+    let works = known.filter(|(name, outcome)| wanted(name) && outcome.works());
+    let mut found: BTreeSet<String> = works.map(|(name, _)| name.to_owned()).collect();
     let mut rows = table
         .into_iter()
         .filter(|(name, _)| wanted(name))
         .peekable();
     if rows.peek().is_some() {
-        let tried = kernel_features(false);
+        let tried = kernel_features();
         let works = rows.filter(|(_, find)| find(&tried).works());
         found.extend(works.map(|(name, _)| name.to_owned()));
     }

@@ -8,7 +8,7 @@ use crate::restore::{Code, hello, hello_image};
 use ckpt_lib::image::Image;
 use ckpt_lib::plan::{Arg, OpsBuilder, StreamIndex};
 use loader::layout::{
-    CHUNK_BYTES, ExtentTables, HEADER_LEN, HEADER_OFFSET, Header, SectionKind, Space,
+    CHUNK_BYTES, ExtentTables, HEADER_LEN, HEADER_OFFSET, Header, SectionKind, Space, chunk_hash,
 };
 use loader::ops::{Expect, OpsHeader, StreamKind};
 use std::os::unix::fs::FileExt;
@@ -200,7 +200,7 @@ fn bombed(bomb: &[u8]) -> TestImage {
         bytes[place.clone()].fill(0);
         bytes[place.start..place.start + bomb.len()].copy_from_slice(bomb);
         chunk.stored_len = bomb.len() as u32;
-        chunk.hash = *blake3::hash(bomb).as_bytes();
+        chunk.hash = chunk_hash(bomb);
         // Behind the chunks come the bases, of which there are none.
         let at = range.end - CHUNK_BYTES;
         bytes[at..range.end].copy_from_slice(&chunk.encode());

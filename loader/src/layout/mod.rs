@@ -14,11 +14,14 @@
 //! one section and is under exactly one checksum.
 
 mod extents;
+mod sums;
 
 pub use extents::{
     BASE_BYTES, Base, CHUNK_BYTES, Chunk, EXTENT_BYTES, EXTENTS_HEADER_BYTES, Encoding, Extent,
     ExtentTables, ExtentsHeader, Space,
 };
+
+pub use sums::{chunk_hash, damage_part, damage_sum};
 
 /// First bytes of the header.
 pub const MAGIC: [u8; 8] = *b"WAYFARER";
@@ -32,10 +35,10 @@ pub const HEADER_LEN: usize = 4096;
 pub const PAGE: u64 = 4096;
 /// Bytes of memory under one checksum, at most.
 pub const CHUNK: u64 = 256 * 1024;
-/// Length of every checksum: BLAKE3, 32 bytes.
+/// Length of every checksum, bytes: BLAKE3, but of chunks ([`chunk_hash`]).
 pub const HASH_LEN: usize = 32;
 
-/// A BLAKE3 checksum.
+/// A checksum.
 pub type Hash = [u8; HASH_LEN];
 
 /// Kinds of section, in file order. 0 is never valid.

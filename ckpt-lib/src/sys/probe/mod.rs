@@ -36,6 +36,14 @@ pub(crate) enum Outcome {
 }
 
 impl Outcome {
+    /// Of a call.
+    pub(super) fn of<T>(result: &Result<T, i32>) -> Self {
+        match result {
+            Ok(_) => Outcome::Works,
+            Err(errno) => Outcome::Errno(*errno),
+        }
+    }
+
     pub(crate) fn works(self) -> bool {
         self == Outcome::Works
     }

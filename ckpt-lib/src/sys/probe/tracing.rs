@@ -122,15 +122,8 @@ fn stand_in(sheet: &Sheet, memory: u64) {
     let _ = plain(libc::SYS_pause, [0; 6]);
 }
 
-fn outcome<T>(result: &Result<T, i32>) -> Outcome {
-    match result {
-        Ok(_) => Outcome::Works,
-        Err(errno) => Outcome::Errno(*errno),
-    }
-}
-
 fn io_outcome<T>(result: std::io::Result<T>) -> Outcome {
-    outcome(&result.map_err(|error| error.raw_os_error().unwrap_or(libc::EIO)))
+    Outcome::of(&result.map_err(|error| error.raw_os_error().unwrap_or(libc::EIO)))
 }
 
 fn try_files(pid: i32, memory: u64, found: &mut Tracing) {
@@ -194,9 +187,9 @@ fn try_descriptors(pid: i32, sheet: &Sheet, memory: u64, found: &mut Tracing) {
         0,
     ];
     // SAFETY: the kernel reads two iovecs and writes `bytes`, which the local one describes.
-    found.process_vm_readv = outcome(&unsafe { call(libc::SYS_process_vm_readv, read) });
+    found.process_vm_readv = Outcome::of(&unsafe { call(libc::SYS_process_vm_readv, read) });
     let own = u64::from(std::process::id());
-    found.kcmp = outcome(&plain(
+    found.kcmp = Outcome::of(&plain(
         libc::SYS_kcmp,
         [own, pid as u64, KCMP_FILE, 0, 0, 0],
     ))
@@ -217,12 +210,12 @@ fn try_descriptors(pid: i32, sheet: &Sheet, memory: u64, found: &mut Tracing) {
         0,
     ];
     // SAFETY: the kernel reads one iovec; the advice changes no contents, and the child is ours.
-    found.process_madvise = outcome(&unsafe { call(libc::SYS_process_madvise, advise) });
+    found.process_madvise = Outcome::of(&unsafe { call(libc::SYS_process_madvise, advise) });
     match (sheet.get(UFFD), sheet.get(UFFD_ERROR)) {
         (Some(fd), _) => {
             found.userfaultfd = Outcome::Works;
             let taken = plain(libc::SYS_pidfd_getfd, [pidfd, fd as u64, 0, 0, 0, 0]);
-            found.pidfd_getfd = outcome(&taken);
+            found.pidfd_getfd = Outcome::of(&taken);
             if let Ok(uffd) = taken {
                 found.write_protect_async = write_protect(uffd, memory);
                 found.pagemap_scan = pagemap_scan(pid, memory, found.write_protect_async.works());
@@ -232,7 +225,7 @@ fn try_descriptors(pid: i32, sheet: &Sheet, memory: u64, found: &mut Tracing) {
         (None, errno) => {
             found.userfaultfd = errno.map_or(Outcome::Untried, Outcome::Errno);
             let taken = plain(libc::SYS_pidfd_getfd, [pidfd, 0, 0, 0, 0, 0]);
-            found.pidfd_getfd = outcome(&taken).or_closed_stdin();
+            found.pidfd_getfd = Outcome::of(&taken).or_closed_stdin();
             if let Ok(fd) = taken {
                 close(fd);
             }
@@ -263,7 +256,7 @@ fn write_protect(uffd: u64, memory: u64) -> Outcome {
     // SAFETY: the kernel reads and writes the struct.
     let offered = unsafe { call(libc::SYS_ioctl, args) };
     if offered.is_err() {
-        return outcome(&offered);
+        return Outcome::of(&offered);
     }
     // struct uffdio_register
     let mut register = [memory, PAGE * PAGES, userfaultfd::MODE_WP, 0];
@@ -276,7 +269,7 @@ fn write_protect(uffd: u64, memory: u64) -> Outcome {
         0,
     ];
     // SAFETY: as above; the range is in the child's memory.
-    outcome(&unsafe { call(libc::SYS_ioctl, args) })
+    Outcome::of(&unsafe { call(libc::SYS_ioctl, args) })
 }
 
 fn pagemap_scan(pid: i32, memory: u64, protect: bool) -> Outcome {
@@ -324,7 +317,7 @@ fn try_ptrace(pid: i32, found: &mut Tracing) {
         unsafe { call(libc::SYS_ptrace, [request, pid as u64, addr, data, 0, 0]) }
     };
     let seized = ptrace(libc::PTRACE_SEIZE as u64, 0, 0);
-    found.attach = outcome(&seized);
+    found.attach = Outcome::of(&seized);
     if seized.is_err() || ptrace(libc::PTRACE_INTERRUPT as u64, 0, 0).is_err() {
         return;
     }
@@ -334,9 +327,9 @@ fn try_ptrace(pid: i32, found: &mut Tracing) {
     }
     let mut answer = [0u64; 8];
     let at = answer.as_mut_ptr() as u64;
-    found.rseq_configuration = outcome(&ptrace(PTRACE_GET_RSEQ_CONFIGURATION, 24, at));
+    found.rseq_configuration = Outcome::of(&ptrace(PTRACE_GET_RSEQ_CONFIGURATION, 24, at));
     let dispatch = ptrace(PTRACE_GET_SYSCALL_USER_DISPATCH_CONFIG, 32, at);
-    found.syscall_dispatch_configuration = outcome(&dispatch);
+    found.syscall_dispatch_configuration = Outcome::of(&dispatch);
     let _ = ptrace(libc::PTRACE_DETACH as u64, 0, 0);
 }
 
