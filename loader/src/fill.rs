@@ -88,6 +88,12 @@ impl Tasks<'_> {
         (self.checks && unread).then_some(Task::Check)
     }
 
+    /// Whether an extent gets its pages together with their contents: nothing of it is there.
+    fn comes_fresh(&self, extent: &Extent) -> bool {
+        let is_new = !self.context.kept.touches(extent.at, extent.len);
+        self.advice.is_some() && is_new && extent.len >= fresh_pages::LEAST
+    }
+
     /// Whether a chunk of an extent that is to be filled is.
     fn wants(&self, extent: &Extent, index: u64) -> bool {
         let at = extent.at + index * CHUNK;
@@ -197,7 +203,7 @@ impl Work<'_> {
         scratch: &mut [u8],
         room: &mut Option<Room>,
     ) -> Outcome<()> {
-        if !self.fresh.are_given() || extent.len < fresh_pages::LEAST {
+        if !self.fresh.are_given() || !self.tasks.comes_fresh(extent) {
             return self.piece_in_place(extent, chunks, scratch);
         }
         let piece = piece_range(extent, &chunks);
@@ -361,7 +367,7 @@ fn carry_out(tasks: &Tasks<'_>) -> Outcome<()> {
         let file = open_image(context, image)?;
         let large = extents()
             .filter(|one| one.image == image && tasks.of(one) == Some(Task::Fill))
-            .filter(|one| tasks.advice.is_some() && one.len >= fresh_pages::LEAST)
+            .filter(|one| tasks.comes_fresh(one))
             .map(|one| range(&one));
         let fresh = FreshPages::of(large);
         let work = Work {

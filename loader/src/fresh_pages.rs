@@ -199,7 +199,10 @@ impl FreshPages {
             ));
         }
         let at = at + (bytes.len() - left.len()) as u64;
-        let _ = sys::advise(at, left.len() as u64, MADV_POPULATE_WRITE);
+        // Where there can be no page, that is an errno and not a signal.
+        let populated = sys::advise(at, left.len() as u64, MADV_POPULATE_WRITE);
+        populated
+            .map_err(|error| failure!(Failed, "memory at {at:#x} cannot be filled: {error}"))?;
         write(at, left);
         Ok(())
     }
@@ -235,7 +238,7 @@ fn give(fd: i32, mut at: u64, mut bytes: &[u8]) -> &[u8] {
     bytes
 }
 
-/// Writes to pages that nobody has registered, or that are there.
+/// Writes to pages that are there.
 fn write(at: u64, bytes: &[u8]) {
     // SAFETY: the planner mapped this range writable; it is ours to fill.
     let to = unsafe { core::slice::from_raw_parts_mut(at as *mut u8, bytes.len()) };
@@ -245,8 +248,9 @@ fn write(at: u64, bytes: &[u8]) {
 /// Makes the mapping that this page is in one whose parts are one again when they are no longer registered: they are if they have got
 /// their first page together (mm/rmap.c, `find_mergeable_anon_vma`). The page goes.
 fn keep_in_one(page: u64) {
-    write(page, &[0]);
-    let _ = sys::empty(page, PAGE);
+    if sys::advise(page, PAGE, MADV_POPULATE_WRITE).is_ok() {
+        let _ = sys::empty(page, PAGE);
+    }
 }
 
 fn open() -> SysResult<FreshPages> {

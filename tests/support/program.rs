@@ -162,7 +162,17 @@ impl Program {
                 skip::note(&what, &reason);
                 break;
             }
-            let image = job.checkpoint("kill")?;
+            let image = match job.checkpoint("kill") {
+                Ok(image) => image,
+                // In the moment in which it was looked at. How it has ended is seen below.
+                Err(why) if turn > 0 && why.contains(" has ended") => {
+                    let what = format!("{} on an empty host", self.name);
+                    let reason = format!("it ended at move {} of {}", turn + 1, self.moves);
+                    skip::note(&what, &reason);
+                    break;
+                }
+                Err(why) => return Err(why),
+            };
             job.wait_killed()?;
             output += &job.guest_output();
             // There it is no job of this machine, so this is the last move.
