@@ -301,7 +301,7 @@ fn is_given_up(fd: i32, range: &Range<u64>) -> bool {
 
 fn ioctl<T>(fd: i32, request: u64, argument: &mut T) -> SysResult<()> {
     let argument = core::ptr::from_mut(argument) as u64;
-    // SAFETY: the structure is the one that the request is about, and ours. UFFDIO_COPY reads a slice that outlives the call, and
-    // writes only where the planner mapped memory to be filled.
+    // SAFETY: the structure is the one that the request is about, and ours. UFFDIO_COPY reads a slice that outlives the call, UFFDIO_MOVE
+    // takes the pages of a `Room`; both write only where the planner mapped memory to be filled.
     unsafe { raw_call::call(SYS_IOCTL, [fd as u64, request, argument]) }.map(drop)
 }
