@@ -4,10 +4,13 @@ use super::CaptureError;
 use super::others::others;
 use crate::procfs::ProcDir;
 use crate::tracee::HostPid;
+use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
 /// How long one is waited for: longer than it waits for whoever made it, on a loaded machine.
 const PATIENCE: Duration = Duration::from_secs(8);
+/// How long a process is looked at before it is believed to be none: for some moments after it has been made, one has its original's descriptors.
+const DOUBT: Duration = Duration::from_millis(300);
 const PAUSE: Duration = Duration::from_millis(20);
 /// What it does until then: `pselect6` without descriptors.
 const ITS_WAIT: &str = "270 0x0 0x0 0x0 0x0 ";
@@ -20,11 +23,24 @@ pub fn others_but_pictures(
     pids: &[HostPid],
     reaper: Option<HostPid>,
 ) -> Result<Vec<HostPid>, CaptureError> {
-    let end = Instant::now() + PATIENCE;
+    let began = Instant::now();
+    // One that has been seen to be one is one to its end: on its way out it does not look so any more.
+    let mut pictures = HashSet::new();
     loop {
         let others = others(pids, reaper)?;
-        let is_copy = |other: &HostPid| pids.iter().any(|pid| is_picture(*other, *pid));
-        if others.is_empty() || !others.iter().all(is_copy) || Instant::now() > end {
+        if others.is_empty() {
+            return Ok(others);
+        }
+        for other in &others {
+            if pids.iter().any(|pid| is_picture(*other, *pid)) {
+                pictures.insert(other.0);
+            }
+        }
+        let limit = match others.iter().all(|other| pictures.contains(&other.0)) {
+            true => PATIENCE,
+            false => DOUBT,
+        };
+        if began.elapsed() > limit {
             return Ok(others);
         }
         std::thread::sleep(PAUSE);
