@@ -2,19 +2,19 @@
 
 use crate::report::{chain, tell};
 use shadow::Allowed;
+use starter::{Folder, FolderKind};
 use std::fs::{self, DirBuilder};
 use std::io;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
-use tempfile::TempDir;
 
 /// Such a folder, which nobody else may enter.
 #[derive(Debug)]
 pub(crate) enum Temporary {
     /// It stays when the shadow ends: its jobs may go on.
     Kept(PathBuf),
-    /// It goes when this is dropped.
-    Gone(TempDir),
+    /// It goes when this is dropped, and if its shadow is killed, with the next.
+    Gone(Folder),
 }
 
 impl Temporary {
@@ -23,10 +23,7 @@ impl Temporary {
     /// # Errors
     /// It cannot be made.
     pub(crate) fn of_now() -> io::Result<Self> {
-        tempfile::Builder::new()
-            .prefix("wayfarer-")
-            .tempdir()
-            .map(Temporary::Gone)
+        Folder::make_in(&std::env::temp_dir(), FolderKind::Temporary).map(Temporary::Gone)
     }
 
     /// Of one whose jobs may go on, in this folder of its own.

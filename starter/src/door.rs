@@ -1,24 +1,15 @@
-//! Where shims knock: a socket in a folder that nobody else can enter, and the token beside it, as a shadow leaves them.
-//!
-//! Whoever has made one holds a lock on its folder; so what somebody has left who was killed is known, and the next takes it away.
+//! Where shims knock: a socket in a folder that nobody else can enter ([`Folder`]), and the token beside it, as a shadow leaves them.
 
-use rustix::fs::{CWD, FlockOperation, Mode, OFlags, flock, openat};
-use rustix::rand::{GetRandomFlags, getrandom};
+use crate::folder::{Folder, FolderKind};
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
-use std::os::fd::OwnedFd;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
-use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 use wire::Token;
 
 /// A name of a socket has no more, with the NUL behind it.
 const MOST_NAME: usize = 107;
-/// What folders are called; 16 digits follow.
-const PREFIX: &str = "wayfarer-";
-/// Nobody takes so long to give one its name.
-const LONG: Duration = Duration::from_secs(3600);
 
 /// There is no place for the socket.
 #[derive(Debug, thiserror::Error)]
@@ -30,9 +21,8 @@ pub struct DoorError {
 /// See the module. It is removed when dropped.
 #[derive(Debug)]
 pub struct Door {
-    folder: PathBuf,
+    folder: Folder,
     socket: PathBuf,
-    _lock: OwnedFd,
 }
 
 impl Door {
@@ -53,29 +43,17 @@ impl Door {
     }
 
     fn make_in(place: &Path) -> io::Result<(Self, UnixListener)> {
-        let mut random = [0; 8];
-        getrandom(&mut random, GetRandomFlags::empty())?;
-        let name = format!("{PREFIX}{:016x}", u64::from_ne_bytes(random));
-        let place = std::path::absolute(place)?;
-        let folder = place.join(&name);
-        let socket = folder.join("shadow");
-        if socket.as_os_str().len() > MOST_NAME {
+        let named = |folder: &Path| folder.join("shadow");
+        if named(&Folder::path_in(place, FolderKind::Doors)?)
+            .as_os_str()
+            .len()
+            > MOST_NAME
+        {
             return Err(io::ErrorKind::InvalidFilename.into());
         }
-        sweep(&place);
-        // It has its name when it has its lock, so nobody takes it for one that was left.
-        let unnamed = place.join(format!(".{name}"));
-        fs::DirBuilder::new().mode(0o700).create(&unnamed)?;
-        let named = lock(&unnamed).and_then(|lock| {
-            fs::rename(&unnamed, &folder)?;
-            Ok(lock)
-        });
-        let lock = named.inspect_err(|_| drop(fs::remove_dir(&unnamed)))?;
-        let door = Door {
-            folder,
-            socket,
-            _lock: lock,
-        };
+        let folder = Folder::make_in(place, FolderKind::Doors)?;
+        let socket = named(folder.path());
+        let door = Door { folder, socket };
         // Between bind and chmod the folder is all that protects it.
         let listener = UnixListener::bind(&door.socket)?;
         fs::set_permissions(&door.socket, fs::Permissions::from_mode(0o600))?;
@@ -111,68 +89,11 @@ impl Door {
     }
 
     fn again_path(&self) -> PathBuf {
-        self.folder.join("again")
+        self.folder.path().join("again")
     }
 
     fn token_path(&self) -> PathBuf {
-        self.folder.join("shadow.token")
-    }
-}
-
-impl Drop for Door {
-    fn drop(&mut self) {
-        remove(&self.folder);
-    }
-}
-
-fn remove(folder: &Path) {
-    for file in ["shadow.token", "again", "shadow"] {
-        let _ = fs::remove_file(folder.join(file));
-    }
-    let _ = fs::remove_dir(folder);
-}
-
-/// A lock that goes with whoever has it.
-fn lock(folder: &Path) -> io::Result<OwnedFd> {
-    let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::RDONLY;
-    let fd = openat(CWD, folder, flags, Mode::empty())?;
-    flock(&fd, FlockOperation::NonBlockingLockExclusive)?;
-    Ok(fd)
-}
-
-/// Takes away what was left by others of the same user that were killed.
-fn sweep(place: &Path) {
-    let own = rustix::process::geteuid().as_raw();
-    let is_ours = |name: &str| {
-        let digits = name.strip_prefix(PREFIX);
-        digits.is_some_and(|digits| digits.len() == 16 && u64::from_str_radix(digits, 16).is_ok())
-    };
-    for entry in fs::read_dir(place).into_iter().flatten().flatten() {
-        let folder = entry.path();
-        // One without a name yet, whose maker was killed long ago, is empty.
-        if entry
-            .file_name()
-            .to_str()
-            .and_then(|name| name.strip_prefix('.'))
-            .is_some_and(is_ours)
-        {
-            let made = entry.metadata().and_then(|found| found.modified());
-            if made.is_ok_and(|made| made.elapsed().is_ok_and(|age| age > LONG)) {
-                let _ = fs::remove_dir(&folder);
-            }
-            continue;
-        }
-        if !entry.file_name().to_str().is_some_and(is_ours)
-            || !fs::symlink_metadata(&folder)
-                .is_ok_and(|found| found.is_dir() && found.uid() == own)
-        {
-            continue;
-        }
-        let Ok(_lock) = lock(&folder) else { continue };
-        // One of a version that had no lock.
-        if UnixStream::connect(folder.join("shadow")).is_err() {
-            remove(&folder);
-        }
+        self.folder.path().join("shadow.token")
     }
 }
 
@@ -191,7 +112,7 @@ mod tests {
             let metadata = fs::metadata(path).expect("is there");
             metadata.permissions().mode() & 0o7777
         };
-        assert_eq!(mode(&door.folder), 0o700);
+        assert_eq!(mode(door.folder.path()), 0o700);
         assert_eq!(mode(door.socket()), 0o600);
         assert_eq!(mode(&door.token_path()), 0o600);
         assert_eq!(mode(&there), 0o600);
@@ -202,33 +123,5 @@ mod tests {
         fs::create_dir(&long).expect("is made");
         let error = Door::make(&[long]).expect_err("is too long");
         assert!(error.to_string().contains("invalid filename"), "{error}");
-    }
-
-    #[test]
-    fn what_somebody_has_left_who_was_killed_goes() {
-        let place = tempfile::tempdir().expect("a folder");
-        let places = [place.path().to_owned()];
-        let names = || {
-            let entries = fs::read_dir(place.path()).expect("lists").flatten();
-            let mut names: Vec<_> = entries.map(|entry| entry.path()).collect();
-            names.sort();
-            names
-        };
-        let (living, _listener) = Door::make(&places).expect("is made");
-        let (dead, listener) = Door::make(&places).expect("is made");
-        dead.admit(&[3; 32]).expect("is written");
-        let left = dead.folder.clone();
-        // As the kernel does.
-        drop(listener);
-        let unlocked = std::mem::ManuallyDrop::new(dead);
-        flock(&unlocked._lock, FlockOperation::Unlock).expect("unlocks");
-        for other in ["wayfarer-0123", "wayfarer-000000000000000g", "another"] {
-            fs::create_dir(place.path().join(other)).expect("is made");
-        }
-        assert_eq!(names().len(), 5);
-        let (next, _other) = Door::make(&places).expect("is made");
-        assert!(!left.exists());
-        assert!(living.socket().exists() && next.socket().exists());
-        assert_eq!(names().len(), 5);
     }
 }

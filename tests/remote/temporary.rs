@@ -1,9 +1,16 @@
 //! `/tmp` and `/var/tmp` of remote jobs: their own, where their shadow is (docs/CALLS.md, "Temporary files").
 
 use super::{Submit, cannot_hide, missing, output, words};
+use crate::support::run::{Run, clean_command, poll};
+use crate::support::stage;
 use crate::support::user::User;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use std::fs;
 use std::path::Path;
+use std::time::Duration;
+
+const LONG: Duration = Duration::from_secs(30);
 
 /// What programs put into /tmp without being told, and what they see of it.
 const SCRIPT: &str = r#"
@@ -84,6 +91,46 @@ fn temporary_files_are_the_jobs_own() {
     let new: Vec<_> = left.iter().filter(|name| !before.contains(name)).collect();
     let ours = |name: &str| name == "sub" || name.starts_with("tmp.") || name.starts_with("cc");
     assert!(!new.iter().any(|name| ours(name)), "{new:?}");
+}
+
+/// What a shadow of that machine has left which was killed goes with the next.
+#[test]
+fn temporary_files_of_a_killed_shadow_go() {
+    let place = tempfile::tempdir().expect("makes it");
+    User::Ordinary.own(place.path());
+    let folders = || {
+        let mut names = names_in(place.path().to_str().expect("is text"));
+        names.retain(|name| name.starts_with("wayfarer-tmp-"));
+        names
+    };
+    // One on any port keeps no state.
+    let serve = |name: &str| {
+        let mut command = clean_command(stage::wayfarer());
+        command.env("TMPDIR", place.path());
+        command.current_dir(place.path()).arg("shadow");
+        command.args(["--allow", "/:ro", "--identity-file", name]);
+        command.args(["--listen", "tls:127.0.0.1:0"]);
+        let shadow = Run::start("a shadow", command, User::Ordinary).expect("starts");
+        let ready = poll(LONG, || shadow.out.text().contains('\n').then_some(()));
+        assert!(ready.is_some(), "{}", shadow.describe());
+        shadow
+    };
+    let end = |mut shadow: Run, signal: Signal| {
+        kill(Pid::from_raw(shadow.pid().cast_signed()), signal).expect("is there");
+        shadow.wait(LONG).expect("ends");
+    };
+    let (killed, other) = (serve("killed"), serve("other"));
+    let before = folders();
+    assert_eq!(before.len(), 2);
+    end(killed, Signal::SIGKILL);
+    assert_eq!(folders().len(), 2);
+    let next = serve("next");
+    let now = folders();
+    let still = before.iter().filter(|name| now.contains(name)).count();
+    assert_eq!((still, now.len()), (1, 2), "{before:?} {now:?}");
+    end(other, Signal::SIGTERM);
+    end(next, Signal::SIGTERM);
+    assert_eq!(folders(), [""; 0]);
 }
 
 fn names_in(folder: &str) -> Vec<String> {
