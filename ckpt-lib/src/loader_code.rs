@@ -6,12 +6,13 @@
 //! ```
 //! # What callers may rely on
 //! [`link`] is a pure function; the bytes are ready to be mapped, nothing is
-//! left to relocate.
+//! left to relocate. The carried program is read once in a process.
 
 use goblin::elf::program_header::{PF_X, PT_LOAD, ProgramHeader};
 use goblin::elf::{Elf, reloc::R_X86_64_RELATIVE};
 use loader::guard;
 use loader::layout::PAGE;
+use std::sync::OnceLock;
 
 /// The program built by `build.rs`.
 static PROGRAM: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/loader"));
@@ -62,12 +63,18 @@ pub enum LoaderCodeError {
     },
 }
 
+/// The loader for load address 0, and where words of its data are to be moved along.
+struct Unmoved {
+    loader: LinkedLoader,
+    words: Vec<usize>,
+}
+
 /// Bytes of address space the loader's own segments take.
 ///
 /// # Errors
 /// [`LoaderCodeError`] if the build went wrong.
 pub fn span() -> Result<u64, LoaderCodeError> {
-    Ok(link(0)?.span)
+    Ok(unmoved()?.loader.span)
 }
 
 /// Bytes that the loader's segments take in a file, a multiple of the page size.
@@ -75,8 +82,8 @@ pub fn span() -> Result<u64, LoaderCodeError> {
 /// # Errors
 /// [`LoaderCodeError`] if the build went wrong.
 pub fn file_len() -> Result<u64, LoaderCodeError> {
-    let linked = link(0)?;
-    Ok((linked.text.len() + linked.data.len()) as u64)
+    let loader = &unmoved()?.loader;
+    Ok((loader.text.len() + loader.data.len()) as u64)
 }
 
 /// The loader for load address `base`, a multiple of the page size.
@@ -84,6 +91,29 @@ pub fn file_len() -> Result<u64, LoaderCodeError> {
 /// # Errors
 /// [`LoaderCodeError`] if the build went wrong.
 pub fn link(base: u64) -> Result<LinkedLoader, LoaderCodeError> {
+    let unmoved = unmoved()?;
+    let mut loader = unmoved.loader.clone();
+    loader.entry += base;
+    for at in &unmoved.words {
+        let word = &mut loader.data[*at..*at + 8];
+        let mut value = [0; 8];
+        value.copy_from_slice(word);
+        let moved = base.wrapping_add(u64::from_le_bytes(value));
+        word.copy_from_slice(&moved.to_le_bytes());
+    }
+    Ok(loader)
+}
+
+fn unmoved() -> Result<&'static Unmoved, LoaderCodeError> {
+    static UNMOVED: OnceLock<Unmoved> = OnceLock::new();
+    if let Some(unmoved) = UNMOVED.get() {
+        return Ok(unmoved);
+    }
+    let read = read()?;
+    Ok(UNMOVED.get_or_init(|| read))
+}
+
+fn read() -> Result<Unmoved, LoaderCodeError> {
     let elf = Elf::parse(PROGRAM)?;
     let loads: Vec<_> = elf
         .program_headers
@@ -118,6 +148,7 @@ pub fn link(base: u64) -> Result<LinkedLoader, LoaderCodeError> {
     text.resize((data_offset - PAGE) as usize, 0);
     let mut data = data_bytes.to_vec();
     data.resize(data.len().next_multiple_of(PAGE as usize), 0);
+    let mut words = vec![];
     for relocation in elf.dynrelas.iter() {
         let wrong = LoaderCodeError::Relocation {
             kind: relocation.r_type,
@@ -127,12 +158,13 @@ pub fn link(base: u64) -> Result<LinkedLoader, LoaderCodeError> {
             .r_offset
             .checked_sub(data_offset)
             .map(|at| at as usize);
-        let word = place.and_then(|at| data.get_mut(at..at.checked_add(8)?));
-        let (Some(word), R_X86_64_RELATIVE) = (word, relocation.r_type) else {
+        let word = place.and_then(|at| Some((at, data.get_mut(at..at.checked_add(8)?)?)));
+        let (Some((at, word)), R_X86_64_RELATIVE) = (word, relocation.r_type) else {
             return Err(wrong);
         };
-        let value = base.wrapping_add(relocation.r_addend.unwrap_or(0) as u64);
+        let value = relocation.r_addend.unwrap_or(0) as u64;
         word.copy_from_slice(&value.to_le_bytes());
+        words.push(at);
     }
     if let Some(other) = elf.dynrels.iter().chain(elf.pltrelocs.iter()).next() {
         return Err(LoaderCodeError::Relocation {
@@ -141,15 +173,16 @@ pub fn link(base: u64) -> Result<LinkedLoader, LoaderCodeError> {
         });
     }
     let end = data_offset + data_header.p_memsz.max(data.len() as u64);
-    Ok(LinkedLoader {
-        entry: base + elf.entry,
+    let loader = LinkedLoader {
+        entry: elf.entry,
         guard,
         text,
         data_offset,
         data,
         data_mem_len: end - data_offset,
         span: end.next_multiple_of(PAGE),
-    })
+    };
+    Ok(Unmoved { loader, words })
 }
 
 #[cfg(test)]

@@ -126,19 +126,19 @@ impl ImageWriter {
         loader: &LinkedLoader,
     ) -> Result<Self, ImageError> {
         let destination = Destination::beside(final_path, options.overwrite)?;
-        Ok(Self::with_loader(destination, options, loader))
+        let loader_len = (loader.text.len() + loader.data.len()) as u64;
+        Ok(Self::with_loader(destination, options, loader_len))
     }
 
     fn new(destination: Destination, options: WriteOptions) -> Result<Self, ImageError> {
-        let loader = loader_code::link(0).map_err(|error| ImageError::Unwritable {
+        let loader_len = loader_code::file_len().map_err(|error| ImageError::Unwritable {
             image: destination.path.clone(),
             what: error.to_string(),
         })?;
-        Ok(Self::with_loader(destination, options, &loader))
+        Ok(Self::with_loader(destination, options, loader_len))
     }
 
-    fn with_loader(destination: Destination, options: WriteOptions, loader: &LinkedLoader) -> Self {
-        let loader_len = (loader.text.len() + loader.data.len()) as u64;
+    fn with_loader(destination: Destination, options: WriteOptions, loader_len: u64) -> Self {
         let pages_at = LOADER_OFFSET + loader_len.next_multiple_of(PAGE);
         let mut pace = options.rate.clone().map(Pace::new);
         if let Some(pace) = &mut pace {
