@@ -246,6 +246,7 @@ guests! {
     timer_itimer_cpu: "timers" "itimer_cpu";
     timer_posix: "timers" "posix", timed;
     timer_many: "timers" "many", timed;
+    timer_posix_cpu: "timers" "posix_cpu";
     timer_posix_kinds: "timers" "posix_kinds", timed;
     timer_posix_thread: "timers" "posix_thread", timed;
     timer_overrun: "timers" "overrun";

@@ -221,17 +221,24 @@ fn without_what_came_after_linux_5_15() {
     }
 }
 
-/// Memory is written where it is, instead of coming together with its pages.
+/// Memory is written where it is, instead of coming together with its pages; or comes so, but not in huge pages.
 #[test]
 fn without_userfaultfd() {
-    let machine = Machine {
-        label: "no_userfaultfd",
-        lacks: &["no-userfaultfd"],
-        guest: Some("big"),
-        ..Machine::default()
-    };
-    if let Some(outcome) = machine.try_out() {
-        outcome.must_pass();
+    let lacks = [
+        ("no_userfaultfd", "no-userfaultfd"),
+        ("no_pages_given", "no-pages-given"),
+        ("no_pages_moved", "old-kernel"),
+    ];
+    for (label, lack) in &lacks {
+        let machine = Machine {
+            label,
+            lacks: &[lack],
+            guest: Some("big"),
+            ..Machine::default()
+        };
+        if let Some(outcome) = machine.try_out() {
+            outcome.must_pass();
+        }
     }
 }
 

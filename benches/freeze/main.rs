@@ -144,7 +144,11 @@ fn by_size(station: &Station, mib: u64, repeat: usize, verdicts: &mut Verdicts) 
         "ms",
         &note,
     );
-    let (peak, limit) = (peak as f64 / 1024.0, PEAK_KIB as f64 / 1024.0);
+    peak_memory(peak, verdicts);
+}
+
+fn peak_memory(kib: u64, verdicts: &mut Verdicts) {
+    let [peak, limit] = [kib, PEAK_KIB].map(|kib| kib as f64 / 1024.0);
     verdicts.line("wayfarer's peak memory", peak, limit, "MiB", "");
 }
 
@@ -155,16 +159,20 @@ struct Costs {
     fork: f64,
     /// Most that its page tables grew by a checkpoint, KiB.
     grown_kib: f64,
+    /// The most memory that wayfarer itself had.
+    peak_kib: u64,
 }
 
 fn costs(station: &Station, size: &[u64; 4], repeat: usize) -> Costs {
     let [mut frozen, mut restarts, mut forks, mut grown] = [const { vec![] }; 4];
+    let mut peak_kib = 0;
     for _ in 0..repeat {
         let mut job = Job::start(station, size);
         let tables = job.page_table_kib();
         forks.push(milliseconds(job.fork()));
         let made = job.checkpoint(station);
         frozen.push(milliseconds(made.frozen));
+        peak_kib = made.peak_kib.max(peak_kib);
         grown.push(job.page_table_kib().saturating_sub(tables) as f64);
         job.end();
         let (mut again, moved) = Job::restart(station, &made.image);
@@ -177,6 +185,7 @@ fn costs(station: &Station, size: &[u64; 4], repeat: usize) -> Costs {
         restart: median(restarts),
         fork: median(forks),
         grown_kib: grown.into_iter().fold(0.0, f64::max),
+        peak_kib,
     }
 }
 
@@ -213,6 +222,7 @@ fn by_count(station: &Station, repeat: usize, verdicts: &mut Verdicts) {
             "KiB",
             "",
         );
+        peak_memory(of_many.peak_kib, verdicts);
     }
     let reserve = costs(station, &[16, 0, 0, 16 << 10], repeat);
     let note = format!("bare fork {:.2} ms", reserve.fork);

@@ -141,6 +141,56 @@ static void check_posix_kinds(void) {
         expect_true("armed", left.it_value.tv_sec > 3500);
     }
 }
+/* On the processor time of threads: of this one, as itself and by its id; of another; and of the process by its id. */
+static volatile int others_may_end;
+static void *wait_idle(void *unused) {
+    while (!others_may_end)
+        sleep_ms(5);
+    return unused;
+}
+static uint64_t own_cpu_ns(void) { return now_ns(CLOCK_THREAD_CPUTIME_ID); }
+static uint64_t left_ns(int id) {
+    struct itimerspec left = left_of(id);
+    return left.it_value.tv_sec * SECOND + left.it_value.tv_nsec;
+}
+static pthread_t idle_thread;
+static void set_posix_cpu(void) {
+    handle(SIGRTMIN + 2);
+    must("pthread_create", -pthread_create(&idle_thread, NULL, wait_idle, NULL));
+    clockid_t own, others, process;
+    must("own clock", -pthread_getcpuclockid(pthread_self(), &own));
+    must("another's clock", -pthread_getcpuclockid(idle_thread, &others));
+    must("the process's clock", -clock_getcpuclockid(getpid(), &process));
+    must("own", raw_timer(CLOCK_THREAD_CPUTIME_ID, SIGEV_THREAD_ID, SIGRTMIN + 2, 1, gettid(), &ids[0]));
+    must("own by id", raw_timer(own, SIGEV_NONE, 0, 0, 0, &ids[1]));
+    must("another's", raw_timer(others, SIGEV_NONE, 0, 0, 0, &ids[2]));
+    must("the process's", raw_timer(process, SIGEV_NONE, 0, 0, 0, &ids[3]));
+    arm(ids[0], 600 * MS, 400 * MS);
+    for (int i = 1; i < 4; i++)
+        arm(ids[i], 3600 * SECOND, 7 * SECOND);
+}
+/* What each has left goes with the time of whom it counts. */
+static void check_posix_cpu(void) {
+    uint64_t before[4], cpu = own_cpu_ns(), end = now_ns(CLOCK_MONOTONIC) + 30 * SECOND;
+    for (int i = 0; i < 4; i++)
+        before[i] = left_ns(ids[i]);
+    int fired_before = fired[SIGRTMIN + 2];
+    while (fired[SIGRTMIN + 2] < fired_before + 2)
+        if (now_ns(CLOCK_MONOTONIC) > end)
+            fail("timer on a thread's time", "found %d signals, expected 2", fired[SIGRTMIN + 2] - fired_before);
+    expect("thread that SIGEV_THREAD_ID named", fired_in, gettid());
+    uint64_t used = own_cpu_ns() - cpu;
+    expect_near("time of two signals", used, before[0] + 400 * MS, 100 * MS, 200 * MS);
+    expect_near("own by id", before[1] - left_ns(ids[1]), used, 100 * MS, 100 * MS);
+    expect_near("another's, which did nothing", before[2] - left_ns(ids[2]), 0, 0, 150 * MS);
+    expect_true("the process's", before[3] - left_ns(ids[3]) + 50 * MS > used);
+    for (int i = 0; i < 4; i++) {
+        expect_true("armed", i == 0 || before[i] > 3000 * SECOND);
+        expect("period", left_of(ids[i]).it_interval.tv_sec, i ? 7 : 0);
+    }
+    others_may_end = 1;
+    must("pthread_join", -pthread_join(idle_thread, NULL));
+}
 static volatile int thread_calls;
 static void on_thread(union sigval value) {
     fired_at = now_ns(CLOCK_MONOTONIC);
@@ -309,6 +359,7 @@ static const struct guest guests[] = {
     {"itimer_cpu", set_itimer_cpu, check_itimer_cpu, NULL},
     {"posix", set_posix, check_posix, NULL},
     {"posix_kinds", set_posix_kinds, check_posix_kinds, NULL},
+    {"posix_cpu", set_posix_cpu, check_posix_cpu, NULL},
     {"posix_thread", set_posix_thread, check_posix_thread, NULL},
     {"many", set_many, check_many, NULL},
     {"overrun", set_overrun, check_overrun, NULL},

@@ -10,6 +10,7 @@
  *   docker-ptrace   the same with --cap-add SYS_PTRACE
  *   no-attach       PTRACE_ATTACH and PTRACE_SEIZE: EPERM (Yama, to strangers)
  *   no-userfaultfd  EPERM
+ *   no-pages-given  userfaultfd without UFFDIO_COPY: EINVAL
  *   picture-kills   the clone(2) that begins a copy-on-write picture (docs/adr/0002): SIGSYS
  *   tracer-kills    prctl(PR_SET_PTRACER), with which Yama is told who may trace: SIGSYS
  *   landlock        a Landlock domain that denies nothing that matters here
@@ -80,10 +81,13 @@ static void deny_bits(unsigned nr, unsigned argument, unsigned bits, unsigned er
     put(BPF_RET | BPF_K, 0, 0, ERRNO(error));
 }
 
+#define UFFDIO_COPY_NUMBER 0xc028aa03u
+
 /* What is younger than Linux 5.15. Files in /proc that came later stay. */
 static void old_kernel(void) {
     deny_from(449, ENOSYS); /* futex_waitv (5.16) and all that followed */
     deny_value(SYS_ioctl, 1, 0xc0606610, ENOTTY); /* PAGEMAP_SCAN, 6.7 */
+    deny_value(SYS_ioctl, 1, 0xc028aa05, EINVAL); /* UFFDIO_MOVE, 6.8 */
     static const unsigned prctls[] = {
         65, 66,     /* PR_SET_MDWE, 6.3 */
         67, 68,     /* PR_SET_MEMORY_MERGE, 6.4 */
@@ -269,6 +273,8 @@ int main(int argc, char **argv) {
             kill_at(SYS_prctl, PR_SET_PTRACER);
         else if (strcmp(lack, "no-userfaultfd") == 0)
             deny(SYS_userfaultfd, EPERM);
+        else if (strcmp(lack, "no-pages-given") == 0)
+            deny_value(SYS_ioctl, 1, UFFDIO_COPY_NUMBER, EINVAL);
         else if (strcmp(lack, "landlock") == 0)
             confine();
         else if (strcmp(lack, "no-attach") == 0) {

@@ -389,7 +389,7 @@ impl Kinds<'_> {
         }
         if crate::sys::channels::termios2(file.duplicate.as_fd()).is_ok() {
             return Err(format!(
-                "terminal {name} leads out of the job (only descriptors 0 to 2 and those named by --inherit-fd may)"
+                "terminal {name} is none of those that are carried (descriptors 0 to 2, and those named by --inherit-fd)"
             ));
         }
         let (major, minor) = number;

@@ -12,7 +12,6 @@ use super::inodes::{Inodes, MemoryPiece};
 use super::refusal::Refusals;
 use super::subject::Subject;
 use crate::inject::{CallList, CallRef, DataRef, InsideArg, Workshop};
-use crate::procfs::parse_smaps;
 use crate::snapshot::InodeKind;
 use crate::tracee::{HostTid, StoppedProcess};
 use loader::layout::PAGE;
@@ -96,7 +95,7 @@ pub(super) fn find(
         .run(stopped, vec![(HostTid(*tid), list)])
         .map_err(|error| CaptureError::Tracee(Box::new(error)))?;
     // After that: what has been swapped out since it was asked about is in both.
-    let mappings = subject.dir.parsed("smaps", parse_smaps)?;
+    let mappings = subject.dir.smaps()?;
     for (inode, Question { piece, call, pages }) in questions {
         let range = piece.address..piece.address + piece.len;
         let swapped = mappings.iter().any(|mapping| {

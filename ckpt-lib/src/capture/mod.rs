@@ -56,7 +56,7 @@ pub use subject::{has_ended, leaderless};
 pub use used::{ProcessUsed, ThreadUsed, Used};
 
 use crate::inject::{CallList, Workshop};
-use crate::procfs::{ProcDir, SmapsEntry, parse_maps, parse_mountinfo, parse_smaps};
+use crate::procfs::{ProcDir, SmapsEntry, parse_maps, parse_mountinfo};
 use crate::snapshot::{
     Enforcement, InodeId, JobLabel, Mapping, MappingKind, Process, SnapshotV1, Taken,
 };
@@ -304,7 +304,7 @@ fn mappings_of(
             return Ok((found, true));
         }
     }
-    let mut entries = subject.dir.parsed("smaps", parse_smaps)?;
+    let mut entries = subject.dir.smaps()?;
     if !stopped && options.watched {
         for entry in &mut entries {
             entry.vm_flags.retain(|code| code != b"uw");
@@ -568,11 +568,10 @@ impl Captured {
         Ok(())
     }
 
-    /// Whether the flags of mappings are those from before the stop, and of new ones guesses, until [`Captured::verify_mappings`] has been
-    /// called for each process.
+    /// The snapshot alone: all else has been read.
     #[must_use]
-    pub fn flags_unverified(&self) -> bool {
-        self.flags_unverified
+    pub fn into_snapshot(self) -> SnapshotV1 {
+        self.snapshot
     }
 
     /// Addresses of process `index` that belong to wayfarer, not to the job.

@@ -4,8 +4,7 @@ use super::CaptureError;
 use super::inodes::Inodes;
 use super::refusal::{Refusals, TOO_LONG};
 use super::subject::{JobIds, Subject};
-use crate::procfs::TimerNotify;
-use crate::procfs::{parse_limits, parse_timers};
+use crate::procfs::{TimerLine, TimerNotify, parse_limits, parse_timers};
 use crate::shown;
 use crate::snapshot::{KernelPath, MmLayout, PosixTimer, Process};
 use std::os::fd::AsFd;
@@ -141,16 +140,10 @@ fn timers(
     };
     for line in lines {
         let object = format!("POSIX timer {}", line.id);
-        /// How the kernel writes CLOCK_PROCESS_CPUTIME_ID of whoever made the timer.
-        const OWN_CPU_TIME: i32 = -6;
-        let clock = match line.clock {
-            OWN_CPU_TIME => libc::CLOCK_PROCESS_CPUTIME_ID,
-            clock => clock,
-        };
-        if clock < 0 {
-            let reason = format!("its clock {} is that of one process or device", line.clock);
+        let clock = clock(&line, subject, ids).unwrap_or_else(|reason| {
             refusals.add(subject.who(), object.as_str(), reason);
-        }
+            0
+        });
         let mut timer = PosixTimer {
             id: line.id,
             clock,
@@ -176,4 +169,52 @@ fn timers(
         process.posix_timers.push(timer);
     }
     Ok(())
+}
+
+/// The clock of a timer, as the first thread of a copy can name it, or why it cannot be named. Clocks of processor time are numbers below 0
+/// (include/linux/posix-timers.h): whose (bits inverted, 0: of whoever made the timer), whether a thread's, and which of three.
+fn clock(line: &TimerLine, subject: &Subject, ids: &JobIds) -> Result<i32, String> {
+    const WHICH: i32 = 3;
+    const OF_DEVICE: i32 = 3;
+    const SCHEDULED: i32 = 2;
+    const OF_THREAD: i32 = 4;
+    let named =
+        |whose: u32, of_thread| (!whose.cast_signed() << 3) | of_thread | line.clock & WHICH;
+    if line.clock >= 0 {
+        return Ok(line.clock);
+    }
+    if line.clock & WHICH == OF_DEVICE {
+        return Err("its clock is that of a device".to_owned());
+    }
+    let own = ids.task(subject.pid);
+    let whose = (!(line.clock >> 3)).cast_unsigned();
+    if line.clock & OF_THREAD == 0 {
+        return match whose {
+            0 => true,
+            whose => Some(whose) == own,
+        }
+        .then(|| match line.clock & WHICH {
+            SCHEDULED => libc::CLOCK_PROCESS_CPUTIME_ID,
+            _ => named(0, 0),
+        })
+        .ok_or_else(|| format!("its clock is that of another process ({whose})"));
+    }
+    let is_alone = subject.threads.len() == 1;
+    let mut threads = subject.threads.iter().map(|(tid, _)| ids.task(*tid));
+    let found = match (whose, line.notify) {
+        (0, _) if is_alone => own,
+        // Programs that measure their threads do so: it is the thread's own.
+        (0, TimerNotify::Thread(tid)) => ids.task(tid),
+        (0, _) => {
+            let reason = "its clock is a thread's processor time, and the kernel does not tell of which thread";
+            return Err(reason.to_owned());
+        }
+        (whose, _) => threads.find(|tid| *tid == Some(whose)).flatten(),
+    };
+    match found {
+        None => Err("its clock is that of a thread that has ended".to_owned()),
+        // By its id it stays known for the next image, too.
+        Some(found) if Some(found) == own && (whose == 0 || is_alone) => Ok(named(0, OF_THREAD)),
+        Some(found) => Ok(named(found, OF_THREAD)),
+    }
 }

@@ -6,7 +6,7 @@ use super::subject::Subject;
 use super::{CaptureError, Captured, EarlyView, mappings, policies};
 use crate::inject::Workshop;
 use crate::pages;
-use crate::procfs::{ProcDir, parse_smaps};
+use crate::procfs::ProcDir;
 use crate::snapshot::{Mapping, MappingKind, Process, mapping_flags};
 use crate::tracee::{HostPid, HostTid, StoppedProcess};
 use std::ops::Range;
@@ -80,6 +80,13 @@ fn guards_of(pid: HostPid, mapping: &Mapping) -> Result<Vec<Range<u64>>, Capture
 }
 
 impl Captured {
+    /// Whether the flags of mappings are those from before the stop, and of new ones guesses, until [`Captured::verify_mappings`] has been
+    /// called for each process.
+    #[must_use]
+    pub fn flags_unverified(&self) -> bool {
+        self.flags_unverified
+    }
+
     /// Takes the flags of process `index`'s mappings from its picture, which shows them as they were at
     /// the moment of the freeze; to be called when the job goes on, unless they were read while it
     /// was stopped.
@@ -88,7 +95,7 @@ impl Captured {
     /// [`CaptureError::MappingChanged`] if contents were to be copied while frozen and have not been;
     /// [`CaptureError::Refused`] for flags that cannot be carried; [`CaptureError::Pages`].
     pub fn verify_mappings(&mut self, index: usize, picture: HostPid) -> Result<(), CaptureError> {
-        let smaps = ProcDir::of(picture.0).parsed("smaps", parse_smaps)?;
+        let smaps = ProcDir::of(picture.0).smaps()?;
         let pid = self.pids[index];
         let changed_policy = |start| CaptureError::MappingChanged {
             pid,

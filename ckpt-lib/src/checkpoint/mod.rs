@@ -276,6 +276,8 @@ fn take(
         progress,
         watch,
     } = session;
+    // It is as large as all that is known of a job's mappings.
+    drop(early);
     let mut frozen = Duration::ZERO;
     // If it is killed while it is copied, the next stop finds threads that have run for us.
     if pictures.is_empty() {
@@ -320,7 +322,7 @@ fn take(
     }
     progress.begin("hashing files", None);
     captured.finish_hashes(held.is_some())?;
-    let Captured { mut snapshot, .. } = captured;
+    let mut snapshot = captured.into_snapshot();
     marked.note(&mut snapshot)?;
     snapshot.taken.generation = request.generation + 1;
     snapshot.job = request.capture.job.clone();

@@ -33,6 +33,13 @@ impl Piece {
     pub(super) fn end(&self) -> u64 {
         self.at + u64::from(self.chunk.raw_len)
     }
+
+    /// Whether the next one belongs to the same extent.
+    fn is_continued_by(&self, next: &Piece) -> bool {
+        u64::from(self.chunk.raw_len) == CHUNK
+            && self.end() == next.at
+            && (self.space, self.image, self.encoding) == (next.space, next.image, next.encoding)
+    }
 }
 
 /// Two chunks for the same bytes.
@@ -50,50 +57,43 @@ pub(super) fn len_bound(pieces: usize, bases: usize) -> u64 {
 /// The bytes of the section.
 pub(super) fn encode(pieces: &mut [Piece], bases: &[Base]) -> Result<Vec<u8>, Overlap> {
     pieces.sort_unstable_by_key(|piece| (piece.space, piece.at));
-    let mut extents: Vec<Extent> = vec![];
-    let mut before: Option<&Piece> = None;
-    for (index, piece) in pieces.iter().enumerate() {
-        if let Some(before) = before
-            && before.space == piece.space
-            && before.end() > piece.at
-        {
+    for pair in pieces.windows(2) {
+        let [before, piece] = pair else { continue };
+        if before.space == piece.space && before.end() > piece.at {
             return Err(Overlap {
                 space: piece.space,
                 at: piece.at,
             });
         }
-        let joins = before.is_some_and(|before| {
-            u64::from(before.chunk.raw_len) == CHUNK
-                && before.end() == piece.at
-                && (before.space, before.image, before.encoding)
-                    == (piece.space, piece.image, piece.encoding)
-        });
-        match extents.last_mut() {
-            Some(extent) if joins => extent.len += u64::from(piece.chunk.raw_len),
-            _ => extents.push(Extent {
-                space: piece.space,
-                at: piece.at,
-                len: u64::from(piece.chunk.raw_len),
-                image: piece.image,
-                encoding: piece.encoding,
-                first_chunk: index as u64,
-            }),
-        }
-        before = Some(piece);
     }
+    let extents = || pieces.chunk_by(|before, piece| before.is_continued_by(piece));
+    let count = extents().count();
     let head = ExtentsHeader {
-        extents: extents.len() as u64,
+        extents: count as u64,
         chunks: pieces.len() as u64,
         bases: bases.len() as u64,
     };
     let len = EXTENTS_HEADER_BYTES
-        + extents.len() * EXTENT_BYTES
+        + count * EXTENT_BYTES
         + pieces.len() * CHUNK_BYTES
         + bases.len() * BASE_BYTES;
     let mut bytes = Vec::with_capacity(len.next_multiple_of(4096));
     bytes.extend_from_slice(&head.encode());
-    for extent in &extents {
+    let mut first_chunk = 0;
+    for chunks in extents() {
+        let extent = Extent {
+            space: chunks[0].space,
+            at: chunks[0].at,
+            len: chunks
+                .iter()
+                .map(|piece| u64::from(piece.chunk.raw_len))
+                .sum(),
+            image: chunks[0].image,
+            encoding: chunks[0].encoding,
+            first_chunk,
+        };
         bytes.extend_from_slice(&extent.encode());
+        first_chunk += chunks.len() as u64;
     }
     for piece in pieces.iter() {
         bytes.extend_from_slice(&piece.chunk.encode());

@@ -124,7 +124,8 @@ impl OpsBuilder {
             offset += records.len();
             entry.encode(|field| bytes.extend(field));
         }
-        for (_, records) in &self.streams {
+        bytes.reserve_exact(offset - bytes.len());
+        for (_, records) in self.streams {
             bytes.extend(records);
         }
         bytes

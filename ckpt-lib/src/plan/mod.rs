@@ -155,7 +155,10 @@ pub(crate) fn ids_may_change(snapshot: &SnapshotV1) -> bool {
     });
     !elsewhere
         && !process.pending.iter().any(|info| names_a_process(info))
-        && process.posix_timers.iter().all(|timer| timer.tid == 0)
+        && process
+            .posix_timers
+            .iter()
+            .all(|timer| timer.tid == 0 && !timer.counts_for_a_thread_by_its_id())
         && process.threads.iter().all(|thread| {
             thread.own_id_at != 0
                 && !thread.holds_robust_lock

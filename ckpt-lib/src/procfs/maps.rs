@@ -46,26 +46,40 @@ pub fn parse_maps(bytes: &[u8]) -> Result<Vec<MapsLine>, ParseError> {
     lines(bytes).map(parse_line).collect()
 }
 
-/// Reads `smaps`.
-///
-/// # Errors
-/// The first line that makes no sense, or an attribute before the first mapping.
-pub fn parse_smaps(bytes: &[u8]) -> Result<Vec<SmapsEntry>, ParseError> {
-    let mut entries: Vec<SmapsEntry> = vec![];
-    for line in lines(bytes) {
+/// Reads `smaps`, line by line: it is some hundred bytes for each mapping.
+#[derive(Debug, Default)]
+pub(super) struct SmapsReader {
+    entries: Vec<SmapsEntry>,
+}
+
+impl SmapsReader {
+    /// Reads the next line, which may have its end.
+    pub(super) fn line(&mut self, line: &[u8]) -> Result<(), ParseError> {
+        let line = line.strip_suffix(b"\n").unwrap_or(line);
         if line.first().is_some_and(u8::is_ascii_uppercase) {
-            let entry = entries
-                .last_mut()
-                .ok_or_else(|| ParseError::new("a mapping before its attributes", line))?;
-            attribute(entry, line)?;
-        } else {
-            entries.push(SmapsEntry {
-                line: parse_line(line)?,
-                ..SmapsEntry::default()
-            });
+            let entry = self.entries.last_mut();
+            let entry =
+                entry.ok_or_else(|| ParseError::new("a mapping before its attributes", line))?;
+            return attribute(entry, line);
         }
+        self.entries.push(SmapsEntry {
+            line: parse_line(line)?,
+            ..SmapsEntry::default()
+        });
+        Ok(())
     }
-    Ok(entries)
+
+    pub(super) fn entries(self) -> Vec<SmapsEntry> {
+        self.entries
+    }
+}
+
+/// Reads all of it.
+#[cfg(test)]
+pub(crate) fn parse_smaps(bytes: &[u8]) -> Result<Vec<SmapsEntry>, ParseError> {
+    let mut reader = SmapsReader::default();
+    lines(bytes).try_for_each(|line| reader.line(line))?;
+    Ok(reader.entries())
 }
 
 fn attribute(entry: &mut SmapsEntry, line: &[u8]) -> Result<(), ParseError> {

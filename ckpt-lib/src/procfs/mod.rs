@@ -25,7 +25,10 @@ pub use fdinfo::{
 };
 pub use idmap::{IdMap, TimeOffsets, parse_id_map, parse_time_offsets};
 pub use limits::parse_limits;
-pub use maps::{MapsLine, SmapsEntry, parse_maps, parse_smaps};
+use maps::SmapsReader;
+#[cfg(test)]
+pub(crate) use maps::parse_smaps;
+pub use maps::{MapsLine, SmapsEntry, parse_maps};
 pub use mounts::{MountLine, parse_mountinfo};
 pub use stat::{Stat, parse_stat};
 pub use status::{Status, parse_status};
@@ -34,7 +37,7 @@ pub use timers::{TimerLine, TimerNotify, parse_timers};
 
 use crate::shown::shown;
 use std::ffi::OsString;
-use std::io;
+use std::io::{self, BufRead, BufReader};
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 
@@ -144,6 +147,32 @@ impl ProcDir {
             path: self.file(name),
             source,
         })
+    }
+
+    /// Its mappings as `smaps` describes them. The text is not kept: it is 700 bytes for each.
+    ///
+    /// # Errors
+    /// Of reading, the first line that makes no sense, or an attribute before the first mapping.
+    pub fn smaps(&self) -> Result<Vec<SmapsEntry>, ProcfsError> {
+        const AT_ONCE: usize = 256 * 1024;
+        let path = self.file("smaps");
+        let failed = |source| ProcfsError::Read {
+            path: path.clone(),
+            source,
+        };
+        let file = std::fs::File::open(&path).map_err(failed)?;
+        let mut text = BufReader::with_capacity(AT_ONCE, file);
+        let (mut reader, mut line) = (SmapsReader::default(), vec![]);
+        while text.read_until(b'\n', &mut line).map_err(failed)? != 0 {
+            reader
+                .line(&line)
+                .map_err(|source| ProcfsError::Malformed {
+                    path: path.clone(),
+                    source,
+                })?;
+            line.clear();
+        }
+        Ok(reader.entries())
     }
 
     /// The target of one of its links.
@@ -347,7 +376,7 @@ mod soup {
         let own = ProcDir::of_self();
         let maps = own.parsed("maps", parse_maps).expect("maps");
         assert!(maps.iter().any(|line| line.name == b"[stack]"));
-        let smaps = own.parsed("smaps", parse_smaps).expect("smaps");
+        let smaps = own.smaps().expect("smaps");
         assert!(smaps.iter().all(|entry| !entry.vm_flags.is_empty()));
         let status = own.parsed("status", parse_status).expect("status");
         assert_eq!(status.pid, i32::try_from(std::process::id()).expect("pid"));

@@ -118,3 +118,12 @@ pub struct PosixTimer {
     /// Period.
     pub interval_ns: u64,
 }
+
+impl PosixTimer {
+    /// Whether its clock is the processor time of a thread other than the first, which is named by its id (clock ids below -8,
+    /// include/linux/posix-timers.h).
+    #[must_use]
+    pub fn counts_for_a_thread_by_its_id(&self) -> bool {
+        self.clock < -8
+    }
+}

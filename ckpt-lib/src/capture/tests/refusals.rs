@@ -220,13 +220,31 @@ fn devices_and_other_terminals_are_refused() {
     refused(
         "m, s = os.openpty(); os.close(m) if False else None\nos.dup2(m, 1000)\nos.close(m)\nif os.fork() == 0:\n    libc.prctl(1, 9)\n    time.sleep(60)\nos.close(1000)",
         "descriptor ",
-        "leads out of the job",
+        "is none of those that are carried",
     );
     refused(
         "try: fd = os.open('/dev/kmsg', os.O_WRONLY)\nexcept OSError: say('skip: no /dev/kmsg')",
         "descriptor ",
         "device /dev/kmsg (1:11)",
     );
+}
+
+#[test]
+fn timers_of_unknown_threads_are_refused() {
+    let made = |clock: &str| {
+        format!(
+            "import threading\nthreading.Thread(target=time.sleep, args=(60,), daemon=True).start()\n\
+             t = ctypes.c_int(); call(libc.syscall(222, {clock}, None, ctypes.byref(t)))"
+        )
+    };
+    let object = "POSIX timer 0";
+    refused(
+        &made("3"),
+        object,
+        "the kernel does not tell of which thread",
+    );
+    // A process's, by its id: pid 1 has one, of whatever kind.
+    refused(&made("(~os.getppid() << 3) | 2"), object, "another process");
 }
 
 #[test]
