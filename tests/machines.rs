@@ -3,6 +3,10 @@
 //! checkpointed again and killed, and restarted there. It works, or the error
 //! says what is missing and why.
 
+#[path = "machines/doctor.rs"]
+mod doctor;
+#[path = "machines/namespaces.rs"]
+mod namespaces;
 mod support;
 
 use std::path::{Path, PathBuf};
@@ -242,93 +246,6 @@ fn without_userfaultfd() {
     }
 }
 
-#[test]
-fn without_user_namespaces() {
-    for pids in ["", "--pids host"] {
-        let machine = Machine {
-            label: "no_namespaces",
-            lacks: &["no-namespaces"],
-            run: pids,
-            restart: pids,
-            new_ids: true,
-            ..Machine::default()
-        };
-        let Some(outcome) = machine.try_out() else {
-            return;
-        };
-        let said = outcome.must_pass();
-        // With `auto` the user is told, who asked for it knows.
-        assert_eq!(said.contains("no namespaces"), pids.is_empty(), "{said}");
-    }
-}
-
-/// musl keeps thread ids where nobody knows: without namespaces they are not corrected behind its back.
-#[test]
-fn without_user_namespaces_ids_that_cannot_be_corrected_are_refused() {
-    for (restart, works) in [("", false), ("--accept-new-ids", true)] {
-        let machine = Machine {
-            label: "uncorrectable_ids",
-            lacks: &["no-namespaces"],
-            linking: Some(Linking::Musl),
-            restart,
-            new_ids: true,
-            ..Machine::default()
-        };
-        let Some(outcome) = machine.try_out() else {
-            return;
-        };
-        outcome.must_work_or_say(works, "its id cannot be given back");
-    }
-}
-
-/// A lock that names its holder is nobody's where ids are new.
-#[test]
-fn without_user_namespaces_held_locks_that_name_a_thread_are_refused() {
-    let kinds = ["recursive", "checking", "inheriting", "writing", "waited"];
-    // Who writes is not asked for by musl, and its ids of several threads cannot be new.
-    for (linking, kinds) in [(Linking::Dynamic, &kinds[..]), (Linking::Musl, &kinds[..3])] {
-        for kind in kinds {
-            for (restart, works) in [("", false), ("--accept-new-ids", true)] {
-                let Some(outcome) = holding(kind, linking, restart).try_out() else {
-                    return;
-                };
-                outcome.must_work_or_say(works, "holds a lock that names it by its id");
-            }
-        }
-        let Some(outcome) = holding("normal", linking, "").try_out() else {
-            return;
-        };
-        outcome.must_pass();
-    }
-}
-
-/// A job of one thread that holds a lock, on a machine that gives no ids.
-fn holding(kind: &'static str, linking: Linking, restart: &'static str) -> Machine<'static> {
-    Machine {
-        label: "held_lock",
-        guest: Some(kind),
-        alone: true,
-        lacks: &["no-namespaces"],
-        linking: Some(linking),
-        restart,
-        new_ids: true,
-        ..Machine::default()
-    }
-}
-
-#[test]
-fn without_user_namespaces_they_cannot_be_demanded() {
-    let machine = Machine {
-        label: "namespaces_demanded",
-        lacks: &["no-namespaces"],
-        restart: "--pids namespace",
-        ..Machine::default()
-    };
-    if let Some(outcome) = machine.try_out() {
-        outcome.must_fail_and_say(&["went on", "no namespaces for the job (clone: EPERM)"]);
-    }
-}
-
 /// Docker's profile forbids to look at another process's descriptors.
 #[test]
 fn in_a_container_of_docker() {
@@ -509,93 +426,4 @@ fn near_the_memory_limit_there_is_no_picture() {
             outcome.said
         );
     }
-}
-
-/// `doctor --json` on a machine with this lack (none: on this one), and its exit status.
-fn examined(lack: Option<&str>) -> (Option<i32>, serde_json::Value) {
-    let doctor = ["doctor", "--json", "--dir", "/tmp/none"];
-    let mut command = match lack {
-        Some(lack) => {
-            let mut command = clean_command(tool());
-            command.args([lack, "--"]).arg(stage::wayfarer());
-            command
-        }
-        None => clean_command(stage::wayfarer()),
-    };
-    command.args(doctor);
-    let ended = run::finish("doctor", command, User::Ordinary, Duration::from_secs(30));
-    let (status, run) = ended.expect("ends");
-    let said = run.out.text();
-    let report = serde_json::from_str(&said).unwrap_or_else(|error| panic!("{error}: {said}"));
-    (status.code(), report)
-}
-
-/// What a machine was found to have: "good", "absent" or "unknown".
-fn verdict(report: &serde_json::Value, fact: &str) -> String {
-    let facts = report["facts"].as_array().expect("facts");
-    let found = facts.iter().find(|found| found["name"] == fact);
-    let found = found.unwrap_or_else(|| panic!("no fact {fact} in {report}"));
-    found["verdict"].as_str().expect("verdict").to_owned()
-}
-
-/// `doctor` says what is missing, without a job: what a whole machine has and this one lacks.
-#[test]
-fn doctor_names_the_lacks() {
-    if let Some(reason) = User::Ordinary.missing() {
-        return skip::note("doctor_names_the_lacks", &reason);
-    }
-    let (_, whole) = examined(None);
-    for (lack, absent, usable) in [
-        ("old-kernel", &["pagemap_scan", "timer_ids"][..], true),
-        ("no-namespaces", &["user_namespace"], true),
-        (
-            "docker",
-            &["pidfd_getfd", "kcmp", "user_namespace", "userfaultfd"],
-            false,
-        ),
-        ("docker-ptrace", &["user_namespace", "userfaultfd"], true),
-        ("no-attach", &["attach"], false),
-        ("no-userfaultfd", &["userfaultfd"], true),
-    ] {
-        let (code, report) = examined(Some(lack));
-        for fact in absent {
-            if verdict(&whole, fact) != "good" {
-                let reason = format!("{fact} is not there without it either");
-                skip::note(&format!("doctor on {lack}"), &reason);
-            }
-            assert_eq!(verdict(&report, fact), "absent", "{lack}: {fact}");
-        }
-        if whole["usable"] == true {
-            assert_eq!(report["usable"], usable, "{lack}");
-            assert_eq!(code, Some(if usable { 0 } else { 3 }), "{lack}");
-        }
-    }
-}
-
-/// The same in words: the verdict first, then what makes it impossible, with what to do.
-#[test]
-fn doctor_says_in_words_why_a_machine_is_of_no_use() {
-    if let Some(reason) = User::Ordinary.missing() {
-        return skip::note("doctor_says_in_words", &reason);
-    }
-    let mut command = clean_command(tool());
-    command.args(["docker", "--"]).arg(stage::wayfarer());
-    command.args(["doctor", "--dir", "/tmp/none"]);
-    let ended = run::finish("doctor", command, User::Ordinary, Duration::from_secs(30));
-    let (status, run) = ended.expect("ends");
-    assert_eq!(status.code(), Some(3), "{}", run.describe());
-    let said = run.out.text();
-    let head: Vec<&str> = said.lines().take(6).collect();
-    assert!(
-        head[0].starts_with("Jobs cannot be checkpointed and restarted"),
-        "{said}"
-    );
-    assert!(
-        head[1].is_empty() || head[1].starts_with("What makes it impossible"),
-        "{said}"
-    );
-    assert!(
-        head.concat().contains("pidfd_getfd") && said.contains("--cap-add SYS_PTRACE"),
-        "{said}"
-    );
 }

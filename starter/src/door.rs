@@ -8,6 +8,8 @@ use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use wire::Token;
 
+/// What the socket is called.
+pub(crate) const SOCKET: &str = "shadow";
 /// A name of a socket has no more, with the NUL behind it.
 const MOST_NAME: usize = 107;
 
@@ -43,16 +45,11 @@ impl Door {
     }
 
     fn make_in(place: &Path) -> io::Result<(Self, UnixListener)> {
-        let named = |folder: &Path| folder.join("shadow");
-        if named(&Folder::path_in(place, FolderKind::Doors)?)
-            .as_os_str()
-            .len()
-            > MOST_NAME
-        {
+        let folder = Folder::make_in(place, FolderKind::Doors)?;
+        let socket = folder.path().join(SOCKET);
+        if socket.as_os_str().len() > MOST_NAME {
             return Err(io::ErrorKind::InvalidFilename.into());
         }
-        let folder = Folder::make_in(place, FolderKind::Doors)?;
-        let socket = named(folder.path());
         let door = Door { folder, socket };
         // Between bind and chmod the folder is all that protects it.
         let listener = UnixListener::bind(&door.socket)?;

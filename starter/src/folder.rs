@@ -3,12 +3,14 @@
 //! Whoever has made one holds a lock on it; so what somebody has left who was killed is known, and the next who makes one of that
 //! kind in the same place takes it away.
 
+use crate::door::SOCKET;
 use rustix::fs::{CWD, FlockOperation, Mode, OFlags, flock, openat};
 use rustix::rand::{GetRandomFlags, getrandom};
 use std::fs;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -72,11 +74,6 @@ impl Folder {
         Ok(Folder { path, _lock: lock })
     }
 
-    /// The longest path that one in `place` has.
-    pub(crate) fn path_in(place: &Path, kind: FolderKind) -> io::Result<PathBuf> {
-        Ok(std::path::absolute(place)?.join(kind.named(0)))
-    }
-
     /// Where it is.
     #[must_use]
     pub fn path(&self) -> &Path {
@@ -119,7 +116,11 @@ fn sweep(place: &Path, kind: FolderKind) {
         let is_ours = kind.is_name(name)
             && fs::symlink_metadata(&folder)
                 .is_ok_and(|found| found.is_dir() && found.uid() == own);
-        if is_ours && let Ok(_lock) = lock(&folder) {
+        if is_ours
+            && let Ok(_lock) = lock(&folder)
+            // Of a version that had no lock.
+            && UnixStream::connect(folder.join(SOCKET)).is_err()
+        {
             let _ = fs::remove_dir_all(&folder);
         }
     }

@@ -81,8 +81,6 @@ static void deny_bits(unsigned nr, unsigned argument, unsigned bits, unsigned er
     put(BPF_RET | BPF_K, 0, 0, ERRNO(error));
 }
 
-#define UFFDIO_COPY_NUMBER 0xc028aa03u
-
 /* What is younger than Linux 5.15. Files in /proc that came later stay. */
 static void old_kernel(void) {
     deny_from(449, ENOSYS); /* futex_waitv (5.16) and all that followed */
@@ -274,7 +272,7 @@ int main(int argc, char **argv) {
         else if (strcmp(lack, "no-userfaultfd") == 0)
             deny(SYS_userfaultfd, EPERM);
         else if (strcmp(lack, "no-pages-given") == 0)
-            deny_value(SYS_ioctl, 1, UFFDIO_COPY_NUMBER, EINVAL);
+            deny_value(SYS_ioctl, 1, 0xc028aa03, EINVAL); /* UFFDIO_COPY */
         else if (strcmp(lack, "landlock") == 0)
             confine();
         else if (strcmp(lack, "no-attach") == 0) {

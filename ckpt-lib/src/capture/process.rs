@@ -188,33 +188,29 @@ fn clock(line: &TimerLine, subject: &Subject, ids: &JobIds) -> Result<i32, Strin
     }
     let own = ids.task(subject.pid);
     let whose = (!(line.clock >> 3)).cast_unsigned();
+    let is_own = whose == 0 || Some(whose) == own;
     if line.clock & OF_THREAD == 0 {
-        return match whose {
-            0 => true,
-            whose => Some(whose) == own,
-        }
-        .then(|| match line.clock & WHICH {
-            SCHEDULED => libc::CLOCK_PROCESS_CPUTIME_ID,
-            _ => named(0, 0),
-        })
-        .ok_or_else(|| format!("its clock is that of another process ({whose})"));
+        return match (is_own, line.clock & WHICH) {
+            (true, SCHEDULED) => Ok(libc::CLOCK_PROCESS_CPUTIME_ID),
+            (true, _) => Ok(named(0, 0)),
+            (false, _) => Err(format!("its clock is that of another process ({whose})")),
+        };
     }
-    let is_alone = subject.threads.len() == 1;
     let mut threads = subject.threads.iter().map(|(tid, _)| ids.task(*tid));
-    let found = match (whose, line.notify) {
-        (0, _) if is_alone => own,
+    let ended = || "its clock is that of a thread that has ended".to_owned();
+    match (whose, line.notify) {
+        _ if is_own && subject.threads.len() == 1 => Ok(named(0, OF_THREAD)),
         // Programs that measure their threads do so: it is the thread's own.
-        (0, TimerNotify::Thread(tid)) => ids.task(tid),
-        (0, _) => {
-            let reason = "its clock is a thread's processor time, and the kernel does not tell of which thread";
-            return Err(reason.to_owned());
+        (0, TimerNotify::Thread(tid)) => {
+            let tid = ids.task(tid).ok_or_else(ended)?;
+            Ok(named(if Some(tid) == own { 0 } else { tid }, OF_THREAD))
         }
-        (whose, _) => threads.find(|tid| *tid == Some(whose)).flatten(),
-    };
-    match found {
-        None => Err("its clock is that of a thread that has ended".to_owned()),
+        (0, _) => Err(
+            "its clock is a thread's processor time, and the kernel does not tell of which thread"
+                .to_owned(),
+        ),
         // By its id it stays known for the next image, too.
-        Some(found) if Some(found) == own && (whose == 0 || is_alone) => Ok(named(0, OF_THREAD)),
-        Some(found) => Ok(named(found, OF_THREAD)),
+        (whose, _) if threads.any(|tid| tid == Some(whose)) => Ok(named(whose, OF_THREAD)),
+        _ => Err(ended()),
     }
 }

@@ -127,3 +127,26 @@ impl PosixTimer {
         self.clock < -8
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn clocks_of_other_threads_have_their_ids() {
+        let by_id = |clock| {
+            let timer = PosixTimer {
+                clock,
+                ..PosixTimer::default()
+            };
+            timer.counts_for_a_thread_by_its_id()
+        };
+        // CLOCK_PROCESS_CPUTIME_ID and CLOCK_THREAD_CPUTIME_ID of whoever asks, as the kernel writes them.
+        for clock in [libc::CLOCK_REALTIME, libc::CLOCK_PROCESS_CPUTIME_ID, -6, -2] {
+            assert!(!by_id(clock), "{clock}");
+        }
+        for tid in [1, 4_194_304] {
+            assert!(by_id((!tid << 3) | 6), "{tid}");
+        }
+    }
+}
