@@ -14,7 +14,7 @@ macro_rules! guests {
     ($($name:ident: $file:literal $argument:literal $(, $option:ident)*;)*) => {
         $(#[test]
         fn $name() {
-            let program = c_guest($file, Linking::Dynamic).expect("the guest compiles");
+            let program = c_guest($file, Linking::wanted()).expect("the guest compiles");
             #[allow(unused_mut)]
             let mut guest = Guest::new(stringify!($name), program, &[$argument]);
             $(options::$option(&mut guest);)*

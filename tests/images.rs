@@ -268,6 +268,48 @@ fn inspect_shows_the_descriptors_of_a_job() {
     });
 }
 
+/// Its user has as many processes as they may have (`ulimit -u`): what several threads would do is done by one.
+#[test]
+fn an_image_is_made_and_checked_where_no_thread_can_be_had() {
+    let program = c_guest("memory", Linking::Dynamic).expect("the guest compiles");
+    with_job(&Guest::new("no_threads", program, &["anonymous"]), |job| {
+        passed(job.start()?)?;
+        let image = job.dir.join("x.img");
+        let path = image.to_string_lossy().into_owned();
+        for arguments in [&["checkpoint", "job", "-o", &path][..], &["verify", &path]] {
+            let (code, said) = without_threads(job, arguments)?;
+            if code != Some(0) {
+                return Err(format!("{arguments:?}: exit {code:?}: {said}"));
+            }
+        }
+        let mut bytes = io(fs::read(&image))?;
+        let middle = bytes.len() / 2;
+        bytes[middle] ^= 1;
+        let damaged = job.dir.join("damaged.img");
+        io(fs::write(&damaged, bytes))?;
+        let (code, said) = without_threads(job, &["verify", &damaged.to_string_lossy()])?;
+        if code != Some(4) || !said.contains("damaged.img") {
+            return Err(format!("damaged: exit {code:?}: {said}"));
+        }
+        job.let_go();
+        passed(job.wait_pass()?)?;
+        job.restart(&image, Restart::Command)?;
+        passed(job.wait_pass()?)
+    });
+}
+
+fn without_threads(job: &mut Job, arguments: &[&str]) -> Result<(Option<i32>, String), String> {
+    let wayfarer = job.wayfarer(arguments);
+    let mut command = clean_command("prlimit");
+    command.arg("--nproc=1:1").arg(wayfarer.get_program());
+    command.args(wayfarer.get_args());
+    let command = job.in_data(command);
+    let (status, run) = run::finish("without threads", command, User::Ordinary, DEADLINE)?;
+    let said = run.out.text() + &run.err.text();
+    job.runs.push(run);
+    Ok((status.code(), said))
+}
+
 /// An image is a program: somebody else's is not looked into and not started.
 #[test]
 fn the_image_of_another_user_is_refused() {

@@ -177,7 +177,8 @@ fn a_thousand_threads_answer_quickly() {
         best = best.min(began.elapsed());
     }
     println!("1000 threads: calls and back in {best:?}");
-    assert!(best < Duration::from_millis(500), "{best:?}");
+    // Against what grows with the square of the threads; the time itself is measured by benchmarks.
+    assert!(best < 2 * SECOND, "{best:?}");
 }
 
 #[test]
@@ -365,19 +366,27 @@ fn killed_at(step: u64, pid: HostPid) -> bool {
     false
 }
 
-/// Kills a tracer at each of its steps, each time with a job of its own, which must go on as ever. Several at
-/// a time, since a thread that finds itself alone waits for 2 s before it goes home.
+/// Kills a tracer at each of its steps (with WF_FULL; else at every third, by the seed), each time with a job of its own, which must go on
+/// as ever. Several at a time, since a thread that finds itself alone waits for 2 s before it goes home.
 fn killed_everywhere(guest: &[&str]) {
     const AT_A_TIME: u64 = 8;
+    let apart = match std::env::var_os("WF_FULL") {
+        Some(_) => 1,
+        None => 3,
+    };
+    let seed = std::env::var("WF_SEED").ok();
+    let seed = seed.and_then(|text| text.parse().ok());
+    let seed: u64 = seed.unwrap_or_else(|| std::process::id().into());
+    println!("WF_SEED={seed}");
     // Pictures of killed tracers are given to us.
     nix::sys::prctl::set_child_subreaper(true).expect("subreaper");
     let last = AtomicU64::new(u64::MAX);
-    let next = AtomicU64::new(1);
+    let next = AtomicU64::new(1 + seed % apart);
     std::thread::scope(|scope| {
         for _ in 0..AT_A_TIME {
             scope.spawn(|| {
                 loop {
-                    let step = next.fetch_add(1, Ordering::Relaxed);
+                    let step = next.fetch_add(apart, Ordering::Relaxed);
                     if step >= last.load(Ordering::Relaxed) {
                         return;
                     }

@@ -223,6 +223,8 @@ fn two_that_wait_for_each_other_are_told() {
     assert_eq!(reply(&mut lane, exclusive(handle, one, 1)), Reply::Done);
     assert_eq!(reply(&mut lane, exclusive(handle, two, 2)), Reply::Done);
     waiter.tell(&waits(handle, one, 2), &[]);
+    // The second is told, so this is to be the first; nobody can see that it waits.
+    std::thread::sleep(Duration::from_secs(1));
     is_silent(&mut waiter);
     assert_eq!(
         reply(&mut lane, waits(handle, two, 1)),

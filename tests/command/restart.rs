@@ -41,7 +41,7 @@ fn checkpoint(station: &Station, words: &[&str]) -> serde_json::Value {
 fn a_killed_job_goes_on_where_it_was_and_writes_every_line_once() {
     let station = Station::new();
     let output = station.state.path().join("numbers");
-    let mut command = run_counter(&station, "night", 120);
+    let mut command = run_counter(&station, "night", 300);
     command
         .stdout(File::create(&output).expect("create"))
         .stderr(Stdio::piped());
@@ -66,7 +66,7 @@ fn a_killed_job_goes_on_where_it_was_and_writes_every_line_once() {
     );
     assert_eq!(job["image"], report["image"]);
     let before = read().len();
-    assert!(before < 120, "the job had ended already");
+    assert!(before < 300, "the job had ended already");
 
     let restarted = station.output(&["restart", "night"]);
     assert_eq!(
@@ -75,14 +75,14 @@ fn a_killed_job_goes_on_where_it_was_and_writes_every_line_once() {
         "{}",
         text(&restarted.stderr)
     );
-    assert_eq!(read(), (1..=120).collect::<Vec<_>>());
+    assert_eq!(read(), (1..=300).collect::<Vec<_>>());
     assert_eq!(station.job("night")["generation"], 1);
 }
 
 #[test]
 fn a_job_runs_on_after_its_checkpoint_and_the_image_too_on_another_stdout() {
     let station = Station::new();
-    let mut running = Running::start(run_counter(&station, "night", 60));
+    let mut running = Running::start(run_counter(&station, "night", 300));
     let mut seen = running.wait_for("20\n");
     let image = station.state.path().join("x.img");
     let image = image.display().to_string();
@@ -93,7 +93,7 @@ fn a_job_runs_on_after_its_checkpoint_and_the_image_too_on_another_stdout() {
     seen.push_str(&text(&finish(running).stdout));
     assert_eq!(
         numbers(&seen),
-        (1..=60).collect::<Vec<_>>(),
+        (1..=300).collect::<Vec<_>>(),
         "the job itself"
     );
 
@@ -107,12 +107,12 @@ fn a_job_runs_on_after_its_checkpoint_and_the_image_too_on_another_stdout() {
         let rest = numbers(&text(&restarted.stdout));
         let first = rest.first().copied().unwrap_or(0);
         assert!(first > 20, "{rest:?}");
-        assert_eq!(rest, (first..=60).collect::<Vec<_>>(), "{words:?}");
+        assert_eq!(rest, (first..=300).collect::<Vec<_>>(), "{words:?}");
     }
     // By itself, without wayfarer.
     let alone = finish(Running::start(Command::new(&image)));
     assert_eq!(alone.status.code(), Some(0), "{}", text(&alone.stderr));
-    assert_eq!(numbers(&text(&alone.stdout)).last(), Some(&60));
+    assert_eq!(numbers(&text(&alone.stdout)).last(), Some(&300));
 }
 
 #[test]
@@ -199,7 +199,7 @@ fn an_image_of_a_living_job_restarts_under_another_name() {
 #[test]
 fn an_image_is_never_overwritten_and_the_job_does_not_notice() {
     let station = Station::new();
-    let mut running = Running::start(run_counter(&station, "night", 60));
+    let mut running = Running::start(run_counter(&station, "night", 300));
     let mut seen = running.wait_for("5\n");
     let file = station.state.path().join("precious");
     fs::write(&file, "words").expect("write");
@@ -212,14 +212,14 @@ fn an_image_is_never_overwritten_and_the_job_does_not_notice() {
     );
     assert_eq!(fs::read_to_string(&file).expect("read"), "words");
     seen.push_str(&text(&finish(running).stdout));
-    assert_eq!(numbers(&seen), (1..=60).collect::<Vec<_>>());
+    assert_eq!(numbers(&seen), (1..=300).collect::<Vec<_>>());
 }
 
 #[test]
 fn a_process_that_wayfarer_did_not_start_is_carried_too() {
     let station = Station::new();
     let mut command = Command::new("perl");
-    command.args(counter(60)).stdin(Stdio::null());
+    command.args(counter(300)).stdin(Stdio::null());
     let mut running = Running::start(command);
     let mut seen = running.wait_for("20\n");
     let mut wayfarer = station.wayfarer(&["checkpoint", &running.pid().to_string()]);
@@ -231,7 +231,7 @@ fn a_process_that_wayfarer_did_not_start_is_carried_too() {
         .path()
         .join(format!("perl-{}.img", running.pid()));
     seen.push_str(&text(&finish(running).stdout));
-    assert_eq!(numbers(&seen), (1..=60).collect::<Vec<_>>());
+    assert_eq!(numbers(&seen), (1..=300).collect::<Vec<_>>());
     let restarted = station.output(&["restart", &image.display().to_string()]);
     assert_eq!(
         restarted.status.code(),
@@ -239,9 +239,9 @@ fn a_process_that_wayfarer_did_not_start_is_carried_too() {
         "{}",
         text(&restarted.stderr)
     );
-    assert_eq!(numbers(&text(&restarted.stdout)).last(), Some(&60));
+    assert_eq!(numbers(&text(&restarted.stdout)).last(), Some(&300));
     let words: Vec<_> = std::iter::once("perl".to_owned())
-        .chain(counter(60))
+        .chain(counter(300))
         .collect();
     let jobs = station.json(&["ps", "--json"]);
     assert_eq!(

@@ -151,23 +151,28 @@ char *status_field(const char *key) {
     return value;
 }
 
-char *vm_flags(const void *address) {
-    char *text = read_text("/proc/self/smaps"), *line = text, *flags = NULL;
+char *smaps_field(const void *address, const char *key) {
+    char *text = read_text("/proc/self/smaps"), *line = text, *found = NULL;
+    size_t len = strlen(key);
     bool inside = false;
-    while (line && !flags) {
+    while (line && !found) {
         unsigned long start, end;
         if (sscanf(line, "%lx-%lx ", &start, &end) == 2)
             inside = start <= (unsigned long)address && (unsigned long)address < end;
-        if (inside && strncmp(line, "VmFlags: ", 9) == 0)
-            flags = strndup(line + 9, strcspn(line + 9, "\n"));
+        if (inside && strncmp(line, key, len) == 0) {
+            char *value = line + len + strspn(line + len, " ");
+            found = strndup(value, strcspn(value, "\n"));
+        }
         line = strchr(line, '\n');
         line = line ? line + 1 : NULL;
     }
     free(text);
-    if (!flags)
-        fail("VmFlags", "found no mapping at %p", address);
-    return flags;
+    if (!found)
+        fail(key, "found no mapping at %p", address);
+    return found;
 }
+
+char *vm_flags(const void *address) { return smaps_field(address, "VmFlags:"); }
 
 bool has_flag(const char *flags, const char *flag) {
     for (const char *at = flags; (at = strstr(at, flag)); at++)

@@ -90,6 +90,8 @@ char *read_text(const char *path);
 void write_text(const char *path, const char *text);
 /* Value of a line "Key:\tvalue" of /proc/self/status, newly allocated. */
 char *status_field(const char *key);
+/* What /proc/self/smaps says behind `key` ("LazyFree:") of the mapping that holds `address`, newly allocated. */
+char *smaps_field(const void *address, const char *key);
 /* The "VmFlags:" of the mapping that holds `address`, newly allocated. */
 char *vm_flags(const void *address);
 bool has_flag(const char *flags, const char *flag);

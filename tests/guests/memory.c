@@ -30,6 +30,11 @@ static void check_anonymous(void) {
     expect_pattern("private anonymous memory", area, 2 * MIB, 1);
     all_zero("memory never touched", area + 2 * MIB, 2 * MIB);
     must("MADV_FREE", madvise(area, MIB, MADV_FREE));
+    char *lazily = smaps_field(area, "LazyFree:");
+    expect_true("memory may be taken away after MADV_FREE", strtoul(lazily, NULL, 10) > 0);
+    free(lazily);
+    area[PAGE + 5] = 77; /* whoever writes keeps the page, with what it held or with zeros */
+    expect("what was written after MADV_FREE", area[PAGE + 5], 77);
     must("MADV_DONTNEED", madvise(area + MIB, MIB, MADV_DONTNEED));
     all_zero("memory after MADV_DONTNEED", area + MIB, MIB);
     must("MADV_WIPEONFORK", madvise(area, MIB, MADV_WIPEONFORK));

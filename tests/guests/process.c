@@ -100,10 +100,12 @@ static void set_membarrier(void) {
         skip("no membarrier: %s", strerror(errno));
     must("register", syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, 0, 0));
     must("register", syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED_SYNC_CORE, 0, 0));
+    must("register", syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED_RSEQ, 0, 0));
 }
 static void check_membarrier(void) {
     must("private expedited", syscall(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0));
     must("sync core", syscall(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED_SYNC_CORE, 0, 0));
+    must("rseq", syscall(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED_RSEQ, 0, 0));
 }
 static void set_securebits(void) {
     if (prctl(PR_SET_SECUREBITS, 1 << 4 /* SECBIT_KEEP_CAPS */, 0, 0, 0) != 0)

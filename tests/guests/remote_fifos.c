@@ -137,15 +137,17 @@ static void fifos(void) {
     CALL(waitpid(child, &status, 0) == child);
     CALL(read(reader, bytes, 99));
     CALL(close(reader));
-    /* Signals while one waits. */
-    struct itimerval soon = {.it_value = {0, 50000}};
+    /* Signals while one waits: again and again, since the first may come before that. */
+    struct itimerval soon = {{0, 50000}, {0, 50000}}, never = {0};
     handle(SIGALRM, 0);
     caught = 0;
     CALL(setitimer(ITIMER_REAL, &soon, NULL));
     CALL(open("fifo", O_RDONLY));
+    CALL(setitimer(ITIMER_REAL, &never, NULL));
     CALL(caught == SIGALRM);
     handle(SIGALRM, SA_RESTART);
     caught = 0;
+    soon.it_interval.tv_usec = 0;
     BESIDE(child, usleep(300000); int fd = open("fifo", O_WRONLY); write(fd, "late", 4));
     CALL(setitimer(ITIMER_REAL, &soon, NULL));
     reader = CALL(open("fifo", O_RDONLY));

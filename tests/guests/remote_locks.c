@@ -268,6 +268,11 @@ static void two_processes(void) {
     CALL(ofd(held, F_UNLCK, 0, 0));
 }
 
+static void no_alarm(void) {
+    struct itimerval never = {{0, 0}, {0, 0}};
+    setitimer(ITIMER_REAL, &never, NULL);
+}
+
 static void hold_and_want(void) {
     CALL(set(held, F_WRLCK, 1, 1));
     ready();
@@ -278,10 +283,10 @@ static void deadlock(void) {
     held = open_file("deadlock");
     CALL(set(held, F_WRLCK, 0, 1));
     pid_t pid = child(hold_and_want);
-    /* Until it waits, the lock is waited for, then nobody can have it. */
+    /* Who waits second is told, so it is to wait before us. Until it does, the lock is waited for, then nobody can have it. */
     int result = 0, error = 0;
     for (int tries = 0; tries < 100; tries++) {
-        usleep(20 * MILLISECONDS);
+        usleep(300 * MILLISECONDS);
         struct itimerval soon = {{0, 0}, {0, 100 * MILLISECONDS}};
         setitimer(ITIMER_REAL, &soon, NULL);
         result = set_wait(held, F_WRLCK, 1, 1);
@@ -289,6 +294,7 @@ static void deadlock(void) {
         if (error != EINTR)
             break;
     }
+    no_alarm();
     said("the second one that waits: %d %s", result, strerror(error));
     CALL(set(held, F_UNLCK, 0, 1));
     CALL(WEXITSTATUS(over(pid)));
@@ -305,12 +311,19 @@ static void jump(int signal) {
     (void)signal;
     siglongjmp(out, 1);
 }
+/* What interrupts comes again and again until it is asked for: the first may come before the call. */
 static void on_alarm(void (*handler)(int), int flags, long milliseconds) {
     struct sigaction action = {.sa_handler = handler, .sa_flags = flags};
     sigaction(SIGALRM, &action, NULL);
-    struct itimerval once = {{0, 0}, {0, milliseconds * MILLISECONDS}};
-    setitimer(ITIMER_REAL, &once, NULL);
+    struct itimerval timer = {{0, 0}, {0, milliseconds * MILLISECONDS}};
+    if (handler == count && !(flags & SA_RESTART))
+        timer.it_interval = timer.it_value;
     signalled = 0;
+    setitimer(ITIMER_REAL, &timer, NULL);
+}
+static int was_signalled(void) {
+    no_alarm();
+    return signalled > 0;
 }
 static int whole;
 static void hold_both(void) {
@@ -330,13 +343,13 @@ static void interrupted(void) {
     pid_t pid = child(hold_both);
     on_alarm(count, 0, 50);
     CALL(set_wait(held, F_WRLCK, 0, 0));
-    CALL(signalled);
+    CALL(was_signalled());
     on_alarm(count, 0, 50);
     CALL(flock(other, LOCK_SH));
-    CALL(signalled);
+    CALL(was_signalled());
     on_alarm(count, 0, 50);
     CALL(lock(held, F_OFD_SETLKW, F_WRLCK, SEEK_SET, 0, 0));
-    CALL(signalled);
+    CALL(was_signalled());
     /* What is ignored interrupts nothing; what jumps away leaves nothing behind. */
     if (sigsetjmp(out, 1) == 0) {
         signal(SIGUSR1, SIG_IGN);
@@ -377,14 +390,14 @@ static void interrupted(void) {
     close(told_to[1]);
     on_alarm(count, SA_RESTART, 50);
     CALL(set_wait(held, F_WRLCK, 0, 0));
-    CALL(signalled);
+    CALL(was_signalled());
     CALL(WEXITSTATUS(over(pid)));
     pid = child(hold_both_for_a_while);
     CALL(set(held, F_UNLCK, 0, 0));
     close(told_to[1]);
     on_alarm(count, SA_RESTART, 50);
     CALL(flock(other, LOCK_SH));
-    CALL(signalled);
+    CALL(was_signalled());
     CALL(WEXITSTATUS(over(pid)));
     close(other);
     close(whole);

@@ -54,27 +54,31 @@ static void interrupted(void) {
     struct timespec second = {1, 0};
     CALL(pipe(ends));
     handle(SIGALRM, count, 0);
-    alarm_in(50, 0);
+    /* Again and again: the first may come before the call that it is to interrupt. */
+    alarm_in(50, 50);
     CALL(read(ends[0], found, 8));
-    alarm_in(50, 0);
+    alarm_in(50, 50);
     CALL(nanosleep(&second, &second));
     said("slept for a while: %d", second.tv_sec == 0 && second.tv_nsec > 500000000);
     struct pollfd watched = {ends[0], POLLIN, 0};
-    alarm_in(50, 0);
+    alarm_in(50, 50);
     CALL(poll(&watched, 1, 5000));
-    alarm_in(50, 0);
+    alarm_in(0, 0);
     CALL(waitpid(-1, NULL, 0));
-    said("seen %d", (int)seen);
+    said("each seen: %d", seen > 2);
     /* The same, and the calls go on. */
     handle(SIGALRM, count, SA_RESTART);
+    seen = 0;
     pthread_t thread;
     pthread_create(&thread, NULL, later, &ends[1]);
     alarm_in(50, 0);
     CALL(read(ends[0], found, 8));
     pthread_join(thread, NULL);
-    alarm_in(50, 0);
+    alarm_in(50, 50);
     CALL(poll(&watched, 1, 5000));
-    said("seen %d, wrote %d", (int)seen, wrote_later);
+    alarm_in(0, 0);
+    said("some seen: %d, wrote %d", seen > 0, wrote_later);
+    seen = 0;
     alarm_in(20, 20);
     pid_t pid = fork();
     if (pid == 0) {
@@ -84,7 +88,7 @@ static void interrupted(void) {
     int status;
     CALL(waitpid(pid, &status, 0) == pid);
     alarm_in(0, 0);
-    said("status %x, more seen: %d", status, seen > 6);
+    said("status %x, more seen: %d", status, seen > 0);
 }
 
 static void masks(void) {

@@ -106,12 +106,13 @@ static void streams(int kind) {
     accepted = CALL(accept(server, (void *)&address, &len));
     CALL(waitpid(child, &status, 0) == child && status == 0);
     close(accepted);
-    /* Signals while one waits. */
-    struct itimerval soon = {.it_value = {0, 50000}};
+    /* Signals while one waits: again and again, since the first may come before that. */
+    struct itimerval soon = {{0, 50000}, {0, 50000}}, never = {0};
     handle(SIGALRM, 0);
     caught = 0;
     setitimer(ITIMER_REAL, &soon, NULL);
     CALL(accept(server, (void *)&address, &len));
+    setitimer(ITIMER_REAL, &never, NULL);
     CALL(caught == SIGALRM);
     /* As many as may wait, and one more. */
     int waiting[4];
@@ -248,9 +249,12 @@ static void addresses(void) {
     CALL(connect_to(client, "by"));
     close(client), close(one), close(here);
     CALL(unlink("by"));
-    /* Names that are in no folder. */
+    /* Names that are in no folder: another one for each of those who run at once. */
+    struct stat folder_here = {0};
+    stat(".", &folder_here);
+    snprintf(name, sizeof name, "xabstract of the transcript %lu", (unsigned long)folder_here.st_ino);
     one = socket(AF_UNIX, SOCK_STREAM, 0);
-    len = address_of(&address, "xabstract of the transcript");
+    len = address_of(&address, name);
     address.sun_path[0] = 0;
     CALL(bind(one, (void *)&address, len - 1));
     CALL(listen(one, 1));

@@ -135,14 +135,22 @@ static void *wait_blocked(void *unused) {
     expect("its value", info.si_value.sival_int, 77);
     sigaddset(&set, SIGUSR2);
     expect("signal", must("sigwaitinfo", sigtimedwait(&set, &info, &(struct timespec){0, 0})), SIGUSR2);
+#ifdef __GLIBC__
     expect("its si_code", (int64_t)info.si_code, (int64_t)SI_USER); /* glibc's name for SI_TKILL here */
+#else
+    expect("its si_code", (int64_t)info.si_code, (int64_t)SI_TKILL);
+#endif
     return unused;
 }
 static void set_pending_thread(void) {
     expect("pthread_create", pthread_create(&other, NULL, wait_blocked, NULL), 0);
     while (!other_tid)
         sleep_ms(1);
-    expect("pthread_sigqueue", pthread_sigqueue(other, SIGRTMIN + 4, (union sigval){.sival_int = 77}), 0);
+    siginfo_t queued = {.si_code = SI_QUEUE};
+    queued.si_pid = getpid();
+    queued.si_uid = getuid();
+    queued.si_value.sival_int = 77;
+    must("rt_tgsigqueueinfo", syscall(SYS_rt_tgsigqueueinfo, getpid(), other_tid, SIGRTMIN + 4, &queued));
     expect("pthread_kill", pthread_kill(other, SIGUSR2), 0);
 }
 static void check_pending_thread(void) {

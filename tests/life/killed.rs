@@ -218,14 +218,7 @@ fn files_go_back_with_a_job_that_is_killed() {
 
 /// The table is what so many steps make of it, as the job has said last.
 pub(super) fn check_in_place(job: &Job) -> Result<(), String> {
-    // The last image may be of a job that had said it already.
-    let runs = job.runs.iter().rev();
-    let guests = runs.filter(|run| run.label.starts_with("the guest"));
-    let said = guests
-        .map(|run| run.out.text())
-        .find(|said| !said.is_empty());
-    let said = said.unwrap_or_default();
-    check_table(job, said.lines().last().unwrap_or_default())
+    check_table(job, said_last(job).lines().last().unwrap_or_default())
 }
 
 pub(super) fn check_table(job: &Job, steps: &str) -> Result<(), String> {
@@ -418,8 +411,16 @@ fn another_machine_takes_a_job_over_that_gives_no_sign() {
         }
         let goes_on = run::poll(STEP, || {
             start(job, &["--resume"]).ok()?;
-            let found = run::poll(Duration::from_millis(500), || starter(job).ok()?.ended());
-            found.is_none().then_some(())
+            // It is refused, or goes on.
+            let runs = run::poll(STEP, || {
+                if starter(job).ok()?.ended().is_some() {
+                    return Some(false);
+                }
+                let status = status_of(job).ok()?;
+                let runs = status["HasStarter"] == true && status["State"] == "Running";
+                runs.then_some(true)
+            });
+            (runs == Some(true)).then_some(())
         });
         goes_on.ok_or("it never goes on")?;
         ends_well(job)
@@ -431,7 +432,18 @@ fn a_starter_that_has_lost_its_job_ends_its_copy_and_writes_nothing() {
     with_job(&chain("fenced"), |job| {
         start(job, &["--every", "200ms", "--pulse", "300ms"])?;
         until_images(job, 1)?;
-        seen_elsewhere(job)?;
+        // A save that is under way takes its place: again until the starter has seen it.
+        let mut edited = Ok(());
+        run::poll(WHOLE, || {
+            let run = starter(job).ok()?;
+            if run.ended().is_some() || run.err.text().contains("another starter has it") {
+                return Some(());
+            }
+            edited = seen_elsewhere(job);
+            std::thread::sleep(Duration::from_millis(100));
+            edited.is_err().then_some(())
+        });
+        edited?;
         expect_end(job, 5)?;
         let said = starter(job)?.err.text();
         if !said.contains("another starter has it") {

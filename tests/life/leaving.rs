@@ -154,10 +154,10 @@ fn nobody_is_disturbed_when_a_job_leaves_with_its_last_image() {
         start(job, &["--every", "200ms"])?;
         until_images(job, 1)?;
         ask(job, &["suspend", "job"])?;
-        let before = status_of(job)?["NumCkpts"].clone();
+        let before = until(job, "suspended", |status| status["State"] == "Suspended")?;
         ask(job, &["vacate", "job", "--latest"])?;
         expect_end(job, 85)?;
-        if status_of(job)?["NumCkpts"] != before {
+        if status_of(job)?["NumCkpts"] != before["NumCkpts"] {
             return Err(format!("{before}, then {}", status_of(job)?));
         }
         start(job, &["--resume", "--every", "200ms"])?;

@@ -12,7 +12,7 @@ const MARK: &str = "mark-of-a-job";
 
 fn work() -> Work {
     Work {
-        steps: 300,
+        steps: 600,
         pause: Duration::from_millis(20),
     }
 }

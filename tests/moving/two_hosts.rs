@@ -4,12 +4,12 @@ use super::pool::{DEADLINE, EMPTY, FULL, Pool, Work};
 use crate::support::user::User;
 use std::time::Duration;
 
-/// Twelve seconds of work; a minute where there is time.
+/// Twenty-four seconds of work; a minute where there is time.
 fn work() -> Work {
     let seconds = if std::env::var_os("WF_FULL").is_some() {
         60
     } else {
-        12
+        24
     };
     Work {
         steps: 50 * seconds,

@@ -25,7 +25,7 @@ reader = threading.Thread(target=listen)
 reader.start()
 begun, line = time.monotonic(), 0
 with open('log', 'a') as log:
-    while line < 20000 or time.monotonic() - begun < 8:
+    while line < 20000 or time.monotonic() - begun < 20:
         print('line', line, 'x' * 40)
         if line % 50 == 0:
             print('error', line, file=sys.stderr)
@@ -228,9 +228,9 @@ fn a_job_that_ends_while_its_line_is_away_says_so_later() {
     }
     let submit = Submit::new("submit-ends-away");
     let ssh = breakable(&submit);
-    // What it does meanwhile asks for nothing.
+    // What it does meanwhile asks for nothing. It is to outlive the cut, and to end before the line is there again.
     let script =
-        "echo begun; i=0; while [ $i -lt 60000 ]; do i=$((i + 1)); done; echo ended; exit 3";
+        "echo begun; i=0; while [ $i -lt 600000 ]; do i=$((i + 1)); done; echo ended; exit 3";
     let command = submitted(&submit, ssh.as_os_str(), &[], &words(&["sh", "-c", script]));
     let mut job = Run::start("the job", command, User::Ordinary).expect("starts");
     job.wait_line("begun", SOON).expect("begins");
@@ -241,7 +241,7 @@ fn a_job_that_ends_while_its_line_is_away_says_so_later() {
         job.err.text().contains("trying again").then_some(())
     })
     .expect("is noticed");
-    std::thread::sleep(Duration::from_secs(1));
+    std::thread::sleep(Duration::from_secs(2));
     fs::remove_file(&away).expect("is there");
     let status = job.wait(DEADLINE).expect("ends");
     assert_eq!(status.code(), Some(3), "{}", job.describe());

@@ -199,7 +199,7 @@ fn a_copy_whose_machine_is_lost_is_superseded() {
         command.args(["--shadow", &address, "--identity-file"]);
         command.arg(&identity);
     };
-    let script = "import time; file = open('file', 'w'); file.write('x'); file.flush(); print('begun', flush=True); time.sleep(2); file.close(); print('the end')";
+    let script = "import time; file = open('file', 'w'); file.write('x'); file.flush(); print('begun', flush=True); time.sleep(6); file.close(); print('the end')";
     // Longer than a restart waits for anything, and what is left of the first copy is gone soon.
     let mut command = wayfarer(&["run", "-q", "--lease", "30s", "--name", "job", "--chdir"]);
     command.arg(mortal.submit.home());

@@ -38,7 +38,7 @@ import os, threading, time
 def work(me):
     together = os.open("together", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     with open(f"own-{me}", "w") as own:
-        for i in range(150):
+        for i in range(400):
             own.write(f"{i}\n"); own.flush()
             os.write(together, b"%d %03d\n" % (me, i))
             time.sleep(0.005)
@@ -402,7 +402,7 @@ fn without_a_journal_changed_files_are_named() {
 import time
 log = open("log", "a")
 print("begun", flush=True)
-for i in range(200):
+for i in range(600):
     log.write(f"{i}\n"); log.flush(); time.sleep(0.005)
 print("the end")
 "#;
@@ -430,7 +430,7 @@ print("the end")
     let mut goes_on = traveller.restart(&image, "roll-back");
     let status = goes_on.wait(DEADLINE).expect("ends");
     assert!(status.success(), "{}", goes_on.describe());
-    let lines: String = (0..200).map(|i| format!("{i}\n")).collect();
+    let lines: String = (0..600).map(|i| format!("{i}\n")).collect();
     assert_eq!(fs::read_to_string(log).expect("is text"), lines);
 }
 

@@ -159,11 +159,11 @@ fn backfill_works_while_nobody_wants_the_slot() {
 #[test]
 fn backfill_that_ends_at_once_is_begun_more_and_more_seldom_and_says_why() {
     with_job(&guest("backfill_ends"), |job| {
+        let since = Instant::now();
         begun(
             job,
             "ENABLE_BACKFILL = True\nSTART_BACKFILL = True\nEVICT_BACKFILL = False\nBACKFILL_COMMAND = /nonexist",
         )?;
-        let since = Instant::now();
         let begins = |job: &mut Job| -> Result<usize, String> {
             let said = startd(job)?.err.text();
             Ok(said.matches("backfill begins, process").count())

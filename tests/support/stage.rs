@@ -137,6 +137,21 @@ pub enum Linking {
     MuslDynamic,
 }
 
+impl Linking {
+    /// As `WF_LINKING` says; without it against the system's glibc.
+    pub fn wanted() -> Self {
+        match std::env::var("WF_LINKING").as_deref() {
+            Err(_) | Ok("dynamic") => Linking::Dynamic,
+            Ok("static") => Linking::Static,
+            Ok("musl") => Linking::Musl,
+            Ok("musl-dynamic") => Linking::MuslDynamic,
+            Ok(other) => panic!(
+                "WF_LINKING={other}: found {other}, expected dynamic, static, musl or musl-dynamic"
+            ),
+        }
+    }
+}
+
 /// The kernel's headers alone, for a compiler that must not see glibc's beside them.
 fn kernel_headers() -> Result<PathBuf, String> {
     let place = dir().join("kernel-headers");

@@ -4,7 +4,7 @@
 //! refuse_early  what is wrong with the job, while it runs; remembers what is slow to find
 //! capture       stopped: subjects -> descriptors -> mappings -> processes, threads (outside)
 //!                         `-> one list of calls in each thread (inside) -> SnapshotV1
-//! Captured      running again: verify_mappings against the picture, finish_hashes
+//! Captured      running again: verify_mappings against what the picture shows, finish_hashes
 //! ```
 //! # What callers may rely on
 //! Everything that the job has is in the snapshot or was refused by name; all refusals are listed at
@@ -54,22 +54,22 @@ pub use pictures::{is_picture, others_but_pictures};
 pub use refusal::{CaptureError, Refusal};
 pub use subject::{has_ended, leaderless};
 pub use used::{ProcessUsed, ThreadUsed, Used};
+pub use verify::Shown;
+use verify::Slow;
 
 use crate::inject::{CallList, Workshop};
-use crate::procfs::{ProcDir, SmapsEntry, parse_maps, parse_mountinfo};
+use crate::procfs::{SmapsEntry, parse_maps};
 use crate::snapshot::{
     Enforcement, InodeId, JobLabel, Mapping, MappingKind, Process, SnapshotV1, Taken,
 };
 use crate::tracee::{HostPid, HostTid, Memory, Quiesced};
 use inodes::{HashTask, Inodes, OpenedFiles};
-use loader::ops::CONFINED_ROOT;
 use mappings::Found;
 use refusal::Refusals;
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
-use std::path::PathBuf;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
-use subject::{JobIds, Subject};
+use subject::{JobIds, Subject, is_confined, view_of};
 use watches::Watches;
 
 /// What the user wants.
@@ -202,6 +202,24 @@ fn look(
     early: &mut EarlyView,
     refusals: &mut Refusals,
 ) -> Result<Look, CaptureError> {
+    std::thread::scope(|scope| {
+        let slow = match skip.is_none() || options.flags_while_frozen {
+            true => Slow::begin(scope, pids),
+            false => Slow::default(),
+        };
+        look_beside(slow, pids, options, skip, early, refusals)
+    })
+}
+
+/// As [`look`], while what is slow to read is being read.
+fn look_beside(
+    mut slow: Slow<'_>,
+    pids: &[HostPid],
+    options: &CaptureOptions,
+    skip: Option<&[Vec<Range<u64>>]>,
+    early: &mut EarlyView,
+    refusals: &mut Refusals,
+) -> Result<Look, CaptureError> {
     let mut subjects = vec![];
     for pid in pids {
         subjects.extend(Subject::read(pid.0)?);
@@ -229,11 +247,12 @@ fn look(
     let mut asked = vec![];
     for (index, subject) in subjects.iter().enumerate() {
         let mut record = process::read(subject, &ids, &mut inodes, refusals)?;
-        let (found, from_before) = mappings_of(subject, options, skip.is_some(), early)?;
+        let (found, from_before) = mappings_of(subject, options, skip.is_some(), &mut slow, early)?;
         asked.push(verify::Asked::about(
             subject,
             from_before,
             skip.is_some(),
+            &mut slow,
             early,
         ));
         let skip = skip
@@ -261,31 +280,12 @@ fn look(
     })
 }
 
-/// What to put before a path of the job to get one of ours.
-fn view_of(root: &Subject) -> Result<PathBuf, CaptureError> {
-    let same = root.dir.link("ns/mnt")? == ProcDir::of_self().link("ns/mnt")?;
-    if same || root.dir.link("root")? != b"/" {
-        return Ok(PathBuf::new());
-    }
-    Ok(root.dir.file("root"))
-}
-
-/// Whether it has a root of its own with nothing of the machine in it, as the loader makes one.
-fn is_confined(root: &Subject) -> Result<bool, CaptureError> {
-    if root.dir.link("ns/mnt")? == ProcDir::of_self().link("ns/mnt")? {
-        return Ok(false);
-    }
-    let mounts = root.dir.parsed("mountinfo", parse_mountinfo)?;
-    Ok(mounts
-        .iter()
-        .any(|mount| mount.mount_point == b"/" && mount.source == CONFINED_ROOT.to_bytes()))
-}
-
 /// The mappings of a process, and whether their flags are from before the stop.
 fn mappings_of(
     subject: &Subject,
     options: &CaptureOptions,
     stopped: bool,
+    slow: &mut Slow<'_>,
     early: &mut EarlyView,
 ) -> Result<(Vec<Found>, bool), CaptureError> {
     let known = |entries: Vec<SmapsEntry>| {
@@ -304,7 +304,7 @@ fn mappings_of(
             return Ok((found, true));
         }
     }
-    let mut entries = subject.dir.smaps()?;
+    let mut entries = slow.smaps(subject)?;
     if !stopped && options.watched {
         for entry in &mut entries {
             entry.vm_flags.retain(|code| code != b"uw");

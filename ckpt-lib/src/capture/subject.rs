@@ -1,10 +1,14 @@
 //! The processes to be captured, as `/proc` shows them from outside.
 
 use super::{CaptureError, Refusal};
-use crate::procfs::{IdMap, ProcDir, Stat, Status, parse_id_map, parse_stat, parse_status};
+use crate::procfs::{
+    IdMap, ProcDir, Stat, Status, parse_id_map, parse_mountinfo, parse_stat, parse_status,
+};
 use crate::shown;
 use crate::snapshot::Identity;
+use loader::ops::CONFINED_ROOT;
 use std::collections::HashMap;
+use std::path::PathBuf;
 
 /// A process of the job.
 #[derive(Clone, Debug)]
@@ -191,6 +195,26 @@ impl JobIds {
             own_pid_namespace,
         }
     }
+}
+
+/// What to put before a path of the job to get one of ours.
+pub(super) fn view_of(root: &Subject) -> Result<PathBuf, CaptureError> {
+    let same = root.dir.link("ns/mnt")? == ProcDir::of_self().link("ns/mnt")?;
+    if same || root.dir.link("root")? != b"/" {
+        return Ok(PathBuf::new());
+    }
+    Ok(root.dir.file("root"))
+}
+
+/// Whether it has a root of its own with nothing of the machine in it, as the loader makes one.
+pub(super) fn is_confined(root: &Subject) -> Result<bool, CaptureError> {
+    if root.dir.link("ns/mnt")? == ProcDir::of_self().link("ns/mnt")? {
+        return Ok(false);
+    }
+    let mounts = root.dir.parsed("mountinfo", parse_mountinfo)?;
+    Ok(mounts
+        .iter()
+        .any(|mount| mount.mount_point == b"/" && mount.source == CONFINED_ROOT.to_bytes()))
 }
 
 #[cfg(test)]

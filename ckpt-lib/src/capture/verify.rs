@@ -6,13 +6,62 @@ use super::subject::Subject;
 use super::{CaptureError, Captured, EarlyView, mappings, policies};
 use crate::inject::Workshop;
 use crate::pages;
-use crate::procfs::ProcDir;
+use crate::procfs::{ProcDir, ProcfsError, SmapsEntry};
 use crate::snapshot::{Mapping, MappingKind, Process, mapping_flags};
 use crate::tracee::{HostPid, HostTid, StoppedProcess};
+use std::collections::HashMap;
 use std::ops::Range;
+use std::thread::{Builder, Scope, ScopedJoinHandle};
 
 /// What fork does not hand on.
 const APART: u32 = mapping_flags::DONTFORK | mapping_flags::WIPEONFORK;
+
+/// What of processes is slow to read, since the kernel looks at each of their pages for it: it is read while something else is done, if
+/// a thread can be had for it.
+#[derive(Debug, Default)]
+pub(super) struct Slow<'scope> {
+    smaps: HashMap<i32, ScopedJoinHandle<'scope, Result<Vec<SmapsEntry>, ProcfsError>>>,
+    placed: HashMap<i32, ScopedJoinHandle<'scope, Option<u64>>>,
+}
+
+impl<'scope> Slow<'scope> {
+    /// Begins to read of these processes.
+    pub(super) fn begin(scope: &'scope Scope<'scope, '_>, pids: &[HostPid]) -> Self {
+        let mut slow = Slow::default();
+        for HostPid(pid) in pids.iter().copied() {
+            let smaps = move || ProcDir::of(pid).smaps();
+            let smaps = Builder::new().spawn_scoped(scope, smaps);
+            slow.smaps.extend(smaps.ok().map(|reading| (pid, reading)));
+            let placed = move || policies::first_placed(&ProcDir::of(pid));
+            let placed = Builder::new().spawn_scoped(scope, placed);
+            slow.placed
+                .extend(placed.ok().map(|reading| (pid, reading)));
+        }
+        slow
+    }
+
+    /// The mappings of a process; read now if that was not begun.
+    pub(super) fn smaps(&mut self, subject: &Subject) -> Result<Vec<SmapsEntry>, ProcfsError> {
+        match self.smaps.remove(&subject.pid) {
+            Some(reading) => ended(reading),
+            None => subject.dir.smaps(),
+        }
+    }
+
+    /// As [`policies::first_placed`].
+    pub(super) fn first_placed(&mut self, subject: &Subject) -> Option<u64> {
+        match self.placed.remove(&subject.pid) {
+            Some(reading) => ended(reading),
+            None => policies::first_placed(&subject.dir),
+        }
+    }
+}
+
+/// What a thread comes to.
+fn ended<T>(thread: ScopedJoinHandle<'_, T>) -> T {
+    let panic = |panic| std::panic::resume_unwind(panic);
+    thread.join().unwrap_or_else(panic)
+}
 
 /// What of the mappings of a process was read before it was stopped, and what it is asked for itself.
 #[derive(Clone, Copy, Debug)]
@@ -29,12 +78,13 @@ impl Asked {
         subject: &Subject,
         from_before: bool,
         stopped: bool,
+        slow: &mut Slow<'_>,
         early: &mut EarlyView,
     ) -> Self {
         let placed = if from_before {
             !early.unplaced.contains(&subject.pid)
         } else {
-            policies::first_placed(&subject.dir).is_some()
+            slow.first_placed(subject).is_some()
         };
         if !stopped && !placed {
             early.unplaced.insert(subject.pid);
@@ -79,6 +129,40 @@ fn guards_of(pid: HostPid, mapping: &Mapping) -> Result<Vec<Range<u64>>, Capture
     found.map_err(|error| CaptureError::Pages(Box::new(error)))
 }
 
+/// What a picture shows of mappings; slow to read, as [`Slow`].
+#[derive(Debug)]
+pub struct Shown {
+    picture: HostPid,
+    smaps: Result<Vec<SmapsEntry>, ProcfsError>,
+    placed: Option<u64>,
+}
+
+impl Shown {
+    /// Reads it.
+    #[must_use]
+    pub fn by(picture: HostPid) -> Self {
+        let dir = ProcDir::of(picture.0);
+        Shown {
+            picture,
+            smaps: dir.smaps(),
+            placed: policies::first_placed(&dir),
+        }
+    }
+
+    /// Reads it of all these while something else is done, whose result comes with it.
+    pub fn beside<T>(pictures: &[HostPid], work: impl FnOnce() -> T) -> (Vec<Self>, T) {
+        let read = || -> Vec<Self> { pictures.iter().copied().map(Shown::by).collect() };
+        if pictures.is_empty() {
+            return (vec![], work());
+        }
+        std::thread::scope(|scope| {
+            let reading = Builder::new().spawn_scoped(scope, read);
+            let done = work();
+            (reading.map_or_else(|_| read(), ended), done)
+        })
+    }
+}
+
 impl Captured {
     /// Whether the flags of mappings are those from before the stop, and of new ones guesses, until [`Captured::verify_mappings`] has been
     /// called for each process.
@@ -87,23 +171,23 @@ impl Captured {
         self.flags_unverified
     }
 
-    /// Takes the flags of process `index`'s mappings from its picture, which shows them as they were at
+    /// Takes the flags of process `index`'s mappings from what its picture shows, as they were at
     /// the moment of the freeze; to be called when the job goes on, unless they were read while it
     /// was stopped.
     ///
     /// # Errors
     /// [`CaptureError::MappingChanged`] if contents were to be copied while frozen and have not been;
     /// [`CaptureError::Refused`] for flags that cannot be carried; [`CaptureError::Pages`].
-    pub fn verify_mappings(&mut self, index: usize, picture: HostPid) -> Result<(), CaptureError> {
-        let smaps = ProcDir::of(picture.0).smaps()?;
-        let pid = self.pids[index];
+    pub fn verify_mappings(&mut self, index: usize, shown: Shown) -> Result<(), CaptureError> {
+        let (picture, pid) = (shown.picture, self.pids[index]);
+        let smaps = shown.smaps?;
         let changed_policy = |start| CaptureError::MappingChanged {
             pid,
             start,
             end: start,
         };
         if !self.placed[index]
-            && let Some(start) = policies::first_placed(&ProcDir::of(picture.0))
+            && let Some(start) = shown.placed
         {
             return Err(changed_policy(start));
         }

@@ -23,6 +23,7 @@ use std::io::{self, IoSlice};
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError, mpsc};
+use std::thread;
 
 /// Bytes of source that one worker handles at a time.
 const BATCH: u64 = 4 * CHUNK;
@@ -116,36 +117,15 @@ pub(super) fn run(
         progress(done.source_len);
     };
     let workers = worker_count(job.threads).min(batches.len());
-    if workers <= 1 {
-        shared.work(false, &mut |done| {
-            take(done);
-            true
-        })?;
-    } else {
-        std::thread::scope(|scope| {
-            let (sender, receiver) = mpsc::sync_channel(4 * workers);
-            let handles: Vec<_> = (0..workers)
-                .map(|_| {
-                    let (sender, shared) = (sender.clone(), &shared);
-                    scope.spawn(move || shared.work(true, &mut |done| sender.send(done).is_ok()))
-                })
-                .collect();
-            drop(sender);
-            receiver.into_iter().for_each(&mut take);
-            let mut result = Ok(());
-            for handle in handles {
-                let ended = handle.join().unwrap_or_else(|_| {
-                    Err(ImageError::Unwritable {
-                        image: job.destination.path.clone(),
-                        what: "a thread that wrote it has ended abnormally".to_owned(),
-                    })
-                });
-                result = result.and(ended);
-            }
-            result
-        })?;
+    if workers > 1 {
+        shared.work_in_threads(workers, &mut take)?;
         shared.work_on_the_rest(&mut take)?;
     }
+    // All of it, if one is enough or no thread can be had.
+    shared.work(false, &mut |done| {
+        take(done);
+        true
+    })?;
     Ok(Stored {
         pieces,
         end: shared.end.load(Ordering::Relaxed),
@@ -154,7 +134,7 @@ pub(super) fn run(
 
 fn worker_count(asked: usize) -> usize {
     match asked {
-        0 => std::thread::available_parallelism().map_or(1, |count| count.get().min(4)),
+        0 => thread::available_parallelism().map_or(1, |count| count.get().min(4)),
         _ => asked.min(MOST_THREADS),
     }
 }
@@ -271,6 +251,36 @@ impl Shared<'_> {
             }
         }
         Ok(())
+    }
+
+    /// As many threads as can be had, up to `workers`.
+    fn work_in_threads(
+        &self,
+        workers: usize,
+        take: &mut dyn FnMut(Done),
+    ) -> Result<(), ImageError> {
+        thread::scope(|scope| {
+            let (sender, receiver) = mpsc::sync_channel(4 * workers);
+            let begun = (0..workers).map_while(|_| {
+                let sender = sender.clone();
+                let work = move || self.work(true, &mut |done| sender.send(done).is_ok());
+                thread::Builder::new().spawn_scoped(scope, work).ok()
+            });
+            let begun: Vec<_> = begun.collect();
+            drop(sender);
+            receiver.into_iter().for_each(take);
+            let mut result = Ok(());
+            for worker in begun {
+                let ended = worker.join().unwrap_or_else(|_| {
+                    Err(ImageError::Unwritable {
+                        image: self.job.destination.path.clone(),
+                        what: "a thread that wrote it has ended abnormally".to_owned(),
+                    })
+                });
+                result = result.and(ended);
+            }
+            result
+        })
     }
 
     /// What workers might not read: memory that is protected can be read by the thread that traces only, on some kernels.

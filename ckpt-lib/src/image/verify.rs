@@ -12,6 +12,7 @@ use std::sync::Mutex;
 use std::sync::PoisonError;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc;
+use std::thread;
 
 /// What was found to be whole.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
@@ -138,51 +139,54 @@ impl Image {
                     .map(move |chunk| (number, extent.first_chunk + chunk))
             })
             .collect();
-        let workers = std::thread::available_parallelism().map_or(1, |count| count.get().min(4));
+        let workers = thread::available_parallelism().map_or(1, |count| count.get().min(4));
         let next = AtomicUsize::new(0);
         let first_bad = AtomicU64::new(u64::MAX);
         let worst: Mutex<Option<(u64, ImageError)>> = Mutex::new(None);
-        std::thread::scope(|scope| {
-            let (sender, receiver) = mpsc::sync_channel(64);
-            for _ in 0..workers.min(parts.len()) {
-                let sender = sender.clone();
-                let (next, first_bad, worst, parts, extents) =
-                    (&next, &first_bad, &worst, &parts, &extents);
-                scope.spawn(move || {
-                    let mut buffers = ChunkBuffers::default();
-                    while let Some((extent, index)) =
-                        parts.get(next.fetch_add(1, Ordering::Relaxed))
-                    {
-                        if *index > first_bad.load(Ordering::Relaxed) {
+        let work = |good: &mut dyn FnMut(u64, u64) -> bool| {
+            let mut buffers = ChunkBuffers::default();
+            while let Some((extent, index)) = parts.get(next.fetch_add(1, Ordering::Relaxed)) {
+                if *index > first_bad.load(Ordering::Relaxed) {
+                    break;
+                }
+                match self.read_chunk(&extents[*extent], *index, &mut buffers) {
+                    Ok(raw) => {
+                        if !good(*index, raw.len() as u64) {
                             break;
                         }
-                        match self.read_chunk(&extents[*extent], *index, &mut buffers) {
-                            Ok(raw) => {
-                                let raw = raw.len() as u64;
-                                if sender.send((*index, raw)).is_err() {
-                                    break;
-                                }
-                            }
-                            Err(error) => {
-                                first_bad.fetch_min(*index, Ordering::Relaxed);
-                                let mut worst =
-                                    worst.lock().unwrap_or_else(PoisonError::into_inner);
-                                if worst.as_ref().is_none_or(|(known, _)| index < known) {
-                                    *worst = Some((*index, error));
-                                }
-                            }
+                    }
+                    Err(error) => {
+                        first_bad.fetch_min(*index, Ordering::Relaxed);
+                        let mut worst = worst.lock().unwrap_or_else(PoisonError::into_inner);
+                        if worst.as_ref().is_none_or(|(known, _)| index < known) {
+                            *worst = Some((*index, error));
                         }
                     }
-                });
+                }
+            }
+        };
+        let mut good = |index, raw| {
+            let chunk = self.tables().chunk(index);
+            checked(chunk.map_or(0, |chunk| u64::from(chunk.stored_len)), raw);
+        };
+        thread::scope(|scope| {
+            let (sender, receiver) = mpsc::sync_channel(64);
+            for _ in 0..workers.min(parts.len()) {
+                let (sender, work) = (sender.clone(), &work);
+                let work = move || work(&mut |index, raw| sender.send((index, raw)).is_ok());
+                if thread::Builder::new().spawn_scoped(scope, work).is_err() {
+                    break;
+                }
             }
             drop(sender);
-            for (index, raw) in receiver {
-                let stored = self
-                    .tables()
-                    .chunk(index)
-                    .map_or(0, |c| u64::from(c.stored_len));
-                checked(stored, raw);
-            }
+            receiver
+                .into_iter()
+                .for_each(|(index, raw)| good(index, raw));
+        });
+        // All of it, if no thread can be had.
+        work(&mut |index, raw| {
+            good(index, raw);
+            true
         });
         let worst = worst.into_inner().unwrap_or_else(PoisonError::into_inner);
         worst.map_or(Ok(()), |(_, error)| Err(error))

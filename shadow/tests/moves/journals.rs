@@ -42,7 +42,7 @@ fn a_file_that_somebody_else_has_cut_is_refused_behind_an_undoing_too() {
         told.contains("other is shorter than at the checkpoint (4 bytes, then 10)"),
         "{told}"
     );
-    assert!(!told.contains("own"), "{told}");
+    assert!(!told.contains("/own"), "{told}");
     fs::write(home.at("other"), &whole).expect("writes");
     drop(home.resumed(&state, Others::RollBack).expect("goes on"));
     assert_eq!(fs::read(home.at("own")).expect("is there"), whole);

@@ -389,18 +389,22 @@ fn files_of_proc_that_are_written_or_of_others_are_refused() {
 
 #[test]
 fn files_whose_path_cannot_be_reached_are_not_taken_for_deleted() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let within = |name: &str| format!("d = {:?}; os.mkdir(d)\n", folder.path().join(name));
     // Root reaches everything; a mount in the way stops root, too.
-    let hide = "d = '/tmp/wf-hidden-%d' % os.getpid(); os.mkdir(d)\n\
-        f = os.open(d + '/out', os.O_RDWR | os.O_CREAT); os.write(f, b'x' * 4096)\n\
+    let hide = "f = os.open(d + '/out', os.O_RDWR | os.O_CREAT); os.write(f, b'x' * 4096)\n\
         m = mmap.mmap(f, 4096) if 'mapped' in WHAT else None\n\
         if m: os.close(f)\n\
         os.rename(d, d + '.away'); os.mkdir(d); open(d + '/out', 'w').close()\n";
     // Renaming a folder is seen through: the kernel tells the new path.
-    let guest = Guest::start(&format!("WHAT = 'open'\n{hide}"));
+    let guest = Guest::start(&format!("WHAT = 'open'\n{}{hide}", within("hidden")));
     assert_eq!(said(&guest), [] as [&str; 0]);
     drop(guest);
-    let linked = "d = '/tmp/wf-linked-%d' % os.getpid(); os.mkdir(d)\n\
-        f = os.open(d + '/out', os.O_WRONLY | os.O_CREAT)\n\
+    let linked = "f = os.open(d + '/out', os.O_WRONLY | os.O_CREAT)\n\
         os.link(d + '/out', d + '/other'); os.unlink(d + '/out')\n";
-    refused(linked, "descriptor ", "the file has another name");
+    refused(
+        &format!("{}{linked}", within("linked")),
+        "descriptor ",
+        "the file has another name",
+    );
 }
