@@ -9,7 +9,10 @@
 //! Where a hard limit is in the way, that is an error that says which, found and needed; nobody dies of it.
 
 use crate::report::{Exit, Failure, Outcome};
+use crate::sys;
+use nix::errno::Errno;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use nix::unistd::Pid;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -108,12 +111,51 @@ pub(crate) fn make_room_for_files(longest: u64) -> Outcome<()> {
 }
 
 /// There is no memory for a stack of our own beside a small one.
-pub(crate) fn no_stack(errno: nix::errno::Errno) -> Failure {
+pub(crate) fn no_stack(errno: Errno) -> Failure {
     let (found, _) = getrlimit(Resource::RLIMIT_STACK).unwrap_or_default();
     let message = format!(
         "limit on the stack (RLIMIT_STACK): found {found} bytes, and no memory for another: {}",
         errno.desc()
     );
+    Failure::new(Exit::Host, message)
+}
+
+/// A process like this one ([`sys::fork`]).
+///
+/// # Errors
+/// There may be no more ([`no_more`]).
+pub(crate) fn process() -> Outcome<Option<Pid>> {
+    sys::fork().map_err(|errno| no_more("process", errno))
+}
+
+/// A thread that nobody waits for.
+///
+/// # Errors
+/// There may be no more ([`no_more`]).
+pub(crate) fn thread<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Outcome<()> {
+    let begun = std::thread::Builder::new().spawn(work);
+    begun.map(|_| ()).map_err(|error| {
+        let errno = Errno::from_raw(error.raw_os_error().unwrap_or(0));
+        no_more("thread", errno)
+    })
+}
+
+/// The kernel makes no more of them (fork(2), EAGAIN).
+fn no_more(what: &str, errno: Errno) -> Failure {
+    let (found, _) = getrlimit(PROCESSES.resource).unwrap_or((u64::MAX, 0));
+    let limit = match found {
+        u64::MAX => String::new(),
+        found => format!(
+            "; limit on the user's processes and threads ({}): found {found}",
+            PROCESSES.name
+        ),
+    };
+    let message = match errno {
+        Errno::EAGAIN => format!(
+            "no {what} can be made: the user, its cgroup (pids.max) or the machine has as many as there may be{limit}"
+        ),
+        errno => format!("no {what} can be made: {}", errno.desc()),
+    };
     Failure::new(Exit::Host, message)
 }
 

@@ -94,7 +94,6 @@ impl Failure {
     }
 
     /// The status the command ends with.
-    #[cfg(test)]
     pub(crate) fn exit_status(&self) -> Exit {
         self.exit
     }

@@ -6,6 +6,7 @@
 //! ```
 
 use super::far::{Errand, Far};
+use crate::limits;
 use crate::report::Outcome;
 use crate::sys;
 use std::io::{self, Read};
@@ -19,7 +20,7 @@ const GRACE: Duration = Duration::from_secs(60);
 
 /// Has the copy of this id ended as soon as its machine is reached; does not wait for that.
 pub(crate) fn end_at_last(far: &Far<'_>, id: &str, by: &str) -> Outcome<()> {
-    if sys::fork()?.is_some() {
+    if limits::process()?.is_some() {
         return Ok(());
     }
     // Nobody waits for us, and nobody reads what we say.

@@ -7,6 +7,7 @@
 
 use super::{Copy, Starter};
 use crate::fault;
+use crate::limits;
 use crate::report::{Outcome, chain};
 use crate::sys;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -109,7 +110,7 @@ fn is_its_own(end: End) -> bool {
 /// sync(2) by another process, which may have to be left behind; whether it is through.
 fn sync_all() -> Outcome<bool> {
     let (through, tells) = nix::unistd::pipe2(nix::fcntl::OFlag::O_CLOEXEC)?;
-    let Some(child) = sys::fork()? else {
+    let Some(child) = limits::process()? else {
         // Nobody is to wait for what we would hold.
         sys::close_all_but(0, vec![tells.as_raw_fd().cast_unsigned()]);
         nix::unistd::sync();

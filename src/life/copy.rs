@@ -18,6 +18,7 @@ use super::standing::{kill_job, let_job_go, stop_job};
 use super::words::{self, CUT, FAILED, JOINED, UPDATE, WANTS};
 use crate::away::{Update, answer_said, wants_heard};
 use crate::jobs::{JobProcesses, process};
+use crate::limits;
 use crate::remote::Tally;
 use crate::report::Exit;
 use crate::report::{Failure, Outcome, conclude};
@@ -95,7 +96,7 @@ impl Copy {
     ) -> Outcome<Self> {
         let (says, tells) = UnixStream::pair()?;
         let parent = nix::unistd::getpid();
-        let Some(pid) = sys::fork()? else {
+        let Some(pid) = limits::process()? else {
             let failed = begin_here(signals, parent, tells.into(), become_supervisor);
             std::process::exit(i32::from(failed));
         };

@@ -3,6 +3,7 @@
 use super::inside::NOT_COPIED;
 use super::signals::Signals;
 use crate::args::{CARRY_MAX, Checkpoint, Life, Then, signal_name};
+use crate::limits;
 use crate::report::{Failure, Outcome, conclude};
 use crate::rights;
 use crate::sys::{self, Change};
@@ -46,7 +47,7 @@ impl Making {
         let told = Rate::told_by(File::from(told));
         told.set(rate)?;
         let said = File::from(memfd_create(c"said", MFdFlags::MFD_CLOEXEC)?);
-        let Some(pid) = sys::fork()? else {
+        let Some(pid) = limits::process()? else {
             let status = make_here(&told, make, &said, signals);
             std::process::exit(i32::from(status));
         };

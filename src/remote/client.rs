@@ -128,15 +128,15 @@ impl Client {
     /// It ends with this process, whatever else we do: nobody waits for what we say of one that is gone.
     ///
     /// # Errors
-    /// As pidfd_open(2).
+    /// As pidfd_open(2), and of beginning a thread.
     pub(crate) fn ends_with(&self, pid: i32) -> io::Result<()> {
         let stream = self.stream.try_clone()?;
         let process = Pid::from_raw(pid).ok_or(io::ErrorKind::InvalidInput)?;
         let process = pidfd_open(process, PidfdFlags::empty())?;
-        std::thread::spawn(move || {
+        std::thread::Builder::new().spawn(move || {
             while poll(&mut [PollFd::new(&process, PollFlags::IN)], None) == Err(Errno::INTR) {}
             let _ = stream.shutdown(Shutdown::Both);
-        });
+        })?;
         Ok(())
     }
 

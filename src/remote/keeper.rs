@@ -13,6 +13,7 @@
 
 use super::client::{Client, NotBegun, NotWritten};
 use crate::fault;
+use crate::limits;
 use crate::report::{Exit, Explain, Failure, Outcome};
 use crate::sys;
 use c_shim::behind::{Landed, Line, Owner, Piece, Trouble};
@@ -106,7 +107,7 @@ pub(crate) fn keep(restarted: bool) -> Outcome {
     // Whoever reads what the job says is to see its end.
     let nothing = sys::nothing()?;
     nix::unistd::dup2_stderr(nothing)?;
-    let told = listen(speaks.try_clone()?);
+    let told = listen(speaks.try_clone()?)?;
     let end = match files.map_or_else(|| find(&bytes, &told), |files| Ok(Ok(files))) {
         Ok(Ok(files)) => Keeper::new(files, way, &told)?.keep(),
         Ok(Err(how)) => End {
@@ -164,7 +165,7 @@ fn begin_stream(link: &Link, lane: u64) -> Result<Client, NotBegun> {
 fn hold_session(link: Link) -> Outcome<()> {
     let begin = move || begin_stream(&link, 0)?.into_stream();
     let mut stream = begin()?;
-    std::thread::spawn(move || {
+    limits::thread(move || {
         let mut pause = AGAIN;
         loop {
             let mut nothing = [0];
@@ -178,8 +179,7 @@ fn hold_session(link: Link) -> Outcome<()> {
                 }
             }
         }
-    });
-    Ok(())
+    })
 }
 
 /// Files of a job that are needed.
@@ -218,9 +218,9 @@ enum Told {
 /// Where [`Keeper::next`] sleeps.
 static TABLE: OnceLock<&Table> = OnceLock::new();
 
-fn listen(mut from: UnixStream) -> Receiver<Told> {
+fn listen(mut from: UnixStream) -> Outcome<Receiver<Told>> {
     let (sender, told) = mpsc::channel();
-    std::thread::spawn(move || {
+    limits::thread(move || {
         loop {
             let mut said = [0];
             let what = match from.read_exact(&mut said) {
@@ -244,8 +244,8 @@ fn listen(mut from: UnixStream) -> Receiver<Told> {
                 return;
             }
         }
-    });
-    told
+    })?;
+    Ok(told)
 }
 
 /// Files of the restarted job, when it runs; or how it has ended before.
@@ -378,7 +378,7 @@ fn reach(link: Link, within: Duration, request: Request<'static>) -> bool {
     let (sender, told) = mpsc::channel();
     let began = Instant::now();
     // A shadow that is there and says nothing keeps nobody waiting.
-    std::thread::spawn(move || {
+    let begun = limits::thread(move || {
         let is_done = loop {
             match begin_stream(&link, 0) {
                 Ok(mut client) => {
@@ -395,7 +395,7 @@ fn reach(link: Link, within: Duration, request: Request<'static>) -> bool {
         };
         let _ = sender.send(is_done);
     });
-    told.recv_timeout(within) == Ok(true)
+    begun.is_ok() && told.recv_timeout(within) == Ok(true)
 }
 
 impl Line for Way {

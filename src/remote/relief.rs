@@ -2,6 +2,7 @@
 
 use crate::jobs::LifeRecord;
 use crate::life::{Ask, ask};
+use crate::limits;
 use shadow::Brim;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -14,7 +15,7 @@ const PAUSES: (Duration, Duration) = (Duration::from_secs(1), Duration::from_sec
 pub(crate) fn when_nearly_full(dir: PathBuf) -> Arc<Brim> {
     let brim = Arc::new(Brim::new());
     let watched = brim.clone();
-    std::thread::spawn(move || {
+    let begun = limits::thread(move || {
         loop {
             let mut is_refused = watched.wait();
             let mut pause = PAUSES.0;
@@ -38,6 +39,9 @@ pub(crate) fn when_nearly_full(dir: PathBuf) -> Arc<Brim> {
             }
         }
     });
+    if let Err(failure) = begun {
+        tracing::warn!(%failure, "nobody asks for images when the undo journal is nearly full");
+    }
     brim
 }
 

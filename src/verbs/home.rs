@@ -3,6 +3,7 @@
 
 use crate::args::Home;
 use crate::jobs::JobStore;
+use crate::limits;
 use crate::reach::{self, ERROR_MARK};
 use crate::remote::relief::when_nearly_full;
 use crate::report::{self, Exit, Explain, Failure, Outcome};
@@ -51,11 +52,11 @@ pub(crate) fn home(store: &JobStore, arguments: &Home) -> Outcome {
     nix::unistd::dup2_stdout(nothing.as_fd())?;
     let sessions = server.sessions().clone();
     let failed = ended.clone();
-    std::thread::spawn(move || failed.send(server.run().map_err(Failure::from)));
-    std::thread::spawn(move || {
+    limits::thread(move || failed.send(server.run().map_err(Failure::from)))?;
+    limits::thread(move || {
         sessions.wait_for_end(BEGINS_WITHIN);
         ended.send(Ok(()))
-    });
+    })?;
     let ended = end.recv();
     drop(door);
     ended.unwrap_or(Ok(()))?;

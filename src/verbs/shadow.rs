@@ -5,6 +5,7 @@ use crate::args::{Shadow, Survives};
 use crate::ckpt_server::Store;
 use crate::identity::{IdentityFile, KeptKeys};
 use crate::jobs::JobStore;
+use crate::limits;
 use crate::output;
 use crate::report::{self, Exit, Explain, Failure, Outcome, chain, tell};
 use crate::rights::{Executes, keep_those_about_files};
@@ -173,7 +174,7 @@ fn listen_here(socket: &Path, sessions: Sessions, token: Token, ended: Ended) ->
     let token_file = TokenFile::write(socket, &token)?;
     output::print(&format!("listening on unix:{}\n", socket.display()))?;
     let serving = server.clone();
-    std::thread::spawn(move || ended.send(serving.run().map_err(Failure::from)));
+    limits::thread(move || ended.send(serving.run().map_err(Failure::from)))?;
     Ok(Left::Socket(token_file, Socket(server)))
 }
 
@@ -210,7 +211,7 @@ fn listen_securely(
     let server = SecureServer::new(listener, acceptor, token, sessions);
     let identity = IdentityFile::write(file, &address.to_string(), &ours, &theirs)?;
     output::print(&format!("listening on {address}\n"))?;
-    std::thread::spawn(move || ended.send(server.run().map_err(Failure::from)));
+    limits::thread(move || ended.send(server.run().map_err(Failure::from)))?;
     Ok(Left::Identity(identity))
 }
 
@@ -233,11 +234,11 @@ fn serve_stdio(sessions: Sessions, token: Token, ended: Ended) -> Outcome<Left> 
             let _ = io::copy(&mut stream, &mut io::sink());
         }
     });
-    std::thread::spawn(move || {
+    limits::thread(move || {
         let carried =
             introduce(&mut line, &preface).and_then(|_| carry(line, &Arc::new(sessions), &taker));
         ended.send(carried.map_err(Failure::from).exit(Exit::Lost))
-    });
+    })?;
     Ok(Left::Nothing)
 }
 
@@ -246,11 +247,10 @@ pub(crate) fn end_by_signal(sender: Ended) -> Outcome<()> {
     let ending = [Signal::SIGHUP, Signal::SIGINT, Signal::SIGTERM];
     let signals: SigSet = ending.into_iter().collect();
     signals.thread_block()?;
-    std::thread::spawn(move || {
+    limits::thread(move || {
         let waited = signals.wait().map(|_| ()).map_err(Failure::from);
         sender.send(waited)
-    });
-    Ok(())
+    })
 }
 
 /// What was asked for; else the directory we are in, and the rest for reading.

@@ -17,6 +17,7 @@ use crate::args::Submit;
 use crate::away::{Errand, Far, JobState, Over, Service, Ssh};
 use crate::jobs::{JobError, JobStore};
 use crate::life;
+use crate::limits;
 use crate::report::{self, Exit, Failure, Outcome};
 use crate::rights::{Executes, keep_those_about_files};
 use crate::sys;
@@ -74,7 +75,7 @@ pub(crate) fn submit(
     let job = Arc::new(job);
     let leaving = Arc::new(Leaving::default());
     let (passing, left) = (job.clone(), leaving.clone());
-    std::thread::spawn(move || pass_signals(&passed, &passing, &left));
+    limits::thread(move || pass_signals(&passed, &passing, &left))?;
     let service = Service {
         far: Far {
             host,

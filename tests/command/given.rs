@@ -8,6 +8,11 @@ use std::process::{Command, Output, Stdio};
 /// `wayfarer run` of words, from a shell that says `before` first, as root or (with a copy of the command and a place of
 /// his own) as an ordinary user.
 fn from_shell(station: &Station, before: &str, words: &str, is_ordinary: bool) -> Output {
+    told_by_shell(station, before, &format!("run -q -- {words}"), is_ordinary)
+}
+
+/// The same of any verb.
+fn told_by_shell(station: &Station, before: &str, words: &str, is_ordinary: bool) -> Output {
     let dir = station.state.path();
     let mut program = env!("CARGO_BIN_EXE_wayfarer").to_owned();
     let mut command = Command::new("setpriv");
@@ -23,10 +28,7 @@ fn from_shell(station: &Station, before: &str, words: &str, is_ordinary: bool) -
         command.args(["--reuid", "54321", "--regid", "54321", "--clear-groups"]);
     }
     let place = dir.join(if is_ordinary { "ordinary" } else { "own" });
-    let script = format!(
-        "{before}; exec {program} --dir {} run -q -- {words}",
-        place.display()
-    );
+    let script = format!("{before}; exec {program} --dir {} {words}", place.display());
     command.args(["bash", "-c", &script]);
     command.current_dir("/").stdin(Stdio::null());
     finish(Running::start(command))
@@ -108,6 +110,32 @@ fn a_hard_limit_that_is_in_the_way_is_named() {
                 "{shown}"
             );
         }
+    }
+}
+
+/// Its user has as many processes as they may have: whoever needs one says so.
+#[test]
+fn where_there_may_be_no_more_processes_that_is_said() {
+    let station = Station::new();
+    let dir = station.state.path().display();
+    let limit = "limit on the user's processes and threads (RLIMIT_NPROC): found 1";
+    let of_shadow = "the shadow at home cannot be begun: Resource temporarily unavailable";
+    for (words, expected, status) in [
+        ("run -q --every 1s -- true", limit, 3),
+        ("run -q --journal -- true", of_shadow, 1),
+        (
+            &format!("shadow --listen unix:{dir}/socket --allow /"),
+            limit,
+            3,
+        ),
+        ("shadow --listen stdio --allow /", limit, 3),
+        ("submit --on nowhere -- true", limit, 3),
+    ] {
+        let output = told_by_shell(&station, "ulimit -u 1", words, true);
+        let said = text(&output.stderr);
+        assert!(said.contains(expected), "{words}: {said}");
+        assert!(!said.contains("panicked"), "{words}: {said}");
+        assert_eq!(output.status.code(), Some(status), "{words}: {said}");
     }
 }
 
