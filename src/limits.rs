@@ -140,7 +140,7 @@ pub(crate) fn thread<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'stati
     })
 }
 
-/// The kernel makes no more of them (fork(2), EAGAIN).
+/// The kernel makes no more of them (fork(2), EAGAIN; pthread_create(3) says the same if there is no memory for a stack).
 fn no_more(what: &str, errno: Errno) -> Failure {
     let (found, _) = getrlimit(PROCESSES.resource).unwrap_or((u64::MAX, 0));
     let limit = match found {
@@ -150,12 +150,17 @@ fn no_more(what: &str, errno: Errno) -> Failure {
             PROCESSES.name
         ),
     };
-    let message = match errno {
-        Errno::EAGAIN => format!(
-            "no {what} can be made: the user, its cgroup (pids.max) or the machine has as many as there may be{limit}"
-        ),
-        errno => format!("no {what} can be made: {}", errno.desc()),
+    if errno != Errno::EAGAIN {
+        let message = format!("no {what} can be made: {}", errno.desc());
+        return Failure::new(Exit::Failed, message);
+    }
+    let memory = match what {
+        "thread" => ", or there is no memory for its stack (RLIMIT_AS, RLIMIT_DATA)",
+        _ => "",
     };
+    let message = format!(
+        "no {what} can be made (EAGAIN): the user, its cgroup (pids.max) or the machine has as many as there may be{memory}{limit}"
+    );
     Failure::new(Exit::Host, message)
 }
 

@@ -7,7 +7,7 @@ use super::passing::{self, Choice, Refused, is_refused};
 use super::{How, JOB, MOVER, NOBODY, Starter, Tied, inside};
 use crate::args::Restart;
 use crate::jobs::{JobStore, images_disk};
-use crate::report::{Exit, Failure, Outcome, conclude};
+use crate::report::{Exit, Failure, Outcome};
 use crate::verbs;
 use crate::verbs::checkpoint::{AtShadow, ImageLimits};
 use nix::sys::signal::Signal;
@@ -108,10 +108,7 @@ impl Starter<'_> {
             Err(failure) => {
                 self.not_begun = Some(failure.to_string());
                 let status = failure.exit_status() as i32;
-                // There is no copy that could say it; of a job that had begun it is said where that is held.
-                if self.copies_begun == 1 {
-                    let _ = conclude(Err(failure));
-                }
+                self.unsaid = Some(failure);
                 self.events.push_back(Event::Ended(End::NotBegun(status)));
             }
         }

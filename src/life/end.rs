@@ -4,7 +4,7 @@ use super::begin::note_why;
 use super::streams::Streams;
 use super::{Chronicle, How, LifeRecord, Starter, VACATED, voice};
 use crate::jobs::{Job, Outset, forget_journals, pulse};
-use crate::report::{Exit, Failure, Outcome, chain};
+use crate::report::{self, Exit, Failure, Outcome, chain};
 use crate::{sys, temporary};
 use nix::unistd::AccessFlags;
 use starter::life::{Answer, End, Leave};
@@ -43,6 +43,9 @@ impl Starter<'_> {
             return Err(Failure::new(Exit::Lost, message));
         }
         if let Leave::NotBegun(status) = leave {
+            if let Some(failure) = self.unsaid.take() {
+                let _ = report::conclude(Err(failure));
+            }
             self.tell_why_not_begun(status);
             LifeRecord::withdraw(&self.dir);
             pulse::withdraw(&self.dir);

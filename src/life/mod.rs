@@ -51,7 +51,7 @@ pub(crate) use standing::heed;
 use crate::args::{Life as Arguments, Restart, Run};
 use crate::jobs::{Job, JobStore, LifeRecord, Outset, pulse};
 use crate::remote::By;
-use crate::report::Outcome;
+use crate::report::{Failure, Outcome};
 use crate::rights;
 use crate::sys;
 use crate::sys::Change;
@@ -188,6 +188,8 @@ struct Starter<'a> {
     went_on_from: Option<u64>,
     /// Why the copy could not begin.
     not_begun: Option<String>,
+    /// The same, where there was no copy that could say it.
+    unsaid: Option<Failure>,
     /// Images that a copy could not go on from.
     refused: Vec<Refused>,
     /// The line to the copy's machine is cut.
@@ -291,6 +293,7 @@ impl<'a> Starter<'a> {
             by: By::command()?,
             went_on_from: None,
             not_begun: None,
+            unsaid: None,
             refused: vec![],
             is_cut: false,
             is_keeper_lost: false,

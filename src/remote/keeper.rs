@@ -103,11 +103,11 @@ pub(crate) fn keep(restarted: bool) -> Outcome {
     let way = Way::new(link);
     hold_session(link)?;
     let speaks = UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
+    let told = listen(speaks.try_clone()?)?;
     (&speaks).write_all(&[READY])?;
     // Whoever reads what the job says is to see its end.
     let nothing = sys::nothing()?;
     nix::unistd::dup2_stderr(nothing)?;
-    let told = listen(speaks.try_clone()?)?;
     let end = match files.map_or_else(|| find(&bytes, &told), |files| Ok(Ok(files))) {
         Ok(Ok(files)) => Keeper::new(files, way, &told)?.keep(),
         Ok(Err(how)) => End {

@@ -34,9 +34,19 @@ pub(crate) fn home(store: &JobStore, arguments: &Home) -> Outcome {
     nix::unistd::daemon(false, true).context(|| "no process for the shadow".to_owned())?;
     let (ended, end) = mpsc::channel();
     // Before there are other threads, which would take the signals.
-    let begun = end_by_signal(ended.clone()).and_then(|()| begin(store, arguments));
+    let begun = end_by_signal(ended.clone()).and_then(|()| {
+        let (door, server) = begin(store, arguments)?;
+        let sessions = server.sessions().clone();
+        let failed = ended.clone();
+        limits::thread(move || failed.send(server.run().map_err(Failure::from)))?;
+        limits::thread(move || {
+            sessions.wait_for_end(BEGINS_WITHIN);
+            ended.send(Ok(()))
+        })?;
+        Ok(door)
+    });
     let mut out = io::stdout();
-    let (door, server) = match begun {
+    let door = match begun {
         Ok(begun) => begun,
         Err(failure) => {
             out.write_all(&[ERROR_MARK])?;
@@ -50,13 +60,6 @@ pub(crate) fn home(store: &JobStore, arguments: &Home) -> Outcome {
     out.flush()?;
     let nothing = sys::nothing()?;
     nix::unistd::dup2_stdout(nothing.as_fd())?;
-    let sessions = server.sessions().clone();
-    let failed = ended.clone();
-    limits::thread(move || failed.send(server.run().map_err(Failure::from)))?;
-    limits::thread(move || {
-        sessions.wait_for_end(BEGINS_WITHIN);
-        ended.send(Ok(()))
-    })?;
     let ended = end.recv();
     drop(door);
     ended.unwrap_or(Ok(()))?;

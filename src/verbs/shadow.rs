@@ -172,10 +172,10 @@ type Ended = mpsc::Sender<Outcome<()>>;
 fn listen_here(socket: &Path, sessions: Sessions, token: Token, ended: Ended) -> Outcome<Left> {
     let server = Arc::new(Server::bind(socket, sessions)?);
     let token_file = TokenFile::write(socket, &token)?;
+    let left = Left::Socket(token_file, Socket(server.clone()));
+    limits::thread(move || ended.send(server.run().map_err(Failure::from)))?;
     output::print(&format!("listening on unix:{}\n", socket.display()))?;
-    let serving = server.clone();
-    limits::thread(move || ended.send(serving.run().map_err(Failure::from)))?;
-    Ok(Left::Socket(token_file, Socket(server)))
+    Ok(left)
 }
 
 fn listen_securely(
@@ -210,8 +210,8 @@ fn listen_securely(
     let acceptor = Acceptor::new(&ours, &theirs.certificate)?;
     let server = SecureServer::new(listener, acceptor, token, sessions);
     let identity = IdentityFile::write(file, &address.to_string(), &ours, &theirs)?;
-    output::print(&format!("listening on {address}\n"))?;
     limits::thread(move || ended.send(server.run().map_err(Failure::from)))?;
+    output::print(&format!("listening on {address}\n"))?;
     Ok(Left::Identity(identity))
 }
 

@@ -4,7 +4,7 @@
 //! refuse_early  what is wrong with the job, while it runs; remembers what is slow to find
 //! capture       stopped: subjects -> descriptors -> mappings -> processes, threads (outside)
 //!                         `-> one list of calls in each thread (inside) -> SnapshotV1
-//! Captured      running again: verify_mappings against what the picture shows, finish_hashes
+//! Captured      running again: verify_mappings against the picture, finish_hashes
 //! ```
 //! # What callers may rely on
 //! Everything that the job has is in the snapshot or was refused by name; all refusals are listed at
@@ -54,7 +54,6 @@ pub use pictures::{is_picture, others_but_pictures};
 pub use refusal::{CaptureError, Refusal};
 pub use subject::{has_ended, leaderless};
 pub use used::{ProcessUsed, ThreadUsed, Used};
-pub use verify::Shown;
 use verify::Slow;
 
 use crate::inject::{CallList, Workshop};

@@ -129,40 +129,6 @@ fn guards_of(pid: HostPid, mapping: &Mapping) -> Result<Vec<Range<u64>>, Capture
     found.map_err(|error| CaptureError::Pages(Box::new(error)))
 }
 
-/// What a picture shows of mappings; slow to read, as [`Slow`].
-#[derive(Debug)]
-pub struct Shown {
-    picture: HostPid,
-    smaps: Result<Vec<SmapsEntry>, ProcfsError>,
-    placed: Option<u64>,
-}
-
-impl Shown {
-    /// Reads it.
-    #[must_use]
-    pub fn by(picture: HostPid) -> Self {
-        let dir = ProcDir::of(picture.0);
-        Shown {
-            picture,
-            smaps: dir.smaps(),
-            placed: policies::first_placed(&dir),
-        }
-    }
-
-    /// Reads it of all these while something else is done, whose result comes with it.
-    pub fn beside<T>(pictures: &[HostPid], work: impl FnOnce() -> T) -> (Vec<Self>, T) {
-        let read = || -> Vec<Self> { pictures.iter().copied().map(Shown::by).collect() };
-        if pictures.is_empty() {
-            return (vec![], work());
-        }
-        std::thread::scope(|scope| {
-            let reading = Builder::new().spawn_scoped(scope, read);
-            let done = work();
-            (reading.map_or_else(|_| read(), ended), done)
-        })
-    }
-}
-
 impl Captured {
     /// Whether the flags of mappings are those from before the stop, and of new ones guesses, until [`Captured::verify_mappings`] has been
     /// called for each process.
@@ -171,23 +137,31 @@ impl Captured {
         self.flags_unverified
     }
 
-    /// Takes the flags of process `index`'s mappings from what its picture shows, as they were at
+    /// Takes the flags of process `index`'s mappings from its picture, which shows them as they were at
     /// the moment of the freeze; to be called when the job goes on, unless they were read while it
     /// was stopped.
     ///
     /// # Errors
     /// [`CaptureError::MappingChanged`] if contents were to be copied while frozen and have not been;
     /// [`CaptureError::Refused`] for flags that cannot be carried; [`CaptureError::Pages`].
-    pub fn verify_mappings(&mut self, index: usize, shown: Shown) -> Result<(), CaptureError> {
-        let (picture, pid) = (shown.picture, self.pids[index]);
-        let smaps = shown.smaps?;
+    pub fn verify_mappings(&mut self, index: usize, picture: HostPid) -> Result<(), CaptureError> {
+        let (dir, pid) = (ProcDir::of(picture.0), self.pids[index]);
+        let (smaps, placed) = std::thread::scope(|scope| {
+            let placed = Builder::new().spawn_scoped(scope, || policies::first_placed(&dir));
+            let smaps = dir.smaps();
+            (
+                smaps,
+                placed.map_or_else(|_| policies::first_placed(&dir), ended),
+            )
+        });
+        let smaps = smaps?;
         let changed_policy = |start| CaptureError::MappingChanged {
             pid,
             start,
             end: start,
         };
         if !self.placed[index]
-            && let Some(start) = shown.placed
+            && let Some(start) = placed
         {
             return Err(changed_policy(start));
         }

@@ -26,7 +26,7 @@ mod watched;
 
 use crate::baseline;
 use crate::board::{self, Board};
-use crate::capture::{self, CaptureError, CaptureOptions, Captured, EarlyView, Shown};
+use crate::capture::{self, CaptureError, CaptureOptions, Captured, EarlyView};
 use crate::image::{Committed, Image, ImageError, ImageParts, ImageWriter, WriteOptions};
 use crate::inject::{InjectError, Workshop};
 use crate::loader_code;
@@ -304,18 +304,12 @@ fn take(
             .map(|picture| (picture.pid(), picture.memory()))
             .collect(),
     };
-    let unverified: Vec<HostPid> = match captured.flags_unverified() {
-        true => from.iter().map(|(pid, _)| *pid).collect(),
-        false => vec![],
-    };
-    let (shown, stored) = Shown::beside(&unverified, || {
-        store::store(&mut writer, &captured, &pids, &from, false, progress)
-    });
-    // What could not be stored may be so because of what has become of it.
-    for (index, shown) in shown.into_iter().enumerate() {
-        captured.verify_mappings(index, shown)?;
+    if captured.flags_unverified() {
+        for (index, (pid, _)) in from.iter().enumerate() {
+            captured.verify_mappings(index, *pid)?;
+        }
     }
-    stored?;
+    store::store(&mut writer, &captured, &pids, &from, false, progress)?;
     // Its page tables are freed beside what follows.
     pictures.iter().for_each(Picture::kill);
     if request.then == Then::GoOn

@@ -32,7 +32,7 @@ fn visit(guest: &Guest, options: &CaptureOptions) -> Result<Visit, CaptureError>
     let mut captured = captured?;
     assert_eq!(captured.flags_unverified(), picture.is_some());
     if let Some(picture) = picture {
-        captured.verify_mappings(0, Shown::by(picture.pid()))?;
+        captured.verify_mappings(0, picture.pid())?;
     }
     captured.finish_hashes(false)?;
     Ok(Visit { captured, frozen })
@@ -210,7 +210,7 @@ fn flags_of_new_mappings_come_from_the_picture() {
     };
     assert_eq!(flags(&captured, b), 0);
     captured
-        .verify_mappings(0, Shown::by(picture.pid()))
+        .verify_mappings(0, picture.pid())
         .expect("verified");
     assert_eq!(flags(&captured, a) & mapping_flags::DONTDUMP, 0);
     assert_ne!(flags(&captured, b) & mapping_flags::NOHUGEPAGE, 0);
@@ -223,7 +223,7 @@ fn flags_of_new_mappings_come_from_the_picture() {
     };
     fork.insert(0, gone);
     let error = captured
-        .verify_mappings(0, Shown::by(picture.pid()))
+        .verify_mappings(0, picture.pid())
         .expect_err("changed");
     assert!(matches!(
         error,
