@@ -27,13 +27,20 @@ fn finished(mut command: Command, within: Duration) -> io::Result<(Vec<u8>, i32)
     let mut child = command.process_group(0).spawn()?;
     let group = i32::try_from(child.id()).map(Pid::from_raw);
     let (sender, done) = mpsc::channel();
-    thread::spawn(move || {
-        let read = child.stdout.take().map(limited);
+    let printed = child.stdout.take();
+    let waits = thread::Builder::new().spawn(move || {
+        let read = printed.map(limited);
         // One that prints too much finds nobody who reads, and ends.
         let status = child.wait();
         // Nobody hears it if the time is over.
         let _ = sender.send((read, status));
     });
+    if waits.is_err()
+        && let Ok(group) = group
+    {
+        let _ = killpg(group, Signal::SIGKILL);
+    }
+    waits?;
     let Ok((read, status)) = done.recv_timeout(within) else {
         if let Ok(group) = group {
             // It may have ended in this moment.

@@ -9,6 +9,7 @@ use super::arrival;
 use super::last_words::LastWords;
 use crate::args::Submit;
 use crate::identity::to_hex;
+use crate::limits;
 use crate::report::{Exit, Explain, Failure, Outcome};
 use crate::sys;
 use ckpt_lib::image::Image;
@@ -16,6 +17,9 @@ use line::{Line, Preface};
 use nix::sys::signal::{Signal, kill};
 use nix::sys::stat::Mode;
 use nix::unistd::Pid;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::process::{PidfdFlags, pidfd_open};
 use shadow::introduce;
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -24,7 +28,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{self, Receiver};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Begins what the other machine says before the line begins.
 const MARK: &str = "wayfarer-submit: ";
@@ -162,21 +166,26 @@ pub(crate) struct Ssh {
 }
 
 impl Ssh {
-    fn new(mut child: Child) -> Self {
+    fn new(mut child: Child) -> Outcome<Self> {
         let said = LastWords::default();
         let (ends, saying) = mpsc::channel();
         if let Some(mut errors) = child.stderr.take() {
             let mut said = said.clone();
-            std::thread::spawn(move || {
+            let reads = limits::thread(move || {
                 let _ends: mpsc::Sender<()> = ends;
                 io::copy(&mut errors, &mut said)
             });
+            if reads.is_err() {
+                let _ = child.kill();
+                let _ = child.wait();
+            }
+            reads?;
         }
-        Self {
+        Ok(Self {
             child,
             said,
             saying,
-        }
+        })
     }
 
     pub(crate) fn pid(&self) -> Pid {
@@ -197,23 +206,28 @@ impl Ssh {
     }
 
     fn wait(&mut self) -> Option<ExitStatus> {
-        let pid = self.pid();
-        let (ended, ends) = std::sync::mpsc::channel::<()>();
-        let watch = std::thread::spawn(move || {
-            use std::sync::mpsc::RecvTimeoutError::Timeout;
-            if ends.recv_timeout(SSH_ENDS_WITHIN) == Err(Timeout) {
-                let _ = kill(pid, Signal::SIGTERM);
-            }
-        });
-        // It is not reaped before the watch has looked away.
-        let waited = nix::sys::wait::waitid(
-            nix::sys::wait::Id::Pid(pid),
-            nix::sys::wait::WaitPidFlag::WEXITED | nix::sys::wait::WaitPidFlag::WNOWAIT,
-        );
-        drop(ended);
-        let _ = watch.join();
-        waited.ok()?;
+        let ends_at = Instant::now() + SSH_ENDS_WITHIN;
+        if !self.ends_until(ends_at) {
+            // It is not reaped yet.
+            let _ = kill(self.pid(), Signal::SIGTERM);
+        }
         self.child.wait().ok()
+    }
+
+    /// Whether it has ended by then; also not if that cannot be seen.
+    fn ends_until(&self, then: Instant) -> bool {
+        let process = rustix::process::Pid::from_child(&self.child);
+        let Ok(process) = pidfd_open(process, PidfdFlags::empty()) else {
+            return false;
+        };
+        loop {
+            let left = then.saturating_duration_since(Instant::now());
+            let left = Timespec::try_from(left).ok();
+            match poll(&mut [PollFd::new(&process, PollFlags::IN)], left.as_ref()) {
+                Err(Errno::INTR) => {}
+                ended => return ended.is_ok_and(|count| count > 0),
+            }
+        }
     }
 }
 
@@ -328,7 +342,7 @@ impl Far<'_> {
         let started = started
             .context(|| format!("cannot start {}", self.program()))
             .exit(Exit::Lost)?;
-        Ok(Ssh::new(started))
+        Ssh::new(started)
     }
 }
 

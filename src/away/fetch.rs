@@ -5,11 +5,12 @@
 //!                                            images/NAME-N.img <──renamed── GOOD <──────────────────────────────────'
 //! ```
 
-use super::chunks::{GOOD, Reception, hear_end, receive};
+use super::chunks::{GOOD, Reception, hear_end, receive, while_synced};
 use super::far::{Errand, Far};
 use crate::args::Submit;
 use crate::jobs::{CheckpointNote, JobStore};
 use crate::leftovers;
+use crate::limits;
 use crate::raw;
 use crate::report::{Exit, Explain, Failure, Outcome};
 use crate::verbs::checkpoint::{check_images, note};
@@ -129,14 +130,8 @@ pub(crate) fn fetch(what: &Fetch<'_>) -> Outcome<Option<PathBuf>> {
             return Ok(Err(crowded));
         }
         let image = Image::open(&part)?;
-        // While the disk takes it, it is read.
-        let (verified, synced) = std::thread::scope(|scope| {
-            let syncing = scope.spawn(|| file.sync_all());
-            // What it is based on was read when it came.
-            let verified = image.verify_own(&mut |_| {});
-            let lost = |_| Err(std::io::ErrorKind::Other.into());
-            (verified, syncing.join().unwrap_or_else(lost))
-        });
+        // What it is based on was read when it came.
+        let (verified, synced) = while_synced(&file, || image.verify_own(&mut |_| {}));
         verified?;
         synced.context(describe)?;
         let taken = image.snapshot()?.taken;
@@ -146,12 +141,12 @@ pub(crate) fn fetch(what: &Fetch<'_>) -> Outcome<Option<PathBuf>> {
         // There it counts as soon as this is heard.
         leftovers::hold();
         let (answered, answers) = mpsc::channel::<()>();
-        std::thread::spawn(move || {
+        limits::thread(move || {
             if answers.recv_timeout(COUNTS_WITHIN) == Err(RecvTimeoutError::Timeout) {
                 // It may be said over a line that is cut, and nobody is to wait for that.
                 leftovers::lose_patience();
             }
-        });
+        })?;
         let agreed = output.write_all(&[GOOD]).and_then(|()| output.flush());
         let agreed = agreed.and_then(|()| hear_end(&mut input));
         drop(answered);

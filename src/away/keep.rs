@@ -23,6 +23,7 @@ use crate::life::usage_said;
 use crate::life::words::{
     ANSWER, CUT, FAILED, GO, IMAGE, JOINED, KILL, MORE, SEATED, SIGNAL, STOP,
 };
+use crate::limits;
 use crate::report::{Exit, Failure, Outcome, chain, tell};
 use crate::rights::{Executes, keep_those_about_files};
 use crate::temporary::{self, Temporary};
@@ -123,15 +124,16 @@ fn begin(what: &Keep<'_>, tells: OwnedFd) -> Outcome<Failure> {
     let job = Arc::new(job);
     let (hearing, asked) = (job.clone(), starter.try_clone()?);
     let (tells_image, image) = mpsc::channel();
-    std::thread::spawn(move || hear(asked, &hearing, answered, &tells_image));
+    let tells = tells_at_last(job.clone())?;
+    limits::thread(move || hear(asked, &hearing, &tells, answered, &tells_image))?;
     let (passing, used) = (job.clone(), job.clone());
-    std::thread::spawn(move || {
+    limits::thread(move || {
         while let Ok(signal) = set.wait() {
             if passed.contains(&signal) {
                 passing.tell(Notice::Signal(signal as u32));
             }
         }
-    });
+    })?;
     let back_to = match what.image {
         Some(_) => None,
         None => Outset::load(what.dir)?.map(|outset| outset.state),
@@ -223,11 +225,11 @@ fn path_said(starter: &mut UnixStream) -> io::Result<PathBuf> {
 /// What the starter says, until it is gone.
 fn hear(
     mut starter: UnixStream,
-    job: &Arc<JobState>,
+    job: &JobState,
+    tells: &Sender<Notice>,
     mut answered: File,
     tells_image: &Sender<(u8, PathBuf)>,
 ) {
-    let tells = tells_at_last(job.clone());
     let signal = |signal: i32| {
         let _ = tells.send(Notice::Signal(signal as u32));
     };
@@ -279,17 +281,17 @@ fn hear(
 }
 
 /// Tells the job to stand still, or to go on, as soon as there is a line: what was asked for last.
-fn tells_at_last(job: Arc<JobState>) -> Sender<Notice> {
+fn tells_at_last(job: Arc<JobState>) -> Outcome<Sender<Notice>> {
     let (tells, told) = mpsc::channel();
-    std::thread::spawn(move || {
+    limits::thread(move || {
         while let Ok(mut notice) = told.recv() {
             while !job.tell(notice) {
                 job.wait_for_line();
                 notice = told.try_iter().last().unwrap_or(notice);
             }
         }
-    });
-    tells
+    })?;
+    Ok(tells)
 }
 
 /// What the supervisor says to the starter.

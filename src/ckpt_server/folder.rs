@@ -4,7 +4,7 @@
 //! begin --a stream--> .carried --every byte read, durable; whoever sends it agrees--> NAME-N.img --> older ones go
 //! ```
 
-use crate::away::chunks::{GOOD, Reception, hear_end, receive};
+use crate::away::chunks::{GOOD, Reception, hear_end, receive, while_synced};
 use crate::raw::shown_path;
 use crate::report::chain;
 use crate::verbs::checkpoint::is_good;
@@ -232,12 +232,7 @@ impl Folder {
         }
         let carried = carried.map_err(at)?;
         let image = Image::open(&part).map_err(|error| chain(&error))?;
-        let (verified, synced) = std::thread::scope(|scope| {
-            let syncing = scope.spawn(|| file.sync_all());
-            let verified = image.verify(&mut |_| {});
-            let lost = |_| Err(ErrorKind::Other.into());
-            (verified, syncing.join().unwrap_or_else(lost))
-        });
+        let (verified, synced) = while_synced(&file, || image.verify(&mut |_| {}));
         verified.map_err(|error| chain(&error))?;
         synced.map_err(at)?;
         let agreed = output.write_all(&[GOOD]).and_then(|()| output.flush());

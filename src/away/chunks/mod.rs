@@ -19,7 +19,7 @@ mod send;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use receive::{Reception, receive};
+pub(crate) use receive::{Reception, receive, while_synced};
 pub(crate) use send::Sender;
 
 use std::ffi::OsString;

@@ -12,6 +12,7 @@ use std::io::{self, BufReader, BufWriter, Read, Write};
 use std::num::NonZeroU64;
 use std::os::unix::fs::FileExt;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
+use std::thread::Builder;
 
 /// How an image is received.
 pub(crate) struct Reception<'a> {
@@ -42,7 +43,8 @@ pub(crate) fn receive(
     } = how;
     std::thread::scope(|scope| {
         let (ended, ends) = mpsc::channel();
-        scope.spawn(move || tell_rate((rate, begun_at), output, &ends));
+        let tells = move || tell_rate((rate, begun_at), output, &ends);
+        Builder::new().spawn_scoped(scope, tells)?;
         let received = receive_pieces(file, &places, grows, input);
         drop(ended);
         received
@@ -191,6 +193,20 @@ fn tell_known(places: &Places<'_>, output: &mut dyn Write) -> io::Result<()> {
     output.flush()
 }
 
+/// Does `work` while the disk takes the file, or before it does where no thread can be had. What has come of both.
+pub(crate) fn while_synced<T>(file: &File, work: impl FnOnce() -> T) -> (T, io::Result<()>) {
+    std::thread::scope(|scope| {
+        let syncing = Builder::new().spawn_scoped(scope, || file.sync_all());
+        let done = work();
+        let lost = |_| Err(io::ErrorKind::Other.into());
+        let synced = match syncing {
+            Ok(syncing) => syncing.join().unwrap_or_else(lost),
+            Err(_) => file.sync_all(),
+        };
+        (done, synced)
+    })
+}
+
 /// The checksums of a file's whole pages, found by several threads.
 fn page_sums(file: &File) -> io::Result<Vec<Checksum>> {
     let pages = file.metadata()?.len() / PAGE as u64;
@@ -199,14 +215,23 @@ fn page_sums(file: &File) -> io::Result<Vec<Checksum>> {
     let shares =
         (0..threads).map(|number| (number * share).min(pages)..((number + 1) * share).min(pages));
     std::thread::scope(|scope| {
-        let parts: Vec<_> = shares
-            .map(|share| scope.spawn(move || sums_between(file, share)))
-            .collect();
+        let begun = shares.map(|share| {
+            let sums = {
+                let share = share.clone();
+                move || sums_between(file, share)
+            };
+            (share, Builder::new().spawn_scoped(scope, sums))
+        });
+        let begun: Vec<_> = begun.collect();
         let mut all = vec![];
-        for part in parts {
-            let sums = part
-                .join()
-                .unwrap_or_else(|_| Err(io::ErrorKind::Other.into()));
+        for (share, part) in begun {
+            let sums = match part {
+                Ok(part) => part
+                    .join()
+                    .unwrap_or_else(|_| Err(io::ErrorKind::Other.into())),
+                // There is no thread to be had.
+                Err(_) => sums_between(file, share),
+            };
             all.extend(sums?);
         }
         Ok(all)

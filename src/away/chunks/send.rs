@@ -14,6 +14,7 @@ use std::num::NonZeroU64;
 use std::os::unix::fs::FileExt;
 use std::sync::mpsc::{self, Receiver};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::thread::Builder;
 use std::time::{Duration, Instant};
 
 /// How long the other side may take to say why it has ended.
@@ -70,7 +71,7 @@ impl Sender {
         let why = Arc::default();
         Ok(Sender {
             known,
-            good: Mutex::new(listen(input, rate.clone(), Arc::clone(&why))),
+            good: Mutex::new(listen(input, rate.clone(), Arc::clone(&why))?),
             why,
             rate: rate.clone(),
             pace: Pace::new(rate),
@@ -193,9 +194,9 @@ fn listen(
     mut input: impl Read + Send + 'static,
     rate: Rate,
     why: Arc<OnceLock<String>>,
-) -> Receiver<()> {
+) -> io::Result<Receiver<()>> {
     let (tells, told) = mpsc::channel();
-    std::thread::spawn(move || {
+    Builder::new().spawn(move || {
         let mut word = [0];
         while input.read_exact(&mut word).is_ok() {
             match word[0] {
@@ -213,8 +214,8 @@ fn listen(
             }
         }
         drop(rate.give_up());
-    });
-    told
+    })?;
+    Ok(told)
 }
 
 fn read_text(input: &mut dyn Read) -> io::Result<String> {
