@@ -11,7 +11,8 @@ use super::keep::{Split, split};
 use super::update::{LOOK_EVERY, Watch};
 use crate::jobs::process;
 use crate::life::words::{ANSWER, WANTS};
-use crate::report::tell;
+use crate::limits;
+use crate::report::{Outcome, tell};
 use ckpt_lib::board::{Board, Want};
 use ckpt_lib::tracee::HostPid;
 use loader::words::{ASKS, RUNS};
@@ -78,18 +79,16 @@ pub(crate) struct Asking {
 
 impl Asking {
     /// Passes everything on in a thread, until either is gone. It takes no signals.
-    pub(crate) fn begin(self) -> io::Result<()> {
+    pub(crate) fn begin(self) -> Outcome<()> {
         let all = nix::sys::signal::SigSet::all();
         let before = all.thread_swap_mask(nix::sys::signal::SigmaskHow::SIG_SETMASK)?;
-        let begun = std::thread::Builder::new()
-            .name("asking".to_owned())
-            .spawn(move || match self.pass() {
-                Err(error) if error.kind() == ErrorKind::InvalidData => tell(&error.to_string()),
-                // Whoever is gone has said all that he had to say.
-                _ => {}
-            });
+        let begun = limits::thread(move || match self.pass() {
+            Err(error) if error.kind() == ErrorKind::InvalidData => tell(&error.to_string()),
+            // Whoever is gone has said all that he had to say.
+            _ => {}
+        });
         before.thread_set_mask()?;
-        begun.map(drop)
+        begun
     }
 
     fn pass(mut self) -> io::Result<()> {

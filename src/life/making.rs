@@ -160,11 +160,11 @@ pub(crate) fn check_room(dir: &Path, least: u64, last: Option<u64>) -> Result<()
 }
 
 /// What looks whether it is wanted ends by itself; what does not, and a line that takes nothing, by a signal, which waits while an image is about to count.
-fn end_when_given_up(rate: Rate) -> std::io::Result<()> {
+fn end_when_given_up(rate: Rate) -> Outcome<()> {
     // It takes no signals.
     let all = SigSet::all();
     let before = all.thread_swap_mask(SigmaskHow::SIG_SETMASK)?;
-    let begun = std::thread::Builder::new().spawn(move || {
+    let begun = limits::thread(move || {
         while !rate.is_given_up() {
             std::thread::sleep(LOOK_AGAIN);
         }
@@ -172,7 +172,7 @@ fn end_when_given_up(rate: Rate) -> std::io::Result<()> {
         let _ = nix::sys::signal::kill(nix::unistd::getpid(), Signal::SIGTERM);
     });
     before.thread_set_mask()?;
-    begun.map(drop)
+    begun
 }
 
 fn make_here(
@@ -191,7 +191,7 @@ fn make_here(
         nix::unistd::dup2_stderr(said)?;
         rights::take_up()?;
         signals.give_back()?;
-        Ok(end_when_given_up(rate.clone())?)
+        end_when_given_up(rate.clone())
     };
     match tied.map_err(Failure::from).and_then(|()| quiet()) {
         Ok(()) => conclude(make(rate)) as u8,

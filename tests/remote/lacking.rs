@@ -74,7 +74,7 @@ fn a_job_comes_back_from_a_machine_that_makes_no_more_threads() {
     site.ends_well(&mut job);
     let said = job.err.text();
     assert!(
-        said.contains("Resource temporarily unavailable") && !said.contains("panicked"),
+        said.contains("no thread can be made") && !said.contains("panicked"),
         "{said}"
     );
 }
