@@ -6,38 +6,26 @@
 //! ```
 
 use super::arrival;
-use super::last_words::LastWords;
+use super::ssh::Ssh;
 use crate::args::Submit;
 use crate::identity::to_hex;
-use crate::limits;
 use crate::report::{Exit, Explain, Failure, Outcome};
 use crate::sys;
 use ckpt_lib::image::Image;
 use line::{Line, Preface};
-use nix::sys::signal::{Signal, kill};
 use nix::sys::stat::Mode;
-use nix::unistd::Pid;
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::io::Errno;
-use rustix::process::{PidfdFlags, pidfd_open};
 use shadow::introduce;
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
-use std::sync::mpsc::{self, Receiver};
-use std::time::{Duration, Instant};
+use std::process::{ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
 
 /// Begins what the other machine says before the line begins.
 const MARK: &str = "wayfarer-submit: ";
 /// What a login may print before that.
 const MOST_GREETING: usize = 64 << 10;
-/// How long ssh may stay when nothing goes through it any more: as long as a job is given to end, and something.
-const SSH_ENDS_WITHIN: Duration = Duration::from_secs(10);
-/// How long what it has said may take to come when it has ended.
-const LAST_WORDS_WITHIN: Duration = Duration::from_millis(500);
 
 /// What is to be done there.
 #[derive(Clone, Copy)]
@@ -157,80 +145,6 @@ impl From<Unreached> for Failure {
     }
 }
 
-/// A running ssh. It is waited for before its number may be another's.
-pub(crate) struct Ssh {
-    child: Child,
-    said: LastWords,
-    /// Ends when it, or whom it has left behind, says no more.
-    saying: Receiver<()>,
-}
-
-impl Ssh {
-    fn new(mut child: Child) -> Outcome<Self> {
-        let said = LastWords::default();
-        let (ends, saying) = mpsc::channel();
-        if let Some(mut errors) = child.stderr.take() {
-            let mut said = said.clone();
-            let reads = limits::thread(move || {
-                let _ends: mpsc::Sender<()> = ends;
-                io::copy(&mut errors, &mut said)
-            });
-            if reads.is_err() {
-                let _ = child.kill();
-                let _ = child.wait();
-            }
-            reads?;
-        }
-        Ok(Self {
-            child,
-            said,
-            saying,
-        })
-    }
-
-    pub(crate) fn pid(&self) -> Pid {
-        Pid::from_raw(self.child.id() as i32)
-    }
-
-    /// Waits for its end, which is made if it does not come.
-    pub(crate) fn end(self) -> Option<ExitStatus> {
-        self.end_with_words().0
-    }
-
-    /// The same, and what it said last.
-    fn end_with_words(mut self) -> (Option<ExitStatus>, String) {
-        let status = self.wait();
-        // Whoever it leaves behind (ControlPersist) may hold its standard error open.
-        let _ = self.saying.recv_timeout(LAST_WORDS_WITHIN);
-        (status, self.said.in_short())
-    }
-
-    fn wait(&mut self) -> Option<ExitStatus> {
-        let ends_at = Instant::now() + SSH_ENDS_WITHIN;
-        if !self.ends_until(ends_at) {
-            // It is not reaped yet.
-            let _ = kill(self.pid(), Signal::SIGTERM);
-        }
-        self.child.wait().ok()
-    }
-
-    /// Whether it has ended by then; also not if that cannot be seen.
-    fn ends_until(&self, then: Instant) -> bool {
-        let process = rustix::process::Pid::from_child(&self.child);
-        let Ok(process) = pidfd_open(process, PidfdFlags::empty()) else {
-            return false;
-        };
-        loop {
-            let left = then.saturating_duration_since(Instant::now());
-            let left = Timespec::try_from(left).ok();
-            match poll(&mut [PollFd::new(&process, PollFlags::IN)], left.as_ref()) {
-                Err(Errno::INTR) => {}
-                ended => return ended.is_ok_and(|count| count > 0),
-            }
-        }
-    }
-}
-
 impl Far<'_> {
     /// A line to the other machine.
     pub(crate) fn reach(
@@ -255,9 +169,9 @@ impl Far<'_> {
             failure,
             status: None,
         })?;
-        let spoken = match (ssh.child.stdout.take(), ssh.child.stdin.take()) {
-            (Some(input), Some(output)) => self.installed(input, output, speak),
-            _ => Err(io::Error::from(io::ErrorKind::BrokenPipe).into()),
+        let spoken = match ssh.pipes() {
+            Some((input, output)) => self.installed(input, output, speak),
+            None => Err(io::Error::from(io::ErrorKind::BrokenPipe).into()),
         };
         match spoken {
             Ok(spoken) => Ok((ssh, spoken)),

@@ -1,7 +1,7 @@
 //! A job that runs on another machine: what is said to that machine from here, and what is done there for its starter at home.
 //!
 //! ```text
-//! home: starter (crate::life) ──forks──> keeper (keep.rs): the copy's shadow, with journals; line (service.rs) through ssh (far.rs)
+//! home: starter (crate::life) ──forks──> keeper (keep.rs): the copy's shadow, with journals; line (service.rs) through ssh (far.rs, ssh.rs)
 //!                    `──forks──> an image is fetched (fetch.rs, chunks.rs)                      ║
 //! there:   wayfarer run --shadow stdio --at-home (verbs::starter, private.rs) ══════════════════╝
 //!                    `──> supervisor ──> the job;  --starter-fd: what supervisors and starters say to each other, all the way
@@ -25,6 +25,7 @@ mod keep;
 mod last_words;
 mod private;
 mod service;
+mod ssh;
 mod streams;
 mod update;
 pub(crate) mod watcher;
@@ -33,11 +34,12 @@ pub(crate) use ahead::{Holder, hold};
 pub(crate) use asking::{Asking, answer_said, wants_heard};
 pub(crate) use chunks::{Sender, end_said};
 pub(crate) use ending::end_at_last;
-pub(crate) use far::{Errand, Far, Ssh, quoted};
+pub(crate) use far::{Errand, Far, quoted};
 pub(crate) use fetch::{Fetch, fetch};
 pub(crate) use keep::{Keep, keep};
 pub(crate) use private::{Private, Seat};
 pub(crate) use service::{Over, Service};
+pub(crate) use ssh::Ssh;
 pub(crate) use streams::JobState;
 pub(crate) use update::Update;
 

@@ -1,6 +1,7 @@
 //! A job on another machine and its shadow here, over lines that may break.
 
-use super::far::{Errand, Far, Reached, Ssh};
+use super::far::{Errand, Far, Reached};
+use super::ssh::Ssh;
 use super::streams::JobState;
 use crate::launch;
 use crate::report::{Exit, Failure, Outcome, tell};

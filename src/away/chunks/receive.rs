@@ -216,10 +216,8 @@ fn page_sums(file: &File) -> io::Result<Vec<Checksum>> {
         (0..threads).map(|number| (number * share).min(pages)..((number + 1) * share).min(pages));
     std::thread::scope(|scope| {
         let begun = shares.map(|share| {
-            let sums = {
-                let share = share.clone();
-                move || sums_between(file, share)
-            };
+            let its = share.clone();
+            let sums = move || sums_between(file, its);
             (share, Builder::new().spawn_scoped(scope, sums))
         });
         let begun: Vec<_> = begun.collect();
