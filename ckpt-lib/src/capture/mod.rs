@@ -219,10 +219,7 @@ fn look_beside(
     early: &mut EarlyView,
     refusals: &mut Refusals,
 ) -> Result<Look, CaptureError> {
-    let mut subjects = vec![];
-    for pid in pids {
-        subjects.extend(Subject::read(pid.0)?);
-    }
+    let subjects = Subject::read_all(pids, skip.is_some())?;
     let Some(root) = subjects.first() else {
         return Err(CaptureError::Kernel {
             pid: pids.first().map_or(0, |pid| pid.0),

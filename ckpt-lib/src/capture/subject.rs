@@ -6,9 +6,16 @@ use crate::procfs::{
 };
 use crate::shown;
 use crate::snapshot::Identity;
+use crate::tracee::{HostPid, lets_go_soon};
 use loader::ops::CONFINED_ROOT;
 use std::collections::HashMap;
 use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+/// For how long a restart may take to let go of a job's threads, the first of which run already.
+const LETTING_GO: Duration = Duration::from_secs(5);
+/// Between two looks at that.
+const LETTING_GO_PAUSE: Duration = Duration::from_millis(1);
 
 /// A process of the job.
 #[derive(Clone, Debug)]
@@ -33,6 +40,28 @@ impl Subject {
             Err(CaptureError::Procfs(error)) if error.is_gone() => Ok(None),
             Err(error) => Err(error),
         }
+    }
+
+    /// Reads those of these processes that have not ended. Until they are stopped, a restart that has not let go of
+    /// all their threads yet is waited for, and then they are read again.
+    pub(super) fn read_all(pids: &[HostPid], stopped: bool) -> Result<Vec<Self>, CaptureError> {
+        let deadline = Instant::now() + LETTING_GO;
+        loop {
+            let mut subjects = vec![];
+            for pid in pids {
+                subjects.extend(Self::read(pid.0)?);
+            }
+            let is_held = !stopped && subjects.iter().flat_map(Self::tracers).any(lets_go_soon);
+            if !is_held || Instant::now() >= deadline {
+                return Ok(subjects);
+            }
+            std::thread::sleep(LETTING_GO_PAUSE);
+        }
+    }
+
+    fn tracers(&self) -> impl Iterator<Item = i32> {
+        let tracers = self.threads.iter().map(|(_, status)| status.tracer_pid);
+        tracers.filter(|tracer| *tracer != 0)
     }
 
     fn read_living(pid: i32) -> Result<Self, CaptureError> {

@@ -14,6 +14,7 @@
 
 mod before;
 mod expiry;
+mod holder;
 mod memory;
 mod reaper;
 pub mod reenter;
@@ -23,6 +24,7 @@ mod vdso_exit;
 
 pub use before::BeforeStop;
 pub use expiry::{CallNotes, ExpiryNote, SharedNotes};
+pub(crate) use holder::lets_go_soon;
 pub use memory::Memory;
 use reaper::Reaper;
 pub(crate) use settle::{Deadline, is_at_known_stop, wait_stopped};

@@ -1,6 +1,7 @@
 //! Settling: seizing threads until the kernel's task lists hold no other.
 
 use super::before::{BeforeStop, Glimpse, SchedulerClocks};
+use super::holder::lets_go_soon;
 use super::reaper::Reaper;
 use super::thread::StoppedThread;
 use super::vdso_exit::{self, Moved};
@@ -335,8 +336,11 @@ fn seize(pid: HostPid, tid: i32, glimpse: Option<&mut Glimpse>) -> Result<bool, 
         let own = nix::unistd::gettid().as_raw();
         match (status.state, status.tracer_pid) {
             (b'Z' | b'X', _) => return Ok(false),
-            // A thread about to end, or to give its id to one that executes a program, is EPERM, too.
-            (_, 0) if tries < SEIZE_TRIES => {
+            // Ours under an id it did not have before: it has executed a program.
+            (_, tracer) if tracer == own => break,
+            // A thread about to end, or to give its id to one that executes a program, is EPERM, too. So is one that its
+            // restart, or what answers CPUID for it, holds for a moment.
+            (_, tracer) if tries < SEIZE_TRIES && (tracer == 0 || lets_go_soon(tracer)) => {
                 ptrace::pause(tries);
                 tries += 1;
             }
@@ -347,8 +351,6 @@ fn seize(pid: HostPid, tid: i32, glimpse: Option<&mut Glimpse>) -> Result<bool, 
                     source,
                 });
             }
-            // Ours under an id it did not have before: it has executed a program.
-            (_, tracer) if tracer == own => break,
             (_, tracer) => return Err(StopError::Traced { pid: pid.0, tracer }),
         }
     }

@@ -2,6 +2,8 @@
 
 use super::super::*;
 use super::guest::Guest;
+use crate::procfs::parse_status;
+use std::time::Duration;
 
 /// All that is said about a guest before it is touched.
 fn said_with(guest: &Guest, options: &CaptureOptions) -> Vec<String> {
@@ -333,6 +335,55 @@ fn a_traced_process_is_refused() {
         ok = libc.ptrace(0x4206, os.getppid(), None, None)\n    os.write(w, b'y' if ok == 0 else b'n')\n    time.sleep(60)\n\
         ok = os.read(r, 1)\nos.close(r); os.close(w)\nif ok != b'y': say('skip: cannot be traced by a child')\n";
     refused(body, "tracing", "it is traced by process");
+}
+
+/// The guest is traced by its own child, which is called like a restart and lets go when `flag` is there.
+fn held_like_a_restart(flag: &std::path::Path) -> Option<Guest> {
+    let body = format!(
+        "FLAG = {flag:?}\nlibc.prctl(0x59616d61, -1)\nr, w = os.pipe()\nif os.fork() == 0:\n    libc.prctl(1, 9)\n    \
+         libc.prctl(15, b'wayfarer-abcdef')\n    parent = os.getppid()\n    \
+         ok = libc.ptrace(0x4206, parent, None, None)\n    os.write(w, b'y' if ok == 0 else b'n')\n    \
+         while not os.path.exists(FLAG): time.sleep(0.001)\n    \
+         call(libc.ptrace(0x4207, parent, None, None)); os.waitpid(parent, 0x40000000)\n    \
+         call(libc.ptrace(17, parent, None, None))\n    time.sleep(60)\n\
+         ok = os.read(r, 1)\nos.close(r); os.close(w)\nif ok != b'y': say('skip: cannot be traced by a child')\n"
+    );
+    Guest::try_start(&body)
+}
+
+fn tracer(guest: &Guest) -> i32 {
+    let status = crate::procfs::ProcDir::of(guest.pid()).parsed("status", parse_status);
+    status.expect("its status").tracer_pid
+}
+
+#[test]
+fn a_restart_that_lets_go_of_threads_is_waited_for() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let flag = folder.path().join("let go");
+    let Some(guest) = held_like_a_restart(&flag) else {
+        return;
+    };
+    assert_ne!(tracer(&guest), 0);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            // Were it refused at once, that would be told by then.
+            std::thread::sleep(Duration::from_millis(200));
+            std::fs::write(&flag, "").expect("a flag");
+        });
+        assert_eq!(said(&guest), [] as [&str; 0]);
+    });
+    assert_eq!(tracer(&guest), 0);
+}
+
+#[test]
+fn a_restart_that_does_not_let_go_is_refused() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let Some(guest) = held_like_a_restart(&folder.path().join("never")) else {
+        return;
+    };
+    let said = said(&guest);
+    assert_eq!(said.len(), 1, "{said:?}");
+    assert!(said[0].contains("it is traced by process"), "{said:?}");
 }
 
 #[test]
