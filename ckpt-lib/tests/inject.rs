@@ -60,7 +60,7 @@ fn list() -> (CallList, [CallRef; 2], DataRef) {
 fn visit(pid: HostPid) {
     let mut quiesced = stop(pid);
     let process = &mut quiesced.processes_mut()[0];
-    let mut workshop = Workshop::open(process).expect("opens");
+    let mut workshop = Workshop::open(process, None).expect("opens");
     for _ in 0..2 {
         let tids: Vec<HostTid> = process.threads.iter().map(|thread| thread.tid).collect();
         let (_, [gettid, bad], _) = list();
@@ -105,7 +105,7 @@ fn nothing_is_left_behind() {
     // Closed by nobody: the end of the stop does it.
     let mut quiesced = stop(job.pid());
     let process = &mut quiesced.processes_mut()[0];
-    let mut workshop = Workshop::open(process).expect("opens");
+    let mut workshop = Workshop::open(process, None).expect("opens");
     let tid = process.threads[2].tid;
     workshop.run(process, vec![(tid, list().0)]).expect("runs");
     assert_ne!(maps(job.pid()), before);
@@ -148,7 +148,7 @@ fn a_foreign_filter_forbids_it_before_anything_is_touched() {
     let job = Job::start(As::Self_, &["filter"]);
     let before = maps(job.pid());
     let mut quiesced = stop(job.pid());
-    let error = Workshop::open(&mut quiesced.processes_mut()[0]).expect_err("forbidden");
+    let error = Workshop::open(&mut quiesced.processes_mut()[0], None).expect_err("forbidden");
     let InjectError::Forbidden { reason, .. } = &error else {
         panic!("{error:?}");
     };
@@ -165,7 +165,7 @@ fn a_thousand_threads_answer_quickly() {
         let mut quiesced = stop(job.pid());
         let began = Instant::now();
         let process = &mut quiesced.processes_mut()[0];
-        let mut workshop = Workshop::open(process).expect("opens");
+        let mut workshop = Workshop::open(process, None).expect("opens");
         let lists: Vec<(HostTid, CallList)> = process
             .threads
             .iter()
@@ -187,7 +187,7 @@ fn sixty_thousand_mappings_are_borne() {
     let mut quiesced = stop(job.pid());
     let began = Instant::now();
     let process = &mut quiesced.processes_mut()[0];
-    let mut workshop = Workshop::open(process).expect("opens");
+    let mut workshop = Workshop::open(process, None).expect("opens");
     let tid = process.threads[0].tid;
     workshop.run(process, vec![(tid, list().0)]).expect("runs");
     workshop.close(process).expect("closes");
@@ -205,7 +205,7 @@ fn the_tracer_that_dies() {
     let pid = HostPid(pid.parse().expect("pid"));
     let mut quiesced = stop(pid);
     let process = &mut quiesced.processes_mut()[0];
-    let mut workshop = Workshop::open(process).expect("opens");
+    let mut workshop = Workshop::open(process, None).expect("opens");
     let lists = process
         .threads
         .iter()
@@ -233,7 +233,7 @@ fn the_tracer_that_is_late() {
     };
     let mut quiesced = stop(HostPid(pid.parse().expect("pid")));
     let process = &mut quiesced.processes_mut()[0];
-    let tried = Workshop::open(process).and_then(|mut workshop| {
+    let tried = Workshop::open(process, None).and_then(|mut workshop| {
         let lists = process
             .threads
             .iter()
@@ -315,7 +315,7 @@ fn job_control_while_frozen_is_seen() {
         let mut quiesced = stop(job.pid());
         send(signal);
         let process = &mut quiesced.processes_mut()[0];
-        let mut workshop = Workshop::open(process).expect("opens");
+        let mut workshop = Workshop::open(process, None).expect("opens");
         let tids: Vec<HostTid> = process.threads.iter().map(|thread| thread.tid).collect();
         let lists = tids.iter().map(|tid| (*tid, list().0)).collect();
         workshop.run(process, lists).expect("runs");
@@ -339,7 +339,7 @@ fn a_32_bit_call_is_refused_before_anything_is_touched() {
     let before = maps(job.pid());
     job.await_status("S (sleeping)");
     let mut quiesced = stop(job.pid());
-    let error = Workshop::open(&mut quiesced.processes_mut()[0]).expect_err("32 bits");
+    let error = Workshop::open(&mut quiesced.processes_mut()[0], None).expect_err("32 bits");
     assert!(matches!(error, InjectError::Compat { .. }), "{error:?}");
     quiesced.resume().expect("resumes");
     assert_eq!(maps(job.pid()), before);

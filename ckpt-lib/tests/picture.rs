@@ -19,7 +19,7 @@ const MEMORY: u64 = 0x2000_0000;
 fn take(pid: HostPid) -> Picture {
     let mut quiesced = Quiesced::stop(&[pid], 10 * SECOND).expect("stops");
     let process = &mut quiesced.processes_mut()[0];
-    let mut workshop = Workshop::open(process).expect("opens");
+    let mut workshop = Workshop::open(process, None).expect("opens");
     let picture = workshop.take_picture(process).expect("picture");
     workshop.close(process).expect("closes");
     quiesced.resume().expect("resumes");
@@ -159,7 +159,7 @@ fn a_job_that_takes_orphans_gets_no_picture() {
     let job = Job::start(As::Self_, &["reaper"]);
     let mut quiesced = Quiesced::stop(&[job.pid()], 10 * SECOND).expect("stops");
     let process = &mut quiesced.processes_mut()[0];
-    let mut workshop = Workshop::open(process).expect("opens");
+    let mut workshop = Workshop::open(process, None).expect("opens");
     let error = workshop.take_picture(process).expect_err("reaper");
     assert!(
         matches!(error, ckpt_lib::inject::InjectError::Reaper { .. }),
@@ -176,7 +176,7 @@ fn no_process_to_be_had_is_an_error_and_no_harm() {
     let job = Job::start(As::User, &["crowded"]);
     let mut quiesced = Quiesced::stop(&[job.pid()], 10 * SECOND).expect("stops");
     let process = &mut quiesced.processes_mut()[0];
-    let mut workshop = Workshop::open(process).expect("opens");
+    let mut workshop = Workshop::open(process, None).expect("opens");
     let result = workshop.take_picture(process);
     if job::is_root() {
         let error = result.expect_err("crowded");
@@ -199,7 +199,7 @@ fn a_freeze_is_short() {
         let mut quiesced = Quiesced::stop(&[job.pid()], 10 * SECOND).expect("stops");
         let began = Instant::now();
         let process = &mut quiesced.processes_mut()[0];
-        let mut workshop = Workshop::open(process).expect("opens");
+        let mut workshop = Workshop::open(process, None).expect("opens");
         let opened = began.elapsed();
         let mut list = CallList::new();
         list.call(libc::SYS_getpid, &[]);

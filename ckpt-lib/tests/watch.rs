@@ -121,7 +121,7 @@ fn stop(pid: HostPid) -> Quiesced {
 fn begin(guest: &Guest, what: &str) -> Option<Watch> {
     let mut quiesced = stop(guest.pid());
     let process = &mut quiesced.processes_mut()[0];
-    let mut workshop = Workshop::open(process).expect("opens");
+    let mut workshop = Workshop::open(process, None).expect("opens");
     let fd = workshop.userfaultfd(process);
     workshop.close(process).expect("closes");
     let begun = fd

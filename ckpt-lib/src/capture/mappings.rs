@@ -13,7 +13,6 @@ use crate::shown;
 use crate::snapshot::{
     ContentCheck, InodeId, InodeKind, InodeRecord, KernelPath, Mapping, MappingKind, mapping_flags,
 };
-use std::collections::HashMap;
 use std::fs::File;
 use std::ops::Range;
 use std::sync::Arc;
@@ -37,17 +36,16 @@ pub(super) struct Found {
 
 /// Joins what is mapped now with the flags read before. `None` if flags that must be known while
 /// the job is stopped are not.
-pub(super) fn join(now: Vec<MapsLine>, before: &[SmapsEntry]) -> Option<Vec<Found>> {
-    let known: HashMap<u64, &SmapsEntry> = before
-        .iter()
-        .map(|entry| (entry.line.start, entry))
-        .collect();
+pub(super) fn join(now: Vec<MapsLine>, before: Vec<SmapsEntry>) -> Option<Vec<Found>> {
+    let mut before = before.into_iter().peekable();
     let mut found = vec![];
     for line in now {
-        match known.get(&line.start).filter(|entry| entry.line == line) {
-            Some(entry) => found.push(Found {
-                entry: (*entry).clone(),
-            }),
+        while before
+            .next_if(|entry| entry.line.start < line.start)
+            .is_some()
+        {}
+        match before.next_if(|entry| entry.line == line) {
+            Some(entry) => found.push(Found { entry }),
             None if line.shared || line.name.starts_with(b"/anon_hugepage") => return None,
             None => found.push(Found {
                 entry: SmapsEntry {
@@ -575,13 +573,13 @@ mod tests {
             3000-4000 rw-p 00000000 00:00 0 \nVmFlags: rd wr \n";
         let before = parse_smaps(smaps).expect("parses");
         let now = b"1000-2000 rw-p 00000000 00:00 0 \n3000-5000 rw-p 00000000 00:00 0 \n";
-        let found = join(parse_maps(now).expect("parses"), &before).expect("private");
+        let found = join(parse_maps(now).expect("parses"), before.clone()).expect("private");
         assert_eq!(
             (found[0].entry.vm_flags.len(), found[1].entry.vm_flags.len()),
             (3, 0)
         );
         let now = b"1000-3000 rw-s 00000000 00:01 7      /dev/zero (deleted)\n";
-        assert!(join(parse_maps(now).expect("parses"), &before).is_none());
+        assert!(join(parse_maps(now).expect("parses"), before.clone()).is_none());
     }
 
     #[test]

@@ -18,6 +18,7 @@ mod clocks;
 mod conditions;
 mod contents;
 mod descriptors;
+mod early;
 mod expired;
 mod file_systems;
 mod holes;
@@ -47,6 +48,7 @@ mod verify;
 mod watches;
 
 pub use contents::{FULL_MAX, hash_file};
+pub use early::EarlyView;
 pub use inodes::{InodeBytes, InodeSource, MemoryPiece};
 pub use mappings::MemoryRange;
 pub use others::others;
@@ -62,14 +64,12 @@ use crate::snapshot::{
     Enforcement, InodeId, JobLabel, Mapping, MappingKind, Process, SnapshotV1, Taken,
 };
 use crate::tracee::{HostPid, HostTid, Memory, Quiesced};
-use inodes::{HashTask, Inodes, OpenedFiles};
+use inodes::{HashTask, Inodes};
 use mappings::Found;
 use refusal::Refusals;
-use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use subject::{JobIds, Subject, is_confined, view_of};
-use watches::Watches;
 
 /// What the user wants.
 #[derive(Clone, Debug)]
@@ -107,16 +107,6 @@ impl Default for CaptureOptions {
             job: JobLabel::default(),
         }
     }
-}
-
-/// What was found before the job was stopped, and saves time while it is.
-#[derive(Clone, Debug, Default)]
-pub struct EarlyView {
-    smaps: HashMap<i32, Vec<SmapsEntry>>,
-    /// Processes whose memory has nothing but the default policy.
-    unplaced: HashSet<i32>,
-    watches: Watches,
-    opened: OpenedFiles,
 }
 
 /// A job as a snapshot, and what is still to be read.
@@ -251,13 +241,17 @@ fn look_beside(
             &mut slow,
             early,
         ));
-        let skip = skip
+        let ours = skip
             .and_then(|skip| skip.get(index))
             .map_or(&[][..], Vec::as_slice);
-        record.memory.lock_future = mappings::lock_future(&found, skip);
+        record.memory.lock_future = mappings::lock_future(&found, ours);
         processes.push(record);
-        let space = mappings::record(subject, &found, skip, &mut inodes, refusals);
+        let space = mappings::record(subject, &found, ours, &mut inodes, refusals);
         spaces.push(space);
+        if skip.is_none() {
+            let entries = found.into_iter().map(|found| found.entry);
+            early.smaps.insert(subject.pid, entries.collect());
+        }
     }
     holes::refuse(&subjects, &inodes, refusals);
     if skip.is_none() {
@@ -293,7 +287,7 @@ fn mappings_of(
     if stopped
         && !options.flags_while_frozen
         && !locked
-        && let Some(before) = early.smaps.get(&subject.pid)
+        && let Some(before) = early.smaps.remove(&subject.pid)
     {
         let now = subject.dir.parsed("maps", parse_maps)?;
         if let Some(found) = mappings::join(now, before) {
@@ -303,11 +297,9 @@ fn mappings_of(
     let mut entries = slow.smaps(subject)?;
     if !stopped && options.watched {
         for entry in &mut entries {
-            entry.vm_flags.retain(|code| code != b"uw");
+            let of_job = entry.vm_flags.iter().filter(|code| *code != b"uw");
+            entry.vm_flags = of_job.copied().collect();
         }
-    }
-    if !stopped {
-        early.smaps.insert(subject.pid, entries.clone());
     }
     Ok((known(entries), false))
 }
@@ -321,10 +313,9 @@ fn mappings_of(
 pub fn capture(
     quiesced: &mut Quiesced,
     workshops: &mut [Workshop],
-    early: &EarlyView,
+    mut early: EarlyView,
     options: &CaptureOptions,
 ) -> Result<Captured, CaptureError> {
-    let mut early = early.clone();
     let mut refusals = Refusals::default();
     let pids: Vec<HostPid> = quiesced
         .processes()

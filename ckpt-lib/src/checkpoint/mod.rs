@@ -266,7 +266,7 @@ fn take(
         watch: Watched::of(request.watch_on),
     };
     let (mut captured, pictures) =
-        match session.capture(with_picture, (&early, &options), baseline, &mut marked) {
+        match session.capture(with_picture, (early, &options), baseline, &mut marked) {
             Ok(captured) => captured,
             Err(error) => return Err(error.and_then(session.quiesced.resume())),
         };
@@ -276,8 +276,6 @@ fn take(
         progress,
         watch,
     } = session;
-    // It is as large as all that is known of a job's mappings.
-    drop(early);
     let mut frozen = Duration::ZERO;
     // If it is killed while it is copied, the next stop finds threads that have run for us.
     if pictures.is_empty() {
@@ -310,6 +308,7 @@ fn take(
         }
     }
     store::store(&mut writer, &captured, &pids, &from, false, progress)?;
+    writer.all_stored();
     // Its page tables are freed beside what follows.
     pictures.iter().for_each(Picture::kill);
     if request.then == Then::GoOn
@@ -459,13 +458,14 @@ impl Session<'_> {
     fn capture(
         &mut self,
         with_picture: bool,
-        (early, options): (&EarlyView, &CaptureOptions),
+        (early, options): (EarlyView, &CaptureOptions),
         baseline: Option<Level>,
         marked: &mut Marked<'_>,
     ) -> Result<(Captured, Vec<Picture>), CheckpointError> {
         let mut workshops = vec![];
         for process in self.quiesced.processes_mut() {
-            workshops.push(Workshop::open(process)?);
+            let apart = early.apart(process.pid);
+            workshops.push(Workshop::open(process, apart)?);
         }
         let mut captured = capture::capture(&mut self.quiesced, &mut workshops, early, options)?;
         if has_board(&captured.snapshot) {

@@ -3,7 +3,7 @@
 use super::CheckpointError;
 use crate::capture::{Captured, InodeBytes, InodeSource, MemoryPiece, MemoryRange};
 use crate::image::{ByteSource, ImageWriter, Part, Zeros};
-use crate::pages::{self, PageKinds, PagesError};
+use crate::pages::{PageKinds, PageTables, PagesError};
 use crate::progress::Progress;
 use crate::snapshot::{InodeId, MappingKind};
 use crate::tracee::{HostPid, Memory};
@@ -90,13 +90,18 @@ fn ranges(
     let [mut whole, mut changed] = [vec![], vec![]];
     let plan = captured.memory_plan.get(index);
     let plan = plan.map_or(&[][..], Vec::as_slice);
+    let mut tables = None;
     for range in plan.iter().filter(|range| range.while_frozen == frozen) {
+        let tables = match &mut tables {
+            Some(tables) => tables,
+            none => none.insert(PageTables::open(pid, range.addresses.start)?),
+        };
         let kept = if range.only_changed {
             &mut changed
         } else {
             &mut whole
         };
-        kept.extend(resident(pid, range)?);
+        kept.extend(resident(tables, range)?);
     }
     if !frozen {
         // The vDSO's own text, for machines whose vDSO is another.
@@ -107,13 +112,13 @@ fn ranges(
     Ok([whole, changed])
 }
 
-fn resident(pid: HostPid, range: &MemoryRange) -> Result<Vec<Range<u64>>, PagesError> {
+fn resident(tables: &PageTables, range: &MemoryRange) -> Result<Vec<Range<u64>>, PagesError> {
     let kinds = if range.only_changed {
         PageKinds::PrivateFile
     } else {
         PageKinds::Anonymous
     };
-    pages::resident(pid, range.addresses.clone(), kinds)
+    tables.resident(range.addresses.clone(), kinds)
 }
 
 /// Where a file has bytes: a sparse one may be larger than any disk.

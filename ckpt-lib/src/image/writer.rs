@@ -225,6 +225,14 @@ impl ImageWriter {
         Ok(())
     }
 
+    /// No more contents come: the disk may begin with what is left of them.
+    pub(crate) fn all_stored(&mut self) {
+        if self.end > self.behind && !self.options.passes {
+            write_behind(&self.destination, self.behind, self.end - self.behind);
+            self.behind = self.end;
+        }
+    }
+
     fn check_pages(&self, part: &Part<'_>) -> Result<(), ImageError> {
         for range in &part.ranges {
             let whole_pages =
@@ -477,10 +485,8 @@ impl ImageWriter {
     fn finish(&mut self, parts: &ImageParts<'_>) -> Result<(Hash, u64), ImageError> {
         self.check(parts)?;
         self.drop_unused_bases();
-        let (destination, end) = (&self.destination, self.end);
-        if end > self.behind && !self.options.passes {
-            write_behind(destination, self.behind, end - self.behind);
-        }
+        self.all_stored();
+        let end = self.end;
         let tables = extents::encode(&mut self.pieces, &self.bases).map_err(|overlap| {
             let space = Space::from_number(overlap.space).unwrap_or(Space::Process(0));
             self.unwritable(format!(

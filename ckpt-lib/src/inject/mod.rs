@@ -7,6 +7,7 @@
 //! # What it does not do
 //! It does not know what the calls are for.
 
+mod apart;
 mod asm;
 mod borrow;
 mod children;
@@ -20,6 +21,7 @@ mod runner;
 mod site;
 mod stub;
 
+pub use apart::block_apart;
 pub use list::{CallList, CallRef, CallResults, DataRef, InsideArg};
 
 use crate::picture::Picture;
@@ -216,12 +218,13 @@ pub struct Workshop {
 
 impl Workshop {
     /// Opens a workshop. Everything that forbids it is looked for before anything is touched.
+    /// `apart`: where it would be apart from all mappings ([`block_apart`]); else it is where the kernel puts it.
     ///
     /// # Errors
     /// [`InjectError`]; the process is as it was.
-    pub fn open(process: &mut StoppedProcess) -> Result<Workshop, InjectError> {
+    pub fn open(process: &mut StoppedProcess, apart: Option<u64>) -> Result<Workshop, InjectError> {
         let gate = forbidden::check(process)?;
-        let site = Rc::new(Site::set_up(process, gate)?);
+        let site = Rc::new(Site::set_up(process, gate, apart)?);
         process.set_resident(Some(site.clone()));
         Ok(Workshop { site })
     }

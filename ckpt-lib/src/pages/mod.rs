@@ -54,16 +54,46 @@ pub fn resident(
     range: Range<u64>,
     want: PageKinds,
 ) -> Result<Vec<Range<u64>>, PagesError> {
-    let file = open(pid, range.start)?;
-    resident_by(&file, range.clone(), want)
-        .or_else(|error| {
-            if is_unknown(&error) {
-                entries::resident(pid, &file, range.clone(), want)
-            } else {
-                Err(error)
-            }
-        })
-        .map_err(|source| wrong(pid, range.start, source))
+    PageTables::open(pid, range.start)?.resident(range, want)
+}
+
+/// The page tables of a process, to be asked more than once.
+#[derive(Debug)]
+pub struct PageTables {
+    pid: HostPid,
+    file: File,
+}
+
+impl PageTables {
+    /// Opens those of a process; `address` is for the message.
+    ///
+    /// # Errors
+    /// [`PagesError::Pagemap`].
+    pub fn open(pid: HostPid, address: u64) -> Result<Self, PagesError> {
+        let file = open(pid, address)?;
+        Ok(PageTables { pid, file })
+    }
+
+    /// As [`resident`].
+    ///
+    /// # Errors
+    /// [`PagesError::Pagemap`].
+    pub fn resident(
+        &self,
+        range: Range<u64>,
+        want: PageKinds,
+    ) -> Result<Vec<Range<u64>>, PagesError> {
+        let pid = self.pid;
+        resident_by(&self.file, range.clone(), want)
+            .or_else(|error| {
+                if is_unknown(&error) {
+                    entries::resident(pid, &self.file, range.clone(), want)
+                } else {
+                    Err(error)
+                }
+            })
+            .map_err(|source| wrong(pid, range.start, source))
+    }
 }
 
 /// The parts of `range` that are guards (`MADV_GUARD_INSTALL`, Linux 6.13; told since 6.15).

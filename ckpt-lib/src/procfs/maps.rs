@@ -1,6 +1,8 @@
 //! `/proc/PID/maps` and `smaps`: the mappings of a process.
 
 use super::text::{ParseError, decimal, hexadecimal, key_value, lines, words};
+use std::collections::HashMap;
+use std::sync::Arc;
 
 /// A line of `maps`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -23,6 +25,9 @@ pub struct MapsLine {
     pub name: Vec<u8>,
 }
 
+/// Two-letter codes of `VmFlags`.
+pub(super) type VmCodes = Arc<[[u8; 2]]>;
+
 /// A mapping as `smaps` describes it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SmapsEntry {
@@ -34,8 +39,8 @@ pub struct SmapsEntry {
     pub swap_kib: u64,
     /// Protection key.
     pub pkey: u32,
-    /// Two-letter codes of `VmFlags`, in order.
-    pub vm_flags: Vec<[u8; 2]>,
+    /// Two-letter codes of `VmFlags`, in order; most mappings of a process share them.
+    pub vm_flags: VmCodes,
 }
 
 /// Reads `maps`.
@@ -50,6 +55,8 @@ pub fn parse_maps(bytes: &[u8]) -> Result<Vec<MapsLine>, ParseError> {
 #[derive(Debug, Default)]
 pub(super) struct SmapsReader {
     entries: Vec<SmapsEntry>,
+    /// `VmFlags` as written → read.
+    codes: HashMap<Vec<u8>, VmCodes>,
 }
 
 impl SmapsReader {
@@ -60,7 +67,7 @@ impl SmapsReader {
             let entry = self.entries.last_mut();
             let entry =
                 entry.ok_or_else(|| ParseError::new("a mapping before its attributes", line))?;
-            return attribute(entry, line);
+            return attribute(entry, line, &mut self.codes);
         }
         self.entries.push(SmapsEntry {
             line: parse_line(line)?,
@@ -82,7 +89,11 @@ pub(crate) fn parse_smaps(bytes: &[u8]) -> Result<Vec<SmapsEntry>, ParseError> {
     Ok(reader.entries())
 }
 
-fn attribute(entry: &mut SmapsEntry, line: &[u8]) -> Result<(), ParseError> {
+fn attribute(
+    entry: &mut SmapsEntry,
+    line: &[u8],
+    codes: &mut HashMap<Vec<u8>, VmCodes>,
+) -> Result<(), ParseError> {
     let (key, value) =
         key_value(line).ok_or_else(|| ParseError::new("an attribute of a mapping", line))?;
     let number = |what| decimal(what, words(value).next().unwrap_or_default());
@@ -94,12 +105,17 @@ fn attribute(entry: &mut SmapsEntry, line: &[u8]) -> Result<(), ParseError> {
                 .map_err(|_| ParseError::new("a protection key", value))?;
         }
         b"VmFlags" => {
+            if let Some(read) = codes.get(value) {
+                entry.vm_flags = read.clone();
+                return Ok(());
+            }
             entry.vm_flags = words(value)
                 .map(|code| {
                     code.try_into()
                         .map_err(|_| ParseError::new("a VmFlag", code))
                 })
                 .collect::<Result<_, _>>()?;
+            codes.insert(value.to_vec(), entry.vm_flags.clone());
         }
         _ => {}
     }

@@ -37,7 +37,8 @@ pub use timers::{TimerLine, TimerNotify, parse_timers};
 
 use crate::shown::shown;
 use std::ffi::OsString;
-use std::io::{self, BufRead, BufReader};
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, Read};
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 
@@ -131,7 +132,8 @@ impl ProcDir {
     /// [`ProcfsError::Read`].
     pub fn bytes(&self, name: &str) -> Result<Vec<u8>, ProcfsError> {
         let path = self.file(name);
-        std::fs::read(&path).map_err(|source| ProcfsError::Read { path, source })
+        let read = File::open(&path).and_then(|mut file| whole(&mut file));
+        read.map_err(|source| ProcfsError::Read { path, source })
     }
 
     /// One of its files, parsed.
@@ -160,7 +162,7 @@ impl ProcDir {
             path: path.clone(),
             source,
         };
-        let file = std::fs::File::open(&path).map_err(failed)?;
+        let file = File::open(&path).map_err(failed)?;
         let mut text = BufReader::with_capacity(AT_ONCE, file);
         let (mut reader, mut line) = (SmapsReader::default(), vec![]);
         while text.read_until(b'\n', &mut line).map_err(failed)? != 0 {
@@ -269,6 +271,26 @@ impl ProcDir {
     pub fn path(&self) -> &Path {
         &self.path
     }
+}
+
+/// All that is left in a file of `/proc`, of which nobody knows how long it is: most fit into a page, and end with the second read.
+fn whole(file: &mut File) -> io::Result<Vec<u8>> {
+    const PAGE: usize = 4096;
+    const MOST_MORE: usize = 1 << 20;
+    let (mut bytes, mut len) = (vec![0; PAGE], 0);
+    loop {
+        match file.read(&mut bytes[len..]) {
+            Ok(0) => break,
+            Ok(more) => len += more,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+        if len == bytes.len() {
+            bytes.resize(len + len.min(MOST_MORE), 0);
+        }
+    }
+    bytes.truncate(len);
+    Ok(bytes)
 }
 
 #[cfg(test)]

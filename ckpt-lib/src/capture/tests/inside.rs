@@ -17,8 +17,9 @@ fn visit(guest: &Guest, options: &CaptureOptions) -> Result<Visit, CaptureError>
     let early = refuse_early(&pids, options)?;
     let began = Instant::now();
     let mut quiesced = Quiesced::stop(&pids, DEADLINE).expect("stops");
-    let mut workshops = vec![Workshop::open(&mut quiesced.processes_mut()[0]).expect("opens")];
-    let captured = capture(&mut quiesced, &mut workshops, &early, options);
+    let mut workshops =
+        vec![Workshop::open(&mut quiesced.processes_mut()[0], None).expect("opens")];
+    let captured = capture(&mut quiesced, &mut workshops, early, options);
     let process = &mut quiesced.processes_mut()[0];
     let mut workshop = workshops.remove(0);
     let picture = if options.flags_while_frozen {
@@ -191,12 +192,13 @@ fn flags_of_new_mappings_come_from_the_picture() {
     entries.retain(|entry| !(entry.line.start <= b && b < entry.line.end));
     for entry in entries {
         if entry.line.start <= a && a < entry.line.end {
-            entry.vm_flags.push(*b"dd");
+            entry.vm_flags = [&entry.vm_flags[..], &[*b"dd"]].concat().into();
         }
     }
     let mut quiesced = Quiesced::stop(&pids, DEADLINE).expect("stops");
-    let mut workshops = vec![Workshop::open(&mut quiesced.processes_mut()[0]).expect("opens")];
-    let mut captured = capture(&mut quiesced, &mut workshops, &early, &options).expect("captured");
+    let mut workshops =
+        vec![Workshop::open(&mut quiesced.processes_mut()[0], None).expect("opens")];
+    let mut captured = capture(&mut quiesced, &mut workshops, early, &options).expect("captured");
     let process = &mut quiesced.processes_mut()[0];
     let picture = workshops[0].take_picture(process).expect("a picture");
     workshops.remove(0).close(process).expect("closes");

@@ -81,7 +81,11 @@ pub(super) struct Site {
 
 impl Site {
     /// Sets a workshop up. On an error the process is as it was.
-    pub(super) fn set_up(process: &mut StoppedProcess, gate: Gate) -> Result<Site, InjectError> {
+    pub(super) fn set_up(
+        process: &mut StoppedProcess,
+        gate: Gate,
+        apart: Option<u64>,
+    ) -> Result<Site, InjectError> {
         let pid = process.pid.0;
         let at = place::find(process)?;
         let (threads, memory) = process.parts();
@@ -113,7 +117,7 @@ impl Site {
             at_call: Cell::new(false),
             closed: Cell::new(false),
         };
-        match site.map(process) {
+        match site.map(process, apart) {
             Ok(()) => Ok(site),
             Err(error) => Err(match site.close(process) {
                 Ok(()) => error,
@@ -122,9 +126,9 @@ impl Site {
         }
     }
 
-    fn map(&mut self, process: &mut StoppedProcess) -> Result<(), InjectError> {
+    fn map(&mut self, process: &mut StoppedProcess, apart: Option<u64>) -> Result<(), InjectError> {
         let len = self.len;
-        let args = [0, len, PROT_RW, MAP_OURS, u64::MAX, 0];
+        let args = [apart.unwrap_or(0), len, PROT_RW, MAP_OURS, u64::MAX, 0];
         self.base = self.mapping(process, libc::SYS_mmap, args, len)?;
         self.runner = runner::runner(self.gate, self.base).ok_or(InjectError::NoPlace {
             pid: self.pid,
@@ -390,7 +394,9 @@ impl Site {
             *self.pool.borrow_mut() = None;
         }
         let len = len.next_multiple_of(16 * PAGE);
-        let args = [0, len, PROT_RW, MAP_OURS, u64::MAX, 0];
+        // Beside the rest, not to need page tables elsewhere.
+        let hint = self.base + self.len + PAGE;
+        let args = [hint, len, PROT_RW, MAP_OURS, u64::MAX, 0];
         let start = self.mapping(process, libc::SYS_mmap, args, len)?;
         *self.pool.borrow_mut() = Some(start..start + len);
         self.placed.set_undo(process.memory(), 0)?;
