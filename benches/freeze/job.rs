@@ -25,6 +25,8 @@ pub(crate) struct Checkpointed {
     pub image: PathBuf,
     /// By wayfarer's own word.
     pub frozen: Duration,
+    /// The same: behind all but contents, until it was durable.
+    pub writing: Duration,
     /// The whole command.
     pub took: Duration,
     pub peak_kib: u64,
@@ -168,12 +170,13 @@ impl Job {
         let (output, peak_kib) = output_and_peak(child);
         let took = begun.elapsed();
         let report: serde_json::Value = serde_json::from_str(&output).expect("JSON");
-        let frozen = report["frozen_us"].as_u64().expect("frozen_us");
+        let time = |name: &str| Duration::from_micros(report[name].as_u64().expect("a time"));
         let ticks = self.word(0);
         self.wait_until("the job ticks on", || self.word(0) > ticks + 2);
         Checkpointed {
             image,
-            frozen: Duration::from_micros(frozen),
+            frozen: time("frozen_us"),
+            writing: time("writing_us"),
             took,
             peak_kib,
             gap: Duration::from_nanos(self.word(1)),

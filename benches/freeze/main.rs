@@ -60,7 +60,14 @@ fn main() -> ExitCode {
 /// Freeze, image and restart of a job with `mib` MiB of memory.
 fn by_size(station: &Station, mib: u64, repeat: usize, verdicts: &mut Verdicts) {
     println!("{mib} MiB, one thread, ticking every millisecond (median of {repeat})");
-    let [mut frozen, mut gaps, mut forks, mut rates, mut dds] = [const { vec![] }; 5];
+    let [
+        mut frozen,
+        mut gaps,
+        mut forks,
+        mut rates,
+        mut whole,
+        mut dds,
+    ] = [const { vec![] }; 6];
     let [mut restarts, mut passes, mut fresh] = [const { vec![] }; 3];
     let [mut filled, mut given] = [const { vec![] }; 2];
     let mut peak = 0;
@@ -70,6 +77,7 @@ fn by_size(station: &Station, mib: u64, repeat: usize, verdicts: &mut Verdicts) 
         let Checkpointed {
             image,
             frozen: stood,
+            writing,
             took,
             peak_kib,
             gap,
@@ -77,7 +85,8 @@ fn by_size(station: &Station, mib: u64, repeat: usize, verdicts: &mut Verdicts) 
         frozen.push(milliseconds(stood));
         gaps.push(milliseconds(gap));
         let bytes = std::fs::metadata(&image).expect("image").len() as f64;
-        rates.push(bytes / MIB / took.as_secs_f64());
+        rates.push(bytes / MIB / writing.as_secs_f64());
+        whole.push(bytes / MIB / took.as_secs_f64());
         let dd = yardsticks::dd(&image);
         dds.push(bytes / MIB / dd.as_secs_f64());
         job.end();
@@ -116,14 +125,15 @@ fn by_size(station: &Station, mib: u64, repeat: usize, verdicts: &mut Verdicts) 
         "",
     );
     let dd = median(dds);
-    let note = format!("image at {:.0} MiB/s, dd at {dd:.0}", median(rates.clone()));
-    verdicts.line(
-        "dd's rate / image's rate",
-        dd / median(rates),
-        1.0 / 0.7,
-        "times",
-        &note,
-    );
+    let (rate, whole) = (median(rates), median(whole));
+    let note = format!("image at {rate:.0} MiB/s, dd at {dd:.0}");
+    let mut line = |what: &str, rate: f64, limit: f64, note: &str| {
+        verdicts.line(what, dd / rate, limit, "times", note);
+    };
+    line("dd's rate / image's rate", rate, 1.0 / 0.7, &note);
+    // What does not depend on the size, and the freeze, count only where they are a small part.
+    let limit = if mib < 256 { f64::INFINITY } else { 1.0 / 0.7 };
+    line("  with all that the command does", whole, limit, "");
     let pass = median(passes);
     let fresh = median(fresh);
     let note = format!("hash and copy {pass:.1} ms, fresh memory alone {fresh:.1}");

@@ -115,6 +115,8 @@ pub(crate) struct Made {
     pub(crate) id: String,
     /// First thread stopped to last resumed.
     pub(crate) frozen_us: u64,
+    /// From the end of that, or of all but copying, until it was durable.
+    pub(crate) writing_us: u64,
     /// From the beginning until it was durable.
     pub(crate) took_us: u64,
     /// So many are in it.
@@ -441,6 +443,7 @@ mod tests {
             made: Some(Made {
                 id: "0a".to_owned(),
                 frozen_us: 1,
+                writing_us: 1,
                 took_us: 2,
                 processes: 1,
                 threads: 3,

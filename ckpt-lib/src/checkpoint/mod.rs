@@ -111,6 +111,9 @@ pub struct CheckpointReport {
     pub image: Committed,
     /// First thread stopped to last resumed; with [`Then::Kill`], to the kill. Of the try that succeeded.
     pub frozen: Duration,
+    /// From when all but its contents had been taken (and the job ran again, if there was a picture) until it had its name
+    /// and was durable.
+    pub writing: Duration,
     /// The whole checkpoint.
     pub took: Duration,
     /// What the image says of itself.
@@ -291,6 +294,7 @@ fn take(
         frozen = frozen_at.elapsed();
         writer.slows_down();
     }
+    let writing_since = Instant::now();
     let from: Vec<(HostPid, &Memory)> = match &held {
         Some(quiesced) => quiesced
             .processes()
@@ -339,6 +343,7 @@ fn take(
     snapshot.platform = platform.to_string();
     progress.begin("bringing the image to the disk", None);
     let image = commit(writer, &snapshot)?;
+    let writing = writing_since.elapsed();
     // However long it takes to bring it elsewhere: the job has no end before its parent has buried the copies, which their tracer does first.
     drop(pictures);
     if let Err(error) = marked.carry(&image.path) {
@@ -363,6 +368,7 @@ fn take(
         watch: watch.on().map(|watch| watch.of(image.id)),
         image,
         frozen,
+        writing,
         took: began.elapsed(),
         snapshot,
     })

@@ -33,6 +33,7 @@ pub(super) fn made(of: &CheckpointReport) -> Made {
     Made {
         id: digits.collect(),
         frozen_us: micros(of.frozen),
+        writing_us: micros(of.writing),
         took_us: micros(of.took),
         processes: processes.len(),
         threads: processes.iter().map(|process| process.threads.len()).sum(),
