@@ -227,7 +227,12 @@ fn describe(snapshot: &SnapshotV1, description: &Description) -> (&'static str, 
         },
         DescriptionKind::Pipe(id) => {
             let pipe = snapshot.pipes.get(id.0 as usize);
-            let unread = pipe.map_or(0, |pipe| pipe.contents.iter().map(Vec::len).sum());
+            let unread = pipe.map_or(0, |pipe| {
+                pipe.contents
+                    .iter()
+                    .map(ckpt_lib::snapshot::Unread::len)
+                    .sum()
+            });
             ("pipe", format!("within the job, {unread} bytes unread"))
         }
         DescriptionKind::Socket(id) => {

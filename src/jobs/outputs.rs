@@ -265,7 +265,7 @@ mod tests {
         let own = External {
             inherit: 1,
             was: KernelPath(b"pipe:[1]".to_vec()),
-            unread: vec![],
+            unread: ckpt_lib::snapshot::Unread::default(),
             terminal: None,
         };
         let kinds = [

@@ -116,6 +116,7 @@ pub(crate) struct Made {
     /// First thread stopped to last resumed.
     pub(crate) frozen_us: u64,
     /// From the end of that, or of all but copying, until it was durable.
+    #[serde(default)]
     pub(crate) writing_us: u64,
     /// From the beginning until it was durable.
     pub(crate) took_us: u64,

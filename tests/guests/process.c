@@ -183,22 +183,33 @@ static void check_oom(void) {
 }
 
 /* Nothing of wayfarer is left: no mapping, descriptor or thread that was not ours. */
-static char *maps_names(void) {
-    char *text = read_text("/proc/self/maps"), *names = calloc(1, strlen(text) + 1), *line = text;
+static char maps_before[1 << 16], maps_found[1 << 16];
+/* Without malloc, which may map more for it. */
+static void maps_names(char *names, size_t room) {
+    static char text[1 << 18];
+    int file = must("maps", open("/proc/self/maps", O_RDONLY | O_CLOEXEC));
+    size_t len = 0;
+    ssize_t n;
+    while ((n = must("maps", read(file, text + len, sizeof text - 1 - len))) > 0)
+        len += n;
+    close(file);
+    text[len] = 0;
+    char *line = text, *end_of_names = names;
+    *names = 0;
     for (; line && *line; line = strchr(line, '\n'), line = line ? line + 1 : NULL) {
         int at = 0;
         unsigned long start, end;
         char prot[5];
         if (sscanf(line, "%lx-%lx %4s %*s %*s %*s %n", &start, &end, prot, &at) == 3 && at > 0) {
-            size_t len = strcspn(line + at, "\n");
-            if (memmem(line + at, len, "[heap]", 6) || memmem(line + at, len, "[stack]", 7))
+            int of_name = strcspn(line + at, "\n");
+            if (memmem(line + at, of_name, "[heap]", 6) || memmem(line + at, of_name, "[stack]", 7))
                 continue; /* these may grow */
-            char *row;
-            if (asprintf(&row, "%lx-%lx %s %.*s\n", start, end, prot, (int)len, line + at) > 0)
-                strcat(names, row);
+            size_t left = names + room - end_of_names;
+            end_of_names += snprintf(end_of_names, left, "%lx-%lx %s %.*s\n", start, end, prot, of_name, line + at);
+            if (end_of_names >= names + room)
+                fail("mappings", "more of them than expected");
         }
     }
-    return names;
 }
 static int count_descriptors(void) {
     int count = 0;
@@ -208,15 +219,14 @@ static int count_descriptors(void) {
 }
 static int descriptors_before;
 static void during_traces(void) {
-    read_text("/proc/self/maps"); /* malloc takes what it needs for this */
-    free(maps_names());
-    text_before = maps_names();
+    maps_names(maps_before, sizeof maps_before); /* all that it needs is there now */
+    maps_names(maps_before, sizeof maps_before);
     descriptors_before = count_descriptors();
     wait_for_go();
 }
 static void check_traces(void) {
-    char *found = maps_names();
-    expect_text("mappings", found, text_before);
+    maps_names(maps_found, sizeof maps_found);
+    expect_text("mappings", maps_found, maps_before);
     expect("descriptors", count_descriptors(), descriptors_before);
     expect_text("tracer", status_field("TracerPid"), "0");
     expect_text("seccomp", status_field("Seccomp"), "0");

@@ -313,8 +313,9 @@ static const struct sched_attributes of_other = {.policy = SCHED_IDLE, .flags = 
 static void set_policy(void) {
     struct sched_param none = {0};
     start_other(until_told);
-    must("SCHED_BATCH", sched_setscheduler(0, SCHED_BATCH, &none));
-    must("SCHED_IDLE", sched_setscheduler(other_tid, SCHED_IDLE | SCHED_RESET_ON_FORK, &none));
+    /* musl's function refuses. */
+    must("SCHED_BATCH", syscall(SYS_sched_setscheduler, 0, SCHED_BATCH, &none));
+    must("SCHED_IDLE", syscall(SYS_sched_setscheduler, other_tid, SCHED_IDLE | SCHED_RESET_ON_FORK, &none));
 }
 static void check_policy(void) {
     expect_attributes(0, &of_first);

@@ -19,7 +19,7 @@ use crate::procfs::{ProcDir, parse_fdinfo};
 use crate::shown;
 use crate::snapshot::{
     Description, DescriptionId, DescriptionKind, Descriptor, EpollEntry, External, InodeId,
-    InodeKind, KernelPath, PipeRecord, RecordLock, SocketRecord,
+    InodeKind, KernelPath, PipeRecord, RecordLock, SocketRecord, Unread, UnreadStore,
 };
 use crate::sys::channels::{unread_len, wake_periodic_timer};
 use crate::sys::foreign::is_epoll_target;
@@ -51,6 +51,7 @@ pub(super) struct Survey<'a> {
     pub(super) options: &'a CaptureOptions,
     /// The job is stopped: contents of pipes and sockets are taken, too.
     pub(super) stopped: bool,
+    pub(super) unread: UnreadStore,
 }
 
 /// Reads the descriptors of all processes. What cannot be carried is refused, and stands in the
@@ -569,7 +570,7 @@ pub(super) fn external(inherit: u32, name: &[u8]) -> External {
     External {
         inherit,
         was: KernelPath::from(name),
-        unread: vec![],
+        unread: Unread::default(),
         terminal: None,
     }
 }

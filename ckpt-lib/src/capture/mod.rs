@@ -226,6 +226,7 @@ fn look_beside(
         ids: &ids,
         options,
         stopped: skip.is_some(),
+        unread: crate::snapshot::UnreadStore::default(),
     };
     let descriptors = descriptors::survey(&job, &mut inodes, &mut early.watches, refusals)?;
     let mut processes = vec![];

@@ -3,7 +3,7 @@
 use super::descriptors::{Survey, external};
 use super::open_files::{OpenFile, OpenFiles};
 use crate::snapshot::{
-    Description, DescriptionId, DescriptionKind, Descriptor, EpollEntry, External, Terminal,
+    Description, DescriptionId, DescriptionKind, Descriptor, EpollEntry, External, Terminal, Unread,
 };
 use crate::sys::channels::{termios2, window};
 use std::collections::{BTreeMap, HashMap};
@@ -137,7 +137,7 @@ fn standing_for(description: &Description, fd: i32) -> Option<Description> {
         kind: DescriptionKind::External(External {
             inherit: fd,
             // Served once.
-            unread: vec![],
+            unread: Unread::default(),
             ..external.clone()
         }),
         ..description.clone()
@@ -169,7 +169,7 @@ mod tests {
         description(DescriptionKind::External(External {
             inherit,
             was: b"/dev/pts/0"[..].into(),
-            unread: b"typed".to_vec(),
+            unread: b"typed".to_vec().into(),
             terminal: None,
         }))
     }
@@ -204,7 +204,7 @@ mod tests {
         };
         assert_eq!(numbers(&tables[0]), [0, 3, 4, 0, 1]);
         assert_eq!(numbers(&tables[1]), [0, 3]);
-        let inherited: Vec<(u32, usize)> = [3, 4]
+        let inherited: Vec<(u32, u64)> = [3, 4]
             .into_iter()
             .filter_map(|index: usize| match &descriptions[index].kind {
                 DescriptionKind::External(found) => Some((found.inherit, found.unread.len())),

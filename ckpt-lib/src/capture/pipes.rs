@@ -104,7 +104,7 @@ impl Pipes {
             let read = contents(file.duplicate.as_fd()).map_err(|error| {
                 format!("what lies unread in {name} cannot be copied ({error})")
             })?;
-            found.unread = read.concat();
+            found.unread = job.unread.keep(read.concat());
         }
         Ok(DescriptionKind::External(found))
     }
@@ -156,8 +156,10 @@ impl Pipes {
             && let Some(reader) = readers.first()
         {
             let reader = open.files[*reader].duplicate.as_fd();
-            record.contents = contents(reader)
+            let contents = contents(reader)
                 .map_err(|error| format!("what lies in this pipe cannot be copied ({error})"))?;
+            let contents = contents.into_iter();
+            record.contents = contents.map(|part| job.unread.keep(part)).collect();
             record.packets |= record.contents.len() > 1;
         }
         let id = PipeId(self.records.len() as u32);

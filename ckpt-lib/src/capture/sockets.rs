@@ -152,7 +152,7 @@ impl Sockets {
             }
             for (bytes, descriptors) in inbox.messages {
                 let mut message = SocketMessage {
-                    bytes,
+                    bytes: job.unread.keep(bytes),
                     descriptions: vec![],
                 };
                 for descriptor in descriptors {
@@ -245,7 +245,8 @@ impl Sockets {
             && socket_option(file.duplicate.as_fd(), libc::SO_TYPE).ok() == Some(libc::SOCK_STREAM)
         {
             found.unread = unread_of_stream(file.duplicate.as_fd())
-                .map_err(|error| format!("what lies unread in it cannot be read ({error})"))?;
+                .map_err(|error| format!("what lies unread in it cannot be read ({error})"))?
+                .into();
         }
         Ok(DescriptionKind::External(found))
     }

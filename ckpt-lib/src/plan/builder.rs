@@ -115,19 +115,21 @@ impl OpsBuilder {
     pub fn finish(mut self) -> Vec<u8> {
         self.header.magic = OPS_MAGIC;
         self.header.streams = self.streams.len() as u64;
-        let mut bytes = vec![];
-        self.header.encode(|field| bytes.extend(field));
+        let mut head = vec![];
+        self.header.encode(|field| head.extend(field));
         let mut offset = OpsHeader::BYTES + self.streams.len() * StreamEntry::BYTES;
         for (entry, records) in &mut self.streams {
             entry.offset = offset as u64;
             entry.len = records.len() as u64;
             offset += records.len();
-            entry.encode(|field| bytes.extend(field));
+            entry.encode(|field| head.extend(field));
         }
+        // The first stream may be large, and is not to be there twice: the others follow it.
+        let mut streams = self.streams.into_iter().map(|(_, records)| records);
+        let mut bytes = streams.next().unwrap_or_default();
         bytes.reserve_exact(offset - bytes.len());
-        for (_, records) in self.streams {
-            bytes.extend(records);
-        }
+        bytes.splice(0..0, head);
+        streams.for_each(|records| bytes.extend(records));
         bytes
     }
 }

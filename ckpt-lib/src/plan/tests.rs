@@ -140,7 +140,7 @@ fn socket(peer: Option<u32>) -> SocketRecord {
         kind: libc::SOCK_STREAM,
         peer: peer.map(SocketId),
         inbox: vec![SocketMessage {
-            bytes: b"unread".to_vec(),
+            bytes: b"unread".to_vec().into(),
             descriptions: vec![],
         }],
         shutdown: 0,
@@ -171,7 +171,7 @@ proptest! {
             inode(memfd, ""),
             inode(InodeKind::Device, "/dev/null"),
         ];
-        let contents = vec![b"in the pipe".to_vec()];
+        let contents = vec![b"in the pipe".to_vec().into()];
         snapshot.pipes = vec![PipeRecord { contents, ..PipeRecord::default() }; 2];
         snapshot.sockets = vec![socket(Some(1)), socket(Some(0)), socket(None)];
         assert_descriptors_have_sources(&snapshot);
@@ -332,7 +332,7 @@ fn what_was_unread_in_a_pipe_is_written_without_waiting() {
         description(DescriptionKind::Pipe(PipeId(0)), libc::O_WRONLY),
     ]);
     snapshot.pipes = vec![PipeRecord {
-        contents: vec![vec![1; 40_000]],
+        contents: vec![vec![1; 40_000].into()],
         capacity: 65_536,
         ..PipeRecord::default()
     }];

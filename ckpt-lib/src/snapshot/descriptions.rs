@@ -1,5 +1,6 @@
 //! Open file descriptions and what stands behind them.
 
+use super::unread::Unread;
 use super::{InodeId, KernelPath, SocketSettings};
 use serde::{Deserialize, Serialize};
 
@@ -129,7 +130,7 @@ pub struct External {
     /// What it was, as `/proc/PID/fd` names it ("pipe:[123]", "/dev/pts/0").
     pub was: KernelPath,
     /// Bytes that lay unread in it (an input pipe); served before the restarter's.
-    pub unread: Vec<u8>,
+    pub unread: Unread,
     /// `struct termios2` and window size of a terminal.
     pub terminal: Option<Terminal>,
 }
@@ -179,7 +180,7 @@ pub struct PipeRecord {
     /// `F_GETPIPE_SZ`.
     pub capacity: u32,
     /// Contents; one part per packet if in packet mode, else one part.
-    pub contents: Vec<Vec<u8>>,
+    pub contents: Vec<Unread>,
     /// Packets (O_DIRECT).
     pub packets: bool,
 }
@@ -224,7 +225,7 @@ impl SocketRecord {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SocketMessage {
     /// Its bytes.
-    pub bytes: Vec<u8>,
+    pub bytes: Unread,
     /// Descriptors sent with it.
     pub descriptions: Vec<DescriptionId>,
 }

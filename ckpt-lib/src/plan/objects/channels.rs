@@ -1,8 +1,8 @@
 //! Pipes, FIFOs and socket pairs within the job: both ends, what lies unread in them, their options.
 
-use super::{ACCESS, ASYNC, Emitter, EndSlots, STATUS, with_nul};
+use super::{ACCESS, ASYNC, Emitter, EndSlots, STATUS, unread_bytes, with_nul};
 use crate::plan::{Arg, PlanError};
-use crate::snapshot::{DescriptionId, DescriptionKind, PipeId, SocketId};
+use crate::snapshot::{DescriptionId, DescriptionKind, PipeId, SocketId, Unread};
 use c_shim::nodes;
 use c_shim::table::Reserved;
 use loader::ops::{Expect, Pipe, Send, SocketPair};
@@ -74,16 +74,16 @@ impl Emitter<'_> {
             ];
             self.call(&label, libc::SYS_fcntl, &flags, Expect::Success, 0);
         }
-        let unread: usize = record.contents.iter().map(Vec::len).sum();
+        let unread: u64 = record.contents.iter().map(Unread::len).sum();
         let full = format!(
             "{label} ({unread} bytes unread, capacity {})",
             record.capacity
         );
         for part in &record.contents {
-            let len = part.len() as u64;
+            let len = part.len();
             let args = [
                 Arg::Value(fill_slot),
-                Arg::Bytes(part.clone()),
+                Arg::Bytes(unread_bytes(part)?),
                 Arg::Value(len),
             ];
             self.call(&full, libc::SYS_write, &args, Expect::Exactly, len);
@@ -293,13 +293,13 @@ impl Emitter<'_> {
                     slot: sender,
                     fds: message.descriptions.len() as u64,
                     flags: 0,
-                    len: message.bytes.len() as u64,
+                    len: message.bytes.len(),
                 };
                 let mut tail = vec![];
                 for description in &message.descriptions {
                     tail.extend(self.slot(*description).to_le_bytes());
                 }
-                tail.extend(&message.bytes);
+                tail.extend(unread_bytes(&message.bytes)?);
                 tail.extend(label.as_bytes());
                 tail.push(0);
                 self.ops.push(self.stream, &op, &tail);

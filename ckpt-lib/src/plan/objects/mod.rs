@@ -5,6 +5,7 @@ mod channels;
 use super::inodes::{is_memory, with_nul};
 use super::slots::Slots;
 use super::{Arg, OpsBuilder, PlanError, StreamIndex};
+use crate::snapshot::Unread;
 use crate::snapshot::{
     Description, DescriptionId, DescriptionKind, DescriptionLock, External, InodeKind, PipeId,
     Process, SnapshotV1,
@@ -56,6 +57,14 @@ pub(super) fn emit(
         emitter.locks(DescriptionId(index as u32), description);
     }
     Ok(late.then_some(pairs))
+}
+
+/// Bytes that lay unread, to be written again.
+fn unread_bytes(unread: &Unread) -> Result<Vec<u8>, PlanError> {
+    unread.bytes().map_err(|source| PlanError::Unread {
+        len: unread.len(),
+        source,
+    })
 }
 
 /// What the job's process does when it is there, since the kernel puts its ids into each message: the unread contents of all
@@ -177,7 +186,7 @@ impl Emitter<'_> {
                     self.ops.push(self.stream, &op, &with_nul(&watch.path.0));
                 }
             }
-            DescriptionKind::External(external) => self.external(slot, flags, external),
+            DescriptionKind::External(external) => self.external(slot, flags, external)?,
             DescriptionKind::Session { .. } => {
                 let op = Inherit {
                     slot,
@@ -319,7 +328,7 @@ impl Emitter<'_> {
         self.call(label, libc::SYS_timerfd_settime, &args, Expect::Success, 0);
     }
 
-    fn external(&mut self, slot: u64, flags: u32, external: &External) {
+    fn external(&mut self, slot: u64, flags: u32, external: &External) -> Result<(), PlanError> {
         let inherit = u64::from(external.inherit);
         if external.unread.is_empty() {
             let op = Inherit {
@@ -332,10 +341,11 @@ impl Emitter<'_> {
             let op = Feed {
                 slot,
                 fd: inherit,
-                len: external.unread.len() as u64,
+                len: external.unread.len(),
                 flags: u64::from(flags & STATUS),
             };
-            self.ops.push(self.stream, &op, &external.unread);
+            let unread = unread_bytes(&external.unread)?;
+            self.ops.push(self.stream, &op, &unread);
         }
         if let Some(terminal) = &external.terminal {
             let own_group = |process: &&Process| {
@@ -350,6 +360,7 @@ impl Emitter<'_> {
             };
             self.ops.push(self.stream, &op, &terminal.termios2);
         }
+        Ok(())
     }
 
     fn locks(&mut self, id: DescriptionId, description: &Description) {
