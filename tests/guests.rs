@@ -195,6 +195,7 @@ guests! {
     descriptor_numbers: "descriptors" "numbers";
     descriptor_pipe: "descriptors" "pipe";
     descriptor_full_pipe: "descriptors" "full_pipe";
+    descriptor_many_pipes: "descriptors" "many_pipes";
     descriptor_packets: "descriptors" "packets";
     descriptor_half_pipes: "descriptors" "half_pipes";
     descriptor_pipe_ends: "descriptors" "pipe_ends";

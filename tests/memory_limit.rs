@@ -1,4 +1,5 @@
-//! A job in a real control group whose memory it nearly fills: a checkpoint does not get it killed.
+//! Memory that is short: a job in a real control group that it nearly fills is not killed by a checkpoint, and what wayfarer has
+//! itself does not grow with what a job has in its pipes.
 
 mod support;
 
@@ -80,6 +81,44 @@ fn start_in(group: &Group, job: &mut Job) -> Result<(), String> {
     let ready = run.wait_line("READY", Duration::from_secs(20));
     job.runs.push(run);
     ready
+}
+
+/// Carries out a command, and says the most memory (KiB) that it had.
+const MEASURED: &str = "import resource, subprocess, sys\n\
+    status = subprocess.run(sys.argv[1:]).returncode\n\
+    print('peak', resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)\n\
+    sys.exit(status)\n";
+
+#[test]
+fn what_lies_unread_in_pipes_is_not_held_in_memory() {
+    let program = c_guest("descriptors", Linking::Dynamic).expect("the guest compiles");
+    let guest = Guest::new("unread_in_pipes", program, &["many_pipes"]);
+    with_job(&guest, |job| {
+        passed(job.start()?)?;
+        let image = job.dir.join("unread.img");
+        let command = job.wayfarer(&["checkpoint", "job", "-o", &image.to_string_lossy()]);
+        let mut python = run::clean_command("python3");
+        python.args(["-c", MEASURED]).arg(command.get_program());
+        python.args(command.get_args());
+        let python = job.in_data(python);
+        let (status, run) = run::finish(
+            "checkpoint",
+            python,
+            User::Ordinary,
+            Duration::from_secs(30),
+        )?;
+        let said = run.out.text();
+        let peak = said.lines().find_map(|line| line.strip_prefix("peak "));
+        let peak: Option<u64> = peak.and_then(|kib| kib.trim().parse().ok());
+        match peak {
+            Some(kib) if status.success() && kib <= 64 << 10 => {}
+            _ => return Err(format!("{status}: {said}: expected 65536 KiB at most")),
+        }
+        job.let_go();
+        passed(job.wait_pass()?)?;
+        job.restart(&image, Restart::Command)?;
+        passed(job.wait_pass()?)
+    });
 }
 
 #[test]

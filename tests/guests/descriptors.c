@@ -230,6 +230,28 @@ static void check_full_pipe(void) {
         at += must("read", read(ends[0], found + at, sizeof big - at));
     expect_bytes("contents", found, big, sizeof big);
 }
+/* As many bytes as wayfarer may not hold in its own memory, thrice. */
+static int many[400][2], filled[ARRAY_LEN(many)];
+static uint8_t part[65536];
+static void set_many_pipes(void) {
+    for (size_t at = 0; at < ARRAY_LEN(many); at++) {
+        must("pipe", pipe(many[at]));
+        /* A user who has many pipes gets small ones. */
+        int room = must("F_GETPIPE_SZ", fcntl(many[at][0], F_GETPIPE_SZ));
+        filled[at] = room < (int)sizeof part ? room : (int)sizeof part;
+        fill_pattern(part, sizeof part, at);
+        expect("write", must("write", write(many[at][1], part, filled[at])), filled[at]);
+    }
+}
+static void check_many_pipes(void) {
+    static uint8_t found[sizeof part];
+    for (size_t at = 0; at < ARRAY_LEN(many); at++) {
+        for (int have = 0; have < filled[at];)
+            have += must("read", read(many[at][0], found + have, filled[at] - have));
+        fill_pattern(part, sizeof part, at);
+        expect_bytes("contents", found, part, filled[at]);
+    }
+}
 static void set_packets(void) {
     must("pipe2", pipe2(ends, O_DIRECT));
     expect_write("write", ends[1], "one");
@@ -462,6 +484,7 @@ static const struct guest guests[] = {
     {"numbers", set_numbers, check_numbers, NULL},
     {"pipe", set_pipe, check_pipe, NULL},
     {"full_pipe", set_full_pipe, check_full_pipe, NULL},
+    {"many_pipes", set_many_pipes, check_many_pipes, NULL},
     {"packets", set_packets, check_packets, NULL},
     {"half_pipes", set_half_pipes, check_half_pipes, NULL},
     {"pipe_ends", set_pipe_ends, NULL, close_pipe_ends},
