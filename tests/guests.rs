@@ -182,7 +182,10 @@ impl Drop for HugePages {
 fn memory_flag_hugetlb() {
     let _while_it_lasts = HugePages::set_aside(8);
     let program = c_guest("memory_flags", Linking::Dynamic).expect("the guest compiles");
-    check(&Guest::new("memory_flag_hugetlb", program, &["hugetlb"]));
+    for which in ["hugetlb", "hugetlb_shared", "hugetlb_memfd"] {
+        let label = format!("memory_flag_{which}");
+        check(&Guest::new(&label, &program, &[which]));
+    }
 }
 
 guests! {
@@ -208,6 +211,7 @@ guests! {
     descriptor_pidfd: "descriptors" "pidfd";
     descriptor_pidfd_thread: "descriptors" "pidfd_thread";
     descriptor_owner: "descriptors" "owner";
+    descriptor_owners: "descriptors" "owners";
 }
 
 guests! {
@@ -288,6 +292,7 @@ guests! {
     process_subreaper: "process" "subreaper";
     process_thp: "process" "thp";
     process_membarrier: "process" "membarrier";
+    process_keep_caps: "process" "keep_caps";
     process_securebits: "process" "securebits", as_root;
     process_ids: "process" "ids";
     process_session: "process" "session", follows;

@@ -1,6 +1,7 @@
 /* Open descriptors: files, directories, pipes, and everything that hangs on
  * them but sockets and locks (sockets.c, locks.c). */
 #include "guest.h"
+#include <sys/socket.h>
 #include <dirent.h>
 #include <poll.h>
 #include <sys/epoll.h>
@@ -474,6 +475,27 @@ static void check_owner(void) {
     expect("si_fd", (uintptr_t)got_value, ends[0]);
 }
 
+/* A thread, a group, and one that has no signal of its own. */
+static void set_owners(void) {
+    must("setpgid", getpgid(0) == getpid() ? 0 : setpgid(0, 0));
+    must("socketpair", socketpair(AF_UNIX, SOCK_STREAM, 0, ends));
+    struct f_owner_ex thread = {F_OWNER_TID, gettid()}, group = {F_OWNER_PGRP, getpgid(0)};
+    must("F_SETOWN_EX", fcntl(ends[0], F_SETOWN_EX, &thread));
+    must("F_SETSIG", fcntl(ends[0], F_SETSIG, SIGRTMIN + 6));
+    must("F_SETOWN_EX", fcntl(ends[1], F_SETOWN_EX, &group));
+}
+static void check_owners(void) {
+    struct f_owner_ex found;
+    must("F_GETOWN_EX", fcntl(ends[0], F_GETOWN_EX, &found));
+    expect("type", found.type, F_OWNER_TID);
+    expect("thread", found.pid, gettid());
+    expect("F_GETSIG", fcntl(ends[0], F_GETSIG), SIGRTMIN + 6);
+    must("F_GETOWN_EX", fcntl(ends[1], F_GETOWN_EX, &found));
+    expect("type", found.type, F_OWNER_PGRP);
+    expect("group", found.pid, getpgid(0));
+    expect("F_GETSIG", fcntl(ends[1], F_GETSIG), 0);
+}
+
 static const struct guest guests[] = {
     {"file", set_file, check_file, NULL},
     {"dup", set_dup, check_dup, NULL},
@@ -497,5 +519,6 @@ static const struct guest guests[] = {
     {"pidfd", set_pidfd, check_pidfd, NULL},
     {"pidfd_thread", set_pidfd_thread, check_pidfd_thread, NULL},
     {"owner", set_owner, check_owner, NULL},
+    {"owners", set_owners, check_owners, NULL},
 };
 GUEST_MAIN(guests)

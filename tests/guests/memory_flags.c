@@ -120,6 +120,46 @@ static void check_hugetlb(void) {
     expect_pattern("huge pages", area, 4 * MIB, 2);
     expect_true("MAP_HUGETLB", has_flag(vm_flags(area), "ht"));
 }
+static void set_hugetlb_shared(void) {
+    area = mmap(NULL, 4 * MIB, RW, MAP_SHARED | MAP_ANONYMOUS | MAP_HUGETLB, -1, 0);
+    if (area == MAP_FAILED)
+        skip("no huge pages here: %s", strerror(errno));
+    fill_pattern(area, 4 * MIB, 4);
+}
+static void check_hugetlb_shared(void) {
+    expect_pattern("huge pages", area, 4 * MIB, 4);
+    expect_true("MAP_HUGETLB", has_flag(vm_flags(area), "ht"));
+    expect_true("MAP_SHARED", has_flag(vm_flags(area), "sh"));
+    pid_t child = must("fork", fork());
+    if (child == 0) {
+        area[5] = 77;
+        _exit(0);
+    }
+    must("waitpid", waitpid(child, NULL, 0));
+    expect("what a child has written", area[5], 77);
+}
+static uint8_t *alias;
+static int huge_file;
+static void set_hugetlb_memfd(void) {
+    huge_file = memfd_create("huge", MFD_HUGETLB | MFD_CLOEXEC);
+    if (huge_file < 0 || ftruncate(huge_file, 4 * MIB) != 0)
+        skip("no memfd of huge pages here: %s", strerror(errno));
+    area = mmap(NULL, 4 * MIB, RW, MAP_SHARED, huge_file, 0);
+    alias = mmap(NULL, 2 * MIB, RW, MAP_SHARED, huge_file, 2 * MIB);
+    if (area == MAP_FAILED || alias == MAP_FAILED)
+        skip("no huge pages here: %s", strerror(errno));
+    fill_pattern(area, 4 * MIB, 5);
+}
+static void check_hugetlb_memfd(void) {
+    struct stat found;
+    expect_pattern("huge pages", area, 4 * MIB, 5);
+    expect_true("MFD_HUGETLB", has_flag(vm_flags(area), "ht"));
+    must("fstat", fstat(huge_file, &found));
+    expect("size", found.st_size, 4 * MIB);
+    expect("size of a page", found.st_blksize, 2 * MIB);
+    area[2 * MIB + 9] = 78;
+    expect("by the other mapping", alias[9], 78);
+}
 /* Transparent huge pages: the contents, whatever pages the kernel takes. */
 static void set_transparent(void) {
     area = anonymous(16 * MIB);
@@ -141,6 +181,8 @@ static const struct guest guests[] = {
     {"mlock_onfault", set_mlock_onfault, check_mlock_onfault, NULL},
     {"mlockall", set_mlockall, check_mlockall, NULL},
     {"hugetlb", set_hugetlb, check_hugetlb, NULL},
+    {"hugetlb_shared", set_hugetlb_shared, check_hugetlb_shared, NULL},
+    {"hugetlb_memfd", set_hugetlb_memfd, check_hugetlb_memfd, NULL},
     {"transparent_huge", set_transparent, check_transparent, NULL},
 };
 GUEST_MAIN(guests)

@@ -241,7 +241,7 @@ static void stacks(void) {
     int ends[2];
     char found;
     CALL(pipe(ends));
-    alarm_in(30, 0);
+    alarm_in(300, 0);
     CALL(read(ends[0], &found, 1));
     stack.ss_flags = SS_DISABLE;
     CALL(sigaltstack(&stack, NULL));

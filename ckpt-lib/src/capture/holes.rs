@@ -2,7 +2,8 @@
 //!
 //! Its bytes are read through the process that maps it, and to read a page that was never touched makes one
 //! (mm/shmem.c, `shmem_fault`). So the job is asked first (mincore(2)), and then `/proc/PID/smaps`, for what is swapped out
-//! is not told from what never was: if some of a mapping is, all of it is read.
+//! is not told from what never was: if some of a mapping is, all of it is read. Of huge pages mincore(2) tells those that this process
+//! has touched (mm/mincore.c, `mincore_hugetlb`), not those that there are: all of them are read. They are set aside for the mapping already.
 //!
 //! A deleted file of a disk says the same by its descriptor (SEEK_DATA), or by the mapping of one who may open that; else nothing does,
 //! and all of it is read.
@@ -66,7 +67,12 @@ pub(super) fn find(
     workshop: &mut Workshop,
     inodes: &mut Inodes,
 ) -> Result<(), CaptureError> {
-    let pieces = pieces_of(subject, inodes, is_in_memory);
+    for (inode, piece) in pieces_of(subject, inodes, is_huge) {
+        let there = &mut inodes.drafts[inode].there;
+        let all = piece.offset..piece.offset + piece.len;
+        there.get_or_insert_default().push(all);
+    }
+    let pieces = pieces_of(subject, inodes, |kind| is_in_memory(kind) && !is_huge(kind));
     let (Some((tid, _)), false) = (subject.threads.first(), pieces.is_empty()) else {
         return Ok(());
     };
@@ -115,6 +121,11 @@ pub(super) fn find(
 /// It has no bytes but in memory.
 fn is_in_memory(kind: &InodeKind) -> bool {
     matches!(kind, InodeKind::SharedAnonymous | InodeKind::MemFd { .. })
+}
+
+/// It is of huge pages (hugetlb).
+fn is_huge(kind: &InodeKind) -> bool {
+    matches!(kind, InodeKind::MemFd { huge_shift, .. } if *huge_shift != 0)
 }
 
 /// What of the process is read through it, and is of such a kind: by index of the inode.

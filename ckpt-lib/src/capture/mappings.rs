@@ -133,6 +133,7 @@ enum Class {
     Anonymous(KernelPath),
     SharedAnonymous(KernelPath),
     HugeAnonymous,
+    SharedHuge,
     MemFd(Vec<u8>),
     File,
 }
@@ -164,11 +165,10 @@ fn classify(line: &MapsLine) -> Result<Class, String> {
         return Ok(Class::SharedAnonymous(KernelPath::default()));
     }
     if name.starts_with(b"/anon_hugepage") {
-        return if line.shared {
-            Err("shared anonymous huge pages cannot be carried".into())
-        } else {
-            Ok(Class::HugeAnonymous)
-        };
+        return Ok(match line.shared {
+            true => Class::SharedHuge,
+            false => Class::HugeAnonymous,
+        });
     }
     if let Some(name) = name.strip_prefix(b"/memfd:") {
         let name = name.strip_suffix(b" (deleted)").unwrap_or(name);
@@ -257,6 +257,16 @@ fn one(
         Class::SharedAnonymous(called) => {
             name = called;
             let inode = shared_memory(line, InodeKind::SharedAnonymous, subject, inodes);
+            shared(inode, offset, true)
+        }
+        Class::SharedHuge => {
+            // As other shared memory is brought back: by a memfd that nobody may seal.
+            let kind = InodeKind::MemFd {
+                name: b"shared"[..].into(),
+                seals: libc::F_SEAL_SEAL.cast_unsigned(),
+                huge_shift,
+            };
+            let inode = shared_memory(line, kind, subject, inodes);
             shared(inode, offset, true)
         }
         Class::MemFd(called) => {
@@ -555,6 +565,10 @@ mod tests {
             Ok(Class::MemFd(b"a b".to_vec()))
         );
         assert_eq!(class("/usr/lib/x", "r-xp", 5), Ok(Class::File));
+        assert_eq!(
+            ["rw-s", "rw-p"].map(|mode| class("/anon_hugepage (deleted)", mode, 5)),
+            [Ok(Class::SharedHuge), Ok(Class::HugeAnonymous)]
+        );
         for name in [
             "/SYSV00000000 (deleted)",
             "/[aio] (deleted)",

@@ -224,6 +224,9 @@ fn emit_faults(ops: &mut OpsBuilder, stream: StreamIndex, thread: &Thread) {
     }
 }
 
+/// `SECBIT_KEEP_CAPS`, the one of securebits that needs no privilege (PR_SET_KEEPCAPS).
+const KEEP_CAPS: u32 = 1 << 4;
+
 /// Capability sets and what goes with them; last, since it takes rights away.
 fn emit_privileges(ops: &mut OpsBuilder, stream: StreamIndex, thread: &Thread) {
     let label = |what: &str| format!("thread {}: {what}", thread.tid);
@@ -244,7 +247,13 @@ fn emit_privileges(ops: &mut OpsBuilder, stream: StreamIndex, thread: &Thread) {
         // the set is what the restarter's is.
         prctl("capability bounding set", &args, Expect::Ignore);
     }
-    if thread.securebits != 0 {
+    if thread.securebits == KEEP_CAPS {
+        prctl(
+            "PR_SET_KEEPCAPS",
+            &[libc::PR_SET_KEEPCAPS as u64, 1],
+            Expect::Success,
+        );
+    } else if thread.securebits != 0 {
         let args = [libc::PR_SET_SECUREBITS as u64, u64::from(thread.securebits)];
         prctl("securebits", &args, Expect::OrNoted);
     }

@@ -326,6 +326,12 @@ fn memory_that_cannot_be_carried_is_refused() {
         "mapping ",
         "a sealed mapping",
     );
+    refused(
+        "f = libc.syscall(447, 0)\nif f < 0: say('skip: no secret memory')\n\
+         else: os.ftruncate(f, 4096); call(libc.mmap(None, 4096, 3, 1, f, 0)); os.close(f)",
+        "mapping ",
+        "secret memory",
+    );
 }
 
 #[test]
