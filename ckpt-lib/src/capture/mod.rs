@@ -45,6 +45,7 @@ mod unix_diag;
 mod unread;
 mod used;
 mod verify;
+mod vm_flags;
 mod watches;
 
 pub use contents::{FULL_MAX, hash_file};

@@ -3,7 +3,8 @@
 
 use super::refusal::Refusals;
 use super::subject::Subject;
-use super::{CaptureError, Captured, EarlyView, mappings, policies};
+use super::vm_flags::vm_flags;
+use super::{CaptureError, Captured, EarlyView, policies};
 use crate::inject::Workshop;
 use crate::pages;
 use crate::procfs::{ProcDir, ProcfsError, SmapsEntry};
@@ -191,7 +192,7 @@ impl Captured {
                 }
                 return Err(changed);
             };
-            match mappings::vm_flags(&entry.vm_flags, false) {
+            match vm_flags(&entry.vm_flags, false) {
                 Ok(found) => {
                     if found.bits & APART & !mapping.flags != 0 {
                         return Err(changed);
