@@ -131,9 +131,7 @@ fn by_size(station: &Station, mib: u64, repeat: usize, verdicts: &mut Verdicts) 
         verdicts.line(what, dd / rate, limit, "times", note);
     };
     line("dd's rate / image's rate", rate, 1.0 / 0.7, &note);
-    // What does not depend on the size, and the freeze, count only where they are a small part.
-    let limit = if mib < 256 { f64::INFINITY } else { 1.0 / 0.7 };
-    line("  with all that the command does", whole, limit, "");
+    line("  with all that the command does", whole, 1.0 / 0.7, "");
     let pass = median(passes);
     let fresh = median(fresh);
     let note = format!("hash and copy {pass:.1} ms, fresh memory alone {fresh:.1}");

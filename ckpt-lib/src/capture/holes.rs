@@ -3,7 +3,8 @@
 //! Its bytes are read through the process that maps it, and to read a page that was never touched makes one
 //! (mm/shmem.c, `shmem_fault`). So the job is asked first (mincore(2)), and then `/proc/PID/smaps`, for what is swapped out
 //! is not told from what never was: if some of a mapping is, all of it is read. Of huge pages mincore(2) tells those that this process
-//! has touched (mm/mincore.c, `mincore_hugetlb`), not those that there are: all of them are read. They are set aside for the mapping already.
+//! has touched (mm/mincore.c, `mincore_hugetlb`), not those that there are: all of them are read. They are set aside
+//! for the mapping already (with MAP_NORESERVE they are not, and one that cannot be had fails the checkpoint).
 //!
 //! A deleted file of a disk says the same by its descriptor (SEEK_DATA), or by the mapping of one who may open that; else nothing does,
 //! and all of it is read.
