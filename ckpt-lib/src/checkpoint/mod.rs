@@ -306,13 +306,14 @@ fn take(
             .map(|picture| (picture.pid(), picture.memory()))
             .collect(),
     };
+    store::store(&mut writer, &captured, &pids, &from, false, progress)?;
+    writer.all_stored();
+    // Beside the disk's work; that it fails, and all is done once more, is rare.
     if captured.flags_unverified() {
         for (index, (pid, _)) in from.iter().enumerate() {
             captured.verify_mappings(index, *pid)?;
         }
     }
-    store::store(&mut writer, &captured, &pids, &from, false, progress)?;
-    writer.all_stored();
     // Its page tables are freed beside what follows.
     pictures.iter().for_each(Picture::kill);
     if request.then == Then::GoOn

@@ -18,6 +18,7 @@
 //! It does not know what operations mean ([`crate::plan`]), and it signs nothing: an image from a
 //! stranger is a program from a stranger.
 
+mod blocks;
 mod chain;
 mod contents;
 mod destination;

@@ -10,6 +10,7 @@
 //! One buffer per worker (two with compression); bytes are copied by the kernel only. After an error
 //! all workers have stopped.
 
+use super::blocks::BlocksAhead;
 use super::destination::Destination;
 use super::earlier::Earlier;
 use super::error::{ImageError, SpaceName};
@@ -100,9 +101,12 @@ pub(super) fn run(
             batches.map(move |ranges| Batch { part, ranges })
         })
         .collect();
+    let ranges = batches.iter().flat_map(|batch| &batch.ranges);
+    let lengths = ranges.map(|range| (range.end - range.start).next_multiple_of(PAGE));
     let shared = Shared {
         job,
         batches: &batches,
+        blocks: BlocksAhead::of(job, start, start + lengths.sum::<u64>()),
         next: AtomicUsize::new(0),
         end: AtomicU64::new(start),
         stop: AtomicBool::new(false),
@@ -196,6 +200,7 @@ impl Gaps {
 struct Shared<'a> {
     job: &'a Job<'a>,
     batches: &'a [Batch<'a>],
+    blocks: BlocksAhead<'a>,
     next: AtomicUsize,
     end: AtomicU64,
     stop: AtomicBool,
@@ -464,6 +469,8 @@ impl Shared<'_> {
         if let Some(pace) = self.job.pace {
             pace.pass(slices.iter().map(|slice| slice.len() as u64).sum())?;
         }
+        self.blocks
+            .have(at + slices.iter().map(|slice| slice.len() as u64).sum::<u64>());
         while !slices.is_empty() {
             let count = slices.len().min(MOST_SLICES);
             let offset = i64::try_from(at).map_err(|_| io::ErrorKind::FileTooLarge)?;

@@ -5,7 +5,7 @@ use crate::image::Away;
 use loader::layout::SectionKind;
 use std::fs;
 use std::io::IoSlice;
-use std::os::unix::fs::{FileExt, PermissionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -272,4 +272,22 @@ fn contents_that_go_elsewhere_and_the_file_are_the_image() {
             fs::metadata(&path).expect("is there").len()
         );
     }
+}
+
+#[test]
+fn blocks_that_were_given_ahead_and_not_written_to_are_given_back() {
+    let dir = directory();
+    let path = dir.path().join("x");
+    // Two pages in 16 MiB.
+    let memory = Memory::new(4096, 30, |page| page % 2000 != 7);
+    let committed = image_of(&path, &memory, WriteOptions::default());
+    let found = fs::metadata(&path).expect("there");
+    assert_eq!(found.len(), committed.len);
+    assert!(
+        found.blocks() * 512 <= committed.len.next_multiple_of(64 << 10) + (64 << 10),
+        "{} blocks for {} bytes",
+        found.blocks(),
+        committed.len
+    );
+    check(&path).expect("sound");
 }
