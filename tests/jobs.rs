@@ -7,6 +7,8 @@ mod others;
 #[path = "jobs/redirected.rs"]
 mod redirected;
 mod support;
+#[path = "jobs/tables.rs"]
+mod tables;
 
 use std::fs;
 use std::path::{Path, PathBuf};

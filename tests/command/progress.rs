@@ -122,3 +122,67 @@ fn a_long_restart_shows_a_bar_on_a_terminal() {
     });
     assert!(shown, "{tries:?}");
 }
+
+/// What a command says on a terminal that stands still for longer than a second when it has read so much.
+fn said_by_a_slow_one(station: &Station, words: &[&str], read: u64) -> String {
+    let (mut terminal, running) = on_a_terminal(station.wayfarer(words));
+    let pid = running.child.id() as i32;
+    let begun = Instant::now();
+    let has_read = || {
+        let io = fs::read_to_string(format!("/proc/{pid}/io")).unwrap_or_default();
+        let line = io.lines().find_map(|line| line.strip_prefix("rchar: "));
+        line.and_then(|bytes| bytes.parse::<u64>().ok())
+    };
+    while begun.elapsed() < Duration::from_secs(20) && has_read().is_some_and(|bytes| bytes < read)
+    {
+    }
+    running.signal(SIGSTOP);
+    std::thread::sleep(Duration::from_millis(1100));
+    running.signal(SIGCONT);
+    let mut said = String::new();
+    loop {
+        let more = read_for(&mut terminal, Duration::from_millis(500));
+        let over = more.is_empty();
+        said += &more;
+        if over
+            && fs::read_to_string(format!("/proc/{pid}/stat"))
+                .is_ok_and(|stat| stat.contains(") Z "))
+            || begun.elapsed() > Duration::from_secs(30)
+        {
+            return said;
+        }
+    }
+}
+
+#[test]
+fn long_work_on_images_shows_a_bar_on_a_terminal() {
+    let station = Station::new();
+    let script = "my $x = ''; $x .= pack('Q', int(rand(2**60))) for 1..16_000_000; $| = 1; print \"ready\\n\"; sleep 600";
+    let words = ["run", "--name", "read", "--", "perl", "-e", script];
+    let mut running = Running::start(station.wayfarer(&words));
+    running.wait_for("ready");
+    let place = |name: &str| station.state.path().join(name).display().to_string();
+    let image = place("read.img");
+    station.output(&["checkpoint", "read", "-o", &image, "--then", "kill"]);
+    running.wait();
+    let (flat, core) = (place("flat.img"), place("core"));
+    let verbs: [(&[&str], &str); 3] = [
+        (&["verify", &image], "checking ["),
+        (&["flatten", &image, "-o", &flat], "writing image ["),
+        (&["export", "--core", &image, &core], "writing the core "),
+    ];
+    for (words, bar) in verbs {
+        // It may be through before it stands still.
+        let mut tries = vec![];
+        let shown = (0..5).any(|_| {
+            let _ = [&flat, &core].map(fs::remove_file);
+            let said = said_by_a_slow_one(&station, words, 16 << 20);
+            // It is cleared at the end.
+            let rest = said.rsplit("\u{1b}[2K").next().unwrap_or_default();
+            let shown = said.contains(bar) && said.contains(" MiB") && !rest.contains(bar);
+            tries.push(said);
+            shown
+        });
+        assert!(shown, "{words:?}: {tries:?}");
+    }
+}

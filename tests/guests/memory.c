@@ -267,6 +267,10 @@ static void set_reserve(void) {
         fill_pattern(alias + i * (TIB / 8), PAGE, 14 + i);
     must("mprotect", mprotect(area + 3 * TIB, 16 * PAGE, RW));
     fill_pattern(area + 3 * TIB, 16 * PAGE, 30);
+    /* No room is left above it: what is mapped next is just below, and needs tables that stay when it goes. */
+    uint8_t *lowest = map(16 * TIB, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    while ((uint8_t *)map(4 * PAGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0) > lowest)
+        ;
     tables_before = page_table_kib();
 }
 static void check_reserve(void) {
