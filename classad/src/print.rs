@@ -127,7 +127,7 @@ impl Printer {
                     self.expr(from);
                     self.put(".");
                     // Behind a dot `parent` is a name like others.
-                    return self.name_or(name, name.text().is_like("parent"));
+                    return self.name_or(name.text(), name.text().is_like("parent"));
                 }
                 if *absolute {
                     self.put(".");
@@ -172,7 +172,7 @@ impl Printer {
                 self.put(")");
             }
             Expr::Call { name, arguments } => {
-                self.text.extend_from_slice(name.as_bytes());
+                self.name_or(name, false);
                 self.put("(");
                 self.items(arguments, false);
                 self.put(")");
@@ -248,18 +248,18 @@ impl Printer {
     }
 
     fn name(&mut self, name: &Name) {
-        self.name_or(name, false);
+        self.name_or(name.text(), false);
     }
 
-    fn name_or(&mut self, name: &Name, is_plain: bool) {
-        let bytes = name.text().as_bytes();
+    fn name_or(&mut self, name: &Text, is_plain: bool) {
+        let bytes = name.as_bytes();
         let plain = bytes
             .first()
             .is_some_and(|first| first.is_ascii_alphabetic() || *first == b'_')
             && bytes
                 .iter()
                 .all(|byte| byte.is_ascii_alphanumeric() || *byte == b'_')
-            && !RESERVED.iter().any(|word| name.text().is_like(word));
+            && !RESERVED.iter().any(|word| name.is_like(word));
         if plain || is_plain {
             self.text.extend_from_slice(bytes);
         } else {
