@@ -15,6 +15,8 @@
 #![deny(unsafe_code)]
 
 pub mod call_names;
+#[cfg(feature = "frames")]
+pub mod frame;
 pub mod guard;
 pub mod hole;
 pub mod knock;

@@ -7,8 +7,8 @@
 
 use core::alloc::{GlobalAlloc, Layout};
 use core::sync::atomic::{AtomicU64, Ordering};
+use loader::frame;
 use loader::hole::{FILL_STACK_LEN, FILL_THREADS};
-use ruzstd::decoding::FrameDecoder;
 
 /// An arena: next free byte and end, 0 while nobody decodes.
 struct Arena {
@@ -77,53 +77,13 @@ pub fn stacks_begin_at(address: u64) {
     ARENAS.stacks.store(address, Ordering::Relaxed);
 }
 
-/// The arena has room for such a window; a chunk needs no more than its own length.
-const LARGEST_WINDOW: u64 = 1 << 20;
-
-/// Bytes of a frame's contents, if its header says, and of its window (RFC 8878, 3.1.1.1).
-fn frame_sizes(frame: &[u8]) -> Option<(u64, u64)> {
-    let rest = frame.strip_prefix(&0xfd2f_b528u32.to_le_bytes())?;
-    let (descriptor, rest) = rest.split_first()?;
-    let single_segment = descriptor & 0x20 != 0;
-    let (window, rest) = match single_segment {
-        true => (None, rest),
-        false => {
-            let (byte, rest) = rest.split_first()?;
-            let base = 1u64 << (10 + (byte >> 3));
-            (Some(base + base / 8 * u64::from(byte & 7)), rest)
-        }
-    };
-    // No dictionary was used.
-    if descriptor & 3 != 0 {
-        return None;
-    }
-    let len = match (descriptor >> 6, single_segment) {
-        (0, false) => return None,
-        (0, true) => 1,
-        (bits, _) => 1 << bits,
-    };
-    let mut word = [0; 8];
-    word[..len].copy_from_slice(rest.get(..len)?);
-    let content = u64::from_le_bytes(word) + if len == 2 { 256 } else { 0 };
-    Some((content, window.unwrap_or(content)))
-}
-
 /// Decodes one frame to exactly `to.len()` bytes, using `room` meanwhile.
-pub fn decode(frame: &[u8], to: &mut [u8], room: &mut [u8]) -> Result<(), &'static str> {
-    if frame_sizes(frame)
-        .is_none_or(|(content, window)| content != to.len() as u64 || window > LARGEST_WINDOW)
-    {
-        return Err("a zstd frame whose header does not give its chunk's length");
-    }
+pub fn decode(stored: &[u8], to: &mut [u8], room: &mut [u8]) -> Result<(), &'static str> {
     let arena = ARENAS.own();
     let range = room.as_mut_ptr_range();
     arena.next.store(range.start as u64, Ordering::Relaxed);
     arena.end.store(range.end as u64, Ordering::Relaxed);
-    let result = FrameDecoder::new().decode_all(frame, to);
+    let result = frame::decode(stored, to);
     arena.next.store(0, Ordering::Relaxed);
-    match result {
-        Ok(len) if len == to.len() => Ok(()),
-        Ok(_) => Err("the zstd frame is shorter than its chunk"),
-        Err(_) => Err("not a zstd frame of its chunk's length"),
-    }
+    result
 }
