@@ -11,7 +11,9 @@ use crate::procfs::{ProcDir, ProcfsError, SmapsEntry};
 use crate::snapshot::{Mapping, MappingKind, Process, mapping_flags};
 use crate::tracee::{HostPid, HostTid, StoppedProcess};
 use std::collections::HashMap;
+use std::iter::Peekable;
 use std::ops::Range;
+use std::slice::IterMut;
 use std::thread::{Builder, Scope, ScopedJoinHandle};
 
 /// What fork does not hand on.
@@ -119,15 +121,91 @@ impl Asked {
 
 /// The guards in a mapping, where its flags or the kernel say that there may be some.
 fn guards_of(pid: HostPid, mapping: &Mapping) -> Result<Vec<Range<u64>>, CaptureError> {
-    let of_kernel = matches!(
-        mapping.kind,
-        MappingKind::Vdso | MappingKind::Vvar | MappingKind::VvarVclock
-    );
-    if of_kernel || !mapping.has(mapping_flags::GUARDED) && !pages::guards_have_no_flag() {
+    if is_of_kernel(mapping)
+        || !mapping.has(mapping_flags::GUARDED) && !pages::guards_have_no_flag()
+    {
         return Ok(vec![]);
     }
     let found = pages::guards(pid, mapping.start..mapping.end);
     found.map_err(|error| CaptureError::Pages(Box::new(error)))
+}
+
+/// The mappings of a process beside those of its picture, both in order.
+struct Comparison<'a> {
+    pid: i32,
+    picture: HostPid,
+    mappings: Peekable<IterMut<'a, Mapping>>,
+    guards: Vec<Range<u64>>,
+    refusals: Refusals,
+}
+
+impl Comparison<'_> {
+    /// Takes the flags of the mappings that lie in this one of the picture's.
+    fn with(&mut self, entry: &SmapsEntry) -> Result<(), CaptureError> {
+        while let Some(mapping) = self
+            .mappings
+            .next_if(|mapping| mapping.start < entry.line.end)
+        {
+            if is_of_kernel(mapping) {
+                continue;
+            }
+            if mapping.start < entry.line.start || entry.line.end < mapping.end {
+                self.missing(mapping)?;
+                continue;
+            }
+            let kept = mapping_flags::LOCKED | mapping_flags::LOCK_ONFAULT;
+            match vm_flags(&entry.vm_flags, false) {
+                Ok(found) => {
+                    if found.bits & APART & !mapping.flags != 0 {
+                        return Err(self.changed(mapping));
+                    }
+                    mapping.flags = found.bits & !kept | mapping.flags & kept;
+                    mapping.pkey = entry.pkey;
+                    if mapping.flags & APART == 0 {
+                        self.guards.extend(guards_of(self.picture, mapping)?);
+                    }
+                }
+                Err(reason) => {
+                    let object = format!("mapping {:x}-{:x}", mapping.start, mapping.end);
+                    self.refusals.add((self.pid, ""), object, reason);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// When the picture has no more mappings.
+    fn end(mut self) -> Result<(Vec<Range<u64>>, Refusals), CaptureError> {
+        while let Some(mapping) = self.mappings.next() {
+            if !is_of_kernel(mapping) {
+                self.missing(mapping)?;
+            }
+        }
+        Ok((self.guards, self.refusals))
+    }
+
+    /// The picture does not have it, as fork does not hand on some.
+    fn missing(&self, mapping: &Mapping) -> Result<(), CaptureError> {
+        if mapping.has(mapping_flags::DONTFORK) {
+            return Ok(());
+        }
+        Err(self.changed(mapping))
+    }
+
+    fn changed(&self, mapping: &Mapping) -> CaptureError {
+        CaptureError::MappingChanged {
+            pid: self.pid,
+            start: mapping.start,
+            end: mapping.end,
+        }
+    }
+}
+
+fn is_of_kernel(mapping: &Mapping) -> bool {
+    matches!(
+        mapping.kind,
+        MappingKind::Vdso | MappingKind::Vvar | MappingKind::VvarVclock
+    )
 }
 
 impl Captured {
@@ -147,69 +225,36 @@ impl Captured {
     /// [`CaptureError::Refused`] for flags that cannot be carried; [`CaptureError::Pages`].
     pub fn verify_mappings(&mut self, index: usize, picture: HostPid) -> Result<(), CaptureError> {
         let (dir, pid) = (ProcDir::of(picture.0), self.pids[index]);
-        let (smaps, placed) = std::thread::scope(|scope| {
-            let placed = Builder::new().spawn_scoped(scope, || policies::first_placed(&dir));
-            let smaps = dir.smaps();
-            (
-                smaps,
-                placed.map_or_else(|_| policies::first_placed(&dir), ended),
-            )
-        });
-        let smaps = smaps?;
-        let changed_policy = |start| CaptureError::MappingChanged {
+        let process = &mut self.snapshot.processes[index];
+        let mut comparison = Comparison {
             pid,
-            start,
-            end: start,
+            picture,
+            mappings: process.memory.mappings.iter_mut().peekable(),
+            guards: vec![],
+            refusals: Refusals::default(),
         };
+        let mut compared = Ok(());
+        let placed = std::thread::scope(|scope| {
+            let placed = Builder::new().spawn_scoped(scope, || policies::first_placed(&dir));
+            dir.each_of_smaps(|entry| {
+                if compared.is_ok() {
+                    compared = comparison.with(&entry);
+                }
+            })?;
+            Ok::<_, ProcfsError>(placed.map_or_else(|_| policies::first_placed(&dir), ended))
+        })?;
+        compared?;
         if !self.placed[index]
             && let Some(start) = placed
         {
-            return Err(changed_policy(start));
-        }
-        let mut refusals = Refusals::default();
-        let mut guards = vec![];
-        for mapping in &mut self.snapshot.processes[index].memory.mappings {
-            let changed = CaptureError::MappingChanged {
+            return Err(CaptureError::MappingChanged {
                 pid,
-                start: mapping.start,
-                end: mapping.end,
-            };
-            let of_kernel = matches!(
-                mapping.kind,
-                MappingKind::Vdso | MappingKind::Vvar | MappingKind::VvarVclock
-            );
-            if of_kernel {
-                continue;
-            }
-            let at = smaps.partition_point(|entry| entry.line.end <= mapping.start);
-            let entry = smaps
-                .get(at)
-                .filter(|entry| entry.line.start <= mapping.start && mapping.end <= entry.line.end);
-            let kept = mapping_flags::LOCKED | mapping_flags::LOCK_ONFAULT;
-            let Some(entry) = entry else {
-                if mapping.has(mapping_flags::DONTFORK) {
-                    continue;
-                }
-                return Err(changed);
-            };
-            match vm_flags(&entry.vm_flags, false) {
-                Ok(found) => {
-                    if found.bits & APART & !mapping.flags != 0 {
-                        return Err(changed);
-                    }
-                    mapping.flags = found.bits & !kept | mapping.flags & kept;
-                    mapping.pkey = entry.pkey;
-                    if mapping.flags & APART == 0 {
-                        guards.extend(guards_of(picture, mapping)?);
-                    }
-                }
-                Err(reason) => {
-                    let object = format!("mapping {:x}-{:x}", mapping.start, mapping.end);
-                    refusals.add((pid, ""), object, reason);
-                }
-            }
+                start,
+                end: start,
+            });
         }
-        let found = &mut self.snapshot.processes[index].settings.guards;
+        let (guards, refusals) = comparison.end()?;
+        let found = &mut process.settings.guards;
         found.extend(guards);
         found.sort_by_key(|range| range.start);
         refusals.into_result().map_err(CaptureError::Refused)

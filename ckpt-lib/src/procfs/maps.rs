@@ -54,30 +54,32 @@ pub fn parse_maps(bytes: &[u8]) -> Result<Vec<MapsLine>, ParseError> {
 /// Reads `smaps`, line by line: it is some hundred bytes for each mapping.
 #[derive(Debug, Default)]
 pub(super) struct SmapsReader {
-    entries: Vec<SmapsEntry>,
+    /// The mapping whose lines are being read.
+    current: Option<SmapsEntry>,
     /// `VmFlags` as written → read.
     codes: HashMap<Vec<u8>, VmCodes>,
 }
 
 impl SmapsReader {
-    /// Reads the next line, which may have its end.
-    pub(super) fn line(&mut self, line: &[u8]) -> Result<(), ParseError> {
+    /// Reads the next line, which may have its end. The mapping before, if that is complete now.
+    pub(super) fn line(&mut self, line: &[u8]) -> Result<Option<SmapsEntry>, ParseError> {
         let line = line.strip_suffix(b"\n").unwrap_or(line);
         if line.first().is_some_and(u8::is_ascii_uppercase) {
-            let entry = self.entries.last_mut();
+            let entry = self.current.as_mut();
             let entry =
                 entry.ok_or_else(|| ParseError::new("a mapping before its attributes", line))?;
-            return attribute(entry, line, &mut self.codes);
+            attribute(entry, line, &mut self.codes)?;
+            return Ok(None);
         }
-        self.entries.push(SmapsEntry {
+        Ok(self.current.replace(SmapsEntry {
             line: parse_line(line)?,
             ..SmapsEntry::default()
-        });
-        Ok(())
+        }))
     }
 
-    pub(super) fn entries(self) -> Vec<SmapsEntry> {
-        self.entries
+    /// The last mapping.
+    pub(super) fn last(self) -> Option<SmapsEntry> {
+        self.current
     }
 }
 
@@ -85,8 +87,12 @@ impl SmapsReader {
 #[cfg(test)]
 pub(crate) fn parse_smaps(bytes: &[u8]) -> Result<Vec<SmapsEntry>, ParseError> {
     let mut reader = SmapsReader::default();
-    lines(bytes).try_for_each(|line| reader.line(line))?;
-    Ok(reader.entries())
+    let mut entries = vec![];
+    for line in lines(bytes) {
+        entries.extend(reader.line(line)?);
+    }
+    entries.extend(reader.last());
+    Ok(entries)
 }
 
 fn attribute(

@@ -151,11 +151,21 @@ impl ProcDir {
         })
     }
 
-    /// Its mappings as `smaps` describes them. The text is not kept: it is 700 bytes for each.
+    /// Its mappings as `smaps` describes them, in order.
+    ///
+    /// # Errors
+    /// As [`ProcDir::each_of_smaps`].
+    pub fn smaps(&self) -> Result<Vec<SmapsEntry>, ProcfsError> {
+        let mut entries = vec![];
+        self.each_of_smaps(|entry| entries.push(entry))?;
+        Ok(entries)
+    }
+
+    /// Shows its mappings, as `smaps` describes them, to `each`, in order. The text is not kept: it is 700 bytes for each.
     ///
     /// # Errors
     /// Of reading, the first line that makes no sense, or an attribute before the first mapping.
-    pub fn smaps(&self) -> Result<Vec<SmapsEntry>, ProcfsError> {
+    pub fn each_of_smaps(&self, mut each: impl FnMut(SmapsEntry)) -> Result<(), ProcfsError> {
         const AT_ONCE: usize = 256 * 1024;
         let path = self.file("smaps");
         let failed = |source| ProcfsError::Read {
@@ -166,15 +176,16 @@ impl ProcDir {
         let mut text = BufReader::with_capacity(AT_ONCE, file);
         let (mut reader, mut line) = (SmapsReader::default(), vec![]);
         while text.read_until(b'\n', &mut line).map_err(failed)? != 0 {
-            reader
-                .line(&line)
-                .map_err(|source| ProcfsError::Malformed {
-                    path: path.clone(),
-                    source,
-                })?;
+            let read = reader.line(&line);
+            let complete = read.map_err(|source| ProcfsError::Malformed {
+                path: path.clone(),
+                source,
+            })?;
+            complete.into_iter().for_each(&mut each);
             line.clear();
         }
-        Ok(reader.entries())
+        reader.last().into_iter().for_each(each);
+        Ok(())
     }
 
     /// The target of one of its links.
