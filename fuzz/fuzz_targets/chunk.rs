@@ -1,6 +1,6 @@
-//! A chunk that is stored as a zstd frame: what was compressed is read again, and of anything else something of the right length is
-//! made, or it is refused. (Damage is told by the chunk's checksum: of a damaged frame two decoders may make two things.) The first
-//! byte says whether the frame is what follows, or what follows is compressed and a byte of the frame changed.
+//! A chunk that is stored as a zstd frame: what was compressed is read again, and nothing panics whatever else is there. (Damage is told by
+//! the chunk's checksum: of a damaged frame two decoders may make two things.) The first byte says whether the frame is what
+//! follows, or what follows is compressed and a byte of the frame changed.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,4 +1,4 @@
-//! Not a target: cuts an image into what the targets begin with.
+//! Cuts an image into what the fuzz targets begin with.
 //!
 //!     seeds IMAGE CORPUS
 

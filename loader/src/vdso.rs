@@ -136,7 +136,7 @@ pub fn place(op: &Vdso, tail: &'static [u8]) -> Outcome<OldVdso> {
     let Some(old) = pieces().find(|piece| piece.kind == KIND_VDSO) else {
         return Ok(OldVdso::None);
     };
-    let (start, end) = (old.start, old.start + old.len);
+    let (start, end) = (old.start, old.start.saturating_add(old.len));
     let Some((text, text_len)) = STAGED.pieces().next() else {
         return Err(failure!(Host, "this machine has no vDSO, the job had one"));
     };

@@ -135,6 +135,7 @@ fn said_by_a_slow_one(station: &Station, words: &[&str], read: u64) -> String {
     };
     while begun.elapsed() < Duration::from_secs(20) && has_read().is_some_and(|bytes| bytes < read)
     {
+        std::thread::sleep(Duration::from_micros(200));
     }
     running.signal(SIGSTOP);
     std::thread::sleep(Duration::from_millis(1100));

@@ -260,3 +260,115 @@ impl Captured {
         refusals.into_result().map_err(CaptureError::Refused)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::procfs::MapsLine;
+    use crate::snapshot::KernelPath;
+
+    const DONTFORK: u32 = mapping_flags::DONTFORK;
+
+    fn mapping((start, end): (u64, u64), kind: MappingKind, flags: u32) -> Mapping {
+        Mapping {
+            start,
+            end,
+            prot: 3,
+            kind,
+            flags,
+            pkey: 0,
+            name: KernelPath(vec![]),
+        }
+    }
+
+    fn anonymous(range: (u64, u64), flags: u32) -> Mapping {
+        mapping(range, MappingKind::Anonymous { huge_shift: 0 }, flags)
+    }
+
+    fn entry((start, end): (u64, u64), codes: &[[u8; 2]]) -> SmapsEntry {
+        SmapsEntry {
+            line: MapsLine {
+                start,
+                end,
+                ..MapsLine::default()
+            },
+            pkey: 5,
+            vm_flags: codes.into(),
+            ..SmapsEntry::default()
+        }
+    }
+
+    /// The mappings afterwards, or where the first lies that has changed.
+    fn compare(mut mappings: Vec<Mapping>, entries: &[SmapsEntry]) -> Result<Vec<Mapping>, u64> {
+        let pid = std::process::id() as i32;
+        let mut comparison = Comparison {
+            pid,
+            picture: HostPid(pid),
+            mappings: mappings.iter_mut().peekable(),
+            guards: vec![],
+            refusals: Refusals::default(),
+        };
+        let mut compared = Ok(());
+        for entry in entries {
+            compared = compared.and_then(|()| comparison.with(entry));
+        }
+        match compared.and_then(|()| comparison.end()) {
+            Ok((_, refusals)) => assert!(refusals.into_result().is_ok()),
+            Err(CaptureError::MappingChanged { start, .. }) => return Err(start),
+            Err(error) => panic!("{error}"),
+        }
+        Ok(mappings)
+    }
+
+    #[test]
+    fn mappings_get_the_flags_of_the_one_in_which_they_lie() {
+        let before = vec![
+            anonymous((0x1000, 0x2000), 0),
+            anonymous((0x2000, 0x4000), mapping_flags::LOCKED),
+            mapping((0x5000, 0x6000), MappingKind::Vdso, 0),
+            anonymous((0x8000, 0x9000), 0),
+        ];
+        // The first two are one in the picture; it has what the job has not, too.
+        let entries = [
+            entry((0x1000, 0x4000), &[*b"rd", *b"dd"]),
+            entry((0x6000, 0x7000), &[*b"hg"]),
+            entry((0x8000, 0x9000), &[*b"nh"]),
+        ];
+        let after = compare(before, &entries).expect("the same");
+        let found: Vec<(u32, u32)> = after.iter().map(|one| (one.flags, one.pkey)).collect();
+        let dump = mapping_flags::DONTDUMP;
+        let expected = [
+            (dump, 5),
+            (dump | mapping_flags::LOCKED, 5),
+            (0, 0),
+            (mapping_flags::NOHUGEPAGE, 5),
+        ];
+        assert_eq!(found, expected);
+    }
+
+    #[test]
+    fn what_the_picture_does_not_have_was_not_to_be_handed_on_or_has_changed() {
+        let first = anonymous((0x1000, 0x2000), 0);
+        let there = entry((0x1000, 0x2000), &[]);
+        let apart = anonymous((0x3000, 0x4000), DONTFORK);
+        let last = anonymous((0x5000, 0x6000), 0);
+        let behind = entry((0x5000, 0x6000), &[]);
+        // In the middle, and at the end.
+        let all = vec![first.clone(), apart.clone(), last.clone()];
+        assert!(compare(all, &[there.clone(), behind]).is_ok());
+        assert!(compare(vec![first.clone(), apart], std::slice::from_ref(&there)).is_ok());
+        let lost = vec![first.clone(), last];
+        assert_eq!(compare(lost, std::slice::from_ref(&there)), Err(0x5000));
+        // Before all else, cut at its end or its beginning, and now one that a fork does not get as it is.
+        let cut = anonymous((0x1000, 0x3000), 0);
+        assert_eq!(
+            compare(vec![cut], std::slice::from_ref(&there)),
+            Err(0x1000)
+        );
+        let begun = anonymous((0xf00, 0x2000), 0);
+        assert_eq!(compare(vec![begun], &[there]), Err(0xf00));
+        assert_eq!(compare(vec![first.clone()], &[]), Err(0x1000));
+        let wiped = entry((0x1000, 0x2000), &[*b"wf"]);
+        assert_eq!(compare(vec![first], &[wiped]), Err(0x1000));
+    }
+}

@@ -10,7 +10,7 @@
 //!   picture                  copy-on-write child
 //! go on                      unless the job is to be killed (then it stays stopped to the end) or its
 //!                            cgroup could not bear the copies (then until its memory is written)
-//! hash files, write pages, plan, commit
+//! look at mappings again, write pages, hash files, plan, commit
 //! kill                       only after the commit
 //! ```
 //! # What callers may rely on
@@ -226,7 +226,7 @@ fn take(
     options.watched = watch.is_some();
     options.flags_while_frozen =
         !with_picture || flags == Flags::ReadWhileFrozen || options.watched;
-    let early = look_first(request, &pids, &options)?;
+    let early = look_first(request, &pids, &options, progress)?;
     let write_options = WriteOptions {
         compression: request.compression,
         overwrite: request.overwrite,
@@ -306,14 +306,14 @@ fn take(
             .map(|picture| (picture.pid(), picture.memory()))
             .collect(),
     };
-    store::store(&mut writer, &captured, &pids, &from, false, progress)?;
-    writer.all_stored();
-    // Beside the disk's work; that it fails, and all is done once more, is rare.
+    // Before contents are written: with a rate that may take hours.
     if captured.flags_unverified() {
         for (index, (pid, _)) in from.iter().enumerate() {
             captured.verify_mappings(index, *pid)?;
         }
     }
+    store::store(&mut writer, &captured, &pids, &from, false, progress)?;
+    writer.all_stored();
     // Its page tables are freed beside what follows.
     pictures.iter().for_each(Picture::kill);
     if request.then == Then::GoOn
@@ -394,6 +394,7 @@ fn look_first(
     request: &CheckpointRequest,
     pids: &[HostPid],
     options: &CaptureOptions,
+    progress: &mut dyn Progress,
 ) -> Result<EarlyView, CheckpointError> {
     // A copy that a killed checkpoint has left ends by itself, but not in no time.
     let others = capture::others_but_pictures(pids, request.reaper)?;
@@ -404,6 +405,7 @@ fn look_first(
     }
     refuse_others(request, pids, others)?;
     if let Some(patience) = request.wait_for_sockets {
+        progress.begin("waiting for connections to end", None);
         let left = capture::wait_for_sockets(pids, options, patience, &|| {
             request.rate.as_ref().is_some_and(Rate::is_given_up)
         })?;

@@ -101,12 +101,14 @@ pub(super) fn run(
             batches.map(move |ranges| Batch { part, ranges })
         })
         .collect();
-    let ranges = batches.iter().flat_map(|batch| &batch.ranges);
-    let lengths = ranges.map(|range| (range.end - range.start).next_multiple_of(PAGE));
+    let end = start + longest(&batches);
+    // Of what is compressed or stored elsewhere nobody knows how much comes.
+    let known = job.compression.is_none() && job.earlier.is_none() && job.away.is_none();
+    let end = known.then(|| end.min(job.most.unwrap_or(u64::MAX)));
     let shared = Shared {
         job,
         batches: &batches,
-        blocks: BlocksAhead::of(job, start, start + lengths.sum::<u64>()),
+        blocks: BlocksAhead::of(&job.destination.file, start, end),
         next: AtomicUsize::new(0),
         end: AtomicU64::new(start),
         stop: AtomicBool::new(false),
@@ -147,6 +149,13 @@ fn worker_count(asked: usize) -> usize {
 struct Batch<'a> {
     part: &'a Part<'a>,
     ranges: Vec<Range<u64>>,
+}
+
+/// Bytes of the file that all of it takes if none is zero.
+fn longest(batches: &[Batch<'_>]) -> u64 {
+    let ranges = batches.iter().flat_map(|batch| &batch.ranges);
+    let lengths = ranges.map(|range| (range.end - range.start).next_multiple_of(PAGE));
+    lengths.sum()
 }
 
 /// Cuts ranges only where addresses are multiples of a batch: then so are those of chunks, and the restart

@@ -134,7 +134,7 @@ fn a_section_of_terabytes_is_not_read() {
 }
 
 #[test]
-fn a_frame_that_is_a_bomb() {
+fn a_frame_that_is_a_bomb_or_says_what_no_frame_says() {
     // 64 MiB of nothing; one that says it is a chunk, and one that does not.
     let honest = zstd::bulk::compress(&vec![0; 64 << 20], 3).expect("compressed");
     let mut liar = honest.clone();
@@ -143,9 +143,13 @@ fn a_frame_that_is_a_bomb() {
     assert_eq!(liar[4] >> 6, 2, "a length of four bytes");
     let at = if single { 5 } else { 6 };
     liar[at..at + 4].copy_from_slice(&(256u32 << 10).to_le_bytes());
+    // A chunk, but for a bit of its descriptor that is reserved.
+    let mut reserved = zstd::bulk::compress(&vec![1; 256 << 10], 3).expect("compressed");
+    reserved[4] |= 8;
     for (bomb, expected) in [
         (honest, "chunk 1: a zstd frame whose header"),
         (liar, "section .wf.pages: "),
+        (reserved, "chunk 1: a zstd frame whose header"),
     ] {
         let image = bombed(&bomb);
         for options in [&["--verify"][..], &[]] {

@@ -278,9 +278,23 @@ fn contents_that_go_elsewhere_and_the_file_are_the_image() {
 fn blocks_that_were_given_ahead_and_not_written_to_are_given_back() {
     let dir = directory();
     let path = dir.path().join("x");
-    // Two pages in 16 MiB.
+    // Three pages in 16 MiB.
     let memory = Memory::new(4096, 30, |page| page % 2000 != 7);
-    let committed = image_of(&path, &memory, WriteOptions::default());
+    let mut writer = ImageWriter::create(&path, WriteOptions::default()).expect("creates");
+    let stored = writer.store(Space::Process(0), &[memory.range()], &memory, &|_| {});
+    stored.expect("stores");
+    let partial = unfinished(dir.path());
+    let len = partial.len();
+    let committed = commit(writer).expect("commits");
+    if nix::sys::statfs::statfs(dir.path())
+        .expect("statfs")
+        .filesystem_type()
+        == nix::sys::statfs::EXT4_SUPER_MAGIC
+    {
+        assert!(len > 4 << 20, "{len} bytes were given blocks");
+    } else {
+        eprintln!("skipped: no blocks are given ahead here, which is not ext4");
+    }
     let found = fs::metadata(&path).expect("there");
     assert_eq!(found.len(), committed.len);
     assert!(
@@ -290,4 +304,16 @@ fn blocks_that_were_given_ahead_and_not_written_to_are_given_back() {
         committed.len
     );
     check(&path).expect("sound");
+}
+
+/// The image that we are writing in this folder, whether or not it has a name.
+fn unfinished(dir: &Path) -> fs::Metadata {
+    let descriptors = fs::read_dir("/proc/self/fd").expect("lists").flatten();
+    let of_dir = descriptors.map(|entry| entry.path()).filter(|fd| {
+        let path = fs::read_link(fd).unwrap_or_default();
+        path.starts_with(dir) && path != dir
+    });
+    let found: Vec<_> = of_dir.collect();
+    assert!(!found.is_empty(), "no descriptor of a file in {dir:?}");
+    fs::metadata(&found[0]).expect("there")
 }
