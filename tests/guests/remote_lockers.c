@@ -1,5 +1,5 @@
 /* Threads that take and give back record locks of one file for about two seconds, and count beside. One that keeps a lock all the time
- * finds at the end that it has it. What is left is the same each time. */
+ * finds at the end that it has it. What is left is the same each time. It ends when its input does. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -56,5 +56,7 @@ int main(void) {
     if (waitpid(other, &status, 0) != other || status)
         return 1;
     printf("the end\n");
+    while (getchar() != EOF)
+        continue;
     return 0;
 }

@@ -197,7 +197,7 @@ if left == 60:
         with open(home + str(i), 'w') as file: file.write('x' * i)
 assert sum(len(open(home + str(i)).read()) for i in range(20)) == 190
 with open(home + 'log', 'a') as file: file.write('%d\n' % left)
-if left == 0: print('the end')
+if left == 0: print('the end'); sys.stdin.read()
 else: os.execv(sys.executable, ['python3', '-c', os.environ['CHAIN'], str(left - 1)])
 "#;
 

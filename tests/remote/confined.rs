@@ -1,6 +1,8 @@
 //! `run --confine`: what is refused, what is kept from the job, and real programs that do not notice (docs/adr/0027-confined-jobs.md).
 
-use super::restart::{PYTHON, SQLITE, Traveller, UNDER_JOURNAL, job_words, travels};
+use super::restart::{
+    PYTHON, SQLITE, Traveller, UNDER_JOURNAL, job_words, job_words_held, travels,
+};
 use super::*;
 use std::ffi::OsString;
 
@@ -18,7 +20,7 @@ fn travels_confined(what: &str, script: &str) {
     }
     let mut traveller = Traveller::new(what, &UNDER_JOURNAL);
     traveller.is_confined = true;
-    travels(traveller, &job_words("/usr/bin/python3", script), 3);
+    travels(traveller, &job_words_held("/usr/bin/python3", script), 3);
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Jobs on the machine that has their files, under a journal: what came after an image is undone before a restart from it.
 
-use super::restart::{PYTHON, SQLITE, job_words};
+use super::restart::{PYTHON, SQLITE, job_words, job_words_held};
 use super::*;
 use std::ffi::OsString;
 use std::io::Write;
@@ -37,7 +37,7 @@ impl AtHome {
     fn begin(&self, job: &[OsString]) -> Run {
         let mut command = self.wayfarer(&["run", "-q", "--journal", "--name", "job", "--"]);
         command.args(job);
-        Run::start("the job", command, User::Ordinary).expect("starts")
+        start_held("the job", command)
     }
 
     fn checkpoint(&self, job: &mut Run) -> bool {
@@ -72,8 +72,7 @@ impl AtHome {
     }
 
     fn restart(&self) -> Run {
-        let command = self.wayfarer(&["restart", "job"]);
-        Run::start("the restarted job", command, User::Ordinary).expect("starts")
+        start_held("the restarted job", self.wayfarer(&["restart", "job"]))
     }
 
     fn leaves_no_shadow(&self) {
@@ -87,34 +86,35 @@ impl AtHome {
     }
 }
 
+/// Its standard input stays open until somebody drops it.
+fn start_held(label: &str, mut command: Command) -> Run {
+    command.stdin(Stdio::piped());
+    Run::start_with_stdin(label, command, User::Ordinary).expect("starts")
+}
+
+/// However long a checkpoint takes, the job does not end before it has been moved so many times: it waits for the end of its standard input.
 fn goes_on_at_home(what: &str, program: &str, script: &str) {
     if missing(what) {
         return;
     }
-    let words = job_words(program, script);
+    let words = job_words_held(program, script);
     let mut at_home = AtHome::new(what);
     let mut here = clean_command(&words[0]);
     here.args(&words[1..]).current_dir(at_home.submit.local());
     let (said, error, status) = output("the job here", here);
     assert_eq!((said.as_str(), status), ("the end\n", Some(0)), "{error}");
     let mut job = at_home.begin(&words);
-    let mut moved = 0;
     for _ in 0..TIMES {
         std::thread::sleep(at_home.random.millis(50, 500));
-        if !at_home.checkpoint(&mut job) {
-            break;
-        }
+        assert!(at_home.checkpoint(&mut job), "{}", job.describe());
         std::thread::sleep(at_home.random.millis(0, 300));
-        if at_home.kill(&mut job) {
-            break;
-        }
+        assert!(!at_home.kill(&mut job), "{}", job.describe());
         at_home.leaves_no_shadow();
         job = at_home.restart();
-        moved += 1;
     }
+    drop(job.stdin());
     let status = job.wait(DEADLINE).expect("ends");
     assert!(status.success(), "{}", job.describe());
-    assert!(moved > 0, "it ended before it was moved");
     let (home, local) = (at_home.submit.home(), at_home.submit.local());
     assert_eq!(tree(&home), tree(&local));
     at_home.leaves_no_shadow();

@@ -1,7 +1,7 @@
 //! RLIMIT_FSIZE: what a job may write, whatever its shim needs for itself. The calls one by one are in the transcript of `remote_moves.c`.
 
 use super::*;
-use restart::{Traveller, UNDER_JOURNAL, job_words, travels};
+use restart::{Traveller, UNDER_JOURNAL, job_words_held, travels};
 
 /// `run` under a limit that a shell sets.
 fn under(limit: &str, submit: &Submit, words: &[&OsStr]) -> (String, String, Option<i32>) {
@@ -74,5 +74,5 @@ fn a_limit_goes_along_when_a_job_moves() {
         return;
     }
     let traveller = Traveller::new(what, &UNDER_JOURNAL);
-    travels(traveller, &job_words("/usr/bin/python3", LIMITED), 3);
+    travels(traveller, &job_words_held("/usr/bin/python3", LIMITED), 3);
 }
