@@ -46,5 +46,9 @@ fuzz_target!(|bytes: &[u8]| {
     let cut: Vec<_> = bytes.chunks(usize::from(*step).max(1)).collect();
     assert_eq!(take(&cut), take(&[bytes]));
     let _ = Preface::read(&mut &bytes[..]);
-    let _ = Preface { token: [0; 32], environment: None }.exchange(&mut &bytes[..], &mut std::io::sink());
+    let _ = Preface {
+        token: [0; 32],
+        environment: None,
+    }
+    .exchange(&mut &bytes[..], &mut std::io::sink());
 });

@@ -17,7 +17,11 @@ fuzz_target!(|bytes: &[u8]| {
     let id = *blake3::hash(&page).as_bytes();
     page[ID].copy_from_slice(&id);
     if let Ok(header) = Header::decode(&page) {
-        let end = header.sections.iter().map(|section| section.len).sum::<u64>();
+        let end = header
+            .sections
+            .iter()
+            .map(|section| section.len)
+            .sum::<u64>();
         assert_eq!(end, header.image_len, "sections tile the file");
     }
 });

@@ -10,7 +10,7 @@ use crate::report::{self, Outcome, failure};
 use crate::start::own_segments;
 use crate::sys::{self, Errno, SysResult, call};
 use crate::vdso;
-use loader::ops::MmMap;
+use loader::ops::{MmMap, tails};
 
 /// End of the address space of a program without five-level addresses.
 pub const TOP: u64 = 0x7fff_ffff_f000;
@@ -63,6 +63,7 @@ fn replace(context: &Context, address: u64, len: u64, prot: u64) -> SysResult<()
 
 /// `PR_SET_MM_MAP`: heap, arguments, environment, auxiliary vector, and the program's file.
 pub fn layout(context: &Context, op: &MmMap, tail: &'static [u8]) -> Outcome<()> {
+    let auxiliary = tails::auxiliary_vector(tail);
     let mut layout = MmLayout {
         places: [
             op.start_code,
@@ -77,8 +78,8 @@ pub fn layout(context: &Context, op: &MmMap, tail: &'static [u8]) -> Outcome<()>
             op.env_start,
             op.env_end,
         ],
-        auxv: tail.as_ptr() as u64,
-        auxv_len: (tail.len() & !15) as u32,
+        auxv: auxiliary.as_ptr() as u64,
+        auxv_len: auxiliary.len() as u32,
         exe_fd: op.exe_slot as u32,
     };
     let set = |layout: &MmLayout| {

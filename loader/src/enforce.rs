@@ -11,16 +11,16 @@ use crate::context::{Context, Own};
 use crate::message::{Message, send};
 use crate::report;
 use crate::sys::{self, Errno, call};
-use loader::ops::AnyOp;
+use loader::ops::{AnyOp, tails};
 use loader::processor::filter::{FILTER, SIGSEGV};
 use loader::processor::handler::{FALLEN_AT, HANDLER_AT, HANDLER_LEN};
 
 /// The pages that the image holds for its processes, if CPUID is to be answered.
-pub fn pages(context: &Context) -> Option<&'static [u8]> {
+pub fn pages(context: &Context) -> Option<&'static [u8; HANDLER_LEN]> {
     let prepare = context.ops.stream(0)?;
     let mut records = context.ops.records(&prepare).filter_map(Result::ok);
     records.find_map(|record| match record.op {
-        AnyOp::Enforce(_) => record.tail.get(..HANDLER_LEN),
+        AnyOp::Enforce(op) => tails::handler(&op, record.tail).ok(),
         _ => None,
     })
 }

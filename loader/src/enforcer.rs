@@ -88,7 +88,7 @@ const STEP: Timespec = Timespec {
 
 /// P1's side.
 pub struct Enforcer {
-    pages: Option<&'static [u8]>,
+    pages: Option<&'static [u8; HANDLER_LEN]>,
     /// Where P1 is asked; -1: nobody asks.
     pub listener: i32,
     /// The loader's own calls are answered unseen until the job runs.

@@ -8,10 +8,11 @@
 use crate::abi::*;
 use crate::context::{Context, OWN_COUNT};
 use crate::family::Family;
+use crate::interpret::fits;
 use crate::report::{Outcome, failure};
 use crate::sys;
 use core::sync::atomic::Ordering;
-use loader::ops;
+use loader::ops::{self, tails};
 
 const MOST_FEEDS: usize = 16;
 /// `fcntl` commands.
@@ -49,9 +50,7 @@ impl Feeds {
     /// Makes the pipe; as much of the old bytes as it holds is in it at once.
     pub fn add(&mut self, context: &Context, op: &ops::Feed, tail: &'static [u8]) -> Outcome<()> {
         let fd = op.fd;
-        let bytes = tail
-            .get(..op.len as usize)
-            .ok_or_else(|| failure!(Image, "section .wf.ops: Feed longer than its record"))?;
+        let bytes = fits(tails::fed(op, tail))?;
         let place = self.feeds.iter_mut().find(|feed| feed.is_none());
         let place = place.ok_or_else(|| failure!(Failed, "more than {MOST_FEEDS} input pipes"))?;
         if !context.options.may_inherit(fd) || sys::fcntl(fd as i32, F_GETFD, 0).is_err() {

@@ -13,13 +13,15 @@
 use crate::abi::*;
 use crate::context::{Context, OWN_COUNT, Own};
 use crate::enforce;
+use crate::interpret::fits;
 use crate::report::{self, Failure, Outcome, failure};
 use crate::sys::{self, Errno, SysResult};
 use crate::threads::timeout_place;
 use crate::traced::{ARGUMENTS, ORIG_RAX, RAX, REGISTER_COUNT, RIP, RegisterWords, Thread, ptrace};
 use core::sync::atomic::Ordering;
-use loader::ops::{AnyOp, InProgress, Registers, StreamEntry, StreamKind, timeout};
+use loader::ops::{AnyOp, InProgress, Registers, StreamEntry, StreamKind, tails, timeout};
 use loader::processor::{USUAL_PKRU, component};
+use loader::xstate::{Xstate, offered};
 
 /// Why something cannot be done to a thread that stands still.
 macro_rules! stopped {
@@ -293,12 +295,7 @@ fn set_state(context: &Context, stream: u64, entry: &StreamEntry) -> Outcome<()>
 /// Sets x87, SSE, AVX ... The register set's length is the machine's; what the image has more or
 /// less must be of no consequence.
 fn set_xstate(context: &Context, thread: &Thread, id: u64, xstate: &'static [u8]) -> Outcome<()> {
-    const XCR0: usize = 464;
-    const IN_USE: usize = 512;
-    const LEGACY: usize = 576;
-    if xstate.len() < LEGACY {
-        return Ok(());
-    }
+    let registers = fits(tails::registers(xstate))?;
     let failed = |error: Errno| {
         stopped!(
             error,
@@ -306,7 +303,7 @@ fn set_xstate(context: &Context, thread: &Thread, id: u64, xstate: &'static [u8]
         )
     };
     // SAFETY: the buffers are used by nobody else in this process.
-    let buffer = &mut unsafe { context.bytes(context.layout.buffers) }[..1 << 16];
+    let buffer = &mut unsafe { context.bytes(context.layout.buffers) }[..Xstate::MOST];
     let mut part = IoVec {
         base: buffer.as_mut_ptr() as u64,
         len: buffer.len() as u64,
@@ -318,34 +315,21 @@ fn set_xstate(context: &Context, thread: &Thread, id: u64, xstate: &'static [u8]
         &raw mut part as u64,
     )
     .map_err(failed)?;
-    let machine = &mut buffer[..(part.len as usize).clamp(LEGACY, 1 << 16)];
-    let word = |bytes: &[u8], at: usize| {
-        let mut raw = [0; 8];
-        raw.copy_from_slice(&bytes[at..at + 8]);
-        u64::from_le_bytes(raw)
-    };
+    let machine = &mut buffer[..(part.len as usize).clamp(Xstate::LEAST, Xstate::MOST)];
     // A job that could not see protection keys has the value that every process begins with.
     let usual = enforce::pkru_at(context)
-        .and_then(|at| xstate.get(at..at + 4))
-        .is_some_and(|pkru| pkru == USUAL_PKRU.to_le_bytes());
+        .and_then(|at| registers.half_word(at))
+        .is_some_and(|pkru| pkru == USUAL_PKRU);
     let needless = if usual {
-        component::PKRU & !word(machine, XCR0)
+        component::PKRU & !offered(machine)
     } else {
         0
     };
-    let in_use = word(xstate, IN_USE) & !needless;
-    let missing = in_use & !word(machine, XCR0);
-    if missing != 0 {
-        return Err(failure!(
+    registers.put_over(machine, needless).map_err(|missing| {
+        failure!(
             Host,
             "thread {id}: this processor or kernel lacks register components {missing:#x} in use"
-        ));
-    }
-    let own_xcr0 = word(machine, XCR0);
-    let len = xstate.len().min(machine.len());
-    machine.fill(0);
-    machine[..len].copy_from_slice(&xstate[..len]);
-    machine[XCR0..XCR0 + 8].copy_from_slice(&own_xcr0.to_le_bytes());
-    machine[IN_USE..IN_USE + 8].copy_from_slice(&in_use.to_le_bytes());
+        )
+    })?;
     thread.set(NT_X86_XSTATE, machine).map_err(failed)
 }

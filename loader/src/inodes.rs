@@ -10,14 +10,15 @@
 use crate::abi::*;
 use crate::chain::read_chunk;
 use crate::context::Context;
-use crate::interpret::text;
+use crate::interpret::{fits, text};
 use crate::objects::to_slot;
 use crate::options::Files;
 use crate::report::{self, Failure, Line, Outcome, Raw, Short, failure};
 use crate::sys::{self, Errno};
 use core::ffi::CStr;
 use core::fmt::Write;
-use loader::layout::{CHUNK, HASH_LEN, Space};
+use loader::layout::{CHUNK, Space};
+use loader::ops::tails::InodeTail;
 use loader::ops::{self, check, inode_flags};
 
 /// States of a slot in the slot table.
@@ -56,10 +57,7 @@ enum Difference {
 
 /// Brings an inode back.
 pub fn find(context: &Context, op: &ops::Inode, tail: &'static [u8]) -> Outcome<()> {
-    let (hash, path) = tail
-        .split_first_chunk::<HASH_LEN>()
-        .ok_or_else(|| failure!(Image, "section .wf.ops: Inode does not fit its record"))?;
-    let path = text(path)?;
+    let InodeTail { hash, path } = fits(InodeTail::read(op, tail))?;
     let flag = |bit: u64| op.flags & bit != 0;
     let carried = flag(inode_flags::CARRIED);
     let always_made = flag(inode_flags::DELETED) || carried && op.check == check::NONE;

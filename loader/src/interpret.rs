@@ -23,6 +23,7 @@ use crate::threads;
 use crate::vdso::{self, OldVdso};
 use loader::call_names::CallName;
 use loader::hole::HUGE_PAGE;
+use loader::ops::tails::{self, CallTail, Unfit};
 use loader::ops::{AnyOp, Call, Expect, Record, StreamEntry};
 use loader::page_advice::PageAdvice;
 
@@ -50,10 +51,14 @@ impl<'a> Runner<'a> {
     }
 }
 
+/// What a record has behind its fields, if it fits.
+pub fn fits<T>(read: Result<T, Unfit>) -> Outcome<T> {
+    read.map_err(|what| failure!(Image, "section .wf.ops: {what}"))
+}
+
 /// A path in a record's tail.
 pub fn text(tail: &'static [u8]) -> Outcome<&'static core::ffi::CStr> {
-    core::ffi::CStr::from_bytes_until_nul(tail)
-        .map_err(|_| failure!(Image, "section .wf.ops: a string without an end"))
+    fits(tails::text(tail))
 }
 
 /// Carries out all records of a stream.
@@ -120,7 +125,7 @@ fn step(runner: &mut Runner<'_>, record: &Record<'static>) -> Outcome<()> {
             Ok(())
         }
         AnyOp::Registers(op) => {
-            threads::touch_tiles(tail);
+            threads::touch_tiles(fits(tails::registers(tail))?);
             threads::note_rip(context, runner.stream, op.rip);
             Ok(())
         }
@@ -173,23 +178,12 @@ pub fn take_over(context: &Context, prepare: &StreamEntry) {
 }
 
 fn call(context: &Context, op: &Call, tail: &'static [u8]) -> Outcome<()> {
-    let label_end = tail.iter().position(|byte| *byte == 0);
-    let label_end =
-        label_end.ok_or_else(|| failure!(Image, "section .wf.ops: a call without label"))?;
-    let label = Raw(&tail[..label_end]);
-    let data = tail
-        .get((label_end + 1).next_multiple_of(8)..)
-        .unwrap_or(&[]);
+    let tail = fits(CallTail::read(op, tail))?;
+    let label = Raw(tail.label.to_bytes());
     let mut args = [op.a0, op.a1, op.a2, op.a3, op.a4, op.a5];
     for (index, argument) in args.iter_mut().enumerate() {
         if op.pointers & 1 << index != 0 {
-            let inside = data.get(usize::try_from(*argument).unwrap_or(usize::MAX)..);
-            let place = inside.filter(|place| !place.is_empty()).ok_or_else(|| {
-                failure!(
-                    Image,
-                    "section .wf.ops: {label}: argument {index} points outside its record"
-                )
-            })?;
+            let place = tail.pointed(*argument).unwrap_or(&[]);
             *argument = place.as_ptr() as u64;
         }
     }
@@ -204,8 +198,8 @@ fn call(context: &Context, op: &Call, tail: &'static [u8]) -> Outcome<()> {
     }
     translate_ids(context, op.nr, &mut args);
     let owner;
-    if op.nr == SYS_FCNTL && op.a1 == F_SETOWN_EX && op.pointers & 1 << 2 != 0 {
-        owner = owner_now(context, data.get(op.a2 as usize..).unwrap_or(&[]), &label)?;
+    if let Some(was) = tail.owner(op) {
+        owner = owner_now(context, was, &label);
         args[2] = owner.as_ptr() as u64;
     }
     // SAFETY: the list decides what is called; its section is under a checksum, and an image is
@@ -221,13 +215,8 @@ fn call(context: &Context, op: &Call, tail: &'static [u8]) -> Outcome<()> {
 }
 
 fn judge(context: &Context, op: &Call, result: i64, label: &Raw<'_>) -> Outcome<()> {
-    let Some(expect) = Expect::from_number(op.expect) else {
-        let found = op.expect;
-        return Err(failure!(
-            Image,
-            "section .wf.ops: {label}: unknown expectation {found}"
-        ));
-    };
+    // Known: the list has been read.
+    let expect = Expect::from_number(op.expect).unwrap_or(Expect::Success);
     match (expect, sys::checked(result)) {
         (Expect::Ignore, _) => Ok(()),
         (Expect::Exactly, found)
@@ -303,10 +292,7 @@ fn is_left_to_the_finish(nr: u64, option: u64) -> bool {
 
 /// `struct f_owner_ex` with the id that a process, thread or group of the job has now. Nobody else is
 /// told about what happens to the job's descriptors.
-fn owner_now(context: &Context, was: &[u8], label: &Raw<'_>) -> Outcome<[u8; 8]> {
-    let cut = || failure!(Image, "section .wf.ops: {label}: an owner cut short");
-    let [kind @ .., a, b, c, d] = *was.first_chunk::<8>().ok_or_else(cut)?;
-    let id = u32::from_le_bytes([a, b, c, d]);
+fn owner_now(context: &Context, [kind, id]: [u32; 2], label: &Raw<'_>) -> [u32; 2] {
     let now = context.id_in_job(u64::from(id)).unwrap_or(0) as u32;
     if now == 0 && id != 0 {
         report::say(
@@ -314,10 +300,7 @@ fn owner_now(context: &Context, was: &[u8], label: &Raw<'_>) -> Outcome<[u8; 8]>
             format_args!("note: {label}: {id} is not of the job: nobody is told"),
         );
     }
-    let mut owner = [0; 8];
-    owner[..4].copy_from_slice(&kind);
-    owner[4..].copy_from_slice(&now.to_le_bytes());
-    Ok(owner)
+    [kind, now]
 }
 
 /// Calls that name a process or thread of the job by its old id.

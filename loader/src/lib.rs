@@ -29,3 +29,4 @@ pub mod page_sizes;
 pub mod processor;
 pub mod visible;
 pub mod words;
+pub mod xstate;

@@ -16,15 +16,14 @@
 
 use crate::hole::{HoleInput, HoleLayout};
 use crate::layout::{ExtentTables, Header, PAGE, SectionKind, Space};
-use crate::ops::{AnyOp, OpsList, StreamEntry, StreamKind, VdsoPiece};
+use crate::ops::tails::VdsoTail;
+use crate::ops::{AnyOp, OpsList, StreamEntry, StreamKind};
 use core::fmt;
 use core::ops::Range;
 
 /// `mmap(2)`.
 const SYS_MMAP: u64 = 9;
 const MAP_FIXED: u64 = 0x10;
-/// Kind of the `[vdso]` among [`VdsoPiece`]s.
-const VDSO: u64 = 3;
 
 /// What does not fit, and where.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -129,18 +128,10 @@ fn filled_by(ops: &OpsList<'_>, entry: &StreamEntry) -> Option<u32> {
 /// Where the old `[vdso]` was.
 fn vdso_of(ops: &OpsList<'_>, entry: &StreamEntry) -> Range<u64> {
     let found = operations(ops, entry).find_map(|(op, tail)| match op {
-        AnyOp::Vdso(op) => {
-            let pieces = tail.chunks_exact(VdsoPiece::BYTES);
-            pieces
-                .take(usize::try_from(op.pieces).unwrap_or(0))
-                .filter_map(VdsoPiece::decode)
-                .find(|piece| piece.kind == VDSO)
-        }
+        AnyOp::Vdso(op) => VdsoTail::read(&op, tail).ok()?.text(),
         _ => None,
     });
-    found.map_or(0..0, |piece| {
-        piece.start..piece.start.saturating_add(piece.len)
-    })
+    found.unwrap_or(0..0)
 }
 
 /// One pass over the mappings and the contents of a process, both in order of their addresses.

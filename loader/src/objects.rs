@@ -2,15 +2,11 @@
 
 use crate::abi::*;
 use crate::context::Context;
-use crate::interpret::text;
+use crate::interpret::{fits, text};
 use crate::report::{Outcome, Raw, failure};
 use crate::sys::{self, Errno, call};
-use core::ffi::CStr;
 use loader::ops;
-
-fn damaged(what: &str) -> crate::report::Failure {
-    failure!(Image, "section .wf.ops: {what} does not fit its record")
-}
+use loader::ops::tails::{self, MOST_SENT, SendTail, SigEvent};
 
 /// Moves a new descriptor to its slot.
 pub fn to_slot(fd: i32, slot: u64, what: &str) -> Outcome<()> {
@@ -60,9 +56,9 @@ pub fn set_flags(fd: u64, flags: u64) {
 
 /// The job's settings for our terminal, and its process group in the foreground if it was. What
 /// is no terminal is left as it is.
-pub fn terminal(context: &Context, op: &ops::Terminal, settings: &[u8]) {
+pub fn terminal(context: &Context, op: &ops::Terminal, tail: &[u8]) {
     let fd = op.slot as i32;
-    if let Some(settings) = settings.first_chunk() {
+    if let Ok(settings) = tails::settings(tail) {
         let _ = sys::set_terminal(fd, settings);
     }
     if op.group != 0 {
@@ -100,32 +96,20 @@ fn two_slots(fds: [i32; 2], slots: [u64; 2], what: &str) -> Outcome<()> {
     Ok(())
 }
 
-/// Most descriptors in one message (SCM_MAX_FD).
-const MOST_SENT: usize = 253;
 const MSG_DONTWAIT: u64 = 0x40;
 
 pub fn send(op: &ops::Send, tail: &'static [u8]) -> Outcome<()> {
-    let count = op.fds as usize;
-    if count > MOST_SENT {
-        return Err(damaged("Send"));
-    }
-    let split = tail
-        .split_at_checked(count * 8)
-        .ok_or_else(|| damaged("Send"))?;
-    let bytes = split
-        .1
-        .get(..op.len as usize)
-        .ok_or_else(|| damaged("Send"))?;
+    let tail = fits(SendTail::read(op, tail))?;
     // struct cmsghdr, then the descriptors.
-    let mut control = [0u32; 4 + MOST_SENT];
+    let mut control = [0u32; 4 + MOST_SENT as usize];
     control[0] = 16 + 4 * op.fds as u32;
     control[2] = 1; // SOL_SOCKET
     control[3] = 1; // SCM_RIGHTS
-    for (to, slot) in control[4..].iter_mut().zip(split.0.chunks_exact(8)) {
-        *to = u32::from_le_bytes([slot[0], slot[1], slot[2], slot[3]]);
+    for (to, slot) in control[4..].iter_mut().zip(tail.slots()) {
+        *to = slot as u32;
     }
     let part = IoVec {
-        base: bytes.as_ptr() as u64,
+        base: tail.bytes.as_ptr() as u64,
         len: op.len,
     };
     let header = MessageHeader {
@@ -133,19 +117,18 @@ pub fn send(op: &ops::Send, tail: &'static [u8]) -> Outcome<()> {
         name_len: 0,
         parts: &raw const part as u64,
         part_count: 1,
-        control: if count > 0 {
+        control: if op.fds > 0 {
             control.as_ptr() as u64
         } else {
             0
         },
-        control_len: if count > 0 { u64::from(control[0]) } else { 0 },
+        control_len: if op.fds > 0 { u64::from(control[0]) } else { 0 },
         flags: 0,
     };
     let flags = op.flags | MSG_DONTWAIT;
     // SAFETY: the header and everything it points to live until the call returns.
     let sent = unsafe { call(SYS_SENDMSG, [op.slot, &raw const header as u64, flags]) };
-    let rest = split.1.get(op.len as usize..).unwrap_or(&[]);
-    let socket = match text(rest).map_or(&b""[..], CStr::to_bytes) {
+    let socket = match tail.socket.to_bytes() {
         b"" => b"a socket",
         name => name,
     };
@@ -223,15 +206,11 @@ fn drain(fd: i32) {
 
 /// A POSIX timer with the number it had.
 pub fn timer(context: &Context, op: &ops::TimerCreate, tail: &'static [u8]) -> Outcome<()> {
-    const SIGEV_THREAD_ID: i32 = 4;
-    let mut event = [0u8; 64];
-    event.copy_from_slice(tail.get(..64).ok_or_else(|| damaged("TimerCreate"))?);
-    let word =
-        |at: usize| i32::from_le_bytes([event[at], event[at + 1], event[at + 2], event[at + 3]]);
-    let (notify, tid) = (word(12), word(16));
-    if notify & SIGEV_THREAD_ID != 0 {
-        let now = context.id_now(tid as u64) as u32;
-        event[16..20].copy_from_slice(&now.to_le_bytes());
+    let was = fits(SigEvent::read(op, tail))?;
+    let mut event = *was.0;
+    if let Some(tid) = was.thread() {
+        let now = context.id_now(u64::from(tid)) as u32;
+        event[SigEvent::THREAD_AT].copy_from_slice(&now.to_le_bytes());
     }
     let exact = sys::prctl(PR_TIMER_CREATE_RESTORE_IDS, 1).is_ok();
     let create = || {

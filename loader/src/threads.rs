@@ -19,6 +19,7 @@ use crate::vdso_copy;
 use core::sync::atomic::{AtomicU32, Ordering};
 use loader::hole::THREAD_STACK_LEN;
 use loader::ops::{InProgress, StreamEntry, StreamKind, timeout};
+use loader::xstate::Xstate;
 
 const THREAD_FLAGS: u64 =
     CLONE_VM | CLONE_FS | CLONE_FILES | CLONE_SIGHAND | CLONE_THREAD | CLONE_SYSVSEM;
@@ -259,14 +260,11 @@ pub fn note_rip(context: &Context, stream: u64, rip: u64) {
 }
 
 /// A thread with live AMX tiles must have used a tile before they can be set from outside.
-pub fn touch_tiles(xstate: &[u8]) {
+pub fn touch_tiles(registers: Xstate<'_>) {
     const TILE_DATA: u64 = 1 << 18;
     const ARCH_GET_XCOMP_PERM: u64 = 0x1022;
     const SYS_ARCH_PRCTL: u64 = 158;
-    let Some(in_use) = xstate.get(512..520).and_then(|raw| raw.try_into().ok()) else {
-        return;
-    };
-    if u64::from_le_bytes(in_use) & TILE_DATA == 0 {
+    if registers.in_use() & TILE_DATA == 0 {
         return;
     }
     let mut permitted = 0u64;

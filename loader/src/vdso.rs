@@ -9,19 +9,22 @@
 //! ```
 
 use crate::abi::*;
+use crate::address_space::TOP;
 use crate::context::Context;
+use crate::interpret::fits;
 use crate::report::{Outcome, failure};
 use crate::sys::{self, Errno};
 use crate::vdso_copy::{COPY_AT, TextCopy};
+use core::ops::Range;
 use core::sync::atomic::{AtomicU64, Ordering};
 use loader::layout::PAGE;
-use loader::ops::{Vdso, VdsoPiece, VdsoSymbol};
+use loader::ops::Vdso;
+use loader::ops::tails::VdsoTail;
 
 /// Most pages a piece is expected to have.
 const MOST_PAGES: u64 = 24;
 /// Most pieces.
 const MOST_PIECES: usize = 6;
-const KIND_VDSO: u64 = 3;
 
 /// What `Fill` has to know and `redirect` to do.
 pub enum OldVdso {
@@ -119,31 +122,18 @@ pub fn stage(context: &Context) -> Outcome<()> {
 
 /// Moves the staged vDSO to its old place, or to the refuge.
 pub fn place(op: &Vdso, tail: &'static [u8]) -> Outcome<OldVdso> {
-    let damaged = || failure!(Image, "section .wf.ops: Vdso does not fit its record");
-    let pieces_len = (op.pieces as usize)
-        .checked_mul(VdsoPiece::BYTES)
-        .ok_or_else(damaged)?;
-    let symbols_len = (op.symbols as usize)
-        .checked_mul(VdsoSymbol::BYTES)
-        .ok_or_else(damaged)?;
-    let (pieces, rest) = tail.split_at_checked(pieces_len).ok_or_else(damaged)?;
-    let symbols = rest.get(..symbols_len).ok_or_else(damaged)?;
-    let pieces = || {
-        pieces
-            .chunks_exact(VdsoPiece::BYTES)
-            .filter_map(VdsoPiece::decode)
-    };
-    let Some(old) = pieces().find(|piece| piece.kind == KIND_VDSO) else {
+    let tail = fits(VdsoTail::read(op, tail))?;
+    let Some(Range { start, end }) = tail.text() else {
         return Ok(OldVdso::None);
     };
-    let (start, end) = (old.start, old.start.saturating_add(old.len));
     let Some((text, text_len)) = STAGED.pieces().next() else {
         return Err(failure!(Host, "this machine has no vDSO, the job had one"));
     };
     let shape_is_old = STAGED.count.load(Ordering::Relaxed) == op.pieces
         && STAGED.pieces().all(|(address, len)| {
             let at = start.wrapping_sub(text.wrapping_sub(address));
-            pieces().any(|piece| (piece.start, piece.len) == (at, len))
+            tail.pieces()
+                .any(|piece| (piece.start, piece.len) == (at, len))
         });
     if shape_is_old && fingerprint(text, text_len) == op.fingerprint {
         move_to(start)?;
@@ -154,44 +144,38 @@ pub fn place(op: &Vdso, tail: &'static [u8]) -> Outcome<OldVdso> {
         .map(|(address, _)| address)
         .min()
         .unwrap_or(text);
-    let refuge = op.refuge.next_multiple_of(PAGE);
-    let old_lowest = pieces().map(|piece| piece.start).min().unwrap_or(start);
-    let (data_len, copy) = (start - old_lowest, refuge.saturating_add(COPY_AT));
     let longest = COPY_AT - PAGE;
-    if data_len > longest
-        || old.len > longest
-        || STAGED.pieces().any(|(at, len)| at + len - lowest > longest)
-    {
-        return Err(damaged());
+    let refuge = op.refuge.checked_next_multiple_of(PAGE);
+    let refuge = refuge.filter(|refuge| *refuge < TOP - 2 * COPY_AT);
+    let (Some(refuge), Some(old)) = (refuge, tail.place(longest)) else {
+        return Err(failure!(
+            Image,
+            "section .wf.ops: the vDSO at {start:#x} cannot be put beside another"
+        ));
+    };
+    if STAGED.pieces().any(|(at, len)| at + len - lowest > longest) {
+        return Err(failure!(
+            Host,
+            "this machine's vDSO is larger than {longest} bytes"
+        ));
     }
+    let (data_len, copy) = (old.data.end - old.data.start, refuge + COPY_AT);
     reserve(copy, data_len)?;
-    reserve(copy + data_len, old.len)?;
+    reserve(copy + data_len, end - start)?;
     for (address, len) in STAGED.pieces() {
         reserve(refuge + (address - lowest), len)?;
     }
     let new_text = refuge + (text - lowest);
     move_to(new_text)?;
-    let mut covered = 0;
-    for piece in pieces() {
+    for piece in tail.pieces() {
         reserve(piece.start, piece.len)?;
-        let below = start.checked_sub(data_len).is_some_and(|lowest| {
-            piece.start >= lowest && piece.start.saturating_add(piece.len) <= end
-        });
-        if !below {
-            return Err(damaged());
-        }
-        covered += piece.len;
-    }
-    // The data is written as one.
-    if covered != data_len + old.len {
-        return Err(damaged());
     }
     let copy = TextCopy {
         base: copy,
         data_len,
         start,
         end,
-        symbols,
+        symbols: tail.symbols,
     };
     Ok(OldVdso::Other { new_text, copy })
 }
@@ -270,10 +254,7 @@ pub fn redirect(context: &Context, process: u64, old: &OldVdso) -> Outcome<()> {
         symbols,
         ..
     } = copy;
-    for symbol in symbols
-        .chunks_exact(VdsoSymbol::BYTES)
-        .filter_map(VdsoSymbol::decode)
-    {
+    for symbol in symbols.iter() {
         let mut code = [0x90u8; 12];
         let stand_in = STAND_INS
             .iter()

@@ -27,7 +27,7 @@ use crate::sys;
 use core::sync::atomic::{AtomicU64, Ordering};
 use loader::hole::VDSO_LEN;
 use loader::layout::PAGE;
-use loader::ops::VdsoSymbol;
+use loader::ops::tails::Symbols;
 
 /// Distance of the copy from the refuge, where the machine's own vDSO goes.
 pub const COPY_AT: u64 = VDSO_LEN;
@@ -41,7 +41,7 @@ pub struct TextCopy {
     /// The old text.
     pub start: u64,
     pub end: u64,
-    pub symbols: &'static [u8],
+    pub symbols: Symbols<'static>,
 }
 
 /// What threads have to know: old text's start, the copy's text, where the symbols are, their bytes.
@@ -89,8 +89,8 @@ impl TextCopy {
         let values = [
             self.start,
             self.text(),
-            self.symbols.as_ptr() as u64,
-            self.symbols.len() as u64,
+            self.symbols.bytes().as_ptr() as u64,
+            self.symbols.bytes().len() as u64,
         ];
         for (place, value) in PLACE.iter().zip(values) {
             place.store(value, Ordering::Release);
@@ -171,8 +171,7 @@ impl TextCopy {
 
     /// A function of the copy.
     fn function(&self, name: &str) -> Option<u64> {
-        let symbols = self.symbols.chunks_exact(VdsoSymbol::BYTES);
-        let mut symbols = symbols.filter_map(VdsoSymbol::decode);
+        let mut symbols = self.symbols.iter();
         let found = symbols.find(|symbol| crate::vdso::is_called(symbol.name_hash, name))?;
         let offset = found.address.checked_sub(self.start)?;
         (found.address < self.end).then(|| self.text() + offset)
@@ -203,9 +202,6 @@ pub fn moved(address: u64) -> Option<u64> {
     }
     // SAFETY: set once, from a slice of the operation list, which stays for as long as we run.
     let symbols = unsafe { core::slice::from_raw_parts(symbols as *const u8, len as usize) };
-    let symbols = symbols.chunks_exact(VdsoSymbol::BYTES);
-    let inside = symbols
-        .filter_map(VdsoSymbol::decode)
-        .any(|symbol| address > symbol.address && address - symbol.address < symbol.len);
+    let inside = Symbols::of(symbols).has_inside(address);
     inside.then(|| address - start + text)
 }

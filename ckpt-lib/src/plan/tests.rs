@@ -7,6 +7,7 @@ use crate::snapshot::{
     SocketRecord, SocketSettings, Thread, TimedCall,
 };
 use loader::ops::{AnyOp, Expect, OpsList};
+use loader::xstate::Xstate;
 use proptest::prelude::*;
 use std::collections::BTreeSet;
 
@@ -49,6 +50,7 @@ fn job(descriptions: Vec<Description>) -> SnapshotV1 {
         pid: 7,
         threads: vec![Thread {
             tid: 7,
+            xstate: vec![0; Xstate::LEAST],
             ..Thread::default()
         }],
         descriptors,
@@ -300,6 +302,7 @@ fn limits_come_after_what_they_could_forbid() {
     process.threads[0].pending = vec![vec![10; 128]];
     process.threads.push(Thread {
         tid: 8,
+        xstate: vec![0; Xstate::LEAST],
         ..Thread::default()
     });
     let bytes = operations(&snapshot, &vec![]).expect("planned");

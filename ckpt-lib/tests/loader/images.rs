@@ -7,6 +7,7 @@ use ckpt_lib::snapshot::SnapshotV1;
 use loader::hole::hole_needed;
 use loader::layout::Space;
 use loader::ops::{Exec, Expect, Fill, OpsHeader, Registers, StreamKind, UnmapAll, flags};
+use loader::xstate::Xstate;
 use std::io::Read;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
@@ -202,7 +203,10 @@ impl Tiny {
             ..Registers::default()
         };
         change(&mut registers);
-        self.ops.push(stream, &registers, &[]);
+        // Nothing in use: every component is as a thread begins with it.
+        let mut xstate = [0; Xstate::LEAST];
+        xstate[24..28].copy_from_slice(&0x1f80u32.to_le_bytes()); // MXCSR
+        self.ops.push(stream, &registers, &xstate);
     }
 
     pub(crate) fn image(self) -> TestImage {

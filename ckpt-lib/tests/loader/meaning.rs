@@ -2,7 +2,7 @@
 //! `ckpt_lib` alike, at once, and before anything runs.
 
 use crate::images::{
-    COMPRESSION, Ended, HOLE, PID, STACK, TestImage, execute, image_with, spawn, store, tiny,
+    COMPRESSION, Ended, HOLE, PID, STACK, TestImage, Tiny, execute, image_with, spawn, store, tiny,
 };
 use crate::restore::{Code, hello, hello_image};
 use ckpt_lib::image::Image;
@@ -10,7 +10,7 @@ use ckpt_lib::plan::{Arg, OpsBuilder, StreamIndex};
 use loader::layout::{
     CHUNK_BYTES, ExtentTables, HEADER_LEN, HEADER_OFFSET, Header, SectionKind, Space, chunk_hash,
 };
-use loader::ops::{Expect, OpsHeader, StreamKind};
+use loader::ops::{Expect, Inode, Open, OpsHeader, Registers, Send, StreamKind, TimerCreate};
 use std::os::unix::fs::FileExt;
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -82,6 +82,58 @@ fn contents_outside_the_mappings_or_over_the_hole() {
     let process = tiny.process;
     crate::images::map(&mut tiny.ops, process, HOLE + 4096, 4096, 3);
     refused_by_both(&tiny.image(), "mapping over the loader's hole");
+}
+
+/// What stands behind an operation's fields is read before anything is made, not when its turn has come.
+#[test]
+fn an_operation_whose_tail_does_not_fit() {
+    let said = |tiny: &mut Tiny| {
+        let args = [
+            Arg::Value(1),
+            Arg::Bytes(b"begun\n".to_vec()),
+            Arg::Value(6),
+        ];
+        let process = tiny.process;
+        let write = libc::SYS_write;
+        tiny.ops
+            .call(process, "a line", write, &args, Expect::Ignore, 0);
+    };
+    let refuses = |damage: &dyn Fn(&mut OpsBuilder, StreamIndex), expected: &str| {
+        let mut tiny = hello();
+        said(&mut tiny);
+        let process = tiny.process;
+        damage(&mut tiny.ops, process);
+        tiny.thread(PID, 0x40_0000, STACK);
+        refused_by_both(&tiny.image(), expected);
+    };
+    refuses(
+        &|ops, process| ops.push(process, &Open::default(), b"/no/end."),
+        "a string without an end",
+    );
+    let many = Send {
+        fds: 300,
+        ..Send::default()
+    };
+    refuses(
+        &|ops, process| ops.push(process, &many, &[0; 4096]),
+        "a message of more descriptors than one may have",
+    );
+    let odd = Inode {
+        check: 17,
+        ..Inode::default()
+    };
+    refuses(
+        &|ops, process| ops.push(process, &odd, &[0; 40]),
+        "compared as nobody knows",
+    );
+    refuses(
+        &|ops, process| ops.push(process, &TimerCreate::default(), &[0; 8]),
+        "TimerCreate does not fit",
+    );
+    refuses(
+        &|ops, process| ops.push(process, &Registers::default(), &[0; 64]),
+        "registers cut short",
+    );
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::layout::{Chunk, Encoding, Extent, ExtentsHeader, SECTION_COUNT, Section};
-use crate::ops::{Call, Fill, OPS_MAGIC, Operation, OpsHeader, Vdso};
+use crate::ops::{Call, Expect, Fill, OPS_MAGIC, Operation, OpsHeader, Vdso, VdsoPiece};
 
 const HOLE: u64 = 0x10_0000_0000;
 
@@ -25,6 +25,7 @@ fn map(at: u64, len: u64) -> Vec<u8> {
         a0: at,
         a1: len,
         a3: MAP_FIXED,
+        expect: Expect::Success as u64,
         ..Call::default()
     };
     record(&call, b"mapping\0")
@@ -146,7 +147,7 @@ fn contents_must_lie_in_mappings() {
 fn the_old_vdso_has_contents_too() {
     let mut tail = vec![];
     let piece = VdsoPiece {
-        kind: VDSO,
+        kind: VdsoTail::TEXT,
         start: 0x7000,
         len: 0x2000,
     };

@@ -1,6 +1,6 @@
 //! Reading the operations section: every stream walked once before anything is believed.
 
-use super::{AnyOp, OPS_MAGIC, OpsHeader, StreamEntry, StreamKind, word};
+use super::{AnyOp, OPS_MAGIC, OpsHeader, StreamEntry, StreamKind, tails, word};
 
 /// Why an operation list is not believed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,7 +30,7 @@ pub struct Record<'a> {
 }
 
 impl<'a> OpsList<'a> {
-    /// Reads the header and walks every stream once.
+    /// Reads the header and walks every stream once; what each operation has behind it is read, too ([`tails`]).
     ///
     /// # Errors
     /// The first place that does not make sense.
@@ -84,7 +84,11 @@ impl<'a> OpsList<'a> {
             }
             end = end.saturating_add(entry.len);
             for record in list.records(&entry) {
-                record?;
+                let Record { offset, op, tail } = record?;
+                tails::check(&op, tail).map_err(|what| OpsError {
+                    offset: offset as u64,
+                    what,
+                })?;
             }
         }
         if end != bytes.len() as u64 {

@@ -20,6 +20,7 @@
 //! everything below and above these, its last slots at its end; the loader closes its own.
 
 mod list;
+pub mod tails;
 
 pub use list::{OpsError, OpsList, Record};
 
