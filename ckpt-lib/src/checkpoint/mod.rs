@@ -533,12 +533,16 @@ fn has_board(snapshot: &SnapshotV1) -> bool {
 
 /// Plans the restart and gives the image its name.
 pub(crate) fn commit(
-    writer: ImageWriter,
+    mut writer: ImageWriter,
     snapshot: &SnapshotV1,
 ) -> Result<Committed, CheckpointError> {
-    let contents: Contents = (0..snapshot.processes.len())
-        .map(|index| writer.stored(Space::Process(index as u32)))
-        .collect();
+    let processes = snapshot.processes.iter().zip(0..);
+    let contents = processes.map(|(process, index)| {
+        let mappings = process.memory.mappings.iter();
+        let places = mappings.map(|mapping| mapping.start..mapping.end);
+        writer.stored_in(Space::Process(index), places)
+    });
+    let contents = contents.collect::<Result<Contents, ImageError>>()?;
     let ops = plan::operations(snapshot, &contents)?;
     let list = OpsList::read(&ops).map_err(|error| ImageError::Layout {
         image: PathBuf::new(),

@@ -2,7 +2,7 @@
 
 use super::CheckpointError;
 use crate::capture::{Captured, InodeBytes, InodeSource, MemoryPiece, MemoryRange};
-use crate::image::{ByteSource, ImageWriter, Part, Zeros};
+use crate::image::{ByteSource, ImageWriter, Part, Ranges, Zeros};
 use crate::pages::{PageKinds, PageTables, PagesError};
 use crate::progress::Progress;
 use crate::snapshot::{InodeId, MappingKind};
@@ -35,15 +35,34 @@ pub(super) fn store(
 ) -> Result<(), CheckpointError> {
     let memory: Vec<MemoryBytes<'_>> = from.iter().map(|(_, memory)| MemoryBytes(memory)).collect();
     let mut parts = vec![];
-    for (index, ((pid, _), source)) in from.iter().zip(&memory).enumerate() {
-        let [whole, changed] = ranges(captured, index, *pid, frozen)?;
-        for (ranges, zeros) in [(whole, Zeros::Dropped), (changed, Zeros::Kept)] {
-            parts.push(Part {
-                space: Space::Process(index as u32),
+    let pages = from.iter().enumerate().map(|(index, (pid, _))| {
+        let [whole, changed] = [false, true].map(|only_changed| {
+            let plan = captured
+                .memory_plan
+                .get(index)
+                .map_or(&[][..], Vec::as_slice);
+            PagesOf::new(*pid, plan, frozen, only_changed)
+        });
+        Ok([whole?, changed?])
+    });
+    let pages = pages.collect::<Result<Vec<_>, PagesError>>()?;
+    let vdsos: Vec<_> = (0..from.len())
+        .map(|index| vdso(captured, index, frozen))
+        .collect();
+    for (index, source) in memory.iter().enumerate() {
+        let [whole, changed] = &pages[index];
+        let parts_of_process: [(&dyn Ranges, Zeros); 3] = [
+            (whole, Zeros::Dropped),
+            (changed, Zeros::Kept),
+            (&vdsos[index], Zeros::Dropped),
+        ];
+        for (ranges, zeros) in parts_of_process {
+            parts.push((
+                Space::Process(index as u32),
                 ranges,
-                source,
+                source as &dyn ByteSource,
                 zeros,
-            });
+            ));
         }
     }
     let wanted = |source: &InodeSource| source.while_frozen == frozen && source.len > 0;
@@ -57,21 +76,27 @@ pub(super) fn store(
         })
         .map(|pieces| PiecesOfMemory { pieces, pids, from })
         .collect();
-    for ((InodeId(id), inode), mapped) in inodes.into_iter().zip(&mapped) {
-        let all = || std::iter::once(0..inode.len).collect();
-        let (ranges, source): (_, &dyn ByteSource) = match &inode.bytes {
-            InodeBytes::File(file) => (data_of(file, inode.len), &**file),
-            InodeBytes::Memory(_) => (inode.there.clone().unwrap_or_else(all), mapped),
+    let in_files: Vec<_> = inodes
+        .iter()
+        .map(|(_, inode)| match &inode.bytes {
+            InodeBytes::File(file) => data_of(file, inode.len),
+            InodeBytes::Memory(_) => {
+                let all = || std::iter::once(0..inode.len).collect();
+                inode.there.clone().unwrap_or_else(all)
+            }
+        })
+        .collect();
+    for (((InodeId(id), inode), mapped), ranges) in inodes.iter().zip(&mapped).zip(&in_files) {
+        let source: &dyn ByteSource = match &inode.bytes {
+            InodeBytes::File(file) => &**file,
+            InodeBytes::Memory(_) => mapped,
         };
-        parts.push(Part {
-            space: Space::Inode(*id),
-            ranges,
-            source,
-            zeros: Zeros::Dropped,
-        });
+        parts.push((Space::Inode(*id), ranges, source, Zeros::Dropped));
     }
-    let all = parts.iter().flat_map(|part| &part.ranges);
-    let total: u64 = all.map(|range| range.end - range.start).sum();
+    let parts = parts.into_iter();
+    let parts = parts.map(|(space, ranges, source, zeros)| Part::new(space, ranges, source, zeros));
+    let parts = parts.collect::<Result<Vec<_>, _>>()?;
+    let total: u64 = parts.iter().map(Part::bytes).sum();
     if total > 0 {
         progress.begin("writing memory", Some(total));
         let progress = RefCell::new(progress);
@@ -80,45 +105,68 @@ pub(super) fn store(
     Ok(())
 }
 
-/// What of a process is to be stored: ranges of which zeros may be left out, and ranges of which they may not.
-fn ranges(
-    captured: &Captured,
-    index: usize,
-    pid: HostPid,
-    frozen: bool,
-) -> Result<[Vec<Range<u64>>; 2], PagesError> {
-    let [mut whole, mut changed] = [vec![], vec![]];
-    let plan = captured.memory_plan.get(index);
-    let plan = plan.map_or(&[][..], Vec::as_slice);
-    let mut tables = None;
-    for range in plan.iter().filter(|range| range.while_frozen == frozen) {
-        let tables = match &mut tables {
-            Some(tables) => tables,
-            none => none.insert(PageTables::open(pid, range.addresses.start)?),
-        };
-        let kept = if range.only_changed {
-            &mut changed
-        } else {
-            &mut whole
-        };
-        kept.extend(resident(tables, range)?);
-    }
-    if !frozen {
-        // The vDSO's own text, for machines whose vDSO is another.
-        let mappings = captured.snapshot.processes[index].memory.mappings.iter();
-        let vdso = mappings.filter(|mapping| mapping.kind == MappingKind::Vdso);
-        whole.extend(vdso.map(|mapping| mapping.start..mapping.end));
-    }
-    Ok([whole, changed])
+/// The pages of a process that have contents, as its page tables say when they are asked for: it stands still.
+struct PagesOf<'a> {
+    tables: Option<PageTables>,
+    /// In order.
+    plan: Vec<&'a MemoryRange>,
+    kinds: PageKinds,
 }
 
-fn resident(tables: &PageTables, range: &MemoryRange) -> Result<Vec<Range<u64>>, PagesError> {
-    let kinds = if range.only_changed {
-        PageKinds::PrivateFile
-    } else {
-        PageKinds::Anonymous
-    };
-    tables.resident(range.addresses.clone(), kinds)
+impl<'a> PagesOf<'a> {
+    fn new(
+        pid: HostPid,
+        plan: &'a [MemoryRange],
+        frozen: bool,
+        only_changed: bool,
+    ) -> Result<Self, PagesError> {
+        let wanted = |range: &&MemoryRange| {
+            (range.while_frozen, range.only_changed) == (frozen, only_changed)
+        };
+        let mut plan: Vec<_> = plan.iter().filter(wanted).collect();
+        plan.sort_unstable_by_key(|range| range.addresses.start);
+        let first = plan.first().map(|range| range.addresses.start);
+        let tables = first.map(|address| PageTables::open(pid, address));
+        let kinds = match only_changed {
+            true => PageKinds::PrivateFile,
+            false => PageKinds::Anonymous,
+        };
+        Ok(PagesOf {
+            tables: tables.transpose()?,
+            plan,
+            kinds,
+        })
+    }
+}
+
+impl Ranges for PagesOf<'_> {
+    fn some(&self, from: u64) -> io::Result<Option<(Vec<Range<u64>>, u64)>> {
+        let Some(tables) = &self.tables else {
+            return Ok(None);
+        };
+        let first = self
+            .plan
+            .partition_point(|range| range.addresses.end <= from);
+        for range in &self.plan[first..] {
+            let mut at = range.addresses.start.max(from);
+            while at < range.addresses.end {
+                let some = tables.some(at..range.addresses.end, self.kinds);
+                let (found, end) = some.map_err(io::Error::other)?;
+                if !found.is_empty() {
+                    return Ok(Some((found, end)));
+                }
+                at = end;
+            }
+        }
+        Ok(None)
+    }
+}
+
+/// The vDSO's own text, for machines whose vDSO is another.
+fn vdso(captured: &Captured, index: usize, frozen: bool) -> Vec<Range<u64>> {
+    let mappings = captured.snapshot.processes[index].memory.mappings.iter();
+    let vdso = mappings.filter(|mapping| mapping.kind == MappingKind::Vdso && !frozen);
+    vdso.map(|mapping| mapping.start..mapping.end).collect()
 }
 
 /// Where a file has bytes: a sparse one may be larger than any disk.

@@ -157,6 +157,14 @@ impl Destination {
         matches!(self.place, Place::Memory)
     }
 
+    /// The folder that it is in, or for a file in memory one for such.
+    pub(super) fn folder(&self) -> PathBuf {
+        match self.place {
+            Place::Memory => std::env::temp_dir(),
+            _ => directory_of(&self.path).to_owned(),
+        }
+    }
+
     pub(super) fn failed(&self, what: &'static str) -> impl FnOnce(io::Error) -> ImageError {
         ImageError::io(&self.path, what)
     }

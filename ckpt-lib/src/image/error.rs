@@ -164,6 +164,17 @@ pub enum ImageError {
         #[source]
         source: io::Error,
     },
+    /// Of what is to be stored nobody knows which bytes there are.
+    #[error("which bytes of {space} are to be stored from {at:#x} on cannot be found out")]
+    Ranges {
+        /// Process or inode.
+        space: SpaceName,
+        /// Address or offset.
+        at: u64,
+        /// What the kernel said.
+        #[source]
+        source: io::Error,
+    },
     /// What the writer was given does not make an image.
     #[error("image {image} cannot be written: {what}", image = shown(.image))]
     Unwritable {

@@ -1,16 +1,16 @@
-//! From chunks as they were written to the tables of the extents section.
+//! From chunks as they were written to the rows of the table of extents.
 //!
 //! # What callers may rely on
-//! The tables are in the order that [`loader::layout::ExtentTables`] demands, whatever the order in which
-//! chunks came; overlaps are refused.
+//! Extents are as long as [`loader::layout::ExtentTables`] allows. Nothing is kept but the row that is being made.
 
-use loader::layout::{
-    BASE_BYTES, Base, CHUNK, CHUNK_BYTES, Chunk, EXTENT_BYTES, EXTENTS_HEADER_BYTES, Encoding,
-    Extent, ExtentsHeader, Space,
-};
+use loader::layout::{CHUNK, CHUNK_BYTES, Chunk, Encoding, Extent, Space};
+use std::io;
+
+/// Bytes of a [`Piece`] that is put aside.
+pub(super) const PIECE_BYTES: usize = 24 + CHUNK_BYTES;
 
 /// A chunk that lies in some image file.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Piece {
     pub(super) space: u64,
     pub(super) at: u64,
@@ -30,6 +30,35 @@ impl Piece {
         }
     }
 
+    /// By which pieces are in order.
+    pub(super) fn place(&self) -> (u64, u64) {
+        (self.space, self.at)
+    }
+
+    /// As [`super::pieces`] puts it aside.
+    pub(super) fn encode(&self) -> [u8; PIECE_BYTES] {
+        let mut bytes = [0; PIECE_BYTES];
+        bytes[0..8].copy_from_slice(&self.space.to_le_bytes());
+        bytes[8..16].copy_from_slice(&self.at.to_le_bytes());
+        bytes[16..20].copy_from_slice(&self.image.to_le_bytes());
+        bytes[20..24].copy_from_slice(&self.encoding.to_le_bytes());
+        bytes[24..].copy_from_slice(&self.chunk.encode());
+        bytes
+    }
+
+    /// What [`Piece::encode`] has made.
+    pub(super) fn decode(bytes: &[u8; PIECE_BYTES]) -> Self {
+        let (words, _) = bytes[..24].as_chunks::<8>();
+        let [space, at, rest] = [words[0], words[1], words[2]].map(u64::from_le_bytes);
+        Piece {
+            space,
+            at,
+            image: rest as u32,
+            encoding: (rest >> 32) as u32,
+            chunk: Chunk::decode(bytes[24..].first_chunk().unwrap_or(&[0; CHUNK_BYTES])),
+        }
+    }
+
     pub(super) fn end(&self) -> u64 {
         self.at + u64::from(self.chunk.raw_len)
     }
@@ -42,64 +71,98 @@ impl Piece {
     }
 }
 
-/// Two chunks for the same bytes.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Overlap {
-    pub(super) space: u64,
-    pub(super) at: u64,
-}
-
-/// An upper bound of the section's length.
-pub(super) fn len_bound(pieces: usize, bases: usize) -> u64 {
-    (EXTENTS_HEADER_BYTES + pieces * (EXTENT_BYTES + CHUNK_BYTES) + bases * BASE_BYTES) as u64
-}
-
-/// The bytes of the section.
-pub(super) fn encode(pieces: &mut [Piece], bases: &[Base]) -> Result<Vec<u8>, Overlap> {
-    pieces.sort_unstable_by_key(|piece| (piece.space, piece.at));
-    for pair in pieces.windows(2) {
-        let [before, piece] = pair else { continue };
-        if before.space == piece.space && before.end() > piece.at {
-            return Err(Overlap {
-                space: piece.space,
-                at: piece.at,
-            });
-        }
-    }
-    let extents = || pieces.chunk_by(|before, piece| before.is_continued_by(piece));
-    let count = extents().count();
-    let head = ExtentsHeader {
-        extents: count as u64,
-        chunks: pieces.len() as u64,
-        bases: bases.len() as u64,
-    };
-    let len = EXTENTS_HEADER_BYTES
-        + count * EXTENT_BYTES
-        + pieces.len() * CHUNK_BYTES
-        + bases.len() * BASE_BYTES;
-    let mut bytes = Vec::with_capacity(len.next_multiple_of(4096));
-    bytes.extend_from_slice(&head.encode());
+/// The rows of the table of extents for pieces in order.
+pub(super) fn joined(
+    pieces: impl Iterator<Item = io::Result<Piece>>,
+) -> impl Iterator<Item = io::Result<Extent>> {
+    let mut pieces = pieces.peekable();
     let mut first_chunk = 0;
-    for chunks in extents() {
-        let extent = Extent {
-            space: chunks[0].space,
-            at: chunks[0].at,
-            len: chunks
-                .iter()
-                .map(|piece| u64::from(piece.chunk.raw_len))
-                .sum(),
-            image: chunks[0].image,
-            encoding: chunks[0].encoding,
+    std::iter::from_fn(move || {
+        let mut last = match pieces.next()? {
+            Ok(piece) => piece,
+            Err(error) => return Some(Err(error)),
+        };
+        let mut extent = Extent {
+            space: last.space,
+            at: last.at,
+            len: u64::from(last.chunk.raw_len),
+            image: last.image,
+            encoding: last.encoding,
             first_chunk,
         };
-        bytes.extend_from_slice(&extent.encode());
-        first_chunk += chunks.len() as u64;
+        first_chunk += 1;
+        let continues = |last: &Piece, next: &io::Result<Piece>| {
+            let next = next.as_ref();
+            next.is_ok_and(|next| last.is_continued_by(next))
+        };
+        while let Some(Ok(next)) = pieces.next_if(|next| continues(&last, next)) {
+            extent.len += u64::from(next.chunk.raw_len);
+            first_chunk += 1;
+            last = next;
+        }
+        Some(Ok(extent))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn piece(at: u64, raw_len: u64, image: u32) -> Piece {
+        let chunk = Chunk {
+            offset: at,
+            stored_len: raw_len as u32,
+            raw_len: raw_len as u32,
+            hash: [7; 32],
+        };
+        Piece {
+            image,
+            ..Piece::new(Space::Inode(1), at, Encoding::Raw, chunk)
+        }
     }
-    for piece in pieces.iter() {
-        bytes.extend_from_slice(&piece.chunk.encode());
+
+    #[test]
+    fn whole_chunks_side_by_side_are_one_extent() {
+        let pieces = [
+            piece(0, CHUNK, 0),
+            piece(CHUNK, CHUNK, 0),
+            piece(2 * CHUNK, 4096, 0),
+            // Behind a shorter one, behind a gap, and of another image.
+            piece(2 * CHUNK + 4096, CHUNK, 0),
+            piece(5 * CHUNK, CHUNK, 0),
+            piece(6 * CHUNK, CHUNK, 1),
+        ];
+        let found: Result<Vec<Extent>, _> = joined(pieces.into_iter().map(Ok)).collect();
+        let found: Vec<_> = found
+            .expect("no error")
+            .iter()
+            .map(|e| (e.at, e.len, e.first_chunk))
+            .collect();
+        let expected = [
+            (0, 2 * CHUNK + 4096, 0),
+            (2 * CHUNK + 4096, CHUNK, 3),
+            (5 * CHUNK, CHUNK, 4),
+            (6 * CHUNK, CHUNK, 5),
+        ];
+        assert_eq!(found, expected);
     }
-    for base in bases {
-        bytes.extend_from_slice(&base.encode());
+
+    #[test]
+    fn an_error_stays_one() {
+        let pieces = [
+            Ok(piece(0, CHUNK, 0)),
+            Err(io::ErrorKind::UnexpectedEof.into()),
+        ];
+        let found: Result<Vec<Extent>, _> = joined(pieces.into_iter()).collect();
+        assert!(found.is_err());
     }
-    Ok(bytes)
+
+    #[test]
+    fn a_piece_reads_back_as_put_aside() {
+        let piece = Piece {
+            encoding: Encoding::Zstd as u32,
+            ..piece(1 << 40, CHUNK, 0x0102_0304)
+        };
+        assert_eq!(Piece::decode(&piece.encode()), piece);
+    }
 }

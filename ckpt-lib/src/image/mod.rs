@@ -18,6 +18,7 @@
 //! It does not know what operations mean ([`crate::plan`]), and it signs nothing: an image from a
 //! stranger is a program from a stranger.
 
+mod batches;
 mod blocks;
 mod chain;
 mod contents;
@@ -29,8 +30,12 @@ mod extents;
 mod flatten;
 mod meaning;
 mod meta;
+mod pieces;
+mod ranges;
 mod reader;
+mod section;
 mod store;
+mod tables;
 mod verify;
 mod writer;
 
@@ -42,6 +47,7 @@ pub use earlier::leave_tables;
 pub use error::{HexHash, ImageError, SpaceName};
 pub use flatten::flatten;
 pub use meta::{MetaError, decode_snapshot};
+pub use ranges::Ranges;
 pub use reader::Image;
 pub use store::{Part, Zeros};
 pub use verify::VerifyReport;

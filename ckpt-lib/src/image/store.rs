@@ -2,7 +2,7 @@
 //! several threads.
 //!
 //! ```text
-//! ranges -> batches of 1 MiB -> worker: read | leave out zero pages | hash | reserve room | pwritev
+//! parts -> batches of 1 MiB -> worker: read | leave out zero pages | hash | reserve room | pwritev
 //!                                 `----------- pieces ----> caller: progress, write-behind
 //! ```
 //! What a worker may not read (EIO), the caller reads itself when the workers are done.
@@ -10,11 +10,14 @@
 //! One buffer per worker (two with compression); bytes are copied by the kernel only. After an error
 //! all workers have stopped.
 
+use super::batches::{BATCH, Batch, Batches};
 use super::blocks::BlocksAhead;
 use super::destination::Destination;
 use super::earlier::Earlier;
 use super::error::{ImageError, SpaceName};
 use super::extents::Piece;
+use super::pieces::Pieces;
+use super::ranges::{Ranges, bytes_of};
 use super::{Away, ByteSource};
 use crate::pace::Pace;
 use loader::layout::{CHUNK, Chunk, Encoding, PAGE, Space, chunk_hash};
@@ -26,8 +29,6 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError, mpsc};
 use std::thread;
 
-/// Bytes of source that one worker handles at a time.
-const BATCH: u64 = 4 * CHUNK;
 /// With this many runs, a few zero pages are kept rather than a run cut in two: the tables must
 /// not outgrow memory.
 const MANY_PIECES: usize = 200_000;
@@ -44,16 +45,51 @@ pub enum Zeros {
 }
 
 /// Contents of one space that are to be stored.
+#[derive(Clone, Copy)]
 pub struct Part<'a> {
     /// Where they belong.
     pub space: Space,
     /// Which addresses, or which bytes of the file. They begin at multiples of 4096, and end there but for the last of an inode, which
     /// may end where the file does.
-    pub ranges: Vec<Range<u64>>,
+    pub ranges: &'a dyn Ranges,
+    /// So many bytes they are.
+    pub(super) bytes: u64,
     /// Where they are read.
     pub source: &'a dyn ByteSource,
     /// Whether pages of zeros are left out.
     pub zeros: Zeros,
+}
+
+impl<'a> Part<'a> {
+    /// These ranges of a space.
+    ///
+    /// # Errors
+    /// [`ImageError::Ranges`]: it is not known how many bytes they are.
+    pub fn new(
+        space: Space,
+        ranges: &'a dyn Ranges,
+        source: &'a dyn ByteSource,
+        zeros: Zeros,
+    ) -> Result<Self, ImageError> {
+        let bytes = bytes_of(ranges).map_err(|source| ImageError::Ranges {
+            space: SpaceName(space),
+            at: 0,
+            source,
+        })?;
+        Ok(Part {
+            space,
+            ranges,
+            bytes,
+            source,
+            zeros,
+        })
+    }
+
+    /// So many bytes its ranges are.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
 }
 
 /// What is to be stored, and how.
@@ -65,18 +101,12 @@ pub(super) struct Job<'a> {
     /// So many bytes may the file have.
     pub(super) most: Option<u64>,
     pub(super) threads: usize,
+    /// Of so many pieces are the contents that were stored before.
     pub(super) pieces_before: usize,
     /// What is in it is not stored again.
     pub(super) earlier: Option<&'a Earlier>,
     /// Where contents go instead of the file.
     pub(super) away: Option<&'a dyn Away>,
-}
-
-/// What came of it.
-pub(super) struct Stored {
-    pub(super) pieces: Vec<Piece>,
-    /// End of the last byte written.
-    pub(super) end: u64,
 }
 
 struct Done {
@@ -86,101 +116,61 @@ struct Done {
     filled: Range<u64>,
 }
 
-/// Stores all parts, in the file from `start` on. `written` is told how far the file is filled
+/// Stores all parts, in the file from `start` on; gives the end of the last byte written. `written` is told how far the file is filled
 /// without gaps.
 pub(super) fn run(
     job: &Job<'_>,
     start: u64,
+    pieces: &mut Pieces,
     progress: &dyn Fn(u64),
     written: &mut dyn FnMut(u64),
-) -> Result<Stored, ImageError> {
-    let parts = job.parts.iter();
-    let batches: Vec<Batch<'_>> = parts
-        .flat_map(|part| {
-            let batches = batches(&part.ranges).into_iter();
-            batches.map(move |ranges| Batch { part, ranges })
-        })
-        .collect();
-    let end = start + longest(&batches);
+) -> Result<u64, ImageError> {
+    let bytes: u64 = job.parts.iter().map(|part| part.bytes).sum();
+    // Each part may end within a page.
+    let longest = bytes + job.parts.len() as u64 * PAGE;
+    let end = start.saturating_add(longest);
     // Of what is compressed or stored elsewhere nobody knows how much comes.
     let known = job.compression.is_none() && job.earlier.is_none() && job.away.is_none();
     let end = known.then(|| end.min(job.most.unwrap_or(u64::MAX)));
     let shared = Shared {
         job,
-        batches: &batches,
+        batches: Batches::of(job),
         blocks: BlocksAhead::of(&job.destination.file, start, end),
-        next: AtomicUsize::new(0),
         end: AtomicU64::new(start),
         stop: AtomicBool::new(false),
         pieces: AtomicUsize::new(job.pieces_before),
         unreadable: Mutex::default(),
     };
-    let mut pieces = vec![];
     let mut gaps = Gaps::new(start);
+    let mut kept = Ok(());
     let mut take = |done: Done| {
-        pieces.extend(done.pieces);
+        if kept.is_ok() {
+            kept = pieces.extend(done.pieces);
+        }
         written(gaps.fill(done.filled));
         progress(done.source_len);
+        kept.is_ok()
     };
-    let workers = worker_count(job.threads).min(batches.len());
+    let most = usize::try_from(bytes.div_ceil(BATCH)).unwrap_or(usize::MAX);
+    let workers = worker_count(job.threads).min(most);
     if workers > 1 {
         shared.work_in_threads(workers, &mut take)?;
         shared.work_on_the_rest(&mut take)?;
     }
     // All of it, if one is enough or no thread can be had.
-    shared.work(false, &mut |done| {
-        take(done);
-        true
-    })?;
-    Ok(Stored {
-        pieces,
-        end: shared.end.load(Ordering::Relaxed),
-    })
+    shared.work(false, &mut take)?;
+    kept.map_err(job.destination.failed(PUT_ASIDE))?;
+    Ok(shared.end.load(Ordering::Relaxed))
 }
+
+/// What fails if chunks cannot be put aside.
+pub(super) const PUT_ASIDE: &str = "put the table of its chunks aside";
 
 fn worker_count(asked: usize) -> usize {
     match asked {
         0 => thread::available_parallelism().map_or(1, |count| count.get().min(4)),
         _ => asked.min(MOST_THREADS),
     }
-}
-
-/// What one worker handles at a time: pieces of a part's ranges, one batch's length in all. Small ranges share one.
-struct Batch<'a> {
-    part: &'a Part<'a>,
-    ranges: Vec<Range<u64>>,
-}
-
-/// Bytes of the file that all of it takes if none is zero.
-fn longest(batches: &[Batch<'_>]) -> u64 {
-    let ranges = batches.iter().flat_map(|batch| &batch.ranges);
-    let lengths = ranges.map(|range| (range.end - range.start).next_multiple_of(PAGE));
-    lengths.sum()
-}
-
-/// Cuts ranges only where addresses are multiples of a batch: then so are those of chunks, and the restart
-/// can fill whole huge pages.
-fn batches(ranges: &[Range<u64>]) -> Vec<Vec<Range<u64>>> {
-    let mut batches: Vec<Vec<Range<u64>>> = vec![];
-    let mut room = 0;
-    for range in ranges {
-        let mut at = range.start;
-        while at < range.end {
-            let end = range.end.min((at / BATCH + 1) * BATCH);
-            // Every part takes whole pages of the buffer.
-            let taken = (end - at).next_multiple_of(PAGE);
-            if taken > room {
-                batches.push(vec![]);
-                room = BATCH;
-            }
-            room -= taken;
-            if let Some(batch) = batches.last_mut() {
-                batch.push(at..end);
-            }
-            at = end;
-        }
-    }
-    batches
 }
 
 /// How far a file is filled when its parts are filled in any order.
@@ -208,14 +198,13 @@ impl Gaps {
 
 struct Shared<'a> {
     job: &'a Job<'a>,
-    batches: &'a [Batch<'a>],
+    batches: Batches<'a>,
     blocks: BlocksAhead<'a>,
-    next: AtomicUsize,
     end: AtomicU64,
     stop: AtomicBool,
     pieces: AtomicUsize,
     /// Batches that no worker may read.
-    unreadable: Mutex<Vec<usize>>,
+    unreadable: Mutex<Vec<Batch<'a>>>,
 }
 
 /// What a worker needs to compress.
@@ -233,17 +222,16 @@ struct Cut {
     len: usize,
 }
 
-impl Shared<'_> {
+impl<'a> Shared<'a> {
     /// `helps`: it is not the thread that was asked to store, which may read more.
     fn work(&self, helps: bool, done: &mut dyn FnMut(Done) -> bool) -> Result<(), ImageError> {
         let mut buffer = vec![0; BATCH as usize];
         let mut packer = Packer::default();
         while !self.stop.load(Ordering::Relaxed) {
-            let index = self.next.fetch_add(1, Ordering::Relaxed);
-            let Some(batch) = self.batches.get(index) else {
-                break;
-            };
-            let result = self.batch(batch, &mut buffer, &mut packer);
+            let next = self.batches.next();
+            let batch = next.inspect_err(|_| self.stop.store(true, Ordering::Relaxed))?;
+            let Some(batch) = batch else { break };
+            let result = self.batch(&batch, &mut buffer, &mut packer);
             match result {
                 Ok(one) => {
                     if !done(one) {
@@ -256,7 +244,7 @@ impl Shared<'_> {
                     let unreadable = self.unreadable.lock();
                     unreadable
                         .unwrap_or_else(PoisonError::into_inner)
-                        .push(index);
+                        .push(batch);
                 }
                 Err(error) => {
                     self.stop.store(true, Ordering::Relaxed);
@@ -271,7 +259,7 @@ impl Shared<'_> {
     fn work_in_threads(
         &self,
         workers: usize,
-        take: &mut dyn FnMut(Done),
+        take: &mut dyn FnMut(Done) -> bool,
     ) -> Result<(), ImageError> {
         thread::scope(|scope| {
             let (sender, receiver) = mpsc::sync_channel(4 * workers);
@@ -282,7 +270,11 @@ impl Shared<'_> {
             });
             let begun: Vec<_> = begun.collect();
             drop(sender);
-            receiver.into_iter().for_each(take);
+            for done in receiver {
+                if !take(done) {
+                    self.stop.store(true, Ordering::Relaxed);
+                }
+            }
             let mut result = Ok(());
             for worker in begun {
                 let ended = worker.join().unwrap_or_else(|_| {
@@ -298,13 +290,15 @@ impl Shared<'_> {
     }
 
     /// What workers might not read: memory that is protected can be read by the thread that traces only, on some kernels.
-    fn work_on_the_rest(&self, done: &mut dyn FnMut(Done)) -> Result<(), ImageError> {
+    fn work_on_the_rest(&self, done: &mut dyn FnMut(Done) -> bool) -> Result<(), ImageError> {
         let rest = self.unreadable.lock();
         let rest = rest.unwrap_or_else(PoisonError::into_inner);
         let mut buffer = vec![0; if rest.is_empty() { 0 } else { BATCH as usize }];
         let mut packer = Packer::default();
-        for batch in rest.iter().filter_map(|index| self.batches.get(*index)) {
-            done(self.batch(batch, &mut buffer, &mut packer)?);
+        for batch in rest.iter() {
+            if !done(self.batch(batch, &mut buffer, &mut packer)?) {
+                break;
+            }
         }
         Ok(())
     }
@@ -538,44 +532,5 @@ fn push_run(run: Range<usize>, at: u64, from: usize, cuts: &mut Vec<Cut>) {
             len,
         });
         start += len;
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
-
-    proptest! {
-        #[test]
-        fn batches_cover_all_ranges_and_cut_them_only_at_multiples(
-            gaps in prop::collection::vec((1u64..2000, 1u64..3000), 1..20)
-        ) {
-            let mut at = 0;
-            let ranges: Vec<Range<u64>> = gaps
-                .iter()
-                .map(|(gap, pages)| {
-                    let start = at + gap * PAGE;
-                    at = start + pages * PAGE;
-                    start..at
-                })
-                .collect();
-            let batches = batches(&ranges);
-            let mut left = ranges.iter().cloned();
-            let mut range = left.next().expect("one at least");
-            for batch in &batches {
-                let len: u64 = batch.iter().map(|part| part.end - part.start).sum();
-                prop_assert!(0 < len && len <= BATCH);
-                for part in batch {
-                    prop_assert_eq!(part.start, range.start);
-                    prop_assert!(part.end == range.end || part.end % BATCH == 0);
-                    range.start = part.end;
-                    if range.is_empty() {
-                        range = left.next().unwrap_or(0..0);
-                    }
-                }
-            }
-            prop_assert_eq!(range, 0..0);
-        }
     }
 }

@@ -7,15 +7,18 @@
 //! # What callers may rely on
 //! Until [`ImageWriter::commit`] returns, nothing stands under the final name; a writer that is
 //! dropped leaves nothing. Files are 0600 while they are written and 0700 at the end: an
-//! image is also a program, for its owner. Memory in use does not grow with the contents but for
-//! about 90 bytes per run of non-zero pages or 256 KiB.
+//! image is also a program, for its owner. Memory in use does not grow with the contents ([`super::pieces`]).
 
 use super::destination::{Destination, write_behind};
 use super::earlier::Earlier;
 use super::elf;
 use super::error::{ImageError, SpaceName};
-use super::extents::{self, Piece};
-use super::store::{self, Job, Part, Zeros};
+use super::extents::Piece;
+use super::pieces::Pieces;
+use super::ranges;
+use super::section::SectionFile;
+use super::store::{self, Job, PUT_ASIDE, Part, Zeros};
+use super::tables::{self, Tables};
 use super::{Away, ByteSource, Image};
 use crate::loader_code::{self, LinkedLoader};
 use crate::pace::{Pace, Rate};
@@ -91,7 +94,7 @@ pub struct ImageWriter {
     end: u64,
     /// Up to here the disk has been told to write.
     behind: u64,
-    pieces: Vec<Piece>,
+    pieces: Pieces,
     bases: Vec<Base>,
     earlier: Option<Earlier>,
     /// Memory that is as it was when the earlier image was made.
@@ -145,13 +148,13 @@ impl ImageWriter {
             pace.hurries(options.hurries);
         }
         ImageWriter {
+            pieces: Pieces::new(destination.folder()),
             destination,
             pace,
             options,
             loader_len,
             end: pages_at,
             behind: pages_at,
-            pieces: vec![],
             bases: vec![],
             earlier: None,
             unwritten: HashMap::new(),
@@ -172,9 +175,15 @@ impl ImageWriter {
         source: &dyn ByteSource,
         progress: &dyn Fn(u64),
     ) -> Result<(), ImageError> {
+        let ranges = ranges.to_vec();
         let part = Part {
             space,
-            ranges: ranges.to_vec(),
+            ranges: &ranges,
+            // One that is the wrong way round is refused.
+            bytes: ranges
+                .iter()
+                .map(|range| range.end.saturating_sub(range.start))
+                .sum(),
             source,
             zeros: Zeros::Dropped,
         };
@@ -184,7 +193,7 @@ impl ImageWriter {
     /// Stores contents, of all parts side by side. `progress` is told the bytes of source gone through.
     ///
     /// # Errors
-    /// [`ImageError::Source`] if a source failed, [`ImageError::Io`] if the file did, [`ImageError::TooLarge`],
+    /// [`ImageError::Source`] or [`ImageError::Ranges`] if a source failed, [`ImageError::Io`] if the file did, [`ImageError::TooLarge`],
     /// [`ImageError::Unwritable`] if a range is not made of pages. Whichever: the image cannot be committed any more.
     pub fn store_parts(
         &mut self,
@@ -192,12 +201,12 @@ impl ImageWriter {
         progress: &dyn Fn(u64),
     ) -> Result<(), ImageError> {
         self.spoilt = true;
-        for part in parts {
-            self.check_pages(part)?;
-        }
-        let (spared, parts) = self.spared(parts);
-        progress(spared.iter().map(|piece| piece.end() - piece.at).sum());
-        self.pieces.extend(spared);
+        let left = self.take_spared(parts, progress)?;
+        let parts: Vec<_> = parts
+            .iter()
+            .zip(&left)
+            .map(|(part, left)| left_of(part, left))
+            .collect();
         let job = Job {
             destination: &self.destination,
             parts: &parts,
@@ -212,15 +221,15 @@ impl ImageWriter {
         let mut behind = self.behind;
         let (destination, passes) = (&self.destination, self.options.passes);
         let start = self.end.next_multiple_of(PAGE);
-        let stored = store::run(&job, start, progress, &mut |written_to| {
+        let pieces = &mut self.pieces;
+        let end = store::run(&job, start, pieces, progress, &mut |written_to| {
             if !passes && written_to >= behind + WRITE_BEHIND {
                 write_behind(destination, behind, written_to - behind);
                 behind = written_to;
             }
         })?;
-        self.end = stored.end;
+        self.end = end;
         self.behind = behind;
-        self.pieces.extend(stored.pieces);
         self.spoilt = false;
         Ok(())
     }
@@ -231,21 +240,6 @@ impl ImageWriter {
             write_behind(&self.destination, self.behind, self.end - self.behind);
             self.behind = self.end;
         }
-    }
-
-    fn check_pages(&self, part: &Part<'_>) -> Result<(), ImageError> {
-        for range in &part.ranges {
-            let whole_pages =
-                matches!(part.space, Space::Inode(_)) || range.end.is_multiple_of(PAGE);
-            if range.start > range.end || !range.start.is_multiple_of(PAGE) || !whole_pages {
-                let space = SpaceName(part.space);
-                return Err(self.unwritable(format!(
-                    "{space}: range {:#x}-{:#x} is not made of pages",
-                    range.start, range.end
-                )));
-            }
-        }
-        Ok(())
     }
 
     /// Appends a chunk as it is stored elsewhere: number `number` of `extent`.
@@ -268,14 +262,15 @@ impl ImageWriter {
             write_behind(&self.destination, self.behind, self.end - self.behind);
             self.behind = self.end;
         }
-        self.pieces.push(Piece {
+        let piece = Piece {
             space: extent.space,
             at: extent.at + number * CHUNK,
             image: 0,
             encoding: extent.encoding,
             chunk: Chunk { offset, ..chunk },
-        });
-        Ok(())
+        };
+        let kept = self.pieces.push(piece);
+        kept.map_err(self.destination.failed(PUT_ASIDE))
     }
 
     /// From now on a chunk that an earlier image has, or one that it is based on, is not stored again: this image names the file that
@@ -311,23 +306,31 @@ impl ImageWriter {
         self.unwritten.insert(space.number(), unwritten);
     }
 
-    /// What is taken from the earlier image unread, and what is left to be stored.
-    fn spared<'a>(&self, parts: &[Part<'a>]) -> (Vec<Piece>, Vec<Part<'a>>) {
-        let mut spared = vec![];
-        let left = parts.iter().map(|part| {
+    /// Takes from the earlier image what need not be read, and tells for each part what is left of it, if that is not all.
+    fn take_spared(
+        &mut self,
+        parts: &[Part<'_>],
+        progress: &dyn Fn(u64),
+    ) -> Result<Vec<Option<Vec<Range<u64>>>>, ImageError> {
+        let mut all_left = vec![];
+        for part in parts {
             let unwritten = self.unwritten.get(&part.space.number());
-            let ranges = match (&self.earlier, unwritten) {
-                (Some(earlier), Some(unwritten)) => {
-                    let (pieces, left) = earlier.spare(part.space, &part.ranges, unwritten);
-                    spared.extend(pieces);
-                    left
-                }
-                _ => part.ranges.clone(),
+            let (Some(earlier), Some(unwritten)) = (&self.earlier, unwritten) else {
+                all_left.push(None);
+                continue;
             };
-            Part { ranges, ..*part }
-        });
-        let left = left.collect();
-        (spared, left)
+            let ranges = ranges::all(part.ranges).map_err(|source| ImageError::Ranges {
+                space: SpaceName(part.space),
+                at: 0,
+                source,
+            })?;
+            let (spared, left) = earlier.spare(part.space, &ranges, unwritten);
+            progress(spared.iter().map(|piece| piece.end() - piece.at).sum());
+            let kept = self.pieces.extend(spared);
+            kept.map_err(self.destination.failed(PUT_ASIDE))?;
+            all_left.push(Some(left));
+        }
+        Ok(all_left)
     }
 
     /// From now on contents are written no faster than they may be.
@@ -341,21 +344,6 @@ impl ImageWriter {
     /// anything is stored.
     pub fn send_to(&mut self, away: Arc<dyn Away>) {
         self.away = Some(away);
-    }
-
-    /// Forgets earlier images of which nothing was taken.
-    fn drop_unused_bases(&mut self) {
-        let mut numbers = vec![0; self.bases.len() + 1];
-        let mut used = vec![];
-        for piece in self.pieces.iter_mut().filter(|piece| piece.image != 0) {
-            let number = &mut numbers[piece.image as usize];
-            if *number == 0 {
-                used.push(self.bases[piece.image as usize - 1]);
-                *number = used.len() as u32;
-            }
-            piece.image = *number;
-        }
-        self.bases = used;
     }
 
     /// Number in this image of the file that is number `image` in `earlier`.
@@ -397,30 +385,45 @@ impl ImageWriter {
         })
     }
 
-    /// The ranges of a space that have been stored so far, in order.
-    #[must_use]
-    pub fn stored(&self, space: Space) -> Vec<Range<u64>> {
-        let own = self
-            .pieces
-            .iter()
-            .filter(|piece| piece.space == space.number());
-        let mut ranges: Vec<_> = own.map(|piece| piece.at..piece.end()).collect();
-        ranges.sort_unstable_by_key(|range| range.start);
-        let mut joined: Vec<Range<u64>> = vec![];
-        for range in ranges {
-            match joined.last_mut() {
-                Some(last) if last.end == range.start => last.end = range.end,
-                _ => joined.push(range),
+    /// Of each of these places of a space (in order, apart) that something has been stored in, the range from the first to the last of that.
+    ///
+    /// # Errors
+    /// [`ImageError::Io`].
+    pub fn stored_in(
+        &mut self,
+        space: Space,
+        places: impl IntoIterator<Item = Range<u64>>,
+    ) -> Result<Vec<Range<u64>>, ImageError> {
+        let mut found: Vec<Range<u64>> = vec![];
+        let mut places = places.into_iter().peekable();
+        for piece in self.pieces.in_order() {
+            let piece = piece.map_err(self.destination.failed(PUT_ASIDE))?;
+            if piece.space != space.number() {
+                continue;
+            }
+            // A piece may reach from one place into the next.
+            while let Some(place) = places.peek() {
+                let part = piece.at.max(place.start)..piece.end().min(place.end);
+                if !part.is_empty() {
+                    match found.last_mut().filter(|last| last.end > place.start) {
+                        Some(last) => last.end = part.end,
+                        None => found.push(part),
+                    }
+                }
+                if place.end > piece.end() {
+                    break;
+                }
+                places.next();
             }
         }
-        joined
+        Ok(found)
     }
 
     /// An upper bound of the bytes of the extents section if nothing more is stored: what
     /// [`loader::hole::hole_needed`] asks for.
     #[must_use]
     pub fn extents_len(&self) -> u64 {
-        extents::len_bound(self.pieces.len(), self.bases.len())
+        tables::len_bound(self.pieces.len(), self.bases.len())
     }
 
     /// Writes the rest, makes the file durable and gives it its final name.
@@ -484,17 +487,9 @@ impl ImageWriter {
 
     fn finish(&mut self, parts: &ImageParts<'_>) -> Result<(Hash, u64), ImageError> {
         self.check(parts)?;
-        self.drop_unused_bases();
         self.all_stored();
         let end = self.end;
-        let tables = extents::encode(&mut self.pieces, &self.bases).map_err(|overlap| {
-            let space = Space::from_number(overlap.space).unwrap_or(Space::Process(0));
-            self.unwritable(format!(
-                "{} at {:#x} was stored twice",
-                SpaceName(space),
-                overlap.at
-            ))
-        })?;
+        let mut tables = Tables::of(&mut self.pieces, &self.bases, &self.destination)?;
         let destination = &self.destination;
         let mut sections = [Section::default(); SECTION_COUNT];
         let mut place = |kind: SectionKind, offset: u64, used: u64| {
@@ -518,44 +513,37 @@ impl ImageWriter {
             (SectionKind::Platform, parts.platform.as_bytes()),
             (SectionKind::Ops, parts.ops),
             (SectionKind::Meta, parts.meta),
-            (SectionKind::Extents, &tables),
         ];
         for (kind, bytes) in described {
             at = place(kind, at, bytes.len() as u64);
         }
+        at = place(SectionKind::Extents, at, tables.len());
         let tail_at = at;
         place(SectionKind::Tail, tail_at, 0);
         let base = parts.hole.start;
         let (tail, tail_place) = elf::tail(parts.loader, base, &sections, tail_at);
         let elf_page = elf::head(parts.loader, base, loader_at, tail_place);
-        let mut write = |kind: SectionKind, bytes: &[&[u8]]| {
-            let section = &mut sections[kind as usize - 1];
-            let used: usize = bytes.iter().map(|part| part.len()).sum();
-            section.used = used as u64;
-            section.len = section.used.next_multiple_of(PAGE);
-            let padding = vec![0; (section.len - section.used) as usize];
-            let mut hasher = blake3::Hasher::new();
-            let mut at = section.offset;
-            for part in bytes.iter().copied().chain([&padding[..]]) {
-                hasher.update(part);
-                destination
-                    .file
-                    .write_all_at(part, at)
-                    .map_err(destination.failed("write"))?;
-                at += part.len() as u64;
-            }
-            section.hash = hasher.finalize().into();
-            Ok::<u64, ImageError>(at)
-        };
-        write(SectionKind::Elf, &[&elf_page])?;
-        write(
-            SectionKind::Loader,
-            &[&parts.loader.text, &parts.loader.data],
-        )?;
+        let mut write =
+            |kind: SectionKind,
+             bytes: &mut dyn FnMut(&mut SectionFile<'_>) -> Result<(), ImageError>| {
+                let section = &mut sections[kind as usize - 1];
+                let mut file = SectionFile::at(destination, section.offset);
+                bytes(&mut file)?;
+                let end;
+                (section.used, section.hash, end) = file.finish()?;
+                section.len = end - section.offset;
+                Ok::<u64, ImageError>(end)
+            };
+        write(SectionKind::Elf, &mut |file| file.put(&elf_page))?;
+        write(SectionKind::Loader, &mut |file| {
+            file.put(&parts.loader.text)?;
+            file.put(&parts.loader.data)
+        })?;
         for (kind, bytes) in described {
-            write(kind, &[bytes])?;
+            write(kind, &mut |file| file.put(bytes))?;
         }
-        let image_len = write(SectionKind::Tail, &[&tail])?;
+        write(SectionKind::Extents, &mut |file| tables.write(file))?;
+        let image_len = write(SectionKind::Tail, &mut |file| file.put(&tail))?;
         if let Some(most) = self.options.most.filter(|most| image_len > *most) {
             return Err(destination.too_large(most));
         }
@@ -577,6 +565,16 @@ impl ImageWriter {
             .write_all_at(&page, HEADER_OFFSET)
             .map_err(destination.failed("write the header"))?;
         Ok((header_id(&page), image_len))
+    }
+}
+
+/// A part, or what is left of it.
+fn left_of<'a>(part: &Part<'a>, left: &'a Option<Vec<Range<u64>>>) -> Part<'a> {
+    let Some(left) = left else { return *part };
+    Part {
+        ranges: left,
+        bytes: left.iter().map(|range| range.end - range.start).sum(),
+        ..*part
     }
 }
 

@@ -83,11 +83,31 @@ impl PageTables {
         range: Range<u64>,
         want: PageKinds,
     ) -> Result<Vec<Range<u64>>, PagesError> {
+        let (mut all, mut at) = (vec![], range.start);
+        while at < range.end {
+            let (some, end) = self.some(at..range.end, want)?;
+            some.into_iter().for_each(|range| join(&mut all, range));
+            at = end;
+        }
+        Ok(all)
+    }
+
+    /// The same up to an address, which comes with it: some hundred ranges, or all on kernels before 6.7. None of them goes on behind
+    /// that address.
+    ///
+    /// # Errors
+    /// [`PagesError::Pagemap`].
+    pub fn some(
+        &self,
+        range: Range<u64>,
+        want: PageKinds,
+    ) -> Result<(Vec<Range<u64>>, u64), PagesError> {
         let pid = self.pid;
-        resident_by(&self.file, range.clone(), want)
+        some_by(&self.file, range.clone(), want)
             .or_else(|error| {
                 if is_unknown(&error) {
-                    entries::resident(pid, &self.file, range.clone(), want)
+                    let all = entries::resident(pid, &self.file, range.clone(), want)?;
+                    Ok((all, range.end))
                 } else {
                     Err(error)
                 }
@@ -133,25 +153,38 @@ fn is_without_flag(release: &str) -> bool {
     matches!((number(), number()), (Some(6), Some(13..=17)))
 }
 
-fn resident_by(file: &File, range: Range<u64>, want: PageKinds) -> io::Result<Vec<Range<u64>>> {
+fn some_by(file: &File, range: Range<u64>, want: PageKinds) -> io::Result<(Vec<Range<u64>>, u64)> {
     let none_of = match want {
         PageKinds::Anonymous => ZERO,
         PageKinds::PrivateFile => ZERO | FILE,
         PageKinds::Shared => 0,
     };
     let scan = |none_of| {
-        let mut found = vec![];
-        let mut keep = |range| join(&mut found, range);
         let contents = Question {
             any_of: PRESENT | SWAPPED,
             none_of,
             ..Question::default()
         };
-        pagemap::scan(file, range.clone(), contents, &mut keep).map(|()| found)
+        let (mut found, mut at) = (vec![], range.start);
+        while at < range.end {
+            let mut keep = |range| join(&mut found, range);
+            at = pagemap::scan_some(file, at..range.end, contents, &mut keep)?;
+            // The last one may go on: it is asked for again, unless it is the only one.
+            match found.last().cloned() {
+                Some(last) if last.end < at => break,
+                Some(last) if found.len() > 1 && at < range.end => {
+                    found.pop();
+                    at = last.start;
+                    break;
+                }
+                _ => {}
+            }
+        }
+        Ok((found, at))
     };
     // A kernel that does not know guards refuses the question, and has none (or, 6.13 and 6.14, has
     // them and shows them as swapped: reading those pages fails, and so does the checkpoint).
-    scan(none_of | GUARD).or_else(|error| {
+    scan(none_of | GUARD).or_else(|error: io::Error| {
         if error.raw_os_error() == Some(libc::EINVAL) {
             scan(none_of)
         } else {

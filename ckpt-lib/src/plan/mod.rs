@@ -84,7 +84,7 @@ pub enum PlanError {
     Hole(#[from] HoleError),
 }
 
-/// The memory contents of each process that the image holds: sorted, disjoint address ranges.
+/// The memory contents of each process that the image holds: sorted, disjoint address ranges. What is told is in which mappings they lie.
 pub type Contents = Vec<Vec<Range<u64>>>;
 
 /// Writes the operation list for a snapshot.

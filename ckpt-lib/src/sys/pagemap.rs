@@ -70,39 +70,49 @@ pub(crate) fn scan(
     question: Question,
     found: &mut dyn FnMut(Range<u64>),
 ) -> io::Result<()> {
-    let mut regions = [Region::default(); 512];
     let mut start = range.start;
+    while start < range.end {
+        start = scan_some(pagemap, start..range.end, question, found)?;
+    }
+    Ok(())
+}
+
+/// As [`scan`], but some ranges at most, a few hundred; gives up to where it has looked.
+pub(crate) fn scan_some(
+    pagemap: &File,
+    range: Range<u64>,
+    question: Question,
+    found: &mut dyn FnMut(Range<u64>),
+) -> io::Result<u64> {
+    let mut regions = [Region::default(); 512];
     let flags = match question.protect {
         true => WP_MATCHING | CHECK_WPASYNC,
         false => 0,
     };
-    while start < range.end {
-        let mut args = ScanArgs {
-            size: size_of::<ScanArgs>() as u64,
-            flags,
-            start,
-            end: range.end,
-            regions: regions.as_mut_ptr() as u64,
-            regions_len: regions.len() as u64,
-            inverted: question.none_of,
-            all_of: question.all_of | question.none_of,
-            any_of: question.any_of,
-            returned: question.any_of,
-            ..ScanArgs::default()
-        };
-        // SAFETY: the kernel reads and writes `args`, whose size it is told, and writes at most
-        // `regions_len` regions to `regions`; both live to the end of the block.
-        let count = unsafe { libc::ioctl(pagemap.as_raw_fd(), PAGEMAP_SCAN, from_mut(&mut args)) };
-        let Ok(count) = usize::try_from(count) else {
-            return Err(io::Error::last_os_error());
-        };
-        for region in regions.iter().take(count) {
-            found(region.start..region.end);
-        }
-        if args.walk_end <= start {
-            return Err(io::Error::from_raw_os_error(libc::EPROTO));
-        }
-        start = args.walk_end;
+    let mut args = ScanArgs {
+        size: size_of::<ScanArgs>() as u64,
+        flags,
+        start: range.start,
+        end: range.end,
+        regions: regions.as_mut_ptr() as u64,
+        regions_len: regions.len() as u64,
+        inverted: question.none_of,
+        all_of: question.all_of | question.none_of,
+        any_of: question.any_of,
+        returned: question.any_of,
+        ..ScanArgs::default()
+    };
+    // SAFETY: the kernel reads and writes `args`, whose size it is told, and writes at most
+    // `regions_len` regions to `regions`; both live to the end of the block.
+    let count = unsafe { libc::ioctl(pagemap.as_raw_fd(), PAGEMAP_SCAN, from_mut(&mut args)) };
+    let Ok(count) = usize::try_from(count) else {
+        return Err(io::Error::last_os_error());
+    };
+    for region in regions.iter().take(count) {
+        found(region.start..region.end);
     }
-    Ok(())
+    if args.walk_end <= range.start {
+        return Err(io::Error::from_raw_os_error(libc::EPROTO));
+    }
+    Ok(args.walk_end)
 }

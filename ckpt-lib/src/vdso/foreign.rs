@@ -253,12 +253,7 @@ pub fn rewrite(input: &Path, output: &Path) -> Result<Committed, ForeignError> {
             space,
             changes,
         };
-        let part = Part {
-            space,
-            ranges,
-            source: &source,
-            zeros: Zeros::Kept,
-        };
+        let part = Part::new(space, &ranges, &source, Zeros::Kept)?;
         writer.store_parts(&[part], &|_| ())?;
     }
     Ok(checkpoint::commit(writer, &snapshot)?)

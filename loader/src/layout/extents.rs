@@ -151,6 +151,17 @@ impl Chunk {
         bytes[16..].copy_from_slice(&self.hash);
         bytes
     }
+
+    /// As stored.
+    #[must_use]
+    pub fn decode(bytes: &[u8; CHUNK_BYTES]) -> Self {
+        Chunk {
+            offset: u64_at(bytes, 0),
+            stored_len: u32_at(bytes, 8),
+            raw_len: u32_at(bytes, 12),
+            hash: hash_at(bytes, 16),
+        }
+    }
 }
 
 impl Base {
@@ -374,13 +385,7 @@ impl<'a> ExtentTables<'a> {
     #[must_use]
     pub fn chunk(&self, index: u64) -> Option<Chunk> {
         let at = usize::try_from(index).ok()?.checked_mul(CHUNK_BYTES)?;
-        let bytes = self.chunks.get(at..at.checked_add(CHUNK_BYTES)?)?;
-        Some(Chunk {
-            offset: u64_at(bytes, 0),
-            stored_len: u32_at(bytes, 8),
-            raw_len: u32_at(bytes, 12),
-            hash: hash_at(bytes, 16),
-        })
+        self.chunks.get(at..)?.first_chunk().map(Chunk::decode)
     }
 
     /// Base `index` (image number `index + 1`).

@@ -105,14 +105,12 @@ fn zeros_over_a_file_are_kept() {
     writer
         .store(space, &[0..PAGE], &zeros, &|_| ())
         .expect("stores");
-    let kept = Part {
-        space,
-        ranges: vec![second.clone()],
-        source: &zeros,
-        zeros: Zeros::Kept,
-    };
+    let ranges = vec![second.clone()];
+    let kept = Part::new(space, &ranges, &zeros, Zeros::Kept).expect("known");
     writer.store_parts(&[kept], &|_| ()).expect("stores");
-    assert_eq!(writer.stored(space), std::slice::from_ref(&second));
+    let places = [0..PAGE, PAGE..200 * PAGE];
+    let stored = writer.stored_in(space, places).expect("is known");
+    assert_eq!(stored, std::slice::from_ref(&second));
     commit(writer).expect("commits");
     let image = Image::open(&path).expect("opens");
     let bytes: u64 = image
