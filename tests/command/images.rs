@@ -80,14 +80,15 @@ fn image(path: &Path, platform: &str) -> PathBuf {
 fn image_on(earlier: &Path, path: &Path) -> PathBuf {
     let earlier = Image::open(earlier).expect("opens");
     let mut writer = ImageWriter::create(path, WriteOptions::default()).expect("created");
-    writer.build_on(&earlier).expect("can be named");
+    let platform = earlier.platform().to_owned();
+    writer.build_on(earlier).expect("can be named");
     let (middle, end) = (MEMORY + MEMORY_LEN / 2, MEMORY + MEMORY_LEN);
     let mut changed = memory();
     changed[..middle as usize].fill(1);
     writer
         .store(Space::Process(0), &[MEMORY..end], &changed, &|_| ())
         .expect("stored");
-    commit(writer, earlier.platform());
+    commit(writer, &platform);
     path.to_owned()
 }
 

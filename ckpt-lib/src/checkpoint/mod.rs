@@ -241,8 +241,8 @@ fn take(
     let mut earlier = None;
     if let Some(path) = &request.since {
         let image = Image::open(path)?;
-        writer.build_on(&image)?;
         earlier = Some(image.header().id);
+        writer.build_on(image)?;
     }
     if let (Then::Kill, Some(session)) = (request.then, &mut session)
         && let Some(away) = session.away().map_err(CheckpointError::Carry)?

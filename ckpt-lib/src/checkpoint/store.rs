@@ -2,7 +2,7 @@
 
 use super::CheckpointError;
 use crate::capture::{Captured, InodeBytes, InodeSource, MemoryPiece, MemoryRange};
-use crate::image::{ByteSource, ImageWriter, Part, Ranges, Zeros};
+use crate::image::{ByteSource, ImageWriter, Part, Ranges, Told, Zeros};
 use crate::pages::{PageKinds, PageTables, PagesError};
 use crate::progress::Progress;
 use crate::snapshot::{InodeId, MappingKind};
@@ -35,31 +35,18 @@ pub(super) fn store(
 ) -> Result<(), CheckpointError> {
     let memory: Vec<MemoryBytes<'_>> = from.iter().map(|(_, memory)| MemoryBytes(memory)).collect();
     let mut parts = vec![];
-    let pages = from.iter().enumerate().map(|(index, (pid, _))| {
-        let [whole, changed] = [false, true].map(|only_changed| {
-            let plan = captured
-                .memory_plan
-                .get(index)
-                .map_or(&[][..], Vec::as_slice);
-            PagesOf::new(*pid, plan, frozen, only_changed)
-        });
-        Ok([whole?, changed?])
-    });
-    let pages = pages.collect::<Result<Vec<_>, PagesError>>()?;
-    let vdsos: Vec<_> = (0..from.len())
-        .map(|index| vdso(captured, index, frozen))
-        .collect();
-    for (index, source) in memory.iter().enumerate() {
-        let [whole, changed] = &pages[index];
-        let parts_of_process: [(&dyn Ranges, Zeros); 3] = [
-            (whole, Zeros::Dropped),
-            (changed, Zeros::Kept),
-            (&vdsos[index], Zeros::Dropped),
-        ];
-        for (ranges, zeros) in parts_of_process {
+    let mut pages = vec![];
+    for (index, (pid, _)) in from.iter().enumerate() {
+        for only_changed in [false, true] {
+            pages.push(PagesOf::new(captured, index, *pid, frozen, only_changed)?);
+        }
+    }
+    for (index, (source, [whole, changed])) in memory.iter().zip(pages.as_chunks().0).enumerate() {
+        let space = Space::Process(index as u32);
+        for (ranges, zeros) in [(whole, Zeros::Dropped), (changed, Zeros::Kept)] {
             parts.push((
-                Space::Process(index as u32),
-                ranges,
+                space,
+                ranges as &dyn Ranges,
                 source as &dyn ByteSource,
                 zeros,
             ));
@@ -106,67 +93,97 @@ pub(super) fn store(
 }
 
 /// The pages of a process that have contents, as its page tables say when they are asked for: it stands still.
-struct PagesOf<'a> {
+struct PagesOf {
+    /// All ranges, if they are few.
+    few: Option<Vec<Range<u64>>>,
     tables: Option<PageTables>,
-    /// In order.
-    plan: Vec<&'a MemoryRange>,
-    kinds: PageKinds,
+    /// In order; those of the vDSO's text, which machines need whose vDSO is another, are all there.
+    plan: Vec<(Range<u64>, Option<PageKinds>)>,
 }
 
-impl<'a> PagesOf<'a> {
+impl PagesOf {
     fn new(
+        captured: &Captured,
+        index: usize,
         pid: HostPid,
-        plan: &'a [MemoryRange],
         frozen: bool,
         only_changed: bool,
     ) -> Result<Self, PagesError> {
-        let wanted = |range: &&MemoryRange| {
-            (range.while_frozen, range.only_changed) == (frozen, only_changed)
-        };
-        let mut plan: Vec<_> = plan.iter().filter(wanted).collect();
-        plan.sort_unstable_by_key(|range| range.addresses.start);
-        let first = plan.first().map(|range| range.addresses.start);
-        let tables = first.map(|address| PageTables::open(pid, address));
         let kinds = match only_changed {
             true => PageKinds::PrivateFile,
             false => PageKinds::Anonymous,
         };
-        Ok(PagesOf {
+        let plan = captured
+            .memory_plan
+            .get(index)
+            .map_or(&[][..], Vec::as_slice);
+        let wanted = |range: &&MemoryRange| {
+            (range.while_frozen, range.only_changed) == (frozen, only_changed)
+        };
+        let wanted = plan.iter().filter(wanted);
+        let mut plan: Vec<_> = wanted
+            .map(|range| (range.addresses.clone(), Some(kinds)))
+            .collect();
+        let first = plan.first().map(|(range, _)| range.start);
+        let tables = first.map(|address| PageTables::open(pid, address));
+        if !frozen && !only_changed {
+            let mappings = captured.snapshot.processes[index].memory.mappings.iter();
+            let vdso = mappings.filter(|mapping| mapping.kind == MappingKind::Vdso);
+            plan.extend(vdso.map(|mapping| (mapping.start..mapping.end, None)));
+        }
+        plan.sort_unstable_by_key(|(range, _)| range.start);
+        let mut pages = PagesOf {
+            few: None,
             tables: tables.transpose()?,
             plan,
-            kinds,
-        })
-    }
-}
-
-impl Ranges for PagesOf<'_> {
-    fn some(&self, from: u64) -> io::Result<Option<(Vec<Range<u64>>, u64)>> {
-        let Some(tables) = &self.tables else {
-            return Ok(None);
         };
-        let first = self
-            .plan
-            .partition_point(|range| range.addresses.end <= from);
-        for range in &self.plan[first..] {
-            let mut at = range.addresses.start.max(from);
-            while at < range.addresses.end {
-                let some = tables.some(at..range.addresses.end, self.kinds);
-                let (found, end) = some.map_err(io::Error::other)?;
-                if !found.is_empty() {
-                    return Ok(Some((found, end)));
+        pages.few = pages.all_if_few()?;
+        Ok(pages)
+    }
+
+    fn all_if_few(&self) -> Result<Option<Vec<Range<u64>>>, PagesError> {
+        const FEW: usize = 8 << 10;
+        let (mut all, mut from) = (vec![], 0);
+        while let Some(told) = self.ask(from)? {
+            all.extend(told.ranges);
+            if all.len() > FEW {
+                return Ok(None);
+            }
+            from = told.up_to;
+        }
+        Ok(Some(all))
+    }
+
+    /// Asks for some of them, as [`Ranges::some`].
+    fn ask(&self, from: u64) -> Result<Option<Told>, PagesError> {
+        let first = self.plan.partition_point(|(range, _)| range.end <= from);
+        for (range, kinds) in &self.plan[first..] {
+            let mut at = range.start.max(from);
+            let (Some(tables), Some(kinds)) = (&self.tables, *kinds) else {
+                return Ok(Some(Told {
+                    ranges: vec![at..range.end],
+                    up_to: range.end,
+                }));
+            };
+            while at < range.end {
+                let (ranges, up_to) = tables.some(at..range.end, kinds)?;
+                if !ranges.is_empty() {
+                    return Ok(Some(Told { ranges, up_to }));
                 }
-                at = end;
+                at = up_to;
             }
         }
         Ok(None)
     }
 }
 
-/// The vDSO's own text, for machines whose vDSO is another.
-fn vdso(captured: &Captured, index: usize, frozen: bool) -> Vec<Range<u64>> {
-    let mappings = captured.snapshot.processes[index].memory.mappings.iter();
-    let vdso = mappings.filter(|mapping| mapping.kind == MappingKind::Vdso && !frozen);
-    vdso.map(|mapping| mapping.start..mapping.end).collect()
+impl Ranges for PagesOf {
+    fn some(&self, from: u64) -> io::Result<Option<Told>> {
+        match &self.few {
+            Some(all) => all.some(from),
+            None => self.ask(from).map_err(io::Error::other),
+        }
+    }
 }
 
 /// Where a file has bytes: a sparse one may be larger than any disk.

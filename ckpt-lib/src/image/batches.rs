@@ -103,11 +103,11 @@ impl<'a> Batches<'a> {
                     at: at.from,
                     source,
                 })?;
-            let Some((some, end)) = more else {
+            let Some(told) = more else {
                 return Ok(None);
             };
-            at.from = end;
-            at.asked.extend(some);
+            at.from = told.up_to;
+            at.asked.extend(told.ranges);
         }
     }
 

@@ -6,22 +6,42 @@
 
 use super::error::ImageError;
 use super::extents::Piece;
-use super::reader;
-use loader::layout::{Chunk, Encoding, SectionKind, Space};
+use super::reader::{self, Image};
+use loader::layout::{CHUNK, Chunk, Encoding, Extent, SectionKind, Space};
 use nix::fcntl::{FallocateFlags, fallocate};
-use std::collections::BTreeMap;
 use std::fs::OpenOptions;
 use std::io;
 use std::ops::Range;
 use std::path::Path;
 
-/// The chunks of an earlier image, by where they belong (space, offset).
-#[derive(Debug, Default)]
-pub(super) struct Earlier(BTreeMap<(u64, u64), Piece>);
+/// An earlier image as far as its tables.
+#[derive(Debug)]
+pub(super) struct Earlier {
+    image: Image,
+    /// For each of its image numbers, that in the image that is being made.
+    numbers: Vec<u32>,
+}
 
 impl Earlier {
-    pub(super) fn add(&mut self, piece: Piece) {
-        self.0.insert((piece.space, piece.at), piece);
+    pub(super) fn new(image: Image, numbers: Vec<u32>) -> Self {
+        Earlier { image, numbers }
+    }
+
+    /// The chunks of an extent that begin in a range.
+    fn pieces(&self, extent: Extent, within: Range<u64>) -> impl Iterator<Item = Piece> {
+        let image = self.numbers.get(extent.image as usize).copied();
+        let first = within.start.saturating_sub(extent.at).div_ceil(CHUNK);
+        let numbers = first..extent.chunk_count();
+        numbers.map_while(move |number| {
+            let at = extent.at + number * CHUNK;
+            Some(Piece {
+                space: extent.space,
+                at: Some(at).filter(|at| *at < within.end)?,
+                image: image?,
+                encoding: extent.encoding,
+                chunk: self.image.tables().chunk(extent.first_chunk + number)?,
+            })
+        })
     }
 
     /// The earlier chunk that is this one, whose offset does not matter.
@@ -32,12 +52,17 @@ impl Earlier {
         encoding: Encoding,
         chunk: &Chunk,
     ) -> Option<Piece> {
-        let known = self.0.get(&(space.number(), at))?;
+        let extent = self
+            .image
+            .tables()
+            .extents_within(space, at, at + 1)
+            .next()?;
+        let known = self.pieces(extent, at..at + 1).next()?;
         let is_same = known.encoding == encoding as u32
             && known.chunk.stored_len == chunk.stored_len
             && known.chunk.raw_len == chunk.raw_len
             && known.chunk.hash == chunk.hash;
-        is_same.then_some(*known)
+        is_same.then_some(known)
     }
 
     /// Takes out of `ranges` what this has and nobody has written to since: that need not be read. `unwritten` is in order.
@@ -55,16 +80,17 @@ impl Earlier {
         };
         for range in ranges {
             let mut at = range.start;
-            let there = (space.number(), range.start)..(space.number(), range.end);
-            for (_, piece) in self.0.range(there) {
-                if piece.end() > range.end || !is_unwritten(piece) {
+            let tables = self.image.tables();
+            let extents = tables.extents_within(space, range.start, range.end);
+            for piece in extents.flat_map(|extent| self.pieces(extent, range.clone())) {
+                if piece.end() > range.end || !is_unwritten(&piece) {
                     continue;
                 }
                 if at < piece.at {
                     left.push(at..piece.at);
                 }
                 at = piece.end();
-                spared.push(*piece);
+                spared.push(piece);
             }
             if at < range.end {
                 left.push(at..range.end);

@@ -47,7 +47,7 @@ pub use earlier::leave_tables;
 pub use error::{HexHash, ImageError, SpaceName};
 pub use flatten::flatten;
 pub use meta::{MetaError, decode_snapshot};
-pub use ranges::Ranges;
+pub use ranges::{Ranges, Told};
 pub use reader::Image;
 pub use store::{Part, Zeros};
 pub use verify::VerifyReport;

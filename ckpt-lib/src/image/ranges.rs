@@ -5,27 +5,37 @@ use std::ops::Range;
 
 /// Ranges in order that lie apart.
 pub trait Ranges: Sync {
-    /// Some of what lies at or behind `from`, and up to where that is all; none if nothing does.
+    /// Some of what lies at or behind `from`; none if nothing does.
     ///
     /// # Errors
     /// Why it is not known.
-    fn some(&self, from: u64) -> io::Result<Option<(Vec<Range<u64>>, u64)>>;
+    fn some(&self, from: u64) -> io::Result<Option<Told>>;
+}
+
+/// Some ranges of many.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Told {
+    /// They: one at least.
+    pub ranges: Vec<Range<u64>>,
+    /// There are no others before this.
+    pub up_to: u64,
 }
 
 /// So many at a time.
 const SOME: usize = 512;
 
 impl Ranges for [Range<u64>] {
-    fn some(&self, from: u64) -> io::Result<Option<(Vec<Range<u64>>, u64)>> {
+    fn some(&self, from: u64) -> io::Result<Option<Told>> {
         let first = self.partition_point(|range| range.end <= from);
         let some = self[first..].iter().take(SOME);
-        let some: Vec<_> = some.map(|range| range.start.max(from)..range.end).collect();
-        Ok(some.last().map(|range| range.end).map(|end| (some, end)))
+        let ranges: Vec<_> = some.map(|range| range.start.max(from)..range.end).collect();
+        let up_to = ranges.last().map(|range| range.end);
+        Ok(up_to.map(|up_to| Told { ranges, up_to }))
     }
 }
 
 impl Ranges for Vec<Range<u64>> {
-    fn some(&self, from: u64) -> io::Result<Option<(Vec<Range<u64>>, u64)>> {
+    fn some(&self, from: u64) -> io::Result<Option<Told>> {
         self.as_slice().some(from)
     }
 }
@@ -36,9 +46,9 @@ impl Ranges for Vec<Range<u64>> {
 /// As [`Ranges::some`].
 pub(super) fn all(ranges: &dyn Ranges) -> io::Result<Vec<Range<u64>>> {
     let (mut all, mut from) = (vec![], 0);
-    while let Some((some, end)) = ranges.some(from)? {
-        all.extend(some);
-        from = end;
+    while let Some(told) = ranges.some(from)? {
+        all.extend(told.ranges);
+        from = told.up_to;
     }
     Ok(all)
 }
@@ -49,12 +59,12 @@ pub(super) fn all(ranges: &dyn Ranges) -> io::Result<Vec<Range<u64>>> {
 /// As [`Ranges::some`].
 pub(super) fn bytes_of(ranges: &dyn Ranges) -> io::Result<u64> {
     let (mut sum, mut from) = (0, 0);
-    while let Some((some, end)) = ranges.some(from)? {
-        sum += some
-            .iter()
-            .map(|range| range.end - range.start)
-            .sum::<u64>();
-        from = end;
+    while let Some(told) = ranges.some(from)? {
+        // One that is the wrong way round is refused when its turn comes.
+        let lengths = told.ranges.iter();
+        let lengths = lengths.map(|range| range.end.saturating_sub(range.start));
+        sum += lengths.sum::<u64>();
+        from = told.up_to;
     }
     Ok(sum)
 }
@@ -65,16 +75,17 @@ mod tests {
 
     #[test]
     fn all_are_told_from_anywhere() {
-        let all: Vec<Range<u64>> = (0..3000).map(|at| 10 * at..10 * at + 4).collect();
-        assert_eq!(bytes_of(&all).expect("told"), 12_000);
+        let every: Vec<Range<u64>> = (0..3000).map(|at| 10 * at..10 * at + 4).collect();
+        assert_eq!(bytes_of(&every).expect("told"), 12_000);
+        assert_eq!(all(&every).expect("told"), every);
         for from in [0, 2, 4, 5130, 29_992, 29_995] {
             let (mut told, mut at) = (vec![], from);
-            while let Some((some, end)) = all.some(at).expect("told") {
-                assert!(some.len() <= SOME);
-                told.extend(some);
-                at = end;
+            while let Some(some) = every.some(at).expect("told") {
+                assert!(some.ranges.len() <= SOME);
+                told.extend(some.ranges);
+                at = some.up_to;
             }
-            let expected = all.iter().filter(|range| range.end > from);
+            let expected = every.iter().filter(|range| range.end > from);
             let expected: Vec<_> = expected
                 .map(|range| range.start.max(from)..range.end)
                 .collect();

@@ -125,10 +125,13 @@ pub(super) fn run(
     progress: &dyn Fn(u64),
     written: &mut dyn FnMut(u64),
 ) -> Result<u64, ImageError> {
-    let bytes: u64 = job.parts.iter().map(|part| part.bytes).sum();
-    // Each part may end within a page.
-    let longest = bytes + job.parts.len() as u64 * PAGE;
-    let end = start.saturating_add(longest);
+    // The last page of a file counts whole.
+    let bytes = job
+        .parts
+        .iter()
+        .map(|part| part.bytes.next_multiple_of(PAGE));
+    let bytes: u64 = bytes.sum();
+    let end = start.saturating_add(bytes);
     // Of what is compressed or stored elsewhere nobody knows how much comes.
     let known = job.compression.is_none() && job.earlier.is_none() && job.away.is_none();
     let end = known.then(|| end.min(job.most.unwrap_or(u64::MAX)));

@@ -4,13 +4,13 @@ use super::chain;
 use super::contents::ChunkBuffers;
 use super::error::{HexHash, ImageError};
 use super::reader::{self, Image};
-use loader::layout::{CHUNK, Extent, PAGE, SectionKind};
+use loader::layout::{Extent, PAGE, SectionKind};
 use loader::meaning;
 use loader::ops::OpsList;
 use serde::Serialize;
 use std::sync::Mutex;
 use std::sync::PoisonError;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc;
 use std::thread;
 
@@ -49,7 +49,7 @@ impl Image {
 
     fn verify_those(
         &self,
-        wanted: &dyn Fn(&Extent) -> bool,
+        wanted: &(dyn Fn(&Extent) -> bool + Sync),
         progress: &mut dyn FnMut(u64),
     ) -> Result<VerifyReport, ImageError> {
         let (_, header) = reader::open_header(self.path())?;
@@ -127,39 +127,35 @@ impl Image {
 
     fn check_chunks(
         &self,
-        wanted: &dyn Fn(&Extent) -> bool,
+        wanted: &(dyn Fn(&Extent) -> bool + Sync),
         checked: &mut dyn FnMut(u64, u64),
     ) -> Result<(), ImageError> {
-        let extents: Vec<Extent> = self.tables().extents().filter(wanted).collect();
-        let parts: Vec<(usize, u64)> = extents
-            .iter()
-            .enumerate()
-            .flat_map(|(number, extent)| {
-                (0..extent.len.div_ceil(CHUNK))
-                    .map(move |chunk| (number, extent.first_chunk + chunk))
-            })
-            .collect();
+        let extents = self.tables().extents().filter(wanted);
+        let parts = extents.flat_map(|extent| {
+            (0..extent.chunk_count()).map(move |chunk| (extent, extent.first_chunk + chunk))
+        });
+        let next = Mutex::new(parts.fuse());
+        let next = || next.lock().unwrap_or_else(PoisonError::into_inner).next();
         let workers = thread::available_parallelism().map_or(1, |count| count.get().min(4));
-        let next = AtomicUsize::new(0);
         let first_bad = AtomicU64::new(u64::MAX);
         let worst: Mutex<Option<(u64, ImageError)>> = Mutex::new(None);
         let work = |good: &mut dyn FnMut(u64, u64) -> bool| {
             let mut buffers = ChunkBuffers::default();
-            while let Some((extent, index)) = parts.get(next.fetch_add(1, Ordering::Relaxed)) {
-                if *index > first_bad.load(Ordering::Relaxed) {
+            while let Some((extent, index)) = next() {
+                if index > first_bad.load(Ordering::Relaxed) {
                     break;
                 }
-                match self.read_chunk(&extents[*extent], *index, &mut buffers) {
+                match self.read_chunk(&extent, index, &mut buffers) {
                     Ok(raw) => {
-                        if !good(*index, raw.len() as u64) {
+                        if !good(index, raw.len() as u64) {
                             break;
                         }
                     }
                     Err(error) => {
-                        first_bad.fetch_min(*index, Ordering::Relaxed);
+                        first_bad.fetch_min(index, Ordering::Relaxed);
                         let mut worst = worst.lock().unwrap_or_else(PoisonError::into_inner);
-                        if worst.as_ref().is_none_or(|(known, _)| index < known) {
-                            *worst = Some((*index, error));
+                        if worst.as_ref().is_none_or(|(known, _)| index < *known) {
+                            *worst = Some((index, error));
                         }
                     }
                 }
@@ -171,7 +167,8 @@ impl Image {
         };
         thread::scope(|scope| {
             let (sender, receiver) = mpsc::sync_channel(64);
-            for _ in 0..workers.min(parts.len()) {
+            let chunks = usize::try_from(self.tables().chunk_count()).unwrap_or(usize::MAX);
+            for _ in 0..workers.min(chunks) {
                 let (sender, work) = (sender.clone(), &work);
                 let work = move || work(&mut |index, raw| sender.send((index, raw)).is_ok());
                 if thread::Builder::new().spawn_scoped(scope, work).is_err() {

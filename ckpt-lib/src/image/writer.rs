@@ -176,17 +176,7 @@ impl ImageWriter {
         progress: &dyn Fn(u64),
     ) -> Result<(), ImageError> {
         let ranges = ranges.to_vec();
-        let part = Part {
-            space,
-            ranges: &ranges,
-            // One that is the wrong way round is refused.
-            bytes: ranges
-                .iter()
-                .map(|range| range.end.saturating_sub(range.start))
-                .sum(),
-            source,
-            zeros: Zeros::Dropped,
-        };
+        let part = Part::new(space, &ranges, source, Zeros::Dropped)?;
         self.store_parts(&[part], progress)
     }
 
@@ -280,24 +270,11 @@ impl ImageWriter {
     ///
     /// # Errors
     /// [`ImageError::Unwritable`] if the earlier image cannot be referred to by name.
-    pub fn build_on(&mut self, earlier: &Image) -> Result<(), ImageError> {
-        let tables = earlier.tables();
-        let mut known = Earlier::default();
-        for extent in tables.extents() {
-            let image = self.base_number(earlier, extent.image)?;
-            for number in 0..extent.chunk_count() {
-                if let Some(chunk) = tables.chunk(extent.first_chunk + number) {
-                    known.add(Piece {
-                        space: extent.space,
-                        at: extent.at + number * CHUNK,
-                        image,
-                        encoding: extent.encoding,
-                        chunk,
-                    });
-                }
-            }
-        }
-        self.earlier = Some(known);
+    pub fn build_on(&mut self, earlier: Image) -> Result<(), ImageError> {
+        let images = 0..=earlier.tables().base_count() as u32;
+        let numbers = images.map(|image| self.base_number(&earlier, image));
+        let numbers = numbers.collect::<Result<_, _>>()?;
+        self.earlier = Some(Earlier::new(earlier, numbers));
         Ok(())
     }
 

@@ -259,7 +259,7 @@ fn contents_of_an_earlier_image_are_found_beside_it() {
     let mut tiny = hello();
     tiny.thread(PID, CODE, STACK + 8192);
     write_image_with(&new, HOLE, tiny.ops, |writer| {
-        writer.build_on(&base).expect("can be named");
+        writer.build_on(base).expect("can be named");
         crate::images::store(writer, &contents);
     });
     let built = Image::open(&new).expect("sound");

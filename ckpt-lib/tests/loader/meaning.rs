@@ -280,7 +280,7 @@ fn a_fifo_in_the_place_of_a_base() {
     });
     crate::images::write_image_with(&later, HOLE, again, |writer| {
         let earlier = Image::open(&base).expect("opens");
-        writer.build_on(&earlier).expect("can be named");
+        writer.build_on(earlier).expect("can be named");
         store(writer, &tiny.contents);
     });
     let run = || {

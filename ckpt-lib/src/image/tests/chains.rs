@@ -19,6 +19,7 @@ fn next(
 ) -> PathBuf {
     let path = dir.join(name);
     let mut writer = ImageWriter::create(&path, options).expect("creates");
+    let earlier = Image::open(earlier.path()).expect("opens");
     writer.build_on(earlier).expect("can be named");
     let all = [memory.range()];
     writer
@@ -229,7 +230,8 @@ fn what_nobody_has_written_to_is_taken_from_the_earlier_image_unread() {
     let unwritten = vec![page(0)..page(300), page(302)..page(PAGES as u64)];
     let path = chain.dir.path().join("four");
     let mut writer = ImageWriter::create(&path, WriteOptions::default()).expect("creates");
-    writer.build_on(&earlier).expect("can be named");
+    let again = Image::open(earlier.path()).expect("opens");
+    writer.build_on(again).expect("can be named");
     writer.spare(Space::Process(0), unwritten);
     let tables = earlier.tables();
     let chunks = tables
