@@ -6,6 +6,8 @@ mod ids;
 mod others;
 #[path = "jobs/redirected.rs"]
 mod redirected;
+#[path = "jobs/scattered.rs"]
+mod scattered;
 mod support;
 #[path = "jobs/tables.rs"]
 mod tables;

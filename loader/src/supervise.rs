@@ -25,6 +25,7 @@ use crate::options::Pids;
 use crate::report::{self, Failure, Line, Outcome, failure};
 use crate::sys;
 use core::sync::atomic::{AtomicBool, Ordering};
+use loader::layout::ExtentTables;
 use loader::ops::flags;
 use loader::words::{ASKS, COMMITTED, COMPLETE, DONE, ENDED, LOST, MAY_BE_COMPLETE, RUNS};
 
@@ -227,7 +228,7 @@ pub fn close_the_jobs(context: &Context) {
     sys::close_range(0, context.own_number(Own::Image) - 1);
 }
 
-/// Gives up every descriptor that is not needed while the job runs.
+/// Gives up every descriptor, and all memory to speak of, that is not needed while the job runs.
 pub fn let_go(context: &mut Context) {
     let kept = [
         Own::Control,
@@ -256,6 +257,15 @@ pub fn let_go(context: &mut Context) {
         Own::Folder,
     ] {
         context.fds[own as usize] = -1;
+    }
+    forget_contents(context);
+}
+
+/// Gives back the memory of what only a start needs: nobody asks any more where contents lie, nor reads any.
+fn forget_contents(context: &mut Context) {
+    context.extents = ExtentTables::NONE;
+    for part in [context.layout.extents, context.layout.buffers] {
+        let _ = sys::empty(context.address(part), part.len);
     }
 }
 

@@ -238,7 +238,7 @@ pub fn advise_on_pages(address: u64, len: u64, advice: u64) -> SysResult<u64> {
     plain(SYS_MADVISE, [address, len, advice])
 }
 
-/// Makes zeros of private anonymous memory of the job's.
+/// Makes zeros of private anonymous memory, which takes none then.
 pub fn empty(address: u64, len: u64) -> SysResult<u64> {
     plain(SYS_MADVISE, [address, len, MADV_DONTNEED])
 }

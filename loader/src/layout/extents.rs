@@ -184,6 +184,13 @@ pub struct ExtentTables<'a> {
 }
 
 impl<'a> ExtentTables<'a> {
+    /// Those of no contents.
+    pub const NONE: ExtentTables<'static> = ExtentTables {
+        extents: &[],
+        chunks: &[],
+        bases: &[],
+    };
+
     /// Splits the section's used bytes into its tables.
     ///
     /// # Errors
