@@ -11,6 +11,7 @@
 //! python     guests that are scripts of a few lines
 //! filling    a program that fills its undo journal
 //! skip       what was not tested here, and why
+//! without    which guests notice that something is not brought back
 //! machine    one that jobs are sent to, reached by a line that can be cut
 //! host       a second, empty machine: a root of its own, with nothing but /proc
 //! random     the moments at which it happens, from a printed seed
@@ -36,3 +37,4 @@ pub mod scenario;
 pub mod skip;
 pub mod stage;
 pub mod user;
+pub mod without;
