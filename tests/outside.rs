@@ -289,6 +289,38 @@ fn a_descriptor_that_leads_outside_is_given_anew() {
     });
 }
 
+/// A job has the descriptors that it had, and none of its restarter's.
+#[test]
+fn what_the_restarter_has_open_is_not_the_jobs() {
+    const SCRIPT: &str = "cd /proc/$$/fd; echo has *; echo READY
+while [ ! -e \"$WF_GO\" ]; do :; done
+echo has *; echo PASS";
+    let guest = Guest::new("restarters_open", "/bin/bash", &["-c", SCRIPT]);
+    with_job(&guest, |job| {
+        passed(job.start()?)?;
+        let had = job.guest_output();
+        let image = job.checkpoint("kill")?;
+        job.wait_killed()?;
+        let path = image.to_string_lossy().into_owned();
+        let arguments = ["restart", "--name", "job", &path];
+        let command = redirected(job, "9</dev/null 8>&2 7<.", &arguments);
+        launch(job, "the guest, restarted", command, None)?;
+        job.let_go();
+        passed(job.wait_pass()?)?;
+        let last = job.runs.last().map(|run| run.out.text());
+        let has = last.unwrap_or_default();
+        let line = |text: &str| {
+            text.lines()
+                .find(|line| line.starts_with("has "))
+                .map(str::to_owned)
+        };
+        match (line(&had), line(&has)) {
+            (Some(had), Some(has)) if had == has => Ok(()),
+            found => Err(format!("found {found:?}, expected the same twice")),
+        }
+    });
+}
+
 #[test]
 fn a_socket_or_terminal_that_leads_outside_is_given_anew() {
     const SEVEN: &str = "7>&0 0</dev/null";

@@ -382,10 +382,14 @@ static void check_epoll(void) {
 static void set_memfd(void) {
     fd = must("memfd_create", memfd_create("guest", MFD_CLOEXEC | MFD_ALLOW_SEALING));
     expect_write("write", fd, "sealed contents");
+    must("fchmod", fchmod(fd, 0640));
     must("F_ADD_SEALS", fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_WRITE));
     lseek(fd, 7, SEEK_SET);
 }
 static void check_memfd(void) {
+    struct stat stat;
+    must("fstat", fstat(fd, &stat));
+    expect("mode", stat.st_mode & 07777, 0640);
     expect("offset", position(fd), 7);
     expect_read("contents", fd, "contents");
     expect("seals", must("F_GET_SEALS", fcntl(fd, F_GET_SEALS)), F_SEAL_SHRINK | F_SEAL_WRITE);

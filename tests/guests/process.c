@@ -53,6 +53,24 @@ static void set_rlimits(void) {
     must("setrlimit", setrlimit(RLIMIT_FSIZE, &limit));
     limit = (struct rlimit){100000, RLIM_INFINITY};
     setrlimit(RLIMIT_CPU, &limit);
+    /* The others lower than anybody has them, if they are not zero. */
+    const struct {
+        int resource;
+        rlim_t soft;
+    } lower[] = {
+        {RLIMIT_AS, 1ul << 46},      {RLIMIT_DATA, 1ul << 45},      {RLIMIT_LOCKS, 12345},     {RLIMIT_MSGQUEUE, 400000},
+        {RLIMIT_RSS, 1ul << 44},     {RLIMIT_RTTIME, 1ul << 43},    {RLIMIT_NICE, 1},          {RLIMIT_RTPRIO, 1},
+        {RLIMIT_MEMLOCK, 1ul << 16}, {RLIMIT_SIGPENDING, 1000},
+    };
+    for (size_t i = 0; i < ARRAY_LEN(lower); i++) {
+        must("getrlimit", getrlimit(lower[i].resource, &limit));
+        limit.rlim_cur = limit.rlim_cur > lower[i].soft ? lower[i].soft : limit.rlim_cur;
+        must("setrlimit", setrlimit(lower[i].resource, &limit));
+    }
+    /* One less than the restarter, whose own processes count, too. */
+    must("getrlimit", getrlimit(RLIMIT_NPROC, &limit));
+    limit.rlim_cur -= limit.rlim_cur > 1000;
+    must("setrlimit", setrlimit(RLIMIT_NPROC, &limit));
     for (int i = 0; i < LIMITS; i++)
         must("getrlimit", getrlimit(i, &limits[i]));
 }
