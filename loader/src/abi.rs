@@ -110,7 +110,6 @@ pub const F_GETFL: u64 = 3;
 pub const F_SETFL: u64 = 4;
 pub const F_SETOWN: u64 = 8;
 pub const F_SETSIG: u64 = 10;
-pub const F_SETOWN_EX: u64 = 15;
 pub const O_ASYNC: u64 = 0o20000;
 pub const FD_CLOEXEC: u64 = 1;
 pub const MFD_NOEXEC_SEAL: u64 = 8;

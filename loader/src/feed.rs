@@ -10,6 +10,7 @@ use crate::context::{Context, OWN_COUNT};
 use crate::family::Family;
 use crate::interpret::fits;
 use crate::report::{Outcome, failure};
+use crate::supervise;
 use crate::sys;
 use core::sync::atomic::Ordering;
 use loader::ops::{self, tails};
@@ -100,6 +101,7 @@ impl Feeds {
                 Ok(0) => {
                     let _ = sys::prctl(PR_SET_PDEATHSIG, u64::from(SIGKILL));
                     feed.close_others();
+                    supervise::forget_contents(context);
                     let go = &context.shared(0).parked;
                     while go.load(Ordering::Acquire) == 0 {
                         sys::futex_wait(go, 0);

@@ -228,7 +228,7 @@ pub fn close_the_jobs(context: &Context) {
     sys::close_range(0, context.own_number(Own::Image) - 1);
 }
 
-/// Gives up every descriptor, and all memory to speak of, that is not needed while the job runs.
+/// Gives up every descriptor that is not needed while the job runs, and the tables.
 pub fn let_go(context: &mut Context) {
     let kept = [
         Own::Control,
@@ -258,12 +258,12 @@ pub fn let_go(context: &mut Context) {
     ] {
         context.fds[own as usize] = -1;
     }
+    context.extents = ExtentTables::NONE;
     forget_contents(context);
 }
 
-/// Gives back the memory of what only a start needs: nobody asks any more where contents lie, nor reads any.
-fn forget_contents(context: &mut Context) {
-    context.extents = ExtentTables::NONE;
+/// Gives back the memory of what only a start needs: for who asks no more where contents lie, nor reads any.
+pub fn forget_contents(context: &Context) {
     for part in [context.layout.extents, context.layout.buffers] {
         let _ = sys::empty(context.address(part), part.len);
     }

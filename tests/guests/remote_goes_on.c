@@ -1,5 +1,5 @@
 /* Threads that write, read and rename files in the current directory for about two seconds, while a timer's handler appends to
- * another. What it leaves is the same each time. */
+ * another. What it leaves is the same each time. It ends when its input does. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -83,5 +83,8 @@ int main(void) {
         fail("ticks", (int)status.st_size);
     unlink("ticks");
     printf("the end\n");
+    fflush(stdout);
+    while (getchar() != EOF)
+        continue;
     return 0;
 }

@@ -56,6 +56,7 @@ int main(void) {
     if (waitpid(other, &status, 0) != other || status)
         return 1;
     printf("the end\n");
+    fflush(stdout);
     while (getchar() != EOF)
         continue;
     return 0;

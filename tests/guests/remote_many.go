@@ -1,6 +1,6 @@
 // Many goroutines that work on files in the current directory, with children, timers and signals meanwhile. What it finds wrong it says,
 // and ends with 1. What it leaves is the same each time. With "long" it goes on for longer,
-// without children and locks.
+// without children and locks, and ends when its input does.
 package main
 
 import (
@@ -184,4 +184,8 @@ func main() {
 	must(os.WriteFile("together", bytes.Join(lines, nil), 0o644))
 	check(ticks.Load() > 3 && seen.Load() > 3, "ticks:", ticks.Load(), "signals:", seen.Load())
 	fmt.Println("the end")
+	if long {
+		_, err = io.Copy(io.Discard, os.Stdin)
+		must(err)
+	}
 }

@@ -8,7 +8,7 @@ use crate::support::user::User;
 use std::ffi::OsStr;
 use std::fs;
 use std::io::Write;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 /// Reads all of a file and something in the middle.
@@ -48,9 +48,9 @@ f = os.open('data', os.O_RDONLY)
 said(5)
 "#;
 
-/// Threads read a file again and again, by large pieces, and do hardly anything else.
+/// Threads read a file again and again, by large pieces, and do hardly anything else. It ends when its input does.
 const AGAIN: &str = r#"
-import os, threading
+import os, sys, threading
 first = open('data', 'rb').read()
 def work(me):
     f = os.open('data', os.O_RDONLY); piece = bytearray(1 << 20)
@@ -61,6 +61,7 @@ def work(me):
     os.close(f)
 threads = [threading.Thread(target=work, args=(n,)) for n in range(3)]
 [t.start() for t in threads]; print('begun', flush=True); [t.join() for t in threads]
+sys.stdin.read()
 print(len(os.listdir('/proc/self/fd')) < 20, 'the end')
 "#;
 
@@ -262,22 +263,17 @@ fn a_job_that_reads_directly_goes_on_where_the_files_are_not() {
     command.arg("--chdir").arg(&home).arg("--shadow");
     command.arg(super::address(&traveller.submit.dir));
     command.args(["--", "/usr/bin/python3", "-c", AGAIN]);
-    let mut job = Run::start("the job", command, User::Ordinary).expect("starts");
+    command.stdin(Stdio::piped());
+    let mut job = Run::start_with_stdin("the job", command, User::Ordinary).expect("starts");
     job.wait_line("begun", DEADLINE).expect("begins");
-    let mut images = vec![];
-    for _ in 0..3 {
-        traveller.pause(150);
-        let Some(image) = traveller.checkpoint(&mut job) else {
-            break;
-        };
-        // One that had said everything before its image says nothing more.
-        if job.out.text().contains("the end") {
-            break;
-        }
-        images.push(image);
-    }
+    let images: Vec<PathBuf> = (0..3)
+        .map(|_| {
+            traveller.pause(150);
+            let image = traveller.checkpoint(&mut job);
+            image.expect("it lives yet")
+        })
+        .collect();
     traveller.kill(&mut job);
-    assert!(!images.is_empty(), "it was never stopped");
     for image in images {
         let mut command = traveller.submit.bare_machine();
         command.arg("--dir").arg(traveller.submit.dir.join("state"));

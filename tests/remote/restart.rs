@@ -109,9 +109,9 @@ pub(super) fn job_words(program: &str, script: &str) -> Vec<OsString> {
 /// The same, and when the script is through it waits for the end of its standard input.
 pub(super) fn job_words_held(program: &str, script: &str) -> Vec<OsString> {
     let wait = if program.ends_with("perl") {
-        "1 while <STDIN>;"
+        "$| = 1; 1 while <STDIN>;"
     } else {
-        "import sys; sys.stdin.read()"
+        "import sys; sys.stdout.flush(); sys.stdin.read()"
     };
     job_words(program, &format!("{script}\n{wait}\n"))
 }
@@ -271,6 +271,7 @@ pub(super) fn travels(mut traveller: Traveller, words: &[OsString], times: usize
     );
     traveller.is_held = true;
     let mut job = traveller.begin(words);
+    let mut at_work = 0;
     for turn in 0..times {
         traveller.pause(500);
         let Some(image) = traveller.checkpoint(&mut job) else {
@@ -279,11 +280,13 @@ pub(super) fn travels(mut traveller: Traveller, words: &[OsString], times: usize
         traveller.pause(300);
         let has_ended = traveller.kill(&mut job);
         assert!(!has_ended, "it ended when it had been moved {turn} times");
+        at_work += u32::from(!job.out.text().contains("the end"));
         job = traveller.restart(&image, "roll-back");
         // They would fill the disk.
         let before = image.with_file_name(format!("image-{}", traveller.image - 1));
         let _ = fs::remove_file(before);
     }
+    println!("killed {times} times, {at_work} of them at work");
     drop(job.stdin());
     let status = job.wait(DEADLINE).expect("ends");
     let shadow = traveller.submit.shadow.err.text();

@@ -181,7 +181,7 @@ fn may_pass(error: &CheckpointError) -> bool {
 fn name_end(target: HostPid, error: CheckpointError) -> CheckpointError {
     match &error {
         // Whatever else is wrong with the image has nothing to do with the process.
-        CheckpointError::Image(ImageError::Source { .. }) => {}
+        CheckpointError::Image(ImageError::Source { .. } | ImageError::Ranges { .. }) => {}
         CheckpointError::Image(_) => return error,
         _ => {}
     }

@@ -2,7 +2,7 @@
 
 use super::CheckpointError;
 use crate::capture::{Captured, InodeBytes, InodeSource, MemoryPiece, MemoryRange};
-use crate::image::{ByteSource, ImageWriter, Part, Ranges, Told, Zeros};
+use crate::image::{ByteSource, ImageError, ImageWriter, Part, Ranges, SpaceName, Told, Zeros};
 use crate::pages::{PageKinds, PageTables, PagesError};
 use crate::progress::Progress;
 use crate::snapshot::{InodeId, MappingKind};
@@ -89,6 +89,11 @@ pub(super) fn store(
         let progress = RefCell::new(progress);
         writer.store_parts(&parts, &|bytes| progress.borrow_mut().advance(bytes))?;
     }
+    for (index, (source, [whole, changed])) in memory.iter().zip(pages.as_chunks().0).enumerate() {
+        for pages in [whole, changed] {
+            pages.outlives(Space::Process(index as u32), source)?;
+        }
+    }
     Ok(())
 }
 
@@ -96,6 +101,8 @@ pub(super) fn store(
 struct PagesOf {
     /// All ranges, if they are few.
     few: Option<Vec<Range<u64>>>,
+    /// Where the first of them begins.
+    first: Option<u64>,
     tables: Option<PageTables>,
     /// In order; those of the vDSO's text, which machines need whose vDSO is another, are all there.
     plan: Vec<(Range<u64>, Option<PageKinds>)>,
@@ -134,24 +141,41 @@ impl PagesOf {
         plan.sort_unstable_by_key(|(range, _)| range.start);
         let mut pages = PagesOf {
             few: None,
+            first: None,
             tables: tables.transpose()?,
             plan,
         };
-        pages.few = pages.all_if_few()?;
+        pages.ask_if_few()?;
         Ok(pages)
     }
 
-    fn all_if_few(&self) -> Result<Option<Vec<Range<u64>>>, PagesError> {
+    fn ask_if_few(&mut self) -> Result<(), PagesError> {
         const FEW: usize = 8 << 10;
         let (mut all, mut from) = (vec![], 0);
         while let Some(told) = self.ask(from)? {
-            all.extend(told.ranges);
-            if all.len() > FEW {
-                return Ok(None);
+            self.first = self.first.or(told.ranges.first().map(|range| range.start));
+            // Who tells them all at once has them in memory anyway, and would take as long for the next.
+            let some = all.len() < FEW || told.ranges.len() >= FEW;
+            if !some {
+                return Ok(());
             }
+            all.extend(told.ranges);
             from = told.up_to;
         }
-        Ok(Some(all))
+        self.few = Some(all);
+        Ok(())
+    }
+
+    /// Whether the process is there yet. The page tables of one that has died tell of no pages, and no error.
+    fn outlives(&self, space: Space, source: &dyn ByteSource) -> Result<(), ImageError> {
+        let Some(at) = self.first else { return Ok(()) };
+        let read = source.read_at(at, &mut [0]);
+        read.map_err(|source| ImageError::Source {
+            space: SpaceName(space),
+            at,
+            len: 1,
+            source,
+        })
     }
 
     /// Asks for some of them, as [`Ranges::some`].

@@ -136,7 +136,11 @@ mod tests {
     proptest! {
         #[test]
         fn batches_cover_all_ranges_and_cut_them_only_at_multiples(
-            gaps in prop::collection::vec((1u64..2000, 1u64..3000), 1..20)
+            gaps in prop_oneof![
+                prop::collection::vec((1u64..2000, 1u64..3000), 1..20),
+                // More than are told at once.
+                prop::collection::vec((1u64..4, 1u64..9), 1..1600),
+            ]
         ) {
             let mut at = 0;
             let ranges: Vec<Range<u64>> = gaps

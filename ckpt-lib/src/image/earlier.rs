@@ -7,7 +7,7 @@
 use super::error::ImageError;
 use super::extents::Piece;
 use super::reader::{self, Image};
-use loader::layout::{CHUNK, Chunk, Encoding, Extent, SectionKind, Space};
+use loader::layout::{CHUNK, Chunk, Encoding, Extent, ExtentTables, SectionKind, Space};
 use nix::fcntl::{FallocateFlags, fallocate};
 use std::fs::OpenOptions;
 use std::io;
@@ -17,14 +17,23 @@ use std::path::Path;
 /// An earlier image as far as its tables.
 #[derive(Debug)]
 pub(super) struct Earlier {
-    image: Image,
+    extents: Vec<u8>,
     /// For each of its image numbers, that in the image that is being made.
     numbers: Vec<u32>,
 }
 
 impl Earlier {
+    /// The tables of this one; what else it has is let go.
     pub(super) fn new(image: Image, numbers: Vec<u32>) -> Self {
-        Earlier { image, numbers }
+        Earlier {
+            extents: image.into_extents(),
+            numbers,
+        }
+    }
+
+    fn tables(&self) -> ExtentTables<'_> {
+        // They have been read by the image.
+        ExtentTables::split(&self.extents).unwrap_or(ExtentTables::NONE)
     }
 
     /// The chunks of an extent that begin in a range.
@@ -39,7 +48,7 @@ impl Earlier {
                 at: Some(at).filter(|at| *at < within.end)?,
                 image: image?,
                 encoding: extent.encoding,
-                chunk: self.image.tables().chunk(extent.first_chunk + number)?,
+                chunk: self.tables().chunk(extent.first_chunk + number)?,
             })
         })
     }
@@ -52,11 +61,8 @@ impl Earlier {
         encoding: Encoding,
         chunk: &Chunk,
     ) -> Option<Piece> {
-        let extent = self
-            .image
-            .tables()
-            .extents_within(space, at, at + 1)
-            .next()?;
+        let mut extents = self.tables().extents_within(space, at, at + 1);
+        let extent = extents.next()?;
         let known = self.pieces(extent, at..at + 1).next()?;
         let is_same = known.encoding == encoding as u32
             && known.chunk.stored_len == chunk.stored_len
@@ -80,7 +86,7 @@ impl Earlier {
         };
         for range in ranges {
             let mut at = range.start;
-            let tables = self.image.tables();
+            let tables = self.tables();
             let extents = tables.extents_within(space, range.start, range.end);
             for piece in extents.flat_map(|extent| self.pieces(extent, range.clone())) {
                 if piece.end() > range.end || !is_unwritten(&piece) {

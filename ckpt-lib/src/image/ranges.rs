@@ -27,10 +27,17 @@ const SOME: usize = 512;
 impl Ranges for [Range<u64>] {
     fn some(&self, from: u64) -> io::Result<Option<Told>> {
         let first = self.partition_point(|range| range.end <= from);
-        let some = self[first..].iter().take(SOME);
-        let ranges: Vec<_> = some.map(|range| range.start.max(from)..range.end).collect();
-        let up_to = ranges.last().map(|range| range.end);
-        Ok(up_to.map(|up_to| Told { ranges, up_to }))
+        let (mut ranges, mut up_to) = (vec![], from);
+        for range in self[first..].iter().take(SOME) {
+            let start = range.start.max(from);
+            if start < up_to || range.end < start {
+                let what = format!("{:#x}-{:#x} is out of order", range.start, range.end);
+                return Err(io::Error::new(io::ErrorKind::InvalidInput, what));
+            }
+            ranges.push(start..range.end);
+            up_to = range.end;
+        }
+        Ok((!ranges.is_empty()).then_some(Told { ranges, up_to }))
     }
 }
 
@@ -60,9 +67,7 @@ pub(super) fn all(ranges: &dyn Ranges) -> io::Result<Vec<Range<u64>>> {
 pub(super) fn bytes_of(ranges: &dyn Ranges) -> io::Result<u64> {
     let (mut sum, mut from) = (0, 0);
     while let Some(told) = ranges.some(from)? {
-        // One that is the wrong way round is refused when its turn comes.
-        let lengths = told.ranges.iter();
-        let lengths = lengths.map(|range| range.end.saturating_sub(range.start));
+        let lengths = told.ranges.iter().map(|range| range.end - range.start);
         sum += lengths.sum::<u64>();
         from = told.up_to;
     }
@@ -90,6 +95,20 @@ mod tests {
                 .map(|range| range.start.max(from)..range.end)
                 .collect();
             assert_eq!(told, expected, "{from}");
+        }
+    }
+
+    #[test]
+    fn what_is_out_of_order_is_an_error() {
+        for wrong in [
+            &[(8, 4)][..],
+            &[(4, 8), (6, 9)],
+            &[(4, 8), (2, 3)],
+            &[(0, 1), (9, 5)],
+        ] {
+            let wrong: Vec<_> = wrong.iter().map(|(start, end)| *start..*end).collect();
+            let error = bytes_of(&wrong).expect_err("out of order").to_string();
+            assert!(error.contains("out of order"), "{wrong:?}: {error}");
         }
     }
 }

@@ -129,6 +129,11 @@ impl Image {
         ExtentTables::split(&self.extents).expect("checked when the image was opened")
     }
 
+    /// The bytes of its tables, for [`ExtentTables::split`].
+    pub(super) fn into_extents(self) -> Vec<u8> {
+        self.extents
+    }
+
     /// The loader as it is in the image.
     ///
     /// # Errors

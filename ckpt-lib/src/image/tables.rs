@@ -47,7 +47,7 @@ impl<'a> Tables<'a> {
         };
         let mut used = vec![];
         let mut numbers = vec![0; bases.len() + 1];
-        let mut before: Option<((u64, u64), u64)> = None;
+        let mut before: Option<(u64, u64)> = None;
         let looked_at = pieces.in_order().inspect(|piece| {
             let Ok(piece) = piece else { return };
             let Some(base) = (piece.image as usize).checked_sub(1) else {
@@ -62,12 +62,12 @@ impl<'a> Tables<'a> {
         for extent in extents::joined(looked_at) {
             let extent = extent.map_err(destination.failed(PUT_ASIDE))?;
             extents += 1;
-            if before.is_some_and(|((space, _), end)| space == extent.space && end > extent.at) {
+            if before.is_some_and(|(space, end)| space == extent.space && end > extent.at) {
                 let space = Space::from_number(extent.space).unwrap_or(Space::Process(0));
                 let (space, at) = (SpaceName(space), extent.at);
                 return Err(unwritable(format!("{space} at {at:#x} was stored twice")));
             }
-            before = Some(((extent.space, extent.at), extent.at + extent.len));
+            before = Some((extent.space, extent.at + extent.len));
         }
         let tables = Tables {
             pieces,
@@ -77,6 +77,11 @@ impl<'a> Tables<'a> {
             extents,
         };
         match tables.len() {
+            _ if tables.bases.len() as u64 > limits::BASES => Err(unwritable(format!(
+                "its contents are in {} earlier images, {} at most",
+                tables.bases.len(),
+                limits::BASES
+            ))),
             len if len > limits::EXTENTS_LEN => Err(unwritable(format!(
                 "its contents are in {extents} parts: {len} bytes of tables, {} at most",
                 limits::EXTENTS_LEN

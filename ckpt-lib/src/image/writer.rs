@@ -7,7 +7,8 @@
 //! # What callers may rely on
 //! Until [`ImageWriter::commit`] returns, nothing stands under the final name; a writer that is
 //! dropped leaves nothing. Files are 0600 while they are written and 0700 at the end: an
-//! image is also a program, for its owner. Memory in use does not grow with the contents ([`super::pieces`]).
+//! image is also a program, for its owner. Memory in use does not grow with the contents ([`super::pieces`]),
+//! but for the tables of an earlier image that this one is built on, and what is known of its unwritten memory.
 
 use super::destination::{Destination, write_behind};
 use super::earlier::Earlier;

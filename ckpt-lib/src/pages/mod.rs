@@ -225,6 +225,43 @@ fn join(ranges: &mut Vec<Range<u64>>, range: Range<u64>) {
 mod tests {
     use super::*;
 
+    /// More runs than are told at once, here and there two of different kinds side by side.
+    #[test]
+    fn many_runs_are_told_some_at_a_time() {
+        const PAGE: usize = 4096;
+        let mut memory = memmap2::MmapMut::map_anon(4000 * PAGE).expect("maps");
+        memory
+            .advise(memmap2::Advice::NoHugePage)
+            .expect("is advised");
+        let start = memory.as_ptr() as u64;
+        for page in (0..4000).filter(|page| page % 3 != 1) {
+            memory[page * PAGE] = 1;
+        }
+        let pid = HostPid(i32::try_from(std::process::id()).expect("pid"));
+        let tables = PageTables::open(pid, start).expect("pagemap");
+        let (mut told, mut at, mut times) = (vec![], start, 0);
+        let end = start + memory.len() as u64;
+        while at < end {
+            let (some, up_to) = tables.some(at..end, PageKinds::Anonymous).expect("is told");
+            assert!(
+                up_to > at
+                    && some
+                        .iter()
+                        .all(|range| at <= range.start && range.end <= up_to)
+            );
+            told.extend(some);
+            (at, times) = (up_to, times + 1);
+        }
+        let page = |number: u64| start + number * PAGE as u64;
+        let all = (0..4000).filter(|number| number % 3 != 1);
+        let mut expected = vec![];
+        all.for_each(|number| join(&mut expected, page(number)..page(number + 1)));
+        assert_eq!(told, expected);
+        let whole = tables.resident(start..end, PageKinds::Anonymous);
+        assert_eq!(whole.expect("is told"), expected);
+        println!("told {times} times");
+    }
+
     #[test]
     fn kernels_that_hide_guards_are_known_by_their_release() {
         for (release, hides) in [

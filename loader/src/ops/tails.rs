@@ -47,11 +47,11 @@ pub(super) fn check(op: &AnyOp, tail: &[u8]) -> Result<(), Unfit> {
         | AnyOp::Watch(_)
         | AnyOp::CutBack(_)
         | AnyOp::Device(_) => text(tail).map(drop),
-        AnyOp::FillInode(op) => inode_number(op.inode),
+        AnyOp::FillInode(op) => inode_number(op.inode).and(nothing(tail)),
         AnyOp::Send(op) => SendTail::read(op, tail).map(drop),
         AnyOp::Vdso(op) => VdsoTail::read(op, tail).map(drop),
         AnyOp::TimerCreate(op) => SigEvent::read(op, tail).map(drop),
-        AnyOp::InProgress(op) => check_timeout(op),
+        AnyOp::InProgress(op) => check_timeout(op).and(nothing(tail)),
         AnyOp::Registers(_) => registers(tail).map(drop),
         AnyOp::Exec(op) => ExecTail::read(op, tail).map(drop),
         AnyOp::Feed(op) => fed(op, tail).map(drop),
@@ -65,10 +65,14 @@ pub(super) fn check(op: &AnyOp, tail: &[u8]) -> Result<(), Unfit> {
         | AnyOp::Stopped(_)
         | AnyOp::Pipe(_)
         | AnyOp::SocketPair(_)
-        | AnyOp::OwnId(_) => match tail {
-            [] => Ok(()),
-            _ => Err("bytes behind an operation that has none"),
-        },
+        | AnyOp::OwnId(_) => nothing(tail),
+    }
+}
+
+fn nothing(tail: &[u8]) -> Result<(), Unfit> {
+    match tail {
+        [] => Ok(()),
+        _ => Err("bytes behind an operation that has none"),
     }
 }
 
