@@ -460,10 +460,11 @@ fn bytes_that_memory_answers_are_those_that_were_written() {
 /// What an image has is not sent any more by who stays behind: without a journal it would be there twice.
 #[test]
 fn a_job_that_leaves_takes_what_was_not_sent_along() {
-    const SCRIPT: &str = "import os, time
+    const SCRIPT: &str = "import os, sys, time
 fd = os.open('file', os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
 print('begun', flush=True)
 for i in range(1000): os.write(fd, b'%d\\n' % i); time.sleep(0.003)
+sys.stdin.read()
 print('the end')
 ";
     let what = "a_job_that_leaves_takes_what_was_not_sent_along";
@@ -471,6 +472,7 @@ print('the end')
         return;
     }
     let mut traveller = Traveller::new(what, &["--allow", "/:ro"]);
+    traveller.is_held = true;
     let mut job = traveller.begin(&job_words("/usr/bin/python3", SCRIPT));
     job.wait_line("begun", SOON).expect("begins");
     for step in 0..2 {
@@ -486,6 +488,7 @@ print('the end')
         // When it can be stopped, it has been brought back.
         traveller.checkpoint(&mut job).expect("it lives yet");
     }
+    drop(job.stdin());
     let status = job.wait(DEADLINE).expect("ends");
     assert!(status.success(), "{}", job.describe());
     let lines: String = (0..1000).map(|i| format!("{i}\n")).collect();

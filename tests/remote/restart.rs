@@ -126,7 +126,7 @@ pub(super) struct Traveller {
     /// More options that it begins with.
     pub(super) options: Vec<OsString>,
     /// Its standard input stays open, until somebody drops it.
-    is_held: bool,
+    pub(super) is_held: bool,
 }
 
 impl Traveller {
