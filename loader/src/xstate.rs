@@ -10,8 +10,13 @@ use core::ops::Range;
 #[derive(Clone, Copy, Debug)]
 pub struct Xstate<'a>(&'a [u8]);
 
-const XCR0: Range<usize> = 464..472;
-const IN_USE: Range<usize> = 512..520;
+/// Where XCR0 is: in the bytes that are left to software.
+pub const XCR0_AT: usize = 464;
+/// Where the components in use are (XSTATE_BV).
+pub const IN_USE_AT: usize = 512;
+
+const XCR0: Range<usize> = XCR0_AT..XCR0_AT + 8;
+const IN_USE: Range<usize> = IN_USE_AT..IN_USE_AT + 8;
 
 impl<'a> Xstate<'a> {
     /// The legacy region and the header: no register set is shorter.

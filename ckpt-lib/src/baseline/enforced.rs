@@ -11,6 +11,7 @@ use crate::snapshot::{Process, SignalAction, SnapshotV1, Thread};
 use crate::sys::probe::features::cpuid_faults;
 use crate::tracee::Memory;
 use loader::processor::handler::{self, HANDLER_AT, HANDLER_LEN};
+use loader::xstate::IN_USE_AT;
 
 /// Whether this machine can answer CPUID for a job.
 #[must_use]
@@ -90,8 +91,6 @@ pub(crate) fn note_enforcement(snapshot: &mut SnapshotV1, memory: &Memory, asked
 
 /// Bit of PKRU among XSAVE components.
 const PKRU: u32 = 9;
-/// XSTATE_BV in an NT_X86_XSTATE register set.
-const IN_USE: usize = 512;
 
 /// Says of components that hold their initial state, zero, that they are not in use: so a machine need not have
 /// them. (Processors may say that of some, as they like.)
@@ -99,7 +98,7 @@ fn forget_initial(xstate: &mut [u8], place: impl Fn(u32) -> Option<(usize, usize
     for bit in 2..63 {
         let component = place(bit).and_then(|(at, len)| xstate.get(at..at.checked_add(len)?));
         let initial = component.is_some_and(|bytes| bytes.iter().all(|byte| *byte == 0));
-        if initial && let Some(byte) = xstate.get_mut(IN_USE + bit as usize / 8) {
+        if initial && let Some(byte) = xstate.get_mut(IN_USE_AT + bit as usize / 8) {
             *byte &= !(1 << (bit % 8));
         }
     }
@@ -170,8 +169,8 @@ mod tests {
     #[test]
     fn a_component_without_contents_is_not_in_use() {
         let mut xstate = vec![0; 640];
-        xstate[IN_USE] = 0b1111;
-        xstate[IN_USE + 1] = 1;
+        xstate[IN_USE_AT] = 0b1111;
+        xstate[IN_USE_AT + 1] = 1;
         xstate[610] = 1;
         let place = |bit| {
             [(2, (576, 16)), (3, (600, 16)), (8, (620, 8))]
@@ -180,7 +179,7 @@ mod tests {
                 .map(|(_, at)| *at)
         };
         forget_initial(&mut xstate, place);
-        assert_eq!(xstate[IN_USE..IN_USE + 2], [0b1011, 0]);
+        assert_eq!(xstate[IN_USE_AT..IN_USE_AT + 2], [0b1011, 0]);
     }
 
     #[test]

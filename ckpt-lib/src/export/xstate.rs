@@ -6,12 +6,9 @@
 //! XCR0 and the length of the note whose it is (gdb, `i387_guess_xsave_layout`). So a register set that was taken on another
 //! processor is written as Intel's would have it, which all of them read.
 
+use loader::xstate::{XCR0_AT, Xstate};
 use std::collections::BTreeMap;
 
-/// Where XCR0 is: in the bytes that are left to software.
-const XCR0_AT: usize = 464;
-/// Legacy area and header.
-const HEAD_LEN: usize = 576;
 /// Components that gdb knows, by their bit: offset and length on Intel's processors (Intel SDM 1, 13.4 and 13.5).
 const COMPONENTS: [(u32, usize, usize); 7] = [
     (2, 576, 256),   // AVX
@@ -39,10 +36,10 @@ pub(super) fn for_gdb(xstate: &[u8], layout: &BTreeMap<u32, u32>) -> Vec<u8> {
     let is_there = |(bit, at, len): (u32, usize, usize)| {
         xstate.len() >= at + len && layout.get(&bit).is_none_or(|own| *own as usize == at)
     };
-    if xstate.len() < HEAD_LEN || known().all(is_there) {
+    if xstate.len() < Xstate::LEAST || known().all(is_there) {
         return xstate.to_vec();
     }
-    let mut moved = xstate[..HEAD_LEN].to_vec();
+    let mut moved = xstate[..Xstate::LEAST].to_vec();
     for (bit, at, len) in known() {
         moved.resize(moved.len().max(at + len), 0);
         // What is nowhere was not in use.
@@ -75,7 +72,7 @@ mod tests {
         let (xstate, layout) = other();
         let moved = for_gdb(&xstate, &layout);
         assert_eq!(moved.len(), 2696);
-        assert_eq!(moved[..HEAD_LEN], xstate[..HEAD_LEN]);
+        assert_eq!(moved[..Xstate::LEAST], xstate[..Xstate::LEAST]);
         for (bit, at) in [(2, 576), (5, 1088), (6, 1152), (7, 1664), (9, 2688)] {
             assert_eq!(moved[at], bit);
         }

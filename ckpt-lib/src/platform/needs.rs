@@ -5,11 +5,9 @@ use crate::snapshot::{
     InodeKind, Mapping, MappingKind, Process, SnapshotV1, Thread, mapping_flags,
 };
 use loader::processor::{SAVED_BY_LINKER, USUAL_PKRU, component};
+use loader::xstate::{IN_USE_AT, XCR0_AT};
 use std::collections::BTreeSet;
 
-/// Where the kernel puts XCR0 into an NT_X86_XSTATE register set, and XSTATE_BV behind it.
-const XCR0_AT: usize = 464;
-const XSTATE_BV_AT: usize = 512;
 /// Bit of AMX tile data, for which a process needs permission.
 const TILE_DATA: u64 = 1 << 18;
 /// What programs see without CPUID: the kernel tells of it in the auxiliary vector.
@@ -175,7 +173,7 @@ fn word(bytes: &[u8], at: usize) -> u64 {
 }
 
 fn live_components(thread: &Thread) -> u64 {
-    word(&thread.xstate, XSTATE_BV_AT)
+    word(&thread.xstate, IN_USE_AT)
 }
 
 /// Bytes of the smallest alternate stack, but never less than a frame took on the old machine:
@@ -368,7 +366,7 @@ mod tests {
             thread.cpuid_faults = true;
             thread.xstate = vec![0; 2696];
             thread.xstate[XCR0_AT..XCR0_AT + 8].copy_from_slice(&0x2e7u64.to_le_bytes());
-            thread.xstate[XSTATE_BV_AT..XSTATE_BV_AT + 8].copy_from_slice(&in_use.to_le_bytes());
+            thread.xstate[IN_USE_AT..IN_USE_AT + 8].copy_from_slice(&in_use.to_le_bytes());
             thread.xstate[2688..2692].copy_from_slice(&pkru.to_le_bytes());
             let mut snapshot = snapshot(vec![thread]);
             snapshot.enforcement.pkru_at = 2688;
