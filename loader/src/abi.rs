@@ -219,6 +219,8 @@ pub const AF_UNIX: u64 = 1;
 pub const SOCK_SEQPACKET: u64 = 5;
 pub const SOCK_CLOEXEC: u64 = O_CLOEXEC;
 pub const CLOCK_MONOTONIC: u64 = 1;
+pub const CLOCK_MONOTONIC_RAW: u64 = 4;
+pub const CLOCK_MONOTONIC_COARSE: u64 = 6;
 pub const CLOCK_BOOTTIME: u64 = 7;
 
 pub const FUTEX_WAIT: u64 = 0;

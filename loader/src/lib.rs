@@ -15,6 +15,7 @@
 #![deny(unsafe_code)]
 
 pub mod call_names;
+pub mod clocks;
 #[cfg(feature = "frames")]
 pub mod frame;
 pub mod guard;

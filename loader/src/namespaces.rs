@@ -19,6 +19,7 @@ use crate::supervise;
 use crate::sys::{self, Errno, SysResult};
 use core::ffi::CStr;
 use core::fmt::Write;
+use loader::clocks::Reading;
 
 /// Why there are no namespaces.
 pub enum NoNamespaces {
@@ -240,12 +241,23 @@ fn set_clocks(context: &Context) -> Result<(), (u32, Errno)> {
     sys::close(fd);
     let text = &text[..found.map_err(fail)?];
     let mut line = Line::new();
-    for (name, clock, wanted) in [
-        ("monotonic", CLOCK_MONOTONIC, header.monotonic_ns),
-        ("boottime", CLOCK_BOOTTIME, header.boottime_ns),
-    ] {
-        // Offsets count from the machine's clocks, ours may be under an offset already.
-        let offset = i128::from(wanted) - (sys::clock(clock) - offset_of(text, name));
+    // Offsets count from the machine's clocks, ours may be under an offset already.
+    let ours = offset_of(text, "monotonic");
+    let here = Reading {
+        monotonic: sys::clock(CLOCK_MONOTONIC) - ours,
+        raw: sys::clock(CLOCK_MONOTONIC_RAW) - ours,
+        boottime: sys::clock(CLOCK_BOOTTIME) - offset_of(text, "boottime"),
+    };
+    let coarse = sys::clock(CLOCK_MONOTONIC_COARSE) - ours;
+    let (monotonic, boottime) = here.offsets_for(
+        coarse,
+        &Reading {
+            monotonic: header.monotonic_ns.into(),
+            raw: header.monotonic_raw_ns.into(),
+            boottime: header.boottime_ns.into(),
+        },
+    );
+    for (name, offset) in [("monotonic", monotonic), ("boottime", boottime)] {
         let (seconds, rest) = (
             offset.div_euclid(1_000_000_000),
             offset.rem_euclid(1_000_000_000),

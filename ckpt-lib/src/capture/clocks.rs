@@ -29,10 +29,12 @@ pub(super) fn of(root: &Subject) -> Result<Clocks, CaptureError> {
     let shifted =
         |time: i128, own: i128, theirs: i128| u64::try_from(time - own + theirs).unwrap_or(0);
     let monotonic = now(ClockId::CLOCK_MONOTONIC, "its CLOCK_MONOTONIC")?;
+    let raw = now(ClockId::CLOCK_MONOTONIC_RAW, "its CLOCK_MONOTONIC_RAW")?;
     let boottime = now(ClockId::CLOCK_BOOTTIME, "its CLOCK_BOOTTIME")?;
     let realtime = now(ClockId::CLOCK_REALTIME, "its CLOCK_REALTIME")?;
     Ok(Clocks {
         monotonic_ns: shifted(monotonic, own.monotonic_ns, theirs.monotonic_ns),
+        monotonic_raw_ns: shifted(raw, own.monotonic_ns, theirs.monotonic_ns),
         boottime_ns: shifted(boottime, own.boottime_ns, theirs.boottime_ns),
         realtime_ns: shifted(realtime, 0, 0),
     })

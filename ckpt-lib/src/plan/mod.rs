@@ -113,6 +113,7 @@ pub fn operations(snapshot: &SnapshotV1, contents: &Contents) -> Result<Vec<u8>,
         uid: u64::from(snapshot.identity.uid),
         gid: u64::from(snapshot.identity.gid),
         monotonic_ns: snapshot.clocks.monotonic_ns,
+        monotonic_raw_ns: snapshot.clocks.monotonic_raw_ns,
         boottime_ns: snapshot.clocks.boottime_ns,
         ..OpsHeader::default()
     });

@@ -121,6 +121,8 @@ pub struct Taken {
 pub struct Clocks {
     /// CLOCK_MONOTONIC, nanoseconds.
     pub monotonic_ns: u64,
+    /// CLOCK_MONOTONIC_RAW, nanoseconds.
+    pub monotonic_raw_ns: u64,
     /// CLOCK_BOOTTIME, nanoseconds.
     pub boottime_ns: u64,
     /// CLOCK_REALTIME, nanoseconds since 1970.

@@ -1,6 +1,7 @@
 //! The loader, on images made by hand: programs started, tiny processes brought back,
 //! damaged images refused before anything runs.
 
+mod clocks;
 mod damage;
 mod executed;
 mod files;

@@ -448,36 +448,6 @@ fn a_signal_to_us_is_a_signal_to_the_job() {
 }
 
 #[test]
-fn the_monotonic_clock_goes_on_from_the_checkpoint() {
-    // clock_gettime(CLOCK_MONOTONIC, STACK); cmp qword [STACK], 5_000_000 (seconds): within 10 s.
-    let code = Code::default()
-        .call(libc::SYS_clock_gettime, &[1, STACK as u32])
-        .bytes(&[0x48, 0x8b, 0x04, 0x25])
-        .bytes(&(STACK as u32).to_le_bytes()) // mov rax, [STACK]
-        .bytes(&[0x48, 0x2d])
-        .bytes(&5_000_000u32.to_le_bytes()) // sub rax, 5000000
-        .bytes(&[0x48, 0xc1, 0xe8, 4, 0x48, 0x85, 0xc0]) // shr rax, 4; test rax, rax
-        .or_exit(3)
-        .exit(5);
-    let mut tiny = tiny(&code.0);
-    *tiny.ops.header_mut() = OpsHeader {
-        monotonic_ns: 5_000_000_000_000_000,
-        boottime_ns: 5_000_000_000_000_000,
-        ..*tiny.ops.header_mut()
-    };
-    let image = alone(tiny);
-    let ended = execute(&image, &["--pids", "namespace"]);
-    assert_eq!(ended.code(), Some(5), "{}", ended.stderr);
-    let refused = execute(&image, &["--pids", "host", "--accept-new-ids"]);
-    assert_eq!(refused.code(), Some(3), "{}", refused.stderr);
-    assert!(
-        refused.stderr.contains("CLOCK_MONOTONIC"),
-        "{}",
-        refused.stderr
-    );
-}
-
-#[test]
 fn much_memory_is_filled_exactly() {
     let ended = execute(&summing(64 << 20), &[]);
     assert_eq!(

@@ -124,6 +124,8 @@ words! {
         gid,
         /// CLOCK_MONOTONIC as the job saw it, nanoseconds.
         monotonic_ns,
+        /// CLOCK_MONOTONIC_RAW as the job saw it, nanoseconds.
+        monotonic_raw_ns,
         /// CLOCK_BOOTTIME as the job saw it, nanoseconds.
         boottime_ns,
     }
