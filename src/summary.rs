@@ -79,15 +79,14 @@ pub(crate) struct FileSummary {
     pub(crate) compared: &'static str,
 }
 
-/// The processes, with what of `stored` (sorted by address within a space) lies in them.
-pub(crate) fn processes(
+/// The processes. `stored` tells how many bytes of a place have contents.
+pub(crate) fn processes<E>(
     snapshot: &SnapshotV1,
-    stored: &BTreeMap<u64, Vec<Range<u64>>>,
-) -> Vec<ProcessSummary> {
+    stored: &dyn Fn(Space, Range<u64>) -> Result<u64, E>,
+) -> Result<Vec<ProcessSummary>, E> {
     let summarize = |(index, process): (usize, &Process)| {
-        let space = Space::Process(index as u32).number();
-        let ranges = stored.get(&space).map_or(&[][..], Vec::as_slice);
-        summarize(snapshot, process, ranges)
+        let space = Space::Process(index as u32);
+        summarize(snapshot, process, &|place| stored(space, place))
     };
     snapshot
         .processes
@@ -97,7 +96,11 @@ pub(crate) fn processes(
         .collect()
 }
 
-fn summarize(snapshot: &SnapshotV1, process: &Process, stored: &[Range<u64>]) -> ProcessSummary {
+fn summarize<E>(
+    snapshot: &SnapshotV1,
+    process: &Process,
+    stored: &dyn Fn(Range<u64>) -> Result<u64, E>,
+) -> Result<ProcessSummary, E> {
     let mut memory: BTreeMap<&'static str, MemorySummary> = BTreeMap::new();
     for mapping in &process.memory.mappings {
         let kind = memory_kind(snapshot, process, mapping);
@@ -109,13 +112,13 @@ fn summarize(snapshot: &SnapshotV1, process: &Process, stored: &[Range<u64>]) ->
         });
         entry.mappings += 1;
         entry.mapped_bytes += mapping.len();
-        entry.stored_bytes += overlap(stored, mapping.start..mapping.end);
+        entry.stored_bytes += stored(mapping.start..mapping.end)?;
     }
     let exe = process
         .memory
         .exe
         .and_then(|id| snapshot.inodes.get(id.0 as usize));
-    ProcessSummary {
+    Ok(ProcessSummary {
         pid: process.pid,
         parent: process.ppid,
         program: exe.map(|inode| encoded(&inode.path)),
@@ -133,7 +136,7 @@ fn summarize(snapshot: &SnapshotV1, process: &Process, stored: &[Range<u64>]) ->
             .collect(),
         memory: memory.into_values().collect(),
         descriptors: descriptors(snapshot, process),
-    }
+    })
 }
 
 /// The call that a thread enters again when it goes on: the kernel's mark for that is in its registers
@@ -178,16 +181,6 @@ fn memory_kind(snapshot: &SnapshotV1, process: &Process, mapping: &Mapping) -> &
         }
         MappingKind::Vvar | MappingKind::VvarVclock | MappingKind::Vdso => "vdso",
     }
-}
-
-fn overlap(stored: &[Range<u64>], place: Range<u64>) -> u64 {
-    let first = stored.partition_point(|range| range.end <= place.start);
-    let inside = stored[first..]
-        .iter()
-        .take_while(|range| range.start < place.end);
-    inside
-        .map(|range| range.end.min(place.end) - range.start.max(place.start))
-        .sum()
 }
 
 fn descriptors(snapshot: &SnapshotV1, process: &Process) -> Vec<DescriptorSummary> {
@@ -312,6 +305,7 @@ pub(crate) fn files(snapshot: &SnapshotV1) -> Vec<FileSummary> {
 mod tests {
     use super::*;
     use ckpt_lib::snapshot::MmLayout;
+    use std::convert::Infallible;
 
     fn mapping(start: u64, end: u64, prot: u32) -> Mapping {
         Mapping {
@@ -347,9 +341,13 @@ mod tests {
             processes: vec![process],
             ..SnapshotV1::default()
         };
-        let ranges = vec![0x11000..0x12000, 0x20000..0x21000, 0x22000..0x30000];
-        let stored = BTreeMap::from([(Space::Process(0).number(), ranges)]);
-        let summary = processes(&snapshot, &stored);
+        let stored = |space, place: Range<u64>| {
+            assert_eq!(space, Space::Process(0));
+            let known = [(0x10000, 0x1000), (0x20000, 0x3000)];
+            let found = known.iter().find(|(start, _)| *start == place.start);
+            Ok::<_, Infallible>(found.map_or(0, |(_, bytes)| *bytes))
+        };
+        let Ok(summary) = processes(&snapshot, &stored);
         let found: Vec<_> = summary[0]
             .memory
             .iter()

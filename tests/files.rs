@@ -511,13 +511,15 @@ fn a_damaged_chunk_is_noticed_wherever_it_is() {
         job.let_go();
         let sound = Image::open(&image).map_err(|error| error.to_string())?;
         let tables = sound.tables();
-        let chunks: Vec<_> = tables
-            .extents()
-            .flat_map(|extent| extent.first_chunk..extent.first_chunk + extent.chunk_count())
-            .filter_map(|number| tables.chunk(number))
-            .collect();
-        let in_files: u64 = tables
-            .extents()
+        let extents = tables.extents().collect::<Result<Vec<_>, _>>();
+        let extents = extents.map_err(|error| error.to_string())?;
+        let chunks = (0..tables.chunk_count()).map(|number| tables.chunk(number));
+        let chunks = chunks
+            .filter_map(Result::transpose)
+            .collect::<Result<Vec<_>, _>>();
+        let chunks = chunks.map_err(|error| error.to_string())?;
+        let in_files: u64 = extents
+            .iter()
             .filter(|extent| extent.space >> 32 == 2)
             .map(|extent| extent.chunk_count())
             .sum();

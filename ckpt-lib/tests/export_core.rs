@@ -35,8 +35,8 @@ impl Contents for Taken {
         &self.snapshot
     }
 
-    fn ranges(&self, space: Space) -> Vec<Range<u64>> {
-        match space {
+    fn ranges(&self, space: Space) -> Result<Vec<Range<u64>>, ContentsError> {
+        Ok(match space {
             Space::Process(_) => {
                 let pages = self.pages.keys();
                 pages.map(|at| *at..*at + PAGE as u64).collect()
@@ -45,7 +45,7 @@ impl Contents for Taken {
                 let whole = 0..self.files[index as usize].len() as u64;
                 std::iter::once(whole).collect()
             }
-        }
+        })
     }
 
     fn read(&self, space: Space, at: u64, buf: &mut [u8]) -> Result<(), ContentsError> {

@@ -18,8 +18,9 @@ use crate::namespaces;
 use crate::report::{Outcome, failure};
 use crate::supervise;
 use crate::sys;
+use crate::tables::Tables;
 use core::ops::Range;
-use loader::layout::{CHUNK, Chunk, Extent, ExtentTables, Hash, PAGE, SectionKind, Space};
+use loader::layout::{CHUNK, Chunk, Extent, Hash, PAGE, SectionKind, Space};
 
 /// A chunk that is in its place.
 #[derive(Clone, Copy)]
@@ -112,17 +113,14 @@ impl Notes {
 }
 
 /// The chunks that lie in kept memory as a whole.
-fn chunks<'a>(
-    extents: &'a ExtentTables<'static>,
-    kept: &'a Kept,
-) -> impl Iterator<Item = Note> + 'a {
-    let space = Space::Process(0).number();
-    let own = extents.extents().filter(move |one| one.space == space);
+fn chunks<'a>(extents: &'a Tables, kept: &'a Kept) -> impl Iterator<Item = Note> + 'a {
+    let own = extents.extents_of(Space::Process(0)).map(|Ok(one)| one);
     let of_extent = move |extent: Extent| {
         (0..extent.chunk_count()).filter_map(move |index| {
             let at = extent.at + index * CHUNK;
             let len = CHUNK.min(extent.len - index * CHUNK);
-            let chunk = extents.chunk(extent.first_chunk + index)?;
+            let Ok(chunk) = extents.chunk(extent.first_chunk + index);
+            let chunk = chunk?;
             let note = Note {
                 at,
                 len,
@@ -226,7 +224,7 @@ fn clear(context: &Context, notes: &Notes) {
             if at >= end {
                 continue;
             }
-            for extent in context.extents.extents_within(Space::Process(0), at, end) {
+            for Ok(extent) in context.extents.extents_within(Space::Process(0), at, end) {
                 zero(at..extent.at.min(end));
                 at = at.max(extent.at.saturating_add(extent.len));
             }

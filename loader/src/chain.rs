@@ -62,10 +62,8 @@ pub fn open_image(context: &Context, number: u32) -> Outcome<ChainFile> {
             pages: pages(&context.image.header),
         });
     }
-    let base = context
-        .extents
-        .base(u64::from(number) - 1)
-        .ok_or_else(|| failure!(Image, "section .wf.extents: no base {number}"))?;
+    let Ok(base) = context.extents.base(u64::from(number) - 1);
+    let base = base.ok_or_else(|| failure!(Image, "section .wf.extents: no base {number}"))?;
     let mut name = [0u8; 225];
     name[..224].copy_from_slice(&base.name);
     let name = CStr::from_bytes_until_nul(&name).unwrap_or(c"");
@@ -170,9 +168,8 @@ fn locate(
 ) -> Outcome<(Chunk, ChunkName)> {
     let number = extent.first_chunk + index;
     let pages = SectionKind::Pages.name();
-    let chunk = context
-        .extents
-        .chunk(number)
+    let Ok(chunk) = context.extents.chunk(number);
+    let chunk = chunk
         .filter(|chunk| chunk.raw_len as usize == len)
         .ok_or_else(|| failure!(Image, "section .wf.extents: no chunk {number}"))?;
     let end = chunk.offset.saturating_add(u64::from(chunk.stored_len));
@@ -245,11 +242,10 @@ pub fn verify_all(context: &Context) -> Outcome<()> {
     let (chunk, scratch) = buffers.split_at_mut(CHUNK as usize);
     for image in 0..=context.extents.base_count() as u32 {
         let file = open_image(context, image)?;
-        for extent in context
-            .extents
-            .extents()
-            .filter(|extent| extent.image == image)
-        {
+        for Ok(extent) in context.extents.extents() {
+            if extent.image != image {
+                continue;
+            }
             for index in 0..extent.chunk_count() {
                 let len = CHUNK.min(extent.len - index * CHUNK) as usize;
                 read_from(context, &file, &extent, index, &mut chunk[..len], scratch)?;

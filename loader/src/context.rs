@@ -6,10 +6,10 @@ use crate::image::Image;
 use crate::kept::Kept;
 use crate::options::Options;
 use crate::sys;
+use crate::tables::Tables;
 use core::ffi::{CStr, c_char};
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use loader::hole::{HoleLayout, Part, SHARED_ENTRY_LEN};
-use loader::layout::ExtentTables;
 use loader::ops::{OpsList, StreamEntry, StreamKind, flags};
 
 /// Descriptors of the loader's own, by their place behind the slots.
@@ -42,7 +42,7 @@ pub struct Context {
     pub base: u64,
     pub layout: HoleLayout,
     pub ops: OpsList<'static>,
-    pub extents: ExtentTables<'static>,
+    pub extents: Tables,
     /// The words we were started with.
     pub words: Words,
     /// Memory of the job that is in its place already.

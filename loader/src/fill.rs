@@ -102,7 +102,7 @@ impl Tasks<'_> {
         match self.which {
             Which::Left => !is_ahead,
             Which::Ahead(notes) => {
-                let chunk = self.context.extents.chunk(extent.first_chunk + index);
+                let Ok(chunk) = self.context.extents.chunk(extent.first_chunk + index);
                 let is_there = |chunk| notes.knows(&self.context.kept, extent, (at, len), &chunk);
                 is_ahead && !chunk.is_some_and(is_there)
             }
@@ -143,7 +143,8 @@ impl Work<'_> {
             if index >= self.end || self.failed.load(Ordering::Relaxed) != 0 {
                 return None;
             }
-            let extent = self.context.extents.extent(index)?;
+            let Ok(extent) = self.context.extents.extent(index);
+            let extent = extent?;
             let task = self.tasks.of(&extent);
             let task = task.filter(|_| extent.image == self.file.number);
             let at = extent.at + chunk * CHUNK;
@@ -347,16 +348,17 @@ fn carry_out(tasks: &Tasks<'_>) -> Outcome<()> {
     let (context, space) = (tasks.context, tasks.space);
     let count = context.extents.extent_count();
     let at = |index: u64| {
-        context
-            .extents
-            .extent(index)
-            .map_or(u64::MAX, |extent| extent.space)
+        let Ok(extent) = context.extents.extent(index);
+        extent.map_or(u64::MAX, |extent| extent.space)
     };
     let first = partition(count, |index| at(index) < space);
     let end = partition(count, |index| at(index) <= space);
     // Files come behind the memory of all processes.
     let end = if tasks.checks { count } else { end };
-    let extents = || (first..end).filter_map(|index| context.extents.extent(index));
+    let extents = || {
+        let all = context.extents.extents_from(first).map(|Ok(extent)| extent);
+        all.take((end - first) as usize)
+    };
     let wanted = |extent: &Extent| tasks.of(extent).is_some();
     for image in 0..=context.extents.base_count() as u32 {
         let own = extents().filter(|extent| extent.image == image && wanted(extent));
@@ -430,13 +432,9 @@ pub fn change_words(
     except: &Range<u64>,
     change: impl Fn(u64) -> Option<u64>,
 ) {
-    let space = Space::Process(process as u32).number();
-    for index in 0..context.extents.extent_count() {
-        let Some(extent) = context.extents.extent(index) else {
-            continue;
-        };
+    for Ok(extent) in context.extents.extents_of(Space::Process(process as u32)) {
         let pages = (extent.at..extent.at + extent.len).step_by(PAGE as usize);
-        let pages = pages.filter(|page| extent.space == space && !except.contains(page));
+        let pages = pages.filter(|page| !except.contains(page));
         for address in pages.flat_map(|page| (page..page + PAGE).step_by(8)) {
             let place = address as *mut u64;
             // SAFETY: filled a moment ago by this process, whole pages, and mapped writable until

@@ -28,17 +28,15 @@ pub fn check(context: &Context, process: u64, except: &Range<u64>) -> Outcome<()
     let threads = ids().count() as u32;
     let near = |word: u32| (least..=most).contains(&(word & 0x3fff_ffff));
     let own = Space::Process(process as u32);
-    let space = own.number();
-    let (mut index, mut end) = (0, 0);
-    while let Some(extent) = context.extents.extent(index) {
-        index += 1;
+    let mut end = 0;
+    for Ok(extent) in context.extents.extents_of(own) {
         let skipped = except.start < extent.at + extent.len && extent.at < except.end;
-        if extent.space != space || skipped {
+        if skipped {
             continue;
         }
         // A lock may begin in one extent and end in the next.
         if extent.at >= end {
-            end = end_of_run(context, index - 1);
+            end = end_of_run(context, own, extent.at);
         }
         let word_at = |address: u64| match address < end {
             // SAFETY: it came from the image a moment ago, to memory that can be read until the protections are set.
@@ -105,9 +103,9 @@ fn is_of_musl(context: &Context) -> bool {
 /// Whether at least so many words of a process's memory, which has been filled but for `except`, are this address.
 fn points(context: &Context, own: Space, except: &Range<u64>, to: u64, least: u32) -> bool {
     let mut found = 0;
-    for extent in (0..).map_while(|index| context.extents.extent(index)) {
+    for Ok(extent) in context.extents.extents_of(own) {
         let skipped = except.start < extent.at + extent.len && extent.at < except.end;
-        if extent.space != own.number() || skipped {
+        if skipped {
             continue;
         }
         for address in (extent.at..extent.at + extent.len).step_by(8) {
@@ -122,13 +120,14 @@ fn points(context: &Context, own: Space, except: &Range<u64>, to: u64, least: u3
     false
 }
 
-/// Where the memory ends that extent `index` and those directly behind it fill.
-fn end_of_run(context: &Context, index: u64) -> u64 {
-    let extents = (index..).map_while(|index| context.extents.extent(index));
-    let mut run = extents.scan(None, |end, extent| {
-        let follows = end.is_none_or(|end| end == (extent.space, extent.at));
-        *end = follows.then_some((extent.space, extent.at + extent.len));
-        *end
-    });
-    run.by_ref().last().map_or(0, |(_, end)| end)
+/// Where the memory ends that the extent at `at` and those directly behind it fill.
+fn end_of_run(context: &Context, own: Space, at: u64) -> u64 {
+    let mut end = at;
+    for Ok(extent) in context.extents.extents_within(own, at, u64::MAX) {
+        if extent.at != end {
+            break;
+        }
+        end = extent.at + extent.len;
+    }
+    end
 }

@@ -8,7 +8,7 @@
 //! The places depend on the numbers given and on nothing else. All are page aligned and
 //! none overlap.
 
-use crate::layout::{CHUNK, PAGE};
+use crate::layout::{CHUNK, PAGE, WindowSum, Windows};
 
 /// Threads that fill memory, the first one included.
 pub const FILL_THREADS: u64 = 4;
@@ -26,6 +26,8 @@ pub const VDSO_LEN: u64 = 256 << 10;
 pub const BUFFER_LEN: u64 = CHUNK + (6 << 20);
 /// Bytes of the loader's own notes.
 pub const CONTEXT_LEN: u64 = 64 << 10;
+/// Bytes of what is noted about tables.
+pub const TABLES_LEN: u64 = PAGE;
 /// Bytes of an entry of the table shared by all processes of a restart.
 pub const SHARED_ENTRY_LEN: u64 = 64;
 
@@ -95,7 +97,7 @@ impl HoleLayout {
         };
         let mut layout = HoleLayout {
             ops: part(input.ops_len),
-            extents: part(input.extents_len),
+            extents: part(tables_len(input.extents_len)),
             context: part(CONTEXT_LEN),
             stack: part(STACK_LEN),
             fill_stacks: part(FILL_THREADS * FILL_STACK_LEN),
@@ -109,6 +111,14 @@ impl HoleLayout {
         layout.needed = end;
         layout
     }
+}
+
+/// What the tables of a section of `extents_len` bytes take: what is noted about them, a little of them at a time, and
+/// what that is checked by.
+fn tables_len(extents_len: u64) -> u64 {
+    let (places, sums) = Windows::room(extents_len);
+    let sums = sums.saturating_mul(size_of::<WindowSum>() as u64);
+    TABLES_LEN.saturating_add(places).saturating_add(sums)
 }
 
 /// Bytes of free address space that the restart of a job needs: its image's `hole_len` at least.

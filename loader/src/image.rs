@@ -83,17 +83,9 @@ impl Image {
         let whole = whole.ok_or_else(|| failure!(Image, "section {}: too long", kind.name()))?;
         self.read_part(kind.name(), section.offset, whole)?;
         compare(kind.name(), blake3::hash(whole).as_bytes(), &section.hash)?;
-        match whole[section.used as usize..]
-            .iter()
-            .position(|byte| *byte != 0)
-        {
-            None => Ok(()),
-            Some(at) => Err(failure!(
-                Image,
-                "section {}: byte {at} of its padding is not 0",
-                kind.name()
-            )),
-        }
+        let padding = &whole[section.used as usize..];
+        let found = padding.iter().position(|byte| *byte != 0);
+        check_padding(kind.name(), found.map(|at| at as u64))
     }
 
     /// Reads bytes of the pages that belong to no chunk: they must be zero.
@@ -112,7 +104,8 @@ impl Image {
         }
     }
 
-    fn read_part(&self, name: &str, offset: u64, to: &mut [u8]) -> Outcome<()> {
+    /// Reads bytes of a section, all of them or an error.
+    pub fn read_part(&self, name: &str, offset: u64, to: &mut [u8]) -> Outcome<()> {
         let found = sys::pread_full(self.fd, to, offset).map_err(unreadable(name))?;
         if found != to.len() {
             let expected = to.len();
@@ -125,7 +118,8 @@ impl Image {
     }
 }
 
-fn compare(name: &str, found: &layout::Hash, expected: &layout::Hash) -> Outcome<()> {
+/// Whether a section is what it was written as.
+pub fn compare(name: &str, found: &layout::Hash, expected: &layout::Hash) -> Outcome<()> {
     if found == expected {
         return Ok(());
     }
@@ -135,6 +129,17 @@ fn compare(name: &str, found: &layout::Hash, expected: &layout::Hash) -> Outcome
         Short(found),
         Short(expected)
     ))
+}
+
+/// `not_zero`: the first byte of a section's padding that is not.
+pub fn check_padding(name: &str, not_zero: Option<u64>) -> Outcome<()> {
+    match not_zero {
+        None => Ok(()),
+        Some(at) => Err(failure!(
+            Image,
+            "section {name}: byte {at} of its padding is not 0"
+        )),
+    }
 }
 
 fn unreadable(what: &str) -> impl Fn(Errno) -> Failure + '_ {

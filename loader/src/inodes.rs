@@ -316,7 +316,7 @@ pub fn fill(context: &Context, fd: i32, inode: u64, size: u64) -> Outcome<()> {
     let buffers = unsafe { context.bytes(context.layout.buffers) };
     let (chunk_bytes, scratch) = buffers.split_at_mut(CHUNK as usize);
     let space = Space::Inode(inode as u32);
-    for extent in context.extents.extents_of(space) {
+    for Ok(extent) in context.extents.extents_of(space) {
         for index in 0..extent.chunk_count() {
             let at = extent.at + index * CHUNK;
             let len = CHUNK.min(extent.len - index * CHUNK);

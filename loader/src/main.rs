@@ -59,6 +59,7 @@ mod roll_back;
 mod start;
 mod supervise;
 mod sys;
+mod tables;
 mod tasks;
 mod threads;
 mod traced;

@@ -19,13 +19,16 @@ use crate::platform;
 use crate::report::{self, Failure, Outcome, failure};
 use crate::supervise;
 use crate::sys;
+use crate::tables::{self, Tables};
 use crate::zstd;
+use core::convert::Infallible;
 use core::ffi::{CStr, c_char};
+use core::ops::Range;
 use core::sync::atomic::Ordering;
 use loader::hole::{FILL_STACK_LEN, FILL_THREADS, HoleInput, HoleLayout, Part};
 use loader::knock::MOST_BYTES;
-use loader::layout::{ExtentTables, LayoutError, PAGE, SectionKind, limits};
-use loader::meaning::{self, MeaningError, Place};
+use loader::layout::{PAGE, SectionKind, limits};
+use loader::meaning::{self, Place, Unfit};
 use loader::ops::{OpsList, flags};
 use loader::processor::{AuxiliaryVector, Processor};
 
@@ -242,8 +245,6 @@ fn check(
     image.check_sections(&mut part(first.buffers)[..1 << 18])?;
     let ops_bytes: &'static mut [u8] = part(first.ops);
     image.read_section(SectionKind::Ops, ops_bytes)?;
-    let extents_bytes: &'static mut [u8] = part(first.extents);
-    image.read_section(SectionKind::Extents, extents_bytes)?;
     let ops = OpsList::read(&ops_bytes[..ops_section.used as usize]).map_err(|error| {
         failure!(
             Image,
@@ -252,13 +253,8 @@ fn check(
             error.offset
         )
     })?;
-    let extents =
-        ExtentTables::read(&extents_bytes[..extents_section.used as usize]).map_err(|error| {
-            match error {
-                LayoutError::Table(error) => failure!(Image, "section .wf.extents: {error}"),
-                _ => failure!(Image, "section .wf.extents: shorter than its head"),
-            }
-        })?;
+    // SAFETY: just mapped, used by nobody else.
+    let extents = unsafe { tables::read(&image, base, first.extents) }?;
     if extents.base_count() > limits::BASES {
         let (found, limit) = (extents.base_count(), limits::BASES);
         return Err(failure!(
@@ -348,36 +344,38 @@ fn guard_stacks(context: &Context) {
 
 const _: () = assert!(size_of::<Context>() as u64 <= loader::hole::CONTEXT_LEN);
 
-fn meant(error: MeaningError) -> Failure {
+fn meant(error: Unfit<Infallible>) -> Failure {
+    let error = error.wrong();
     failure!(Image, "section {}: {error}", error.section.name())
 }
 
 /// Each byte of the pages is in one chunk, or zero.
-fn check_places(image: &Image, extents: &ExtentTables<'_>, buffers: &mut [u8]) -> Outcome<()> {
-    const GAP: usize = PAGE as usize;
-    let count = meaning::own_chunks(extents);
-    let len = count.saturating_mul(size_of::<Place>() as u64);
-    let (gap, room) = buffers.split_at_mut(GAP);
-    let more = len > room.len() as u64;
-    let at = if more {
-        // SAFETY: a new mapping, anywhere.
-        unsafe { sys::map(0, len, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS) }
-            .map_err(|error| failure!(Host, "{len} bytes for the table of chunks: {error}"))?
-    } else {
-        room.as_mut_ptr() as u64
-    };
-    // SAFETY: mapped with room for `count` places, aligned to pages, used by nobody else.
-    let places = unsafe { core::slice::from_raw_parts_mut(at as *mut Place, count as usize) };
-    meaning::sort_places(&image.header, extents, places).map_err(meant)?;
-    for range in meaning::gaps(&image.header, places) {
+fn check_places(image: &Image, extents: &Tables, buffers: &mut [u8]) -> Outcome<()> {
+    let (gap, room) = buffers.split_at_mut(PAGE as usize);
+    // SAFETY: any bytes are numbers, and a page on is aligned for them.
+    let (_, places, _) = unsafe { room.align_to_mut::<Place>() };
+    let count = places.len().min(meaning::PLACES);
+    let all_zero = |range: Range<u64>| {
         let gap = &mut gap[..(range.end - range.start) as usize];
-        image.read_gap(range.start, gap)?;
+        image.read_gap(range.start, gap).map_err(Unplaced::Gap)
+    };
+    let checked = meaning::check_places(&image.header, extents, &mut places[..count], all_zero);
+    checked.map_err(|error| match error {
+        Unplaced::Unfit(error) => meant(error),
+        Unplaced::Gap(failure) => failure,
+    })
+}
+
+/// What is wrong with the pages.
+enum Unplaced {
+    Unfit(Unfit<Infallible>),
+    Gap(Failure),
+}
+
+impl From<Unfit<Infallible>> for Unplaced {
+    fn from(error: Unfit<Infallible>) -> Self {
+        Unplaced::Unfit(error)
     }
-    if more {
-        // SAFETY: mapped above, and not used any more.
-        let _ = unsafe { sys::unmap(at, len) };
-    }
-    Ok(())
 }
 
 /// Maps the hole behind the loader's own segments. The kernel may have done so already, when the
@@ -459,6 +457,7 @@ fn open_own(context: &mut Context) -> Outcome<()> {
     let fd = context.image.fd;
     context.place(Own::Image, fd);
     context.image.fd = context.fd(Own::Image);
+    context.extents.rows().is_at(context.image.fd);
     let told = [
         (Own::Keeper, context.options.keeper_fd),
         (Own::Starter, context.options.starter_fd),

@@ -25,7 +25,7 @@ use crate::options::Pids;
 use crate::report::{self, Failure, Line, Outcome, failure};
 use crate::sys;
 use core::sync::atomic::{AtomicBool, Ordering};
-use loader::layout::ExtentTables;
+use loader::hole::TABLES_LEN;
 use loader::ops::flags;
 use loader::words::{ASKS, COMMITTED, COMPLETE, DONE, ENDED, LOST, MAY_BE_COMPLETE, RUNS};
 
@@ -258,15 +258,17 @@ pub fn let_go(context: &mut Context) {
     ] {
         context.fds[own as usize] = -1;
     }
-    context.extents = ExtentTables::NONE;
+    context.extents = context.extents.rows().none();
     forget_contents(context);
 }
 
 /// Gives back the memory of what only a start needs: for who asks no more where contents lie, nor reads any.
 pub fn forget_contents(context: &Context) {
-    for part in [context.layout.extents, context.layout.buffers] {
-        let _ = sys::empty(context.address(part), part.len);
-    }
+    let (tables, buffers) = (context.layout.extents, context.layout.buffers);
+    // What is noted about the tables stays.
+    let read = tables.len.saturating_sub(TABLES_LEN);
+    let _ = sys::empty(context.address(tables) + TABLES_LEN, read);
+    let _ = sys::empty(context.address(buffers), buffers.len);
 }
 
 /// Something of the job's is lost, though it has ended well: a peer was lost.

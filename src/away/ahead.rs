@@ -13,7 +13,7 @@ use crate::launch::{self, Launch, Options};
 use crate::limits;
 use crate::report::{Exit, Failure, Outcome};
 use crate::sys;
-use crate::verbs::open_image;
+use crate::verbs::{image_failure, open_image};
 use ckpt_lib::image::Image;
 use loader::knock;
 use loader::layout::SectionKind;
@@ -193,7 +193,8 @@ impl MemoryAhead {
     /// None if it is not worth it, or there is too little memory.
     fn begin(arguments: &Ahead) -> Outcome<Option<Self>> {
         let image = open_image(&arguments.image)?;
-        let needed: u64 = image.tables().extents().map(|extent| extent.len).sum();
+        let needed = image.contents_bytes();
+        let needed = needed.map_err(|error| image_failure(&arguments.image, error))?;
         if needed < LEAST || available()? < needed + needed / 8 {
             return Ok(None);
         }

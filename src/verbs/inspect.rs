@@ -6,11 +6,10 @@ use crate::raw;
 use crate::report::{Exit, Outcome};
 use crate::summary::{self, FileSummary, ProcessSummary};
 use crate::verbs::{image_failure, open_image};
-use ckpt_lib::image::Image;
+use ckpt_lib::image::{Image, ImageError};
 use ckpt_lib::snapshot::{SnapshotV1, Taken};
 use loader::layout::Space;
 use serde::Serialize;
-use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::PathBuf;
 
@@ -61,6 +60,7 @@ pub(crate) fn inspect(arguments: &Inspect) -> Outcome {
     let snapshot = image.snapshot();
     let snapshot = snapshot.map_err(|error| image_failure(&arguments.image, error))?;
     let report = report(&image, &snapshot);
+    let report = report.map_err(|error| image_failure(&arguments.image, error))?;
     if arguments.json {
         output::print_json(SCHEMA_VERSION, &report)?;
     } else {
@@ -69,7 +69,7 @@ pub(crate) fn inspect(arguments: &Inspect) -> Outcome {
     Ok(Exit::Done)
 }
 
-fn report(image: &Image, snapshot: &SnapshotV1) -> Report {
+fn report(image: &Image, snapshot: &SnapshotV1) -> Result<Report, ImageError> {
     let header = image.header();
     let section = |kind: loader::layout::SectionKind| {
         let section = header.section(kind);
@@ -79,8 +79,8 @@ fn report(image: &Image, snapshot: &SnapshotV1) -> Report {
             bytes: section.len,
         }
     };
-    let (contents, stored) = contents(image);
-    Report {
+    let processes = summary::processes(snapshot, &|space, place| stored(image, space, place))?;
+    Ok(Report {
         image: image.path().to_owned(),
         id: header.id.iter().map(|byte| format!("{byte:02x}")).collect(),
         format_version: header.version,
@@ -91,37 +91,46 @@ fn report(image: &Image, snapshot: &SnapshotV1) -> Report {
         uid: snapshot.identity.uid,
         gid: snapshot.identity.gid,
         sections: loader::layout::SectionKind::ALL.map(section).into(),
-        contents,
-        processes: summary::processes(snapshot, &stored),
+        contents: contents(image)?,
+        processes,
         files: summary::files(snapshot),
-    }
+    })
 }
 
-/// Sums up the extents; the ranges of each space in order.
-fn contents(image: &Image) -> (Contents, BTreeMap<u64, Vec<Range<u64>>>) {
+/// Bytes of a place that have contents.
+fn stored(image: &Image, space: Space, place: Range<u64>) -> Result<u64, ImageError> {
+    let mut bytes = 0;
+    for extent in image.tables().extents_within(space, place.start, place.end) {
+        let extent = extent?;
+        let end = extent.at.saturating_add(extent.len).min(place.end);
+        bytes += end - extent.at.max(place.start);
+    }
+    Ok(bytes)
+}
+
+/// Sums up the extents.
+fn contents(image: &Image) -> Result<Contents, ImageError> {
     let tables = image.tables();
     let mut contents = Contents::default();
-    let mut stored: BTreeMap<u64, Vec<Range<u64>>> = BTreeMap::new();
+    let mut chunks = tables.chunks();
     for extent in tables.extents() {
+        let extent = extent?;
         match Space::from_number(extent.space) {
             Some(Space::Process(_)) => contents.memory_bytes += extent.len,
             _ => contents.file_bytes += extent.len,
         }
-        let chunks = extent.first_chunk..extent.first_chunk + extent.chunk_count();
-        let chunks = chunks.filter_map(|number| tables.chunk(number));
-        let bytes: u64 = chunks.map(|chunk| u64::from(chunk.stored_len)).sum();
-        match extent.image {
-            0 => contents.stored_bytes += bytes,
-            _ => contents.stored_in_bases_bytes += bytes,
+        let stored = match extent.image {
+            0 => &mut contents.stored_bytes,
+            _ => &mut contents.stored_in_bases_bytes,
+        };
+        for number in extent.first_chunk..extent.first_chunk + extent.chunk_count() {
+            let chunk = chunks.get(number)?;
+            *stored += chunk.map_or(0, |chunk| u64::from(chunk.stored_len));
         }
-        stored
-            .entry(extent.space)
-            .or_default()
-            .push(extent.at..extent.at + extent.len);
     }
     let bases = (0..).map_while(|index| image.base_path(index));
     contents.bases = bases.map(raw::encode).collect();
-    (contents, stored)
+    Ok(contents)
 }
 
 fn render(report: &Report) -> String {

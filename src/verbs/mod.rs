@@ -66,7 +66,7 @@ fn failed(exit: Exit, error: impl Into<Failure>) -> Failure {
 }
 
 /// An error about the image at `path`: status 4, or what the file system had to say.
-fn image_failure(path: &Path, error: ImageError) -> Failure {
+pub(crate) fn image_failure(path: &Path, error: ImageError) -> Failure {
     match &error {
         ImageError::Io { source, .. } if source.kind() == ErrorKind::NotFound => {
             failed(Exit::Usage, error)

@@ -347,7 +347,7 @@ pub(crate) fn latest_good(
 }
 
 fn verified(image: Image, display: &mut dyn Progress) -> Result<Image, ImageError> {
-    let total = image.tables().extents().map(|extent| extent.len).sum();
+    let total = image.contents_bytes()?;
     display.begin("checking", Some(total));
     image.verify(&mut |bytes| display.advance(bytes))?;
     Ok(image)

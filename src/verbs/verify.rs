@@ -53,7 +53,8 @@ pub(crate) fn verify(arguments: &Verify) -> Outcome {
 
 fn check(arguments: &Verify) -> Outcome<Report> {
     let image = open_image(&arguments.image)?;
-    let total: u64 = image.tables().extents().map(|extent| extent.len).sum();
+    let total = image.contents_bytes();
+    let total = total.map_err(|error| image_failure(&arguments.image, error))?;
     let mut display = progress::display();
     display.begin("checking", Some(total));
     let found = image

@@ -1,6 +1,6 @@
 //! The ELF core file: headers, notes, then the bytes of memory, each segment on a page.
 
-use super::segments::{Segment, SegmentReader, segments};
+use super::segments::{Segment, SegmentReader, ranges_of, segments};
 use super::{Contents, ExportError, notes};
 use loader::layout::PAGE;
 use std::fs::{self, File, OpenOptions};
@@ -67,12 +67,13 @@ fn write_core(
     let process = &snapshot.processes[index];
     let index = index as u32;
     let notes = notes::notes(snapshot, process);
-    let segments = segments(contents, index);
+    let own = ranges_of(contents, index)?;
+    let segments = segments(contents, index, &own);
     let head = Head::new(&segments, notes.len() as u64);
     file.write_all(&head.bytes).map_err(failed)?;
     file.write_all(&notes).map_err(failed)?;
 
-    let reader = SegmentReader::new(contents, index);
+    let reader = SegmentReader::new(contents, index, &own);
     let mut block = vec![0; BLOCK];
     for (segment, offset) in segments.iter().zip(&head.offsets) {
         if !segment.filled {
@@ -210,8 +211,8 @@ mod tests {
         fn snapshot(&self) -> &SnapshotV1 {
             &self.0
         }
-        fn ranges(&self, _: Space) -> Vec<Range<u64>> {
-            std::iter::once(0x1_0000..0x1_1000).collect()
+        fn ranges(&self, _: Space) -> Result<Vec<Range<u64>>, crate::export::ContentsError> {
+            Ok(std::iter::once(0x1_0000..0x1_1000).collect())
         }
         fn read(
             &self,

@@ -21,16 +21,17 @@ impl Contents for ImageContents<'_> {
         &self.snapshot
     }
 
-    fn ranges(&self, space: Space) -> Vec<Range<u64>> {
+    fn ranges(&self, space: Space) -> Result<Vec<Range<u64>>, ContentsError> {
         let mut ranges: Vec<Range<u64>> = vec![];
         for extent in self.image.tables().extents_of(space) {
+            let extent = extent?;
             let range = extent.at..extent.at + extent.len;
             match ranges.last_mut() {
                 Some(last) if last.end == range.start => last.end = range.end,
                 _ => ranges.push(range),
             }
         }
-        ranges
+        Ok(ranges)
     }
 
     fn read(&self, space: Space, at: u64, buf: &mut [u8]) -> Result<(), ContentsError> {

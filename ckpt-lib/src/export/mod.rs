@@ -38,7 +38,10 @@ pub trait Contents {
     fn snapshot(&self) -> &SnapshotV1;
 
     /// The ranges of a space that have contents, in order, not overlapping.
-    fn ranges(&self, space: Space) -> Vec<Range<u64>>;
+    ///
+    /// # Errors
+    /// Whatever keeps them from being known.
+    fn ranges(&self, space: Space) -> Result<Vec<Range<u64>>, ContentsError>;
 
     /// Reads bytes of a space; what lies outside all ranges reads as zero.
     ///

@@ -24,10 +24,23 @@ pub(super) struct Segment {
     pub(super) mapping: usize,
 }
 
-/// Cuts the mappings of process `index` into segments.
-pub(super) fn segments(contents: &dyn Contents, index: u32) -> Vec<Segment> {
+/// The ranges of a process's memory that have contents.
+pub(super) fn ranges_of(
+    contents: &dyn Contents,
+    index: u32,
+) -> Result<Vec<Range<u64>>, ExportError> {
+    let space = Space::Process(index);
+    let ranges = contents.ranges(space);
+    ranges.map_err(|source| ExportError::Contents {
+        space,
+        at: 0,
+        source,
+    })
+}
+
+/// Cuts the mappings of process `index`, of whose memory `own` has contents, into segments.
+pub(super) fn segments(contents: &dyn Contents, index: u32, own: &[Range<u64>]) -> Vec<Segment> {
     let snapshot = contents.snapshot();
-    let own = contents.ranges(Space::Process(index));
     let Some(process) = snapshot.processes.get(index as usize) else {
         return vec![];
     };
@@ -115,12 +128,11 @@ fn backing(mapping: &Mapping) -> Option<(InodeId, u64)> {
 pub(super) struct SegmentReader<'a> {
     contents: &'a dyn Contents,
     index: u32,
-    own: Vec<Range<u64>>,
+    own: &'a [Range<u64>],
 }
 
 impl<'a> SegmentReader<'a> {
-    pub(super) fn new(contents: &'a dyn Contents, index: u32) -> Self {
-        let own = contents.ranges(Space::Process(index));
+    pub(super) fn new(contents: &'a dyn Contents, index: u32, own: &'a [Range<u64>]) -> Self {
         SegmentReader {
             contents,
             index,

@@ -11,8 +11,9 @@
 use super::error::{HexHash, ImageError};
 use super::limits;
 use super::reader::{self, Image};
-use loader::layout::{Base, ExtentTables, Header, SectionKind};
-use loader::meaning::{self, Place};
+use super::table_file::Tables;
+use loader::layout::{Base, Header, SectionKind, Unsound};
+use loader::meaning::{self, Place, Unfit};
 use std::ffi::OsStr;
 use std::fs::File;
 use std::ops::Range;
@@ -66,17 +67,14 @@ impl Image {
 }
 
 /// Opens the bases of an image at `path`.
-pub(super) fn open_bases(
-    path: &Path,
-    tables: &ExtentTables<'_>,
-) -> Result<Vec<Holder>, ImageError> {
+pub(super) fn open_bases(path: &Path, tables: &Tables<'_>) -> Result<Vec<Holder>, ImageError> {
     let count = tables.base_count();
     if count > limits::BASES {
         let what = format!("{count} bases, expected {} at most", limits::BASES);
         return Err(ImageError::wrong(path, SectionKind::Extents, what));
     }
     let open = |index| {
-        let named = tables.base(index);
+        let named = tables.base(index)?;
         let named = named
             .as_ref()
             .and_then(|base| Some((base, base_name(base)?)));
@@ -128,18 +126,24 @@ fn base_name(base: &Base) -> Option<&[u8]> {
 }
 
 /// The meaning of tables whose form is right: places of chunks, and that the chunks of this file fill
-/// its pages section, each byte once. Gives the places of this file's own, in order.
+/// its pages section, each byte once. `gap` is told what lies between them: less than a page each time.
 pub(super) fn check_tables(
     path: &Path,
     header: &Header,
-    tables: &ExtentTables<'_>,
+    tables: &Tables<'_>,
     bases: &[Holder],
-) -> Result<Vec<Place>, ImageError> {
+    mut gap: impl FnMut(Range<u64>) -> Result<(), ImageError>,
+) -> Result<(), ImageError> {
     let wrong = |what: String| ImageError::wrong(path, SectionKind::Extents, what);
-    for extent in tables.extents().filter(|extent| extent.image != 0) {
+    let mut chunks = tables.chunks();
+    for extent in tables.extents() {
+        let extent = extent?;
+        if extent.image == 0 {
+            continue;
+        }
         let holder = bases.get(extent.image as usize - 1);
         for index in extent.first_chunk..extent.first_chunk + extent.chunk_count() {
-            let (Some(chunk), Some(holder)) = (tables.chunk(index), holder) else {
+            let (Some(chunk), Some(holder)) = (chunks.get(index)?, holder) else {
                 return Err(wrong(format!("chunk {index} is not there")));
             };
             if !within(&holder.pages, chunk.offset, u64::from(chunk.stored_len)) {
@@ -147,9 +151,16 @@ pub(super) fn check_tables(
             }
         }
     }
-    // No more than there are rows of the table, which has been read.
-    let mut places = vec![Place::default(); meaning::own_chunks(tables) as usize];
-    meaning::sort_places(header, tables, &mut places)
-        .map_err(|error| ImageError::wrong(path, error.section, error.to_string()))?;
-    Ok(places)
+    let room = meaning::own_chunks(tables)?.clamp(2, meaning::PLACES as u64);
+    let mut room = vec![Place::default(); room as usize];
+    let gap = |range| gap(range).map_err(Unsound::Unread);
+    meaning::check_places(header, tables, &mut room, gap).map_err(|error| unfit(path, error))
+}
+
+/// What does not fit, as an error of the image at `path`.
+pub(super) fn unfit(path: &Path, error: Unfit<ImageError>) -> ImageError {
+    match error {
+        Unsound::Wrong(error) => ImageError::wrong(path, error.section, error.to_string()),
+        Unsound::Unread(error) => error,
+    }
 }

@@ -22,6 +22,13 @@ pub(super) struct ChunkBuffers {
     raw: Vec<u8>,
 }
 
+impl ChunkBuffers {
+    /// Bytes that the chunk takes that was read last.
+    pub(super) fn stored_len(&self) -> u64 {
+        self.stored.len() as u64
+    }
+}
+
 impl Image {
     /// Fills `buf` with the bytes at `at` of a space; what is in no extent is zero.
     ///
@@ -32,6 +39,7 @@ impl Image {
         let end = at.saturating_add(buf.len() as u64);
         let mut buffers = ChunkBuffers::default();
         for extent in self.tables().extents_within(space, at, end) {
+            let extent = extent?;
             let first = at.saturating_sub(extent.at) / CHUNK;
             for number in first..extent.chunk_count() {
                 let chunk_at = extent.at + number * CHUNK;
@@ -92,7 +100,7 @@ impl Image {
             let what = format!("chunk {index} is not there");
             ImageError::wrong(self.path(), SectionKind::Extents, what)
         };
-        let chunk = self.tables().chunk(index).ok_or_else(missing)?;
+        let chunk = self.tables().chunk(index)?.ok_or_else(missing)?;
         let (path, file) = self.holder(extent.image).ok_or_else(missing)?;
         // Bounded by the check of the tables: two chunks at most.
         stored.resize(chunk.stored_len as usize, 0);

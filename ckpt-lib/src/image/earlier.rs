@@ -7,7 +7,8 @@
 use super::error::ImageError;
 use super::extents::Piece;
 use super::reader::{self, Image};
-use loader::layout::{CHUNK, Chunk, Encoding, Extent, ExtentTables, SectionKind, Space};
+use super::table_file::TableFile;
+use loader::layout::{CHUNK, Chunk, Encoding, Extent, SectionKind, Space};
 use nix::fcntl::{FallocateFlags, fallocate};
 use std::fs::OpenOptions;
 use std::io;
@@ -17,7 +18,7 @@ use std::path::Path;
 /// An earlier image as far as its tables.
 #[derive(Debug)]
 pub(super) struct Earlier {
-    extents: Vec<u8>,
+    tables: TableFile,
     /// For each of its image numbers, that in the image that is being made.
     numbers: Vec<u32>,
 }
@@ -26,59 +27,76 @@ impl Earlier {
     /// The tables of this one; what else it has is let go.
     pub(super) fn new(image: Image, numbers: Vec<u32>) -> Self {
         Earlier {
-            extents: image.into_extents(),
+            tables: image.into_tables(),
             numbers,
         }
     }
 
-    fn tables(&self) -> ExtentTables<'_> {
-        // They have been read by the image.
-        ExtentTables::split(&self.extents).unwrap_or(ExtentTables::NONE)
+    /// Chunk `number` of an extent, if it begins before `end`.
+    fn piece(&self, extent: &Extent, number: u64, end: u64) -> Result<Option<Piece>, ImageError> {
+        let at = extent.at + number * CHUNK;
+        let image = self.numbers.get(extent.image as usize).copied();
+        let Some(image) = image.filter(|_| number < extent.chunk_count() && at < end) else {
+            return Ok(None);
+        };
+        let chunk = self.tables.tables().chunk(extent.first_chunk + number)?;
+        Ok(chunk.map(|chunk| Piece {
+            space: extent.space,
+            at,
+            image,
+            encoding: extent.encoding,
+            chunk,
+        }))
     }
 
     /// The chunks of an extent that begin in a range.
-    fn pieces(&self, extent: Extent, within: Range<u64>) -> impl Iterator<Item = Piece> {
-        let image = self.numbers.get(extent.image as usize).copied();
+    fn pieces(
+        &self,
+        extent: Extent,
+        within: Range<u64>,
+    ) -> impl Iterator<Item = Result<Piece, ImageError>> {
         let first = within.start.saturating_sub(extent.at).div_ceil(CHUNK);
-        let numbers = first..extent.chunk_count();
-        numbers.map_while(move |number| {
-            let at = extent.at + number * CHUNK;
-            Some(Piece {
-                space: extent.space,
-                at: Some(at).filter(|at| *at < within.end)?,
-                image: image?,
-                encoding: extent.encoding,
-                chunk: self.tables().chunk(extent.first_chunk + number)?,
-            })
-        })
+        (first..).map_while(move |number| self.piece(&extent, number, within.end).transpose())
     }
 
     /// The earlier chunk that is this one, whose offset does not matter.
+    ///
+    /// # Errors
+    /// [`ImageError`] when its tables cannot be read any more.
     pub(super) fn same(
         &self,
         space: Space,
         at: u64,
         encoding: Encoding,
         chunk: &Chunk,
-    ) -> Option<Piece> {
-        let mut extents = self.tables().extents_within(space, at, at + 1);
-        let extent = extents.next()?;
-        let known = self.pieces(extent, at..at + 1).next()?;
-        let is_same = known.encoding == encoding as u32
-            && known.chunk.stored_len == chunk.stored_len
-            && known.chunk.raw_len == chunk.raw_len
-            && known.chunk.hash == chunk.hash;
-        is_same.then_some(known)
+    ) -> Result<Option<Piece>, ImageError> {
+        let mut extents = self.tables.tables().extents_within(space, at, at + 1);
+        let Some(extent) = extents.next().transpose()? else {
+            return Ok(None);
+        };
+        let known = self.pieces(extent, at..at + 1).next().transpose()?;
+        let is_same = |known: &Piece| {
+            known.encoding == encoding as u32
+                && known.chunk.stored_len == chunk.stored_len
+                && known.chunk.raw_len == chunk.raw_len
+                && known.chunk.hash == chunk.hash
+        };
+        Ok(known.filter(is_same))
     }
 
-    /// Takes out of `ranges` what this has and nobody has written to since: that need not be read. `unwritten` is in order.
+    /// Takes out of `ranges` what this has and nobody has written to since: that need not be read, and `take` is given it.
+    /// `unwritten` is in order. What is left.
+    ///
+    /// # Errors
+    /// As [`Earlier::same`], and what `take` gave.
     pub(super) fn spare(
         &self,
         space: Space,
         ranges: &[Range<u64>],
         unwritten: &[Range<u64>],
-    ) -> (Vec<Piece>, Vec<Range<u64>>) {
-        let (mut spared, mut left) = (vec![], vec![]);
+        mut take: impl FnMut(Piece) -> Result<(), ImageError>,
+    ) -> Result<Vec<Range<u64>>, ImageError> {
+        let mut left = vec![];
         let is_unwritten = |piece: &Piece| {
             let behind = unwritten.partition_point(|range| range.start <= piece.at);
             let range = behind.checked_sub(1).and_then(|index| unwritten.get(index));
@@ -86,23 +104,25 @@ impl Earlier {
         };
         for range in ranges {
             let mut at = range.start;
-            let tables = self.tables();
-            let extents = tables.extents_within(space, range.start, range.end);
-            for piece in extents.flat_map(|extent| self.pieces(extent, range.clone())) {
-                if piece.end() > range.end || !is_unwritten(&piece) {
-                    continue;
+            let tables = self.tables.tables();
+            for extent in tables.extents_within(space, range.start, range.end) {
+                for piece in self.pieces(extent?, range.clone()) {
+                    let piece = piece?;
+                    if piece.end() > range.end || !is_unwritten(&piece) {
+                        continue;
+                    }
+                    if at < piece.at {
+                        left.push(at..piece.at);
+                    }
+                    at = piece.end();
+                    take(piece)?;
                 }
-                if at < piece.at {
-                    left.push(at..piece.at);
-                }
-                at = piece.end();
-                spared.push(piece);
             }
             if at < range.end {
                 left.push(at..range.end);
             }
         }
-        (spared, left)
+        Ok(left)
     }
 }
 

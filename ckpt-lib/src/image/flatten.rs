@@ -21,9 +21,10 @@ pub fn flatten(
 ) -> Result<Committed, ImageError> {
     let loader = image.loader()?;
     let mut writer = ImageWriter::create_for(output, options, &loader)?;
-    progress.begin("writing image", Some(image.stored_bytes()));
+    progress.begin("writing image", Some(image.stored_bytes()?));
     let mut stored = vec![];
     for extent in image.tables().extents() {
+        let extent = extent?;
         for number in 0..extent.chunk_count() {
             let index = extent.first_chunk + number;
             let (chunk, bytes) = image.read_stored(&extent, index, &mut stored)?;

@@ -35,6 +35,7 @@ mod ranges;
 mod reader;
 mod section;
 mod store;
+mod table_file;
 mod tables;
 mod verify;
 mod writer;
@@ -50,6 +51,7 @@ pub use meta::{MetaError, decode_snapshot};
 pub use ranges::{Ranges, Told};
 pub use reader::Image;
 pub use store::{Part, Zeros};
+pub use table_file::{TableFile, Tables};
 pub use verify::VerifyReport;
 pub use writer::{Committed, ImageParts, ImageWriter, WriteOptions};
 

@@ -10,18 +10,19 @@
 use super::chain::{self, Holder};
 use super::contents::Decoded;
 use super::error::{HexHash, ImageError};
+use super::table_file::{TableFile, Tables};
 use crate::loader_code::LinkedLoader;
 use goblin::elf::{
     Elf,
     program_header::{PF_X, PT_LOAD},
 };
 use loader::guard;
-use loader::layout::{ExtentTables, HEADER_LEN, HEADER_OFFSET, Header, PAGE, Section, SectionKind};
+use loader::layout::{HEADER_LEN, HEADER_OFFSET, Header, PAGE, Section, SectionKind};
 use loader::ops::OpsList;
 use std::fs::{File, Metadata, OpenOptions};
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 
 /// Bytes read at a time where only the checksum matters.
 const PIECE: usize = 256 << 10;
@@ -29,13 +30,13 @@ const PIECE: usize = 256 << 10;
 /// An image file, opened and checked.
 #[derive(Debug)]
 pub struct Image {
-    file: File,
+    file: Arc<File>,
     path: PathBuf,
     header: Header,
     platform: String,
     ops: Vec<u8>,
     meta: Vec<u8>,
-    extents: Vec<u8>,
+    extents: TableFile,
     pub(super) bases: Vec<Holder>,
     pub(super) decoded: Mutex<Option<Decoded>>,
 }
@@ -47,6 +48,7 @@ impl Image {
     /// [`ImageError`] naming section and place of the first thing that is wrong.
     pub fn open(path: &Path) -> Result<Image, ImageError> {
         let (file, header) = open_header(path)?;
+        let file = Arc::new(file);
         for kind in [SectionKind::Elf, SectionKind::Loader, SectionKind::Tail] {
             check_section(&file, path, header.section(kind))?;
         }
@@ -65,11 +67,9 @@ impl Image {
             ImageError::wrong(path, SectionKind::Ops, what)
         })?;
         let meta = section(SectionKind::Meta)?;
-        let extents = section(SectionKind::Extents)?;
-        let tables = ExtentTables::read(&extents)
-            .map_err(|error| ImageError::layout(path, SectionKind::Extents, error))?;
-        let bases = chain::open_bases(path, &tables)?;
-        chain::check_tables(path, &header, &tables, &bases)?;
+        let extents = TableFile::open(&file, path, header.section(SectionKind::Extents))?;
+        let bases = chain::open_bases(path, &extents.tables())?;
+        chain::check_tables(path, &header, &extents.tables(), &bases, |_| Ok(()))?;
         Ok(Image {
             file,
             path: path.to_owned(),
@@ -119,19 +119,24 @@ impl Image {
         &self.meta
     }
 
-    /// The tables of extents, chunks and bases.
-    ///
-    /// # Panics
-    /// Never: they were read once when the image was opened.
+    /// The tables of extents, chunks and bases, which were read once when the image was opened.
     #[must_use]
-    #[allow(clippy::expect_used)]
-    pub fn tables(&self) -> ExtentTables<'_> {
-        ExtentTables::split(&self.extents).expect("checked when the image was opened")
+    pub fn tables(&self) -> Tables<'_> {
+        self.extents.tables()
     }
 
-    /// The bytes of its tables, for [`ExtentTables::split`].
-    pub(super) fn into_extents(self) -> Vec<u8> {
+    /// Its tables, without the rest.
+    pub(super) fn into_tables(self) -> TableFile {
         self.extents
+    }
+
+    /// Bytes of memory and files that it has.
+    ///
+    /// # Errors
+    /// [`ImageError`] when its tables cannot be read any more.
+    pub fn contents_bytes(&self) -> Result<u64, ImageError> {
+        let mut extents = self.tables().extents();
+        extents.try_fold(0, |sum, extent| Ok(sum + extent?.len))
     }
 
     /// The loader as it is in the image.
@@ -303,7 +308,12 @@ pub(super) fn read_exact(
         .map_err(ImageError::io(path, "read it"))
 }
 
-fn compare(path: &Path, section: &Section, found: blake3::Hash) -> Result<(), ImageError> {
+/// Whether a section is what it was written as.
+pub(super) fn compare(
+    path: &Path,
+    section: &Section,
+    found: blake3::Hash,
+) -> Result<(), ImageError> {
     if *found.as_bytes() == section.hash {
         return Ok(());
     }
@@ -336,11 +346,20 @@ fn read_section(file: &File, path: &Path, section: &Section) -> Result<Vec<u8>, 
     read_exact(file, path, &mut bytes, section.offset)?;
     compare(path, section, blake3::hash(&bytes))?;
     let padding = bytes.get(section.used as usize..).unwrap_or(&[]);
-    if let Some(at) = padding.iter().position(|byte| *byte != 0) {
-        let kind = SectionKind::from_number(section.kind).unwrap_or(SectionKind::Header);
-        let what = format!("byte {at} of its padding is not 0");
-        return Err(ImageError::wrong(path, kind, what));
-    }
+    let found = padding.iter().position(|byte| *byte != 0);
+    check_padding(path, section, found.map(|at| at as u64))?;
     bytes.truncate(section.used as usize);
     Ok(bytes)
+}
+
+/// `not_zero`: the first byte of a section's padding that is not.
+pub(super) fn check_padding(
+    path: &Path,
+    section: &Section,
+    not_zero: Option<u64>,
+) -> Result<(), ImageError> {
+    let Some(at) = not_zero else { return Ok(()) };
+    let kind = SectionKind::from_number(section.kind).unwrap_or(SectionKind::Header);
+    let what = format!("byte {at} of its padding is not 0");
+    Err(ImageError::wrong(path, kind, what))
 }

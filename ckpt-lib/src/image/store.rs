@@ -367,8 +367,18 @@ impl<'a> Shared<'a> {
     }
 
     /// What an earlier image has of this.
-    fn known(&self, space: Space, at: u64, encoding: Encoding, chunk: &Chunk) -> Option<Piece> {
-        self.job.earlier?.same(space, at, encoding, chunk)
+    fn known(
+        &self,
+        space: Space,
+        at: u64,
+        encoding: Encoding,
+        chunk: &Chunk,
+    ) -> io::Result<Option<Piece>> {
+        let Some(earlier) = self.job.earlier else {
+            return Ok(None);
+        };
+        let same = earlier.same(space, at, encoding, chunk);
+        same.map_err(io::Error::other)
     }
 
     fn write_raw(
@@ -390,7 +400,7 @@ impl<'a> Shared<'a> {
                 raw_len: cut.len as u32,
                 hash: chunk_hash(bytes),
             };
-            if let Some(known) = self.known(space, cut.at, Encoding::Raw, &chunk) {
+            if let Some(known) = self.known(space, cut.at, Encoding::Raw, &chunk)? {
                 pieces.push(known);
                 continue;
             }
@@ -450,7 +460,7 @@ impl<'a> Shared<'a> {
                 raw_len: cut.len as u32,
                 hash: chunk_hash(stored),
             };
-            if let Some(known) = self.known(space, cut.at, encoding, &chunk) {
+            if let Some(known) = self.known(space, cut.at, encoding, &chunk)? {
                 pieces.push(known);
                 continue;
             }

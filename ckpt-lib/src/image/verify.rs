@@ -4,6 +4,7 @@ use super::chain;
 use super::contents::ChunkBuffers;
 use super::error::{HexHash, ImageError};
 use super::reader::{self, Image};
+use itertools::Itertools;
 use loader::layout::{Extent, PAGE, SectionKind};
 use loader::meaning;
 use loader::ops::OpsList;
@@ -85,13 +86,17 @@ impl Image {
     }
 
     /// Bytes stored for all chunks, here and in earlier images.
-    #[must_use]
-    pub fn stored_bytes(&self) -> u64 {
+    ///
+    /// # Errors
+    /// As [`Image::contents_bytes`].
+    pub fn stored_bytes(&self) -> Result<u64, ImageError> {
         let tables = self.tables();
-        (0..tables.chunk_count())
-            .filter_map(|index| tables.chunk(index))
-            .map(|chunk| u64::from(chunk.stored_len))
-            .sum()
+        let (mut stored, mut chunks) = (0, tables.chunks());
+        for index in 0..tables.chunk_count() {
+            let chunk = chunks.get(index)?;
+            stored += chunk.map_or(0, |chunk| u64::from(chunk.stored_len));
+        }
+        Ok(stored)
     }
 
     /// Operations, hole and contents go together.
@@ -104,14 +109,13 @@ impl Image {
         let span = self.loader()?.span;
         meaning::check(self.header(), span, &ops, &self.tables())
             .map(|_| ())
-            .map_err(|error| wrong(error.section, error.to_string()))
+            .map_err(|error| chain::unfit(self.path(), error))
     }
 
     /// Between chunks, and behind the last, there are only zeros.
     fn check_padding(&self) -> Result<(), ImageError> {
         let (header, tables) = (self.header(), self.tables());
-        let places = chain::check_tables(self.path(), header, &tables, &self.bases)?;
-        for range in meaning::gaps(header, &places) {
+        chain::check_tables(self.path(), header, &tables, &self.bases, |range| {
             // Shorter than a page: the places were checked.
             let mut gap = [0; PAGE as usize];
             let gap = &mut gap[..(range.end - range.start).min(PAGE) as usize];
@@ -121,8 +125,8 @@ impl Image {
                 let what = format!("byte {at} belongs to no chunk, is not 0");
                 return Err(ImageError::wrong(self.path(), SectionKind::Pages, what));
             }
-        }
-        Ok(())
+            Ok(())
+        })
     }
 
     fn check_chunks(
@@ -130,47 +134,52 @@ impl Image {
         wanted: &(dyn Fn(&Extent) -> bool + Sync),
         checked: &mut dyn FnMut(u64, u64),
     ) -> Result<(), ImageError> {
-        let extents = self.tables().extents().filter(wanted);
-        let parts = extents.flat_map(|extent| {
+        let chunks_of = |extent: Extent| {
             (0..extent.chunk_count()).map(move |chunk| (extent, extent.first_chunk + chunk))
-        });
+        };
+        let extents = self.tables().extents().filter_ok(wanted);
+        let parts = extents.map_ok(chunks_of).flatten_ok();
         let next = Mutex::new(parts.fuse());
         let next = || next.lock().unwrap_or_else(PoisonError::into_inner).next();
         let workers = thread::available_parallelism().map_or(1, |count| count.get().min(4));
         let first_bad = AtomicU64::new(u64::MAX);
         let worst: Mutex<Option<(u64, ImageError)>> = Mutex::new(None);
+        let is_bad = |index, error| {
+            first_bad.fetch_min(index, Ordering::Relaxed);
+            let mut worst = worst.lock().unwrap_or_else(PoisonError::into_inner);
+            if worst.as_ref().is_none_or(|(known, _)| index < *known) {
+                *worst = Some((index, error));
+            }
+        };
         let work = |good: &mut dyn FnMut(u64, u64) -> bool| {
             let mut buffers = ChunkBuffers::default();
-            while let Some((extent, index)) = next() {
-                if index > first_bad.load(Ordering::Relaxed) {
-                    break;
-                }
+            while let Some(part) = next() {
+                let (extent, index) = match part {
+                    Ok((_, index)) if index > first_bad.load(Ordering::Relaxed) => break,
+                    Ok(part) => part,
+                    // Behind all that could be looked at.
+                    Err(error) => {
+                        is_bad(self.tables().chunk_count(), error);
+                        break;
+                    }
+                };
                 match self.read_chunk(&extent, index, &mut buffers) {
                     Ok(raw) => {
-                        if !good(index, raw.len() as u64) {
+                        let raw = raw.len() as u64;
+                        if !good(buffers.stored_len(), raw) {
                             break;
                         }
                     }
-                    Err(error) => {
-                        first_bad.fetch_min(index, Ordering::Relaxed);
-                        let mut worst = worst.lock().unwrap_or_else(PoisonError::into_inner);
-                        if worst.as_ref().is_none_or(|(known, _)| index < *known) {
-                            *worst = Some((index, error));
-                        }
-                    }
+                    Err(error) => is_bad(index, error),
                 }
             }
-        };
-        let mut good = |index, raw| {
-            let chunk = self.tables().chunk(index);
-            checked(chunk.map_or(0, |chunk| u64::from(chunk.stored_len)), raw);
         };
         thread::scope(|scope| {
             let (sender, receiver) = mpsc::sync_channel(64);
             let chunks = usize::try_from(self.tables().chunk_count()).unwrap_or(usize::MAX);
             for _ in 0..workers.min(chunks) {
                 let (sender, work) = (sender.clone(), &work);
-                let work = move || work(&mut |index, raw| sender.send((index, raw)).is_ok());
+                let work = move || work(&mut |stored, raw| sender.send((stored, raw)).is_ok());
                 if thread::Builder::new().spawn_scoped(scope, work).is_err() {
                     break;
                 }
@@ -178,11 +187,11 @@ impl Image {
             drop(sender);
             receiver
                 .into_iter()
-                .for_each(|(index, raw)| good(index, raw));
+                .for_each(|(stored, raw)| checked(stored, raw));
         });
         // All of it, if no thread can be had.
-        work(&mut |index, raw| {
-            good(index, raw);
+        work(&mut |stored, raw| {
+            checked(stored, raw);
             true
         });
         let worst = worst.into_inner().unwrap_or_else(PoisonError::into_inner);

@@ -302,10 +302,11 @@ impl ImageWriter {
                 at: 0,
                 source,
             })?;
-            let (spared, left) = earlier.spare(part.space, &ranges, unwritten);
-            progress(spared.iter().map(|piece| piece.end() - piece.at).sum());
-            let kept = self.pieces.extend(spared);
-            kept.map_err(self.destination.failed(PUT_ASIDE))?;
+            let left = earlier.spare(part.space, &ranges, unwritten, |piece| {
+                progress(piece.end() - piece.at);
+                let kept = self.pieces.push(piece);
+                kept.map_err(self.destination.failed(PUT_ASIDE))
+            })?;
             all_left.push(Some(left));
         }
         Ok(all_left)
@@ -330,7 +331,7 @@ impl ImageWriter {
             None => self.base_of(earlier)?,
             Some(index) => earlier
                 .tables()
-                .base(u64::from(index))
+                .base(u64::from(index))?
                 .ok_or_else(|| self.unwritable(format!("the earlier image has no base {image}")))?,
         };
         if let Some(index) = self.bases.iter().position(|known| known.id == base.id) {

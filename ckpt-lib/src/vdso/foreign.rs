@@ -241,9 +241,8 @@ pub fn rewrite(input: &Path, output: &Path) -> Result<Committed, ForeignError> {
     let inodes = (0..snapshot.inodes.len() as u32).map(Space::Inode);
     for space in processes.chain(inodes) {
         let extents = image.tables().extents_of(space);
-        let ranges: Vec<_> = extents
-            .map(|extent| extent.at..extent.at + extent.len)
-            .collect();
+        let ranges = extents.map(|extent| extent.map(|one| one.at..one.at + one.len));
+        let ranges = ranges.collect::<Result<Vec<_>, _>>()?;
         let changes = match space {
             Space::Process(index) => relaid.get(index as usize).and_then(Option::as_ref),
             Space::Inode(_) => None,

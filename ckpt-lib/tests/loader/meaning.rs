@@ -250,7 +250,8 @@ fn bombed(bomb: &[u8]) -> TestImage {
         let range = section.offset as usize..(section.offset + section.used) as usize;
         let tables = ExtentTables::read(&bytes[range.clone()]).expect("tables");
         let last = tables.chunk_count() - 1;
-        let mut chunk = tables.chunk(last).expect("a chunk");
+        let Ok(chunk) = tables.chunk(last);
+        let mut chunk = chunk.expect("a chunk");
         let place = chunk.offset as usize..chunk.offset as usize + chunk.stored_len as usize;
         assert!(place.len() >= bomb.len() && place.len() < bomb.len() + 4000);
         bytes[place.clone()].fill(0);

@@ -14,14 +14,19 @@
 //! one section and is under exactly one checksum.
 
 mod extents;
+mod rows;
 mod sums;
+mod tables;
+mod windows;
 
 pub use extents::{
     BASE_BYTES, Base, CHUNK_BYTES, Chunk, EXTENT_BYTES, EXTENTS_HEADER_BYTES, Encoding, Extent,
-    ExtentTables, ExtentsHeader, Space,
+    ExtentsHeader, Space,
 };
-
+pub use rows::{Rows, Unsound};
 pub use sums::{chunk_hash, damage_part, damage_sum};
+pub use tables::{Chunks, ExtentTables, UnsoundTables};
+pub use windows::{Changed, Lost, WINDOW, WindowSum, Windows};
 
 /// First bytes of the header.
 pub const MAGIC: [u8; 8] = *b"WAYFARER";
@@ -233,8 +238,8 @@ pub mod limits {
     pub const OPS_LEN: u64 = 1 << 30;
     /// The snapshot.
     pub const META_LEN: u64 = 1 << 30;
-    /// The tables of extents and chunks.
-    pub const EXTENTS_LEN: u64 = 1 << 30;
+    /// The tables of extents and chunks, of which a reader has [`super::Windows::room`] in memory.
+    pub const EXTENTS_LEN: u64 = 16 << 30;
     /// The loader; the ELF tail.
     pub const FIXED_LEN: u64 = 16 << 20;
     /// Images that one image may take contents from.

@@ -1,8 +1,10 @@
 //! Lists and tables that do not go together.
 
 use super::*;
-use crate::layout::{Chunk, Encoding, Extent, ExtentsHeader, SECTION_COUNT, Section};
+use crate::layout::{Encoding, Extent, ExtentsHeader, SECTION_COUNT, Section};
 use crate::ops::{Call, Expect, Fill, OPS_MAGIC, Operation, OpsHeader, Vdso, VdsoPiece};
+use core::convert::Infallible;
+use proptest::prelude::*;
 
 const HOLE: u64 = 0x10_0000_0000;
 
@@ -113,9 +115,9 @@ fn header(pages: u64) -> Header {
 fn said(records: &[Vec<u8>], contents: &[(Space, u64, u64)]) -> Option<&'static str> {
     let (ops, tables) = (ops(2, records), tables(contents));
     let ops = OpsList::read(&ops).expect("a list");
-    let tables = ExtentTables::read(&tables).expect("tables");
+    let tables = ExtentTables::read(&tables[..]).expect("tables");
     let checked = check(&header(0), PAGE, &ops, &tables);
-    checked.err().map(|error| error.what)
+    checked.err().map(|error| error.wrong().what)
 }
 
 #[test]
@@ -173,7 +175,7 @@ fn nothing_may_lie_over_the_hole() {
 #[test]
 fn there_must_be_a_process_and_room() {
     let (none, one, tables) = (ops(1, &[]), ops(2, &[]), tables(&[]));
-    let tables = ExtentTables::read(&tables).expect("tables");
+    let tables = ExtentTables::read(&tables[..]).expect("tables");
     let with = |ops: &[u8], hole_len| {
         let list = OpsList::read(ops).expect("a list");
         let header = Header {
@@ -181,7 +183,7 @@ fn there_must_be_a_process_and_room() {
             ..header(0)
         };
         let checked = check(&header, PAGE, &list, &tables);
-        checked.err().map(|error| error.what)
+        checked.err().map(|error| error.wrong().what)
     };
     assert_eq!(
         with(&none, 64 << 20),
@@ -199,28 +201,80 @@ fn every_byte_of_the_pages_is_in_one_chunk() {
         (Space::Inode(0), 0, 100),
     ];
     let bytes = tables(&contents);
-    let read = ExtentTables::read(&bytes).expect("tables");
-    let mut places = vec![[0; 2]; own_chunks(&read) as usize];
+    let read = ExtentTables::read(&bytes[..]).expect("tables");
+    assert_eq!(own_chunks(&read), Ok(2));
     let sound = header(3 * PAGE);
-    sort_places(&sound, &read, &mut places).expect("sound");
-    let mut found = gaps(&sound, &places);
-    assert_eq!(found.next(), Some(5 * PAGE + 100..6 * PAGE));
-    assert_eq!(found.next(), None);
-    drop(found);
-    let what = |pages| {
-        let mut places = [[0; 2]; 2];
-        let sorted = sort_places(&header(pages), &read, &mut places);
-        sorted.err().map(|error| error.what)
-    };
-    assert_eq!(what(2 * PAGE), Some("chunk outside .wf.pages: end"));
-    let none = Some("bytes of .wf.pages that belong to no chunk, from");
+    let gap = 5 * PAGE + 100..6 * PAGE;
+    assert_eq!(places(&sound, &read, 2), Ok(vec![gap]));
+    let what = |pages| places(&header(pages), &read, 2).expect_err("wrong").what;
+    assert_eq!(what(2 * PAGE), "chunk outside .wf.pages: end");
+    let none = "bytes of .wf.pages that belong to no chunk, from";
     assert_eq!(what(5 * PAGE), none);
     // The second chunk where the first is.
     let mut twice = bytes.clone();
     let at = bytes.len() - crate::layout::CHUNK_BYTES;
     twice[at..at + 8].copy_from_slice(&(4 * PAGE).to_le_bytes());
-    let read = ExtentTables::read(&twice).expect("tables");
-    let sorted = sort_places(&sound, &read, &mut places);
+    let read = ExtentTables::read(&twice[..]).expect("tables");
     let both = "bytes of the file that belong to two chunks, from";
-    assert_eq!(sorted.expect_err("overlap").what, both);
+    let error = places(&sound, &read, 2).expect_err("overlap");
+    assert_eq!(error.what, both);
+}
+
+/// The gaps that are found with room for so many places.
+fn places(
+    header: &Header,
+    tables: &ExtentTables<&[u8]>,
+    room: usize,
+) -> Result<Vec<Range<u64>>, MeaningError> {
+    let mut found = vec![];
+    let mut room = vec![Place::default(); room];
+    let gap = |range| {
+        found.push(range);
+        Ok::<_, Unfit<Infallible>>(())
+    };
+    let checked = check_places(header, tables, &mut room, gap);
+    checked.map(|()| found).map_err(Unsound::wrong)
+}
+
+proptest! {
+    /// One page each, some of them less than whole, in any order; at most one where another is.
+    #[test]
+    fn little_room_finds_what_much_room_finds(
+        order in (2..60usize).prop_flat_map(|count| {
+            Just((0..count as u64).collect::<Vec<_>>()).prop_shuffle()
+        }),
+        short in any::<u64>(),
+        twice in prop::option::of((any::<prop::sample::Index>(), any::<prop::sample::Index>())),
+        room in 2..70usize,
+    ) {
+        let count = order.len();
+        let len = |index: usize| if short >> (index % 64) & 1 == 1 { 100 } else { PAGE };
+        let contents: Vec<_> = (0..count)
+            .map(|index| (Space::Inode(index as u32), 0, len(index)))
+            .collect();
+        let mut bytes = tables(&contents);
+        let chunks_at = bytes.len() - count * crate::layout::CHUNK_BYTES;
+        let mut place = |index: usize, page: u64| {
+            let at = chunks_at + index * crate::layout::CHUNK_BYTES;
+            bytes[at..at + 8].copy_from_slice(&((3 + page) * PAGE).to_le_bytes());
+        };
+        for (index, page) in order.iter().enumerate() {
+            place(index, *page);
+        }
+        let is_twice = twice.is_some_and(|(one, other)| {
+            let (one, other) = (one.index(count), other.index(count));
+            place(one, order[other]);
+            one != other
+        });
+        let read = ExtentTables::read(&bytes[..]).expect("tables");
+        let header = header(count as u64 * PAGE);
+        let (found, expected) = (places(&header, &read, room), places(&header, &read, count));
+        prop_assert_eq!((found.is_err(), expected.is_err()), (is_twice, is_twice));
+        if !is_twice {
+            let gaps: u64 = expected.iter().flatten().map(|gap| gap.end - gap.start).sum();
+            let whole: u64 = (0..count).map(|index| PAGE - len(index)).sum();
+            prop_assert_eq!(gaps, whole);
+            prop_assert_eq!(found, expected);
+        }
+    }
 }

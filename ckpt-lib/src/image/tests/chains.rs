@@ -121,7 +121,8 @@ fn damage_in_a_base_is_found_and_named() {
     let base = Image::open(&chain.paths[0]).expect("opens");
     // The last page is in no later image.
     let tables = base.tables();
-    let last = tables.chunk(tables.chunk_count() - 1).expect("there");
+    let last = tables.chunk(tables.chunk_count() - 1).expect("reads");
+    let last = last.expect("there");
     let mut bytes = fs::read(&chain.paths[0]).expect("reads");
     bytes[last.offset as usize] ^= 4;
     fs::write(&chain.paths[0], bytes).expect("writes");
@@ -236,10 +237,12 @@ fn what_nobody_has_written_to_is_taken_from_the_earlier_image_unread() {
     let tables = earlier.tables();
     let chunks = tables
         .extents()
+        .map(|extent| extent.expect("reads"))
         .flat_map(|extent| (0..extent.chunk_count()).map(move |number| (extent, number)));
     let spared: Vec<Range<u64>> = chunks
         .map(|(extent, number)| {
-            let chunk = tables.chunk(extent.first_chunk + number).expect("there");
+            let chunk = tables.chunk(extent.first_chunk + number);
+            let chunk = chunk.expect("reads").expect("there");
             let at = extent.at + number * CHUNK;
             at..at + u64::from(chunk.raw_len)
         })
