@@ -5,9 +5,12 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use loader::layout::{ExtentTables, FORMAT_VERSION, Header, SECTION_COUNT, Section, SectionKind};
-use loader::meaning;
+use loader::layout::{
+    ExtentTables, FORMAT_VERSION, Header, PAGE, SECTION_COUNT, Section, SectionKind,
+};
+use loader::meaning::{self, Place, Unfit};
 use loader::ops::OpsList;
+use std::convert::Infallible;
 
 fuzz_target!(|bytes: &[u8]| {
     let Some((numbers, rest)) = bytes.split_first_chunk::<32>() else {
@@ -32,9 +35,15 @@ fuzz_target!(|bytes: &[u8]| {
         section.len = match kind {
             SectionKind::Ops => ops.len() as u64,
             SectionKind::Extents => extents.len() as u64,
+            SectionKind::Pages => 1 << 20,
             _ => 0,
         };
     }
+    let mut room = [Place::default(); 4];
+    let _ = meaning::check_places(&header, &tables, &mut room, |gap| {
+        assert!(gap.end - gap.start < PAGE, "gaps are shorter than a page");
+        Ok::<_, Unfit<Infallible>>(())
+    });
     if let Ok(layout) = meaning::check(&header, number(2), &list, &tables) {
         assert!(
             layout.needed <= header.hole_len,

@@ -38,10 +38,13 @@ fn main() {
     let numbers = numbers.map(u64::to_le_bytes).concat();
     put("meaning", &[&numbers, ops, extents].concat());
     let tables = opened.tables();
-    let mut packed = tables
+    let packed = tables
         .extents()
-        .filter(|extent| extent.encoding == Encoding::Zstd as u32 && extent.image == 0);
-    if let Some(chunk) = packed.find_map(|extent| tables.chunk(extent.first_chunk)) {
+        .map(|extent| extent.expect("reads"))
+        .find(|extent| extent.encoding == Encoding::Zstd as u32 && extent.image == 0);
+    if let Some(extent) = packed {
+        let chunk = tables.chunk(extent.first_chunk).expect("reads");
+        let chunk = chunk.expect("checked");
         let stored = &bytes[chunk.offset as usize..][..chunk.stored_len as usize];
         put("chunk", &[&[0; 6], stored].concat());
     }

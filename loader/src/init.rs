@@ -23,7 +23,8 @@ use crate::report::{self, Failure, Line, Outcome, failure};
 use crate::supervise::{self, Held};
 use crate::sys::{self, Errno};
 use crate::traced;
-use core::sync::atomic::{AtomicU32, Ordering};
+use core::ffi::{CStr, c_char};
+use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 use loader::ops::StreamKind;
 use loader::words::{ASKING, WITH_STARTER, WITHOUT_STARTER};
 
@@ -511,12 +512,26 @@ pub fn become_role(role: Role) {
     ROLE.store(role as u32, Ordering::Relaxed);
 }
 
+/// The image's name for messages, as long as there is no context.
+static EARLY_NAME: AtomicPtr<c_char> = AtomicPtr::new(core::ptr::null_mut());
+
+/// Whoever ends us before there is a context names the image so.
+pub fn name_early(name: &'static CStr) {
+    EARLY_NAME.store(name.as_ptr().cast_mut(), Ordering::Relaxed);
+}
+
 /// Ends the restart from wherever we are.
 pub fn end_anywhere(failure: &Failure) -> ! {
     // SAFETY: the pointer is null, or to the context in the hole, which lives as long as the loader.
     let context = unsafe { CONTEXT.load(Ordering::Relaxed).as_ref() };
     let Some(context) = context else {
-        report::say_failure(b"", failure);
+        let name = EARLY_NAME.load(Ordering::Relaxed);
+        let name = match name.is_null() {
+            true => c"",
+            // SAFETY: a word of the command line, which the kernel has left.
+            false => unsafe { CStr::from_ptr(name) },
+        };
+        report::say_failure(name.to_bytes(), failure);
         sys::exit_group(failure.exit);
     };
     let role = ROLE.load(Ordering::Relaxed);

@@ -15,11 +15,15 @@
 //! It does not look at chunks of earlier images, nor at contents.
 
 use crate::hole::{HoleInput, HoleLayout};
-use crate::layout::{Chunk, ExtentTables, Header, PAGE, Rows, SectionKind, Space, Unsound};
+use crate::layout::{ExtentTables, Header, Rows, SectionKind, Space, Unsound};
 use crate::ops::tails::VdsoTail;
 use crate::ops::{AnyOp, OpsList, StreamEntry, StreamKind};
 use core::fmt;
 use core::ops::Range;
+
+mod places;
+
+pub use places::{PLACES, Place, check_places, own_chunks};
 
 /// `mmap(2)`.
 const SYS_MMAP: u64 = 9;
@@ -224,145 +228,6 @@ fn check_all_filled<R: Rows + Copy>(
         }
     }
     Ok(())
-}
-
-/// File offset and end of a chunk.
-pub type Place = [u64; 2];
-
-/// Places that are looked at in one go: what [`check_places`] is given room for, if there are so many.
-pub const PLACES: usize = 512 << 10;
-
-/// Number of chunks that lie in the image itself.
-///
-/// # Errors
-/// Those of reading the tables.
-pub fn own_chunks<R: Rows + Copy>(tables: &ExtentTables<R>) -> Result<u64, R::Error> {
-    let mut count: u64 = 0;
-    for extent in tables.extents() {
-        let extent = extent?;
-        if extent.image == 0 {
-            count = count.saturating_add(extent.chunk_count());
-        }
-    }
-    Ok(count)
-}
-
-/// Whether each byte of the pages section is in one of the image's own chunks, or in a gap of less than a page, which
-/// `gap` is told: nothing but zeros may be there.
-///
-/// Chunks may lie in any order. `room` is for the places of [`PLACES`] of them, or of [`own_chunks`]: the tables are gone
-/// through once for each half of it that they fill. In less than two there is no room.
-///
-/// # Errors
-/// When a chunk lies outside the pages section or shares bytes with another, or when a page or more
-/// belongs to no chunk; those of reading the tables; what `gap` gave.
-pub fn check_places<R: Rows + Copy, E: From<Unfit<R::Error>>>(
-    header: &Header,
-    tables: &ExtentTables<R>,
-    room: &mut [Place],
-    mut gap: impl FnMut(Range<u64>) -> Result<(), E>,
-) -> Result<(), E> {
-    let pages = header.section(SectionKind::Pages);
-    let end_of_pages = pages.offset.saturating_add(pages.len);
-    let mut end = pages.offset;
-    let mut step = |[start, next]: Place| {
-        check_next(end..start).map_err(Unfit::from)?;
-        if end < start {
-            gap(end..start)?;
-        }
-        end = next;
-        Ok::<(), E>(())
-    };
-    let mut behind = None;
-    loop {
-        let (count, are_more) = next_places(header, tables, room, behind)?;
-        for place in &room[..count] {
-            step(*place)?;
-            behind = Some(*place);
-        }
-        if !are_more {
-            return step([end_of_pages; 2]);
-        }
-    }
-}
-
-/// Bytes from the end of a chunk to the next.
-fn check_next(between: Range<u64>) -> Result<(), MeaningError> {
-    let section = SectionKind::Extents;
-    if between.start > between.end {
-        let what = "bytes of the file that belong to two chunks, from";
-        return Err(wrong(section, what, between.end, between.start));
-    }
-    if between.end - between.start >= PAGE {
-        let what = "bytes of .wf.pages that belong to no chunk, from";
-        return Err(wrong(section, what, between.start, between.end));
-    }
-    Ok(())
-}
-
-/// Puts the first places behind `behind` into `room`, in order: how many, and whether there are others.
-fn next_places<R: Rows + Copy>(
-    header: &Header,
-    tables: &ExtentTables<R>,
-    room: &mut [Place],
-    behind: Option<Place>,
-) -> Result<(usize, bool), Unfit<R::Error>> {
-    let mut count = 0;
-    let mut last: Option<Place> = None;
-    let mut chunks = tables.chunks();
-    for extent in tables.extents() {
-        let extent = extent.map_err(Unsound::Unread)?;
-        if extent.image != 0 {
-            continue;
-        }
-        let numbers = extent.first_chunk..extent.first_chunk.saturating_add(extent.chunk_count());
-        for number in numbers {
-            let chunk = chunks.get(number).map_err(Unsound::Unread)?;
-            let place = place_of(header, &chunk.unwrap_or_default())?;
-            // None is less than any.
-            if Some(place) <= behind || last.is_some_and(|last| place > last) {
-                continue;
-            }
-            if count == room.len() {
-                room.sort_unstable();
-                count /= 2;
-                let (Some(before), Some(next)) = (count.checked_sub(1), room.get(count)) else {
-                    let what = "places that there is room for";
-                    return Err(wrong(SectionKind::Extents, what, 0, 2).into());
-                };
-                let before = room[before];
-                // Of two that are the same, one would not be seen again.
-                if next[0] < before[1] {
-                    check_next(before[1]..next[0])?;
-                }
-                last = Some(before);
-                if place > before {
-                    continue;
-                }
-            }
-            room[count] = place;
-            count += 1;
-        }
-    }
-    room[..count].sort_unstable();
-    Ok((count, last.is_some()))
-}
-
-/// Where a chunk of the image itself lies.
-fn place_of(header: &Header, chunk: &Chunk) -> Result<Place, MeaningError> {
-    let pages = header.section(SectionKind::Pages);
-    let section = SectionKind::Extents;
-    let end_of_pages = pages.offset.saturating_add(pages.len);
-    let end = chunk.offset.saturating_add(u64::from(chunk.stored_len));
-    if chunk.offset < pages.offset {
-        let what = "chunk outside .wf.pages: begin";
-        return Err(wrong(section, what, chunk.offset, pages.offset));
-    }
-    if end > end_of_pages {
-        let what = "chunk outside .wf.pages: end";
-        return Err(wrong(section, what, end, end_of_pages));
-    }
-    Ok([chunk.offset, end])
 }
 
 #[cfg(test)]

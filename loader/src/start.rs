@@ -144,6 +144,7 @@ pub extern "C" fn start(stack: *const u64) -> ! {
         Ok(image) => image,
         Err(failure) => end(argv0.to_bytes(), &failure),
     };
+    init::name_early(options.image_name.unwrap_or(argv0));
     let mut path = [0; 4096];
     let len = image.path().len();
     path[..len].copy_from_slice(image.path());
@@ -200,6 +201,7 @@ fn prepare(started: &Started, options: Options, first_mask: u64, door: i32) -> O
         if !notes.fit(&image) {
             return Ok(());
         }
+        CONTEXT.store(core::ptr::null_mut(), Ordering::Relaxed);
         // SAFETY: the hole behind our own segments, of which nothing is used any more: we run on the first stack.
         let _ = unsafe { sys::unmap(base + span, hole_len.saturating_sub(span)) };
     }

@@ -54,7 +54,12 @@ pub unsafe fn read(image: &Image, base: u64, part: Part) -> Outcome<Tables> {
     let sums_at = (places_at + places) as *mut WindowSum;
     // SAFETY: behind the windows; the caller's promise.
     let sums = unsafe { core::slice::from_raw_parts_mut(sums_at, sums as usize) };
-    let mut windows = Windows::new(section.len, windows, sums);
+    let mut seed = [0; 8];
+    // Without chance, a moment in nanoseconds is all but as good.
+    if sys::random(&mut seed).is_err() {
+        seed = (sys::clock(CLOCK_MONOTONIC) as u64).to_le_bytes();
+    }
+    let mut windows = Windows::new(section.len, u64::from_le_bytes(seed), windows, sums);
     let mut hasher = blake3::Hasher::new();
     let (mut seen, mut padded) = (0, None);
     windows.read_first(
@@ -150,10 +155,11 @@ impl Rows for TableFile {
                 _ => Err(sys::Errno(EIO)),
             }
         });
-        self.unlock();
-        match copied {
-            Ok(()) => Ok(()),
-            Err(lost) => init::end_anywhere(&self.lost(lost)),
+        if let Err(lost) = copied {
+            // Others wait until they end with us, and say nothing.
+            init::end_anywhere(&self.lost(lost));
         }
+        self.unlock();
+        Ok(())
     }
 }

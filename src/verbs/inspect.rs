@@ -8,7 +8,7 @@ use crate::summary::{self, FileSummary, ProcessSummary};
 use crate::verbs::{image_failure, open_image};
 use ckpt_lib::image::{Image, ImageError};
 use ckpt_lib::snapshot::{SnapshotV1, Taken};
-use loader::layout::Space;
+use loader::layout::{Extent, Space};
 use serde::Serialize;
 use std::ops::Range;
 use std::path::PathBuf;
@@ -101,11 +101,15 @@ fn report(image: &Image, snapshot: &SnapshotV1) -> Result<Report, ImageError> {
 fn stored(image: &Image, space: Space, place: Range<u64>) -> Result<u64, ImageError> {
     let mut bytes = 0;
     for extent in image.tables().extents_within(space, place.start, place.end) {
-        let extent = extent?;
-        let end = extent.at.saturating_add(extent.len).min(place.end);
-        bytes += end - extent.at.max(place.start);
+        bytes += overlap(&extent?, &place);
     }
     Ok(bytes)
+}
+
+/// Bytes of an extent that lie in a place.
+fn overlap(extent: &Extent, place: &Range<u64>) -> u64 {
+    let end = extent.at.saturating_add(extent.len).min(place.end);
+    end.saturating_sub(extent.at.max(place.start))
 }
 
 /// Sums up the extents.
@@ -251,4 +255,24 @@ fn render_process(process: &ProcessSummary) -> String {
     }
     text.push_str(&descriptors.render());
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_of_an_extent_lies_in_a_place_is_counted() {
+        let extent = Extent {
+            at: 0x3000,
+            len: 0x4000,
+            ..Extent::default()
+        };
+        let within = |start: u64, end: u64| overlap(&extent, &(start..end));
+        assert_eq!(within(0x1000, 0x9000), 0x4000);
+        assert_eq!(within(0x1000, 0x4000), 0x1000);
+        assert_eq!(within(0x6000, 0x9000), 0x1000);
+        assert_eq!(within(0x4000, 0x5000), 0x1000);
+        assert_eq!((within(0x1000, 0x3000), within(0x7000, 0x8000)), (0, 0));
+    }
 }

@@ -42,8 +42,8 @@ fn peak_of(job: &mut Job<'_>, words: &[&str]) -> Result<u64, String> {
     }
 }
 
-/// The processes of wayfarer's that watch over a job, with the memory that is their own, and the most that they had since
-/// they were executed.
+/// The processes of wayfarer's that watch over a job, with the memory that is their own, and the most that they had: P0 since
+/// it was executed, P1 since it is a process of its own.
 fn supervisors(job: &Job<'_>) -> Vec<(i32, u64, u64)> {
     let pids = run::marked(&job.mark).into_iter();
     let ours = pids.filter(|pid| {

@@ -2,7 +2,7 @@
 //!
 //! # What callers may rely on
 //! A chunk is taken for the same only if it stands for the same bytes of the same space, is stored in the same way and has the same
-//! checksum. Asking costs no reading.
+//! checksum. No contents are read for that.
 
 use super::error::ImageError;
 use super::extents::Piece;
@@ -24,7 +24,7 @@ pub(super) struct Earlier {
 }
 
 impl Earlier {
-    /// The tables of this one; what else it has is let go.
+    /// The tables of this one, which stays open; what else it has in memory is let go.
     pub(super) fn new(image: Image, numbers: Vec<u32>) -> Self {
         Earlier {
             tables: image.into_tables(),

@@ -348,7 +348,12 @@ impl<'a> Shared<'a> {
             None => "write pages",
             Some(_) => "bring pages to where it is kept",
         };
-        let (pieces, filled) = written.map_err(self.job.destination.failed(what))?;
+        // An earlier image may be what is wrong.
+        let failed = |error: io::Error| {
+            let own = error.downcast::<ImageError>();
+            own.unwrap_or_else(self.job.destination.failed(what))
+        };
+        let (pieces, filled) = written.map_err(failed)?;
         if let Some(most) = self.job.most.filter(|most| filled.end > *most) {
             return Err(self.job.destination.too_large(most));
         }

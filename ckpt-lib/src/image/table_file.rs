@@ -10,6 +10,7 @@ use loader::layout::{
     ExtentTables, ExtentsHeader, Lost, Rows, Section, SectionKind, Unsound, WindowSum, Windows,
 };
 use std::fs::File;
+use std::hash::{BuildHasher, Hasher, RandomState};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -34,8 +35,10 @@ impl TableFile {
         section: &Section,
     ) -> Result<Self, ImageError> {
         let (places, sums) = Windows::room(section.len);
-        let (places, sums) = (vec![0; places as usize], vec![[0; 16]; sums as usize]);
-        let mut windows = Windows::new(section.len, places, sums);
+        let (places, sums) = (vec![0; places as usize], vec![0; sums as usize]);
+        // The standard library has them by chance.
+        let seed = RandomState::new().build_hasher().finish();
+        let mut windows = Windows::new(section.len, seed, places, sums);
         let mut hasher = blake3::Hasher::new();
         let (mut seen, mut not_zero) = (0, None);
         windows.read_first(
@@ -89,7 +92,7 @@ impl Rows for TableFile {
             Lost::Unread(error) => error,
             Lost::Changed(changed) => {
                 let at = changed.at;
-                let what = format!("was changed while it was read, from its byte {at} on");
+                let what = format!("changed while it was read, from its byte {at} on");
                 ImageError::wrong(&self.path, SectionKind::Extents, what)
             }
         })

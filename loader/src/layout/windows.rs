@@ -6,13 +6,13 @@
 //! ```
 //! # What callers may rely on
 //! What [`Windows::copy`] gives is what was there when the section was read first, or an error: a file that is changed
-//! meanwhile is noticed. It takes [`Windows::room`], whatever the length but for 16 bytes for each [`WINDOW`].
+//! meanwhile is noticed, also one that somebody makes to look the same: nobody knows the seed of the sums. It takes [`Windows::room`], whatever the length but for 16 bytes for each [`WINDOW`].
 //!
 //! # What it does not do
 //! It does not read: whoever uses it does, and lets one user in at a time.
 
-use super::sums::damage_sum;
 use core::ops::DerefMut;
+use xxhash_rust::xxh3::xxh3_128_with_seed;
 
 /// Bytes that are read at a time.
 pub const WINDOW: u64 = 64 << 10;
@@ -22,8 +22,8 @@ const MOST: u64 = 20;
 /// Places that are looked at first: rows of several tables are asked for in turn.
 const HINTS: usize = 8;
 
-/// The checksum of a window.
-pub type WindowSum = [u8; 16];
+/// The checksum of a window, by the seed of who reads.
+pub type WindowSum = u128;
 
 /// A window was found changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,6 +55,7 @@ struct Held {
 pub struct Windows<B, S> {
     /// Bytes of the section.
     len: u64,
+    seed: u64,
     places: B,
     sums: S,
     held: [Held; MOST as usize],
@@ -73,28 +74,17 @@ impl Windows<(), ()> {
 }
 
 impl<B: DerefMut<Target = [u8]>, S: DerefMut<Target = [WindowSum]>> Windows<B, S> {
-    /// Nothing is read yet. `places` and `sums` are as large as [`Windows::room`] says.
-    pub fn new(len: u64, places: B, sums: S) -> Self {
+    /// Nothing is read yet. `places` and `sums` are as large as [`Windows::room`] says, `seed` is by chance.
+    pub fn new(len: u64, seed: u64, places: B, sums: S) -> Self {
         Windows {
             len,
+            seed,
             places,
             sums,
             held: [Held::default(); MOST as usize],
             now: 0,
             hints: [0; HINTS],
         }
-    }
-
-    /// Bytes of the section.
-    #[must_use]
-    pub fn len(&self) -> u64 {
-        self.len
-    }
-
-    /// Whether there are none.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.len == 0
     }
 
     /// Reads the section from its front to its end, the first time: `load` is given each window's first byte and where
@@ -111,7 +101,7 @@ impl<B: DerefMut<Target = [u8]>, S: DerefMut<Target = [WindowSum]>> Windows<B, S
             let place = self.oldest();
             self.load(place, window, &mut load)?;
             let bytes = self.bytes(place, window);
-            let sum = damage_sum(bytes);
+            let sum = xxh3_128_with_seed(bytes, self.seed);
             see(bytes);
             if let Some(known) = self.sums.get_mut(window as usize) {
                 *known = sum;
@@ -163,7 +153,7 @@ impl<B: DerefMut<Target = [u8]>, S: DerefMut<Target = [WindowSum]>> Windows<B, S
         }
         let place = self.oldest();
         self.load(place, window, load).map_err(Lost::Unread)?;
-        let sum = damage_sum(self.bytes(place, window));
+        let sum = xxh3_128_with_seed(self.bytes(place, window), self.seed);
         if self.sums.get(window as usize) == Some(&sum) {
             return Ok(place);
         }
@@ -226,8 +216,8 @@ mod tests {
 
     fn windows(bytes: &[u8]) -> Windows<Vec<u8>, Vec<WindowSum>> {
         let (places, sums) = Windows::room(bytes.len() as u64);
-        let (places, sums) = (vec![0; places as usize], vec![[0; 16]; sums as usize]);
-        let mut windows = Windows::new(bytes.len() as u64, places, sums);
+        let (places, sums) = (vec![0; places as usize], vec![0; sums as usize]);
+        let mut windows = Windows::new(bytes.len() as u64, 5, places, sums);
         let mut seen = vec![];
         let read = windows.read_first(
             |at, to| {

@@ -1,7 +1,7 @@
 //! Lists and tables that do not go together.
 
 use super::*;
-use crate::layout::{Encoding, Extent, ExtentsHeader, SECTION_COUNT, Section};
+use crate::layout::{Chunk, Encoding, Extent, ExtentsHeader, PAGE, SECTION_COUNT, Section};
 use crate::ops::{Call, Expect, Fill, OPS_MAGIC, Operation, OpsHeader, Vdso, VdsoPiece};
 use core::convert::Infallible;
 use proptest::prelude::*;
@@ -236,45 +236,84 @@ fn places(
     checked.map(|()| found).map_err(Unsound::wrong)
 }
 
+/// What is said of chunks of a page each, some of them shorter, of which chunk `n` lies at page `pages[n]`.
+fn said_of(pages: &[u64], short: u64, room: usize) -> Result<u64, &'static str> {
+    let len = |page: u64| {
+        if short >> (page % 64) & 1 == 1 {
+            100
+        } else {
+            PAGE
+        }
+    };
+    let lens = pages.iter().map(|page| len(*page)).zip(0..);
+    let contents: Vec<_> = lens
+        .map(|(len, index)| (Space::Inode(index), 0, len))
+        .collect();
+    let mut bytes = tables(&contents);
+    let chunks_at = bytes.len() - pages.len() * crate::layout::CHUNK_BYTES;
+    for (index, page) in pages.iter().enumerate() {
+        let at = chunks_at + index * crate::layout::CHUNK_BYTES;
+        bytes[at..at + 8].copy_from_slice(&((3 + page) * PAGE).to_le_bytes());
+    }
+    let read = ExtentTables::read(&bytes[..]).expect("tables");
+    let end = pages.iter().max().map_or(0, |last| last + 1);
+    let found = places(&header(end * PAGE), &read, room);
+    let gaps = found.map_err(|error| error.what)?;
+    let expected = (0..end).map(|page| PAGE - len(page)).sum::<u64>();
+    let found = gaps.iter().map(|gap| gap.end - gap.start).sum();
+    assert_eq!(expected, found);
+    Ok(found)
+}
+
+const BOTH: &str = "bytes of the file that belong to two chunks, from";
+const NONE: &str = "bytes of .wf.pages that belong to no chunk, from";
+
 proptest! {
-    /// One page each, some of them less than whole, in any order; at most one where another is.
+    #![proptest_config(ProptestConfig::with_cases(2000))]
+    /// Chunks in any order, or nearly in theirs.
     #[test]
     fn little_room_finds_what_much_room_finds(
-        order in (2..60usize).prop_flat_map(|count| {
-            Just((0..count as u64).collect::<Vec<_>>()).prop_shuffle()
-        }),
+        count in 2..60u64,
+        swaps in prop::collection::vec((any::<prop::sample::Index>(), 1..60usize), 0..60),
         short in any::<u64>(),
-        twice in prop::option::of((any::<prop::sample::Index>(), any::<prop::sample::Index>())),
+        twice in any::<prop::sample::Index>(),
+        place in any::<prop::sample::Index>(),
+        missing in any::<prop::sample::Index>(),
         room in 2..70usize,
     ) {
-        let count = order.len();
-        let len = |index: usize| if short >> (index % 64) & 1 == 1 { 100 } else { PAGE };
-        let contents: Vec<_> = (0..count)
-            .map(|index| (Space::Inode(index as u32), 0, len(index)))
-            .collect();
-        let mut bytes = tables(&contents);
-        let chunks_at = bytes.len() - count * crate::layout::CHUNK_BYTES;
-        let mut place = |index: usize, page: u64| {
-            let at = chunks_at + index * crate::layout::CHUNK_BYTES;
-            bytes[at..at + 8].copy_from_slice(&((3 + page) * PAGE).to_le_bytes());
-        };
-        for (index, page) in order.iter().enumerate() {
-            place(index, *page);
+        let mut pages: Vec<u64> = (0..count).collect();
+        for (at, distance) in swaps {
+            let at = at.index(pages.len());
+            let other = (at + distance) % pages.len();
+            pages.swap(at, other);
         }
-        let is_twice = twice.is_some_and(|(one, other)| {
-            let (one, other) = (one.index(count), other.index(count));
-            place(one, order[other]);
-            one != other
-        });
-        let read = ExtentTables::read(&bytes[..]).expect("tables");
-        let header = header(count as u64 * PAGE);
-        let (found, expected) = (places(&header, &read, room), places(&header, &read, count));
-        prop_assert_eq!((found.is_err(), expected.is_err()), (is_twice, is_twice));
-        if !is_twice {
-            let gaps: u64 = expected.iter().flatten().map(|gap| gap.end - gap.start).sum();
-            let whole: u64 = (0..count).map(|index| PAGE - len(index)).sum();
-            prop_assert_eq!(gaps, whole);
-            prop_assert_eq!(found, expected);
-        }
+        prop_assert!(said_of(&pages, short, room).is_ok());
+        // One more chunk, where another is: all bytes are in one, and some in two.
+        let mut both = pages.clone();
+        both.insert(place.index(pages.len() + 1), pages[twice.index(pages.len())]);
+        prop_assert_eq!(said_of(&both, short, room), Err(BOTH));
+        prop_assert_eq!(said_of(&both, short, 70), Err(BOTH));
+        // Not the last: the section would end there.
+        let mut none = pages.clone();
+        let gone = missing.index(count as usize - 1) as u64;
+        none.retain(|page| *page != gone);
+        prop_assert_eq!(said_of(&none, short, room), Err(NONE));
+        prop_assert_eq!(said_of(&none, short, 70), Err(NONE));
     }
+}
+
+#[test]
+fn great_disorder_and_no_room_are_errors() {
+    let backwards: Vec<u64> = (0..1000).rev().collect();
+    assert_eq!(said_of(&backwards, 0, 1000), Ok(0));
+    assert_eq!(said_of(&backwards, 0, 100), Ok(0));
+    let disorder = "chunks out of order; passes to go through them";
+    assert_eq!(said_of(&backwards, 0, 4), Err(disorder));
+    let none = "places that there is room for";
+    for room in [0, 1] {
+        assert_eq!(said_of(&backwards, 0, room), Err(none));
+    }
+    // In order: little room is enough, in one pass.
+    let forwards: Vec<u64> = (0..200).collect();
+    assert_eq!(said_of(&forwards, 0, 4), Ok(0));
 }

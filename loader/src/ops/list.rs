@@ -42,7 +42,7 @@ impl<'a> OpsList<'a> {
         if header.magic != OPS_MAGIC {
             return Err(OpsError {
                 offset: 0,
-                what: "wrong magic",
+                what: "not operations of this version (wrong magic)",
             });
         }
         let list = OpsList { bytes, header };

@@ -28,7 +28,7 @@ pub use list::{OpsError, OpsList, Record};
 pub const OF_THE_SHADOW: &core::ffi::CStr = c"the shadow's";
 
 /// First word of the section.
-pub const OPS_MAGIC: u64 = u64::from_le_bytes(*b"WFOPS\0\0\x01");
+pub const OPS_MAGIC: u64 = u64::from_le_bytes(*b"WFOPS\0\0\x02");
 
 /// What a stream is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
