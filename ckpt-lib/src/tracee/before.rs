@@ -235,8 +235,9 @@ impl Glimpse {
     }
 }
 
-/// Longer than asking takes, which is mostly to wake a CPU (10 µs here, of 100 times 99 at most 64); the thread is told at the beginning of that.
-const ASKED_WITHIN_NS: u64 = 30_000;
+/// Longer than asking takes, which is mostly to wake a CPU (2 to 10 µs here, 99 of 100 times at most 11); the thread is told at the beginning of that.
+/// Who is held up for as long as a thread takes out of one call and into another may have told one that was in the next already.
+const ASKED_WITHIN_NS: u64 = 12_000;
 
 /// Calls whose remaining time is not written back by the kernel at a stop, or not always.
 const TIMED: [i64; 13] = [
