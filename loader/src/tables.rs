@@ -140,7 +140,7 @@ impl TableFile {
 impl Rows for TableFile {
     type Error = Infallible;
 
-    fn len(&self) -> u64 {
+    fn used(&self) -> u64 {
         self.section.used
     }
 

@@ -78,9 +78,7 @@ impl TableFile {
 impl Rows for TableFile {
     type Error = ImageError;
 
-    /// Without the section's padding.
-    #[allow(clippy::misnamed_getters)]
-    fn len(&self) -> u64 {
+    fn used(&self) -> u64 {
         self.section.used
     }
 
@@ -100,7 +98,6 @@ impl Rows for TableFile {
 }
 
 #[cfg(test)]
-#[allow(clippy::expect_used)]
 mod tests {
     use super::*;
     use loader::layout::{Chunk, Encoding, Extent, PAGE, Space, WINDOW};

@@ -7,13 +7,8 @@ pub trait Rows {
     /// Why bytes could not be read.
     type Error;
 
-    /// Number of bytes.
-    fn len(&self) -> u64;
-
-    /// Whether there are none.
-    fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
+    /// Number of bytes that are used, which is without the padding of the section.
+    fn used(&self) -> u64;
 
     /// The bytes at `at`; those behind the end are zeros.
     ///
@@ -25,8 +20,8 @@ pub trait Rows {
 impl Rows for [u8] {
     type Error = Infallible;
 
-    fn len(&self) -> u64 {
-        <[u8]>::len(self) as u64
+    fn used(&self) -> u64 {
+        self.len() as u64
     }
 
     fn read(&self, at: u64, to: &mut [u8]) -> Result<(), Infallible> {
@@ -42,8 +37,8 @@ impl Rows for [u8] {
 impl<R: Rows + ?Sized> Rows for &R {
     type Error = R::Error;
 
-    fn len(&self) -> u64 {
-        (**self).len()
+    fn used(&self) -> u64 {
+        (**self).used()
     }
 
     fn read(&self, at: u64, to: &mut [u8]) -> Result<(), R::Error> {

@@ -64,7 +64,7 @@ impl<R: Rows + Copy> ExtentTables<R> {
     }
 
     fn split(rows: R) -> Result<Self, UnsoundTables<R::Error>> {
-        let found = rows.len();
+        let found = rows.used();
         let Some(room) = found.checked_sub(EXTENTS_HEADER_BYTES as u64) else {
             return Err(Unsound::Wrong(LayoutError::Short {
                 found,

@@ -220,6 +220,15 @@ mod tests {
     }
 
     #[test]
+    fn operations_of_an_earlier_build_are_told_from_damaged_ones() {
+        let mut bytes = list();
+        bytes[..8].copy_from_slice(b"WFOPS\0\0\x01");
+        let error = OpsList::read(&bytes).expect_err("another version");
+        assert_eq!(error.offset, 0);
+        assert!(error.what.contains("not operations of this version"));
+    }
+
+    #[test]
     fn streams_share_no_bytes() {
         let one = list();
         let header_end = OpsHeader::BYTES;
