@@ -260,25 +260,6 @@ static void set_headless(void) {
     pthread_exit(NULL);
 }
 
-/* A descriptor that lies in a stream behind other bytes: the kernel shows both together. */
-static void set_in_flight(void) {
-    char space[CMSG_SPACE(sizeof(int))] = {0};
-    struct iovec bytes = {"behind", 6};
-    struct msghdr message = {
-        .msg_iov = &bytes, .msg_iovlen = 1, .msg_control = space, .msg_controllen = sizeof space};
-    struct cmsghdr *control = CMSG_FIRSTHDR(&message);
-    must("socketpair", socketpair(AF_UNIX, SOCK_STREAM, 0, stream));
-    expect("send", send(stream[0], "before", 6, 0), 6);
-    *control = (struct cmsghdr){.cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS, .cmsg_len = CMSG_LEN(sizeof(int))};
-    memcpy(CMSG_DATA(control), &stream[0], sizeof(int));
-    must("sendmsg", sendmsg(stream[0], &message, 0));
-}
-static void check_in_flight(void) {
-    char found[16] = {0};
-    expect("recv", must("recv", recv(stream[1], found, sizeof found, 0)), 12);
-    expect_text("what came", found, "beforebehind");
-}
-
 static pid_t child;
 static void set_child(void) {
     child = must("fork", fork());
@@ -369,7 +350,6 @@ static const struct guest guests[] = {
     {"roots_undumpable", set_undumpable, check_undumpable, NULL},
     {"headless", set_headless, NULL, NULL},
     {"child", set_child, check_child, NULL},
-    {"in_flight", set_in_flight, check_in_flight, NULL},
     {"userfaultfd", set_userfaultfd, NULL, NULL},
 };
 GUEST_MAIN(guests)

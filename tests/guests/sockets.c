@@ -221,9 +221,9 @@ static void check_in_flight(void) {
     expect_text("contents of the pipe", found, "in the pipe");
 }
 
-/* A stream has no messages, but what is received ends where other descriptors begin. Of one byte each it
- * is seen which descriptor came with which; of more, if they are all there is. */
-static int lone[2], empty[2];
+/* A stream has no messages, but what is received ends where other descriptors have come: with `between` bytes before them, which
+ * whoever asks for no more than these gets without. */
+static int lone[2], empty[2], between[2];
 static void set_in_flight_stream(void) {
     int pipe_ends[2];
     pair(SOCK_STREAM, ends);
@@ -235,6 +235,11 @@ static void set_in_flight_stream(void) {
     send_fd(ends[0], "2", empty[1]);
     expect("write", write(ends[0], "behind them", 11), 11);
     send_fd(lone[0], "more than a byte", pipe_ends[0]);
+    pair(SOCK_STREAM, between);
+    expect("write", write(between[0], "before", 6), 6);
+    send_fd(between[0], "with it", pipe_ends[0]);
+    expect("write", write(between[0], "behind", 6), 6);
+    send_fd(between[0], "the last", empty[1]);
     close(pipe_ends[0]); /* now only in flight */
     close(pipe_ends[1]);
 }
@@ -253,6 +258,16 @@ static void check_in_flight_stream(void) {
     expect("write", write(second, "through the other", 17), 17);
     must("read", read(empty[0], found, sizeof found));
     expect_text("through the second descriptor", found, "through the other");
+    memset(found, 0, sizeof found);
+    expect("recv", must("recv", recv(between[1], found, 6, MSG_DONTWAIT)), 6);
+    expect_text("bytes before a descriptor", found, "before");
+    struct stat one, other;
+    must("fstat", fstat(first, &one));
+    must("fstat", fstat(receive_fd(between[1], "with it"), &other));
+    expect("the pipe", (long)other.st_ino, (long)one.st_ino);
+    must("fstat", fstat(second, &one));
+    must("fstat", fstat(receive_fd(between[1], "behindthe last"), &other));
+    expect("the other pipe", (long)other.st_ino, (long)one.st_ino);
 }
 
 /* The forms of Linux 5.1, of which the first one is ended by the second; and some that do nothing. */

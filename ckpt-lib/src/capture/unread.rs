@@ -6,8 +6,8 @@
 //! checkpoint has seen an empty message is *marked*, in an option that says nothing of a unix socket and stays with it (SO_MAX_PACING_RATE).
 
 use crate::sys::channels::{
-    peek, poll_now, set_socket_option, set_socket_option_bytes, socket_option, socket_option_bytes,
-    unsent_len,
+    peek, peek_whole_parts, poll_now, set_socket_option, set_socket_option_bytes, socket_option,
+    socket_option_bytes, unsent_len,
 };
 use crate::sys::guarded::Guarded;
 use nix::sys::socket::{AddressFamily, MsgFlags, SockFlag, SockType, recv, send, socketpair};
@@ -74,24 +74,14 @@ pub(super) fn messages(
     if told == 0 {
         inbox.credentials.fill(None);
     }
-    let unclear = |(bytes, descriptors): &Message| bytes.len() > 1 && !descriptors.is_empty();
-    if kind == libc::SOCK_STREAM && inbox.messages.iter().any(unclear) {
-        // A stream shows descriptors together with bytes that were sent before them.
-        let one = match (inbox.messages.as_slice(), sender) {
-            ([message], Some(sender)) => is_one_message(sender, message)?,
-            _ => false,
-        };
-        if !one {
-            let fault = "descriptors are in flight in it, and the kernel does not show which bytes they came with";
-            inbox.fault = Some(fault);
-        }
-    }
     Ok(inbox)
 }
 
 fn read_messages(fd: BorrowedFd<'_>, kind: i32) -> io::Result<Inbox> {
     let mut inbox = Inbox::default();
     let mut buffer = vec![0; LONGEST_MESSAGE];
+    // Of a stream, how far it has been looked at.
+    let mut at = 0;
     loop {
         let peeked = match peek(fd, &mut buffer) {
             Ok(peeked) => peeked,
@@ -105,10 +95,35 @@ fn read_messages(fd: BorrowedFd<'_>, kind: i32) -> io::Result<Inbox> {
         if peeked.cut {
             inbox.fault = Some("a message in it is too large to be carried");
         }
-        let bytes = buffer[..peeked.len].to_vec();
+        let mut bytes = buffer[..peeked.len].to_vec();
+        if kind == libc::SOCK_STREAM && bytes.len() > 1 && !peeked.descriptors.is_empty() {
+            // It has shown bytes that were sent before them, too.
+            let begin = begin_with_descriptors(fd, at, &mut buffer[..peeked.len])?;
+            if begin > 0 {
+                let behind = bytes.split_off(begin);
+                inbox.messages.push((bytes, vec![]));
+                inbox.credentials.push(peeked.credentials);
+                bytes = behind;
+            }
+        }
+        at += peeked.len;
         inbox.messages.push((bytes, peeked.descriptors));
         inbox.credentials.push(peeked.credentials);
     }
+}
+
+/// Where the bytes begin with which descriptors were sent, among those of a stream that were seen with them from `at` on (SO_PEEK_OFF), up
+/// to the last of them. It shows next what lies behind.
+fn begin_with_descriptors(fd: BorrowedFd<'_>, at: usize, seen: &mut [u8]) -> io::Result<usize> {
+    let go_to = |at: usize| {
+        let at = i32::try_from(at).map_err(|_| io::Error::other("more unread than can be"))?;
+        set_socket_option(fd, libc::SO_PEEK_OFF, at)
+    };
+    go_to(at)?;
+    let end = seen.len() - 1;
+    let begin = peek_whole_parts(fd, &mut seen[..end])?;
+    go_to(at + end + 1)?;
+    Ok(begin)
 }
 
 /// That empty messages of this socket may be hidden.
@@ -218,22 +233,6 @@ fn hidden_behind(
     Ok(hidden
         .filter(|hidden| empty > 0 && hidden % empty == 0)
         .map(|hidden| hidden / empty))
-}
-
-/// Whether what lies in a stream was sent by one call: it takes the memory that one such message takes
-/// (two take more).
-fn is_one_message(sender: BorrowedFd<'_>, message: &Message) -> io::Result<bool> {
-    let (ours, _other) = std::os::unix::net::UnixStream::pair()?;
-    let numbers: Vec<i32> = message.1.iter().map(AsRawFd::as_raw_fd).collect();
-    let rights = [nix::sys::socket::ControlMessage::ScmRights(&numbers)];
-    let sent = nix::sys::socket::sendmsg::<()>(
-        ours.as_raw_fd(),
-        &[io::IoSlice::new(&message.0)],
-        &rights,
-        nix::sys::socket::MsgFlags::MSG_DONTWAIT,
-        None,
-    )?;
-    Ok(sent == message.0.len() && unsent_len(ours.as_fd())? == unsent_len(sender)?)
 }
 
 /// What can be read from a stream that leads outside.
@@ -362,31 +361,82 @@ mod tests {
         assert_eq!(text, "hello");
     }
 
-    #[test]
-    fn descriptors_behind_other_bytes_of_a_stream_are_told_from_those_that_came_alone() {
-        use nix::sys::socket::{ControlMessage, MsgFlags, sendmsg};
+    /// Parts that were sent, those of `true` with a descriptor; what has been read before; what is found.
+    fn parts_of_a_stream(sent: &[(&str, bool)], read: usize) -> Vec<(String, usize)> {
+        use nix::sys::socket::{ControlMessage, sendmsg};
         let file = std::fs::File::open("/dev/null").expect("open");
-        let send = |to: &UnixStream, text: &[u8], rights: &[i32]| {
-            let rights = [ControlMessage::ScmRights(rights)];
-            let parts = [io::IoSlice::new(text)];
-            sendmsg::<()>(to.as_raw_fd(), &parts, &rights, MsgFlags::empty(), None).expect("send");
+        let (a, mut b) = UnixStream::pair().expect("pair");
+        for (text, with) in sent {
+            let numbers = [file.as_raw_fd()];
+            let rights = [ControlMessage::ScmRights(&numbers)];
+            let rights = if *with { &rights[..] } else { &[] };
+            let text = [io::IoSlice::new(text.as_bytes())];
+            sendmsg::<()>(a.as_raw_fd(), &text, rights, MsgFlags::empty(), None).expect("send");
+        }
+        b.read_exact(&mut vec![0; read]).expect("read");
+        let before = socket_option(b.as_fd(), libc::SO_PEEK_OFF).expect("is read");
+        let found = messages(b.as_fd(), libc::SOCK_STREAM, Some(a.as_fd())).expect("messages");
+        assert_eq!(found.fault, None);
+        let after = socket_option(b.as_fd(), libc::SO_PEEK_OFF).expect("is read");
+        assert_eq!(before, after);
+        let part = |(bytes, descriptors): &Message| {
+            let text = String::from_utf8(bytes.clone()).expect("text");
+            (text, descriptors.len())
         };
-        for (before, text, clear) in [
-            ("", "x", true),
-            ("", "four", true),
-            ("", &"long".repeat(5000)[..], true),
-            ("hello", "x", false),
-            ("hello", "four", false),
-            ("h", "x", false),
-        ] {
-            let (mut a, b) = UnixStream::pair().expect("pair");
-            a.write_all(before.as_bytes()).expect("write");
-            send(&a, text.as_bytes(), &[file.as_raw_fd()]);
-            let found = messages(b.as_fd(), libc::SOCK_STREAM, Some(a.as_fd())).expect("messages");
-            assert_eq!(found.fault.is_none(), clear, "{before:?} {text:?}");
-            let all = format!("{before}{text}");
-            assert_eq!(texts(&found.messages), [all.as_bytes()]);
-            assert_eq!(found.messages[0].1.len(), 1);
+        found.messages.iter().map(part).collect()
+    }
+
+    #[test]
+    fn descriptors_in_a_stream_are_found_with_the_bytes_they_were_sent_with() {
+        let long = "long".repeat(5000);
+        let found = |sent: &[(&str, bool)]| parts_of_a_stream(sent, 0);
+        let expected = |parts: &[(&str, usize)]| -> Vec<(String, usize)> {
+            let part = |(text, count): &(&str, usize)| ((*text).to_owned(), *count);
+            parts.iter().map(part).collect()
+        };
+        assert_eq!(found(&[("x", true)]), expected(&[("x", 1)]));
+        assert_eq!(found(&[(&long, true)]), expected(&[(&long, 1)]));
+        for (before, text) in [("hello", "x"), ("h", "four"), (&long, "four"), ("h", &long)] {
+            let sent = [(before, false), (text, true), ("behind", false)];
+            let all = [(before, 0), (text, 1), ("behind", 0)];
+            assert_eq!(
+                found(&sent),
+                expected(&all),
+                "{} {}",
+                before.len(),
+                text.len()
+            );
+        }
+        // Two one behind the other, bytes of several calls before them.
+        let sent = [
+            ("one", false),
+            ("two", false),
+            ("3", true),
+            ("four", true),
+            ("5", true),
+        ];
+        let all = [("onetwo", 0), ("3", 1), ("four", 1), ("5", 1)];
+        assert_eq!(found(&sent), expected(&all));
+        // Whose first bytes have been read has given its descriptors then.
+        let sent = [("first", true), ("second", false), ("third", true)];
+        let all = [("stsecond", 0), ("third", 1)];
+        assert_eq!(parts_of_a_stream(&sent, 3), expected(&all));
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn any_parts_of_a_stream_are_found(sent in proptest::collection::vec(("[a-z]{1,40}", proptest::bool::ANY), 1..12)) {
+            let sent: Vec<(&str, bool)> = sent.iter().map(|(text, with)| (text.as_str(), *with)).collect();
+            let mut all: Vec<(String, usize)> = vec![];
+            let mut is_open = false;
+            for (text, with) in &sent {
+                match all.last_mut() {
+                    Some((last, _)) if is_open && !with => last.push_str(text),
+                    _ => all.push(((*text).to_owned(), usize::from(*with))),
+                }
+                is_open = !with;
+            }
+            proptest::prop_assert_eq!(parts_of_a_stream(&sent, 0), all);
         }
     }
 }

@@ -207,6 +207,34 @@ pub(crate) fn peek(fd: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<Peeked> 
     })
 }
 
+/// How many bytes of a stream lie, from where it shows them (SO_PEEK_OFF), in whole parts that were sent by a call each and fit into `buffer`;
+/// 0: not even the first fits. The kernel copies part by part, and one that it cannot copy whole it does not show at all, nor descriptors that
+/// came with it (net/unix/af_unix.c, `unix_stream_read_generic`; net/core/datagram.c, `skb_copy_datagram_iter`).
+/// Only for what holds no descriptors in those parts.
+pub(crate) fn peek_whole_parts(fd: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<usize> {
+    let no_memory = libc::iovec {
+        iov_base: std::ptr::null_mut(),
+        iov_len: 1,
+    };
+    let room = libc::iovec {
+        iov_base: buffer.as_mut_ptr().cast(),
+        iov_len: buffer.len(),
+    };
+    let mut parts = [room, no_memory];
+    // SAFETY: msghdr is plain data, and all zero is a valid one.
+    let mut header: libc::msghdr = unsafe { MaybeUninit::zeroed().assume_init() };
+    header.msg_iov = parts.as_mut_ptr();
+    header.msg_iovlen = parts.len();
+    let flags = libc::MSG_PEEK | libc::MSG_DONTWAIT | libc::MSG_CMSG_CLOEXEC;
+    // SAFETY: the kernel writes within the buffer; at address 0 it finds no memory and writes nothing.
+    let len = unsafe { libc::recvmsg(fd.as_raw_fd(), &raw mut header, flags) };
+    match check(len as libc::c_long) {
+        Ok(len) => Ok(len),
+        Err(error) if error.raw_os_error() == Some(libc::EFAULT) => Ok(0),
+        Err(error) => Err(error),
+    }
+}
+
 /// Asks the kernel's socket diagnostics (sock_diag(7)): sends `request`, returns one answer.
 pub(crate) fn ask_sock_diag(request: &[u8]) -> io::Result<Vec<u8>> {
     // SAFETY: takes numbers only.
