@@ -6,6 +6,7 @@
 
 use crate::jobs::process;
 use crate::report::{Exit, Failure, Outcome};
+use ckpt_lib::procfs::{has_ended, living_thread};
 use std::fs;
 use std::io::ErrorKind;
 use std::os::unix::fs::MetadataExt;
@@ -20,10 +21,9 @@ pub(crate) fn check_traceable(pid: i32) -> Outcome<()> {
         return Err(refuse("does not exist".to_owned()));
     };
     let comm = &stat.comm;
-    if let Some(refusal) = ckpt_lib::capture::leaderless(pid) {
-        return Err(Failure::new(Exit::Failed, refusal.to_string()));
-    }
-    if "ZX".contains(stat.state) {
+    // Its first thread may have ended while others go on.
+    let living = living_thread(pid);
+    if "ZX".contains(stat.state) && living == pid {
         return Err(refuse(format!(
             "({comm}) has ended; its parent has not yet taken notice"
         )));
@@ -31,7 +31,7 @@ pub(crate) fn check_traceable(pid: i32) -> Outcome<()> {
     if pid == 2 || stat.parent == 2 {
         return Err(refuse(format!("({comm}) is a thread of the kernel")));
     }
-    let tracer = process::tracer(pid);
+    let tracer = process::tracer(living);
     if tracer != 0 {
         let by = process::read_stat(tracer).map_or_else(|_| String::new(), |stat| stat.comm);
         let failure = refuse(format!(
@@ -39,10 +39,10 @@ pub(crate) fn check_traceable(pid: i32) -> Outcome<()> {
         ));
         return Err(failure.advise("again when the debugger or other checkpoint is done"));
     }
-    match fs::File::open(format!("/proc/{pid}/mem")) {
+    match fs::File::open(format!("/proc/{living}/mem")) {
         Ok(_) => Ok(()),
         // Its files are root's as soon as it is on its way out.
-        Err(_) if ckpt_lib::capture::has_ended(pid) => Err(refuse(format!("({comm}) has ended"))),
+        Err(_) if has_ended(pid) => Err(refuse(format!("({comm}) has ended"))),
         Err(error) if error.kind() == ErrorKind::PermissionDenied => Err(explain(pid, comm)),
         Err(error) if error.kind() == ErrorKind::NotFound => {
             Err(refuse("does not exist any more".to_owned()))

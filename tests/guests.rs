@@ -277,6 +277,8 @@ guests! {
     thread_io_priority: "threads" "io_priority";
     thread_capabilities: "threads" "capabilities";
     thread_apart: "threads" "apart";
+    thread_first_ended: "threads" "first_ended";
+    thread_only_second: "threads" "only_second";
 }
 
 guests! {

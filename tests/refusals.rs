@@ -111,7 +111,6 @@ refusals! {
     a_filter_of_a_socket_is_refused: "socket_filter", "unix socket with a filter (SO_ATTACH_FILTER)";
     a_process_that_hides_its_memory_is_refused: "undumpable", "it does not let itself be looked at (PR_SET_DUMPABLE";
     a_process_of_root_that_hides_its_memory_is_refused: "roots_undumpable", ": dumpable: it does not let itself be looked at";
-    a_process_whose_first_thread_has_ended_is_refused: "headless", "its first thread has ended while others run";
     a_child_process_is_refused_yet: "child", "only jobs of one process can be carried yet";
     a_time_out_whose_rest_has_no_place_is_refused: "no_place", "a call in progress: what would be left of its time-out (rt_sigtimedwait) has no place";
     a_userfaultfd_of_the_job_is_refused: "userfaultfd", "a userfaultfd cannot be carried";

@@ -13,8 +13,8 @@
 
 use crate::table::Reserved;
 
-/// How the names of what is in the folder begin, where a name is needed (bind(2)).
-pub const FOLDER: &[u8] = b"/proc/self/fd/1011/";
+/// How the names of what is in the folder begin, where a name is needed (bind(2)). `/proc/self` is empty when the first thread has ended.
+pub const FOLDER: &[u8] = b"/proc/thread-self/fd/1011/";
 /// Digits of a key.
 pub const KEY_LEN: usize = 56;
 /// Digits of a name that nothing else has.

@@ -94,6 +94,7 @@ fn read(record: &Record<'_>) {
         | AnyOp::SpawnThreads(_)
         | AnyOp::InProgress(_)
         | AnyOp::Stopped(_)
+        | AnyOp::Ended(_)
         | AnyOp::Pipe(_)
         | AnyOp::SocketPair(_)
         | AnyOp::OwnId(_) => {}

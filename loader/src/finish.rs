@@ -4,7 +4,8 @@
 //! ```text
 //! parked --seize, interrupt--> stopped --call in progress entered--> stopped in it
 //!   parent death signal: SIGKILL until here, now the job's own
-//!   first thread only: close_range(own descriptors), munmap(hole)
+//!   a first thread that had ended while others went on: ends
+//!   first thread that lives: close_range(own descriptors), munmap(hole)
 //!   all: signal mask, xstate, registers --detach--> the job goes on
 //! ```
 //! # What callers may rely on
@@ -33,6 +34,7 @@ macro_rules! stopped {
 /// What a thread stream says about the end.
 #[derive(Default)]
 struct Ending {
+    has_ended: bool,
     registers: Option<(Registers, &'static [u8])>,
     in_progress: Option<InProgress>,
     dispatch: Option<[u64; 4]>,
@@ -44,6 +46,7 @@ fn ending(context: &Context, entry: &StreamEntry) -> Ending {
     for record in context.ops.records(entry).filter_map(Result::ok) {
         match record.op {
             AnyOp::Registers(op) => ending.registers = Some((op, record.tail)),
+            AnyOp::Ended(_) => ending.has_ended = true,
             AnyOp::InProgress(op) => ending.in_progress = Some(op),
             AnyOp::Call(op) if op.nr == SYS_PRCTL && op.a0 == PR_SET_SYSCALL_USER_DISPATCH => {
                 // struct ptrace_sud_config: mode, selector, offset, length.
@@ -118,8 +121,9 @@ pub fn finish(context: &Context) -> Outcome<()> {
                 entry.id
             )
         };
+        let living = living_thread(context, stream)?;
         let thread = Thread {
-            tid: tid_of(context, stream),
+            tid: tid_of(context, living),
         };
         let own = context.own_number(Own::Image);
         let close = [own, own + OWN_COUNT - 1, 0, 0, 0, 0];
@@ -131,6 +135,41 @@ pub fn finish(context: &Context) -> Outcome<()> {
         set_state(context, stream, &entry)?;
     }
     Ok(())
+}
+
+/// The first thread of a process that does not end here; one that does has ended when this returns.
+fn living_thread(context: &Context, process: u64) -> Outcome<u64> {
+    let id = context.ops.stream(process).map_or(0, |entry| entry.id);
+    let mut living = None;
+    for (stream, entry) in context.streams_of(StreamKind::Thread, process) {
+        match ending(context, &entry).has_ended {
+            false => living = living.or(Some(stream)),
+            true if entry.id == id => {}
+            true => {
+                return Err(failure!(
+                    Image,
+                    "section .wf.ops: thread {} has ended, and is not the first of process {id}",
+                    entry.id
+                ));
+            }
+        }
+    }
+    let Some(living) = living else {
+        return Err(failure!(
+            Image,
+            "section .wf.ops: process {id} has no thread that lives"
+        ));
+    };
+    for (stream, entry) in context.streams_of(StreamKind::Thread, process) {
+        if ending(context, &entry).has_ended {
+            let thread = Thread {
+                tid: tid_of(context, stream),
+            };
+            let ended = thread.end();
+            ended.map_err(|error| stopped!(error, "thread {}: cannot end ({error})", entry.id))?;
+        }
+    }
+    Ok(living)
 }
 
 /// Lets all processes of the job run.
@@ -240,6 +279,9 @@ fn set_state(context: &Context, stream: u64, entry: &StreamEntry) -> Outcome<()>
         move |error: Errno| stopped!(error, "thread {id}: {what} cannot be set ({error})")
     };
     let ending = ending(context, entry);
+    if ending.has_ended {
+        return Ok(());
+    }
     let Some((registers, xstate)) = ending.registers else {
         return Err(failure!(
             Image,

@@ -130,7 +130,7 @@ fn step(runner: &mut Runner<'_>, record: &Record<'static>) -> Outcome<()> {
             Ok(())
         }
         // Done by whoever finishes the restart.
-        AnyOp::Stopped(_) | AnyOp::Terminal(_) | AnyOp::Enforce(_) => Ok(()),
+        AnyOp::Stopped(_) | AnyOp::Terminal(_) | AnyOp::Enforce(_) | AnyOp::Ended(_) => Ok(()),
         AnyOp::CutBack(op) => roll_back::check_growth(context, op, tail),
     }
 }

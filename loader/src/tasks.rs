@@ -52,15 +52,12 @@ pub fn status(tid: i32) -> Option<Status> {
     })
 }
 
-/// Whether a thread sleeps where nothing interrupts it, as in vfork.
-fn is_deaf(tid: i32) -> bool {
+/// Of a thread, as /proc says it: `D` if it sleeps where nothing interrupts it, as in vfork.
+fn state(tid: i32) -> Option<u8> {
     let mut room = [0; 512];
-    let text = file(&mut room, format_args!("/proc/{tid}/stat"));
-    let state = text.and_then(|text| {
-        let name_end = text.iter().rposition(|byte| *byte == b')')?;
-        text.get(name_end + 2)
-    });
-    state == Some(&b'D')
+    let text = file(&mut room, format_args!("/proc/{tid}/stat"))?;
+    let name_end = text.iter().rposition(|byte| *byte == b')')?;
+    text.get(name_end + 2).copied()
 }
 
 /// Threads that stand still.
@@ -94,12 +91,14 @@ impl Stopped {
     /// Brings a thread to a stop; one that has ended is none.
     pub fn hold(&mut self, tid: i32, looks: u32, between: Timespec) -> SysResult<()> {
         let mut left = looks;
-        while is_deaf(tid) {
+        while state(tid) == Some(b'D') {
             left = left.checked_sub(1).ok_or(Errno(EAGAIN))?;
             let _ = sys::poll(&mut [], Some(between));
         }
         match ptrace(PTRACE_SEIZE, tid, 0, PTRACE_O_TRACESYSGOOD) {
             Err(Errno(ESRCH)) => return Ok(()),
+            // The first of a process in which others go on.
+            Err(Errno(EPERM)) if state(tid) == Some(b'Z') => return Ok(()),
             other => other?,
         };
         let _ = ptrace(PTRACE_INTERRUPT, tid, 0, 0);

@@ -119,9 +119,18 @@ impl ProcessName {
     pub(crate) fn is_alive(self) -> bool {
         let stat = read_stat(self.pid).ok().filter(|stat| stat.name == self);
         stat.is_some_and(|stat| {
-            !"ZX".contains(stat.state) || ckpt_lib::capture::leaderless(self.pid).is_some()
+            !"ZX".contains(stat.state) || !ckpt_lib::procfs::has_ended(self.pid)
         })
     }
+}
+
+/// All processes that /proc shows.
+///
+/// # Errors
+/// It cannot be listed.
+pub(crate) fn all() -> io::Result<impl Iterator<Item = i32>> {
+    let entries = fs::read_dir("/proc")?.flatten();
+    Ok(entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()))
 }
 
 /// The children of all threads of a process, oldest first; none if it has ended.

@@ -25,6 +25,7 @@ use crate::report::{Failure, Outcome, conclude};
 use crate::rights;
 use crate::sys::{self, Change, Usage};
 use ckpt_lib::board::Want;
+use ckpt_lib::procfs::living_thread;
 use loader::words::{ASKS, COMMITTED, LOST, NOT_COMMITTED, RUNS};
 use nix::sys::signal::Signal;
 use nix::unistd::Pid;
@@ -483,11 +484,12 @@ pub(super) fn children() -> Vec<Pid> {
 fn left_behind(spared: &[Pid]) -> Vec<Pid> {
     let own = std::fs::read_link("/proc/self/exe").ok();
     let is_own = |pid: &Pid| {
-        let exe = std::fs::read_link(format!("/proc/{pid}/exe"));
+        let exe = std::fs::read_link(format!("/proc/{}/exe", living_thread(pid.as_raw())));
         exe.ok().is_some_and(|exe| Some(exe) == own)
     };
     let lives = |pid: &Pid| {
-        process::read_stat(pid.as_raw()).is_ok_and(|stat| !matches!(stat.state, 'Z' | 'X'))
+        process::read_stat(living_thread(pid.as_raw()))
+            .is_ok_and(|stat| !matches!(stat.state, 'Z' | 'X'))
     };
     children()
         .into_iter()

@@ -12,6 +12,7 @@ use crate::leftovers;
 use crate::report::{Failure, Outcome, tell};
 use ckpt_lib::board::{Board, Want};
 use ckpt_lib::image::{Image, ImageError, WriteOptions, flatten};
+use ckpt_lib::procfs::living_thread;
 use ckpt_lib::progress::Silent;
 use ckpt_lib::tracee::HostPid;
 use shadow::Allowed;
@@ -39,7 +40,7 @@ impl Starter<'_> {
     /// The boards of the job, if it has some and is on this machine.
     fn boards(&self) -> Vec<Board> {
         let root = self.copy.as_ref().and_then(|copy| copy.root());
-        let boards = root.map(|root| Board::all_of(HostPid(root)));
+        let boards = root.map(|root| Board::all_of(HostPid(living_thread(root))));
         // Of a job that has just ended there are none.
         boards.and_then(Result::ok).unwrap_or_default()
     }
@@ -141,7 +142,7 @@ impl Starter<'_> {
     /// Where the job wants its images copied to, if it is on this machine.
     pub(super) fn wanted_file(&self) -> Option<PathBuf> {
         let root = self.copy.as_ref().and_then(|copy| copy.root());
-        root.and_then(|root| Board::wanted_file(HostPid(root)))
+        root.and_then(|root| Board::wanted_file(HostPid(living_thread(root))))
     }
 }
 

@@ -3,6 +3,7 @@
 use super::copy::kill;
 use crate::jobs::process;
 use crate::sys;
+use ckpt_lib::procfs::living_thread;
 use nix::unistd::Pid;
 use std::time::{Duration, Instant};
 
@@ -46,7 +47,8 @@ pub(super) fn stop_job(supervisor: Pid) {
     // A word to go on may come next, and is for those that stand still: a stop that is behind it would be for ever.
     let until = Instant::now() + STANDS_WITHIN;
     let runs = |pid: &i32| {
-        process::read_stat(*pid).is_ok_and(|stat| !matches!(stat.state, 'T' | 't' | 'Z' | 'X'))
+        process::read_stat(living_thread(*pid))
+            .is_ok_and(|stat| !matches!(stat.state, 'T' | 't' | 'Z' | 'X'))
     };
     while stopped.iter().any(runs) && Instant::now() < until {
         std::thread::sleep(LOOK_AGAIN);

@@ -3,6 +3,7 @@
 use crate::report::{Exit, Explain, Failure, Outcome};
 use c_shim::behind::Behind;
 use c_shim::table::{Header, MAGIC, Reserved, Table, VERSION};
+use ckpt_lib::procfs::living_thread;
 use nix::fcntl::{FcntlArg, fcntl};
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -20,7 +21,8 @@ pub(crate) fn is_told_to_end(pid: i32) {
 }
 
 fn table_of(pid: i32) -> io::Result<File> {
-    let name = format!("/proc/{pid}/fd/{}", Reserved::Table.number());
+    let living = living_thread(pid);
+    let name = format!("/proc/{living}/fd/{}", Reserved::Table.number());
     let table = OpenOptions::new().read(true).write(true).open(name)?;
     let (mut magic, mut version) = ([0; 8], [0; 4]);
     table.read_exact_at(&mut magic, offset_of!(Header, magic) as u64)?;

@@ -12,13 +12,16 @@
 //! A checkpoint that has [`super::gate::Gate`] finds nothing half sent by a keeper.
 
 use super::client::{Client, NotBegun, NotWritten};
+use super::session::link_bytes;
 use crate::fault;
+use crate::jobs::process;
 use crate::limits;
 use crate::report::{Exit, Explain, Failure, Outcome};
 use crate::sys;
 use c_shim::behind::{Landed, Line, Owner, Piece, Trouble};
 use c_shim::link::{LINK_LEN, Link};
 use c_shim::table::{Description, OPEN, Reserved, Table};
+use ckpt_lib::procfs::living_thread;
 use loader::words::{COMPLETE, DONE, ENDED, LOST, MAY_BE_COMPLETE, READY, RUNS};
 use nix::fcntl::{FcntlArg, fcntl};
 use std::ffi::OsStr;
@@ -256,14 +259,9 @@ fn find(link: &[u8; LINK_LEN], told: &Receiver<Told>) -> Outcome<Result<JobFiles
     }
     let end = Instant::now() + FOUND_WITHIN;
     loop {
-        for entry in std::fs::read_dir("/proc")?.flatten() {
-            let folder = format!("/proc/{}/fd", entry.file_name().display());
-            let name = format!("{folder}/{}", Reserved::Link.number());
-            let mut bytes = [0; LINK_LEN];
-            let found = File::open(name).and_then(|file| file.read_exact_at(&mut bytes, 0));
-            if found.is_ok()
-                && bytes == *link
-                && let Ok(files) = JobFiles::open(&folder)
+        for pid in process::all()? {
+            if link_bytes(pid).as_ref() == Some(link)
+                && let Ok(files) = JobFiles::open(&format!("/proc/{}/fd", living_thread(pid)))
             {
                 return Ok(Ok(files));
             }

@@ -13,6 +13,7 @@ use c_shim::table::{Reserved, Table};
 use c_shim::used::{Amount, ThreadAmount};
 use ckpt_lib::image::{Away, Image};
 use ckpt_lib::pace::Rate;
+use ckpt_lib::procfs::living_thread;
 use ckpt_lib::{JobSession, ProcessUsed, SessionError, Used};
 use loader::layout::SectionKind;
 use nix::sys::memfd::{MFdFlags, memfd_create};
@@ -72,7 +73,8 @@ impl RunningSession {
         let client = begin(pid, &link);
         let client = client
             .context(|| format!("no stream to the shadow of process {pid} at unix:{shown}"))?;
-        let name = format!("/proc/{pid}/fd/{}", Reserved::Table.number());
+        let living = living_thread(pid);
+        let name = format!("/proc/{living}/fd/{}", Reserved::Table.number());
         let gate = Some(Gate::close(pid)?);
         let table = File::options().read(true).write(true).open(&name);
         let table = table.context(|| name.clone())?;
@@ -183,18 +185,23 @@ fn stdout() -> io::Result<File> {
 }
 
 fn link_of(pid: i32) -> Option<Link> {
-    let name = format!("/proc/{pid}/fd/{}", Reserved::Link.number());
-    let file = File::open(name).ok()?;
+    Link::read(&link_bytes(pid)?)
+}
+
+/// The link of a process, if it has one that can be read.
+pub(super) fn link_bytes(pid: i32) -> Option<[u8; LINK_LEN]> {
+    let living = living_thread(pid);
+    let name = format!("/proc/{living}/fd/{}", Reserved::Link.number());
     let mut bytes = [0; LINK_LEN];
-    file.read_exact_at(&mut bytes, 0).ok()?;
-    Link::read(&bytes)
+    let file = File::open(name).ok()?;
+    file.read_exact_at(&mut bytes, 0).ok().map(|()| bytes)
 }
 
 /// The job may have another root, in which we see the socket by a name that is too long for connect(2).
 fn begin(pid: i32, link: &Link) -> Outcome<Client> {
     let name = Path::new(OsStr::from_bytes(link.socket_name()));
     let below = name.strip_prefix("/").unwrap_or(name);
-    let inside = PathBuf::from(format!("/proc/{pid}/root")).join(below);
+    let inside = PathBuf::from(format!("/proc/{}/root", living_thread(pid))).join(below);
     let folder = inside.parent().filter(|_| inside.exists());
     let (Some(folder), Some(last)) = (folder, inside.file_name()) else {
         return Ok(Client::join(name, link, 0)?);

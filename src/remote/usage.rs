@@ -3,6 +3,7 @@
 use crate::report::{Explain, Outcome};
 use c_shim::table::{Header, MAGIC, Reserved, Table, VERSION};
 use c_shim::usage::{Count, Usage, Used};
+use ckpt_lib::procfs::living_thread;
 use std::fs::File;
 use std::io::{self, ErrorKind};
 use std::mem::offset_of;
@@ -69,7 +70,8 @@ fn read(table: &File) -> io::Result<Option<Used>> {
 }
 
 fn table_of(pid: i32) -> Outcome<Option<File>> {
-    let name = format!("/proc/{pid}/fd/{}", Reserved::Table.number());
+    let living = living_thread(pid);
+    let name = format!("/proc/{living}/fd/{}", Reserved::Table.number());
     let table = match File::open(&name) {
         Ok(table) => table,
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),

@@ -8,7 +8,9 @@
 use super::Startd;
 use super::orders::said;
 use super::pace::Pace;
+use crate::jobs::process;
 use crate::sys::{self, Change};
+use ckpt_lib::procfs::living_thread;
 use nix::sys::signal::{SigSet, Signal, kill, killpg};
 use nix::unistd::Pid;
 use starter::machine::{Event, SlotId};
@@ -185,10 +187,10 @@ impl Startd<'_> {
 /// Processes, but for this one, that have such a variable.
 fn marked(wanted: impl Fn(&[u8]) -> bool) -> Vec<i32> {
     let own = std::process::id().cast_signed();
-    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
-    let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
+    let pids = process::all().into_iter().flatten();
     let has = |pid: &i32| {
-        let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+        let living = living_thread(*pid);
+        let environment = fs::read(format!("/proc/{living}/environ")).unwrap_or_default();
         environment.split(|byte| *byte == 0).any(&wanted)
     };
     pids.filter(|pid| *pid != own).filter(has).collect()

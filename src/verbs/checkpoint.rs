@@ -18,6 +18,7 @@ use ckpt_lib::board::Board;
 use ckpt_lib::capture::{CaptureError, CaptureOptions, Refusal};
 use ckpt_lib::image::{Image, ImageError};
 use ckpt_lib::pace::Rate;
+use ckpt_lib::procfs::living_thread;
 use ckpt_lib::snapshot::{JobLabel, KernelPath};
 use ckpt_lib::tracee::{HostPid, StopError};
 use ckpt_lib::{CheckpointError, CheckpointRequest, JobSession, Then};
@@ -156,7 +157,7 @@ fn make(
         return Err(Failure::new(Exit::Usage, message).advise(format!("wayfarer vacate {name}")));
     }
     if let Some(job) = &target.job
-        && ckpt_lib::capture::has_ended(target.pid)
+        && ckpt_lib::procfs::has_ended(target.pid)
     {
         let message = format!("job {} has ended", job.record.name);
         return Err(Failure::new(Exit::Failed, message));
@@ -267,7 +268,7 @@ fn make(
         session.is_kept_by(keeper);
     }
     let wanted = match arguments.carry {
-        Some(_) => Board::wanted_file(HostPid(target.pid)),
+        Some(_) => Board::wanted_file(HostPid(living_thread(target.pid))),
         None => None,
     };
     let files = used_by(target.pid)?.map(|used| super::io::numbers(&used.all()));
@@ -379,7 +380,7 @@ fn wait_until_enabled(pid: i32) {
 /// Whether a job allows none now.
 fn is_disabled(pid: i32) -> bool {
     let is_disabled = |board: &Board| board.read().is_ok_and(|notice| notice.disabled > 0);
-    Board::all_of(HostPid(pid)).is_ok_and(|boards| boards.iter().any(is_disabled))
+    Board::all_of(HostPid(living_thread(pid))).is_ok_and(|boards| boards.iter().any(is_disabled))
 }
 
 /// Where the image goes, and which checkpoint of the job it is.
@@ -451,7 +452,8 @@ fn label(job: &Job) -> JobLabel {
 
 /// The label of a process that is no job: its command line, as it says itself (`/proc/PID/cmdline`).
 fn label_of_stranger(pid: i32) -> JobLabel {
-    let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    let living = living_thread(pid);
+    let line = std::fs::read(format!("/proc/{living}/cmdline")).unwrap_or_default();
     let line = line.strip_suffix(b"\0").unwrap_or(&line);
     let words = line.split(|byte| *byte == 0).filter(|_| !line.is_empty());
     JobLabel {

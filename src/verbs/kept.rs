@@ -1,9 +1,10 @@
 //! What a shadow keeps, so that it goes on with its jobs when it is started again: where, and how it sees whether they are there.
 
 use crate::address::Address;
-use crate::jobs::JobStore;
+use crate::jobs::{JobStore, process};
 use c_shim::link::{LINK_LEN, Link};
 use c_shim::table::Reserved;
+use ckpt_lib::procfs::living_thread;
 use shadow::Presence;
 use std::fmt::Write;
 use std::fs::{self, File};
@@ -43,25 +44,24 @@ pub(crate) fn presence(token: &Token, session: u64, began_ms: u64) -> Presence {
         pids: vec![],
         is_all: true,
     };
-    let Ok(entries) = fs::read_dir("/proc") else {
+    let Ok(pids) = process::all() else {
         presence.is_all = false;
         return presence;
     };
     let own = nix::unistd::geteuid().as_raw();
-    for entry in entries.flatten() {
-        let is_process = entry.file_name().as_bytes().iter().all(u8::is_ascii_digit);
+    for pid in pids {
+        let path = PathBuf::from(format!("/proc/{pid}"));
         // One that cannot be looked into is root's here.
         let is_ours = |uid| uid == own || uid == 0;
-        if !is_process || !entry.metadata().is_ok_and(|found| is_ours(found.uid())) {
+        if !fs::metadata(&path).is_ok_and(|found| is_ours(found.uid())) {
             continue;
         }
-        match link_of(&entry.path()) {
+        match link_of(pid) {
             Ok(Some(link)) if link.token == *token && link.session == session => {
-                presence.pids.extend(innermost_pid(&entry.path()));
+                presence.pids.extend(innermost_pid(&path));
             }
             Ok(_) => {}
             Err(()) => {
-                let path = entry.path();
                 let may_be = !is_dead(&path)
                     && user_of(&path) == Some(own)
                     && begin_ms(&path).is_some_and(|began| began + ROUNDING_MS >= began_ms);
@@ -73,8 +73,9 @@ pub(crate) fn presence(token: &Token, session: u64, began_ms: u64) -> Presence {
 }
 
 /// None if it has no link; an error if it cannot be looked into.
-fn link_of(process: &Path) -> Result<Option<Link>, ()> {
-    let name = process.join("fd").join(Reserved::Link.number().to_string());
+fn link_of(pid: i32) -> Result<Option<Link>, ()> {
+    let living = living_thread(pid);
+    let name = format!("/proc/{living}/fd/{}", Reserved::Link.number());
     match fs::read_link(&name) {
         Ok(target) if target.as_os_str().as_bytes().starts_with(b"/memfd:wf-link") => {}
         Ok(_) => return Ok(None),
@@ -146,7 +147,8 @@ mod tests {
         assert!(began > 0);
         assert_eq!(innermost_pid(own), Some(std::process::id()));
         assert_eq!(user_of(own), Some(nix::unistd::geteuid().as_raw()));
-        assert!(matches!(link_of(own), Ok(None)));
+        let pid = std::process::id().cast_signed();
+        assert!(matches!(link_of(pid), Ok(None)));
         let presence = presence(&[7; 32], 1, u64::MAX);
         assert!(presence.is_over(), "{presence:?}");
     }

@@ -299,6 +299,23 @@ static void finish_busy(struct busy *all, int count) {
     free(all);
 }
 
+static struct busy *busy;
+static int busy_count;
+
+static int finish(const struct guest *guest) {
+    wait_for_go();
+    if (guest->verify)
+        guest->verify();
+    finish_busy(busy, busy_count);
+    printf("PASS\n");
+    return fflush(stdout) == 0 ? 0 : 2;
+}
+
+static void *finish_for_first(void *guest) {
+    exit(finish(guest));
+    return NULL;
+}
+
 int run_guest(int argc, char **argv, const struct guest *guests, size_t count) {
     const struct guest *guest = NULL;
     for (size_t i = 0; i < count; i++)
@@ -310,18 +327,18 @@ int run_guest(int argc, char **argv, const struct guest *guests, size_t count) {
         return argc > 1 ? 2 : 0;
     }
     const char *threads = getenv("WF_THREADS");
-    int busy_count = threads ? atoi(threads) : 0;
+    busy_count = threads ? atoi(threads) : 0;
     if (guest->set_up)
         guest->set_up();
-    struct busy *busy = start_busy(busy_count);
+    busy = start_busy(busy_count);
     printf("READY\n");
     fflush(stdout);
     if (guest->during)
         guest->during();
-    wait_for_go();
-    if (guest->verify)
-        guest->verify();
-    finish_busy(busy, busy_count);
-    printf("PASS\n");
-    return fflush(stdout) == 0 ? 0 : 2;
+    if (guest->first_ends) {
+        pthread_t rest;
+        expect("pthread_create", pthread_create(&rest, NULL, finish_for_first, (void *)guest), 0);
+        pthread_exit(NULL);
+    }
+    return finish(guest);
 }

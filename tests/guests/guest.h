@@ -43,6 +43,8 @@ struct guest {
     void (*verify)(void);
     /* Instead of waiting for $WF_GO between the two, if not NULL. */
     void (*during)(void);
+    /* The first thread ends behind READY; another one waits, verifies and ends the process. */
+    bool first_ends;
 };
 
 #define MS 1000000ull

@@ -25,6 +25,29 @@ static void set_orphan(void) {
     }
     must("waitpid", waitpid(parent, NULL, 0));
 }
+/* The same, and its first thread has ended. */
+static void *live_on(void *parent) {
+    pthread_join(*(pthread_t *)parent, NULL);
+    *orphan = getpid();
+    wait_for_go();
+    _exit(42);
+}
+static void set_orphan_first_ended(void) {
+    orphan = must_map("mmap", mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
+    pid_t parent = must("fork", fork());
+    if (parent == 0) {
+        if (must("fork", fork()) == 0) {
+            static pthread_t first, rest;
+            first = pthread_self();
+            expect("pthread_create", pthread_create(&rest, NULL, live_on, &first), 0);
+            pthread_exit(NULL);
+        }
+        _exit(0);
+    }
+    must("waitpid", waitpid(parent, NULL, 0));
+    while (!*(volatile pid_t *)orphan)
+        sleep_ms(1);
+}
 static void check_orphan(void) { expect_true("the orphan was there", *orphan > 0); }
 
 /* A connection that ends when a child has been born, while somebody waits for the end. */
@@ -91,25 +114,11 @@ static void check_semaphore(void) {
     must("semctl", semctl(set, 0, IPC_RMID));
 }
 
-/* The first thread ends, others go on. */
-static void *go_on(void *unused) {
-    wait_for_go();
-    printf("PASS\n");
-    fflush(stdout);
-    exit(0);
-    return unused;
-}
-static void during_leaderless(void) {
-    pthread_t thread;
-    expect("pthread_create", pthread_create(&thread, NULL, go_on, NULL), 0);
-    pthread_exit(NULL);
-}
-
 static const struct guest guests[] = {
     {"orphan", set_orphan, check_orphan, NULL},
     {"late", set_late, check_late, NULL},
     {"coming", NULL, NULL, during_coming},
     {"semaphore", set_semaphore, check_semaphore, NULL},
-    {"leaderless", NULL, NULL, during_leaderless},
+    {"orphan_first_ended", set_orphan_first_ended, check_orphan, NULL},
 };
 GUEST_MAIN(guests)

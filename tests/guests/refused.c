@@ -242,24 +242,6 @@ static void set_socket_filter(void) {
 static void set_undumpable(void) { must("prctl", prctl(PR_SET_DUMPABLE, 0, 0, 0, 0)); }
 static void check_undumpable(void) { expect("dumpable", prctl(PR_GET_DUMPABLE), 0); }
 
-/* The first thread ends, another goes on: /proc shows the process as a zombie. */
-static void *outlive(void *first) {
-    must("pthread_join", pthread_join(*(pthread_t *)first, NULL));
-    puts("READY");
-    fflush(stdout);
-    wait_for_go();
-    puts("PASS");
-    fflush(stdout);
-    _exit(0);
-}
-static void set_headless(void) {
-    static pthread_t first;
-    pthread_t other;
-    first = pthread_self();
-    must("pthread_create", -pthread_create(&other, NULL, outlive, &first));
-    pthread_exit(NULL);
-}
-
 static pid_t child;
 static void set_child(void) {
     child = must("fork", fork());
@@ -348,7 +330,6 @@ static const struct guest guests[] = {
     {"socket_filter", set_socket_filter, NULL, NULL},
     {"undumpable", set_undumpable, check_undumpable, NULL},
     {"roots_undumpable", set_undumpable, check_undumpable, NULL},
-    {"headless", set_headless, NULL, NULL},
     {"child", set_child, check_child, NULL},
     {"userfaultfd", set_userfaultfd, NULL, NULL},
 };

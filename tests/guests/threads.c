@@ -467,6 +467,68 @@ static void check_apart(void) {
     end_other();
 }
 
+/* The first thread ends, and others go on with what it has had, also as the only one. */
+static int kept_file, kept_pipe[2];
+static volatile sig_atomic_t told;
+static void tell(int unused) {
+    (void)unused;
+    told++;
+}
+static void set_kept(void) {
+    char *path = scratch("kept");
+    pid = getpid();
+    write_text(path, "0123456789");
+    kept_file = must("open", open(path, O_RDWR));
+    must("lseek", lseek(kept_file, 4, SEEK_SET));
+    must("pipe", pipe(kept_pipe));
+    expect("write", write(kept_pipe[1], "in the pipe", 11), 11);
+    signal(SIGUSR1, tell);
+    prctl(PR_SET_NAME, "the first (1) Z");
+}
+/* How the kernel shows the first thread. */
+static char first_state(void) {
+    char *path, name[] = "(the first (1) Z) ";
+    if (asprintf(&path, "/proc/%d/task/%d/stat", pid, pid) < 0)
+        fail("asprintf", "no memory");
+    char *text = read_text(path), *at = strstr(text, name);
+    if (!at)
+        fail("name of the first thread", "found %s", text);
+    char state = at[strlen(name)];
+    free(text);
+    free(path);
+    return state;
+}
+static void check_kept(void) {
+    char found[32] = {0};
+    expect("id of the process", getpid(), pid);
+    expect_true("another thread than the first", gettid() != pid);
+    uint64_t deadline = now_ns(CLOCK_MONOTONIC) + 20 * SECOND;
+    while (first_state() != 'Z')
+        if (now_ns(CLOCK_MONOTONIC) > deadline)
+            fail("the first thread", "found it in state %c, expected Z", first_state());
+        else
+            sleep_ms(1);
+    expect("read", must("read", read(kept_file, found, 3)), 3);
+    expect_text("the file where it was", found, "456");
+    memset(found, 0, sizeof found);
+    expect("read", must("read", read(kept_pipe[0], found, sizeof found)), 11);
+    expect_text("the pipe", found, "in the pipe");
+    told = 0;
+    must("kill", kill(pid, SIGUSR1));
+    while (!told && now_ns(CLOCK_MONOTONIC) < deadline)
+        sleep_ms(1);
+    expect("a signal for the process", told, 1);
+}
+static void set_first_ended(void) {
+    set_kept();
+    start_other(until_told);
+}
+static void check_first_ended(void) {
+    check_kept();
+    expect("signal 0 to another thread", syscall(SYS_tgkill, pid, other_tid, 0), 0);
+    end_other();
+}
+
 static const struct guest guests[] = {
     {"apart", set_apart, check_apart, NULL},
     {"ids", set_ids, check_ids, NULL},
@@ -486,5 +548,7 @@ static const struct guest guests[] = {
     {"timer_slack", set_slack, check_slack, NULL},
     {"io_priority", set_io_priority, check_io_priority, NULL},
     {"capabilities", set_capabilities, check_capabilities, NULL},
+    {"first_ended", set_first_ended, check_first_ended, NULL, true},
+    {"only_second", set_kept, check_kept, NULL, true},
 };
 GUEST_MAIN(guests)

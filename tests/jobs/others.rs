@@ -36,9 +36,9 @@ fn a_thread_that_waits_for_a_semaphore_of_the_machine_is_refused() {
 }
 
 #[test]
-fn a_process_whose_first_thread_has_ended_is_refused() {
-    with_others("leaderless", |job| {
-        refused(job, &[], "first thread has ended")
+fn an_orphan_whose_first_thread_has_ended_is_not_left_out() {
+    with_others("orphan_first_ended", |job| {
+        refused(job, &[], "has started process")
     });
 }
 

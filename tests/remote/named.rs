@@ -337,7 +337,7 @@ attempt(lambda: os.open('fifo', os.O_WRONLY | os.O_NONBLOCK))
         known.lines().any(|line| line.ends_with(name))
     };
     assert!(
-        name.starts_with("/proc/self/fd/1011/b") && is_known(),
+        name.starts_with("/proc/thread-self/fd/1011/b") && is_known(),
         "{name}"
     );
     for round in 0..2 {

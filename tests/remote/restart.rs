@@ -329,6 +329,20 @@ fn a_job_of_several_threads_goes_on() {
     );
 }
 
+/// As `pthread_exit` in `main` leaves it.
+#[test]
+fn a_job_whose_first_thread_has_ended_goes_on() {
+    let (work, rest) = THREADS.split_once("[t.start()").expect("begins");
+    let rest = rest.trim_end().replace('\n', "\n    ");
+    let script = format!(
+        "{work}def rest():\n    [t.start(){rest}\n    import sys; sys.stdout.flush(); os._exit(0)\n\
+         threading.Thread(target=rest).start()\n\
+         import ctypes; ctypes.CDLL(None).syscall(60, 0)\n"
+    );
+    let what = "a_job_whose_first_thread_has_ended_goes_on";
+    ends_as_undisturbed(what, "/usr/bin/python3", &script);
+}
+
 #[test]
 fn threads_that_lock_go_on() {
     let guest = c_guest("remote_lockers", Linking::Dynamic).expect("the guest compiles");

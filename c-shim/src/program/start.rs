@@ -100,7 +100,7 @@ fn set_up() {
     read_umask();
     calls::begin(&ACTIONS);
     if recognise_descriptors().is_err() {
-        give_up("/proc/self/fd cannot be read");
+        give_up("/proc/thread-self/fd cannot be read");
     }
     if calls::begin_directory(table).is_err() {
         give_up("the shadow does not let it begin in the directory it was started in");

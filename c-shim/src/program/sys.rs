@@ -286,7 +286,7 @@ pub(super) fn each_descriptor(mut act: impl FnMut(i32)) -> SysResult<()> {
     /// Of `struct linux_dirent64`: where its length is, and where its name begins.
     const LEN: usize = 16;
     const NAME: usize = 19;
-    let folder = open(c"/proc/self/fd", O_DIRECTORY | O_CLOEXEC)?;
+    let folder = open(c"/proc/thread-self/fd", O_DIRECTORY | O_CLOEXEC)?;
     let mut found = [0; 4096];
     let result = loop {
         let mut rest = match entries(folder, &mut found) {
@@ -354,12 +354,12 @@ pub(super) fn map(len: u64, protection: u64, flags: u64, fd: i32) -> SysResult<*
         .map(|address| address as *mut u8)
 }
 
-/// A name in `/proc/self/fd`.
+/// A name in `/proc/thread-self/fd`: that of the process is empty when its first thread has ended and others go on.
 pub(super) struct DescriptorName([u8; 32]);
 
 impl DescriptorName {
     pub(super) fn of(fd: i32) -> Self {
-        const PREFIX: &[u8] = b"/proc/self/fd/";
+        const PREFIX: &[u8] = b"/proc/thread-self/fd/";
         let mut name = [0; 32];
         name[..PREFIX.len()].copy_from_slice(PREFIX);
         let mut digits = [0; 10];

@@ -35,7 +35,7 @@ pub(super) fn examine(
     let filters = Filters::of(&own);
     for subject in subjects {
         for (tid, status) in &subject.threads {
-            let prefix = if *tid == subject.pid {
+            let prefix = if *tid == subject.tgid {
                 String::new()
             } else {
                 format!("thread {tid}: ")

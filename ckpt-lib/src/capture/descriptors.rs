@@ -313,7 +313,7 @@ impl Kinds<'_> {
         let file = &self.open.files[index];
         let shown = shown::bytes(&file.name);
         let holder = file.holders.first().map(|(process, _)| *process);
-        let own = holder.and_then(|holder| self.job.ids.task(self.job.subjects[holder].pid));
+        let own = holder.and_then(|holder| self.job.ids.task(self.job.subjects[holder].tgid));
         let shared = file.holders.iter().any(|(other, _)| Some(*other) != holder);
         if own != Some(id) || shared {
             return Err(format!(
@@ -468,7 +468,7 @@ impl Kinds<'_> {
         let file = &self.open.files[index];
         let of_thread = file.flags() & PIDFD_THREAD != 0;
         match file.info.pid {
-            Some(tid) if of_thread && !self.job.subjects.iter().any(|other| other.pid == tid) => {
+            Some(tid) if of_thread && !self.job.subjects.iter().any(|other| other.tgid == tid) => {
                 Err(format!(
                     "a pidfd of thread {tid} (PIDFD_THREAD), which cannot be carried"
                 ))

@@ -97,7 +97,7 @@ pub(super) fn examine(
                 unknown(error)
             )),
         };
-        let object = match tid == subject.pid {
+        let object = match tid == subject.tgid {
             true => OBJECT.to_owned(),
             false => format!("thread {tid}: {OBJECT}"),
         };

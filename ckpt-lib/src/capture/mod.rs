@@ -55,14 +55,13 @@ pub use mappings::MemoryRange;
 pub use others::others;
 pub use pictures::{is_picture, others_but_pictures};
 pub use refusal::{CaptureError, Refusal};
-pub use subject::{has_ended, leaderless};
 pub use used::{ProcessUsed, ThreadUsed, Used};
 use verify::Slow;
 
 use crate::inject::{CallList, Workshop};
 use crate::procfs::{SmapsEntry, parse_maps};
 use crate::snapshot::{
-    Enforcement, InodeId, JobLabel, Mapping, MappingKind, Process, SnapshotV1, Taken,
+    Enforcement, InodeId, JobLabel, KernelPath, Mapping, MappingKind, Process, SnapshotV1, Taken,
 };
 use crate::tracee::{HostPid, HostTid, Memory, Quiesced};
 use inodes::{HashTask, Inodes};
@@ -422,6 +421,7 @@ impl Inside<'_> {
             .and_then(|signal| u32::try_from(signal).ok())
             .unwrap_or(0);
         record.pending = expired::of_process(stopped)?;
+        record.ended_first = self.subject.ended_first.clone().map(KernelPath);
         let mut lists = vec![];
         let (mut questions, mut uses) = (vec![], vec![]);
         let (mut about_process, mut use_of_all) = (None, None);
@@ -472,7 +472,7 @@ impl Inside<'_> {
             inside::answer_thread(&questions.0, *tid, results, thread)?;
             let own = &mut thread.settings;
             for (object, reason) in settings::answer_thread(&questions.1, *tid, results, own) {
-                let object = match *tid == pid {
+                let object = match *tid == self.subject.tgid {
                     true => object.to_owned(),
                     false => format!("thread {tid}: {object}"),
                 };

@@ -143,7 +143,16 @@ impl OpenFiles {
                 source,
             }
         };
-        let process = pidfd_open(subject.pid).map_err(wrong("its pidfd"))?;
+        let process = match pidfd_open(subject.pid) {
+            Err(error) if subject.ended_first.is_some() => {
+                let reason = format!(
+                    "its first thread has ended (pthread_exit in main), and before Linux 6.9 none of the others gives them ({error})"
+                );
+                refusals.add(subject.who(), "descriptors", reason);
+                return Ok((vec![], vec![]));
+            }
+            process => process.map_err(wrong("its pidfd"))?,
+        };
         let mut table = vec![];
         let mut locks: Vec<(usize, LockRange)> = vec![];
         for fd in subject.dir.numbers("fd")? {

@@ -1,7 +1,7 @@
 //! Processes that belong to the job besides those that are captured.
 
 use super::CaptureError;
-use crate::procfs::{ProcDir, ProcfsError, parse_stat, parse_status};
+use crate::procfs::{ProcDir, ProcfsError, has_ended, parse_stat, parse_status};
 use crate::tracee::HostPid;
 
 /// Children of these processes, and orphans of theirs: children of `reaper`, the process of ours that
@@ -12,9 +12,12 @@ use crate::tracee::HostPid;
 /// # Errors
 /// When `/proc` cannot be read: then nobody knows.
 pub fn others(pids: &[HostPid], reaper: Option<HostPid>) -> Result<Vec<HostPid>, CaptureError> {
-    let mut found = vec![];
+    let (mut found, mut own) = (vec![], vec![]);
     for pid in pids {
-        found.extend(ProcDir::of(pid.0).children()?);
+        let dir = ProcDir::of(pid.0);
+        // It may be a thread that stands for its process.
+        own.push(dir.parsed("status", parse_status)?.tgid);
+        found.extend(dir.children()?);
     }
     if let Some(reaper) = reaper {
         for child in ProcDir::of(reaper.0).children()? {
@@ -23,17 +26,17 @@ pub fn others(pids: &[HostPid], reaper: Option<HostPid>) -> Result<Vec<HostPid>,
             }
         }
     }
-    let found = found.into_iter().map(HostPid);
-    Ok(found.filter(|pid| !pids.contains(pid)).collect())
+    found.retain(|pid| !own.contains(pid));
+    Ok(found.into_iter().map(HostPid).collect())
 }
 
-/// Whether a process is dead, on its way out, or has been sent SIGKILL.
+/// Whether a process is dead, on its way out, or has been sent SIGKILL. One whose first thread has ended may go on.
 fn is_dead(pid: i32) -> Result<bool, ProcfsError> {
     const KILLED: u64 = 1 << (libc::SIGKILL - 1);
     let dir = ProcDir::of(pid);
     let dead = || {
         let ending = dir.parsed("stat", parse_stat)?.is_ending();
-        Ok(ending || dir.parsed("status", parse_status)?.pending & KILLED != 0)
+        Ok(ending && has_ended(pid) || dir.parsed("status", parse_status)?.pending & KILLED != 0)
     };
     match dead() {
         Err(error) if ProcfsError::is_gone(&error) => Ok(true),

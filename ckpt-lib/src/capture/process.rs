@@ -22,7 +22,7 @@ pub(super) fn read(
     let status = &subject.status;
     let stat = &subject.stat;
     let mut process = Process {
-        pid: ids.task(subject.pid).unwrap_or(0),
+        pid: ids.task(subject.tgid).unwrap_or(0),
         ppid: ids.task(status.ppid).unwrap_or(0),
         pgid: ids.group(stat.pgrp),
         sid: ids.session(stat.session),
@@ -186,7 +186,7 @@ fn clock(line: &TimerLine, subject: &Subject, ids: &JobIds) -> Result<i32, Strin
     if line.clock & WHICH == OF_DEVICE {
         return Err("its clock is that of a device".to_owned());
     }
-    let own = ids.task(subject.pid);
+    let own = ids.task(subject.tgid);
     let whose = (!(line.clock >> 3)).cast_unsigned();
     let is_own = whose == 0 || Some(whose) == own;
     if line.clock & OF_THREAD == 0 {
@@ -199,7 +199,9 @@ fn clock(line: &TimerLine, subject: &Subject, ids: &JobIds) -> Result<i32, Strin
     let mut threads = subject.threads.iter().map(|(tid, _)| ids.task(*tid));
     let ended = || "its clock is that of a thread that has ended".to_owned();
     match (whose, line.notify) {
-        _ if is_own && subject.threads.len() == 1 => Ok(named(0, OF_THREAD)),
+        _ if is_own && subject.threads.len() == 1 && subject.ended_first.is_none() => {
+            Ok(named(0, OF_THREAD))
+        }
         // Programs that measure their threads do so: it is the thread's own.
         (0, TimerNotify::Thread(tid)) => {
             let tid = ids.task(tid).ok_or_else(ended)?;

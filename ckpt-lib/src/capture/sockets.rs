@@ -384,8 +384,8 @@ fn sender_of(
     let found = job
         .subjects
         .iter()
-        .find(|subject| i32::try_from(pid) == Ok(subject.pid));
-    let Some(known) = found.and_then(|subject| job.ids.task(subject.pid)) else {
+        .find(|subject| i32::try_from(pid) == Ok(subject.tgid));
+    let Some(known) = found.and_then(|subject| job.ids.task(subject.tgid)) else {
         return Err(format!(
             "a message unread in it names process {pid} as its sender (SCM_CREDENTIALS), which is not of the job or has ended"
         ));

@@ -1,6 +1,6 @@
 //! The processes to be captured, as `/proc` shows them from outside.
 
-use super::{CaptureError, Refusal};
+use super::CaptureError;
 use crate::procfs::{
     IdMap, ProcDir, Stat, Status, parse_id_map, parse_mountinfo, parse_stat, parse_status,
 };
@@ -20,19 +20,23 @@ const LETTING_GO_PAUSE: Duration = Duration::from_millis(1);
 /// A process of the job.
 #[derive(Clone, Debug)]
 pub(super) struct Subject {
-    /// As we count.
+    /// By which it is looked at, as we count: its id, or a thread's that lives ([`crate::procfs::living_thread`]).
     pub(super) pid: i32,
+    /// Its id, as we count.
+    pub(super) tgid: i32,
     pub(super) dir: ProcDir,
     /// Its name, for messages.
     pub(super) program: String,
     pub(super) status: Status,
     pub(super) stat: Stat,
-    /// Its threads as we count, the leader first.
+    /// Its threads as we count, that of `pid` first; without a first one that has ended.
     pub(super) threads: Vec<(i32, Status)>,
+    /// What its first thread is called, if that has ended.
+    pub(super) ended_first: Option<Vec<u8>>,
 }
 
 impl Subject {
-    /// Reads a process and all its threads. `None` if it has ended.
+    /// Reads a process and all its threads. `None` if it, or the thread that stands for it, has ended.
     pub(super) fn read(pid: i32) -> Result<Option<Self>, CaptureError> {
         match Self::read_living(pid) {
             Ok(subject) if matches!(subject.status.state, b'Z' | b'X') => Ok(None),
@@ -67,9 +71,16 @@ impl Subject {
     fn read_living(pid: i32) -> Result<Self, CaptureError> {
         let dir = ProcDir::of(pid);
         let status = dir.parsed("status", parse_status)?;
+        let tgid = status.tgid;
+        let mut ended_first = None;
         let mut threads = vec![(pid, status.clone())];
         for tid in dir.numbers("task")? {
             if tid == pid {
+                continue;
+            }
+            if tid == tgid {
+                let stat = dir.thread(tid).parsed("stat", parse_stat)?;
+                ended_first = Some(stat.name);
                 continue;
             }
             match dir.thread(tid).parsed("status", parse_status) {
@@ -78,58 +89,23 @@ impl Subject {
                 Err(error) => return Err(error.into()),
             }
         }
+        let name = ended_first.as_ref().unwrap_or(&status.name);
         Ok(Subject {
             pid,
-            program: shown::bytes(&status.name),
+            program: shown::bytes(name),
+            tgid,
             stat: dir.parsed("stat", parse_stat)?,
             status,
             threads,
+            ended_first,
             dir,
         })
     }
 
     /// Who it is, for a refusal.
     pub(super) fn who(&self) -> (i32, &str) {
-        (self.pid, &self.program)
+        (self.tgid, &self.program)
     }
-}
-
-/// Whether a process has ended, or is about to: no thread of it will execute anything any more.
-#[must_use]
-pub fn has_ended(pid: i32) -> bool {
-    let dir = ProcDir::of(pid);
-    match dir.numbers("task") {
-        Ok(threads) => threads.into_iter().all(|tid| is_ending(&dir.thread(tid))),
-        // That it cannot be looked at says nothing.
-        Err(error) => error.is_gone(),
-    }
-}
-
-/// A thread that is gone, is going, or has been killed and only has to notice.
-fn is_ending(thread: &ProcDir) -> bool {
-    const KILLED: u64 = 1 << (libc::SIGKILL - 1);
-    // In this order: it goes from the one to the other.
-    let status = thread.parsed("status", parse_status);
-    let stat = thread.parsed("stat", parse_stat);
-    status.is_ok_and(|status| status.pending & KILLED != 0)
-        || stat.map_or_else(|error| error.is_gone(), |stat| stat.is_ending())
-}
-
-/// Why a process whose first thread has ended (`pthread_exit` in `main`) while others live is not carried.
-/// `None`: it is none of these.
-#[must_use]
-pub fn leaderless(pid: i32) -> Option<Refusal> {
-    let first = ProcDir::of(pid).thread(pid).parsed("stat", parse_stat);
-    let first = first.ok().filter(Stat::is_ending)?;
-    if has_ended(pid) {
-        return None;
-    }
-    Some(Refusal {
-        pid,
-        program: shown::bytes(&first.name),
-        object: "it cannot be carried yet".to_owned(),
-        reason: "its first thread has ended while others run (pthread_exit in main)".to_owned(),
-    })
 }
 
 /// Ids as we count them → as the job itself sees them.
@@ -159,12 +135,14 @@ impl JobIds {
             for (tid, thread) in &subject.threads {
                 ids.tasks.insert(*tid, last(&thread.ns_pid, *tid));
             }
+            let own = last(&status.ns_tgid, subject.tgid);
+            ids.tasks.insert(subject.tgid, own);
             let stat = &subject.stat;
             ids.groups
                 .insert(stat.pgrp, last(&status.ns_pgid, stat.pgrp));
             ids.sessions
                 .insert(stat.session, last(&status.ns_sid, stat.session));
-            ids.own.push(last(&status.ns_pid, subject.pid));
+            ids.own.push(own);
         }
         if let Some(root) = subjects.first()
             && root.dir.link("ns/user")? != ProcDir::of_self().link("ns/user")?

@@ -34,7 +34,7 @@ use crate::pace::Rate;
 use crate::picture::Picture;
 use crate::plan::{self, Contents, PlanError};
 use crate::platform::{Level, Platform};
-use crate::procfs;
+use crate::procfs::{self, ProcDir, has_ended, living_thread, parse_stat};
 use crate::progress::Progress;
 use crate::snapshot::{InodeKind, SnapshotV1};
 use crate::tracee::{CallNotes, HostPid, Memory, Quiesced, SharedNotes, StopError};
@@ -147,17 +147,36 @@ pub fn checkpoint(
     let mut flags = Flags::ReadBefore;
     let mut pauses = BRIEF_MS.iter();
     let mut watch = watch;
+    let mut stand_ins = 0;
     let taken = loop {
+        let target = HostPid(living_thread(request.target.0));
         let lent: Option<&mut dyn JobSession> = match &mut session {
             Some(session) => Some(&mut **session),
             None => None,
         };
         let watch = watch.take();
-        match take(request, (flags, watch), lent, &notes, began, progress) {
+        match take(
+            (request, target),
+            (flags, watch),
+            lent,
+            &notes,
+            began,
+            progress,
+        ) {
             Err(CheckpointError::Capture(CaptureError::MappingChanged { .. }))
                 if flags == Flags::ReadBefore =>
             {
                 flags = Flags::ReadWhileFrozen;
+            }
+            // Its first thread has ended, or the one that stood for it: there is no image that this would be about.
+            Err(error)
+                if stand_ins < STAND_INS
+                    && !matches!(error, CheckpointError::Image(_))
+                    && has_none(target)
+                    && !has_ended(request.target.0) =>
+            {
+                stand_ins += 1;
+                tracing::debug!(%error, "thread {} has ended meanwhile", target.0);
             }
             Err(error) if may_pass(&error) => match pauses.next() {
                 Some(pause) => std::thread::sleep(Duration::from_millis(*pause)),
@@ -169,6 +188,15 @@ pub fn checkpoint(
     taken.map_err(|error| name_end(request.target, error))
 }
 
+/// So often another thread may stand for a process whose first has ended.
+const STAND_INS: u32 = 100;
+
+/// Whether a thread that stands for its process has nothing to show any more.
+fn has_none(thread: HostPid) -> bool {
+    let stat = ProcDir::of(thread.0).parsed("stat", parse_stat);
+    stat.map_or(true, |stat| stat.is_ending())
+}
+
 /// Whether what is in the way may be gone in a moment: a program that looks at another process has a file of `/proc`
 /// open for some microseconds.
 fn may_pass(error: &CheckpointError) -> bool {
@@ -176,8 +204,7 @@ fn may_pass(error: &CheckpointError) -> bool {
         if refusals.iter().all(|refusal| refusal.object.starts_with("descriptor ")))
 }
 
-/// A process that ends, or whose first thread does, has hardly any files in `/proc` from then on: whichever
-/// step missed one, this is why.
+/// A process that ends has hardly any files in `/proc` from then on: whichever step missed one, this is why.
 fn name_end(target: HostPid, error: CheckpointError) -> CheckpointError {
     match &error {
         // Whatever else is wrong with the image has nothing to do with the process.
@@ -185,19 +212,15 @@ fn name_end(target: HostPid, error: CheckpointError) -> CheckpointError {
         CheckpointError::Image(_) => return error,
         _ => {}
     }
-    if capture::has_ended(target.0) {
-        return match error {
-            CheckpointError::Stop(StopError::Gone { .. }) => error,
-            error => CheckpointError::Ended {
-                pid: target.0,
-                first: Box::new(error),
-            },
-        };
+    if !has_ended(target.0) {
+        return error;
     }
-    match (error, capture::leaderless(target.0)) {
-        (error @ CheckpointError::Capture(CaptureError::Refused(_)), _) => error,
-        (_, Some(refusal)) => CaptureError::Refused(vec![refusal]).into(),
-        (error, None) => error,
+    match error {
+        CheckpointError::Stop(StopError::Gone { .. }) => error,
+        error => CheckpointError::Ended {
+            pid: target.0,
+            first: Box::new(error),
+        },
     }
 }
 
@@ -208,19 +231,19 @@ enum Flags {
     ReadWhileFrozen,
 }
 
-/// One try.
+/// One try. `target`: the thread by which the process is looked at.
 fn take(
-    request: &CheckpointRequest,
+    (request, target): (&CheckpointRequest, HostPid),
     (flags, watch): (Flags, Option<Watch>),
     mut session: Option<&mut dyn JobSession>,
     notes: &SharedNotes,
     began: Instant,
     progress: &mut dyn Progress,
 ) -> Result<CheckpointReport, CheckpointError> {
-    let environ = std::fs::read(format!("/proc/{}/environ", request.target.0));
+    let environ = std::fs::read(format!("/proc/{}/environ", target.0));
     let environ = environ.unwrap_or_default();
     let baseline = baseline::asked_for(&environ);
-    let pids = vec![request.target];
+    let pids = vec![target];
     let with_picture = request.then == Then::GoOn && pids.iter().all(|pid| picture_fits(*pid));
     let mut options = request.capture.clone();
     options.watched = watch.is_some();
@@ -256,7 +279,7 @@ fn take(
     // Now that they stand still, what was looked at before is final.
     refuse_others(request, &pids, capture::others(&pids, request.reaper)?)?;
     if let Some(watch) = watch {
-        watched::spare(&mut writer, request.target, watch, earlier);
+        watched::spare(&mut writer, target, watch, earlier);
     }
     let mut marked = match Marked::now(session) {
         Ok(marked) => marked,
@@ -399,7 +422,7 @@ fn look_first(
     // A copy that a killed checkpoint has left ends by itself, but not in no time.
     let others = capture::others_but_pictures(pids, request.reaper)?;
     let target = request.target.0;
-    if capture::has_ended(target) {
+    if has_ended(target) {
         // While it was waited for. What is there of the copy is nobody's any more.
         return Err(StopError::Gone { pid: target }.into());
     }

@@ -7,7 +7,7 @@
 use super::error::{ImageError, in_full};
 use super::reader::Image;
 use super::{limits, meaning};
-use crate::snapshot::{ProcessSettings, SnapshotV1, SocketSettings, ThreadSettings};
+use crate::snapshot::{KernelPath, ProcessSettings, SnapshotV1, SocketSettings, ThreadSettings};
 use bincode::config::{Configuration, Limit, LittleEndian, Varint};
 use serde::de::DeserializeOwned;
 use std::path::PathBuf;
@@ -63,6 +63,10 @@ pub fn decode_snapshot(bytes: &[u8]) -> Result<SnapshotV1, MetaError> {
         socket.settings = own;
     }
     snapshot.confined = next(bytes, &mut used)?;
+    let ended: Vec<Option<KernelPath>> = next(bytes, &mut used)?;
+    for (process, name) in snapshot.processes.iter_mut().zip(ended) {
+        process.ended_first = name;
+    }
     if used != bytes.len() {
         return Err(MetaError::Trailing {
             found: bytes.len(),
@@ -115,7 +119,10 @@ impl Image {
             .collect();
         let sockets = snapshot.sockets.iter();
         let sockets: Vec<&SocketSettings> = sockets.map(|socket| &socket.settings).collect();
-        let later = (keys, settings, sockets, snapshot.confined);
+        let processes = snapshot.processes.iter();
+        let ended: Vec<&Option<KernelPath>> =
+            processes.map(|process| &process.ended_first).collect();
+        let later = (keys, settings, sockets, snapshot.confined, ended);
         let all = (snapshot, &snapshot.job, &snapshot.enforcement, later);
         bincode::serde::encode_to_vec(all, config()).map_err(|error| ImageError::Meta {
             image: PathBuf::new(),
@@ -127,7 +134,7 @@ impl Image {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::snapshot::{JobLabel, KernelPath, Process, Thread};
+    use crate::snapshot::{JobLabel, Process, Thread};
 
     #[test]
     fn what_the_job_was_called_reads_back_and_may_be_absent() {
@@ -139,6 +146,7 @@ mod tests {
         process.memory.protection_keys = 6;
         process.threads.push(Thread::default());
         process.settings.merges_memory = true;
+        process.ended_first = Some(KernelPath(b"main".to_vec()));
         process.threads[0].settings.speculation = [4, 0, 2];
         let snapshot = SnapshotV1 {
             job: job.clone(),

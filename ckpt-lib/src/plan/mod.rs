@@ -143,6 +143,11 @@ pub fn operations(snapshot: &SnapshotV1, contents: &Contents) -> Result<Vec<u8>,
             objects::emit_late(&mut ops, stream, snapshot, &slots, &ends)?;
         }
         process::emit(&mut ops, stream, snapshot, process, &slots)?;
+        if let Some(name) = &process.ended_first {
+            let own = ops.stream(StreamKind::Thread, u64::from(process.pid), stream);
+            threads::emit_ended(&mut ops, own, process, name);
+            process::emit_positions(&mut ops, own, snapshot, process);
+        }
         for thread in &process.threads {
             let own = ops.stream(StreamKind::Thread, u64::from(thread.tid), stream);
             threads::emit(&mut ops, own, process, thread);

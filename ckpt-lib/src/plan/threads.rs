@@ -3,8 +3,8 @@
 use super::limits;
 use super::process::siginfo_signal;
 use super::{Arg, OpsBuilder, StreamIndex};
-use crate::snapshot::{Capabilities, Process, Registers, Thread, TimedCall};
-use loader::ops::{self, Expect, InProgress, OwnId, timeout};
+use crate::snapshot::{Capabilities, KernelPath, Process, Registers, Thread, TimedCall};
+use loader::ops::{self, Ended, Expect, InProgress, OwnId, timeout};
 
 /// `SS_ONSTACK`: computed by the kernel, not settable.
 const SS_ONSTACK: u32 = 1;
@@ -55,18 +55,34 @@ pub(super) fn emit(ops: &mut OpsBuilder, stream: StreamIndex, process: &Process,
     emit_registers(ops, stream, thread, &registers);
 }
 
-fn emit_identity(ops: &mut OpsBuilder, stream: StreamIndex, thread: &Thread) {
-    let label = |what: &str| format!("thread {}: {what}", thread.tid);
-    let name = super::inodes::with_nul(&thread.name.0);
+/// A first thread that had ended while others went on: what it does for its process, and its name, which is the process's.
+pub(super) fn emit_ended(
+    ops: &mut OpsBuilder,
+    stream: StreamIndex,
+    process: &Process,
+    name: &KernelPath,
+) {
+    emit_name(ops, stream, process.pid, name);
+    limits::emit(ops, stream, process);
+    ops.push(stream, &Ended::default(), &[]);
+}
+
+fn emit_name(ops: &mut OpsBuilder, stream: StreamIndex, tid: u32, name: &KernelPath) {
+    let name = super::inodes::with_nul(&name.0);
     let args = [Arg::Value(libc::PR_SET_NAME as u64), Arg::Bytes(name)];
     ops.call(
         stream,
-        &label("name"),
+        &format!("thread {tid}: name"),
         libc::SYS_prctl,
         &args,
         Expect::Success,
         0,
     );
+}
+
+fn emit_identity(ops: &mut OpsBuilder, stream: StreamIndex, thread: &Thread) {
+    let label = |what: &str| format!("thread {}: {what}", thread.tid);
+    emit_name(ops, stream, thread.tid, &thread.name);
     let stack = &thread.alternate_stack;
     let mut bytes = stack.address.to_le_bytes().to_vec();
     bytes.extend(u64::from(stack.flags & !SS_ONSTACK).to_le_bytes());

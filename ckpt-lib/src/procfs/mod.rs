@@ -12,6 +12,7 @@ mod cgroup;
 mod fdinfo;
 mod idmap;
 mod limits;
+mod living;
 mod maps;
 mod mounts;
 mod stat;
@@ -25,6 +26,7 @@ pub use fdinfo::{
 };
 pub use idmap::{IdMap, TimeOffsets, parse_id_map, parse_time_offsets};
 pub use limits::parse_limits;
+pub use living::{has_ended, living_thread};
 use maps::SmapsReader;
 #[cfg(test)]
 pub(crate) use maps::parse_smaps;
@@ -244,7 +246,7 @@ impl ProcDir {
 
     /// The same, by looking at every process there is.
     fn children_by_search(&self) -> Result<Vec<i32>, ProcfsError> {
-        let own = self.parsed("stat", parse_stat)?.pid;
+        let own = self.parsed("status", parse_status)?.tgid;
         let all = ProcDir {
             path: PathBuf::from("/proc"),
         };

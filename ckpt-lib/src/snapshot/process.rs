@@ -14,7 +14,7 @@ pub struct Process {
     pub pgid: u32,
     /// Its session; 0 if that is led from outside the job.
     pub sid: u32,
-    /// Its threads, the leader first.
+    /// Its threads, the first one first, unless it has ended.
     pub threads: Vec<Thread>,
     /// Its memory.
     pub memory: AddressSpace,
@@ -57,6 +57,10 @@ pub struct Process {
     /// What came later.
     #[serde(skip)]
     pub settings: ProcessSettings,
+    /// What its first thread was called, if that had ended while others went on (`pthread_exit` in `main`); it is not among the threads then.
+    /// Behind all else in the image, where older ones have nothing.
+    #[serde(skip)]
+    pub ended_first: Option<KernelPath>,
 }
 
 /// An entry of a descriptor table.

@@ -45,10 +45,20 @@ fn owned(result: libc::c_long) -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// `pidfd_open(2)`.
+/// `pidfd_open(2)`; also of a thread that stands for its process (Linux 6.9).
 pub(crate) fn pidfd_open(pid: i32) -> io::Result<OwnedFd> {
-    // SAFETY: takes two numbers; a wrong pid is an error.
-    owned(unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) })
+    const PIDFD_THREAD: libc::c_int = libc::O_EXCL;
+    let open = |flags: libc::c_int| {
+        // SAFETY: takes two numbers; a wrong pid is an error.
+        owned(unsafe { libc::syscall(libc::SYS_pidfd_open, pid, flags) })
+    };
+    match open(0) {
+        // No process has this id, but a thread.
+        Err(error) if matches!(error.raw_os_error(), Some(libc::ENOENT | libc::EINVAL)) => {
+            open(PIDFD_THREAD)
+        }
+        opened => opened,
+    }
 }
 
 /// SIGKILL by `pidfd_send_signal(2)`.

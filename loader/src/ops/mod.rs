@@ -467,6 +467,10 @@ operations! {
         flags, /// `st_rdev`.
         device, /// The least descriptor of the job that it is, or `u64::MAX`.
         fd }
+    /// The process's first thread had ended while others went on (`pthread_exit` in `main`), and ends at the end of the restart. In place of
+    /// [`Registers`].
+    26 Ended { /// Zero.
+        reserved }
 }
 
 words! {

@@ -63,6 +63,7 @@ pub(super) fn check(op: &AnyOp, tail: &[u8]) -> Result<(), Unfit> {
         | AnyOp::Fill(_)
         | AnyOp::SpawnThreads(_)
         | AnyOp::Stopped(_)
+        | AnyOp::Ended(_)
         | AnyOp::Pipe(_)
         | AnyOp::SocketPair(_)
         | AnyOp::OwnId(_) => nothing(tail),

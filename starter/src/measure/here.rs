@@ -63,7 +63,12 @@ impl Source for Here {
     }
 
     fn process(&self, pid: i32) -> io::Result<Vec<u8>> {
-        limited(format!("/proc/{pid}/stat").as_ref())
+        let own = limited(format!("/proc/{pid}/stat").as_ref())?;
+        Ok(match is_of_zombie(&own) {
+            // Its first thread has ended, and has no memory any more: others may go on.
+            true => of_others(pid).unwrap_or(own),
+            false => own,
+        })
     }
 
     fn now(&self) -> i64 {
@@ -162,8 +167,57 @@ impl Source for Here {
     }
 }
 
+/// Whether this is the text of what has ended (proc(5), `/proc/pid/stat`).
+fn is_of_zombie(stat: &[u8]) -> bool {
+    let name_end = stat.iter().rposition(|byte| *byte == b')');
+    name_end.and_then(|end| stat.get(end + 2)) == Some(&b'Z')
+}
+
+/// What is said of a process by another of its threads that lives.
+fn of_others(pid: i32) -> Option<Vec<u8>> {
+    let threads = fs::read_dir(format!("/proc/{pid}/task")).ok()?.flatten();
+    let stat = |thread: fs::DirEntry| {
+        let tid = thread.file_name().into_string().ok()?;
+        limited(format!("/proc/{tid}/stat").as_ref()).ok()
+    };
+    threads.filter_map(stat).find(|stat| !is_of_zombie(stat))
+}
+
 fn limited(path: &Path) -> io::Result<Vec<u8>> {
     let mut bytes = vec![];
     File::open(path)?.take(MOST_BYTES).read_to_end(&mut bytes)?;
     Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::measure::read::ProcessUse;
+    use std::process::{Command, Stdio};
+    use std::time::{Duration, Instant};
+
+    #[test]
+    fn a_process_whose_first_thread_has_ended_has_a_size() {
+        let script = "import ctypes, threading, time\n\
+                      threading.Thread(target=time.sleep, args=(60,)).start()\n\
+                      ctypes.CDLL(None).syscall(60, 0)";
+        let mut command = Command::new("python3");
+        let child = command.args(["-c", script]).stdin(Stdio::null()).spawn();
+        let mut child = child.expect("python3");
+        let pid = child.id().cast_signed();
+        let own = || limited(format!("/proc/{pid}/stat").as_ref()).expect("reads");
+        let until = Instant::now() + Duration::from_secs(20);
+        while !is_of_zombie(&own()) && Instant::now() < until {
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        let size = |stat: &[u8]| {
+            let used = ProcessUse::parse(stat).expect("makes sense");
+            used.virtual_bytes
+        };
+        let found = Here::new().process(pid).expect("reads");
+        let sizes = (size(&own()), size(&found) > 0);
+        child.kill().expect("kill");
+        child.wait().expect("wait");
+        assert_eq!(sizes, (0, true));
+    }
 }
