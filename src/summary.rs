@@ -25,6 +25,8 @@ pub(crate) struct ProcessSummary {
     pub(crate) parent: u32,
     pub(crate) program: Option<String>,
     pub(crate) cwd: String,
+    /// What its first thread was called, if that had ended while others went on.
+    pub(crate) ended_first_thread: Option<String>,
     pub(crate) threads: Vec<ThreadSummary>,
     pub(crate) memory: Vec<MemorySummary>,
     pub(crate) descriptors: Vec<DescriptorSummary>,
@@ -123,6 +125,7 @@ fn summarize<E>(
         parent: process.ppid,
         program: exe.map(|inode| encoded(&inode.path)),
         cwd: encoded(&process.cwd),
+        ended_first_thread: process.ended_first.as_ref().map(encoded),
         threads: process
             .threads
             .iter()

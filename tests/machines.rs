@@ -225,6 +225,32 @@ fn without_what_came_after_linux_5_15() {
     }
 }
 
+/// Before Linux 6.9 nobody has the descriptors of a process whose first thread has ended while others go on.
+#[test]
+fn without_pidfds_of_threads() {
+    for (lack, new_ids, word) in [
+        ("old-kernel", false, Some("before Linux 6.9")),
+        ("no-namespaces", true, None),
+    ] {
+        let machine = Machine {
+            label: "first_ended",
+            lacks: &[lack],
+            guest: Some("first_ended"),
+            new_ids,
+            ..Machine::default()
+        };
+        match (machine.try_out(), word) {
+            (Some(outcome), Some(word)) => {
+                outcome.must_fail_and_say(&["its first thread has ended", word]);
+            }
+            (Some(outcome), None) => {
+                outcome.must_pass();
+            }
+            (None, _) => {}
+        }
+    }
+}
+
 /// Memory is written where it is, instead of coming together with its pages; or comes so, but not in huge pages.
 #[test]
 fn without_userfaultfd() {

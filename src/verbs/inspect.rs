@@ -218,6 +218,15 @@ fn render_process(process: &ProcessSummary) -> String {
     let (program, cwd) = (raw::shown(program), raw::shown(&process.cwd));
     let mut text = format!("process {} {program}, in {cwd}\n", process.pid);
     let mut threads = Table::new(&["  THREAD", "NAME", "AT", "IN CALL"]);
+    if let Some(name) = &process.ended_first_thread {
+        let ended = "has ended".to_owned();
+        threads.push(vec![
+            format!("  {}", process.pid),
+            name.clone(),
+            ended,
+            String::new(),
+        ]);
+    }
     for thread in &process.threads {
         let left = match thread.in_call_left_ns {
             Some(ns) => format!(", {} ms left", ns / 1_000_000),

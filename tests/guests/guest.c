@@ -302,6 +302,13 @@ static void finish_busy(struct busy *all, int count) {
 static struct busy *busy;
 static int busy_count;
 
+static pthread_t first_thread;
+
+static void ready(void) {
+    printf("READY\n");
+    fflush(stdout);
+}
+
 static int finish(const struct guest *guest) {
     wait_for_go();
     if (guest->verify)
@@ -311,7 +318,12 @@ static int finish(const struct guest *guest) {
     return fflush(stdout) == 0 ? 0 : 2;
 }
 
-static void *finish_for_first(void *guest) {
+static void *finish_for_first(void *argument) {
+    const struct guest *guest = argument;
+    if (guest->first == ENDS_BEFORE_READY) {
+        expect("pthread_join", pthread_join(first_thread, NULL), 0);
+        ready();
+    }
     exit(finish(guest));
     return NULL;
 }
@@ -331,12 +343,13 @@ int run_guest(int argc, char **argv, const struct guest *guests, size_t count) {
     if (guest->set_up)
         guest->set_up();
     busy = start_busy(busy_count);
-    printf("READY\n");
-    fflush(stdout);
+    if (guest->first != ENDS_BEFORE_READY)
+        ready();
     if (guest->during)
         guest->during();
-    if (guest->first_ends) {
+    if (guest->first != STAYS) {
         pthread_t rest;
+        first_thread = pthread_self();
         expect("pthread_create", pthread_create(&rest, NULL, finish_for_first, (void *)guest), 0);
         pthread_exit(NULL);
     }

@@ -43,8 +43,8 @@ struct guest {
     void (*verify)(void);
     /* Instead of waiting for $WF_GO between the two, if not NULL. */
     void (*during)(void);
-    /* The first thread ends behind READY; another one waits, verifies and ends the process. */
-    bool first_ends;
+    /* The first thread ends; another one waits, verifies and ends the process. */
+    enum { STAYS, ENDS_BEHIND_READY, ENDS_BEFORE_READY } first;
 };
 
 #define MS 1000000ull

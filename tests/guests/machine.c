@@ -236,6 +236,7 @@ static const struct guest guests[] = {
     {"checking", set_checking, check_held, NULL},
     {"inheriting", set_inheriting, check_held, NULL},
     {"all", set_all, check_all, NULL},
+    {"first_ended", NULL, NULL, NULL, ENDS_BEFORE_READY},
     {"big", set_big, check_big, NULL},
     {"written", set_big, NULL, while_written},
 };
