@@ -1,6 +1,7 @@
 /* A program that asks wayfarer for something; each kind of request by the name of its scenario. */
 #include "../../contrib/inside/wayfarer.h"
 #include <errno.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -119,6 +120,27 @@ static int hooks(void)
     return 0;
 }
 
+static void *wait_and_pass(void *first)
+{
+    pthread_join(*(pthread_t *)first, NULL);
+    puts("hooked");
+    wait_for_go();
+    puts("PASS");
+    exit(0);
+}
+
+/* A thread waits for the hooks, and another one for its end, when the first has ended. */
+static int hooks_first_ended(void)
+{
+    static pthread_t first, rest;
+    first = pthread_self();
+    if (wayfarer_hooks(before, after, restarted, "hook: "))
+        return fail("hooks", 0);
+    if (pthread_create(&rest, NULL, wait_and_pass, &first))
+        return fail("pthread_create", 0);
+    pthread_exit(NULL);
+}
+
 static void *takes_long;
 
 static void slow(void *with)
@@ -165,7 +187,7 @@ int main(int count, char **words)
         const char *name;
         int (*run)(void);
     } scenarios[] = { { "asks", asks },   { "disabled", disabled },     { "hooks", hooks },
-                      { "alone", alone }, { "slow hooks", slow_hooks }, { "condors", condors } };
+                      { "alone", alone }, { "slow hooks", slow_hooks }, { "hooks first ended", hooks_first_ended }, { "condors", condors } };
     setvbuf(stdout, NULL, _IOLBF, 0);
     for (size_t i = 0; count == 2 && i < sizeof scenarios / sizeof *scenarios; i++)
         if (strcmp(words[1], scenarios[i].name) == 0)

@@ -144,6 +144,20 @@ fn hooks_are_called_around_each_image() {
 }
 
 #[test]
+fn hooks_are_called_when_the_first_thread_has_ended() {
+    with_job(&inside("hooks first ended"), |job| {
+        start(job, &["--keep", "2"])?;
+        says(job, "hooked")?;
+        ask(job, &["checkpoint", "job"])?;
+        says(job, "hook: after")?;
+        kill(root_of(job)?, Signal::SIGKILL).map_err(|error| error.to_string())?;
+        says(job, "hook: restarted")?;
+        job.let_go();
+        expect_end(job, 0)
+    });
+}
+
+#[test]
 fn a_hook_that_does_not_end_keeps_an_image_from_being_made_and_nothing_else() {
     with_job(&inside("slow hooks"), |job| {
         start(job, &["--keep", "2"])?;

@@ -25,7 +25,8 @@ pub(super) struct Hooks(Vec<Called>);
 struct Called {
     board: Board,
     number: u32,
-    pid: HostPid,
+    /// The process, as it is called here.
+    pid: i32,
     /// The thread, as it is called here.
     tid: i32,
 }
@@ -38,11 +39,10 @@ impl Hooks {
             for board in Board::all_of(*pid).map_err(CaptureError::from)? {
                 // One that cannot be read is gone with its process.
                 let thread = board.hooks().ok().flatten();
-                let tid = thread.and_then(|tid| thread_called(*pid, tid));
-                let Some((tid, number)) = tid.zip(board.call().ok()) else {
+                let found = thread.and_then(|tid| thread_called(*pid, tid));
+                let Some(((pid, tid), number)) = found.zip(board.call().ok()) else {
                     continue;
                 };
-                let pid = *pid;
                 let called = Called {
                     board,
                     number,
@@ -61,7 +61,7 @@ impl Hooks {
                 .is_ok_and(|ready| !ready)
             {
                 if began.elapsed() > READY_WITHIN {
-                    let (pid, waited_s) = (called.pid.0, READY_WITHIN.as_secs());
+                    let (pid, waited_s) = (called.pid, READY_WITHIN.as_secs());
                     return Err(CheckpointError::NotReady { pid, waited_s });
                 }
                 std::thread::sleep(PAUSE);
@@ -88,17 +88,16 @@ impl Drop for Hooks {
 
 impl Called {
     fn wake(&self) {
-        let _ = send_to_thread(self.pid.0, self.tid, libc::SIGURG);
+        let _ = send_to_thread(self.pid, self.tid, libc::SIGURG);
     }
 }
 
-/// The thread of this process that calls itself so.
-fn thread_called(pid: HostPid, own: i32) -> Option<i32> {
+/// Process and thread of that of its threads that calls itself so.
+fn thread_called(pid: HostPid, own: i32) -> Option<(i32, i32)> {
     let threads = ProcDir::of(pid.0).numbers("task").ok()?;
-    threads.into_iter().find(|tid| {
-        let status = ProcDir::of(pid.0)
-            .thread(*tid)
-            .parsed("status", parse_status);
-        status.is_ok_and(|status| status.ns_pid.last() == Some(&own))
+    threads.into_iter().find_map(|tid| {
+        let thread = ProcDir::of(pid.0).thread(tid);
+        let status = thread.parsed("status", parse_status).ok()?;
+        (status.ns_pid.last() == Some(&own)).then_some((status.tgid, tid))
     })
 }
