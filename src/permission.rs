@@ -6,7 +6,7 @@
 
 use crate::jobs::process;
 use crate::report::{Exit, Failure, Outcome};
-use ckpt_lib::procfs::{has_ended, living_thread};
+use ckpt_lib::procfs::{by_living_thread, has_ended, living_thread};
 use std::fs;
 use std::io::ErrorKind;
 use std::os::unix::fs::MetadataExt;
@@ -39,7 +39,7 @@ pub(crate) fn check_traceable(pid: i32) -> Outcome<()> {
         ));
         return Err(failure.advise("again when the debugger or other checkpoint is done"));
     }
-    match fs::File::open(format!("/proc/{living}/mem")) {
+    match by_living_thread(pid, |thread| fs::File::open(format!("/proc/{thread}/mem"))) {
         Ok(_) => Ok(()),
         // Its files are root's as soon as it is on its way out.
         Err(_) if has_ended(pid) => Err(refuse(format!("({comm}) has ended"))),

@@ -2,6 +2,7 @@
 
 use crate::jobs::{Job, JobError, JobProcesses, JobStore, Life, Outset, process};
 use crate::report::{Exit, Explain, Failure, Outcome};
+use ckpt_lib::procfs::living_thread;
 use starter::life::State;
 use std::io::ErrorKind;
 use std::time::{Duration, Instant};
@@ -171,7 +172,7 @@ pub(crate) fn check_living(job: &Job) -> Outcome<()> {
 /// Whether the job's own program runs. Its supervisor gives up every descriptor of the job at that
 /// moment, the standard ones included (they are always open when it starts).
 fn has_settled(supervisor: i32, pid: i32) -> bool {
-    has_let_go(supervisor) && process::tracer(pid) == 0
+    has_let_go(supervisor) && process::tracer(living_thread(pid)) == 0
 }
 
 fn has_let_go(supervisor: i32) -> bool {

@@ -137,7 +137,7 @@ pub fn finish(context: &Context) -> Outcome<()> {
     Ok(())
 }
 
-/// The first thread of a process that does not end here; one that does has ended when this returns.
+/// The first thread of a process that does not end here; one that does is on its way out when this returns.
 fn living_thread(context: &Context, process: u64) -> Outcome<u64> {
     let id = context.ops.stream(process).map_or(0, |entry| entry.id);
     let mut living = None;

@@ -14,7 +14,7 @@ use crate::life::words::{ANSWER, WANTS};
 use crate::limits;
 use crate::report::{Outcome, tell};
 use ckpt_lib::board::{Board, Want};
-use ckpt_lib::procfs::living_thread;
+use ckpt_lib::procfs::by_living_thread;
 use ckpt_lib::tracee::HostPid;
 use loader::words::{ASKS, RUNS};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -181,7 +181,7 @@ fn read(stream: &mut UnixStream, portion: &mut [u8]) -> io::Result<usize> {
 
 fn boards(supervisor: i32) -> Vec<Board> {
     let root = process::find_job(supervisor).root;
-    let boards = root.map(|root| Board::all_of(HostPid(living_thread(root))));
+    let boards = root.map(|root| by_living_thread(root, |thread| Board::all_of(HostPid(thread))));
     // Of a job that has just ended there are none.
     boards.and_then(Result::ok).unwrap_or_default()
 }

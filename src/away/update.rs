@@ -144,9 +144,9 @@ impl Watch {
     /// about to.
     fn stands(&mut self) -> bool {
         let root = process::find_job(self.supervisor).root;
-        let stat = root.and_then(|root| process::read_stat(root).ok());
+        let state = root.and_then(|root| process::state(root).ok());
         let is_told = self.told_to_stand.load(Ordering::Acquire);
-        let now = match stat.map(|stat| stat.state) {
+        let now = match state {
             // An image is made of it, and whether it stood still before is not to be seen.
             Some('t') => return self.said.stands,
             Some('T') if is_told => Seen::Else,

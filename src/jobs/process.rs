@@ -11,7 +11,7 @@
 //! process until the next boot.
 
 use crate::sys::Usage;
-use ckpt_lib::procfs::ProcDir;
+use ckpt_lib::procfs::{ProcDir, by_living_thread};
 use loader::layout::{HEADER_OFFSET, MAGIC};
 use serde::{Deserialize, Serialize};
 use std::fs;
@@ -53,6 +53,11 @@ pub(crate) struct JobProcesses {
     pub(crate) root: Option<i32>,
     /// All processes of the job, the root first.
     pub(crate) all: Vec<i32>,
+}
+
+/// The state of a process (`R`, `T`, `Z` ..., proc(5)), by a thread of it that lives. A process that is gone is [`io::ErrorKind::NotFound`].
+pub(crate) fn state(pid: i32) -> io::Result<char> {
+    by_living_thread(pid, |thread| Ok(read_stat(thread)?.state))
 }
 
 /// Reads `/proc/PID/stat`. A process that is gone is [`io::ErrorKind::NotFound`].

@@ -428,7 +428,7 @@ impl Copy {
     /// Whether the job's first process stands still.
     pub(super) fn stands_still(&self) -> bool {
         let root = self.processes().root;
-        root.is_some_and(|pid| process::read_stat(pid).is_ok_and(|stat| stat.state == 'T'))
+        root.is_some_and(|pid| matches!(process::state(pid), Ok('T')))
     }
 
     /// Sends the job's first process a signal, on another machine, too.
@@ -487,10 +487,8 @@ fn left_behind(spared: &[Pid]) -> Vec<Pid> {
         let exe = std::fs::read_link(format!("/proc/{}/exe", living_thread(pid.as_raw())));
         exe.ok().is_some_and(|exe| Some(exe) == own)
     };
-    let lives = |pid: &Pid| {
-        process::read_stat(living_thread(pid.as_raw()))
-            .is_ok_and(|stat| !matches!(stat.state, 'Z' | 'X'))
-    };
+    let lives =
+        |pid: &Pid| process::state(pid.as_raw()).is_ok_and(|state| !matches!(state, 'Z' | 'X'));
     children()
         .into_iter()
         .filter(|pid| !spared.contains(pid) && lives(pid) && !is_own(pid))

@@ -12,7 +12,7 @@ use crate::leftovers;
 use crate::report::{Failure, Outcome, tell};
 use ckpt_lib::board::{Board, Want};
 use ckpt_lib::image::{Image, ImageError, WriteOptions, flatten};
-use ckpt_lib::procfs::living_thread;
+use ckpt_lib::procfs::{by_living_thread, living_thread};
 use ckpt_lib::progress::Silent;
 use ckpt_lib::tracee::HostPid;
 use shadow::Allowed;
@@ -40,7 +40,8 @@ impl Starter<'_> {
     /// The boards of the job, if it has some and is on this machine.
     fn boards(&self) -> Vec<Board> {
         let root = self.copy.as_ref().and_then(|copy| copy.root());
-        let boards = root.map(|root| Board::all_of(HostPid(living_thread(root))));
+        let boards =
+            root.map(|root| by_living_thread(root, |thread| Board::all_of(HostPid(thread))));
         // Of a job that has just ended there are none.
         boards.and_then(Result::ok).unwrap_or_default()
     }

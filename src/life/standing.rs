@@ -3,7 +3,6 @@
 use super::copy::kill;
 use crate::jobs::process;
 use crate::sys;
-use ckpt_lib::procfs::living_thread;
 use nix::unistd::Pid;
 use std::time::{Duration, Instant};
 
@@ -46,10 +45,8 @@ pub(super) fn stop_job(supervisor: Pid) {
     }
     // A word to go on may come next, and is for those that stand still: a stop that is behind it would be for ever.
     let until = Instant::now() + STANDS_WITHIN;
-    let runs = |pid: &i32| {
-        process::read_stat(living_thread(*pid))
-            .is_ok_and(|stat| !matches!(stat.state, 'T' | 't' | 'Z' | 'X'))
-    };
+    let runs =
+        |pid: &i32| process::state(*pid).is_ok_and(|state| !matches!(state, 'T' | 't' | 'Z' | 'X'));
     while stopped.iter().any(runs) && Instant::now() < until {
         std::thread::sleep(LOOK_AGAIN);
     }

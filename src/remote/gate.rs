@@ -3,7 +3,7 @@
 use crate::report::{Exit, Explain, Failure, Outcome};
 use c_shim::behind::Behind;
 use c_shim::table::{Header, MAGIC, Reserved, Table, VERSION};
-use ckpt_lib::procfs::living_thread;
+use ckpt_lib::procfs::by_living_thread;
 use nix::fcntl::{FcntlArg, fcntl};
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -21,9 +21,9 @@ pub(crate) fn is_told_to_end(pid: i32) {
 }
 
 fn table_of(pid: i32) -> io::Result<File> {
-    let living = living_thread(pid);
-    let name = format!("/proc/{living}/fd/{}", Reserved::Table.number());
-    let table = OpenOptions::new().read(true).write(true).open(name)?;
+    let name = |thread: i32| format!("/proc/{thread}/fd/{}", Reserved::Table.number());
+    let open = |thread| OpenOptions::new().read(true).write(true).open(name(thread));
+    let table = by_living_thread(pid, open)?;
     let (mut magic, mut version) = ([0; 8], [0; 4]);
     table.read_exact_at(&mut magic, offset_of!(Header, magic) as u64)?;
     table.read_exact_at(&mut version, offset_of!(Header, version) as u64)?;

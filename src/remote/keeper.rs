@@ -21,7 +21,7 @@ use crate::sys;
 use c_shim::behind::{Landed, Line, Owner, Piece, Trouble};
 use c_shim::link::{LINK_LEN, Link};
 use c_shim::table::{Description, OPEN, Reserved, Table};
-use ckpt_lib::procfs::living_thread;
+use ckpt_lib::procfs::by_living_thread;
 use loader::words::{COMPLETE, DONE, ENDED, LOST, MAY_BE_COMPLETE, READY, RUNS};
 use nix::fcntl::{FcntlArg, fcntl};
 use std::ffi::OsStr;
@@ -261,7 +261,8 @@ fn find(link: &[u8; LINK_LEN], told: &Receiver<Told>) -> Outcome<Result<JobFiles
     loop {
         for pid in process::all()? {
             if link_bytes(pid).as_ref() == Some(link)
-                && let Ok(files) = JobFiles::open(&format!("/proc/{}/fd", living_thread(pid)))
+                && let Ok(files) =
+                    by_living_thread(pid, |thread| JobFiles::open(&format!("/proc/{thread}/fd")))
             {
                 return Ok(Ok(files));
             }

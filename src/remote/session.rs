@@ -13,7 +13,7 @@ use c_shim::table::{Reserved, Table};
 use c_shim::used::{Amount, ThreadAmount};
 use ckpt_lib::image::{Away, Image};
 use ckpt_lib::pace::Rate;
-use ckpt_lib::procfs::living_thread;
+use ckpt_lib::procfs::{by_living_thread, living_thread};
 use ckpt_lib::{JobSession, ProcessUsed, SessionError, Used};
 use loader::layout::SectionKind;
 use nix::sys::memfd::{MFdFlags, memfd_create};
@@ -73,11 +73,11 @@ impl RunningSession {
         let client = begin(pid, &link);
         let client = client
             .context(|| format!("no stream to the shadow of process {pid} at unix:{shown}"))?;
-        let living = living_thread(pid);
-        let name = format!("/proc/{living}/fd/{}", Reserved::Table.number());
+        let name = |thread: i32| format!("/proc/{thread}/fd/{}", Reserved::Table.number());
         let gate = Some(Gate::close(pid)?);
-        let table = File::options().read(true).write(true).open(&name);
-        let table = table.context(|| name.clone())?;
+        let open = |thread| File::options().read(true).write(true).open(name(thread));
+        let name = name(pid);
+        let table = by_living_thread(pid, open).context(|| name.clone())?;
         let mapped = map_table(&table).context(|| name)?;
         Ok(Some(RunningSession {
             client,
@@ -190,10 +190,9 @@ fn link_of(pid: i32) -> Option<Link> {
 
 /// The link of a process, if it has one that can be read.
 pub(super) fn link_bytes(pid: i32) -> Option<[u8; LINK_LEN]> {
-    let living = living_thread(pid);
-    let name = format!("/proc/{living}/fd/{}", Reserved::Link.number());
+    let name = |thread: i32| format!("/proc/{thread}/fd/{}", Reserved::Link.number());
     let mut bytes = [0; LINK_LEN];
-    let file = File::open(name).ok()?;
+    let file = by_living_thread(pid, |thread| File::open(name(thread))).ok()?;
     file.read_exact_at(&mut bytes, 0).ok().map(|()| bytes)
 }
 

@@ -18,7 +18,7 @@ use ckpt_lib::board::Board;
 use ckpt_lib::capture::{CaptureError, CaptureOptions, Refusal};
 use ckpt_lib::image::{Image, ImageError};
 use ckpt_lib::pace::Rate;
-use ckpt_lib::procfs::living_thread;
+use ckpt_lib::procfs::{by_living_thread, living_thread};
 use ckpt_lib::snapshot::{JobLabel, KernelPath};
 use ckpt_lib::tracee::{HostPid, StopError};
 use ckpt_lib::{CheckpointError, CheckpointRequest, JobSession, Then};
@@ -380,7 +380,8 @@ fn wait_until_enabled(pid: i32) {
 /// Whether a job allows none now.
 fn is_disabled(pid: i32) -> bool {
     let is_disabled = |board: &Board| board.read().is_ok_and(|notice| notice.disabled > 0);
-    Board::all_of(HostPid(living_thread(pid))).is_ok_and(|boards| boards.iter().any(is_disabled))
+    by_living_thread(pid, |thread| Board::all_of(HostPid(thread)))
+        .is_ok_and(|boards| boards.iter().any(is_disabled))
 }
 
 /// Where the image goes, and which checkpoint of the job it is.

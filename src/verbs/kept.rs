@@ -4,7 +4,7 @@ use crate::address::Address;
 use crate::jobs::{JobStore, process};
 use c_shim::link::{LINK_LEN, Link};
 use c_shim::table::Reserved;
-use ckpt_lib::procfs::living_thread;
+use ckpt_lib::procfs::by_living_thread;
 use shadow::Presence;
 use std::fmt::Write;
 use std::fs::{self, File};
@@ -74,16 +74,16 @@ pub(crate) fn presence(token: &Token, session: u64, began_ms: u64) -> Presence {
 
 /// None if it has no link; an error if it cannot be looked into.
 fn link_of(pid: i32) -> Result<Option<Link>, ()> {
-    let living = living_thread(pid);
-    let name = format!("/proc/{living}/fd/{}", Reserved::Link.number());
-    match fs::read_link(&name) {
+    let name = |thread: i32| format!("/proc/{thread}/fd/{}", Reserved::Link.number());
+    match by_living_thread(pid, |thread| fs::read_link(name(thread))) {
         Ok(target) if target.as_os_str().as_bytes().starts_with(b"/memfd:wf-link") => {}
         Ok(_) => return Ok(None),
         Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => return Err(()),
         Err(_) => return Ok(None),
     }
     let mut bytes = [0; LINK_LEN];
-    let read = File::open(&name).and_then(|file| file.read_exact_at(&mut bytes, 0));
+    let open = |thread| File::open(name(thread));
+    let read = by_living_thread(pid, open).and_then(|file| file.read_exact_at(&mut bytes, 0));
     match read {
         Ok(()) => Ok(Link::read(&bytes)),
         // It has ended meanwhile.

@@ -38,7 +38,7 @@ pub(crate) fn kill(store: &JobStore, arguments: &Kill) -> Outcome {
         gate::is_told_to_end(target.pid);
     }
     // The supervisor stops when its job does, so that a shell notices.
-    let is_stopped = |pid: i32| matches!(process::read_stat(pid), Ok(stat) if stat.state == 'T');
+    let is_stopped = |pid: i32| matches!(process::state(pid), Ok('T'));
     let supervisor = target.job.as_ref().map(|job| job.record.supervisor.pid);
     let supervisor = supervisor.filter(|supervisor| {
         arguments.signal == libc::SIGCONT && (is_stopped(target.pid) || is_stopped(*supervisor))

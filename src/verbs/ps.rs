@@ -7,7 +7,6 @@ use crate::jobs::{Job, JobError, JobStore, Life, process};
 use crate::output::{self, Table};
 use crate::report::{Exit, Outcome, chain, tell};
 use crate::target;
-use ckpt_lib::procfs::living_thread;
 use serde::Serialize;
 use starter::life::State;
 use std::path::PathBuf;
@@ -221,7 +220,7 @@ fn state_away(job: &Job) -> &'static str {
 }
 
 fn state_of(root: i32) -> &'static str {
-    match process::read_stat(living_thread(root)).map(|stat| stat.state) {
+    match process::state(root) {
         Ok('T') => "stopped",
         Ok('t') => "traced",
         Ok('Z' | 'X') | Err(_) => "ending",

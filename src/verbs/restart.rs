@@ -431,7 +431,7 @@ pub(crate) fn register(
         None if !words.is_empty() => words,
         None => program.iter().cloned().collect(),
     };
-    let thread_name = root.and_then(|process| Some(process.threads.first()?.name.to_string()));
+    let thread_name = root.and_then(|process| Some(process.name()?.to_string()));
     let base = had.map(|name| unnumbered(name).to_owned());
     let new = NewJob {
         name,

@@ -157,6 +157,46 @@ fn hooks_are_called_when_the_first_thread_has_ended() {
     });
 }
 
+/// It is shown as a zombie, whatever its other threads do.
+#[test]
+fn a_job_whose_first_thread_has_ended_stands_still_and_goes_on() {
+    with_job(&inside("hooks first ended"), |job| {
+        start(job, &["--keep", "2"])?;
+        says(job, "hooked")?;
+        let supervisor = process_of(job, "supervisor_pid")?.as_raw();
+        let root = root_of(job)?;
+        // Its supervisor stands still when it does, and goes on when it does.
+        let state = |pid: i32| {
+            let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+            stat.rsplit(") ")
+                .next()
+                .and_then(|rest| rest.chars().next())
+        };
+        let is = |wanted| run::poll(STEP, || (state(supervisor) == wanted).then_some(()));
+        let by = |signal| kill(root, signal).map_err(|error| error.to_string());
+        by(Signal::SIGSTOP)?;
+        is(Some('T')).ok_or("its supervisor does not stand still")?;
+        // Nor is it woken.
+        std::thread::sleep(Duration::from_millis(300));
+        let stays = is(Some('T')).is_some() && !said(job).contains("PASS");
+        if !stays || state(root.as_raw()) != Some('Z') {
+            return Err(format!("{:?}: {}", state(root.as_raw()), said(job)));
+        }
+        ask(job, &["continue", "job"])?;
+        is(Some('S')).ok_or("its supervisor does not go on")?;
+        ask(job, &["suspend", "job"])?;
+        until(job, "suspended", |status| status["State"] == "Suspended")?;
+        job.let_go();
+        // It does not look for that.
+        std::thread::sleep(Duration::from_millis(300));
+        if said(job).contains("PASS") {
+            return Err(said(job));
+        }
+        ask(job, &["continue", "job"])?;
+        expect_end(job, 0)
+    });
+}
+
 #[test]
 fn a_hook_that_does_not_end_keeps_an_image_from_being_made_and_nothing_else() {
     with_job(&inside("slow hooks"), |job| {

@@ -415,7 +415,7 @@ impl Inside<'_> {
     ) -> Result<ProcessUsed, CaptureError> {
         let tracee = |error| CaptureError::Tracee(error);
         let stopped = &mut quiesced.processes_mut()[self.index];
-        let pid = self.subject.pid;
+        let pid = self.subject.tgid;
         record.stopped_by = stopped
             .group_stopped
             .and_then(|signal| u32::try_from(signal).ok())
@@ -485,7 +485,7 @@ impl Inside<'_> {
                 refusals.add(self.subject.who(), object, reason);
             }
             let answer = results.result(segments);
-            settings::read_ldt(answer, HostTid(pid), stopped, workshop, record)?;
+            settings::read_ldt(answer, HostTid(self.subject.pid), stopped, workshop, record)?;
         }
         let tids = self.subject.threads.iter().map(|(tid, _)| *tid);
         let used = match &use_of_all {
@@ -526,7 +526,7 @@ impl Inside<'_> {
         memory
             .read(start, &mut bytes)
             .map_err(|source| CaptureError::Kernel {
-                pid: self.subject.pid,
+                pid: self.subject.tgid,
                 what: "its vDSO",
                 source,
             })?;

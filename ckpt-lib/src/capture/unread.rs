@@ -7,7 +7,7 @@
 
 use crate::sys::channels::{
     peek, peek_whole_parts, poll_now, set_socket_option, set_socket_option_bytes, socket_option,
-    socket_option_bytes, unsent_len,
+    socket_option_bytes, unread_len, unsent_len,
 };
 use crate::sys::guarded::Guarded;
 use nix::sys::socket::{AddressFamily, MsgFlags, SockFlag, SockType, recv, send, socketpair};
@@ -79,7 +79,12 @@ pub(super) fn messages(
 
 fn read_messages(fd: BorrowedFd<'_>, kind: i32) -> io::Result<Inbox> {
     let mut inbox = Inbox::default();
-    let mut buffer = vec![0; LONGEST_MESSAGE];
+    // Of a stream, more than there is: one that ends within bytes shows the descriptors of what lies behind them, too.
+    let room = match kind {
+        libc::SOCK_STREAM => unread_len(fd)? + 1,
+        _ => LONGEST_MESSAGE,
+    };
+    let mut buffer = vec![0; room];
     // Of a stream, how far it has been looked at.
     let mut at = 0;
     loop {
@@ -237,7 +242,7 @@ fn hidden_behind(
 
 /// What can be read from a stream that leads outside.
 pub(super) fn unread_of_stream(fd: BorrowedFd<'_>) -> io::Result<Vec<u8>> {
-    let len = crate::sys::channels::unread_len(fd)?;
+    let len = unread_len(fd)?;
     if len == 0 {
         return Ok(vec![]);
     }
@@ -366,6 +371,7 @@ mod tests {
         use nix::sys::socket::{ControlMessage, sendmsg};
         let file = std::fs::File::open("/dev/null").expect("open");
         let (a, mut b) = UnixStream::pair().expect("pair");
+        set_socket_option(a.as_fd(), libc::SO_SNDBUF, i32::MAX / 4).expect("is set");
         for (text, with) in sent {
             let numbers = [file.as_raw_fd()];
             let rights = [ControlMessage::ScmRights(&numbers)];
@@ -421,6 +427,45 @@ mod tests {
         let sent = [("first", true), ("second", false), ("third", true)];
         let all = [("stsecond", 0), ("third", 1)];
         assert_eq!(parts_of_a_stream(&sent, 3), expected(&all));
+    }
+
+    /// More than a message can hold, by calls that are cut in parts and in one whose descriptor would be before them.
+    #[test]
+    fn descriptors_behind_much_are_found() {
+        // net.core.wmem_max says how much may lie in one.
+        let (probe, _other) = UnixStream::pair().expect("pair");
+        set_socket_option(probe.as_fd(), libc::SO_SNDBUF, i32::MAX / 4).expect("is set");
+        let room = socket_option(probe.as_fd(), libc::SO_SNDBUF).expect("is read");
+        let much = "much".repeat(60_000.min(room as usize / 120));
+        eprintln!("{} bytes in one piece", much.len());
+        let big = [
+            (&much[..], false),
+            (&much[..], true),
+            ("x", true),
+            (&much[..], false),
+            ("y", true),
+        ];
+        let sent: Vec<_> = big.iter().cycle().take(20).copied().collect();
+        let found = parts_of_a_stream(&sent, 0);
+        let bytes: String = found.iter().map(|(text, _)| text.as_str()).collect();
+        assert_eq!(
+            bytes,
+            sent.iter().map(|(text, _)| *text).collect::<String>()
+        );
+        // Each begins where it was sent.
+        let mut at = 0;
+        let mut with = vec![];
+        for (text, count) in &found {
+            with.extend((*count > 0).then_some(at));
+            at += text.len();
+        }
+        let mut at = 0;
+        let mut expected = vec![];
+        for (text, has) in &sent {
+            expected.extend(has.then_some(at));
+            at += text.len();
+        }
+        assert_eq!(with, expected);
     }
 
     proptest::proptest! {

@@ -149,6 +149,7 @@ pub fn checkpoint(
     let mut watch = watch;
     let mut stand_ins = 0;
     let taken = loop {
+        let mut is_stopped = false;
         let target = HostPid(living_thread(request.target.0));
         let lent: Option<&mut dyn JobSession> = match &mut session {
             Some(session) => Some(&mut **session),
@@ -156,7 +157,7 @@ pub fn checkpoint(
         };
         let watch = watch.take();
         match take(
-            (request, target),
+            (request, target, &mut is_stopped),
             (flags, watch),
             lent,
             &notes,
@@ -168,11 +169,10 @@ pub fn checkpoint(
             {
                 flags = Flags::ReadWhileFrozen;
             }
-            // Its first thread has ended, or the one that stood for it: there is no image that this would be about.
             Err(error)
-                if stand_ins < STAND_INS
-                    && !matches!(error, CheckpointError::Image(_))
-                    && has_none(target)
+                if !is_stopped
+                    && stand_ins < STAND_INS
+                    && is_about_a_thread(target, &error)
                     && !has_ended(request.target.0) =>
             {
                 stand_ins += 1;
@@ -191,10 +191,13 @@ pub fn checkpoint(
 /// So often another thread may stand for a process whose first has ended.
 const STAND_INS: u32 = 100;
 
-/// Whether a thread that stands for its process has nothing to show any more.
-fn has_none(thread: HostPid) -> bool {
-    let stat = ProcDir::of(thread.0).parsed("stat", parse_stat);
-    stat.map_or(true, |stat| stat.is_ending())
+/// Whether the reason may be that the thread by which a process was looked at has ended before all stood still.
+fn is_about_a_thread(thread: HostPid, error: &CheckpointError) -> bool {
+    let stat = || ProcDir::of(thread.0).parsed("stat", parse_stat);
+    matches!(
+        error,
+        CheckpointError::Stop(_) | CheckpointError::Capture(_)
+    ) && stat().map_or(true, |stat| stat.is_ending())
 }
 
 /// Whether what is in the way may be gone in a moment: a program that looks at another process has a file of `/proc`
@@ -231,9 +234,9 @@ enum Flags {
     ReadWhileFrozen,
 }
 
-/// One try. `target`: the thread by which the process is looked at.
+/// One try. `target`: the thread by which the process is looked at. `is_stopped`: all threads stood still.
 fn take(
-    (request, target): (&CheckpointRequest, HostPid),
+    (request, target, is_stopped): (&CheckpointRequest, HostPid, &mut bool),
     (flags, watch): (Flags, Option<Watch>),
     mut session: Option<&mut dyn JobSession>,
     notes: &SharedNotes,
@@ -275,6 +278,7 @@ fn take(
     let mut hooks = Hooks::begin(&pids)?;
     let frozen_at = Instant::now();
     let mut quiesced = Quiesced::stop(&pids, STOP_DEADLINE)?;
+    *is_stopped = true;
     quiesced.remember_in(notes.clone());
     // Now that they stand still, what was looked at before is final.
     refuse_others(request, &pids, capture::others(&pids, request.reaper)?)?;

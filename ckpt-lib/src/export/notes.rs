@@ -101,7 +101,7 @@ fn info(snapshot: &SnapshotV1, process: &Process) -> Vec<u8> {
     for id in ids {
         bytes.extend(id.to_le_bytes());
     }
-    let name = leader.map_or(&[][..], |thread| &thread.name.0);
+    let name = process.name().map_or(&[][..], |name| &name.0);
     bytes.extend(padded::<16>(name));
     let program = process
         .memory

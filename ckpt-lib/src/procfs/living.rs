@@ -45,6 +45,26 @@ pub fn living_thread(pid: i32) -> i32 {
     others.filter_map(began).min().map_or(pid, |(_, tid)| tid)
 }
 
+/// So often another thread may stand for a process.
+const MOST_THREADS: u32 = 100;
+
+/// Does something with a process by its [`living_thread`]. Where that is in vain and the thread has ended meanwhile, it is done by another.
+///
+/// # Errors
+/// Those of what is done, with a thread that lives or a process that has ended.
+pub fn by_living_thread<T, E>(pid: i32, mut act: impl FnMut(i32) -> Result<T, E>) -> Result<T, E> {
+    let mut thread = living_thread(pid);
+    for _ in 1..MOST_THREADS {
+        let done = act(thread);
+        let living = living_thread(pid);
+        if done.is_ok() || living == thread {
+            return done;
+        }
+        thread = living;
+    }
+    act(thread)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -56,6 +76,13 @@ mod tests {
         let pid = std::process::id().cast_signed();
         assert_eq!(living_thread(pid), pid);
         assert!(!has_ended(pid));
+        // What is in vain by a thread that lives is not done again.
+        let mut times = 0;
+        let in_vain = by_living_thread(pid, |thread| {
+            times += 1;
+            Err::<(), i32>(thread)
+        });
+        assert_eq!((in_vain, times), (Err(pid), 1));
         // Of one that is not there, there is none.
         assert_eq!(living_thread(i32::MAX), i32::MAX);
         assert!(has_ended(i32::MAX));
@@ -75,7 +102,12 @@ mod tests {
             std::thread::sleep(Duration::from_millis(2));
         }
         let living = living_thread(pid);
-        let maps = |id| ProcDir::of(id).bytes("maps").expect("reads").len();
+        let maps = |id| ProcDir::of(id).bytes("maps").map_or(0, |text| text.len());
+        let tried_by = by_living_thread(pid, |thread| match thread == living {
+            true => Ok(thread),
+            false => Err(thread),
+        });
+        assert_eq!(tried_by, Ok(living));
         let found = (living != pid, has_ended(pid), maps(pid), maps(living) > 0);
         child.kill().expect("kill");
         // A zombie: nobody has waited for it.

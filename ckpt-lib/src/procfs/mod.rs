@@ -26,7 +26,7 @@ pub use fdinfo::{
 };
 pub use idmap::{IdMap, TimeOffsets, parse_id_map, parse_time_offsets};
 pub use limits::parse_limits;
-pub use living::{has_ended, living_thread};
+pub use living::{by_living_thread, has_ended, living_thread};
 use maps::SmapsReader;
 #[cfg(test)]
 pub(crate) use maps::parse_smaps;

@@ -63,6 +63,15 @@ pub struct Process {
     pub ended_first: Option<KernelPath>,
 }
 
+impl Process {
+    /// What it is called (`comm` of its first thread).
+    #[must_use]
+    pub fn name(&self) -> Option<&KernelPath> {
+        let first = || self.threads.first().map(|thread| &thread.name);
+        self.ended_first.as_ref().or_else(first)
+    }
+}
+
 /// An entry of a descriptor table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Descriptor {

@@ -143,7 +143,7 @@ pub struct Quiesced {
 pub struct StoppedProcess {
     /// Its id.
     pub pid: HostPid,
-    /// Its threads, the leader first (unless the leader has ended before the others).
+    /// Its threads, that of `pid` first.
     pub threads: Vec<StoppedThread>,
     /// The signal of job control that it is stopped by.
     pub group_stopped: Option<i32>,
@@ -174,13 +174,19 @@ impl Quiesced {
         }
         let handles = processes.iter();
         let handles = handles.map(|process| foreign::pidfd_open(process.pid.0));
-        Ok(Quiesced {
+        let quiesced = Quiesced {
             handles: handles.collect(),
             processes,
             notes: None,
             _reaper: reaper,
             one_thread_only: PhantomData,
-        })
+        };
+        // By what has ended a process cannot be looked at any more.
+        let is_gone = |process: &&StoppedProcess| process.thread(HostTid(process.pid.0)).is_none();
+        match quiesced.processes.iter().find(is_gone) {
+            Some(process) => Err(StopError::Gone { pid: process.pid.0 }),
+            None => Ok(quiesced),
+        }
     }
 
     /// The processes, in the order they were asked for.

@@ -6,7 +6,7 @@ use super::reaper::Reaper;
 use super::thread::StoppedThread;
 use super::vdso_exit::{self, Moved};
 use super::{HostPid, HostTid, Memory, StopError, StoppedProcess, reenter};
-use crate::procfs::{ProcDir, parse_status};
+use crate::procfs::{ProcDir, parse_stat, parse_status};
 use crate::sys::ptrace::{self, Waited};
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -101,19 +101,20 @@ impl Seized<'_> {
 
 impl Drop for Seized<'_> {
     fn drop(&mut self) {
-        for (tid, (pid, _)) in std::mem::take(&mut self.threads) {
-            let_go_when(tid, || enter_again(pid, HostTid(tid), self.glimpses));
+        for tid in std::mem::take(&mut self.threads).into_keys() {
+            let_go_when(tid, || enter_again(HostTid(tid), self.glimpses));
         }
     }
 }
 
 /// Has a thread at a stop go on in a call that would return EINTR only because of the stop.
-fn enter_again(pid: HostPid, tid: HostTid, glimpses: &mut Glimpses) {
+fn enter_again(tid: HostTid, glimpses: &mut Glimpses) {
     // If it is not at its stop, or cannot be read, it has been killed.
     let Ok(mut thread) = StoppedThread::read(tid, BeforeStop::default()) else {
         return;
     };
-    let Ok(memory) = Memory::open(pid) else {
+    // By itself: what its process is looked at by may have ended.
+    let Ok(memory) = Memory::open(HostPid(tid.0)) else {
         return;
     };
     thread.before = glimpses.finished(tid.0, thread.stopped_at_ns);
@@ -302,7 +303,7 @@ fn seize_new(
             .threads
             .retain(|tid, (owner, _)| owner != pid || listed.binary_search(tid).is_ok());
         for tid in listed {
-            if seized.threads.contains_key(&tid) {
+            if seized.threads.contains_key(&tid) || tid == pid.0 && is_leaving(*pid) {
                 continue;
             }
             if seize(*pid, tid, seized.glimpses.threads.get_mut(&tid))? {
@@ -316,6 +317,13 @@ fn seize_new(
         }
     }
     Ok(found)
+}
+
+/// Whether the thread by which a process is looked at is on its way out. The end of a first thread is told to nobody as long as others go on,
+/// and a tracer cannot let go of it then.
+fn is_leaving(pid: HostPid) -> bool {
+    let stat = ProcDir::of(pid.0).parsed("stat", parse_stat);
+    stat.is_ok_and(|stat| stat.is_ending())
 }
 
 /// Seizes a thread and asks it to stop; `false` if it has ended.
@@ -392,6 +400,9 @@ fn settle(seized: &mut Seized<'_>, deadline: &Deadline) -> Result<(), StopError>
                     true
                 }
                 (Answer::Ended, _) => false,
+                (Answer::Going, State::Asked) if again && *tid == pid.0 && is_leaving(*pid) => {
+                    false
+                }
                 (Answer::Going, State::Asked) => {
                     going = Some((*pid, *tid));
                     if again {
@@ -446,7 +457,9 @@ fn read_process(pid: HostPid, seized: &Seized<'_>) -> Result<Option<StoppedProce
         }
     }
     threads.sort_by_key(|thread| (thread.tid.0 != pid.0, thread.tid.0));
-    let memory = Memory::open(pid).map_err(|source| StopError::Denied {
+    // The thread by which it is looked at may have ended meanwhile.
+    let held = threads.first().map_or(pid, |thread| HostPid(thread.tid.0));
+    let memory = Memory::open(held).map_err(|source| StopError::Denied {
         pid: pid.0,
         tid: pid.0,
         source,
