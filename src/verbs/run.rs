@@ -425,18 +425,43 @@ fn say_what_it_costs(program: &Path) {
     let mode = std::fs::metadata(program).map_or(0, |metadata| {
         std::os::unix::fs::PermissionsExt::mode(&metadata.permissions())
     });
+    let own = nix::unistd::getegid();
+    let groups = nix::unistd::getgroups().unwrap_or_default();
+    let others = groups.into_iter().filter(|group| *group != own).count();
+    for cost in costs(&crate::raw::shown_path(program), mode, others) {
+        tell(&cost);
+    }
+}
+
+/// What a program with this mode misses, whose user has so many other groups than its own.
+fn costs(program: &str, mode: u32, others: usize) -> Vec<String> {
+    let mut costs = vec![];
     if mode & (libc::S_ISUID | libc::S_ISGID) != 0 {
-        let shown = crate::raw::shown_path(program);
-        tell(&format!(
-            "{shown} is setuid or setgid and will gain nothing (--pids host lets it)"
+        costs.push(format!(
+            "{program} is setuid or setgid and will gain nothing (--pids host lets it)"
         ));
     }
+    if others > 0 {
+        costs.push(format!(
+            "the job sees {others} of your groups as 65534, as it does other owners of files (--pids host shows them)"
+        ));
+    }
+    costs
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use loader::ops::{AnyOp, OpsList};
+
+    #[test]
+    fn what_a_namespace_costs_is_said() {
+        assert!(costs("/bin/ls", 0o755, 0).is_empty());
+        let costs = costs("/bin/su", 0o4755, 2);
+        assert_eq!(costs.len(), 2);
+        assert!(costs[0].contains("/bin/su is setuid"), "{costs:?}");
+        assert!(costs[1].contains("2 of your groups as 65534"), "{costs:?}");
+    }
 
     #[test]
     fn the_list_ends_in_the_command_with_all_its_words() {

@@ -169,6 +169,14 @@ static void set_normal(void) { hold(PTHREAD_MUTEX_NORMAL, PTHREAD_PRIO_NONE); }
 static void set_recursive(void) { hold(PTHREAD_MUTEX_RECURSIVE, PTHREAD_PRIO_NONE); }
 static void set_checking(void) { hold(PTHREAD_MUTEX_ERRORCHECK, PTHREAD_PRIO_NONE); }
 static void set_inheriting(void) { hold(PTHREAD_MUTEX_NORMAL, PTHREAD_PRIO_INHERIT); }
+/* Its holder is in the kernel's list, too, which tells others when it dies. */
+static void set_robust(void) {
+    pthread_mutexattr_t attributes;
+    must("pthread_mutexattr_init", -pthread_mutexattr_init(&attributes));
+    must("pthread_mutexattr_setrobust", -pthread_mutexattr_setrobust(&attributes, PTHREAD_MUTEX_ROBUST));
+    must("pthread_mutex_init", -pthread_mutex_init(&held, &attributes));
+    must("pthread_mutex_lock", -pthread_mutex_lock(&held));
+}
 /* One is held while another thread waits for a condition with it: then it has two users. */
 static pthread_cond_t condition = PTHREAD_COND_INITIALIZER;
 static int waits, may_go;
@@ -235,6 +243,7 @@ static const struct guest guests[] = {
     {"waited", set_waited, check_waited, NULL},
     {"checking", set_checking, check_held, NULL},
     {"inheriting", set_inheriting, check_held, NULL},
+    {"robust", set_robust, check_held, NULL},
     {"all", set_all, check_all, NULL},
     {"first_ended", NULL, NULL, NULL, ENDS_BEFORE_READY},
     {"big", set_big, check_big, NULL},

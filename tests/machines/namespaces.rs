@@ -63,6 +63,19 @@ fn without_user_namespaces_held_locks_that_name_a_thread_are_refused() {
     }
 }
 
+/// A robust lock, which is known by the kernel's list, is known when the image is made.
+#[test]
+fn without_user_namespaces_held_robust_locks_are_refused() {
+    for linking in [Linking::Dynamic, Linking::Static, Linking::Musl] {
+        for (restart, works) in [("", false), ("--accept-new-ids", true)] {
+            let Some(outcome) = holding("robust", linking, restart).try_out() else {
+                return;
+            };
+            outcome.must_work_or_say(works, "its id cannot be given back");
+        }
+    }
+}
+
 /// A job of one thread that holds a lock, on a machine that gives no ids.
 fn holding(kind: &'static str, linking: Linking, restart: &'static str) -> Machine<'static> {
     Machine {
