@@ -281,7 +281,7 @@ static struct busy *start_busy(int count) {
     return all;
 }
 
-static void finish_busy(struct busy *all, int count) {
+static void until_all_compute(struct busy *all, int count) {
     for (int i = 0; i < count; i++) {
         uint64_t before = all[i].blocks, deadline = now_ns(CLOCK_MONOTONIC) + 20 * SECOND;
         while (all[i].blocks == before)
@@ -290,6 +290,10 @@ static void finish_busy(struct busy *all, int count) {
             else
                 sleep_ms(1);
     }
+}
+
+static void finish_busy(struct busy *all, int count) {
+    until_all_compute(all, count);
     busy_stop = true;
     for (int i = 0; i < count; i++) {
         void *result;
@@ -343,6 +347,10 @@ int run_guest(int argc, char **argv, const struct guest *guests, size_t count) {
     if (guest->set_up)
         guest->set_up();
     busy = start_busy(busy_count);
+    if (guest->settled) {
+        until_all_compute(busy, busy_count);
+        guest->settled();
+    }
     if (guest->first != ENDS_BEFORE_READY)
         ready();
     if (guest->during)

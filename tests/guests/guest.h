@@ -43,6 +43,8 @@ struct guest {
     void (*verify)(void);
     /* Instead of waiting for $WF_GO between the two, if not NULL. */
     void (*during)(void);
+    /* Before READY, when the threads that compute do, if not NULL. */
+    void (*settled)(void);
     /* The first thread ends; another one waits, verifies and ends the process. */
     enum { STAYS, ENDS_BEHIND_READY, ENDS_BEFORE_READY } first;
 };

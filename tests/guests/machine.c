@@ -245,7 +245,7 @@ static const struct guest guests[] = {
     {"inheriting", set_inheriting, check_held, NULL},
     {"robust", set_robust, check_held, NULL},
     {"all", set_all, check_all, NULL},
-    {"first_ended", NULL, NULL, NULL, ENDS_BEFORE_READY},
+    {"first_ended", NULL, NULL, NULL, NULL, ENDS_BEFORE_READY},
     {"big", set_big, check_big, NULL},
     {"written", set_big, NULL, while_written},
 };

@@ -193,6 +193,31 @@ static int receive_fd(int from, const char *text) {
     memcpy(&received, CMSG_DATA(control), sizeof received);
     return received;
 }
+/* Ends whose other ones are in flight only. */
+static int writes, talks[2];
+static void send_others(int to) {
+    int pipe_ends[2], both[2];
+    must("pipe", pipe(pipe_ends));
+    send_fd(to, "reads", pipe_ends[0]);
+    close(pipe_ends[0]);
+    writes = pipe_ends[1];
+    pair(SOCK_STREAM, both);
+    send_fd(to, "talks", both[1]);
+    close(both[1]);
+    talks[0] = both[0];
+}
+static void receive_others(int from) {
+    char found[32] = {0};
+    int reads = receive_fd(from, "reads");
+    expect("write", write(writes, "to who reads", 12), 12);
+    expect("read", must("read", read(reads, found, sizeof found)), 12);
+    expect_text("by the pipe of which one end was in flight", found, "to who reads");
+    talks[1] = receive_fd(from, "talks");
+    expect("write", write(talks[0], "to the other", 12), 12);
+    memset(found, 0, sizeof found);
+    expect("read", must("read", read(talks[1], found, sizeof found)), 12);
+    expect_text("by the pair of which one end was in flight", found, "to the other");
+}
 static void set_in_flight_by(int kind) {
     int pipe_ends[2];
     char *path = scratch("sent");
@@ -206,6 +231,7 @@ static void set_in_flight_by(int kind) {
     close(pipe_ends[0]); /* now only in flight */
     expect("write", write(pipe_ends[1], "in the pipe", 11), 11);
     close(pipe_ends[1]);
+    send_others(ends[0]);
 }
 static void set_in_flight(void) { set_in_flight_by(SOCK_DGRAM); }
 static void set_in_flight_packets(void) { set_in_flight_by(SOCK_SEQPACKET); }
@@ -219,6 +245,7 @@ static void check_in_flight(void) {
     int end = receive_fd(ends[1], "a pipe");
     must("read", read(end, found, sizeof found));
     expect_text("contents of the pipe", found, "in the pipe");
+    receive_others(ends[1]);
 }
 
 /* A stream has no messages, but what is received ends where other descriptors have come: with `between` bytes before them, which

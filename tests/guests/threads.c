@@ -548,7 +548,7 @@ static const struct guest guests[] = {
     {"timer_slack", set_slack, check_slack, NULL},
     {"io_priority", set_io_priority, check_io_priority, NULL},
     {"capabilities", set_capabilities, check_capabilities, NULL},
-    {"first_ended", set_first_ended, check_first_ended, NULL, ENDS_BEHIND_READY},
-    {"only_second", set_kept, check_kept, NULL, ENDS_BEFORE_READY},
+    {"first_ended", set_first_ended, check_first_ended, NULL, NULL, ENDS_BEHIND_READY},
+    {"only_second", set_kept, check_kept, NULL, NULL, ENDS_BEFORE_READY},
 };
 GUEST_MAIN(guests)

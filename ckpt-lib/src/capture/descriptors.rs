@@ -81,7 +81,7 @@ pub(super) fn survey(
     let mut sockets = Sockets::look_into(job, shim.as_ref(), &mut open, refusals)?;
     let outside = Outside::new(job, &open);
     let nodes = shim.as_ref().and_then(|_| Shim::nodes(&open));
-    let mut pipes = Pipes::new(&open, nodes);
+    let mut pipes = Pipes::new(&open, nodes, sockets.unseen);
     let mut descriptions = vec![];
     for index in 0..open.files.len() {
         let found = Kinds {

@@ -22,6 +22,8 @@ pub(super) struct Pipes {
     ends: HashMap<(u64, u64), (Vec<usize>, Vec<usize>)>,
     /// The file system of FIFOs whose names are at the shadow.
     nodes: Option<u64>,
+    /// The other end of one may be in flight in a socket, which is not looked into yet.
+    unseen: bool,
 }
 
 fn identity(file: &OpenFile) -> (u64, u64) {
@@ -29,7 +31,7 @@ fn identity(file: &OpenFile) -> (u64, u64) {
 }
 
 impl Pipes {
-    pub(super) fn new(open: &OpenFiles, nodes: Option<u64>) -> Self {
+    pub(super) fn new(open: &OpenFiles, nodes: Option<u64>, unseen: bool) -> Self {
         let mut ends: HashMap<_, (Vec<usize>, Vec<usize>)> = HashMap::new();
         for (index, file) in open.files.iter().enumerate() {
             if file.stat.st_mode & libc::S_IFMT != libc::S_IFIFO || file.is_path_only() {
@@ -48,6 +50,7 @@ impl Pipes {
             by_identity: HashMap::new(),
             ends,
             nodes,
+            unseen,
         }
     }
 
@@ -88,7 +91,7 @@ impl Pipes {
             // A standard output whose reader has gone gets a new one at restart.
             (true, _) => outside.inherit(index).is_none() && no_reader().map_err(said)?,
         };
-        if within {
+        if within || self.unseen && outside.inherit(index).is_none() {
             return self.within(index, &readers, &writers, job, open, inodes);
         }
         let name = shown::bytes(&file.name);

@@ -14,7 +14,7 @@ use crate::shown;
 use crate::snapshot::{
     DescriptionId, DescriptionKind, Sender, SocketId, SocketMessage, SocketRecord, SocketSettings,
 };
-use crate::sys::channels::{socket_option, socket_option_bytes};
+use crate::sys::channels::{poll_now, socket_option, socket_option_bytes};
 use nix::sys::socket::{SockaddrLike, SockaddrStorage, getpeername, getsockname};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
@@ -68,6 +68,8 @@ pub(super) struct Sockets {
     ends: Vec<End>,
     /// Description → why it is not an end of a pair within the job.
     others: Vec<(usize, String)>,
+    /// Descriptors may be in flight in them that nobody has looked for: the job runs yet. What seems to lead out of it may lead to these.
+    pub(super) unseen: bool,
 }
 
 impl Sockets {
@@ -182,6 +184,11 @@ impl Sockets {
                 end.record.settings.senders = senders;
             }
         }
+        let holds_messages = |end: &End| {
+            let found = poll_now(open.files[end.file].duplicate.as_fd(), libc::POLLIN);
+            found.is_ok_and(|events| events & libc::POLLIN != 0)
+        };
+        sockets.unseen = !job.stopped && sockets.ends.iter().any(holds_messages);
         sockets.pair_up(open);
         Ok(sockets)
     }
@@ -189,19 +196,20 @@ impl Sockets {
     /// Finds the other end of each (one that is not connected is its own); ends whose other end is elsewhere lead out.
     fn pair_up(&mut self, open: &OpenFiles) {
         let inode = |end: &End| open.files[end.file].stat.st_ino;
+        let peer_of = |end: &End, (other, _): &(usize, String)| {
+            end.diag.peer != 0 && open.files[*other].stat.st_ino == end.diag.peer
+        };
         loop {
             // A datagram socket may be connected to one that is not, or no longer, connected to it.
             let lost = self.ends.iter().position(|end| {
                 let is_peer =
                     |other: &End| inode(other) == end.diag.peer && other.diag.peer == inode(end);
-                end.diag.peer != 0 && !self.ends.iter().any(is_peer)
+                let may_come = self.unseen && !self.others.iter().any(|other| peer_of(end, other));
+                end.diag.peer != 0 && !may_come && !self.ends.iter().any(is_peer)
             });
             let Some(lost) = lost else { break };
             let end = self.ends.remove(lost);
-            let refused = |(other, _): &&(usize, String)| {
-                end.diag.peer != 0 && open.files[*other].stat.st_ino == end.diag.peer
-            };
-            let reason = match self.others.iter().find(refused) {
+            let reason = match self.others.iter().find(|other| peer_of(&end, other)) {
                 Some((other, _)) => format!(
                     "unix socket whose other end, {}, cannot be carried",
                     open.files[*other].label

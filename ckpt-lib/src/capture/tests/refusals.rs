@@ -148,6 +148,16 @@ fn the_other_end_of_what_is_refused_is_not_called_a_strangers() {
     assert_eq!(said(&guest), expected);
 }
 
+/// Nobody looks into sockets before the job stands still.
+#[test]
+fn an_end_whose_other_may_be_in_flight_is_not_refused_before_the_stop() {
+    let guest = Guest::start(
+        "a, b = socket.socketpair(); r, w = os.pipe(); c, d = socket.socketpair()\n\
+         socket.send_fds(a, [b'x'], [r, d.fileno()]); os.close(r); d.close()\n",
+    );
+    assert_eq!(said(&guest), [] as [&str; 0]);
+}
+
 #[test]
 fn ends_whose_other_end_is_elsewhere_are_refused() {
     let child = "pid = os.fork()\nif pid == 0:\n    time.sleep(60)\n    os._exit(0)\n\
