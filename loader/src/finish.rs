@@ -122,6 +122,7 @@ pub fn finish(context: &Context) -> Outcome<()> {
             )
         };
         let living = living_thread(context, stream)?;
+        end_those_that_had(context, stream)?;
         let thread = Thread {
             tid: tid_of(context, living),
         };
@@ -137,7 +138,7 @@ pub fn finish(context: &Context) -> Outcome<()> {
     Ok(())
 }
 
-/// The first thread of a process that does not end here; one that does is on its way out when this returns.
+/// The first thread of a process that goes on; only its first one may have ended.
 fn living_thread(context: &Context, process: u64) -> Outcome<u64> {
     let id = context.ops.stream(process).map_or(0, |entry| entry.id);
     let mut living = None;
@@ -154,12 +155,16 @@ fn living_thread(context: &Context, process: u64) -> Outcome<u64> {
             }
         }
     }
-    let Some(living) = living else {
-        return Err(failure!(
+    living.ok_or_else(|| {
+        failure!(
             Image,
             "section .wf.ops: process {id} has no thread that lives"
-        ));
-    };
+        )
+    })
+}
+
+/// Ends what had ended at the checkpoint: it is on its way out when this returns.
+fn end_those_that_had(context: &Context, process: u64) -> Outcome<()> {
     for (stream, entry) in context.streams_of(StreamKind::Thread, process) {
         if ending(context, &entry).has_ended {
             let thread = Thread {
@@ -169,7 +174,7 @@ fn living_thread(context: &Context, process: u64) -> Outcome<u64> {
             ended.map_err(|error| stopped!(error, "thread {}: cannot end ({error})", entry.id))?;
         }
     }
-    Ok(living)
+    Ok(())
 }
 
 /// Lets all processes of the job run.
