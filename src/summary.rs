@@ -223,12 +223,7 @@ fn describe(snapshot: &SnapshotV1, description: &Description) -> (&'static str, 
         },
         DescriptionKind::Pipe(id) => {
             let pipe = snapshot.pipes.get(id.0 as usize);
-            let unread = pipe.map_or(0, |pipe| {
-                pipe.contents
-                    .iter()
-                    .map(ckpt_lib::snapshot::Unread::len)
-                    .sum()
-            });
+            let unread = pipe.map_or(0, |pipe| pipe.contents.iter().map(|part| part.len).sum());
             ("pipe", format!("within the job, {unread} bytes unread"))
         }
         DescriptionKind::Socket(id) => {
@@ -270,6 +265,7 @@ fn inode_kind(inode: &InodeRecord) -> &'static str {
         InodeKind::MemFd { .. } => "memfd",
         InodeKind::SharedAnonymous => "shared memory",
         InodeKind::OfProcess => "file of the process",
+        InodeKind::Unread => "unread in pipes and sockets",
     }
 }
 

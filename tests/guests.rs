@@ -216,6 +216,7 @@ guests! {
 
 guests! {
     socket_stream: "sockets" "stream";
+    socket_full: "sockets" "full";
     socket_datagram: "sockets" "datagram";
     socket_seqpacket: "sockets" "seqpacket";
     socket_peeked: "sockets" "peeked";

@@ -8,12 +8,12 @@
 use crate::abi::*;
 use crate::context::{Context, OWN_COUNT};
 use crate::family::Family;
-use crate::interpret::fits;
 use crate::report::{Outcome, failure};
 use crate::supervise;
 use crate::sys;
+use crate::unread::{self, Unread};
 use core::sync::atomic::Ordering;
-use loader::ops::{self, tails};
+use loader::ops;
 
 const MOST_FEEDS: usize = 16;
 /// `fcntl` commands.
@@ -24,7 +24,7 @@ const F_SETPIPE_SZ: u64 = 1031;
 struct Feed {
     from: i32,
     to: i32,
-    left: &'static [u8],
+    left: Unread,
 }
 
 /// The feeders, one process each.
@@ -49,9 +49,9 @@ impl Feeds {
     }
 
     /// Makes the pipe; as much of the old bytes as it holds is in it at once.
-    pub fn add(&mut self, context: &Context, op: &ops::Feed, tail: &'static [u8]) -> Outcome<()> {
+    pub fn add(&mut self, context: &Context, op: &ops::Feed) -> Outcome<()> {
         let fd = op.fd;
-        let bytes = fits(tails::fed(op, tail))?;
+        let mut left = Unread::new(op.from, op.at, op.len)?;
         let place = self.feeds.iter_mut().find(|feed| feed.is_none());
         let place = place.ok_or_else(|| failure!(Failed, "more than {MOST_FEEDS} input pipes"))?;
         if !context.options.may_inherit(fd) || sys::fcntl(fd as i32, F_GETFD, 0).is_err() {
@@ -64,10 +64,9 @@ impl Feeds {
         let [read, write] = sys::pipe(O_CLOEXEC).map_err(failed)?;
         let _ = sys::fcntl(write, F_SETPIPE_SZ, op.len.max(1 << 16));
         let _ = sys::fcntl(write, F_SETFL, O_NONBLOCK);
-        let mut left = bytes;
         while !left.is_empty() {
-            match sys::write(write, left) {
-                Ok(len) => left = &left[len..],
+            match sys::write(write, left.read(unread::buffer(context))?) {
+                Ok(len) => left.pass(len),
                 Err(_) => break,
             }
         }
@@ -132,19 +131,29 @@ impl Feeds {
 
 impl Feed {
     fn close_others(&self) {
-        let (low, high) = (self.from.min(self.to) as u64, self.from.max(self.to) as u64);
-        if low > 0 {
-            sys::close_range(0, low - 1);
+        let mut own = [self.from, self.to, self.left.from].map(|fd| fd as u64);
+        own.sort_unstable();
+        let mut next = 0;
+        for fd in own {
+            if next < fd {
+                sys::close_range(next, fd - 1);
+            }
+            next = fd + 1;
         }
-        sys::close_range(low + 1, high - 1);
-        sys::close_range(high + 1, u64::from(u32::MAX));
+        sys::close_range(next, u64::from(u32::MAX));
     }
 
     fn run(&self) -> ! {
         let mut buffer = [0u8; 16384];
-        if !write_all(self.to, self.left) {
-            sys::exit_group(0);
+        let mut left = self.left;
+        while !left.is_empty() {
+            // They are there, in memory: that was seen.
+            match left.read(&mut buffer) {
+                Ok(bytes) if write_all(self.to, bytes) => left.pass(bytes.len()),
+                _ => sys::exit_group(0),
+            }
         }
+        sys::close(left.from);
         loop {
             match sys::read(self.from, &mut buffer) {
                 Ok(0) => sys::exit_group(0),

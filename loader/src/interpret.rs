@@ -18,8 +18,10 @@ use crate::objects;
 use crate::options::Files;
 use crate::report::{self, Outcome, Raw, failure};
 use crate::roll_back;
-use crate::sys::{self, Errno, SysResult};
+use crate::sockets;
+use crate::sys::{self, Errno};
 use crate::threads;
+use crate::unread;
 use crate::vdso::{self, OldVdso};
 use loader::call_names::CallName;
 use loader::hole::HUGE_PAGE;
@@ -91,7 +93,8 @@ fn step(runner: &mut Runner<'_>, record: &Record<'static>) -> Outcome<()> {
         AnyOp::Inherit(op) => objects::inherit(context, op, tail),
         AnyOp::Device(op) => device::open(context, op, tail),
         AnyOp::FillInode(op) => inodes::fill(context, op.slot as i32, op.inode, op.size),
-        AnyOp::Send(op) => objects::send(op, tail),
+        AnyOp::Send(op) => sockets::send(context, op, tail),
+        AnyOp::Refill(op) => unread::refill(context, op, tail),
         AnyOp::Watch(op) => objects::watch(op, tail),
         AnyOp::UnmapAll(_) => address_space::unmap_all(context),
         AnyOp::Fill(op) => {
@@ -114,7 +117,7 @@ fn step(runner: &mut Runner<'_>, record: &Record<'static>) -> Outcome<()> {
             Ok(())
         }
         AnyOp::Feed(op) => match &mut runner.feeds {
-            Some(feeds) => feeds.add(context, op, tail),
+            Some(feeds) => feeds.add(context, op),
             None => Err(failure!(
                 Image,
                 "section .wf.ops: Feed in the stream of a process"
@@ -219,16 +222,6 @@ fn judge(context: &Context, op: &Call, result: i64, label: &Raw<'_>) -> Outcome<
     let expect = Expect::from_number(op.expect).unwrap_or(Expect::Success);
     match (expect, sys::checked(result)) {
         (Expect::Ignore, _) => Ok(()),
-        (Expect::Exactly, found)
-            if op.nr == SYS_WRITE && is_short(found, op.value) && room_of(op.a0).is_some() =>
-        {
-            let room = room_of(op.a0).unwrap_or(0);
-            Err(failure!(
-                Host,
-                "{label}: it does not fit: this machine gives the pipe {room} bytes \
-                 (fs.pipe-user-pages-soft, fs.pipe-max-size)"
-            ))
-        }
         (Expect::Exactly, Ok(value)) if value != op.value => {
             let expected = op.value;
             Err(failure!(
@@ -264,20 +257,6 @@ fn judge(context: &Context, op: &Call, result: i64, label: &Raw<'_>) -> Outcome<
         )),
         (_, Err(error)) => Err(failed_call(op.nr, error, label)),
     }
-}
-
-/// Whether a write found less room than it needed.
-fn is_short(found: SysResult<u64>, expected: u64) -> bool {
-    match found {
-        Ok(len) => len < expected,
-        Err(error) => error == Errno(EAGAIN),
-    }
-}
-
-/// Capacity of a pipe.
-fn room_of(fd: u64) -> Option<u64> {
-    const F_GETPIPE_SZ: u64 = 1032;
-    sys::fcntl(fd as i32, F_GETPIPE_SZ, 0).ok()
 }
 
 fn failed_call(nr: u64, error: Errno, label: &Raw<'_>) -> report::Failure {

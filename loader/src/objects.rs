@@ -6,7 +6,7 @@ use crate::interpret::{fits, text};
 use crate::report::{Outcome, Raw, failure};
 use crate::sys::{self, Errno, call};
 use loader::ops;
-use loader::ops::tails::{self, MOST_SENT, SendTail, SigEvent};
+use loader::ops::tails::{self, SigEvent};
 
 /// Moves a new descriptor to its slot.
 pub fn to_slot(fd: i32, slot: u64, what: &str) -> Outcome<()> {
@@ -94,70 +94,6 @@ fn two_slots(fds: [i32; 2], slots: [u64; 2], what: &str) -> Outcome<()> {
         }
     }
     Ok(())
-}
-
-const MSG_DONTWAIT: u64 = 0x40;
-
-pub fn send(op: &ops::Send, tail: &'static [u8]) -> Outcome<()> {
-    let tail = fits(SendTail::read(op, tail))?;
-    // struct cmsghdr, then the descriptors.
-    let mut control = [0u32; 4 + MOST_SENT as usize];
-    control[0] = 16 + 4 * op.fds as u32;
-    control[2] = 1; // SOL_SOCKET
-    control[3] = 1; // SCM_RIGHTS
-    for (to, slot) in control[4..].iter_mut().zip(tail.slots()) {
-        *to = slot as u32;
-    }
-    let part = IoVec {
-        base: tail.bytes.as_ptr() as u64,
-        len: op.len,
-    };
-    let header = MessageHeader {
-        name: 0,
-        name_len: 0,
-        parts: &raw const part as u64,
-        part_count: 1,
-        control: if op.fds > 0 {
-            control.as_ptr() as u64
-        } else {
-            0
-        },
-        control_len: if op.fds > 0 { u64::from(control[0]) } else { 0 },
-        flags: 0,
-    };
-    let flags = op.flags | MSG_DONTWAIT;
-    // SAFETY: the header and everything it points to live until the call returns.
-    let sent = unsafe { call(SYS_SENDMSG, [op.slot, &raw const header as u64, flags]) };
-    let socket = match tail.socket.to_bytes() {
-        b"" => b"a socket",
-        name => name,
-    };
-    let socket = Raw(socket);
-    match sent {
-        Ok(len) if len == op.len => Ok(()),
-        Ok(_) | Err(Errno(EAGAIN)) => {
-            let room = send_buffer(op.slot as i32).unwrap_or(0);
-            Err(failure!(
-                Host,
-                "{socket}: its unread messages do not fit: the send buffer found is of {room} bytes \
-                 (net.core.wmem_max)"
-            ))
-        }
-        Err(error) => Err(failure!(Failed, "{socket}: unread message: {error}")),
-    }
-}
-
-/// `SO_SNDBUF`.
-fn send_buffer(fd: i32) -> sys::SysResult<u32> {
-    const SYS_GETSOCKOPT: u64 = 55;
-    const SOL_SOCKET: u64 = 1;
-    const SO_SNDBUF: u64 = 7;
-    let (mut value, mut len) = (0u32, 4u32);
-    let places = [&raw mut value as u64, &raw mut len as u64];
-    let args = [fd as u64, SOL_SOCKET, SO_SNDBUF, places[0], places[1]];
-    // SAFETY: the kernel writes an int and its length.
-    unsafe { call(SYS_GETSOCKOPT, args) }?;
-    Ok(value)
 }
 
 /// Adds an inotify watch; numbers are given out one after another, so those in between are

@@ -253,6 +253,35 @@ static void check_many_pipes(void) {
         expect_bytes("contents", found, part, filled[at]);
     }
 }
+/* More than wayfarer may hold in its own memory. */
+static void set_many_sockets(void) {
+    size_t total = 0;
+    for (size_t at = 0; at < ARRAY_LEN(many); at++) {
+        must("socketpair", socketpair(AF_UNIX, SOCK_STREAM, 0, many[at]));
+        for (int piece = 0;; piece++) {
+            fill_pattern(part, sizeof part, at * 100 + piece);
+            long sent = send(many[at][1], part, sizeof part, MSG_DONTWAIT);
+            if (sent <= 0)
+                break;
+            filled[at] += sent;
+        }
+        total += filled[at];
+    }
+    expect("more than 64 MiB", total > 64 << 20, 1);
+}
+static void check_many_sockets(void) {
+    static uint8_t found[sizeof part];
+    for (size_t at = 0; at < ARRAY_LEN(many); at++) {
+        for (int piece = 0, left = filled[at]; left > 0; piece++) {
+            int len = left < (int)sizeof part ? left : (int)sizeof part;
+            expect("recv", must("recv", recv(many[at][0], found, len, MSG_WAITALL)), len);
+            fill_pattern(part, sizeof part, at * 100 + piece);
+            expect_bytes("contents", found, part, len);
+            left -= len;
+        }
+        expect("nothing behind it", recv(many[at][0], found, 1, MSG_DONTWAIT), -1);
+    }
+}
 static void set_packets(void) {
     must("pipe2", pipe2(ends, O_DIRECT));
     expect_write("write", ends[1], "one");
@@ -511,6 +540,7 @@ static const struct guest guests[] = {
     {"pipe", set_pipe, check_pipe, NULL},
     {"full_pipe", set_full_pipe, check_full_pipe, NULL},
     {"many_pipes", set_many_pipes, check_many_pipes, NULL},
+    {"many_sockets", set_many_sockets, check_many_sockets, NULL},
     {"packets", set_packets, check_packets, NULL},
     {"half_pipes", set_half_pipes, check_half_pipes, NULL},
     {"pipe_ends", set_pipe_ends, NULL, close_pipe_ends},

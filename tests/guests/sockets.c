@@ -32,6 +32,76 @@ static void check_stream(void) {
     close(ends[1]);
     expect("end of file", recv(ends[0], &byte, 1, 0), 0);
 }
+/* Sockets into which nothing more goes, filled by calls of so many bytes, with a send buffer of this size (0: as it is), which is of that size
+ * afterwards. */
+static const struct {
+    int kind, buffer;
+    size_t len;
+    int after;
+} fillings[] = {
+    {SOCK_STREAM, 0, 1, 0},
+    {SOCK_STREAM, 0, 100, 0},
+    {SOCK_STREAM, 0, 4096, 0},
+    {SOCK_STREAM, 0, 36544, 0},
+    {SOCK_STREAM, 0, 65536, 0},
+    {SOCK_STREAM, 0, 1 << 20, 0},
+    {SOCK_STREAM, 0, 1 << 20, 2304},
+    {SOCK_STREAM, 2304, 1000, 0},
+    {SOCK_STREAM, 1 << 20, 3000, 0},
+    {SOCK_STREAM, 1 << 20, 65536, 0},
+    {SOCK_STREAM, 1 << 20, 1 << 20, 0},
+    {SOCK_DGRAM, 0, 1, 0},
+    {SOCK_DGRAM, 0, 100000, 0},
+    {SOCK_DGRAM, 0, 100000, 2304},
+    {SOCK_SEQPACKET, 0, 1000, 0},
+    {SOCK_SEQPACKET, 1 << 20, 200000, 0},
+};
+static int full[ARRAY_LEN(fillings)][2], buffers[ARRAY_LEN(fillings)];
+static size_t in_all[ARRAY_LEN(fillings)];
+static uint8_t piece[1 << 20], found_piece[sizeof piece];
+static void set_buffer(int of, int bytes) {
+    if (bytes != 0)
+        must("SO_SNDBUF", setsockopt(of, SOL_SOCKET, SO_SNDBUF, &bytes, sizeof bytes));
+}
+static int buffer(int of) {
+    int bytes;
+    socklen_t len = sizeof bytes;
+    must("SO_SNDBUF", getsockopt(of, SOL_SOCKET, SO_SNDBUF, &bytes, &len));
+    return bytes;
+}
+static void set_full(void) {
+    for (size_t at = 0; at < ARRAY_LEN(full); at++) {
+        pair(fillings[at].kind, full[at]);
+        set_buffer(full[at][0], fillings[at].buffer);
+        for (int number = 0;; number++) {
+            fill_pattern(piece, fillings[at].len, at * 1000 + number);
+            long sent = send(full[at][0], piece, fillings[at].len, MSG_DONTWAIT);
+            if (sent <= 0)
+                break;
+            in_all[at] += sent;
+        }
+        expect("full", errno, EAGAIN);
+        set_buffer(full[at][0], fillings[at].after);
+        buffers[at] = buffer(full[at][0]);
+    }
+}
+static void check_full(void) {
+    for (size_t at = 0; at < ARRAY_LEN(full); at++) {
+        expect("SO_SNDBUF", buffer(full[at][0]), buffers[at]);
+        size_t left = in_all[at];
+        for (int number = 0; left > 0; number++) {
+            size_t len = left < fillings[at].len ? left : fillings[at].len;
+            int all = fillings[at].kind == SOCK_STREAM ? MSG_WAITALL : 0;
+            expect("recv", must("recv", recv(full[at][1], found_piece, all ? len : sizeof piece, all)), len);
+            fill_pattern(piece, len, at * 1000 + number);
+            expect_bytes("contents", found_piece, piece, len);
+            left -= len;
+        }
+        expect("nothing behind it", recv(full[at][1], piece, 1, MSG_DONTWAIT), -1);
+        expect("its errno", errno, EAGAIN);
+        expect("goes on", must("send", send(full[at][0], "on", 2, 0)), 2);
+    }
+}
 static void set_datagram(void) {
     pair(SOCK_DGRAM, ends);
     send_text(ends[0], "one");
@@ -412,6 +482,7 @@ static void check_credentials(void) {
 
 static const struct guest guests[] = {
     {"stream", set_stream, check_stream, NULL},
+    {"full", set_full, check_full, NULL},
     {"datagram", set_datagram, check_datagram, NULL},
     {"seqpacket", set_seqpacket, check_seqpacket, NULL},
     {"peeked", set_peeked, check_peeked, NULL},

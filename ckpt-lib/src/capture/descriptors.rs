@@ -13,13 +13,14 @@ use super::refusal::Refusals;
 use super::shim::{self, Shim};
 use super::sockets::Sockets;
 use super::subject::{JobIds, Subject};
+use super::unread_bytes::UnreadBytes;
 use super::watches::Watches;
 use super::{CaptureError, CaptureOptions, outside::Outside, pipes::Pipes};
 use crate::procfs::{ProcDir, parse_fdinfo};
 use crate::shown;
 use crate::snapshot::{
     Description, DescriptionId, DescriptionKind, Descriptor, EpollEntry, External, InodeId,
-    InodeKind, KernelPath, PipeRecord, RecordLock, SocketRecord, Unread, UnreadStore,
+    InodeKind, KernelPath, PipeRecord, RecordLock, SocketRecord, Unread,
 };
 use crate::sys::channels::{unread_len, wake_periodic_timer};
 use crate::sys::foreign::is_epoll_target;
@@ -51,7 +52,7 @@ pub(super) struct Survey<'a> {
     pub(super) options: &'a CaptureOptions,
     /// The job is stopped: contents of pipes and sockets are taken, too.
     pub(super) stopped: bool,
-    pub(super) unread: UnreadStore,
+    pub(super) unread: UnreadBytes,
 }
 
 /// Reads the descriptors of all processes. What cannot be carried is refused, and stands in the
@@ -193,7 +194,7 @@ impl Kinds<'_> {
             libc::S_IFDIR => self.directory(index),
             libc::S_IFCHR => self.character_device(index),
             libc::S_IFIFO => pipes.kind(index, self.job, self.open, self.outside, self.inodes),
-            libc::S_IFSOCK => sockets.kind(index, self.open, self.outside),
+            libc::S_IFSOCK => sockets.kind(index, self.job, self.open, self.outside),
             libc::S_IFBLK => Err("a block device cannot be carried".into()),
             libc::S_IFLNK => Err("a symbolic link opened with O_PATH cannot be carried".into()),
             other => Err(format!(

@@ -230,6 +230,24 @@ impl Inodes {
         id
     }
 
+    /// Adds what lies unread in the job's pipes and sockets: so many bytes, in a file of ours.
+    pub(super) fn add_unread(&mut self, file: Arc<File>, len: u64) {
+        let record = InodeRecord {
+            kind: InodeKind::Unread,
+            path: KernelPath::default(),
+            size: len,
+            mode: 0,
+            dev: 0,
+            ino: 0,
+            rdev: 0,
+            mtime_ns: 0,
+            check: ContentCheck::None,
+            carried: true,
+            written: false,
+        };
+        self.add(record, Some(file));
+    }
+
     /// The regular file, directory or FIFO behind an open descriptor of ours, `name` being what
     /// `/proc` calls it.
     ///
@@ -450,7 +468,10 @@ impl Draft {
     fn decide(&mut self, options: &CaptureOptions) {
         let record = &mut self.record;
         record.carried = match record.kind {
-            InodeKind::Deleted | InodeKind::MemFd { .. } | InodeKind::SharedAnonymous => true,
+            InodeKind::Deleted
+            | InodeKind::MemFd { .. }
+            | InodeKind::SharedAnonymous
+            | InodeKind::Unread => true,
             InodeKind::Regular if self.made_up || self.file.is_none() => false,
             InodeKind::Regular if options.carry_files => true,
             InodeKind::Regular => {

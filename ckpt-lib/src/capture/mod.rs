@@ -43,6 +43,7 @@ mod tests;
 mod threads;
 mod unix_diag;
 mod unread;
+mod unread_bytes;
 mod used;
 mod verify;
 mod vm_flags;
@@ -226,9 +227,12 @@ fn look_beside(
         ids: &ids,
         options,
         stopped: skip.is_some(),
-        unread: crate::snapshot::UnreadStore::default(),
+        unread: unread_bytes::UnreadBytes::default(),
     };
     let descriptors = descriptors::survey(&job, &mut inodes, &mut early.watches, refusals)?;
+    if let Some((file, len)) = job.unread.finish().map_err(CaptureError::Unread)? {
+        inodes.add_unread(file, len);
+    }
     let mut processes = vec![];
     let mut spaces = vec![];
     let mut asked = vec![];

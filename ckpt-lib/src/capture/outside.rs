@@ -169,7 +169,7 @@ mod tests {
         description(DescriptionKind::External(External {
             inherit,
             was: b"/dev/pts/0"[..].into(),
-            unread: b"typed".to_vec().into(),
+            unread: Unread { at: 3, len: 5 },
             terminal: None,
         }))
     }
@@ -207,7 +207,7 @@ mod tests {
         let inherited: Vec<(u32, u64)> = [3, 4]
             .into_iter()
             .filter_map(|index: usize| match &descriptions[index].kind {
-                DescriptionKind::External(found) => Some((found.inherit, found.unread.len())),
+                DescriptionKind::External(found) => Some((found.inherit, found.unread.len)),
                 _ => None,
             })
             .collect();

@@ -104,10 +104,11 @@ impl Pipes {
         let mut found = external(inherit, &file.name);
         // Several descriptions of this end share what lies in it; the first serves it.
         if job.stopped && readers.first() == Some(&index) {
-            let read = contents(file.duplicate.as_fd()).map_err(|error| {
+            let read = contents(file.duplicate.as_fd());
+            let kept = read.and_then(|read| job.unread.keep(&read.concat()));
+            found.unread = kept.map_err(|error| {
                 format!("what lies unread in {name} cannot be copied ({error})")
             })?;
-            found.unread = job.unread.keep(read.concat());
         }
         Ok(DescriptionKind::External(found))
     }
@@ -159,10 +160,12 @@ impl Pipes {
             && let Some(reader) = readers.first()
         {
             let reader = open.files[*reader].duplicate.as_fd();
-            let contents = contents(reader)
+            let contents = contents(reader).and_then(|parts| {
+                let kept = parts.iter().map(|part| job.unread.keep(part));
+                kept.collect()
+            });
+            record.contents = contents
                 .map_err(|error| format!("what lies in this pipe cannot be copied ({error})"))?;
-            let contents = contents.into_iter();
-            record.contents = contents.map(|part| job.unread.keep(part)).collect();
             record.packets |= record.contents.len() > 1;
         }
         let id = PipeId(self.records.len() as u32);

@@ -62,6 +62,9 @@ pub enum CaptureError {
         #[source]
         source: io::Error,
     },
+    /// What lies unread in the job's pipes and sockets could not be kept until it is in the image.
+    #[error("no room for what lies unread in the job's pipes and sockets")]
+    Unread(#[source] io::Error),
     /// A file whose contents belong to the checkpoint could not be read.
     #[error("cannot read {path} to compare it at restart")]
     Contents {

@@ -13,6 +13,7 @@ use super::unread::{messages, unread_of_stream};
 use crate::shown;
 use crate::snapshot::{
     DescriptionId, DescriptionKind, Sender, SocketId, SocketMessage, SocketRecord, SocketSettings,
+    Unread,
 };
 use crate::sys::channels::{poll_now, socket_option, socket_option_bytes};
 use nix::sys::socket::{SockaddrLike, SockaddrStorage, getpeername, getsockname};
@@ -153,10 +154,15 @@ impl Sockets {
                 }
             }
             for (bytes, descriptors) in inbox.messages {
-                let mut message = SocketMessage {
-                    bytes: job.unread.keep(bytes),
-                    descriptions: vec![],
-                };
+                let mut message = SocketMessage::default();
+                match job.unread.keep(&bytes) {
+                    Ok(kept) => message.bytes = kept,
+                    Err(error) => {
+                        let reason =
+                            format!("what lies unread in this socket cannot be kept ({error})");
+                        refusals.add(subject.who(), label.as_str(), reason);
+                    }
+                }
                 for descriptor in descriptors {
                     let name = format!("descriptor in flight to {label}");
                     let added = open.add_in_flight(descriptor, process, name);
@@ -234,6 +240,7 @@ impl Sockets {
     pub(super) fn kind(
         &mut self,
         index: usize,
+        job: &Survey<'_>,
         open: &OpenFiles,
         outside: &Outside,
     ) -> Result<DescriptionKind, String> {
@@ -252,9 +259,13 @@ impl Sockets {
         if inherit == 0
             && socket_option(file.duplicate.as_fd(), libc::SO_TYPE).ok() == Some(libc::SOCK_STREAM)
         {
-            found.unread = unread_of_stream(file.duplicate.as_fd())
-                .map_err(|error| format!("what lies unread in it cannot be read ({error})"))?
-                .into();
+            let bytes = unread_of_stream(file.duplicate.as_fd());
+            let kept = bytes.and_then(|bytes| match job.stopped {
+                true => job.unread.keep(&bytes),
+                false => Ok(Unread::default()),
+            });
+            found.unread =
+                kept.map_err(|error| format!("what lies unread in it cannot be read ({error})"))?;
         }
         Ok(DescriptionKind::External(found))
     }

@@ -1,8 +1,8 @@
 //! Whether the records of a snapshot fit together: what decoding alone cannot know.
 
 use crate::snapshot::{
-    Description, DescriptionId, DescriptionKind, InodeId, MappingKind, PipeId, Process, SnapshotV1,
-    SocketId,
+    Description, DescriptionId, DescriptionKind, InodeId, InodeKind, MappingKind, PipeId, Process,
+    SnapshotV1, SocketId, Unread,
 };
 
 /// Says the first thing that does not fit.
@@ -16,12 +16,22 @@ pub(super) fn check(snapshot: &SnapshotV1) -> Result<(), String> {
     }
     for (index, pipe) in snapshot.pipes.iter().enumerate() {
         let fifo = pipe.fifo.map_or(Ok(()), |inode| tables.inode(inode));
-        fifo.map_err(within(|| format!("pipe {index}")))?;
+        let parts = || {
+            pipe.contents
+                .iter()
+                .try_for_each(|part| tables.unread(*part))
+        };
+        fifo.and_then(|()| parts())
+            .map_err(within(|| format!("pipe {index}")))?;
     }
     for (index, socket) in snapshot.sockets.iter().enumerate() {
         let place = || format!("socket {index}");
         let peer = socket.peer.map_or(Ok(()), |peer| tables.socket(peer));
         peer.map_err(within(place))?;
+        let mut messages = socket.inbox.iter();
+        messages
+            .try_for_each(|message| tables.unread(message.bytes))
+            .map_err(within(place))?;
         let in_flight = socket
             .inbox
             .iter()
@@ -67,11 +77,25 @@ impl Tables<'_> {
         Self::entry("socket", index, self.0.sockets.len())
     }
 
+    fn unread(&self, unread: Unread) -> Result<(), String> {
+        let mut inodes = self.0.inodes.iter();
+        let kept = inodes.find(|inode| inode.kind == InodeKind::Unread);
+        let kept = kept.map_or(0, |inode| inode.size);
+        match unread.at.checked_add(unread.len) {
+            Some(end) if end <= kept || unread.len == 0 => Ok(()),
+            _ => Err(format!(
+                "{} unread bytes from {} on are said to be there, of {kept}",
+                unread.len, unread.at
+            )),
+        }
+    }
+
     fn check_description(&self, description: &Description) -> Result<(), String> {
         match &description.kind {
             DescriptionKind::Inode(inode) => self.inode(*inode),
             DescriptionKind::Pipe(pipe) => self.pipe(*pipe),
             DescriptionKind::Socket(socket) => self.socket(*socket),
+            DescriptionKind::External(external) => self.unread(external.unread),
             DescriptionKind::Epoll { entries } => entries
                 .iter()
                 .try_for_each(|entry| self.description(entry.target)),

@@ -38,18 +38,13 @@ pub(super) fn emit(
                 emit_memfd(ops, stream, id, inode, &label, &name.0, flags, slots);
                 emit_seals(ops, stream, &label, slots.inode(id), seals & !LATE_SEALS);
             }
-            InodeKind::SharedAnonymous => {
-                let label = format!("shared anonymous memory {index}");
-                emit_memfd(
-                    ops,
-                    stream,
-                    id,
-                    inode,
-                    &label,
-                    b"shared",
-                    libc::MFD_CLOEXEC,
-                    slots,
-                );
+            InodeKind::SharedAnonymous | InodeKind::Unread => {
+                let (label, name) = match inode.kind {
+                    InodeKind::Unread => ("what lay unread".to_owned(), &b"unread"[..]),
+                    _ => (format!("shared anonymous memory {index}"), &b"shared"[..]),
+                };
+                let flags = libc::MFD_CLOEXEC;
+                emit_memfd(ops, stream, id, inode, &label, name, flags, slots);
             }
             // Opened by path where a description needs them.
             InodeKind::Device | InodeKind::Fifo | InodeKind::OfProcess => {}

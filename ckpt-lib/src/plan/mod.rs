@@ -70,14 +70,11 @@ pub enum PlanError {
         /// Path of the file.
         path: String,
     },
-    /// Bytes that lay unread in a pipe or socket are not there any more.
-    #[error("{len} bytes that lay unread in a pipe or socket cannot be read again")]
+    /// Bytes that lay unread in a pipe or socket are nowhere.
+    #[error("the snapshot has none of the {len} bytes that lay unread in a pipe or socket")]
     Unread {
         /// How many.
         len: u64,
-        /// Why.
-        #[source]
-        source: std::io::Error,
     },
     /// No free place in the address space.
     #[error(transparent)]

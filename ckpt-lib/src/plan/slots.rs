@@ -1,7 +1,9 @@
 //! Which descriptor number each inode and description is made at.
 
 use super::PlanError;
-use crate::snapshot::{DescriptionId, DescriptionKind, InodeId, SnapshotV1};
+use crate::snapshot::{
+    DescriptionId, DescriptionKind, InodeId, InodeKind, InodeRecord, SnapshotV1, Unread,
+};
 use std::collections::BTreeSet;
 
 /// Descriptor numbers kept free behind the slots for the loader itself.
@@ -15,6 +17,8 @@ pub(super) struct Slots {
     base: u64,
     inodes: u64,
     descriptions: u64,
+    /// Number of the inode that has what lay unread.
+    unread: Option<InodeId>,
 }
 
 impl Slots {
@@ -58,10 +62,13 @@ impl Slots {
                 limit: HIGHEST,
             });
         }
+        let kept = |inode: &InodeRecord| inode.kind == InodeKind::Unread;
+        let unread = snapshot.inodes.iter().position(kept);
         Ok(Slots {
             base,
             inodes,
             descriptions: descriptions + ends,
+            unread: unread.map(|index| InodeId(index as u32)),
         })
     }
 
@@ -80,6 +87,12 @@ impl Slots {
 
     pub(super) fn inode(&self, inode: InodeId) -> u64 {
         self.base + u64::from(inode.0)
+    }
+
+    /// Where these bytes are found.
+    pub(super) fn unread(&self, unread: Unread) -> Result<u64, PlanError> {
+        let inode = self.unread.ok_or(PlanError::Unread { len: unread.len })?;
+        Ok(self.inode(inode))
     }
 
     /// The same inode, opened for reading and writing.

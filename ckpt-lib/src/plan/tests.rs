@@ -4,7 +4,7 @@ use super::*;
 use crate::snapshot::{
     Description, DescriptionId, DescriptionKind, Descriptor, InodeId, InodeKind, InodeRecord,
     KernelPath, Mapping, MappingKind, PipeId, PipeRecord, Process, SocketId, SocketMessage,
-    SocketRecord, SocketSettings, Thread, TimedCall,
+    SocketRecord, SocketSettings, Thread, TimedCall, Unread,
 };
 use loader::ops::{AnyOp, Expect, OpsList};
 use loader::xstate::Xstate;
@@ -142,7 +142,7 @@ fn socket(peer: Option<u32>) -> SocketRecord {
         kind: libc::SOCK_STREAM,
         peer: peer.map(SocketId),
         inbox: vec![SocketMessage {
-            bytes: b"unread".to_vec().into(),
+            bytes: Unread { at: 0, len: 6 },
             descriptions: vec![],
         }],
         shutdown: 0,
@@ -172,8 +172,9 @@ proptest! {
             inode(InodeKind::Deleted, "/tmp/gone"),
             inode(memfd, ""),
             inode(InodeKind::Device, "/dev/null"),
+            inode(InodeKind::Unread, ""),
         ];
-        let contents = vec![b"in the pipe".to_vec().into()];
+        let contents = vec![Unread { at: 6, len: 11 }];
         snapshot.pipes = vec![PipeRecord { contents, ..PipeRecord::default() }; 2];
         snapshot.sockets = vec![socket(Some(1)), socket(Some(0)), socket(None)];
         assert_descriptors_have_sources(&snapshot);
@@ -334,27 +335,43 @@ fn what_was_unread_in_a_pipe_is_written_without_waiting() {
         description(DescriptionKind::Pipe(PipeId(0)), libc::O_RDONLY),
         description(DescriptionKind::Pipe(PipeId(0)), libc::O_WRONLY),
     ]);
+    let part = Unread {
+        at: 100,
+        len: 40_000,
+    };
     snapshot.pipes = vec![PipeRecord {
-        contents: vec![vec![1; 40_000].into()],
+        contents: vec![part],
         capacity: 65_536,
         ..PipeRecord::default()
     }];
+    let missing = operations(&snapshot, &vec![]).expect_err("they are nowhere");
+    assert!(matches!(missing, PlanError::Unread { len: 40_000 }));
+    snapshot.inodes = vec![inode(InodeKind::Unread, "")];
     let bytes = operations(&snapshot, &vec![]).expect("planned");
-    let mut waits = true;
-    let mut flags = None;
+    let (mut waits, mut flags, mut made) = (true, None, None);
+    let mut refilled = vec![];
     for (stream, op, tail) in every_record(&bytes) {
-        let (0, AnyOp::Call(call)) = (stream, op) else {
-            continue;
-        };
-        if call.nr == libc::SYS_fcntl as u64 && call.a1 == libc::F_SETFL as u64 {
-            waits = call.a2 & libc::O_NONBLOCK as u64 == 0;
-            flags = Some(call.a2);
-        } else if call.nr == libc::SYS_write as u64 {
-            assert!(!waits, "would wait for a reader");
-            let label = b"pipe 0 (40000 bytes unread, capacity 65536)\0";
-            assert!(tail.starts_with(label));
+        match op {
+            _ if stream != 0 => {}
+            AnyOp::Call(call)
+                if call.nr == libc::SYS_fcntl as u64 && call.a1 == libc::F_SETFL as u64 =>
+            {
+                waits = call.a2 & libc::O_NONBLOCK as u64 == 0;
+                flags = Some(call.a2);
+            }
+            AnyOp::FillInode(fill) => made = Some(fill.slot),
+            AnyOp::Refill(op) => {
+                assert!(!waits, "would wait for a reader");
+                let label = b"pipe 0 (40000 bytes unread, capacity 65536)\0";
+                assert!(tail.starts_with(label));
+                assert!(tail.len() < label.len() + 8, "not the bytes themselves");
+                assert_eq!(Some(op.from), made, "filled before");
+                refilled.push((op.at, op.len));
+            }
+            _ => {}
         }
     }
+    assert_eq!(refilled, [(100, 40_000)]);
     // The job's own flags come back.
     assert_eq!(flags, Some(0));
 }

@@ -61,6 +61,9 @@ pub enum InodeKind {
     /// A file or directory of `/proc` about the process that has it open ("/proc/2/status"): opened
     /// again, for reading, by that process when it exists.
     OfProcess,
+    /// No file of the job: all that lay unread in its pipes and sockets ([`super::Unread`]), one behind the other. There is one such at
+    /// most; always carried.
+    Unread,
 }
 
 /// See `loader::ops::check`.

@@ -8,7 +8,7 @@
 //!  `- processes     address space, descriptor table, signals, timers, threads
 //! ```
 //! # What callers may rely on
-//! Records hold no live handle (but for unread bytes, until they are in an image), only numbers, bytes and indices into the
+//! Records hold no live handle, only numbers, bytes and indices into the
 //! snapshot's own tables; they can be stored, compared and made up in tests.
 //! Contents of memory and files are not here but in extents (see `image`).
 //! Every id is the one the job itself sees (inside its pid namespace).

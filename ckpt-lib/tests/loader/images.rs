@@ -209,6 +209,18 @@ impl Tiny {
         self.ops.push(stream, &registers, &xstate);
     }
 
+    /// Adds a file in this slot that has what lay unread.
+    pub(crate) fn unread(&mut self, slot: u64, bytes: Vec<u8>) {
+        let (prepare, len) = (StreamIndex(0), bytes.len() as u64);
+        let args = [Arg::Bytes(b"unread\0".to_vec()), Arg::Value(0)];
+        let nr = libc::SYS_memfd_create;
+        let ops = &mut self.ops;
+        ops.call(prepare, "unread", nr, &args, Expect::Slot, slot);
+        let args = [Arg::Value(slot), Arg::Bytes(bytes), Arg::Value(len)];
+        let nr = libc::SYS_write;
+        ops.call(prepare, "unread", nr, &args, Expect::Exactly, len);
+    }
+
     pub(crate) fn image(self) -> TestImage {
         image_at(HOLE, self.ops, &self.contents)
     }

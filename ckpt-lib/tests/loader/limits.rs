@@ -27,20 +27,15 @@ fn a_pipe_that_gets_too_little_room_ends_the_restart() {
         tiny.ops
             .call(prepare, "pipe", nr, &args, Expect::Success, 0);
     }
-    let args = [
-        Arg::Value(201),
-        Arg::Bytes(vec![7; 40_000]),
-        Arg::Value(40_000),
-    ];
-    let label = "pipe 0 (40000 bytes unread, capacity 65536)";
-    tiny.ops.call(
-        prepare,
-        label,
-        libc::SYS_write,
-        &args,
-        Expect::Exactly,
-        40_000,
-    );
+    tiny.unread(202, vec![7; 50_000]);
+    let refill = loader::ops::Refill {
+        slot: 201,
+        from: 202,
+        at: 10_000,
+        len: 40_000,
+    };
+    let label = b"pipe 0 (40000 bytes unread, capacity 65536)\0";
+    tiny.ops.push(prepare, &refill, label);
     let ended = execute(&alone(tiny), &[]);
     assert_eq!(ended.code(), Some(3), "{}", ended.stderr);
     let expected = "pipe 0 (40000 bytes unread, capacity 65536): it does not fit: this machine gives the \
@@ -57,20 +52,56 @@ fn a_message_that_does_not_fit_ends_the_restart() {
         kind: libc::SOCK_STREAM as u64,
     };
     tiny.ops.push(StreamIndex(0), &pair, &[]);
-    let message = vec![7u8; 100_000];
+    tiny.unread(202, vec![7; 100_000]);
     let send = loader::ops::Send {
         slot: 200,
-        len: message.len() as u64,
+        from: 202,
+        len: 100_000,
         ..loader::ops::Send::default()
     };
-    let tail = [&message[..], b"socket 1\0"].concat();
     for _ in 0..100 {
-        tiny.ops.push(StreamIndex(0), &send, &tail);
+        tiny.ops.push(StreamIndex(0), &send, b"socket 1\0");
     }
     let ended = execute(&alone(tiny), &[]);
     assert_eq!(ended.code(), Some(3), "{}", ended.stderr);
     let expected = "socket 1: its unread messages do not fit: the send buffer found is of ";
     assert!(ended.stderr.contains(expected), "{}", ended.stderr);
+}
+
+#[test]
+fn unread_bytes_that_are_not_there_end_the_restart() {
+    let send = |from, at, len| loader::ops::Send {
+        slot: 200,
+        from,
+        at,
+        len,
+        ..loader::ops::Send::default()
+    };
+    let beyond = "section .wf.ops: unread bytes: found 1000, expected at least 1001";
+    for (send, expected) in [
+        (send(202, 1, 1000), beyond),
+        (
+            send(202, u64::MAX, 2),
+            "found 1000, expected at least 18446744073709551615",
+        ),
+        (
+            send(203, 0, 1),
+            "section .wf.ops: unread bytes, descriptor 203: ",
+        ),
+    ] {
+        let mut tiny = hello();
+        let pair = loader::ops::SocketPair {
+            first_slot: 200,
+            second_slot: 201,
+            kind: libc::SOCK_STREAM as u64,
+        };
+        tiny.ops.push(StreamIndex(0), &pair, &[]);
+        tiny.unread(202, vec![7; 1000]);
+        tiny.ops.push(StreamIndex(0), &send, b"socket 1\0");
+        let ended = execute(&alone(tiny), &[]);
+        assert_eq!(ended.code(), Some(4), "{}", ended.stderr);
+        assert!(ended.stderr.contains(expected), "{}", ended.stderr);
+    }
 }
 
 /// Executes an image with a lower soft limit.
@@ -109,13 +140,16 @@ fn an_input_pipe_with_unread_bytes_needs_descriptors_too() {
         .or_exit(3)
         .exit(5);
     let mut tiny = tiny(&code.0);
+    tiny.unread(201, b"with bytes".to_vec());
     let feed = loader::ops::Feed {
         slot: 200,
         fd: 0,
-        len: 5,
         flags: 0,
+        from: 201,
+        at: 5,
+        len: 5,
     };
-    tiny.ops.push(StreamIndex(0), &feed, b"bytes");
+    tiny.ops.push(StreamIndex(0), &feed, &[]);
     let args = [200, 7, 0].map(Arg::Value);
     let (process, nr) = (tiny.process, libc::SYS_dup3);
     tiny.ops

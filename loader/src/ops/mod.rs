@@ -28,7 +28,7 @@ pub use list::{OpsError, OpsList, Record};
 pub const OF_THE_SHADOW: &core::ffi::CStr = c"the shadow's";
 
 /// First word of the section.
-pub const OPS_MAGIC: u64 = u64::from_le_bytes(*b"WFOPS\0\0\x02");
+pub const OPS_MAGIC: u64 = u64::from_le_bytes(*b"WFOPS\0\0\x03");
 
 /// What a stream is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -328,8 +328,8 @@ operations! {
         slot, /// Whose contents.
         inode, /// Size to set first.
         size }
-    /// Puts a message into a socket: sent through `slot`, without waiting. Tail: `fds` slots as u64, then
-    /// the bytes, then the socket's name for messages, NUL.
+    /// Puts a message into a socket: sent through `slot`, without waiting. Tail: `fds` slots as u64, then the socket's name for
+    /// messages, NUL.
     6 Send {
         /// Slot of the socket to send from.
         slot,
@@ -337,7 +337,11 @@ operations! {
         fds,
         /// Flags for `sendmsg`.
         flags,
-        /// Number of bytes that follow the slots in the tail (padding comes after them).
+        /// Slot of the file that has its bytes, if it has any.
+        from,
+        /// Where they begin there.
+        at,
+        /// How many they are.
         len,
     }
     /// Adds an inotify watch until it gets the number `wd`. Tail: `path NUL`.
@@ -440,13 +444,15 @@ operations! {
         second_slot, /// Type for `socketpair`.
         kind }
     /// An input pipe from outside with bytes unread at the checkpoint: a new pipe takes its place, these
-    /// bytes (the tail) first, then whatever comes from the restarter's descriptor `fd`, moved by a
+    /// bytes first, then whatever comes from the restarter's descriptor `fd`, moved by a
     /// process of the loader's until end of file. Ended with the job.
     21 Feed { /// Slot for the read end.
         slot, /// Descriptor of the restarter.
-        fd, /// Bytes of the tail that count.
-        len, /// File status flags for the read end.
-        flags }
+        fd, /// File status flags for the read end.
+        flags, /// Slot of the file that has the bytes.
+        from, /// Where they begin there.
+        at, /// How many they are.
+        len }
     /// Writes the thread's id, 32 bits, to where its C library keeps it (`--pids host`: the id is new).
     22 OwnId { /// Where.
         address }
@@ -471,6 +477,12 @@ operations! {
     /// [`Registers`].
     26 Ended { /// Zero.
         reserved }
+    /// Bytes that lay unread in a pipe are written into it: one packet, if it has those. Tail: the pipe's name for messages, NUL.
+    27 Refill { /// Slot of its write end, which does not wait.
+        slot, /// Slot of the file that has them.
+        from, /// Where they begin there.
+        at, /// How many they are.
+        len }
 }
 
 words! {

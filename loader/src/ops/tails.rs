@@ -12,8 +12,8 @@
 //! It does not know whether a call makes sense, nor how much of its data the kernel reads.
 
 use super::{
-    AnyOp, Call, Enforce, Exec, Expect, Feed, InProgress, Inode, Send, TimerCreate, Vdso,
-    VdsoPiece, VdsoSymbol, check, timeout, word,
+    AnyOp, Call, Enforce, Exec, Expect, InProgress, Inode, Send, TimerCreate, Vdso, VdsoPiece,
+    VdsoSymbol, check, timeout, word,
 };
 use crate::layout::HASH_LEN;
 use crate::processor::handler::HANDLER_LEN;
@@ -46,7 +46,8 @@ pub(super) fn check(op: &AnyOp, tail: &[u8]) -> Result<(), Unfit> {
         | AnyOp::Inherit(_)
         | AnyOp::Watch(_)
         | AnyOp::CutBack(_)
-        | AnyOp::Device(_) => text(tail).map(drop),
+        | AnyOp::Device(_)
+        | AnyOp::Refill(_) => text(tail).map(drop),
         AnyOp::FillInode(op) => inode_number(op.inode).and(nothing(tail)),
         AnyOp::Send(op) => SendTail::read(op, tail).map(drop),
         AnyOp::Vdso(op) => VdsoTail::read(op, tail).map(drop),
@@ -54,7 +55,6 @@ pub(super) fn check(op: &AnyOp, tail: &[u8]) -> Result<(), Unfit> {
         AnyOp::InProgress(op) => check_timeout(op).and(nothing(tail)),
         AnyOp::Registers(_) => registers(tail).map(drop),
         AnyOp::Exec(op) => ExecTail::read(op, tail).map(drop),
-        AnyOp::Feed(op) => fed(op, tail).map(drop),
         AnyOp::Terminal(_) => settings(tail).map(drop),
         AnyOp::Enforce(op) => handler(op, tail).map(drop),
         // The kernel judges the auxiliary vector.
@@ -64,6 +64,7 @@ pub(super) fn check(op: &AnyOp, tail: &[u8]) -> Result<(), Unfit> {
         | AnyOp::SpawnThreads(_)
         | AnyOp::Stopped(_)
         | AnyOp::Ended(_)
+        | AnyOp::Feed(_)
         | AnyOp::Pipe(_)
         | AnyOp::SocketPair(_)
         | AnyOp::OwnId(_) => nothing(tail),
@@ -180,8 +181,6 @@ impl<'a> InodeTail<'a> {
 #[derive(Clone, Copy, Debug)]
 pub struct SendTail<'a> {
     slots: &'a [u8],
-    /// The message.
-    pub bytes: &'a [u8],
     /// The socket's name, for messages.
     pub socket: &'a CStr,
 }
@@ -197,11 +196,8 @@ impl<'a> SendTail<'a> {
             return Err("a message of more descriptors than one may have");
         }
         let (slots, rest) = tail.split_at_checked(op.fds as usize * 8).ok_or(UNFIT)?;
-        let len = usize::try_from(op.len).map_err(|_| UNFIT)?;
-        let (bytes, rest) = rest.split_at_checked(len).ok_or(UNFIT)?;
         Ok(SendTail {
             slots,
-            bytes,
             socket: text(rest)?,
         })
     }
@@ -439,16 +435,6 @@ impl<'a> ExecTail<'a> {
     pub fn envs(&self) -> impl Iterator<Item = &'a CStr> + use<'a> {
         self.strings().skip(self.args)
     }
-}
-
-/// The bytes of a [`Feed`].
-///
-/// # Errors
-/// When there are fewer.
-pub fn fed<'a>(op: &Feed, tail: &'a [u8]) -> Result<&'a [u8], Unfit> {
-    let len = usize::try_from(op.len).ok();
-    len.and_then(|len| tail.get(..len))
-        .ok_or("Feed longer than its record")
 }
 
 /// The settings of a [`super::Terminal`].

@@ -1,11 +1,11 @@
 //! Pipes, FIFOs and socket pairs within the job: both ends, what lies unread in them, their options.
 
-use super::{ACCESS, ASYNC, Emitter, EndSlots, STATUS, unread_bytes, with_nul};
+use super::{ACCESS, ASYNC, Emitter, EndSlots, STATUS, with_nul};
 use crate::plan::{Arg, PlanError};
-use crate::snapshot::{DescriptionId, DescriptionKind, PipeId, SocketId, Unread};
+use crate::snapshot::{DescriptionId, DescriptionKind, PipeId, SocketId};
 use c_shim::nodes;
 use c_shim::table::Reserved;
-use loader::ops::{Expect, Pipe, Send, SocketPair};
+use loader::ops::{Expect, Pipe, Refill, Send, SocketPair};
 
 /// A folder and a name in it, as arguments.
 fn fifo_at(path: &[u8]) -> [Arg; 2] {
@@ -74,19 +74,19 @@ impl Emitter<'_> {
             ];
             self.call(&label, libc::SYS_fcntl, &flags, Expect::Success, 0);
         }
-        let unread: u64 = record.contents.iter().map(Unread::len).sum();
+        let unread: u64 = record.contents.iter().map(|part| part.len).sum();
         let full = format!(
             "{label} ({unread} bytes unread, capacity {})",
             record.capacity
         );
         for part in &record.contents {
-            let len = part.len();
-            let args = [
-                Arg::Value(fill_slot),
-                Arg::Bytes(unread_bytes(part)?),
-                Arg::Value(len),
-            ];
-            self.call(&full, libc::SYS_write, &args, Expect::Exactly, len);
+            let op = Refill {
+                slot: fill_slot,
+                from: self.slots.unread(*part)?,
+                at: part.at,
+                len: part.len,
+            };
+            self.ops.push(self.stream, &op, &with_nul(full.as_bytes()));
         }
         let mut made = vec![];
         if record.fifo.is_none() {
@@ -293,13 +293,17 @@ impl Emitter<'_> {
                     slot: sender,
                     fds: message.descriptions.len() as u64,
                     flags: 0,
-                    len: message.bytes.len(),
+                    from: match message.bytes.len {
+                        0 => 0,
+                        _ => self.slots.unread(message.bytes)?,
+                    },
+                    at: message.bytes.at,
+                    len: message.bytes.len,
                 };
                 let mut tail = vec![];
                 for description in &message.descriptions {
                     tail.extend(self.slot(*description).to_le_bytes());
                 }
-                tail.extend(unread_bytes(&message.bytes)?);
                 tail.extend(label.as_bytes());
                 tail.push(0);
                 self.ops.push(self.stream, &op, &tail);

@@ -5,7 +5,6 @@ mod channels;
 use super::inodes::{is_memory, with_nul};
 use super::slots::Slots;
 use super::{Arg, OpsBuilder, PlanError, StreamIndex};
-use crate::snapshot::Unread;
 use crate::snapshot::{
     Description, DescriptionId, DescriptionKind, DescriptionLock, External, InodeKind, PipeId,
     Process, SnapshotV1,
@@ -57,14 +56,6 @@ pub(super) fn emit(
         emitter.locks(DescriptionId(index as u32), description);
     }
     Ok(late.then_some(pairs))
-}
-
-/// Bytes that lay unread, to be written again.
-fn unread_bytes(unread: &Unread) -> Result<Vec<u8>, PlanError> {
-    unread.bytes().map_err(|source| PlanError::Unread {
-        len: unread.len(),
-        source,
-    })
 }
 
 /// What the job's process does when it is there, since the kernel puts its ids into each message: the unread contents of all
@@ -330,7 +321,8 @@ impl Emitter<'_> {
 
     fn external(&mut self, slot: u64, flags: u32, external: &External) -> Result<(), PlanError> {
         let inherit = u64::from(external.inherit);
-        if external.unread.is_empty() {
+        let unread = external.unread;
+        if unread.len == 0 {
             let op = Inherit {
                 slot,
                 fd: inherit,
@@ -341,11 +333,12 @@ impl Emitter<'_> {
             let op = Feed {
                 slot,
                 fd: inherit,
-                len: external.unread.len(),
                 flags: u64::from(flags & STATUS),
+                from: self.slots.unread(unread)?,
+                at: unread.at,
+                len: unread.len,
             };
-            let unread = unread_bytes(&external.unread)?;
-            self.ops.push(self.stream, &op, &unread);
+            self.ops.push(self.stream, &op, &[]);
         }
         if let Some(terminal) = &external.terminal {
             let own_group = |process: &&Process| {
