@@ -1,5 +1,5 @@
-//! Memory that is short: a job in a real control group that it nearly fills is not killed by a checkpoint, and what wayfarer has
-//! itself does not grow with what a job has in its pipes.
+//! Memory that is short: a job in a real control group that it nearly fills is not killed by a checkpoint, and wayfarer itself has
+//! 64 MiB at most, whatever a job has in its pipes and sockets, and however many threads.
 
 mod support;
 
@@ -115,20 +115,25 @@ fn within_64_mib(job: &mut Job, arguments: &[&str]) -> Result<(), String> {
 /// 25 MiB in pipes: an ordinary user may not have much more. 80 MiB in sockets.
 #[test]
 fn what_lies_unread_in_pipes_is_not_held_in_memory() {
-    what_lies_unread_is_not_held_in_memory("many_pipes");
+    nobody_has_more_than_64_mib("descriptors", "many_pipes");
 }
 
 #[test]
 fn what_lies_unread_in_sockets_is_not_held_in_memory() {
-    what_lies_unread_is_not_held_in_memory("many_sockets");
+    nobody_has_more_than_64_mib("descriptors", "many_sockets");
 }
 
-fn what_lies_unread_is_not_held_in_memory(name: &str) {
-    let program = c_guest("descriptors", Linking::Dynamic).expect("the guest compiles");
+#[test]
+fn of_thousands_of_threads_little_is_held_in_memory() {
+    nobody_has_more_than_64_mib("threads", "throng");
+}
+
+fn nobody_has_more_than_64_mib(guests: &str, name: &str) {
+    let program = c_guest(guests, Linking::Dynamic).expect("the guest compiles");
     let guest = Guest::new(name, program, &[name]);
     with_job(&guest, |job| {
         passed(job.start()?)?;
-        let image = job.dir.join("unread.img");
+        let image = job.dir.join("first.img");
         let path = image.to_string_lossy();
         within_64_mib(job, &["checkpoint", "job", "-o", &path])?;
         within_64_mib(job, &["verify", &path])?;

@@ -1,7 +1,7 @@
 //! Storing memory into an image and reading it back, without a job around it.
 #![allow(missing_docs, clippy::expect_used)]
 
-use ckpt_lib::image::{Image, ImageParts, ImageWriter, WriteOptions};
+use ckpt_lib::image::{Bytes, Image, ImageParts, ImageWriter, WriteOptions};
 use ckpt_lib::loader_code;
 use ckpt_lib::plan::OpsBuilder;
 use ckpt_lib::snapshot::SnapshotV1;
@@ -37,10 +37,13 @@ fn write(path: &Path, memory: &Vec<u8>, compression: Option<i32>) {
     writer
         .store(Space::Process(0), &[whole], memory, &|_| ())
         .expect("stored");
+    let ops = OpsBuilder::new(OpsHeader::default()).finish();
+    let ops = ops.expect("finished");
+    let meta = Image::encode_snapshot(&SnapshotV1::default()).expect("encoded");
     let parts = ImageParts {
         platform: "LINUX X86_64 v1 xsave=0x3 page=4096 va=47",
-        ops: &OpsBuilder::new(OpsHeader::default()).finish(),
-        meta: &Image::encode_snapshot(&SnapshotV1::default()).expect("encoded"),
+        ops: Bytes::from(&ops),
+        meta: Bytes::from(&meta[..]),
         loader: &loader_code::link(BASE).expect("linked"),
         hole: BASE..BASE + MIB,
     };

@@ -7,9 +7,9 @@
 //! pages is random, half compresses. Prints the median rates, their ratio, and this process's peak memory.
 #![allow(missing_docs, clippy::expect_used)]
 
-use ckpt_lib::image::{Image, ImageParts, ImageWriter, WriteOptions};
+use ckpt_lib::image::{Bytes, Image, ImageParts, ImageWriter, WriteOptions};
 use ckpt_lib::loader_code;
-use ckpt_lib::plan::OpsBuilder;
+use ckpt_lib::plan::{Operations, OpsBuilder};
 use ckpt_lib::snapshot::{Process, SnapshotV1, Thread};
 use loader::layout::Space;
 use loader::ops::OpsHeader;
@@ -123,6 +123,11 @@ fn snapshot() -> Vec<u8> {
     Image::encode_snapshot(&snapshot).expect("encodes")
 }
 
+fn no_operations() -> Operations {
+    let ops = OpsBuilder::new(OpsHeader::default());
+    ops.finish().expect("finishes")
+}
+
 fn write(path: &Path, source: &Path, len: u64, compression: Option<i32>) {
     let threads = std::env::var("WF_BENCH_THREADS").map(|count| count.parse());
     let options = WriteOptions {
@@ -137,10 +142,11 @@ fn write(path: &Path, source: &Path, len: u64, compression: Option<i32>) {
         .store(Space::Process(0), &[whole], &source, &|_| ())
         .expect("stores");
     let began = Instant::now();
+    let (ops, meta) = (no_operations(), snapshot());
     let parts = ImageParts {
         platform: "LINUX X86_64 v1 xsave=0x3 page=4096 va=47",
-        ops: &OpsBuilder::new(OpsHeader::default()).finish(),
-        meta: &snapshot(),
+        ops: Bytes::from(&ops),
+        meta: Bytes::from(&meta[..]),
         loader: &loader_code::link(BASE).expect("links"),
         hole: BASE..BASE + MIB,
     };
@@ -152,10 +158,11 @@ fn write(path: &Path, source: &Path, len: u64, compression: Option<i32>) {
 
 fn in_memory() {
     let writer = ImageWriter::create_in_memory("wayfarer-bench").expect("creates");
+    let ops = no_operations();
     let parts = ImageParts {
         platform: "LINUX X86_64 v1 xsave=0x3 page=4096 va=47",
-        ops: &OpsBuilder::new(OpsHeader::default()).finish(),
-        meta: b"",
+        ops: Bytes::from(&ops),
+        meta: Bytes::Memory(b""),
         loader: &loader_code::link(BASE).expect("links"),
         hole: BASE..BASE + MIB,
     };

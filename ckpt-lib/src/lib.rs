@@ -35,6 +35,7 @@ pub(crate) mod shown;
 #[path = "../../tests/support/skip.rs"]
 mod skip;
 pub mod snapshot;
+mod spool;
 mod sys;
 pub mod tracee;
 pub mod vdso;

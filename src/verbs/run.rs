@@ -15,9 +15,9 @@ use crate::remote::{self, AtOutset, Beginning, By};
 use crate::report::{Exit, Explain, Failure, Outcome, tell};
 use crate::sys;
 use ckpt_lib::baseline;
-use ckpt_lib::image::{ImageParts, ImageWriter};
+use ckpt_lib::image::{Bytes, ImageParts, ImageWriter};
 use ckpt_lib::loader_code;
-use ckpt_lib::plan::{Arg, OpsBuilder, StreamIndex, find_hole};
+use ckpt_lib::plan::{Arg, Operations, OpsBuilder, StreamIndex, find_hole};
 use ckpt_lib::snapshot::SnapshotV1;
 use loader::hole::hole_needed;
 use loader::ops::{Enforce, Exec, Expect, OpsHeader, StreamKind, flags};
@@ -320,15 +320,15 @@ fn environment(arguments: &Run) -> Vec<CString> {
 
 /// An image in memory that holds nothing but the command.
 fn small_image(what: &Start<'_>) -> Outcome<File> {
-    let ops = operations(what, free_fd());
+    let ops = operations(what, free_fd())?;
     let extents_len = loader::layout::EXTENTS_HEADER_BYTES as u64;
     let span = loader_code::span()?;
-    let needed = hole_needed(span, ops.len() as u64, extents_len, STREAMS, 0);
+    let needed = hole_needed(span, ops.len(), extents_len, STREAMS, 0);
     let hole = find_hole(&SnapshotV1::default(), needed)?;
     let parts = ImageParts {
         platform: "",
-        ops: &ops,
-        meta: &[],
+        ops: Bytes::from(&ops),
+        meta: Bytes::Memory(&[]),
         loader: &loader_code::link(hole.start)?,
         hole,
     };
@@ -340,7 +340,7 @@ fn small_image(what: &Start<'_>) -> Outcome<File> {
 const STREAMS: u64 = 2;
 
 /// The operations of a job that has yet to begin.
-fn operations(what: &Start<'_>, free_fd: u64) -> Vec<u8> {
+fn operations(what: &Start<'_>, free_fd: u64) -> std::io::Result<Operations> {
     let Start {
         program,
         environment,
@@ -479,7 +479,8 @@ mod tests {
             limits: vec![[7, 8, 9]],
             closed: vec![1],
         };
-        let bytes = operations(&what, 20);
+        let list = operations(&what, 20).expect("finishes");
+        let bytes = list.bytes().expect("reads");
         let list = OpsList::read(&bytes).expect("sound");
         let header = list.header();
         assert_eq!((header.flags, header.slot_base), (flags::RUN, 20));

@@ -2,7 +2,7 @@
 //! and what is said of damaged ones. The images are made up here.
 
 use crate::station::{Station, text};
-use ckpt_lib::image::{Image, ImageParts, ImageWriter, WriteOptions};
+use ckpt_lib::image::{Bytes, Image, ImageParts, ImageWriter, WriteOptions};
 use ckpt_lib::loader_code;
 use ckpt_lib::plan::{Arg, OpsBuilder, StreamIndex};
 use ckpt_lib::platform::Platform;
@@ -107,10 +107,12 @@ fn commit(writer: ImageWriter, platform: &str) {
         MEMORY,
     );
     ops.push(process, &Fill { process: 0 }, &[]);
+    let ops = ops.finish().expect("finished");
+    let meta = Image::encode_snapshot(&snapshot()).expect("encoded");
     let parts = ImageParts {
         platform,
-        ops: &ops.finish(),
-        meta: &Image::encode_snapshot(&snapshot()).expect("encoded"),
+        ops: Bytes::from(&ops),
+        meta: Bytes::from(&meta[..]),
         loader: &loader_code::link(HOLE).expect("linked"),
         hole: HOLE..HOLE + (64 << 20),
     };

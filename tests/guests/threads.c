@@ -1,6 +1,7 @@
 /* What belongs to a thread: ids, name, robust list, rseq, scheduling, sets. */
 #include "guest.h"
 #include <linux/capability.h>
+#include <semaphore.h>
 #include <sys/resource.h>
 #ifdef __GLIBC__
 #include <sys/rseq.h>
@@ -286,6 +287,37 @@ static void check_crowd(void) {
     }
 }
 
+/* More than wayfarer could hold 26 KiB of each of. */
+static pthread_t throng[2500];
+static sem_t gate;
+static void *waiting_member(void *argument) {
+    pid_t tid = gettid();
+    __atomic_add_fetch(&crowd_seen, 1, __ATOMIC_SEQ_CST);
+    while (sem_wait(&gate) != 0)
+        expect("errno of sem_wait", errno, EINTR);
+    expect("id of a thread", gettid(), tid);
+    return argument;
+}
+static void set_throng(void) {
+    pthread_attr_t small;
+    expect("pthread_attr_init", pthread_attr_init(&small), 0);
+    expect("pthread_attr_setstacksize", pthread_attr_setstacksize(&small, 64 << 10), 0);
+    must("sem_init", sem_init(&gate, 0, 0));
+    for (size_t i = 0; i < ARRAY_LEN(throng); i++)
+        expect("pthread_create", pthread_create(&throng[i], &small, waiting_member, (void *)i), 0);
+    while (crowd_seen < ARRAY_LEN(throng))
+        sleep_ms(1);
+}
+static void check_throng(void) {
+    for (size_t i = 0; i < ARRAY_LEN(throng); i++)
+        must("sem_post", sem_post(&gate));
+    for (size_t i = 0; i < ARRAY_LEN(throng); i++) {
+        void *result;
+        expect("pthread_join", pthread_join(throng[i], &result), 0);
+        expect("result", (uintptr_t)result, i);
+    }
+}
+
 /* --- scheduling --- */
 
 struct sched_attributes {
@@ -541,6 +573,7 @@ static const struct guest guests[] = {
     {"clear_tid", set_clear_tid, check_clear_tid, NULL},
     {"churn", NULL, NULL, during_churn},
     {"crowd", set_crowd, check_crowd, NULL},
+    {"throng", set_throng, check_throng, NULL},
     {"policy", set_policy, check_policy, NULL},
     {"urgent", set_urgent, check_urgent, NULL},
     {"nice", set_nice, check_nice, NULL},

@@ -427,7 +427,13 @@ impl Inside<'_> {
         record.pending = expired::of_process(stopped)?;
         record.ended_first = self.subject.ended_first.clone().map(KernelPath);
         let mut lists = vec![];
-        let (mut questions, mut uses) = (vec![], vec![]);
+        // All threads are asked the same, and the first one about its process.
+        let mut of_each = CallList::new();
+        let questions = (
+            inside::ask_thread(&mut of_each),
+            settings::ask_thread(&mut of_each),
+        );
+        let use_of_each = used::ask_thread(&mut of_each);
         let (mut about_process, mut use_of_all) = (None, None);
         for (index, (tid, status)) in self.subject.threads.iter().enumerate() {
             let mut thread = threads::read(*tid, status, self.ids)?;
@@ -443,17 +449,12 @@ impl Inside<'_> {
                 refusals.add(self.subject.who(), format!("thread {tid}"), reason);
             }
             record.threads.push(thread);
-            let mut list = CallList::new();
-            questions.push((
-                inside::ask_thread(&mut list),
-                settings::ask_thread(&mut list),
-            ));
+            let mut list = of_each.clone();
             if index == 0 {
                 let segments = settings::ask_descriptors(&mut list);
                 about_process = Some((inside::ask_process(&mut list, record), segments));
                 use_of_all = Some(used::ask_process(&mut list));
             }
-            uses.push(used::ask_thread(&mut list));
             lists.push((HostTid(*tid), list));
         }
         self.vdso(stopped.memory(), record, refusals)?;
@@ -470,8 +471,8 @@ impl Inside<'_> {
             .map_err(|error| tracee(Box::new(error)))?;
         landlock::examine(self.subject, &record.threads, stopped, workshop, refusals)?;
         let alone = self.subject.threads.len() == 1;
-        let answered = self.subject.threads.iter().zip(&questions).zip(&results);
-        for (index, (((tid, _), questions), results)) in answered.enumerate() {
+        let answered = self.subject.threads.iter().zip(&results);
+        for (index, ((tid, _), results)) in answered.enumerate() {
             let thread = &mut record.threads[index];
             inside::answer_thread(&questions.0, *tid, results, thread)?;
             let own = &mut thread.settings;
@@ -493,7 +494,7 @@ impl Inside<'_> {
         }
         let tids = self.subject.threads.iter().map(|(tid, _)| *tid);
         let used = match &use_of_all {
-            Some(all) => used::answers((all, &uses), tids, &results, record)?,
+            Some(all) => used::answers((all, &use_of_each), tids, &results, record)?,
             None => ProcessUsed::default(),
         };
         // P1 has told the program's view of SIGSEGV.

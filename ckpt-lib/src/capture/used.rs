@@ -93,7 +93,7 @@ fn answer(question: &Question, tid: i32, results: &CallResults) -> Result<Used, 
 
 /// What the threads of a process were asked, in its order, and the first one about the process.
 pub(super) fn answers(
-    (of_process, of_threads): (&[Question; 2], &[Question]),
+    (of_process, of_each): (&[Question; 2], &Question),
     tids: impl Iterator<Item = i32>,
     results: &[CallResults],
     record: &Process,
@@ -102,15 +102,14 @@ pub(super) fn answers(
         pid: record.pid,
         ..ProcessUsed::default()
     };
-    for (index, ((question, results), tid)) in of_threads.iter().zip(results).zip(tids).enumerate()
-    {
+    for (index, (results, tid)) in results.iter().zip(tids).enumerate() {
         let Some(thread) = record.threads.get(index) else {
             break;
         };
         used.threads.push(ThreadUsed {
             tid: thread.tid,
             fs_base: thread.registers.fs_base,
-            used: answer(question, tid, results)?,
+            used: answer(of_each, tid, results)?,
         });
         if index == 0 {
             used.itself = answer(&of_process[0], tid, results)?;

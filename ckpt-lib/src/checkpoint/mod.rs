@@ -27,7 +27,7 @@ mod watched;
 use crate::baseline;
 use crate::board::{self, Board};
 use crate::capture::{self, CaptureError, CaptureOptions, Captured, EarlyView};
-use crate::image::{Committed, Image, ImageError, ImageParts, ImageWriter, WriteOptions};
+use crate::image::{Bytes, Committed, Image, ImageError, ImageParts, ImageWriter, WriteOptions};
 use crate::inject::{InjectError, Workshop};
 use crate::loader_code;
 use crate::pace::Rate;
@@ -37,12 +37,12 @@ use crate::platform::{Level, Platform};
 use crate::procfs::{self, ProcDir, has_ended, living_thread, parse_stat};
 use crate::progress::Progress;
 use crate::snapshot::{InodeKind, SnapshotV1};
+use crate::spool::Spool;
 use crate::tracee::{CallNotes, HostPid, Memory, Quiesced, SharedNotes, StopError};
 use crate::watch::Watch;
 pub use error::CheckpointError;
 use hooks::Hooks;
 use loader::layout::Space;
-use loader::ops::OpsList;
 use session::Marked;
 pub use session::{JobSession, SessionError};
 use std::path::PathBuf;
@@ -571,25 +571,28 @@ pub(crate) fn commit(
     });
     let contents = contents.collect::<Result<Contents, ImageError>>()?;
     let ops = plan::operations(snapshot, &contents)?;
-    let list = OpsList::read(&ops).map_err(|error| ImageError::Layout {
-        image: PathBuf::new(),
-        section: "operations",
-        what: format!("{} at byte {}", error.what, error.offset),
-    })?;
-    let header = *list.header();
+    if let Some((at, what)) = ops.fault().map_err(PlanError::NoRoom)? {
+        return Err(CheckpointError::Image(ImageError::Layout {
+            image: PathBuf::new(),
+            section: "operations",
+            what: format!("{what} at byte {at}"),
+        }));
+    }
+    let header = *ops.header();
     let needed = loader::hole::hole_needed(
         loader_code::span()?,
-        ops.len() as u64,
+        ops.len(),
         writer.extents_len(),
         header.streams,
         header.slot_count,
     );
     let hole = plan::find_hole(snapshot, needed).map_err(PlanError::from)?;
-    let meta = Image::encode_snapshot(snapshot)?;
+    let mut meta = Spool::default();
+    Image::write_snapshot(snapshot, &mut meta)?;
     let parts = ImageParts {
         platform: &snapshot.platform,
-        ops: &ops,
-        meta: &meta,
+        ops: Bytes::from(&ops),
+        meta: Bytes::from(&meta),
         loader: &loader_code::link(hole.start)?,
         hole,
     };

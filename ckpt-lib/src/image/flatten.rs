@@ -33,11 +33,12 @@ pub fn flatten(
         }
     }
     let header = image.header();
+    let (ops, meta) = (image.ops()?, image.meta_bytes()?);
     // The tables cannot have grown, so the loader's room in the job is still enough.
     writer.commit(&ImageParts {
         platform: image.platform(),
-        ops: image.ops(),
-        meta: image.meta_bytes(),
+        ops: ops.as_slice().into(),
+        meta: meta.as_slice().into(),
         loader: &loader,
         hole: header.hole_base..header.hole_base.saturating_add(header.hole_len),
     })

@@ -10,6 +10,7 @@ use super::{limits, meaning};
 use crate::snapshot::{KernelPath, ProcessSettings, SnapshotV1, SocketSettings, ThreadSettings};
 use bincode::config::{Configuration, Limit, LittleEndian, Varint};
 use serde::de::DeserializeOwned;
+use std::io::Write;
 use std::path::PathBuf;
 
 /// Why bytes are no snapshot.
@@ -94,7 +95,7 @@ impl Image {
     /// # Errors
     /// [`ImageError::Meta`].
     pub fn snapshot(&self) -> Result<SnapshotV1, ImageError> {
-        decode_snapshot(self.meta_bytes()).map_err(|error| ImageError::Meta {
+        decode_snapshot(&self.meta_bytes()?).map_err(|error| ImageError::Meta {
             image: self.path().to_owned(),
             what: in_full(&error),
         })
@@ -105,6 +106,19 @@ impl Image {
     /// # Errors
     /// [`ImageError::Meta`].
     pub fn encode_snapshot(snapshot: &SnapshotV1) -> Result<Vec<u8>, ImageError> {
+        let mut bytes = vec![];
+        Self::write_snapshot(snapshot, &mut bytes)?;
+        Ok(bytes)
+    }
+
+    /// As [`Image::encode_snapshot`], to there.
+    ///
+    /// # Errors
+    /// [`ImageError::Meta`].
+    pub(crate) fn write_snapshot(
+        snapshot: &SnapshotV1,
+        to: &mut impl Write,
+    ) -> Result<(), ImageError> {
         let processes = snapshot.processes.iter();
         let keys: Vec<u16> = processes
             .map(|process| process.memory.protection_keys)
@@ -124,7 +138,8 @@ impl Image {
             processes.map(|process| &process.ended_first).collect();
         let later = (keys, settings, sockets, snapshot.confined, ended);
         let all = (snapshot, &snapshot.job, &snapshot.enforcement, later);
-        bincode::serde::encode_to_vec(all, config()).map_err(|error| ImageError::Meta {
+        let written = bincode::serde::encode_into_std_write(all, to, config());
+        written.map(|_| ()).map_err(|error| ImageError::Meta {
             image: PathBuf::new(),
             what: error.to_string(),
         })

@@ -20,6 +20,7 @@
 
 mod batches;
 mod blocks;
+mod bytes;
 mod chain;
 mod contents;
 mod destination;
@@ -43,6 +44,7 @@ mod writer;
 #[cfg(test)]
 mod tests;
 
+pub use bytes::Bytes;
 pub use destination::remove_partials;
 pub use earlier::leave_tables;
 pub use error::{HexHash, ImageError, SpaceName};

@@ -34,8 +34,6 @@ pub struct Image {
     path: PathBuf,
     header: Header,
     platform: String,
-    ops: Vec<u8>,
-    meta: Vec<u8>,
     extents: TableFile,
     pub(super) bases: Vec<Holder>,
     pub(super) decoded: Mutex<Option<Decoded>>,
@@ -66,7 +64,9 @@ impl Image {
             let what = format!("{} at byte {}", error.what, error.offset);
             ImageError::wrong(path, SectionKind::Ops, what)
         })?;
-        let meta = section(SectionKind::Meta)?;
+        // Kept in nobody's memory: they grow with the job's threads and mappings.
+        drop(ops);
+        section(SectionKind::Meta)?;
         let extents = TableFile::open(&file, path, header.section(SectionKind::Extents))?;
         let bases = chain::open_bases(path, &extents.tables())?;
         chain::check_tables(path, &header, &extents.tables(), &bases, |_| Ok(()))?;
@@ -75,8 +75,6 @@ impl Image {
             path: path.to_owned(),
             header,
             platform,
-            ops,
-            meta,
             extents,
             bases,
             decoded: Mutex::new(None),
@@ -107,16 +105,24 @@ impl Image {
         &self.platform
     }
 
-    /// The operation list ([`loader::ops::OpsList::read`]).
-    #[must_use]
-    pub fn ops(&self) -> &[u8] {
-        &self.ops
+    /// The operation list ([`loader::ops::OpsList::read`]), read and checked again.
+    ///
+    /// # Errors
+    /// [`ImageError`] when it has changed since the image was opened, or cannot be read any more.
+    pub fn ops(&self) -> Result<Vec<u8>, ImageError> {
+        self.read_again(SectionKind::Ops)
     }
 
-    /// The snapshot as bytes.
-    #[must_use]
-    pub fn meta_bytes(&self) -> &[u8] {
-        &self.meta
+    /// The snapshot as bytes, read and checked again.
+    ///
+    /// # Errors
+    /// As [`Image::ops`].
+    pub fn meta_bytes(&self) -> Result<Vec<u8>, ImageError> {
+        self.read_again(SectionKind::Meta)
+    }
+
+    fn read_again(&self, kind: SectionKind) -> Result<Vec<u8>, ImageError> {
+        read_section(&self.file, &self.path, self.header.section(kind))
     }
 
     /// The tables of extents, chunks and bases, which were read once when the image was opened.

@@ -1,10 +1,13 @@
 //! One section of an image as it is written: piece by piece, hashed on the way, padded to whole pages.
 
+use super::bytes::Bytes;
 use super::destination::Destination;
 use super::error::ImageError;
 use loader::layout::{Hash, PAGE};
 use std::os::unix::fs::FileExt;
 
+/// What a source could not do.
+const READ_AGAIN: &str = "read again what its sections are made of";
 /// Bytes that are gathered before they are written.
 const GATHERED: usize = 64 << 10;
 
@@ -43,6 +46,21 @@ impl<'a> SectionFile<'a> {
             true => Ok(()),
             false => self.write_gathered(),
         }
+    }
+
+    /// # Errors
+    /// As [`SectionFile::put`].
+    pub(super) fn put_all(&mut self, bytes: Bytes<'_>) -> Result<(), ImageError> {
+        let mut buffer = vec![0; GATHERED.min(bytes.len() as usize)];
+        let mut at = 0;
+        while at < bytes.len() {
+            let part = &mut buffer[..(bytes.len() - at).min(GATHERED as u64) as usize];
+            let read = bytes.read_at(at, part);
+            read.map_err(self.destination.failed(READ_AGAIN))?;
+            self.put(part)?;
+            at += part.len() as u64;
+        }
+        Ok(())
     }
 
     fn write_gathered(&mut self) -> Result<(), ImageError> {

@@ -66,7 +66,7 @@ impl Image {
                 reader::check_section(self.file(), self.path(), header.section(kind))?;
             }
         }
-        if !self.meta_bytes().is_empty() {
+        if header.section(SectionKind::Meta).used > 0 {
             self.snapshot()?;
         }
         self.check_meaning()?;
@@ -102,7 +102,8 @@ impl Image {
     /// Operations, hole and contents go together.
     fn check_meaning(&self) -> Result<(), ImageError> {
         let wrong = |section, what: String| ImageError::wrong(self.path(), section, what);
-        let ops = OpsList::read(self.ops()).map_err(|error| {
+        let bytes = self.ops()?;
+        let ops = OpsList::read(&bytes).map_err(|error| {
             let what = format!("{} at byte {}", error.what, error.offset);
             wrong(SectionKind::Ops, what)
         })?;

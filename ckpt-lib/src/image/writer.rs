@@ -10,6 +10,7 @@
 //! image is also a program, for its owner. Memory in use does not grow with the contents ([`super::pieces`]),
 //! but for the tables of an earlier image that this one is built on, and what is known of its unwritten memory.
 
+use super::bytes::Bytes;
 use super::destination::{Destination, write_behind};
 use super::earlier::Earlier;
 use super::elf;
@@ -64,9 +65,9 @@ pub struct ImageParts<'a> {
     /// The CheckpointPlatform string.
     pub platform: &'a str,
     /// The operation list, see [`crate::plan`].
-    pub ops: &'a [u8],
+    pub ops: Bytes<'a>,
     /// The snapshot, see [`Image::encode_snapshot`]; may be empty in an image that restores nothing.
-    pub meta: &'a [u8],
+    pub meta: Bytes<'a>,
     /// The loader, linked for the beginning of the hole.
     pub loader: &'a LinkedLoader,
     /// Free address space in the job, for the loader.
@@ -489,12 +490,15 @@ impl ImageWriter {
         let pages_at = at;
         at = place(SectionKind::Pages, at, end - pages_at);
         let described = [
-            (SectionKind::Platform, parts.platform.as_bytes()),
+            (
+                SectionKind::Platform,
+                Bytes::from(parts.platform.as_bytes()),
+            ),
             (SectionKind::Ops, parts.ops),
             (SectionKind::Meta, parts.meta),
         ];
         for (kind, bytes) in described {
-            at = place(kind, at, bytes.len() as u64);
+            at = place(kind, at, bytes.len());
         }
         at = place(SectionKind::Extents, at, tables.len());
         let tail_at = at;
@@ -519,7 +523,7 @@ impl ImageWriter {
             file.put(&parts.loader.data)
         })?;
         for (kind, bytes) in described {
-            write(kind, &mut |file| file.put(bytes))?;
+            write(kind, &mut |file| file.put_all(bytes))?;
         }
         write(SectionKind::Extents, &mut |file| tables.write(file))?;
         let image_len = write(SectionKind::Tail, &mut |file| file.put(&tail))?;

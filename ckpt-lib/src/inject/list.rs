@@ -3,6 +3,7 @@
 use super::runner::CALL_LEN;
 use crate::tracee::HostTid;
 use loader::layout::PAGE;
+use std::sync::Arc;
 
 /// A piece of data that travels with a list: bytes that calls read, or space that they fill.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -30,24 +31,29 @@ pub enum InsideArg {
 /// No call may sleep: a list with one that does is a bug of the caller. Calls that set a restart
 /// block of their own when interrupted (`nanosleep`, `poll` and `futex` with a time-out) are
 /// forbidden, since they would overwrite the one that the thread's own call goes on with.
+///
+/// A clone, for another thread, takes no memory until one of them is added to.
 #[derive(Clone, Debug, Default)]
-pub struct CallList {
-    pub(super) calls: Vec<Call>,
-    pub(super) data: Vec<Data>,
-    pub(super) data_len: usize,
+pub struct CallList(Arc<Calls>);
+
+#[derive(Clone, Debug, Default)]
+struct Calls {
+    calls: Vec<Call>,
+    data: Vec<Data>,
+    data_len: usize,
 }
 
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Call {
-    pub(super) nr: i64,
-    pub(super) args: [InsideArg; 6],
+struct Call {
+    nr: i64,
+    args: [InsideArg; 6],
 }
 
 #[derive(Clone, Debug)]
-pub(super) struct Data {
-    pub(super) offset: usize,
-    pub(super) bytes: Vec<u8>,
-    pub(super) len: usize,
+struct Data {
+    offset: usize,
+    bytes: Vec<u8>,
+    len: usize,
 }
 
 /// Data is aligned to this, and calls are as long.
@@ -76,21 +82,28 @@ impl CallList {
         for (place, arg) in all.iter_mut().zip(args) {
             *place = *arg;
         }
-        self.calls.push(Call { nr, args: all });
-        CallRef(self.calls.len() - 1)
+        let own = Arc::make_mut(&mut self.0);
+        own.calls.push(Call { nr, args: all });
+        CallRef(own.calls.len() - 1)
     }
 
     /// Whether it makes no call.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.calls.is_empty()
+        self.0.calls.is_empty()
+    }
+
+    /// Number of calls.
+    pub(super) fn len(&self) -> u64 {
+        self.0.calls.len() as u64
     }
 
     fn add(&mut self, bytes: Vec<u8>, len: usize) -> DataRef {
-        let offset = self.data_len;
-        self.data_len = (offset + len).next_multiple_of(ALIGN);
-        self.data.push(Data { offset, bytes, len });
-        DataRef(self.data.len() - 1)
+        let own = Arc::make_mut(&mut self.0);
+        let offset = own.data_len;
+        own.data_len = (offset + len).next_multiple_of(ALIGN);
+        own.data.push(Data { offset, bytes, len });
+        DataRef(own.data.len() - 1)
     }
 }
 
@@ -147,7 +160,7 @@ impl Layout {
     pub(super) fn of<'a>(lists: impl Iterator<Item = &'a CallList>) -> Self {
         let mut starts = vec![];
         let mut len = 0;
-        for list in lists {
+        for CallList(list) in lists {
             starts.push(len);
             len += list.calls.len() as u64 * CALL_LEN + list.data_len as u64;
         }
@@ -157,7 +170,7 @@ impl Layout {
     /// The pool's bytes, for address `pool`.
     pub(super) fn bytes(&self, pool: u64, lists: &[(HostTid, CallList)]) -> Vec<u8> {
         let mut bytes = vec![0; self.len as usize];
-        for ((_, list), start) in lists.iter().zip(&self.starts) {
+        for ((_, CallList(list)), start) in lists.iter().zip(&self.starts) {
             let data = start + list.calls.len() as u64 * CALL_LEN;
             let mut at = *start as usize;
             for call in &list.calls {
@@ -195,7 +208,7 @@ impl Layout {
             i64::from_le_bytes(raw)
         };
         let mut all = vec![];
-        for ((_, list), start) in lists.iter().zip(&self.starts) {
+        for ((_, CallList(list)), start) in lists.iter().zip(&self.starts) {
             let start = *start as usize;
             let call_len = CALL_LEN as usize;
             let data = start + list.calls.len() * call_len;

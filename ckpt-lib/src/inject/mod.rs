@@ -27,11 +27,16 @@ pub use list::{CallList, CallRef, CallResults, DataRef, InsideArg};
 use crate::picture::Picture;
 use crate::procfs::ProcfsError;
 use crate::tracee::{HostTid, StopError, StoppedProcess};
+use itertools::Itertools;
 use site::Site;
+use std::collections::HashSet;
 use std::io;
 use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
+
+/// How many lists are in the process's memory at once, so that neither its nor wayfarer's grows with its threads.
+const LISTS_AT_ONCE: usize = 512;
 
 /// Why calls could not be made inside a process.
 #[derive(Debug, thiserror::Error)]
@@ -229,7 +234,7 @@ impl Workshop {
         Ok(Workshop { site })
     }
 
-    /// Runs each thread's list, all at once; results are in the order of `lists`. A thread has one
+    /// Runs each thread's list, many at once; results are in the order of `lists`. A thread has one
     /// list at most.
     ///
     /// # Errors
@@ -239,7 +244,14 @@ impl Workshop {
         process: &mut StoppedProcess,
         lists: Vec<(HostTid, CallList)>,
     ) -> Result<Vec<CallResults>, InjectError> {
-        self.site.run(process, &lists)
+        let mut known = HashSet::new();
+        if let Some((tid, _)) = lists.iter().find(|(tid, _)| !known.insert(*tid)) {
+            let (pid, tid) = (process.pid.0, tid.0);
+            return Err(InjectError::Stranger { pid, tid });
+        }
+        let some = lists.chunks(LISTS_AT_ONCE);
+        let results = some.map(|lists| self.site.run(process, lists));
+        results.flatten_ok().collect()
     }
 
     /// As [`Workshop::run`], but each thread makes a child that makes the calls: what these change of a

@@ -1,12 +1,31 @@
 //! Writing operation lists: streams of records, padded and counted.
 
-use loader::ops::{Call, Expect, OPS_MAGIC, Operation, OpsHeader, StreamEntry, StreamKind};
+use crate::image::{ByteSource, Bytes};
+use crate::spool::Spool;
+use loader::ops::{
+    Call, Expect, OPS_MAGIC, Operation, OpsHeader, StreamEntry, StreamKind, check_record,
+};
+use std::io;
+use std::ops::Range;
 
 /// An operation list under construction.
 #[derive(Debug, Default)]
 pub struct OpsBuilder {
     header: OpsHeader,
-    streams: Vec<(StreamEntry, Vec<u8>)>,
+    streams: Vec<Stream>,
+    /// The records of all streams, as they came.
+    records: Spool,
+    /// The one that is being put together.
+    record: Vec<u8>,
+    /// Why there are not all of them.
+    failed: Option<io::Error>,
+}
+
+#[derive(Debug)]
+struct Stream {
+    entry: StreamEntry,
+    /// Where its records are among all.
+    runs: Vec<Range<u64>>,
 }
 
 /// Index of a stream.
@@ -28,7 +47,7 @@ impl OpsBuilder {
     pub fn new(header: OpsHeader) -> Self {
         let mut builder = OpsBuilder {
             header,
-            streams: vec![],
+            ..OpsBuilder::default()
         };
         builder.stream(StreamKind::Prepare, 0, StreamIndex(0));
         builder
@@ -43,7 +62,10 @@ impl OpsBuilder {
             offset: 0,
             len: 0,
         };
-        self.streams.push((entry, vec![]));
+        self.streams.push(Stream {
+            entry,
+            runs: vec![],
+        });
         StreamIndex(self.streams.len() as u64 - 1)
     }
 
@@ -54,15 +76,28 @@ impl OpsBuilder {
 
     /// Appends a record to a stream.
     pub fn push<O: Operation>(&mut self, stream: StreamIndex, op: &O, tail: &[u8]) {
-        let bytes = &mut self.streams[stream.0 as usize].1;
-        let start = bytes.len();
-        bytes.extend(O::KIND.to_le_bytes());
-        bytes.extend([0; 8]);
-        op.put_fields(&mut |field| bytes.extend(field));
-        bytes.extend(tail);
-        bytes.resize(bytes.len().next_multiple_of(8), 0);
-        let len = (bytes.len() - start) as u64;
-        bytes[start + 8..start + 16].copy_from_slice(&len.to_le_bytes());
+        let record = &mut self.record;
+        record.clear();
+        record.extend(O::KIND.to_le_bytes());
+        record.extend([0; 8]);
+        op.put_fields(&mut |field| record.extend(field));
+        record.extend(tail);
+        record.resize(record.len().next_multiple_of(8), 0);
+        let len = record.len() as u64;
+        record[8..16].copy_from_slice(&len.to_le_bytes());
+        let at = match self.records.append(record) {
+            Ok(at) => at,
+            Err(error) => {
+                self.failed.get_or_insert(error);
+                return;
+            }
+        };
+        let stream = &mut self.streams[stream.0 as usize];
+        stream.entry.len += len;
+        match stream.runs.last_mut().filter(|last| last.end == at) {
+            Some(last) => last.end += len,
+            None => stream.runs.push(at..at + len),
+        }
     }
 
     /// Appends a system call; missing arguments are 0.
@@ -110,27 +145,149 @@ impl OpsBuilder {
         self.push(stream, &op, &tail);
     }
 
-    /// The bytes of the section.
-    #[must_use]
-    pub fn finish(mut self) -> Vec<u8> {
+    /// The list.
+    ///
+    /// # Errors
+    /// There was no room for what is more than a few bytes.
+    pub fn finish(mut self) -> io::Result<Operations> {
+        if let Some(error) = self.failed {
+            return Err(error);
+        }
         self.header.magic = OPS_MAGIC;
         self.header.streams = self.streams.len() as u64;
-        let mut head = vec![];
-        self.header.encode(|field| head.extend(field));
-        let mut offset = OpsHeader::BYTES + self.streams.len() * StreamEntry::BYTES;
-        for (entry, records) in &mut self.streams {
-            entry.offset = offset as u64;
-            entry.len = records.len() as u64;
-            offset += records.len();
-            entry.encode(|field| head.extend(field));
+        let mut list = Operations {
+            header: self.header,
+            head: vec![],
+            runs: vec![],
+            records: self.records,
+            len: (OpsHeader::BYTES + self.streams.len() * StreamEntry::BYTES) as u64,
+        };
+        list.header.encode(|field| list.head.extend(field));
+        for Stream { mut entry, runs } in self.streams {
+            entry.offset = list.len;
+            entry.encode(|field| list.head.extend(field));
+            for run in runs {
+                let at = list.len;
+                list.len += run.end - run.start;
+                match list
+                    .runs
+                    .last_mut()
+                    .filter(|(_, last)| last.end == run.start)
+                {
+                    Some((_, last)) => last.end = run.end,
+                    None => list.runs.push((at, run)),
+                }
+            }
         }
-        // The first stream may be large, and is not to be there twice: the others follow it.
-        let mut streams = self.streams.into_iter().map(|(_, records)| records);
-        let mut bytes = streams.next().unwrap_or_default();
-        bytes.reserve_exact(offset - bytes.len());
-        bytes.splice(0..0, head);
-        streams.for_each(|records| bytes.extend(records));
-        bytes
+        Ok(list)
+    }
+}
+
+/// A finished operation list, the bytes of a section. More than a few of them are in a file.
+#[derive(Debug)]
+pub struct Operations {
+    header: OpsHeader,
+    /// Header and table of streams.
+    head: Vec<u8>,
+    /// Where in the list these of the records are, in order.
+    runs: Vec<(u64, Range<u64>)>,
+    records: Spool,
+    len: u64,
+}
+
+impl Operations {
+    /// The header.
+    #[must_use]
+    pub fn header(&self) -> &OpsHeader {
+        &self.header
+    }
+
+    /// How many bytes they are.
+    #[must_use]
+    #[allow(clippy::len_without_is_empty)] // there is a header always
+    pub fn len(&self) -> u64 {
+        self.len
+    }
+
+    /// All of them, in memory.
+    ///
+    /// # Errors
+    /// They cannot be read again.
+    pub fn bytes(&self) -> io::Result<Vec<u8>> {
+        let len = usize::try_from(self.len).map_err(io::Error::other)?;
+        let mut bytes = vec![0; len];
+        self.read_at(0, &mut bytes)?;
+        Ok(bytes)
+    }
+
+    /// What is wrong with the first record that a reader would not believe, and where that is.
+    ///
+    /// # Errors
+    /// They cannot be read again.
+    pub fn fault(&self) -> io::Result<Option<(u64, &'static str)>> {
+        const AT_ONCE: u64 = 64 << 10;
+        let mut window: Vec<u8> = vec![];
+        // Where the window begins; the record that is looked at, in the window.
+        let (mut at, mut begin) = (self.head.len() as u64, 0);
+        while at + (begin as u64) < self.len {
+            let rest = &window[begin..];
+            let len = rest.get(8..16).and_then(|raw| raw.try_into().ok());
+            let len = len.map_or(16, u64::from_le_bytes);
+            let here = at + begin as u64;
+            if let Some(record) = usize::try_from(len).ok().and_then(|len| rest.get(..len))
+                && rest.len() >= 16
+            {
+                if let Err(what) = check_record(record) {
+                    return Ok(Some((here, what)));
+                }
+                begin += record.len();
+                continue;
+            }
+            if here.checked_add(len).is_none_or(|end| end > self.len) {
+                return Ok(Some((here, "record longer than the list")));
+            }
+            (at, begin) = (here, 0);
+            window.resize((len + AT_ONCE).min(self.len - at) as usize, 0);
+            self.read_at(at, &mut window)?;
+        }
+        Ok(None)
+    }
+}
+
+impl<'a> From<&'a Operations> for Bytes<'a> {
+    fn from(list: &'a Operations) -> Self {
+        Bytes::Elsewhere(list, list.len)
+    }
+}
+
+impl ByteSource for Operations {
+    fn read_at(&self, mut at: u64, mut buf: &mut [u8]) -> io::Result<()> {
+        let beyond = || io::Error::from(io::ErrorKind::UnexpectedEof);
+        while !buf.is_empty() {
+            let in_head = usize::try_from(at).ok().and_then(|at| self.head.get(at..));
+            let len = match in_head.filter(|found| !found.is_empty()) {
+                Some(found) => {
+                    let len = found.len().min(buf.len());
+                    buf[..len].copy_from_slice(&found[..len]);
+                    len
+                }
+                None => {
+                    let next = self.runs.partition_point(|(begin, _)| *begin <= at);
+                    let run = next.checked_sub(1).and_then(|index| self.runs.get(index));
+                    let (begin, run) = run.ok_or_else(beyond)?;
+                    let from = run.start + (at - begin);
+                    let len = run.end.saturating_sub(from).min(buf.len() as u64) as usize;
+                    if len == 0 {
+                        return Err(beyond());
+                    }
+                    self.records.read_at(from, &mut buf[..len])?;
+                    len
+                }
+            };
+            at += len as u64;
+            buf = &mut buf[len..];
+        }
+        Ok(())
     }
 }
 
@@ -152,7 +309,7 @@ mod tests {
             Expect::Exactly,
             5,
         );
-        let bytes = builder.finish();
+        let bytes = builder.finish().expect("finishes").bytes().expect("reads");
         let list = OpsList::read(&bytes).expect("reads");
         let entry = list.stream(process.0).expect("stream");
         let record = list.records(&entry).next().expect("one").expect("sound");
@@ -162,5 +319,58 @@ mod tests {
         assert_eq!((call.a0, call.pointers, call.value), (3, 2, 5));
         let data = "descriptor 3 (pipe)\0".len().next_multiple_of(8);
         assert_eq!(&record.tail[data..data + 5], b"hello");
+    }
+
+    /// Records of two streams by turns, more than stay in memory.
+    #[test]
+    fn streams_lie_one_behind_the_other_however_they_were_written() {
+        let mut builder = OpsBuilder::new(OpsHeader::default());
+        let other = builder.stream(StreamKind::Process, 7, StreamIndex(0));
+        let label = "x".repeat(9000);
+        for number in 0..300 {
+            let stream = StreamIndex(number % 2);
+            builder.call(stream, &label, number as i64, &[], Expect::Success, 0);
+        }
+        let list = builder.finish().expect("finishes");
+        assert_eq!(list.fault().expect("reads"), None);
+        let bytes = list.bytes().expect("reads");
+        assert_eq!(bytes.len() as u64, list.len());
+        let mut part = vec![0; 20_000];
+        for at in (0..list.len() - 20_000).step_by(11_003) {
+            list.read_at(at, &mut part).expect("reads");
+            assert!(part == bytes[at as usize..][..20_000], "{at}");
+        }
+        list.read_at(list.len() - 1, &mut [0, 0])
+            .expect_err("the end");
+        let list = OpsList::read(&bytes).expect("reads");
+        for stream in [0, other.0] {
+            let entry = list.stream(stream).expect("stream");
+            let numbers = list
+                .records(&entry)
+                .map(|record| match record.expect("sound").op {
+                    AnyOp::Call(call) => call.nr,
+                    other => panic!("{other:?}"),
+                });
+            let expected = (0..300).filter(|number| number % 2 == stream);
+            assert!(numbers.eq(expected), "{stream}");
+        }
+    }
+
+    #[test]
+    fn a_record_that_nobody_would_believe_is_found() {
+        for before in [0, 1, 700] {
+            let mut builder = OpsBuilder::new(OpsHeader::default());
+            let stream = StreamIndex(0);
+            for _ in 0..before {
+                builder.call(stream, &"x".repeat(200), 1, &[], Expect::Success, 0);
+            }
+            let good = builder.records.len();
+            builder.push(stream, &loader::ops::Open::default(), b"/no/end.");
+            builder.call(stream, "behind it", 1, &[], Expect::Success, 0);
+            let list = builder.finish().expect("finishes");
+            let at = list.head.len() as u64 + good;
+            let found = list.fault().expect("reads");
+            assert_eq!(found, Some((at, "a string without an end")));
+        }
     }
 }

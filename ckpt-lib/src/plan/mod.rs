@@ -29,7 +29,7 @@ mod slots;
 mod tests;
 mod threads;
 
-pub use builder::{Arg, OpsBuilder, StreamIndex};
+pub use builder::{Arg, Operations, OpsBuilder, StreamIndex};
 pub use hole::{HoleError, find_hole};
 
 use crate::snapshot::{DescriptionKind, SnapshotV1};
@@ -76,6 +76,9 @@ pub enum PlanError {
         /// How many.
         len: u64,
     },
+    /// There is no room for it until it is in the image.
+    #[error("no room for the operations")]
+    NoRoom(#[source] std::io::Error),
     /// No free place in the address space.
     #[error(transparent)]
     Hole(#[from] HoleError),
@@ -90,7 +93,7 @@ pub type Contents = Vec<Vec<Range<u64>>>;
 ///
 /// # Errors
 /// [`PlanError`] when the snapshot's records do not fit together.
-pub fn operations(snapshot: &SnapshotV1, contents: &Contents) -> Result<Vec<u8>, PlanError> {
+pub fn operations(snapshot: &SnapshotV1, contents: &Contents) -> Result<Operations, PlanError> {
     if snapshot.processes.is_empty() {
         return Err(PlanError::Empty);
     }
@@ -153,7 +156,7 @@ pub fn operations(snapshot: &SnapshotV1, contents: &Contents) -> Result<Vec<u8>,
             }
         }
     }
-    Ok(ops.finish())
+    ops.finish().map_err(PlanError::NoRoom)
 }
 
 /// Whether the job would not notice that its ids are new: one process, and no id anywhere but in the C

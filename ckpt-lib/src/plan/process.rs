@@ -3,7 +3,7 @@
 use super::inodes::{emit_late_seals, with_nul};
 use super::objects::{flock, itimerspec};
 use super::slots::Slots;
-use super::{Arg, OpsBuilder, PlanError, StreamIndex};
+use super::{Arg, OpsBuilder, PlanError, StreamIndex, threads};
 use crate::snapshot::{
     Description, DescriptionId, DescriptionKind, InodeKind, PosixTimer, Process, SignalAction,
     SnapshotV1,
@@ -31,6 +31,7 @@ pub(super) fn emit(
     emit_place(ops, stream, process);
     emit_signals(ops, stream, process);
     emit_attributes(ops, stream, process, slots);
+    threads::emit_bounding_set(ops, stream, process);
     ops.push(stream, &SpawnThreads::default(), &[]);
     emit_owners(ops, stream, snapshot, process);
     emit_late_seals(ops, stream, snapshot, slots);

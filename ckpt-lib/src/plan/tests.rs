@@ -64,8 +64,9 @@ fn job(descriptions: Vec<Description>) -> SnapshotV1 {
     }
 }
 
-fn every_record(bytes: &[u8]) -> Vec<(u64, AnyOp, Vec<u8>)> {
-    let list = OpsList::read(bytes).expect("the planner writes sound lists");
+fn every_record(ops: &Operations) -> Vec<(u64, AnyOp, Vec<u8>)> {
+    let bytes = ops.bytes().expect("reads");
+    let list = OpsList::read(&bytes).expect("the planner writes sound lists");
     let mut all = vec![];
     for index in 0..list.header().streams {
         let entry = list.stream(index).expect("stream");
@@ -95,10 +96,10 @@ fn fills(op: &AnyOp) -> Vec<u64> {
 
 /// Every `dup3` into a descriptor of the job finds its slot filled.
 fn assert_descriptors_have_sources(snapshot: &SnapshotV1) {
-    let bytes = operations(snapshot, &vec![]).expect("planned");
+    let ops = operations(snapshot, &vec![]).expect("planned");
     let mut filled = BTreeSet::new();
     let mut installed = 0;
-    for (_, op, _) in every_record(&bytes) {
+    for (_, op, _) in every_record(&ops) {
         if let AnyOp::Call(call) = op
             && call.nr == libc::SYS_dup3 as u64
             && call.expect == Expect::Exactly as u64
@@ -202,14 +203,14 @@ fn protection_keys_are_allocated_by_number() {
     ];
     // 3 has been freed though a mapping has it.
     memory.protection_keys = 1 << 2;
-    let bytes = operations(&snapshot, &vec![vec![]]).expect("planned");
+    let ops = operations(&snapshot, &vec![vec![]]).expect("planned");
     let keys = [
         libc::SYS_pkey_alloc,
         libc::SYS_pkey_free,
         libc::SYS_pkey_mprotect,
         libc::SYS_mmap,
     ];
-    let calls: Vec<(i64, u64)> = every_record(&bytes)
+    let calls: Vec<(i64, u64)> = every_record(&ops)
         .into_iter()
         .filter_map(|(_, op, _)| match op {
             AnyOp::Call(call) if keys.contains(&(call.nr as i64)) => Some(match call.nr as i64 {
@@ -256,8 +257,8 @@ fn only_memory_with_contents_is_made_writable() {
     };
     snapshot.processes[0].memory.mappings = vec![guard, reserve];
     let contents: Contents = vec![[0x1_1000..0x1_2000].to_vec()];
-    let bytes = operations(&snapshot, &contents).expect("planned");
-    let maps: Vec<_> = every_record(&bytes)
+    let ops = operations(&snapshot, &contents).expect("planned");
+    let maps: Vec<_> = every_record(&ops)
         .into_iter()
         .filter_map(|(_, op, _)| match op {
             AnyOp::Call(call) if call.nr == libc::SYS_mmap as u64 => Some((call.a0, call.a2)),
@@ -279,8 +280,8 @@ fn a_sleep_goes_on_with_the_time_that_was_left() {
         nr: libc::SYS_nanosleep as u64,
         remaining_ns: 5,
     });
-    let bytes = operations(&snapshot, &vec![]).expect("planned");
-    let records = every_record(&bytes);
+    let ops = operations(&snapshot, &vec![]).expect("planned");
+    let records = every_record(&ops);
     let call = records.iter().find_map(|(_, op, _)| match op {
         AnyOp::InProgress(call) => Some(*call),
         _ => None,
@@ -306,9 +307,9 @@ fn limits_come_after_what_they_could_forbid() {
         xstate: vec![0; Xstate::LEAST],
         ..Thread::default()
     });
-    let bytes = operations(&snapshot, &vec![]).expect("planned");
+    let ops = operations(&snapshot, &vec![]).expect("planned");
     let (mut limits, mut streams) = (0, BTreeSet::new());
-    for (stream, op, _) in every_record(&bytes) {
+    for (stream, op, _) in every_record(&ops) {
         let limited = limits > 0 && streams.contains(&stream);
         match op {
             AnyOp::Call(call) if call.nr == libc::SYS_prlimit64 as u64 => {
@@ -326,6 +327,39 @@ fn limits_come_after_what_they_could_forbid() {
     }
     // Once, in the first thread's stream, the last to be carried out.
     assert_eq!((limits, streams), (16, BTreeSet::from([2])));
+}
+
+/// What a thread has kept that another has dropped is dropped by that one, all else once.
+#[test]
+fn bounding_sets_are_dropped_from_once_where_all_threads_have_the_same() {
+    let mut snapshot = job(vec![]);
+    let threads = &mut snapshot.processes[0].threads;
+    threads[0].capabilities.bounding = (1 << 41) - 1;
+    let mut other = threads[0].clone();
+    other.tid = 8;
+    threads.push(other.clone());
+    other.tid = 9;
+    other.capabilities.bounding &= !(1 << 21);
+    threads.push(other);
+    let ops = operations(&snapshot, &vec![]).expect("planned");
+    let mut dropped: Vec<(u64, Vec<u64>)> = vec![];
+    let mut alone = true;
+    for (stream, op, _) in every_record(&ops) {
+        match op {
+            AnyOp::SpawnThreads(_) => alone = false,
+            AnyOp::Call(call)
+                if call.nr == libc::SYS_prctl as u64 && call.a0 == libc::PR_CAPBSET_DROP as u64 =>
+            {
+                assert_eq!(alone, stream == 1);
+                match dropped.last_mut().filter(|(last, _)| *last == stream) {
+                    Some((_, all)) => all.push(call.a1),
+                    None => dropped.push((stream, vec![call.a1])),
+                }
+            }
+            _ => {}
+        }
+    }
+    assert_eq!(dropped, [(1, (41..64).collect()), (4, vec![21])]);
 }
 
 /// A pipe with more in it than a machine may give it room for: the write must not wait.
@@ -347,10 +381,10 @@ fn what_was_unread_in_a_pipe_is_written_without_waiting() {
     let missing = operations(&snapshot, &vec![]).expect_err("they are nowhere");
     assert!(matches!(missing, PlanError::Unread { len: 40_000 }));
     snapshot.inodes = vec![inode(InodeKind::Unread, "")];
-    let bytes = operations(&snapshot, &vec![]).expect("planned");
+    let ops = operations(&snapshot, &vec![]).expect("planned");
     let (mut waits, mut flags, mut made) = (true, None, None);
     let mut refilled = vec![];
-    for (stream, op, tail) in every_record(&bytes) {
+    for (stream, op, tail) in every_record(&ops) {
         match op {
             _ if stream != 0 => {}
             AnyOp::Call(call)

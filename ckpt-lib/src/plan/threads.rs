@@ -47,7 +47,7 @@ pub(super) fn emit(ops: &mut OpsBuilder, stream: StreamIndex, process: &Process,
     if thread.tid == process.pid {
         limits::emit(ops, stream, process);
     }
-    emit_privileges(ops, stream, thread);
+    emit_privileges(ops, stream, process, thread);
     let mut registers = thread.registers;
     if let Some(call) = &thread.in_call {
         emit_call(ops, stream, call, &mut registers);
@@ -240,11 +240,32 @@ fn emit_faults(ops: &mut OpsBuilder, stream: StreamIndex, thread: &Thread) {
     }
 }
 
+/// Drops from the bounding set what no thread has in it, before there are others: they get it from the one that begins them.
+pub(super) fn emit_bounding_set(ops: &mut OpsBuilder, stream: StreamIndex, process: &Process) {
+    for capability in capabilities(!had_by_any(process)) {
+        let args = [libc::PR_CAPBSET_DROP as u64, capability].map(Arg::Value);
+        // Numbers above the kernel's last are EINVAL; without a namespace it is EPERM, and then
+        // the set is what the restarter's is.
+        let label = "capability bounding set";
+        ops.call(stream, label, libc::SYS_prctl, &args, Expect::Ignore, 0);
+    }
+}
+
+/// What some thread has in its bounding set.
+fn had_by_any(process: &Process) -> u64 {
+    let threads = process.threads.iter();
+    threads.fold(0, |all, thread| all | thread.capabilities.bounding)
+}
+
+fn capabilities(set: u64) -> impl Iterator<Item = u64> {
+    (0..=LAST_CAPABILITY).filter(move |bit| set & (1 << bit) != 0)
+}
+
 /// `SECBIT_KEEP_CAPS`, the one of securebits that needs no privilege (PR_SET_KEEPCAPS).
 const KEEP_CAPS: u32 = 1 << 4;
 
 /// Capability sets and what goes with them; last, since it takes rights away.
-fn emit_privileges(ops: &mut OpsBuilder, stream: StreamIndex, thread: &Thread) {
+fn emit_privileges(ops: &mut OpsBuilder, stream: StreamIndex, process: &Process, thread: &Thread) {
     let label = |what: &str| format!("thread {}: {what}", thread.tid);
     let Capabilities {
         inheritable,
@@ -257,10 +278,8 @@ fn emit_privileges(ops: &mut OpsBuilder, stream: StreamIndex, thread: &Thread) {
         let args: Vec<Arg> = args.iter().copied().map(Arg::Value).collect();
         ops.call(stream, &label(what), libc::SYS_prctl, &args, expect, 0);
     };
-    for capability in (0..=LAST_CAPABILITY).filter(|bit| bounding & (1 << bit) == 0) {
+    for capability in capabilities(had_by_any(process) & !bounding) {
         let args = [libc::PR_CAPBSET_DROP as u64, capability];
-        // Numbers above the kernel's last are EINVAL; without a namespace it is EPERM, and then
-        // the set is what the restarter's is.
         prctl("capability bounding set", &args, Expect::Ignore);
     }
     if thread.securebits == KEEP_CAPS {
@@ -294,7 +313,7 @@ fn emit_privileges(ops: &mut OpsBuilder, stream: StreamIndex, thread: &Thread) {
     let args = [Arg::Bytes(header), Arg::Bytes(sets)];
     let what = label("capability sets");
     ops.call(stream, &what, libc::SYS_capset, &args, Expect::OrNoted, 0);
-    for capability in (0..=LAST_CAPABILITY).filter(|bit| ambient & (1 << bit) != 0) {
+    for capability in capabilities(ambient) {
         let args = [
             libc::PR_CAP_AMBIENT as u64,
             libc::PR_CAP_AMBIENT_RAISE as u64,

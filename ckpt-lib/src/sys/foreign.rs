@@ -172,8 +172,7 @@ pub(crate) fn affinity(tid: i32) -> io::Result<Vec<u8>> {
             mask.as_mut_ptr(),
         )
     })?;
-    mask.truncate(len as usize);
-    Ok(mask)
+    Ok(mask[..len as usize].to_vec())
 }
 
 /// `ioprio_get(2)` of a thread.

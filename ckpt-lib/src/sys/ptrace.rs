@@ -11,6 +11,7 @@ use crate::snapshot::{Registers, Rseq, SyscallDispatch};
 use libc::{c_long, c_uint, c_void, pid_t};
 use std::io;
 use std::ptr::{from_mut, from_ref, null_mut};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 const NT_PRSTATUS: usize = 1;
 const NT_X86_XSTATE: usize = 0x202;
@@ -252,11 +253,17 @@ pub(crate) fn set_registers(tid: i32, r: &Registers) -> io::Result<()> {
 
 /// The extended state in its full size, dynamic features included.
 pub(crate) fn xstate(tid: i32) -> io::Result<Vec<u8>> {
-    let mut bytes = vec![0; XSTATE_MAX];
-    let len = get_set(tid, NT_X86_XSTATE, &mut bytes)?;
-    bytes.truncate(len);
-    bytes.shrink_to_fit();
-    Ok(bytes)
+    // As many as the last thread had, and one to tell whether this one has more.
+    static ROOM: AtomicUsize = AtomicUsize::new(XSTATE_MAX);
+    for room in [ROOM.load(Ordering::Relaxed), XSTATE_MAX] {
+        let mut bytes = vec![0; room];
+        let len = get_set(tid, NT_X86_XSTATE, &mut bytes)?;
+        if len < room || room == XSTATE_MAX {
+            ROOM.store((len + 8).min(XSTATE_MAX), Ordering::Relaxed);
+            return Ok(bytes[..len].to_vec());
+        }
+    }
+    Err(io::Error::other("a register set of no size"))
 }
 
 /// Blocked signals: those that will be blocked when a call that changed the mask has returned.

@@ -1,6 +1,6 @@
 //! Small images made by hand, and a way to execute them with a deadline.
 
-use ckpt_lib::image::{Image, ImageParts, ImageWriter, WriteOptions};
+use ckpt_lib::image::{Bytes, Image, ImageParts, ImageWriter, WriteOptions};
 use ckpt_lib::loader_code;
 use ckpt_lib::plan::{Arg, OpsBuilder, StreamIndex};
 use ckpt_lib::snapshot::SnapshotV1;
@@ -70,15 +70,15 @@ pub(crate) fn write_image_with(
     fill(&mut writer);
     let span = loader_code::span().expect("span");
     let slots = ops.header_mut().slot_count;
-    let ops = ops.finish();
-    let needed = hole_needed(span, ops.len() as u64, writer.extents_len(), 512, slots);
+    let ops = ops.finish().expect("finishes");
+    let needed = hole_needed(span, ops.len(), writer.extents_len(), 512, slots);
     let loader = loader_code::link(hole).expect("linked");
     let meta = Image::encode_snapshot(&SnapshotV1::default()).expect("encodes");
     let platform = PLATFORM.with(std::cell::Cell::get);
     let parts = ImageParts {
         platform,
-        ops: &ops,
-        meta: &meta,
+        ops: Bytes::from(&ops),
+        meta: Bytes::from(&meta[..]),
         loader: &loader,
         hole: hole..hole + needed.next_multiple_of(2 << 20),
     };

@@ -141,6 +141,18 @@ impl<'a> OpsList<'a> {
     }
 }
 
+/// Whether these bytes are one record that would be believed.
+///
+/// # Errors
+/// What is wrong.
+pub fn check_record(bytes: &[u8]) -> Result<(), &'static str> {
+    let (record, end) = read_record(bytes, 0, bytes.len()).map_err(|error| error.what)?;
+    if end != bytes.len() {
+        return Err("bytes behind a record");
+    }
+    tails::check(&record.op, record.tail)
+}
+
 fn read_record(bytes: &[u8], at: usize, end: usize) -> Result<(Record<'_>, usize), OpsError> {
     let wrong = |what| OpsError {
         offset: at as u64,
@@ -217,6 +229,11 @@ mod tests {
         assert_eq!(records.len(), 1);
         assert!(matches!(records[0].op, AnyOp::Call(call) if call.nr == 39));
         assert_eq!(&records[0].tail[..6], b"getpid");
+        let record = &bytes[records[0].offset..];
+        assert_eq!(check_record(record), Ok(()));
+        assert!(check_record(&record[..record.len() - 8]).is_err());
+        let longer = [record, &[0; 8]].concat();
+        assert_eq!(check_record(&longer), Err("bytes behind a record"));
     }
 
     #[test]

@@ -22,7 +22,7 @@
 mod list;
 pub mod tails;
 
-pub use list::{OpsError, OpsList, Record};
+pub use list::{OpsError, OpsList, Record, check_record};
 
 /// What an [`Inherit`] says of a descriptor that only `wayfarer restart --shadow` can give.
 pub const OF_THE_SHADOW: &core::ffi::CStr = c"the shadow's";

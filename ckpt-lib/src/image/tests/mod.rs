@@ -6,10 +6,11 @@ mod round_trip;
 mod writing;
 
 use super::{
-    ByteSource, Committed, Image, ImageError, ImageParts, ImageWriter, VerifyReport, WriteOptions,
+    ByteSource, Bytes, Committed, Image, ImageError, ImageParts, ImageWriter, VerifyReport,
+    WriteOptions,
 };
 use crate::loader_code;
-use crate::plan::{Arg, OpsBuilder, StreamIndex};
+use crate::plan::{Arg, Operations, OpsBuilder, StreamIndex};
 use crate::snapshot::{Process, SnapshotV1, Thread};
 use loader::layout::{PAGE, Space};
 use loader::ops::{Expect, Fill, OpsHeader, StreamKind};
@@ -66,7 +67,7 @@ impl ByteSource for Memory {
     }
 }
 
-pub(super) fn operations() -> Vec<u8> {
+pub(super) fn operations() -> Operations {
     let mut ops = OpsBuilder::new(OpsHeader::default());
     // Two processes that have everything mapped but the hole.
     for process in 0..2 {
@@ -78,7 +79,7 @@ pub(super) fn operations() -> Vec<u8> {
         }
         ops.push(stream, &Fill { process }, &[]);
     }
-    ops.finish()
+    ops.finish().expect("finishes")
 }
 
 pub(super) fn commit(writer: ImageWriter) -> Result<Committed, ImageError> {
@@ -94,8 +95,8 @@ pub(super) fn commit(writer: ImageWriter) -> Result<Committed, ImageError> {
     let loader = loader_code::link(HOLE.start).expect("links");
     writer.commit(&ImageParts {
         platform: "LINUX X86_64 test",
-        ops: &operations(),
-        meta: &meta,
+        ops: Bytes::from(&operations()),
+        meta: Bytes::from(&meta[..]),
         loader: &loader,
         hole: HOLE,
     })

@@ -26,6 +26,7 @@ use crate::tracee::{
 };
 use roundup::{LAUNCHED_AT_ONCE, Roundup};
 use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
 use std::io;
 use std::ops::Range;
 use std::time::Duration;
@@ -318,13 +319,12 @@ impl Site {
 
     fn indices_of(&self, lists: &[(HostTid, CallList)]) -> Result<Vec<usize>, InjectError> {
         let pid = self.pid;
-        let mut indices = vec![];
-        for (tid, _) in lists {
-            let index = self.threads.iter().position(|known| known == tid);
-            let index = index.filter(|index| !indices.contains(index));
-            indices.push(index.ok_or(InjectError::Stranger { pid, tid: tid.0 })?);
-        }
-        Ok(indices)
+        let mut left: HashMap<HostTid, usize> = self.threads.iter().copied().zip(0..).collect();
+        let indices = lists.iter().map(|(tid, _)| {
+            let index = left.remove(tid);
+            index.ok_or(InjectError::Stranger { pid, tid: tid.0 })
+        });
+        indices.collect()
     }
 
     fn run_at(
@@ -372,7 +372,7 @@ impl Site {
             .iter()
             .zip(lists)
             .zip(&layout.starts)
-            .map(|((index, (_, list)), start)| (*index, pool + start, list.calls.len() as u64))
+            .map(|((index, (_, list)), start)| (*index, pool + start, list.len()))
             .collect();
         self.hand_out(process, &handed)?;
         Ok(InPool { layout, pool })
