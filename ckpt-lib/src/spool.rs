@@ -2,9 +2,9 @@
 //! with them. Where a file takes no more, they are in a memory file.
 
 use crate::image::ByteSource;
-use nix::sys::memfd::{MFdFlags, memfd_create};
+use crate::sys::memfd;
 use std::fs::File;
-use std::io::{self, Read, Write};
+use std::io::{self, Write};
 use std::os::unix::fs::FileExt;
 
 /// Bytes that are in memory before they are written; no more than that never see a disk, which could be waited for.
@@ -48,7 +48,7 @@ impl Spool {
             return Ok(None);
         }
         if self.file.is_none() {
-            self.file = Some(memory_file()?);
+            self.file = memfd::create("wayfarer").ok();
         }
         self.write_last()?;
         Ok(self.file)
@@ -66,9 +66,14 @@ impl Spool {
         }
         let file = self.file.as_ref();
         if file.is_none_or(|file| file.write_all_at(&self.last, at).is_err()) {
-            let mut memory = memory_file()?;
-            if let Some(file) = file {
-                io::copy(&mut file.take(at), &mut memory)?;
+            let memory = memfd::create("wayfarer")?;
+            let mut copied = 0;
+            let mut part = vec![0; GATHERED];
+            while let Some(file) = file.filter(|_| copied < at) {
+                let part = &mut part[..(at - copied).min(GATHERED as u64) as usize];
+                file.read_exact_at(part, copied)?;
+                memory.write_all_at(part, copied)?;
+                copied += part.len() as u64;
             }
             memory.write_all_at(&self.last, at)?;
             self.file = Some(memory);
@@ -105,12 +110,6 @@ impl Write for Spool {
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
     }
-}
-
-fn memory_file() -> io::Result<File> {
-    memfd_create(c"wayfarer", MFdFlags::MFD_CLOEXEC)
-        .map(File::from)
-        .map_err(io::Error::from)
 }
 
 #[cfg(test)]
@@ -163,12 +162,17 @@ mod tests {
     fn where_a_file_takes_no_more_they_are_in_memory() {
         let mut spool = Spool::default();
         let mut parts = append(&mut spool, 0..4);
-        // It can be read only, from now on.
-        let file = spool.file.take().expect("more than is gathered");
-        let path = format!("/proc/self/fd/{}", file.as_raw_fd());
-        spool.file = Some(File::open(path).expect("opens"));
-        parts.extend(append(&mut spool, 4..8));
-        assert_has(&spool, &parts);
+        // Twice: the one in memory, too.
+        for next in [4..8, 8..12] {
+            // It can be read only, from now on, and somebody has read in it.
+            let file = spool.file.take().expect("more than is gathered");
+            let path = format!("/proc/self/fd/{}", file.as_raw_fd());
+            let mut read_only = File::open(path).expect("opens");
+            std::io::copy(&mut read_only, &mut std::io::sink()).expect("reads");
+            spool.file = Some(read_only);
+            parts.extend(append(&mut spool, next));
+            assert_has(&spool, &parts);
+        }
         let file = spool.into_file().expect("is kept").expect("some");
         assert_has(&file, &parts);
     }

@@ -51,7 +51,7 @@ impl Feeds {
     /// Makes the pipe; as much of the old bytes as it holds is in it at once.
     pub fn add(&mut self, context: &Context, op: &ops::Feed) -> Outcome<()> {
         let fd = op.fd;
-        let mut left = Unread::new(op.from, op.at, op.len)?;
+        let mut left = Unread::new(op.from, op.at, op.len);
         let place = self.feeds.iter_mut().find(|feed| feed.is_none());
         let place = place.ok_or_else(|| failure!(Failed, "more than {MOST_FEEDS} input pipes"))?;
         if !context.options.may_inherit(fd) || sys::fcntl(fd as i32, F_GETFD, 0).is_err() {

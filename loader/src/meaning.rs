@@ -5,6 +5,7 @@
 //! operations   a Prepare stream, a process to start; each process with contents is filled
 //! mappings     none over the hole; contents of memory lie in those before `Fill`, which are in order,
 //!              or in the old vDSO
+//! unread       what lay unread in pipes and sockets is there, in one file
 //! hole         room for everything the loader puts there
 //! pages        each byte in one chunk, or in a gap of less than a page (which must be zero)
 //! ```
@@ -99,6 +100,7 @@ pub fn check<R: Rows + Copy>(
         check_memory(ops, &entry, extents, &hole)?;
     }
     check_all_filled(ops, extents)?;
+    check_unread(ops)?;
     Ok(layout)
 }
 
@@ -225,6 +227,47 @@ fn check_all_filled<R: Rows + Copy>(
         if !filled {
             let what = "contents of a process that no stream fills";
             return Err(wrong(SectionKind::Extents, what, space & 0xffff_ffff, 0).into());
+        }
+    }
+    Ok(())
+}
+
+/// Bytes that lay unread: in which slot, from where on, how many.
+fn unread_of(op: &AnyOp) -> Option<(u64, u64, u64)> {
+    match op {
+        AnyOp::Send(op) if op.len > 0 => Some((op.from, op.at, op.len)),
+        AnyOp::Refill(op) => Some((op.from, op.at, op.len)),
+        AnyOp::Feed(op) => Some((op.from, op.at, op.len)),
+        _ => None,
+    }
+}
+
+/// They are all in one file, which is filled before anything else is done.
+fn check_unread(ops: &OpsList<'_>) -> Result<(), MeaningError> {
+    let section = SectionKind::Ops;
+    let all = || {
+        let streams = (0..ops.header().streams).filter_map(|index| ops.stream(index));
+        let records = streams.flat_map(|entry| operations(ops, &entry));
+        records.filter_map(|(op, _)| unread_of(&op))
+    };
+    let Some((slot, ..)) = all().next() else {
+        return Ok(());
+    };
+    let prepare = ops.stream(0).into_iter();
+    let mut prepared = prepare.flat_map(|entry| operations(ops, &entry));
+    let size = prepared.find_map(|(op, _)| match op {
+        AnyOp::FillInode(op) if op.slot == slot => Some(op.size),
+        _ => None,
+    });
+    for (from, at, len) in all() {
+        let Some(size) = size.filter(|_| from == slot) else {
+            let what = "slot of unread bytes that nothing fills";
+            return Err(wrong(section, what, from, slot));
+        };
+        let end = at.saturating_add(len);
+        if len == 0 || end > size {
+            let what = "end of unread bytes, or none";
+            return Err(wrong(section, what, end, size));
         }
     }
     Ok(())

@@ -22,9 +22,9 @@ const SOCK_STREAM: u32 = 1;
 const MSG_DONTWAIT: u64 = 0x40;
 const EMSGSIZE: i32 = 90;
 
-/// Bytes of a stream that are sent at once. The kernel cuts what is longer into such parts, which take the least memory for their bytes
-/// (net/unix/af_unix.c, `unix_stream_sendmsg`: a page and 32 KiB, without what it has in the page for itself).
-const PART: u64 = 32768 + 3584;
+/// Bytes of a stream that the kernel takes in one piece; it cuts what is longer (net/unix/af_unix.c, `unix_stream_sendmsg`: 32 KiB, and a page
+/// but for the 320 bytes of its `struct skb_shared_info`). No others take less of the memory that a socket may have for what it has sent.
+const PART: u64 = 32768 + 4096 - 320;
 
 /// Sends a message.
 pub fn send(context: &Context, op: &ops::Send, tail: &'static [u8]) -> Outcome<()> {
@@ -45,12 +45,12 @@ pub fn send(context: &Context, op: &ops::Send, tail: &'static [u8]) -> Outcome<(
         0 => &[][..],
         fds => &control[..4 + fds as usize],
     };
-    let mut left = Unread::new(op.from, op.at, op.len)?;
+    let mut left = Unread::new(op.from, op.at, op.len);
     let is_stream = option(op.slot, SO_TYPE) == Ok(SOCK_STREAM);
     let mut buffer_was = None;
     loop {
         let wanted = match is_stream {
-            true => first_of_stream(left.len()),
+            true => first_of_stream(left.len(), !control.is_empty()),
             false => unread::AT_ONCE as u64,
         };
         let bytes = left.read(&mut unread::buffer(context)[..wanted as usize])?;
@@ -63,10 +63,14 @@ pub fn send(context: &Context, op: &ops::Send, tail: &'static [u8]) -> Outcome<(
             }
             Err(Errno(EAGAIN | EMSGSIZE)) => {
                 let room = option(op.slot, SO_SNDBUF).unwrap_or(0);
+                let or_messages = match is_stream {
+                    true => "",
+                    false => ", net.unix.max_dgram_qlen",
+                };
                 return Err(failure!(
                     Host,
                     "{socket}: its unread messages do not fit: the send buffer found is of {room} bytes \
-                     (net.core.wmem_max)"
+                     (net.core.wmem_max{or_messages})"
                 ));
             }
             Err(error) => return Err(failure!(Failed, "{socket}: unread message: {error}")),
@@ -85,11 +89,11 @@ pub fn send(context: &Context, op: &ops::Send, tail: &'static [u8]) -> Outcome<(
 }
 
 /// How many bytes of a stream are sent first. The kernel lets a socket have more by what is sent last, so that this is as long as can be: what is
-/// left over comes first.
-fn first_of_stream(len: u64) -> u64 {
+/// left over comes first. Descriptors come with as many bytes as they can.
+fn first_of_stream(len: u64, with_descriptors: bool) -> u64 {
     match len % PART {
-        0 => len.min(PART),
-        over => over,
+        over if over > 0 && !with_descriptors => over,
+        _ => len.min(PART),
     }
 }
 

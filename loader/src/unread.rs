@@ -25,30 +25,12 @@ pub struct Unread {
 }
 
 impl Unread {
-    /// Bytes of the file in this slot, which has them.
-    pub fn new(from: u64, at: u64, len: u64) -> Outcome<Self> {
-        let failed = |error| {
-            failure!(
-                Image,
-                "section .wf.ops: unread bytes, descriptor {from}: {error}"
-            )
-        };
-        let unread = Unread {
+    /// Bytes of the file in this slot, which has them ([`loader::meaning`] has looked).
+    pub fn new(from: u64, at: u64, len: u64) -> Self {
+        Unread {
             from: from as i32,
             at,
             len,
-        };
-        if len == 0 {
-            return Ok(unread);
-        }
-        let found = sys::stat(unread.from).map_err(failed)?.size as u64;
-        match at.checked_add(len) {
-            Some(end) if end <= found => Ok(unread),
-            end => Err(failure!(
-                Image,
-                "section .wf.ops: unread bytes: found {found}, expected at least {}",
-                end.unwrap_or(u64::MAX)
-            )),
         }
     }
 
@@ -91,7 +73,7 @@ pub fn buffer(context: &Context) -> &'static mut [u8] {
 /// Writes them into a pipe again.
 pub fn refill(context: &Context, op: &ops::Refill, tail: &'static [u8]) -> Outcome<()> {
     let pipe = Raw(text(tail)?.to_bytes());
-    let mut left = Unread::new(op.from, op.at, op.len)?;
+    let mut left = Unread::new(op.from, op.at, op.len);
     while !left.is_empty() {
         let bytes = left.read(buffer(context))?;
         match sys::write(op.slot as i32, bytes) {

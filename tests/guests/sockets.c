@@ -50,6 +50,11 @@ static const struct {
     {SOCK_STREAM, 1 << 20, 3000, 0},
     {SOCK_STREAM, 1 << 20, 65536, 0},
     {SOCK_STREAM, 1 << 20, 1 << 20, 0},
+    /* As large as it may be: it cannot be made larger to be filled again. */
+    {SOCK_STREAM, 1 << 30, 3000, 0},
+    {SOCK_STREAM, 1 << 30, 36544, 0},
+    {SOCK_STREAM, 1 << 30, 65536, 0},
+    {SOCK_STREAM, 1 << 30, 1 << 20, 0},
     {SOCK_DGRAM, 0, 1, 0},
     {SOCK_DGRAM, 0, 100000, 0},
     {SOCK_DGRAM, 0, 100000, 2304},

@@ -571,7 +571,7 @@ pub(crate) fn commit(
     });
     let contents = contents.collect::<Result<Contents, ImageError>>()?;
     let ops = plan::operations(snapshot, &contents)?;
-    if let Some((at, what)) = ops.fault().map_err(PlanError::NoRoom)? {
+    if let Some((at, what)) = ops.fault().map_err(PlanError::PutAside)? {
         return Err(CheckpointError::Image(ImageError::Layout {
             image: PathBuf::new(),
             section: "operations",

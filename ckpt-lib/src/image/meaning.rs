@@ -7,7 +7,12 @@ use crate::snapshot::{
 
 /// Says the first thing that does not fit.
 pub(super) fn check(snapshot: &SnapshotV1) -> Result<(), String> {
-    let tables = Tables(snapshot);
+    let mut inodes = snapshot.inodes.iter();
+    let kept = inodes.find(|inode| inode.kind == InodeKind::Unread);
+    let tables = Tables {
+        snapshot,
+        unread: kept.map_or(0, |inode| inode.size),
+    };
     for (index, description) in snapshot.descriptions.iter().enumerate() {
         let place = || format!("description {index}");
         tables
@@ -51,7 +56,11 @@ fn within(place: impl Fn() -> String) -> impl Fn(String) -> String {
     move |what| format!("{}: {what}", place())
 }
 
-struct Tables<'a>(&'a SnapshotV1);
+struct Tables<'a> {
+    snapshot: &'a SnapshotV1,
+    /// How many unread bytes there are.
+    unread: u64,
+}
 
 impl Tables<'_> {
     fn entry(what: &str, index: u32, len: usize) -> Result<(), String> {
@@ -62,25 +71,23 @@ impl Tables<'_> {
     }
 
     fn inode(&self, InodeId(index): InodeId) -> Result<(), String> {
-        Self::entry("inode", index, self.0.inodes.len())
+        Self::entry("inode", index, self.snapshot.inodes.len())
     }
 
     fn description(&self, DescriptionId(index): DescriptionId) -> Result<(), String> {
-        Self::entry("description", index, self.0.descriptions.len())
+        Self::entry("description", index, self.snapshot.descriptions.len())
     }
 
     fn pipe(&self, PipeId(index): PipeId) -> Result<(), String> {
-        Self::entry("pipe", index, self.0.pipes.len())
+        Self::entry("pipe", index, self.snapshot.pipes.len())
     }
 
     fn socket(&self, SocketId(index): SocketId) -> Result<(), String> {
-        Self::entry("socket", index, self.0.sockets.len())
+        Self::entry("socket", index, self.snapshot.sockets.len())
     }
 
     fn unread(&self, unread: Unread) -> Result<(), String> {
-        let mut inodes = self.0.inodes.iter();
-        let kept = inodes.find(|inode| inode.kind == InodeKind::Unread);
-        let kept = kept.map_or(0, |inode| inode.size);
+        let kept = self.unread;
         match unread.at.checked_add(unread.len) {
             Some(end) if end <= kept || unread.len == 0 => Ok(()),
             _ => Err(format!(

@@ -104,7 +104,7 @@ impl Image {
     /// The bytes of a snapshot as [`Image::snapshot`] reads them.
     ///
     /// # Errors
-    /// [`ImageError::Meta`].
+    /// [`ImageError::Unwritable`].
     pub fn encode_snapshot(snapshot: &SnapshotV1) -> Result<Vec<u8>, ImageError> {
         let mut bytes = vec![];
         Self::write_snapshot(snapshot, &mut bytes)?;
@@ -114,7 +114,7 @@ impl Image {
     /// As [`Image::encode_snapshot`], to there.
     ///
     /// # Errors
-    /// [`ImageError::Meta`].
+    /// [`ImageError::Unwritable`].
     pub(crate) fn write_snapshot(
         snapshot: &SnapshotV1,
         to: &mut impl Write,
@@ -139,9 +139,9 @@ impl Image {
         let later = (keys, settings, sockets, snapshot.confined, ended);
         let all = (snapshot, &snapshot.job, &snapshot.enforcement, later);
         let written = bincode::serde::encode_into_std_write(all, to, config());
-        written.map(|_| ()).map_err(|error| ImageError::Meta {
+        written.map(|_| ()).map_err(|error| ImageError::Unwritable {
             image: PathBuf::new(),
-            what: error.to_string(),
+            what: format!("its description: {error}"),
         })
     }
 }

@@ -35,8 +35,8 @@ use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
 
-/// How many lists are in the process's memory at once, so that neither its nor wayfarer's grows with its threads.
-const LISTS_AT_ONCE: usize = 512;
+/// How many lists are in the process's memory at once, and as bytes in wayfarer's.
+const LISTS_AT_ONCE: usize = 1024;
 
 /// Why calls could not be made inside a process.
 #[derive(Debug, thiserror::Error)]

@@ -76,9 +76,9 @@ pub enum PlanError {
         /// How many.
         len: u64,
     },
-    /// There is no room for it until it is in the image.
-    #[error("no room for the operations")]
-    NoRoom(#[source] std::io::Error),
+    /// There is no room for it until it is in the image, or it cannot be read again there.
+    #[error("the operations cannot be put aside, or read again")]
+    PutAside(#[source] std::io::Error),
     /// No free place in the address space.
     #[error(transparent)]
     Hole(#[from] HoleError),
@@ -156,7 +156,7 @@ pub fn operations(snapshot: &SnapshotV1, contents: &Contents) -> Result<Operatio
             }
         }
     }
-    ops.finish().map_err(PlanError::NoRoom)
+    ops.finish().map_err(PlanError::PutAside)
 }
 
 /// Whether the job would not notice that its ids are new: one process, and no id anywhere but in the C

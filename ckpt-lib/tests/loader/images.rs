@@ -6,7 +6,9 @@ use ckpt_lib::plan::{Arg, OpsBuilder, StreamIndex};
 use ckpt_lib::snapshot::SnapshotV1;
 use loader::hole::hole_needed;
 use loader::layout::Space;
-use loader::ops::{Exec, Expect, Fill, OpsHeader, Registers, StreamKind, UnmapAll, flags};
+use loader::ops::{
+    Exec, Expect, Fill, FillInode, OpsHeader, Registers, StreamKind, UnmapAll, flags,
+};
 use loader::xstate::Xstate;
 use std::io::Read;
 use std::os::unix::process::ExitStatusExt;
@@ -139,6 +141,8 @@ pub(crate) struct Tiny {
     pub(crate) ops: OpsBuilder,
     pub(crate) process: StreamIndex,
     pub(crate) contents: Contents,
+    /// What lay unread in pipes and sockets.
+    pub(crate) unread: Vec<u8>,
 }
 
 pub(crate) const CODE: u64 = 0x40_0000;
@@ -167,6 +171,7 @@ pub(crate) fn tiny(code: &[u8]) -> Tiny {
         ops,
         process,
         contents: vec![(CODE, page)],
+        unread: vec![],
     }
 }
 
@@ -211,18 +216,34 @@ impl Tiny {
 
     /// Adds a file in this slot that has what lay unread.
     pub(crate) fn unread(&mut self, slot: u64, bytes: Vec<u8>) {
-        let (prepare, len) = (StreamIndex(0), bytes.len() as u64);
+        let prepare = StreamIndex(0);
         let args = [Arg::Bytes(b"unread\0".to_vec()), Arg::Value(0)];
         let nr = libc::SYS_memfd_create;
         let ops = &mut self.ops;
         ops.call(prepare, "unread", nr, &args, Expect::Slot, slot);
-        let args = [Arg::Value(slot), Arg::Bytes(bytes), Arg::Value(len)];
-        let nr = libc::SYS_write;
-        ops.call(prepare, "unread", nr, &args, Expect::Exactly, len);
+        let fill = FillInode {
+            slot,
+            inode: 0,
+            size: bytes.len() as u64,
+        };
+        ops.push(prepare, &fill, &[]);
+        self.unread = bytes;
     }
 
     pub(crate) fn image(self) -> TestImage {
-        image_at(HOLE, self.ops, &self.contents)
+        let unread = &self.unread;
+        image_with(HOLE, self.ops, |writer| {
+            store(writer, &self.contents);
+            let source = Shifted {
+                at: 0,
+                bytes: unread,
+            };
+            let range = 0..unread.len() as u64;
+            if !unread.is_empty() {
+                let stored = writer.store(Space::Inode(0), &[range], &source, &|_| {});
+                stored.expect("stored");
+            }
+        })
     }
 }
 

@@ -59,49 +59,16 @@ fn a_message_that_does_not_fit_ends_the_restart() {
         len: 100_000,
         ..loader::ops::Send::default()
     };
-    for _ in 0..100 {
+    // The kernel doubles what it is given (socket(7)).
+    let most = std::fs::read_to_string("/proc/sys/net/core/wmem_max").expect("reads");
+    let most: u64 = most.trim().parse().expect("a number");
+    for _ in 0..2 * most / send.len + 100 {
         tiny.ops.push(StreamIndex(0), &send, b"socket 1\0");
     }
     let ended = execute(&alone(tiny), &[]);
     assert_eq!(ended.code(), Some(3), "{}", ended.stderr);
     let expected = "socket 1: its unread messages do not fit: the send buffer found is of ";
     assert!(ended.stderr.contains(expected), "{}", ended.stderr);
-}
-
-#[test]
-fn unread_bytes_that_are_not_there_end_the_restart() {
-    let send = |from, at, len| loader::ops::Send {
-        slot: 200,
-        from,
-        at,
-        len,
-        ..loader::ops::Send::default()
-    };
-    let beyond = "section .wf.ops: unread bytes: found 1000, expected at least 1001";
-    for (send, expected) in [
-        (send(202, 1, 1000), beyond),
-        (
-            send(202, u64::MAX, 2),
-            "found 1000, expected at least 18446744073709551615",
-        ),
-        (
-            send(203, 0, 1),
-            "section .wf.ops: unread bytes, descriptor 203: ",
-        ),
-    ] {
-        let mut tiny = hello();
-        let pair = loader::ops::SocketPair {
-            first_slot: 200,
-            second_slot: 201,
-            kind: libc::SOCK_STREAM as u64,
-        };
-        tiny.ops.push(StreamIndex(0), &pair, &[]);
-        tiny.unread(202, vec![7; 1000]);
-        tiny.ops.push(StreamIndex(0), &send, b"socket 1\0");
-        let ended = execute(&alone(tiny), &[]);
-        assert_eq!(ended.code(), Some(4), "{}", ended.stderr);
-        assert!(ended.stderr.contains(expected), "{}", ended.stderr);
-    }
 }
 
 /// Executes an image with a lower soft limit.

@@ -340,3 +340,54 @@ fn a_signal_ends_what_is_still_being_prepared() {
         }
     }
 }
+
+#[test]
+fn unread_bytes_that_are_not_there() {
+    use ckpt_lib::plan::StreamIndex;
+    use loader::ops::{Feed, Refill};
+    let send = |from, at, len| Send {
+        from,
+        at,
+        len,
+        ..Send::default()
+    };
+    let check = |expected: Option<&str>, push: &dyn Fn(&mut OpsBuilder)| {
+        let mut tiny = hello();
+        tiny.unread(202, vec![7; 1000]);
+        push(&mut tiny.ops);
+        tiny.thread(PID, 0x40_0000, STACK);
+        let image = tiny.image();
+        match expected {
+            Some(expected) => refused_by_both(&image, expected),
+            None => assert_eq!(execute(&image, &["--verify"]).code(), Some(0)),
+        }
+    };
+    let beyond = Some("end of unread bytes, or none");
+    let nowhere = Some("slot of unread bytes that nothing fills");
+    for (expected, send) in [
+        (None, send(202, 1, 999)),
+        (None, send(99, 5000, 0)),
+        (beyond, send(202, 1, 1000)),
+        (beyond, send(202, u64::MAX, 2)),
+        (nowhere, send(203, 0, 1)),
+    ] {
+        let push = |ops: &mut OpsBuilder| ops.push(StreamIndex(0), &send, b"socket 1\0");
+        check(expected, &push);
+    }
+    let refill = Refill {
+        from: 202,
+        len: 1001,
+        ..Refill::default()
+    };
+    check(beyond, &|ops| ops.push(StreamIndex(0), &refill, b"pipe\0"));
+    let nothing = Feed {
+        from: 202,
+        ..Feed::default()
+    };
+    check(beyond, &|ops| ops.push(StreamIndex(0), &nothing, &[]));
+    // One is as it should be, one is not.
+    check(nowhere, &|ops| {
+        ops.push(StreamIndex(0), &send(202, 0, 1), b"socket 1\0");
+        ops.push(StreamIndex(0), &send(201, 0, 1), b"socket 1\0");
+    });
+}

@@ -531,6 +531,7 @@ fn tiny_with(at: u64, len: u64, page: Vec<u8>, bytes: Vec<u8>) -> Tiny {
         ops,
         process,
         contents: vec![(CODE, page), (at, bytes)],
+        unread: vec![],
     }
 }
 

@@ -110,6 +110,7 @@ fn caller(fingerprint_differs: bool, with_symbols: bool, is_jump: bool) -> Tiny 
         ops,
         process,
         contents: vec![(CODE, page), (PLACE, bytes)],
+        unread: vec![],
     };
     tiny.thread(PID, CODE, STACK + 8192);
     tiny
