@@ -334,6 +334,8 @@ static void expect_attributes(pid_t tid, const struct sched_attributes *expected
     expect("policy", found.policy, expected->policy);
     expect("reset on fork", found.flags & RESET_ON_FORK, expected->flags);
     expect("priority", found.priority, expected->priority);
+    if (expected->nice != 0)
+        expect("nice", found.nice, expected->nice);
     if (expected->policy == SCHED_DEADLINE) {
         expect("runtime", found.runtime, expected->runtime);
         expect("deadline", found.deadline, expected->deadline);
@@ -359,6 +361,8 @@ static void check_policy(void) {
 static const struct sched_attributes urgent[] = {
     {.size = sizeof urgent[0], .policy = SCHED_FIFO, .priority = 10, .flags = RESET_ON_FORK},
     {.size = sizeof urgent[0], .policy = SCHED_RR, .priority = 5},
+    {.size = sizeof urgent[0], .policy = SCHED_OTHER, .nice = -5},
+    {.size = sizeof urgent[0], .policy = SCHED_BATCH, .nice = -20},
     {.size = sizeof urgent[0], .policy = SCHED_DEADLINE, .runtime = 2 * MS, .deadline = 20 * MS, .period = 50 * MS},
 };
 static pthread_t urgent_threads[ARRAY_LEN(urgent)];
