@@ -5,10 +5,15 @@ use super::support::stage::Linking;
 
 #[test]
 fn without_user_namespaces() {
-    for pids in ["", "--pids host"] {
+    for (pids, linking) in [
+        ("", Linking::Dynamic),
+        ("--pids host", Linking::Dynamic),
+        ("", Linking::Static),
+    ] {
         let machine = Machine {
             label: "no_namespaces",
             lacks: &["no-namespaces"],
+            linking: Some(linking),
             run: pids,
             restart: pids,
             new_ids: true,
