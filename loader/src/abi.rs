@@ -368,6 +368,21 @@ pub struct MessageHeader {
     pub flags: u64,
 }
 
+impl MessageHeader {
+    /// Of one part, and what goes with it: its address and bytes.
+    pub fn new(part: &IoVec, control: u64, control_len: u64) -> Self {
+        MessageHeader {
+            name: 0,
+            name_len: 0,
+            parts: core::ptr::from_ref(part) as u64,
+            part_count: 1,
+            control,
+            control_len,
+            flags: 0,
+        }
+    }
+}
+
 /// `struct prctl_mm_map`.
 #[repr(C)]
 #[derive(Clone, Copy, Default)]

@@ -49,15 +49,7 @@ fn pass(nr: u64, door: i32, bytes: &mut [u8], rights: &mut Rights, len: u64) -> 
         base: bytes.as_mut_ptr() as u64,
         len: bytes.len() as u64,
     };
-    let header = MessageHeader {
-        name: 0,
-        name_len: 0,
-        parts: &raw const part as u64,
-        part_count: 1,
-        control: core::ptr::from_mut(rights) as u64,
-        control_len: len,
-        flags: 0,
-    };
+    let header = MessageHeader::new(&part, core::ptr::from_mut(rights) as u64, len);
     let flags = match nr {
         SYS_RECVMSG => MSG_CMSG_CLOEXEC,
         _ => MSG_NOSIGNAL,

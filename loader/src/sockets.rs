@@ -102,15 +102,8 @@ fn send_bytes(op: &ops::Send, bytes: &[u8], control: &[u32]) -> SysResult<usize>
         base: bytes.as_ptr() as u64,
         len: bytes.len() as u64,
     };
-    let header = MessageHeader {
-        name: 0,
-        name_len: 0,
-        parts: &raw const part as u64,
-        part_count: 1,
-        control: control.as_ptr() as u64,
-        control_len: size_of_val(control) as u64,
-        flags: 0,
-    };
+    let control_len = size_of_val(control) as u64;
+    let header = MessageHeader::new(&part, control.as_ptr() as u64, control_len);
     let flags = op.flags | MSG_DONTWAIT;
     // SAFETY: the header and everything it points to live until the call returns.
     let sent = unsafe { call(SYS_SENDMSG, [op.slot, &raw const header as u64, flags]) };

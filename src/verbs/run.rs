@@ -323,7 +323,7 @@ fn small_image(what: &Start<'_>) -> Outcome<File> {
     let ops = operations(what, free_fd())?;
     let extents_len = loader::layout::EXTENTS_HEADER_BYTES as u64;
     let span = loader_code::span()?;
-    let needed = hole_needed(span, ops.len(), extents_len, STREAMS, 0);
+    let needed = hole_needed(span, ops.size(), extents_len, STREAMS, 0);
     let hole = find_hole(&SnapshotV1::default(), needed)?;
     let parts = ImageParts {
         platform: "",

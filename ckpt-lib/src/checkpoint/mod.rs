@@ -581,7 +581,7 @@ pub(crate) fn commit(
     let header = *ops.header();
     let needed = loader::hole::hole_needed(
         loader_code::span()?,
-        ops.len(),
+        ops.size(),
         writer.extents_len(),
         header.streams,
         header.slot_count,

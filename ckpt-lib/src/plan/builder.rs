@@ -160,15 +160,15 @@ impl OpsBuilder {
             head: vec![],
             runs: vec![],
             records: self.records,
-            len: (OpsHeader::BYTES + self.streams.len() * StreamEntry::BYTES) as u64,
+            size: (OpsHeader::BYTES + self.streams.len() * StreamEntry::BYTES) as u64,
         };
         list.header.encode(|field| list.head.extend(field));
         for Stream { mut entry, runs } in self.streams {
-            entry.offset = list.len;
+            entry.offset = list.size;
             entry.encode(|field| list.head.extend(field));
             for run in runs {
-                let at = list.len;
-                list.len += run.end - run.start;
+                let at = list.size;
+                list.size += run.end - run.start;
                 match list
                     .runs
                     .last_mut()
@@ -192,7 +192,7 @@ pub struct Operations {
     /// Where in the list these of the records are, in order.
     runs: Vec<(u64, Range<u64>)>,
     records: Spool,
-    len: u64,
+    size: u64,
 }
 
 impl Operations {
@@ -204,9 +204,8 @@ impl Operations {
 
     /// How many bytes they are.
     #[must_use]
-    #[allow(clippy::len_without_is_empty)] // there is a header always
-    pub fn len(&self) -> u64 {
-        self.len
+    pub fn size(&self) -> u64 {
+        self.size
     }
 
     /// All of them, in memory.
@@ -214,22 +213,28 @@ impl Operations {
     /// # Errors
     /// They cannot be read again.
     pub fn bytes(&self) -> io::Result<Vec<u8>> {
-        let len = usize::try_from(self.len).map_err(io::Error::other)?;
+        let len = usize::try_from(self.size).map_err(io::Error::other)?;
         let mut bytes = vec![0; len];
         self.read_at(0, &mut bytes)?;
         Ok(bytes)
     }
 
-    /// What is wrong with the first record that a reader would not believe, and where that is.
+    /// What is wrong with the first stream or record that a reader would not believe, and where that is.
     ///
     /// # Errors
     /// They cannot be read again.
     pub fn fault(&self) -> io::Result<Option<(u64, &'static str)>> {
         const AT_ONCE: u64 = 64 << 10;
+        for at in (OpsHeader::BYTES..self.head.len()).step_by(StreamEntry::BYTES) {
+            let entry = StreamEntry::decode(&self.head[at..]);
+            if entry.is_none_or(|entry| entry.parent >= self.header.streams) {
+                return Ok(Some((at as u64, "stream of no process")));
+            }
+        }
         let mut window: Vec<u8> = vec![];
         // Where the window begins; the record that is looked at, in the window.
         let (mut at, mut begin) = (self.head.len() as u64, 0);
-        while at + (begin as u64) < self.len {
+        while at + (begin as u64) < self.size {
             let rest = &window[begin..];
             let len = rest.get(8..16).and_then(|raw| raw.try_into().ok());
             let len = len.map_or(16, u64::from_le_bytes);
@@ -243,11 +248,11 @@ impl Operations {
                 begin += record.len();
                 continue;
             }
-            if here.checked_add(len).is_none_or(|end| end > self.len) {
+            if here.checked_add(len).is_none_or(|end| end > self.size) {
                 return Ok(Some((here, "record longer than the list")));
             }
             (at, begin) = (here, 0);
-            window.resize((len + AT_ONCE).min(self.len - at) as usize, 0);
+            window.resize((len + AT_ONCE).min(self.size - at) as usize, 0);
             self.read_at(at, &mut window)?;
         }
         Ok(None)
@@ -256,7 +261,7 @@ impl Operations {
 
 impl<'a> From<&'a Operations> for Bytes<'a> {
     fn from(list: &'a Operations) -> Self {
-        Bytes::Elsewhere(list, list.len)
+        Bytes::Elsewhere(list, list.size)
     }
 }
 
@@ -334,13 +339,13 @@ mod tests {
         let list = builder.finish().expect("finishes");
         assert_eq!(list.fault().expect("reads"), None);
         let bytes = list.bytes().expect("reads");
-        assert_eq!(bytes.len() as u64, list.len());
+        assert_eq!(bytes.len() as u64, list.size());
         let mut part = vec![0; 20_000];
-        for at in (0..list.len() - 20_000).step_by(11_003) {
+        for at in (0..list.size() - 20_000).step_by(11_003) {
             list.read_at(at, &mut part).expect("reads");
             assert!(part == bytes[at as usize..][..20_000], "{at}");
         }
-        list.read_at(list.len() - 1, &mut [0, 0])
+        list.read_at(list.size() - 1, &mut [0, 0])
             .expect_err("the end");
         let list = OpsList::read(&bytes).expect("reads");
         for stream in [0, other.0] {
@@ -354,6 +359,16 @@ mod tests {
             let expected = (0..300).filter(|number| number % 2 == stream);
             assert!(numbers.eq(expected), "{stream}");
         }
+    }
+
+    #[test]
+    fn a_stream_of_no_process_is_found() {
+        let mut builder = OpsBuilder::new(OpsHeader::default());
+        builder.stream(StreamKind::Process, 7, StreamIndex(2));
+        let list = builder.finish().expect("finishes");
+        let at = (OpsHeader::BYTES + StreamEntry::BYTES) as u64;
+        let found = list.fault().expect("reads");
+        assert_eq!(found, Some((at, "stream of no process")));
     }
 
     #[test]

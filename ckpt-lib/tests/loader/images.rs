@@ -73,7 +73,7 @@ pub(crate) fn write_image_with(
     let span = loader_code::span().expect("span");
     let slots = ops.header_mut().slot_count;
     let ops = ops.finish().expect("finishes");
-    let needed = hole_needed(span, ops.len(), writer.extents_len(), 512, slots);
+    let needed = hole_needed(span, ops.size(), writer.extents_len(), 512, slots);
     let loader = loader_code::link(hole).expect("linked");
     let meta = Image::encode_snapshot(&SnapshotV1::default()).expect("encodes");
     let platform = PLATFORM.with(std::cell::Cell::get);
