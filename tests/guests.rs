@@ -196,6 +196,7 @@ guests! {
     descriptor_tmpfile: "descriptors" "tmpfile";
     descriptor_devices: "descriptors" "devices", needs_system;
     descriptor_numbers: "descriptors" "numbers";
+    descriptor_reserved: "descriptors" "reserved";
     descriptor_pipe: "descriptors" "pipe";
     descriptor_full_pipe: "descriptors" "full_pipe";
     descriptor_many_pipes: "descriptors" "many_pipes";

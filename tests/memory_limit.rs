@@ -1,11 +1,12 @@
 //! Memory that is short: a job in a real control group that it nearly fills is not killed by a checkpoint, and wayfarer itself has
-//! 64 MiB at most, whatever a job has in its pipes and sockets, and however many threads.
+//! 64 MiB at most, whatever a job has in its pipes and sockets, and however many threads and open files.
 
 mod support;
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+use support::memory::supervisors;
 use support::promise::{passed, with_job};
 use support::run::{self, Run};
 use support::scenario::{Guest, Job, Restart};
@@ -124,6 +125,11 @@ fn what_lies_unread_in_sockets_is_not_held_in_memory() {
 }
 
 #[test]
+fn of_thousands_of_files_little_is_held_in_memory() {
+    nobody_has_more("descriptors", "many_files", 64);
+}
+
+#[test]
 fn of_thousands_of_threads_little_is_held_in_memory() {
     nobody_has_more("threads", "throng", 64);
 }
@@ -147,7 +153,17 @@ fn nobody_has_more(guests: &str, name: &str, mib: u64) {
         )?;
         job.let_go();
         passed(job.wait_pass()?)?;
+        let go = job.dir.join("data/go");
+        fs::remove_file(&go).map_err(|error| format!("{}: {error}", go.display()))?;
         job.restart(&image, Restart::Command)?;
+        job.wait_up()?;
+        let all = supervisors(job);
+        eprintln!("supervisors: {all:?}");
+        // P0 and P1.
+        if all.len() != 2 || all.iter().any(|(_, _, most)| *most > mib << 10) {
+            return Err(format!("found {all:?}, expected two of {mib} MiB at most"));
+        }
+        job.let_go();
         passed(job.wait_pass()?)
     });
 }

@@ -21,6 +21,8 @@ use crate::versions::Versions;
 use core::mem::offset_of;
 use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
 
+/// What `/proc` calls the descriptor that it is mapped from.
+pub const TABLE_NAME: &[u8] = b"/memfd:wf-table (deleted)";
 /// Begins the mapping.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"wf-table");
 /// Of this layout.

@@ -1,11 +1,12 @@
-//! Bytes that are gathered before they go elsewhere: few in memory, more in a file without a name, so that wayfarer's own memory does not grow
-//! with them. Where a file takes no more, they are in a memory file.
+//! Bytes that are gathered before they go into an image: few in memory, more in a file without a name beside it, so that wayfarer's own memory
+//! does not grow with them. Where a file takes no more, they are in a memory file.
 
 use crate::image::ByteSource;
 use crate::sys::memfd;
 use std::fs::File;
 use std::io::{self, Write};
 use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
 
 /// Bytes that are in memory before they are written; no more than that never see a disk, which could be waited for.
 const GATHERED: usize = 1 << 20;
@@ -17,9 +18,19 @@ pub(crate) struct Spool {
     /// The last of them, which are not in the file yet.
     last: Vec<u8>,
     file: Option<File>,
+    /// Where the file is made; where temporary files are if there is none.
+    folder: Option<PathBuf>,
 }
 
 impl Spool {
+    /// None yet. More than few will be in this folder, the image's: one for temporary files is in memory on many machines.
+    pub(crate) fn in_folder(folder: &Path) -> Self {
+        Spool {
+            folder: Some(folder.to_owned()),
+            ..Spool::default()
+        }
+    }
+
     /// How many they are.
     pub(crate) fn len(&self) -> u64 {
         self.len
@@ -62,7 +73,11 @@ impl Spool {
     fn write_last(&mut self) -> io::Result<()> {
         let at = self.written();
         if self.file.is_none() {
-            self.file = tempfile::tempfile().ok();
+            let made = match &self.folder {
+                Some(folder) => tempfile::tempfile_in(folder),
+                None => tempfile::tempfile(),
+            };
+            self.file = made.ok();
         }
         let file = self.file.as_ref();
         if file.is_none_or(|file| file.write_all_at(&self.last, at).is_err()) {
@@ -156,6 +171,25 @@ mod tests {
             assert_has(&file, &parts);
         }
         assert!(Spool::default().into_file().expect("nothing").is_none());
+    }
+
+    #[test]
+    fn many_are_on_the_file_system_of_the_image() {
+        use std::os::unix::fs::MetadataExt;
+        let device = |file: &File| file.metadata().expect("is there").dev();
+        // One in memory, and one that is not.
+        for folder in ["/dev/shm", env!("CARGO_MANIFEST_DIR")] {
+            let own = File::open(folder).expect("opens");
+            let mut spool = Spool::in_folder(Path::new(folder));
+            append(&mut spool, 0..4);
+            let file = spool.into_file().expect("is kept").expect("some");
+            assert_eq!(device(&file), device(&own), "{folder}");
+        }
+        // No file can be made there.
+        let mut spool = Spool::in_folder(Path::new("/proc"));
+        let parts = append(&mut spool, 0..4);
+        let file = spool.into_file().expect("is kept").expect("some");
+        assert_has(&file, &parts);
     }
 
     #[test]

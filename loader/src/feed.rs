@@ -8,6 +8,7 @@
 use crate::abi::*;
 use crate::context::{Context, OWN_COUNT};
 use crate::family::Family;
+use crate::objects::to_slot;
 use crate::report::{Outcome, failure};
 use crate::supervise;
 use crate::sys;
@@ -75,8 +76,7 @@ impl Feeds {
         let behind = header.slot_base + header.slot_count + OWN_COUNT;
         let to = sys::fcntl(write, F_DUPFD_CLOEXEC, behind).map_err(failed)? as i32;
         sys::close(write);
-        sys::dup_to(read, op.slot as i32).map_err(failed)?;
-        sys::close(read);
+        to_slot(read, op.slot, "input pipe")?;
         let _ = sys::fcntl(op.slot as i32, F_SETFL, op.flags);
         *place = Some(Feed {
             from: fd as i32,

@@ -1,11 +1,11 @@
 //! What others do to a job's file table while it runs: a checkpoint holds its keeper off, and `kill` says that it was told to end.
 
+use super::reserved::open_table;
 use crate::report::{Exit, Explain, Failure, Outcome};
 use c_shim::behind::Behind;
-use c_shim::table::{Header, MAGIC, Reserved, Table, VERSION};
-use ckpt_lib::procfs::by_living_thread;
+use c_shim::table::{Header, MAGIC, Table, VERSION};
 use nix::fcntl::{FcntlArg, fcntl};
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io;
 use std::mem::offset_of;
 use std::os::unix::fs::FileExt;
@@ -21,9 +21,7 @@ pub(crate) fn is_told_to_end(pid: i32) {
 }
 
 fn table_of(pid: i32) -> io::Result<File> {
-    let name = |thread: i32| format!("/proc/{thread}/fd/{}", Reserved::Table.number());
-    let open = |thread| OpenOptions::new().read(true).write(true).open(name(thread));
-    let table = by_living_thread(pid, open)?;
+    let table = open_table(pid, true)?;
     let (mut magic, mut version) = ([0; 8], [0; 4]);
     table.read_exact_at(&mut magic, offset_of!(Header, magic) as u64)?;
     table.read_exact_at(&mut version, offset_of!(Header, version) as u64)?;

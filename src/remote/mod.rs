@@ -12,6 +12,7 @@ mod client;
 pub(crate) mod gate;
 pub(crate) mod keeper;
 pub(crate) mod relief;
+pub(crate) mod reserved;
 mod rules;
 mod sees;
 mod session;

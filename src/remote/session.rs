@@ -2,6 +2,7 @@
 
 use super::client::Client;
 use super::gate::Gate;
+use super::reserved::{open_link, open_table};
 use crate::away::{Sender, end_said};
 use crate::fault;
 use crate::leftovers;
@@ -9,11 +10,11 @@ use crate::report::{Exit, Explain, Failure, Outcome, tell};
 use crate::sys::map_table;
 use c_shim::handles::Handles;
 use c_shim::link::{LINK_LEN, Link};
-use c_shim::table::{Reserved, Table};
+use c_shim::table::Table;
 use c_shim::used::{Amount, ThreadAmount};
 use ckpt_lib::image::{Away, Image};
 use ckpt_lib::pace::Rate;
-use ckpt_lib::procfs::{by_living_thread, living_thread};
+use ckpt_lib::procfs::living_thread;
 use ckpt_lib::{JobSession, ProcessUsed, SessionError, Used};
 use loader::layout::SectionKind;
 use nix::sys::memfd::{MFdFlags, memfd_create};
@@ -73,12 +74,10 @@ impl RunningSession {
         let client = begin(pid, &link);
         let client = client
             .context(|| format!("no stream to the shadow of process {pid} at unix:{shown}"))?;
-        let name = |thread: i32| format!("/proc/{thread}/fd/{}", Reserved::Table.number());
         let gate = Some(Gate::close(pid)?);
-        let open = |thread| File::options().read(true).write(true).open(name(thread));
-        let name = name(pid);
-        let table = by_living_thread(pid, open).context(|| name.clone())?;
-        let mapped = map_table(&table).context(|| name)?;
+        let describe = || format!("the file table of process {pid}");
+        let table = open_table(pid, true).context(describe)?;
+        let mapped = map_table(&table).context(describe)?;
         Ok(Some(RunningSession {
             client,
             pid,
@@ -190,10 +189,9 @@ fn link_of(pid: i32) -> Option<Link> {
 
 /// The link of a process, if it has one that can be read.
 pub(super) fn link_bytes(pid: i32) -> Option<[u8; LINK_LEN]> {
-    let name = |thread: i32| format!("/proc/{thread}/fd/{}", Reserved::Link.number());
     let mut bytes = [0; LINK_LEN];
-    let file = by_living_thread(pid, |thread| File::open(name(thread))).ok()?;
-    file.read_exact_at(&mut bytes, 0).ok().map(|()| bytes)
+    let read = open_link(pid).and_then(|link| link.read_exact_at(&mut bytes, 0));
+    read.ok().map(|()| bytes)
 }
 
 /// The job may have another root, in which we see the socket by a name that is too long for connect(2).

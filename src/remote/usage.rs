@@ -1,9 +1,9 @@
 //! What a running job has done with its remote files, as it counts that itself ([`c_shim::usage`]).
 
+use super::reserved::open_table;
 use crate::report::{Explain, Outcome};
-use c_shim::table::{Header, MAGIC, Reserved, Table, VERSION};
+use c_shim::table::{Header, MAGIC, Table, VERSION};
 use c_shim::usage::{Count, Usage, Used};
-use ckpt_lib::procfs::by_living_thread;
 use std::fs::File;
 use std::io::{self, ErrorKind};
 use std::mem::offset_of;
@@ -70,13 +70,12 @@ fn read(table: &File) -> io::Result<Option<Used>> {
 }
 
 fn table_of(pid: i32) -> Outcome<Option<File>> {
-    let name = |thread: i32| format!("/proc/{thread}/fd/{}", Reserved::Table.number());
-    let table = match by_living_thread(pid, |thread| File::open(name(thread))) {
+    let table = match open_table(pid, false) {
         Ok(table) => table,
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
         // Not ours to look into (also our own process, when its first thread has ended): who stops it says why.
         Err(error) if error.kind() == ErrorKind::PermissionDenied => return Ok(None),
-        Err(error) => return Err(error).context(|| name(pid)),
+        Err(error) => return Err(error).context(|| described(pid)),
     };
     let describe = || described(pid);
     let mut magic = [0; 8];

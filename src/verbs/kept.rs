@@ -2,12 +2,11 @@
 
 use crate::address::Address;
 use crate::jobs::{JobStore, process};
+use crate::remote::reserved::open_link;
 use c_shim::link::{LINK_LEN, Link};
-use c_shim::table::Reserved;
-use ckpt_lib::procfs::by_living_thread;
 use shadow::Presence;
 use std::fmt::Write;
-use std::fs::{self, File};
+use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
@@ -74,19 +73,11 @@ pub(crate) fn presence(token: &Token, session: u64, began_ms: u64) -> Presence {
 
 /// None if it has no link; an error if it cannot be looked into.
 fn link_of(pid: i32) -> Result<Option<Link>, ()> {
-    let name = |thread: i32| format!("/proc/{thread}/fd/{}", Reserved::Link.number());
-    match by_living_thread(pid, |thread| fs::read_link(name(thread))) {
-        Ok(target) if target.as_os_str().as_bytes().starts_with(b"/memfd:wf-link") => {}
-        Ok(_) => return Ok(None),
-        Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => return Err(()),
-        Err(_) => return Ok(None),
-    }
     let mut bytes = [0; LINK_LEN];
-    let open = |thread| File::open(name(thread));
-    let read = by_living_thread(pid, open).and_then(|file| file.read_exact_at(&mut bytes, 0));
+    let read = open_link(pid).and_then(|link| link.read_exact_at(&mut bytes, 0));
     match read {
         Ok(()) => Ok(Link::read(&bytes)),
-        // It has ended meanwhile.
+        // Or it has ended meanwhile.
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
         Err(_) => Err(()),
     }
@@ -138,6 +129,8 @@ fn begin_ms(process: &Path) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use c_shim::table::Reserved;
+    use std::fs::File;
     use std::os::fd::AsRawFd;
 
     #[test]

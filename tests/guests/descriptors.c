@@ -8,6 +8,7 @@
 #include <sys/eventfd.h>
 #include <sys/inotify.h>
 #include <sys/ioctl.h>
+#include <sys/resource.h>
 #include <sys/signalfd.h>
 
 static int fd, fd2, fd3, ends[2];
@@ -178,6 +179,62 @@ static void check_numbers(void) {
                  found >= 0 ? "open" : "closed", expected ? "open" : "closed");
     }
     expect("next free number", dup(100), fd);
+}
+
+/* What a program has at the numbers at which one with remote files has ours: a FIFO that nobody writes to (who opens it waits), and what cannot
+   be opened. */
+enum { RESERVED = 1000, RESERVED_END = 1012 };
+static void set_reserved(void) {
+    path = scratch("reserved");
+    must("mkfifo", mkfifo(path, 0600));
+    int both = must("open", open(path, O_RDWR));
+    fd = must("open", open(path, O_RDONLY));
+    close(both);
+    must("socketpair", socketpair(AF_UNIX, SOCK_STREAM, 0, ends));
+    fd2 = must("eventfd", eventfd(7, EFD_NONBLOCK));
+    for (int number = RESERVED; number < RESERVED_END; number++) {
+        int from[] = {fd, ends[1], fd2};
+        must("dup2", dup2(from[(number - RESERVED) % 10 % 3], number));
+    }
+}
+static void check_reserved(void) {
+    uint64_t value = 0;
+    char byte;
+    expect("end of the FIFO", read(RESERVED, &byte, 1), 0);
+    expect("end of the other FIFO", read(RESERVED + 10, &byte, 1), 0);
+    expect_write("write", ends[0], "x");
+    expect("read", read(RESERVED + 11, &byte, 1), 1);
+    expect("read", read(RESERVED + 8, &value, 8), 8);
+    expect("value", value, 7);
+}
+/* Files of a few bytes, as many as the machine allows: a restart has a descriptor of each file, of each open one, and the job's. */
+enum { MOST_FILES = 20000, BEGIN_FILES = 50 };
+static int files;
+static int open_one(int at, int flags) {
+    char name[64];
+    snprintf(name, sizeof name, "one of very many small files %d", at);
+    return must(name, open(scratch(name), flags, 0600));
+}
+static void set_many_files(void) {
+    struct rlimit limit;
+    must("getrlimit", getrlimit(RLIMIT_NOFILE, &limit));
+    limit.rlim_cur = limit.rlim_max;
+    must("setrlimit", setrlimit(RLIMIT_NOFILE, &limit));
+    files = (int)(limit.rlim_max / 3 < MOST_FILES ? limit.rlim_max / 3 : MOST_FILES) - 2 * BEGIN_FILES;
+    for (int at = 0; at < files; at++) {
+        int one = open_one(at, O_RDWR | O_CREAT);
+        expect("write", must("write", write(one, &at, sizeof at)), sizeof at);
+        must("dup2", dup2(one, BEGIN_FILES + at));
+        close(one);
+    }
+}
+static void check_many_files(void) {
+    for (int at = 0; at < files; at++) {
+        int found = -1;
+        expect("offset", position(BEGIN_FILES + at), sizeof at);
+        expect("pread", pread(BEGIN_FILES + at, &found, sizeof found, 0), sizeof found);
+        expect("contents", found, at);
+    }
 }
 
 /* --- pipes and FIFOs --- */
@@ -537,6 +594,8 @@ static const struct guest guests[] = {
     {"tmpfile", set_tmpfile, check_tmpfile, NULL},
     {"devices", set_devices, check_devices, NULL},
     {"numbers", set_numbers, check_numbers, NULL},
+    {"reserved", set_reserved, check_reserved, NULL},
+    {"many_files", set_many_files, check_many_files, NULL},
     {"pipe", set_pipe, check_pipe, NULL},
     {"full_pipe", set_full_pipe, check_full_pipe, NULL},
     {"many_pipes", set_many_pipes, check_many_pipes, NULL},

@@ -1,5 +1,6 @@
 //! What memory wayfarer itself takes for a job whose pages lie scattered: the tables of such an image are long.
 
+use super::support::memory::{kib, supervisors};
 use super::support::promise::{passed, with_job};
 use super::support::run::{self, Run};
 use super::support::scenario::{Guest, Job, Restart};
@@ -27,12 +28,6 @@ const MOST_OF_A_SUPERVISOR_KIB: u64 = 2 << 10;
 /// Nor has it had them all at once, which was 14.
 const MOST_OF_A_START_KIB: u64 = 8 << 10;
 
-fn kib(pid: i32, name: &str) -> Option<u64> {
-    let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
-    let line = status.lines().find_map(|line| line.strip_prefix(name));
-    line?.split_whitespace().next()?.parse().ok()
-}
-
 /// Most memory that a command of wayfarer's takes, in KiB.
 fn peak_of(job: &mut Job<'_>, words: &[&str]) -> Result<u64, String> {
     let command = job.wayfarer(words);
@@ -47,19 +42,6 @@ fn peak_of(job: &mut Job<'_>, words: &[&str]) -> Result<u64, String> {
         Some(status) if status.success() => Ok(peak),
         _ => Err(run.describe()),
     }
-}
-
-/// The processes of wayfarer's that watch over a job, with the memory that is their own, and the most that they had: P0 since
-/// it was executed, P1 since it is a process of its own.
-fn supervisors(job: &Job<'_>) -> Vec<(i32, u64, u64)> {
-    let pids = run::marked(&job.mark).into_iter();
-    let ours = pids.filter(|pid| {
-        // P0's is the name of the file that was executed, or its descriptor.
-        let comm = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
-        !comm.starts_with("scattered")
-    });
-    ours.filter_map(|pid| Some((pid, kib(pid, "RssAnon:")?, kib(pid, "VmHWM:")?)))
-        .collect()
 }
 
 #[test]

@@ -12,6 +12,7 @@
 //! filling    a program that fills its undo journal
 //! skip       what was not tested here, and why
 //! without    which guests notice that something is not brought back
+//! memory     how much wayfarer's own processes have
 //! machine    one that jobs are sent to, reached by a line that can be cut
 //! host       a second, empty machine: a root of its own, with nothing but /proc
 //! random     the moments at which it happens, from a printed seed
@@ -28,6 +29,7 @@ pub mod htcondor;
 pub mod inherited;
 pub mod inside;
 pub mod machine;
+pub mod memory;
 pub mod program;
 pub mod promise;
 pub mod python;

@@ -69,8 +69,10 @@ use inodes::{HashTask, Inodes};
 use mappings::Found;
 use refusal::Refusals;
 use std::ops::Range;
+use std::path::PathBuf;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use subject::{JobIds, Subject, is_confined, view_of};
+use unread_bytes::UnreadBytes;
 
 /// What the user wants.
 #[derive(Clone, Debug)]
@@ -93,6 +95,8 @@ pub struct CaptureOptions {
     pub watched: bool,
     /// What the job is called, for the image.
     pub job: JobLabel,
+    /// A folder in which is put aside what goes into the image later; one for temporary files if there is none.
+    pub aside: Option<PathBuf>,
 }
 
 impl Default for CaptureOptions {
@@ -106,6 +110,7 @@ impl Default for CaptureOptions {
             flags_while_frozen: false,
             watched: false,
             job: JobLabel::default(),
+            aside: None,
         }
     }
 }
@@ -227,7 +232,7 @@ fn look_beside(
         ids: &ids,
         options,
         stopped: skip.is_some(),
-        unread: unread_bytes::UnreadBytes::default(),
+        unread: UnreadBytes::aside_in(options.aside.as_deref()),
     };
     let descriptors = descriptors::survey(&job, &mut inodes, &mut early.watches, refusals)?;
     if let Some((file, len)) = job.unread.finish().map_err(CaptureError::Unread)? {

@@ -61,6 +61,10 @@ impl OpenFile {
         self.flags() & libc::O_PATH as u32 != 0
     }
 
+    pub(super) fn is_socket(&self) -> bool {
+        self.stat.st_mode & libc::S_IFMT == libc::S_IFSOCK && !self.is_path_only()
+    }
+
     /// Locks that belong to the description.
     pub(super) fn locks(&self) -> Vec<DescriptionLock> {
         let locks = self.info.locks.iter();
@@ -110,6 +114,8 @@ pub(super) struct OpenFiles {
     pub(super) record_locks: Vec<Vec<(usize, LockRange)>>,
     /// There are locks of unknown kinds, or leases.
     pub(super) strange_locks: bool,
+    /// Inode of each socket → which file.
+    pub(super) sockets: HashMap<u64, usize>,
     buckets: HashMap<Bucket, Vec<usize>>,
 }
 
@@ -279,7 +285,7 @@ impl OpenFiles {
         };
         let index = self.files.len();
         bucket.insert(at, index);
-        self.files.push(OpenFile {
+        let file = OpenFile {
             duplicate,
             info,
             name,
@@ -287,8 +293,17 @@ impl OpenFiles {
             holders: vec![],
             process,
             label,
-        });
+        };
+        if file.is_socket() {
+            self.sockets.insert(stat.st_ino, index);
+        }
+        self.files.push(file);
         Ok(index)
+    }
+
+    /// The socket with this inode, if the job has it.
+    pub(super) fn socket(&self, inode: u64) -> Option<&OpenFile> {
+        self.sockets.get(&inode).map(|index| &self.files[*index])
     }
 }
 

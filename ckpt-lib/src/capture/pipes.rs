@@ -4,8 +4,9 @@ use super::descriptors::{Survey, external};
 use super::inodes::{self, Inodes};
 use super::open_files::{OpenFile, OpenFiles};
 use super::outside::Outside;
+use super::unread_bytes::UnreadBytes;
 use crate::shown;
-use crate::snapshot::{DescriptionKind, InodeKind, PipeId, PipeRecord};
+use crate::snapshot::{DescriptionKind, InodeKind, PipeId, PipeRecord, Unread};
 use crate::sys::channels::{poll_now, tee, unread_len};
 use c_shim::nodes;
 use nix::fcntl::{FcntlArg, fcntl};
@@ -104,11 +105,14 @@ impl Pipes {
         let mut found = external(inherit, &file.name);
         // Several descriptions of this end share what lies in it; the first serves it.
         if job.stopped && readers.first() == Some(&index) {
-            let read = contents(file.duplicate.as_fd());
-            let kept = read.and_then(|read| job.unread.keep(&read.concat()));
-            found.unread = kept.map_err(|error| {
+            let kept = keep_contents(file.duplicate.as_fd(), &job.unread).map_err(|error| {
                 format!("what lies unread in {name} cannot be copied ({error})")
             })?;
+            // Whoever serves it does not tell packets apart: they lie one behind the other.
+            found.unread = Unread {
+                at: kept.first().map_or(0, |first| first.at),
+                len: kept.iter().map(|part| part.len).sum(),
+            };
         }
         Ok(DescriptionKind::External(found))
     }
@@ -160,11 +164,7 @@ impl Pipes {
             && let Some(reader) = readers.first()
         {
             let reader = open.files[*reader].duplicate.as_fd();
-            let contents = contents(reader).and_then(|parts| {
-                let kept = parts.iter().map(|part| job.unread.keep(part));
-                kept.collect()
-            });
-            record.contents = contents
+            record.contents = keep_contents(reader, &job.unread)
                 .map_err(|error| format!("what lies in this pipe cannot be copied ({error})"))?;
             record.packets |= record.contents.len() > 1;
         }
@@ -175,8 +175,8 @@ impl Pipes {
     }
 }
 
-/// What lies in a pipe, left where it is; one part for each packet.
-fn contents(reader: BorrowedFd<'_>) -> io::Result<Vec<Vec<u8>>> {
+/// Keeps what lies in a pipe, and leaves it there; one part for each packet.
+fn keep_contents(reader: BorrowedFd<'_>, unread: &UnreadBytes) -> io::Result<Vec<Unread>> {
     let len = unread_len(reader)?;
     if len == 0 {
         return Ok(vec![]);
@@ -198,7 +198,7 @@ fn contents(reader: BorrowedFd<'_>) -> io::Result<Vec<Vec<u8>>> {
         if read == 0 {
             return Ok(parts);
         }
-        parts.push(buffer[..read].to_vec());
+        parts.push(unread.keep(&buffer[..read])?);
     }
 }
 
@@ -207,13 +207,28 @@ mod tests {
     use super::*;
     use std::io::Write;
     use std::os::fd::AsRawFd;
+    use std::os::unix::fs::FileExt;
+
+    /// What of it is kept, behind something else.
+    fn kept(reader: BorrowedFd<'_>) -> Vec<Vec<u8>> {
+        let unread = UnreadBytes::aside_in(None);
+        unread.keep(b"another").expect("is kept");
+        let parts = keep_contents(reader, &unread).expect("is kept");
+        let (file, _) = unread.finish().expect("is kept").expect("some");
+        let read = |part: &Unread| {
+            let mut bytes = vec![0; part.len as usize];
+            file.read_exact_at(&mut bytes, part.at).expect("reads");
+            bytes
+        };
+        parts.iter().map(read).collect()
+    }
 
     #[test]
     fn a_full_pipe_is_copied_whole_and_stays_full() {
         let (reader, mut writer) = io::pipe().expect("pipe");
         let bytes: Vec<u8> = (0..65536_u32).map(|n| (n / 7) as u8).collect();
         writer.write_all(&bytes).expect("write");
-        assert_eq!(contents(reader.as_fd()).expect("contents").concat(), bytes);
+        assert_eq!(kept(reader.as_fd()), [bytes]);
         assert_eq!(unread_len(reader.as_fd()).expect("FIONREAD"), 65536);
     }
 
@@ -224,7 +239,7 @@ mod tests {
         fcntl(&writer, FcntlArg::F_SETFL(flags)).expect("packet mode");
         writer.write_all(b"one").expect("write");
         writer.write_all(b"three").expect("write");
-        let parts = contents(reader.as_fd()).expect("contents");
+        let parts = kept(reader.as_fd());
         assert_eq!(parts, [b"one".to_vec(), b"three".to_vec()]);
         assert!(reader.as_raw_fd() >= 0);
     }

@@ -8,7 +8,7 @@ use super::outside::Outside;
 use super::refusal::{Refusals, TOO_LONG};
 use super::shim::Shim;
 use super::subject::Subject;
-use super::unix_diag::{UnixSocket, ask};
+use super::unix_diag::{UnixSocket, UnixSockets};
 use super::unread::{messages, unread_of_stream};
 use crate::shown;
 use crate::snapshot::{
@@ -17,6 +17,7 @@ use crate::snapshot::{
 };
 use crate::sys::channels::{poll_now, socket_option, socket_option_bytes};
 use nix::sys::socket::{SockaddrLike, SockaddrStorage, getpeername, getsockname};
+use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
@@ -67,8 +68,10 @@ struct End {
 #[derive(Debug, Default)]
 pub(super) struct Sockets {
     ends: Vec<End>,
+    /// Description → which end it is.
+    places: HashMap<usize, usize>,
     /// Description → why it is not an end of a pair within the job.
-    others: Vec<(usize, String)>,
+    others: BTreeMap<usize, String>,
     /// Descriptors may be in flight in them that nobody has looked for: the job runs yet. What seems to lead out of it may lead to these.
     pub(super) unseen: bool,
 }
@@ -83,12 +86,13 @@ impl Sockets {
         refusals: &mut Refusals,
     ) -> Result<Self, CaptureError> {
         let mut sockets = Sockets::default();
+        let mut diags = UnixSockets::for_questions(open.sockets.len());
         let mut next = 0;
         while next < open.files.len() {
             let index = next;
             next += 1;
             let file = &open.files[index];
-            if file.stat.st_mode & libc::S_IFMT != libc::S_IFSOCK || file.is_path_only() {
+            if !file.is_socket() {
                 continue;
             }
             if shim.is_some_and(|shim| shim.is_stream(file)) {
@@ -103,14 +107,14 @@ impl Sockets {
                 });
                 continue;
             }
-            let end = match examine(file) {
+            let end = match examine(file, &mut diags) {
                 Ok((diag, record)) => End {
                     file: index,
                     diag,
                     record,
                 },
                 Err(reason) => {
-                    sockets.others.push((index, reason));
+                    sockets.others.insert(index, reason);
                     continue;
                 }
             };
@@ -124,11 +128,8 @@ impl Sockets {
             let Some(end) = sockets.ends.last() else {
                 continue;
             };
-            let sender = open
-                .files
-                .iter()
-                .find(|other| end.diag.peer != 0 && other.stat.st_ino == end.diag.peer)
-                .map(|other| other.duplicate.as_fd());
+            let sender = open.socket(end.diag.peer);
+            let sender = sender.map(|other| other.duplicate.as_fd());
             let inbox = match messages(file.duplicate.as_fd(), end.record.kind, sender) {
                 Ok(inbox) => inbox,
                 Err(error) => {
@@ -201,38 +202,44 @@ impl Sockets {
 
     /// Finds the other end of each (one that is not connected is its own); ends whose other end is elsewhere lead out.
     fn pair_up(&mut self, open: &OpenFiles) {
-        let inode = |end: &End| open.files[end.file].stat.st_ino;
-        let peer_of = |end: &End, (other, _): &(usize, String)| {
-            end.diag.peer != 0 && open.files[*other].stat.st_ino == end.diag.peer
-        };
+        let inode = |file: usize| open.files[file].stat.st_ino;
+        let all = self.ends.iter();
+        let peers: HashMap<u64, u64> = all.map(|end| (inode(end.file), end.diag.peer)).collect();
         loop {
+            let others = self.others.keys();
+            let others: HashMap<u64, usize> = others.map(|file| (inode(*file), *file)).collect();
             // A datagram socket may be connected to one that is not, or no longer, connected to it.
-            let lost = self.ends.iter().position(|end| {
-                let is_peer =
-                    |other: &End| inode(other) == end.diag.peer && other.diag.peer == inode(end);
-                let may_come = self.unseen && !self.others.iter().any(|other| peer_of(end, other));
-                end.diag.peer != 0 && !may_come && !self.ends.iter().any(is_peer)
-            });
-            let Some(lost) = lost else { break };
-            let end = self.ends.remove(lost);
-            let reason = match self.others.iter().find(|other| peer_of(&end, other)) {
-                Some((other, _)) => format!(
-                    "unix socket whose other end, {}, cannot be carried",
-                    open.files[*other].label
-                ),
-                None => "unix socket whose other end is not in the job leads out of it".into(),
+            let is_lost = |end: &mut End| {
+                let peer = end.diag.peer;
+                let may_come = self.unseen && !others.contains_key(&peer);
+                peer != 0 && !may_come && peers.get(&peer) != Some(&inode(end.file))
             };
-            self.others.push((end.file, reason));
+            let lost: Vec<End> = self.ends.extract_if(.., is_lost).collect();
+            if lost.is_empty() {
+                break;
+            }
+            for end in lost {
+                let reason = match others.get(&end.diag.peer) {
+                    Some(other) => format!(
+                        "unix socket whose other end, {}, cannot be carried",
+                        open.files[*other].label
+                    ),
+                    None => "unix socket whose other end is not in the job leads out of it".into(),
+                };
+                self.others.insert(end.file, reason);
+            }
         }
-        for index in 0..self.ends.len() {
-            let diag = &self.ends[index].diag;
-            let peer = if diag.connected {
-                let is_peer = |other: &End| diag.peer != 0 && inode(other) == diag.peer;
-                self.ends.iter().position(is_peer)
-            } else {
-                Some(index)
+        let places = self.ends.iter().enumerate();
+        let places: HashMap<u64, usize> = places
+            .map(|(place, end)| (inode(end.file), place))
+            .collect();
+        for (place, end) in self.ends.iter_mut().enumerate() {
+            let peer = match end.diag.connected {
+                true => places.get(&end.diag.peer).copied(),
+                false => Some(place),
             };
-            self.ends[index].record.peer = peer.map(|peer| SocketId(peer as u32));
+            end.record.peer = peer.map(|peer| SocketId(peer as u32));
+            self.places.insert(end.file, place);
         }
     }
 
@@ -244,16 +251,16 @@ impl Sockets {
         open: &OpenFiles,
         outside: &Outside,
     ) -> Result<DescriptionKind, String> {
-        if let Some(found) = self.ends.iter().position(|end| end.file == index) {
-            return Ok(DescriptionKind::Socket(SocketId(found as u32)));
+        if let Some(place) = self.places.get(&index) {
+            return Ok(DescriptionKind::Socket(SocketId(*place as u32)));
         }
         let file = &open.files[index];
         let Some(inherit) = outside.inherit(index) else {
-            let other = self.others.iter().find(|(file, _)| *file == index);
-            return Err(other.map_or_else(
-                || "a socket opened with O_PATH cannot be carried".into(),
-                |(_, reason)| reason.clone(),
-            ));
+            return Err(self
+                .others
+                .get(&index)
+                .cloned()
+                .unwrap_or_else(|| "a socket opened with O_PATH cannot be carried".to_owned()));
         };
         let mut found = external(inherit, &file.name);
         if inherit == 0
@@ -276,7 +283,7 @@ impl Sockets {
 }
 
 /// A socket that may be one of a pair within the job or is not connected, or why it can be neither.
-fn examine(file: &OpenFile) -> Result<(UnixSocket, SocketRecord), String> {
+fn examine(file: &OpenFile, diags: &mut UnixSockets) -> Result<(UnixSocket, SocketRecord), String> {
     let fd = file.duplicate.as_fd();
     let said = |error: io::Error| format!("a socket whose state cannot be read ({error})");
     let option = |option| socket_option(fd, option).map_err(said);
@@ -310,7 +317,7 @@ fn examine(file: &OpenFile) -> Result<(UnixSocket, SocketRecord), String> {
             "{family} socket cannot be carried, though not connected"
         ));
     }
-    let diag = ask(file.stat.st_ino).map_err(|error| {
+    let diag = diags.get(file.stat.st_ino).map_err(|error| {
         format!("unix socket whose other end the kernel does not tell ({error})")
     })?;
     for (number, name) in FOREIGN_OPTIONS {

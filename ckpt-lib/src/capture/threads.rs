@@ -2,11 +2,14 @@
 
 use super::CaptureError;
 use super::subject::JobIds;
+use crate::platform::component_place;
 use crate::procfs::Status;
 use crate::snapshot::{Capabilities, KernelPath, Scheduling, Thread, ThreadSettings};
 use crate::sys::foreign::{SchedAttr, affinity, io_priority, robust_list, scheduling};
 use crate::tracee::{Memory, StoppedThread, reenter};
+use loader::xstate::{Xstate, offered};
 use std::io;
+use std::sync::LazyLock;
 
 /// A thread with all that needs neither ptrace nor a call inside it.
 pub(super) fn read(tid: i32, status: &Status, ids: &JobIds) -> Result<Thread, CaptureError> {
@@ -61,6 +64,23 @@ fn utilization(attr: &SchedAttr) -> Option<(u32, u32)> {
     (!usual).then_some((least, most))
 }
 
+/// Bit of the first XSAVE component of AMX. Its tiles, 8 KiB, are behind all that has a lower one.
+const TILES: u32 = 17;
+
+/// Where that begins here.
+static TILES_AT: LazyLock<usize> =
+    LazyLock::new(|| component_place(TILES).map_or(usize::MAX, |(at, _)| at));
+
+/// Without tiles that are not in use: few threads have any, and what is not there is as it is by itself.
+fn without_unused_tiles(mut xstate: Vec<u8>, tiles_at: &LazyLock<usize>) -> Vec<u8> {
+    let in_use = Xstate::of(&xstate).map_or(u64::MAX, |registers| registers.in_use());
+    if offered(&xstate) >> TILES != 0 && in_use >> TILES == 0 {
+        xstate.truncate((**tiles_at).max(Xstate::LEAST));
+        xstate.shrink_to_fit();
+    }
+    xstate
+}
+
 /// Adds what ptrace gives.
 pub(super) fn add_traced(
     thread: &mut Thread,
@@ -69,7 +89,7 @@ pub(super) fn add_traced(
 ) -> Result<(), CaptureError> {
     let wrong = |error| CaptureError::Tracee(Box::new(error));
     thread.registers = stopped.registers();
-    thread.xstate = stopped.xstate().map_err(wrong)?;
+    thread.xstate = without_unused_tiles(stopped.xstate().map_err(wrong)?, &TILES_AT);
     thread.blocked = stopped.signal_mask();
     thread.pending = pending(stopped)?;
     thread.rseq = stopped.rseq().map_err(wrong)?;
@@ -124,4 +144,32 @@ fn id_of_musl(descriptor: u64, memory: &Memory) -> Option<u64> {
     let own = |offset: u64| memory.read_u64(descriptor.checked_add(offset)?).ok();
     let ring = [0, PREVIOUS, NEXT].map(own);
     (descriptor != 0 && ring == [Some(descriptor); 3]).then(|| descriptor + ID)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use loader::xstate::{IN_USE_AT, XCR0_AT};
+
+    #[test]
+    fn only_tiles_that_are_not_in_use_are_left_out() {
+        let at: LazyLock<usize> = LazyLock::new(|| 2752);
+        let len_of = |offered: u64, in_use: u64| {
+            let mut xstate = vec![0; 11008];
+            xstate[XCR0_AT..XCR0_AT + 8].copy_from_slice(&offered.to_le_bytes());
+            xstate[IN_USE_AT..IN_USE_AT + 8].copy_from_slice(&in_use.to_le_bytes());
+            without_unused_tiles(xstate, &at).len()
+        };
+        assert_eq!(len_of(0x602e7, 0x2e7), 2752);
+        assert_eq!(len_of(0x602e7, 0x602e7), 11008);
+        assert_eq!(len_of(0x602e7, 0x20003), 11008);
+        // Whatever else is behind it.
+        assert_eq!(len_of(0x602e7, 1 << 19), 11008);
+        assert_eq!(len_of(0x2e7, 0x2e7), 11008);
+        // Where nobody knows where they begin.
+        let nowhere: LazyLock<usize> = LazyLock::new(|| usize::MAX);
+        let mut xstate = vec![0; 11008];
+        xstate[XCR0_AT + 2] = 6;
+        assert_eq!(without_unused_tiles(xstate, &nowhere).len(), 11008);
+    }
 }

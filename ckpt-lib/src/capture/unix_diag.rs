@@ -1,11 +1,14 @@
 //! What sock_diag(7) says of a unix socket: who its peer is, what has been shut down.
 
-use crate::sys::channels::ask_sock_diag;
+use crate::sys::channels::{Enough, ask_sock_diag};
+use std::collections::HashMap;
 use std::io;
 
 const SOCK_DIAG_BY_FAMILY: u16 = 20;
 const NLMSG_ERROR: u16 = 2;
+const NLMSG_DONE: u16 = 3;
 const NLM_F_REQUEST: u16 = 1;
+const NLM_F_DUMP: u16 = 0x300;
 const SHOW_NAME: u32 = 1;
 const SHOW_PEER: u32 = 4;
 const SHOW_RQLEN: u32 = 16;
@@ -30,23 +33,80 @@ pub(super) struct UnixSocket {
     pub(super) shutdown: u32,
 }
 
-/// Asks about the socket with this inode number.
-pub(super) fn ask(inode: u64) -> io::Result<UnixSocket> {
-    let number = u32::try_from(inode).map_err(|_| io::Error::from(io::ErrorKind::InvalidInput))?;
+/// The unix sockets of this machine's network namespace, as far as somebody wants to know.
+#[derive(Debug, Default)]
+pub(super) struct UnixSockets {
+    /// Where many are asked for: all of them, by inode.
+    known: HashMap<u64, UnixSocket>,
+}
+
+/// To find one, the kernel goes through all that there are.
+const MANY: usize = 64;
+
+impl UnixSockets {
+    /// For questions about so many of a job's sockets.
+    pub(super) fn for_questions(count: usize) -> Self {
+        let known = match count > MANY {
+            // Whatever is missing is asked for by itself.
+            true => ask_all().unwrap_or_default(),
+            false => HashMap::new(),
+        };
+        UnixSockets { known }
+    }
+
+    /// The one with this inode number.
+    pub(super) fn get(&mut self, inode: u64) -> io::Result<UnixSocket> {
+        self.known.remove(&inode).map_or_else(|| ask(inode), Ok)
+    }
+}
+
+fn request(inode: u32, flags: u16) -> Vec<u8> {
     let mut request = vec![];
     request.extend(40_u32.to_ne_bytes()); // length with header
     request.extend(SOCK_DIAG_BY_FAMILY.to_ne_bytes());
-    request.extend(NLM_F_REQUEST.to_ne_bytes());
+    request.extend(flags.to_ne_bytes());
     request.extend([0; 8]); // sequence, port
     request.extend([libc::AF_UNIX as u8, 0, 0, 0]); // family, protocol, padding
     request.extend(u32::MAX.to_ne_bytes()); // all states
-    request.extend(number.to_ne_bytes());
+    request.extend(inode.to_ne_bytes());
     request.extend((SHOW_NAME | SHOW_PEER | SHOW_RQLEN).to_ne_bytes());
     request.extend([0xff; 8]); // no cookie
-    parse(&ask_sock_diag(&request)?)
+    request
 }
 
-fn parse(answer: &[u8]) -> io::Result<UnixSocket> {
+/// Asks about the socket with this inode number.
+fn ask(inode: u64) -> io::Result<UnixSocket> {
+    let number = u32::try_from(inode).map_err(|_| io::Error::from(io::ErrorKind::InvalidInput))?;
+    let mut found = None;
+    ask_sock_diag(&request(number, NLM_F_REQUEST), |answer| {
+        found = parse(answer)?;
+        Ok(Enough::Yes)
+    })?;
+    found
+        .map(|(_, socket)| socket)
+        .ok_or_else(|| io::ErrorKind::NotFound.into())
+}
+
+/// Asks about all.
+fn ask_all() -> io::Result<HashMap<u64, UnixSocket>> {
+    let mut all = HashMap::new();
+    ask_sock_diag(&request(0, NLM_F_REQUEST | NLM_F_DUMP), |answer| {
+        let mut rest = answer;
+        while !rest.is_empty() {
+            let Some((inode, socket)) = parse(rest)? else {
+                return Ok(Enough::Yes);
+            };
+            all.insert(inode, socket);
+            let len = u32::from_ne_bytes([rest[0], rest[1], rest[2], rest[3]]) as usize;
+            rest = rest.get(len.next_multiple_of(4)..).unwrap_or_default();
+        }
+        Ok(Enough::No)
+    })?;
+    Ok(all)
+}
+
+/// The first message of an answer: a socket and its inode; none: there are no more.
+fn parse(answer: &[u8]) -> io::Result<Option<(u64, UnixSocket)>> {
     let cut = || {
         io::Error::new(
             io::ErrorKind::InvalidData,
@@ -65,14 +125,19 @@ fn parse(answer: &[u8]) -> io::Result<UnixSocket> {
             let code = u32_at(HEADER)?.cast_signed();
             return Err(io::Error::from_raw_os_error(code.wrapping_neg()));
         }
+        NLMSG_DONE => return Ok(None),
         SOCK_DIAG_BY_FAMILY => {}
         _ => return Err(cut()),
     }
+    let end = u32_at(0)? as usize;
+    if end < HEADER + MESSAGE || end > answer.len() {
+        return Err(cut());
+    }
+    let inode = u32_at(HEADER + 4)?.into();
     let mut socket = UnixSocket {
         connected: *answer.get(HEADER + 2).ok_or_else(cut)? == ESTABLISHED,
         ..UnixSocket::default()
     };
-    let end = answer.len().min(u32_at(0)? as usize);
     let mut at = HEADER + MESSAGE;
     while at + 4 <= end {
         let len = usize::from(u16_at(at)?);
@@ -88,7 +153,7 @@ fn parse(answer: &[u8]) -> io::Result<UnixSocket> {
         }
         at += len.next_multiple_of(4);
     }
-    Ok(socket)
+    Ok(Some((inode, socket)))
 }
 
 #[cfg(test)]
@@ -113,6 +178,27 @@ mod tests {
         drop(b);
         let found = ask(inode(&a)).expect("asks");
         assert_eq!((found.peer, found.shutdown), (0, 3));
+    }
+
+    #[test]
+    fn many_are_found_as_each_by_itself() {
+        let pairs = (0..300).map(|_| UnixStream::pair().expect("pair"));
+        let pairs: Vec<_> = pairs.collect();
+        pairs[7]
+            .1
+            .shutdown(std::net::Shutdown::Read)
+            .expect("shutdown");
+        let mut all = UnixSockets::for_questions(pairs.len());
+        assert!(all.known.len() >= 2 * pairs.len());
+        for (a, b) in &pairs {
+            for socket in [a, b] {
+                let found = all.known.get(&inode(socket)).cloned();
+                let asked = ask(inode(socket)).expect("asks");
+                assert_eq!(found, Some(asked.clone()));
+                assert_eq!(all.get(inode(socket)).expect("is known"), asked);
+            }
+        }
+        assert!(UnixSockets::for_questions(1).known.is_empty());
     }
 
     #[test]

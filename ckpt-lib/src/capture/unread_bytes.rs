@@ -6,13 +6,21 @@ use crate::spool::Spool;
 use std::cell::RefCell;
 use std::fs::File;
 use std::io;
+use std::path::Path;
 use std::sync::Arc;
 
 /// All unread bytes of a job, one behind the other.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct UnreadBytes(RefCell<Spool>);
 
 impl UnreadBytes {
+    /// None yet; many will be in this folder.
+    pub(super) fn aside_in(folder: Option<&Path>) -> Self {
+        UnreadBytes(RefCell::new(
+            folder.map_or_else(Spool::default, Spool::in_folder),
+        ))
+    }
+
     /// Keeps these.
     ///
     /// # Errors

@@ -243,8 +243,7 @@ fn take(
     began: Instant,
     progress: &mut dyn Progress,
 ) -> Result<CheckpointReport, CheckpointError> {
-    let environ = std::fs::read(format!("/proc/{}/environ", target.0));
-    let environ = environ.unwrap_or_default();
+    let environ = std::fs::read(format!("/proc/{}/environ", target.0)).unwrap_or_default();
     let baseline = baseline::asked_for(&environ);
     let pids = vec![target];
     let with_picture = request.then == Then::GoOn && pids.iter().all(|pid| picture_fits(*pid));
@@ -264,6 +263,7 @@ fn take(
         ..WriteOptions::default()
     };
     let mut writer = ImageWriter::create(&request.output, write_options)?;
+    options.aside = Some(writer.folder());
     let mut earlier = None;
     if let Some(path) = &request.since {
         let image = Image::open(path)?;
@@ -570,7 +570,7 @@ pub(crate) fn commit(
         writer.stored_in(Space::Process(index), places)
     });
     let contents = contents.collect::<Result<Contents, ImageError>>()?;
-    let ops = plan::operations(snapshot, &contents)?;
+    let ops = plan::operations(snapshot, &contents, &writer.folder())?;
     if let Some((at, what)) = ops.fault().map_err(PlanError::PutAside)? {
         return Err(CheckpointError::Image(ImageError::Layout {
             image: PathBuf::new(),
@@ -587,7 +587,7 @@ pub(crate) fn commit(
         header.slot_count,
     );
     let hole = plan::find_hole(snapshot, needed).map_err(PlanError::from)?;
-    let mut meta = Spool::default();
+    let mut meta = Spool::in_folder(&writer.folder());
     Image::write_snapshot(snapshot, &mut meta)?;
     let parts = ImageParts {
         platform: &snapshot.platform,

@@ -10,14 +10,16 @@ use loader::xstate::{XCR0_AT, Xstate};
 use std::collections::BTreeMap;
 
 /// Components that gdb knows, by their bit: offset and length on Intel's processors (Intel SDM 1, 13.4 and 13.5).
-const COMPONENTS: [(u32, usize, usize); 7] = [
-    (2, 576, 256),   // AVX
-    (3, 960, 64),    // MPX bounds
-    (4, 1024, 64),   // MPX configuration
-    (5, 1088, 64),   // AVX-512 masks
-    (6, 1152, 512),  // upper halves of zmm0-15
-    (7, 1664, 1024), // zmm16-31
-    (9, 2688, 8),    // PKRU
+const COMPONENTS: [(u32, usize, usize); 9] = [
+    (2, 576, 256),    // AVX
+    (3, 960, 64),     // MPX bounds
+    (4, 1024, 64),    // MPX configuration
+    (5, 1088, 64),    // AVX-512 masks
+    (6, 1152, 512),   // upper halves of zmm0-15
+    (7, 1664, 1024),  // zmm16-31
+    (9, 2688, 8),     // PKRU
+    (17, 2752, 64),   // AMX tiles: their settings
+    (18, 2816, 8192), // and themselves
 ];
 
 /// The register set with its components where gdb looks for them. `layout`: where they are in it.
@@ -87,5 +89,24 @@ mod tests {
         let layout = BTreeMap::from([(5, 1088), (6, 1152), (7, 1664), (9, 2688), (18, 2816)]);
         assert!(for_gdb(&xstate, &layout) == xstate);
         assert_eq!(for_gdb(&[1; 100], &layout), [1; 100]);
+    }
+
+    #[test]
+    fn tiles_that_are_not_there_have_their_room() {
+        let mut xstate = vec![7; 2752];
+        xstate[XCR0_AT..XCR0_AT + 8].copy_from_slice(&0x602e7u64.to_le_bytes());
+        let layout = COMPONENTS.into_iter().map(|(bit, at, _)| (bit, at as u32));
+        let found = for_gdb(&xstate, &layout.collect());
+        assert_eq!(found.len(), 11008);
+        for (bit, at, len) in COMPONENTS
+            .into_iter()
+            .filter(|(bit, ..)| 0x602e7 >> bit & 1 != 0)
+        {
+            let expected = if bit < 17 { 7 } else { 0 };
+            assert!(
+                found[at..at + len].iter().all(|byte| *byte == expected),
+                "{bit}"
+            );
+        }
     }
 }

@@ -107,6 +107,11 @@ pub struct ImageWriter {
 }
 
 impl ImageWriter {
+    /// Where what it cannot have in memory is put aside: the image's folder, or one for temporary files if it is in memory itself.
+    pub(crate) fn folder(&self) -> PathBuf {
+        self.destination.folder()
+    }
+
     /// Begins an image that will be called `final_path`; a partial file appears beside it.
     ///
     /// # Errors

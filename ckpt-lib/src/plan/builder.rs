@@ -7,6 +7,7 @@ use loader::ops::{
 };
 use std::io;
 use std::ops::Range;
+use std::path::Path;
 
 /// An operation list under construction.
 #[derive(Debug, Default)]
@@ -51,6 +52,13 @@ impl OpsBuilder {
         };
         builder.stream(StreamKind::Prepare, 0, StreamIndex(0));
         builder
+    }
+
+    /// With more than few records put aside in this folder until the list is in its image.
+    #[must_use]
+    pub fn aside_in(mut self, folder: &Path) -> Self {
+        self.records = Spool::in_folder(folder);
+        self
     }
 
     /// Adds a stream.

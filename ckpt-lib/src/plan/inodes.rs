@@ -2,7 +2,7 @@
 
 use super::slots::Slots;
 use super::{Arg, OpsBuilder, StreamIndex};
-use crate::snapshot::{ContentCheck, InodeId, InodeKind, InodeRecord, MappingKind, SnapshotV1};
+use crate::snapshot::{ContentCheck, InodeId, InodeKind, InodeRecord, SnapshotV1};
 use loader::ops::{CutBack, Expect, FillInode, Inode, Open, check, inode_flags};
 
 /// `F_SEAL_FUTURE_WRITE | F_SEAL_SEAL`: added only when the job's own mappings exist.
@@ -49,10 +49,10 @@ pub(super) fn emit(
             // Opened by path where a description needs them.
             InodeKind::Device | InodeKind::Fifo | InodeKind::OfProcess => {}
         }
-        if needs_writable_slot(snapshot, id) {
+        if let Some(slot) = slots.inode_writable(id) {
             let tail = with_nul(&inode.path.0);
             let open = Open {
-                slot: slots.inode_writable(id),
+                slot,
                 inode_slot: slots.inode(id),
                 flags: libc::O_RDWR as u64,
                 offset: 0,
@@ -184,17 +184,6 @@ fn emit_memfd(
         let args = [Arg::Value(slot), Arg::Value(mode)];
         ops.call(stream, label, libc::SYS_fchmod, &args, Expect::OrNoted, 0);
     }
-}
-
-/// Whether some mapping needs the inode opened for writing.
-pub(super) fn needs_writable_slot(snapshot: &SnapshotV1, id: InodeId) -> bool {
-    let named = matches!(
-        snapshot.inodes[id.0 as usize].kind,
-        InodeKind::Regular | InodeKind::Deleted
-    );
-    named && snapshot.processes.iter().flat_map(|process| &process.memory.mappings).any(|mapping| {
-        matches!(mapping.kind, MappingKind::Shared { inode, may_write: true, .. } if inode == id)
-    })
 }
 
 /// Whether a description of this inode could be the one that `memfd_create` made.

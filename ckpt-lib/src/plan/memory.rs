@@ -254,13 +254,8 @@ fn emit_map(
                 .ok_or(dangling(inode.0))?;
             flags |= libc::MAP_SHARED as u32;
             prot = mapping.prot;
-            let writable = may_write && super::inodes::needs_writable_slot(snapshot, inode);
-            let slot = if writable {
-                slots.inode_writable(inode)
-            } else {
-                slots.inode(inode)
-            };
-            (slot, offset)
+            let writable = slots.inode_writable(inode).filter(|_| may_write);
+            (writable.unwrap_or_else(|| slots.inode(inode)), offset)
         }
     };
     if mapping.has(mapping_flags::NORESERVE) {

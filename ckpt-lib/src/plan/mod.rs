@@ -36,6 +36,7 @@ use crate::snapshot::{DescriptionKind, SnapshotV1};
 use loader::ops::{Enforce, OpsHeader, StreamKind, flags};
 use slots::Slots;
 use std::ops::Range;
+use std::path::Path;
 
 /// Why a snapshot cannot be turned into operations.
 #[derive(Debug, thiserror::Error)]
@@ -89,11 +90,15 @@ pub type Contents = Vec<Vec<Range<u64>>>;
 
 /// Writes the operation list for a snapshot.
 ///
-/// `contents[i]` are the ranges of process `i` that have extents.
+/// `contents[i]` are the ranges of process `i` that have extents. A long list is put aside in `aside`, a folder, until it is in the image.
 ///
 /// # Errors
 /// [`PlanError`] when the snapshot's records do not fit together.
-pub fn operations(snapshot: &SnapshotV1, contents: &Contents) -> Result<Operations, PlanError> {
+pub fn operations(
+    snapshot: &SnapshotV1,
+    contents: &Contents,
+    aside: &Path,
+) -> Result<Operations, PlanError> {
     if snapshot.processes.is_empty() {
         return Err(PlanError::Empty);
     }
@@ -106,7 +111,7 @@ pub fn operations(snapshot: &SnapshotV1, contents: &Contents) -> Result<Operatio
     if snapshot.confined {
         header_flags |= flags::CONFINED;
     }
-    let mut ops = OpsBuilder::new(OpsHeader {
+    let ops = OpsBuilder::new(OpsHeader {
         flags: header_flags,
         slot_base: slots.base(),
         slot_count: slots.count(),
@@ -117,6 +122,7 @@ pub fn operations(snapshot: &SnapshotV1, contents: &Contents) -> Result<Operatio
         boottime_ns: snapshot.clocks.boottime_ns,
         ..OpsHeader::default()
     });
+    let mut ops = ops.aside_in(aside);
     let prepare = StreamIndex(0);
     if !snapshot.enforcement.pages.is_empty() {
         ops.push(

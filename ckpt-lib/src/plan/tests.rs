@@ -11,6 +11,10 @@ use loader::xstate::Xstate;
 use proptest::prelude::*;
 use std::collections::BTreeSet;
 
+fn operations(snapshot: &SnapshotV1, contents: &Contents) -> Result<Operations, PlanError> {
+    super::operations(snapshot, contents, &std::env::temp_dir())
+}
+
 fn description(kind: DescriptionKind, flags: i32) -> Description {
     Description {
         flags: flags as u32,

@@ -235,8 +235,14 @@ pub(crate) fn peek_whole_parts(fd: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Res
     }
 }
 
-/// Asks the kernel's socket diagnostics (sock_diag(7)): sends `request`, returns one answer.
-pub(crate) fn ask_sock_diag(request: &[u8]) -> io::Result<Vec<u8>> {
+/// Asks the kernel's socket diagnostics (sock_diag(7)): sends `request`, and shows each part of the answer until `take` has had enough.
+///
+/// # Errors
+/// What the kernel or `take` says; the kernel has no more parts.
+pub(crate) fn ask_sock_diag(
+    request: &[u8],
+    mut take: impl FnMut(&[u8]) -> io::Result<Enough>,
+) -> io::Result<()> {
     // SAFETY: takes numbers only.
     let raw = unsafe {
         libc::socket(
@@ -258,19 +264,30 @@ pub(crate) fn ask_sock_diag(request: &[u8]) -> io::Result<Vec<u8>> {
         )
     };
     check(sent as libc::c_long)?;
-    let mut answer = vec![0_u8; 8192];
-    // The answer to such a request is there when `send` returns: waiting would be for ever.
-    // SAFETY: the kernel writes at most `answer.len()` bytes to `answer`.
-    let got = unsafe {
-        libc::recv(
-            socket.as_raw_fd(),
-            answer.as_mut_ptr().cast(),
-            answer.len(),
-            libc::MSG_DONTWAIT,
-        )
-    };
-    answer.truncate(check(got as libc::c_long)?);
-    Ok(answer)
+    let mut answer = vec![0_u8; 32 << 10];
+    loop {
+        // The first part is there when `send` returns, each other when the one before has been taken: waiting would be for ever.
+        // SAFETY: the kernel writes at most `answer.len()` bytes to `answer`.
+        let got = unsafe {
+            libc::recv(
+                socket.as_raw_fd(),
+                answer.as_mut_ptr().cast(),
+                answer.len(),
+                libc::MSG_DONTWAIT,
+            )
+        };
+        let part = &answer[..check(got as libc::c_long)?];
+        if take(part)? == Enough::Yes {
+            return Ok(());
+        }
+    }
+}
+
+/// Whether all has come that was asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Enough {
+    Yes,
+    No,
 }
 
 /// Asks a timerfd for its time (timerfd_gettime(2)): if it has expired, the kernel counts the periods that

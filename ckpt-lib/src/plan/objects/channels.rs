@@ -2,10 +2,11 @@
 
 use super::{ACCESS, ASYNC, Emitter, EndSlots, STATUS, with_nul};
 use crate::plan::{Arg, PlanError};
-use crate::snapshot::{DescriptionId, DescriptionKind, PipeId, SocketId};
+use crate::snapshot::{DescriptionId, DescriptionKind, PipeId, SnapshotV1, SocketId};
 use c_shim::nodes;
 use c_shim::table::Reserved;
 use loader::ops::{Expect, Pipe, Refill, Send, SocketPair};
+use std::collections::HashMap;
 
 /// A folder and a name in it, as arguments.
 fn fifo_at(path: &[u8]) -> [Arg; 2] {
@@ -16,10 +17,43 @@ fn fifo_at(path: &[u8]) -> [Arg; 2] {
     [Arg::Value(folder), Arg::Bytes(with_nul(name))]
 }
 
+/// Which descriptions are ends of each pipe and socket.
+pub(super) struct Holders {
+    pipes: HashMap<PipeId, Vec<DescriptionId>>,
+    sockets: HashMap<SocketId, Vec<DescriptionId>>,
+}
+
+impl Holders {
+    pub(super) fn of(snapshot: &SnapshotV1) -> Self {
+        let mut holders = Holders {
+            pipes: HashMap::new(),
+            sockets: HashMap::new(),
+        };
+        for (index, description) in snapshot.descriptions.iter().enumerate() {
+            let found = match description.kind {
+                DescriptionKind::Pipe(id) => holders.pipes.entry(id).or_default(),
+                DescriptionKind::Socket(id) => holders.sockets.entry(id).or_default(),
+                _ => continue,
+            };
+            found.push(DescriptionId(index as u32));
+        }
+        holders
+    }
+
+    fn of_pipe(&self, id: PipeId) -> &[DescriptionId] {
+        self.pipes.get(&id).map_or(&[], Vec::as_slice)
+    }
+
+    fn of_socket(&self, index: usize) -> &[DescriptionId] {
+        let id = SocketId(index as u32);
+        self.sockets.get(&id).map_or(&[], Vec::as_slice)
+    }
+}
+
 impl Emitter<'_> {
     pub(super) fn pipe(&mut self, id: PipeId) -> Result<(), PlanError> {
         let record = &self.snapshot.pipes[id.0 as usize];
-        let holders: Vec<DescriptionId> = self.holders(&DescriptionKind::Pipe(id));
+        let holders = self.holders.of_pipe(id);
         let access = |wanted: i32| {
             let found = holders.iter().find(|holder| {
                 self.snapshot.descriptions[holder.0 as usize].flags & ACCESS == wanted as u32
@@ -92,7 +126,7 @@ impl Emitter<'_> {
         if record.fifo.is_none() {
             made = [read, write].into_iter().flatten().collect();
         }
-        for holder in &holders {
+        for holder in holders {
             let slot = self.slot(*holder);
             let flags = self.snapshot.descriptions[holder.0 as usize].flags & !ASYNC;
             if made.contains(&slot) {
@@ -151,14 +185,6 @@ impl Emitter<'_> {
         self.call(label, libc::SYS_fchmodat, &args, Expect::Success, 0);
     }
 
-    fn holders(&self, kind: &DescriptionKind) -> Vec<DescriptionId> {
-        let found = self.snapshot.descriptions.iter().enumerate();
-        found
-            .filter(|(_, description)| description.kind == *kind)
-            .map(|(index, _)| DescriptionId(index as u32))
-            .collect()
-    }
-
     /// Makes every pair, and every socket that is not connected; returns the slot of each end.
     pub(super) fn socket_pairs(&mut self) -> Result<EndSlots, PlanError> {
         let count = self.snapshot.sockets.len();
@@ -169,7 +195,7 @@ impl Emitter<'_> {
                 continue;
             }
             let record = &self.snapshot.sockets[index];
-            let own = self.holders(&DescriptionKind::Socket(SocketId(index as u32)));
+            let own = self.holders.of_socket(index);
             let spare = self.slots.spare_end(self.snapshot, spare_from + 2 * index);
             let first = own.first().map_or(spare, |id| self.slot(*id));
             let peer = record.peer.map(|peer| peer.0 as usize);
@@ -188,7 +214,7 @@ impl Emitter<'_> {
                 });
             }
             let peer_holders = peer
-                .map(|peer| self.holders(&DescriptionKind::Socket(SocketId(peer as u32))))
+                .map(|peer| self.holders.of_socket(peer))
                 .unwrap_or_default();
             let peer_spare = self
                 .slots
@@ -352,8 +378,7 @@ impl Emitter<'_> {
                 let args = [Arg::Value(slot), Arg::Value(how as u64)];
                 self.call(&label, libc::SYS_shutdown, &args, Expect::OrNoted, 0);
             }
-            let id = DescriptionKind::Socket(SocketId(index as u32));
-            if let Some(holder) = self.holders(&id).first() {
+            if let Some(holder) = self.holders.of_socket(index).first() {
                 let flags = self.snapshot.descriptions[holder.0 as usize].flags;
                 self.status(&label, slot, flags);
             }

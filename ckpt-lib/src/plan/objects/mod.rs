@@ -10,6 +10,7 @@ use crate::snapshot::{
     Process, SnapshotV1,
 };
 use c_shim::table::Reserved;
+use channels::Holders;
 use loader::ops::{Device, Expect, Feed, Inherit, OF_THE_SHADOW, Open, Terminal, Watch};
 
 /// `F_GETFL` bits that `F_SETFL` may set later; the others belong to `open`.
@@ -24,6 +25,7 @@ struct Emitter<'a> {
     stream: StreamIndex,
     snapshot: &'a SnapshotV1,
     slots: &'a Slots,
+    holders: &'a Holders,
 }
 
 pub(super) fn emit(
@@ -37,6 +39,7 @@ pub(super) fn emit(
         stream,
         snapshot,
         slots,
+        holders: &Holders::of(snapshot),
     };
     for (index, description) in snapshot.descriptions.iter().enumerate() {
         emitter.simple(DescriptionId(index as u32), description)?;
@@ -72,6 +75,7 @@ pub(super) fn emit_late(
         stream,
         snapshot,
         slots,
+        holders: &Holders::of(snapshot),
     };
     emitter.socket_contents(ends)
 }
