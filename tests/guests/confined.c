@@ -121,9 +121,10 @@ static void rights(void) {
     tell("mount", CALL(SYS_mount, "none", "/tmp", "tmpfs", 0, 0));
     tell("mount-again", CALL(SYS_mount, "none", "/proc/sys", 0, MS_REMOUNT | MS_BIND, 0));
     tell("unmount", CALL(SYS_umount2, "/proc/sys", MNT_DETACH, 0, 0, 0));
-    tell("root", CALL(SYS_chroot, "/tmp", 0, 0, 0, 0));
     tell("mount-namespace", CALL(SYS_unshare, CLONE_NEWNS, 0, 0, 0, 0));
     tell("user-namespace", CALL(SYS_unshare, CLONE_NEWUSER, 0, 0, 0, 0));
+    /* Behind it there is no user namespace to be had. */
+    tell("root", CALL(SYS_chroot, "/tmp", 0, 0, 0, 0));
     tell("new-privileges", CALL(SYS_prctl, PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0) == 1 ? -EPERM : 0);
 }
 

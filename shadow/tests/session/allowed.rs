@@ -348,7 +348,7 @@ fn all_of_this_holds_for_an_ordinary_user() {
     for path in [directory.path(), &program] {
         fs::set_permissions(path, fs::Permissions::from_mode(0o755)).expect("sets");
     }
-    let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory");
+    let folder = tempfile::tempdir_in(crate::foreseen::outside()).expect("a directory");
     fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o777)).expect("sets");
     let user = ["--reuid=wftest", "--regid=wftest", "--init-groups"];
     let output = Command::new("setpriv")

@@ -5,7 +5,7 @@ use shadow::{Allowed, Limits, Session};
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::symlink;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use wire::{
     AllForeseen, Began, Entries, Finding, Foresee, Manner, Open, Packer, Place, Read, Reply,
@@ -40,10 +40,20 @@ fn foreseen(session: &Session, program: u64) -> (Reply<'static>, Vec<u8>) {
     (reply, data)
 }
 
+/// A folder for folders whose names are learnt, which those below `/tmp` are not.
+pub(crate) fn outside() -> PathBuf {
+    let own = Path::new(env!("CARGO_TARGET_TMPDIR"));
+    let is_below = ["/tmp", "/var/tmp"].iter().any(|tmp| own.starts_with(tmp));
+    if is_below {
+        "/dev/shm".into()
+    } else {
+        own.into()
+    }
+}
+
 #[test]
 fn what_a_program_has_asked_is_looked_at_for_the_next_one() {
-    // Names below /tmp are not learnt.
-    let outside = std::env::var_os(FOLDER).unwrap_or_else(|| env!("CARGO_TARGET_TMPDIR").into());
+    let outside = std::env::var_os(FOLDER).map_or_else(outside, PathBuf::from);
     let folder = tempfile::tempdir_in(outside).expect("a directory");
     let base = folder.path().canonicalize().expect("is there");
     for name in ["rw", "out"] {
