@@ -151,7 +151,8 @@ fn opened_for_writing(snapshot: &SnapshotV1) -> HashMap<InodeId, u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::snapshot::{ContentCheck, Descriptor, KernelPath, Mapping, Process};
+    use crate::plan::tests::inode;
+    use crate::snapshot::{Descriptor, KernelPath, Mapping, Process};
 
     #[test]
     fn slots_avoid_every_descriptor_of_the_job() {
@@ -196,24 +197,11 @@ mod tests {
             InodeKind::Deleted,
             InodeKind::Regular,
         ];
-        let inode = |kind: InodeKind| InodeRecord {
-            kind,
-            path: KernelPath::default(),
-            size: 4096,
-            mode: 0o100_644,
-            dev: 1,
-            ino: 2,
-            rdev: 0,
-            mtime_ns: 0,
-            check: ContentCheck::None,
-            carried: false,
-            written: false,
-        };
         let mut process = Process::default();
         let written = [0, 1, 2, 2, 0].map(|inode| shared(inode, true));
         process.memory.mappings = [&written[..], &[shared(3, false)]].concat();
         let snapshot = SnapshotV1 {
-            inodes: kinds.map(inode).to_vec(),
+            inodes: kinds.map(|kind| inode(kind, "")).to_vec(),
             processes: vec![process],
             ..SnapshotV1::default()
         };

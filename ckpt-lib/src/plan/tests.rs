@@ -25,7 +25,7 @@ fn description(kind: DescriptionKind, flags: i32) -> Description {
     }
 }
 
-fn inode(kind: InodeKind, path: &str) -> InodeRecord {
+pub(super) fn inode(kind: InodeKind, path: &str) -> InodeRecord {
     InodeRecord {
         kind,
         path: KernelPath(path.as_bytes().to_vec()),
