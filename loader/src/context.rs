@@ -158,6 +158,28 @@ impl Context {
         self.fds[own as usize] = if moved { number } else { fd };
     }
 
+    /// Another number for a descriptor that has come at one of those behind the slots, which another may be moved to.
+    pub fn out_of_the_way(&self, fd: i32) -> i32 {
+        const F_DUPFD_CLOEXEC: u64 = 1030;
+        let first = self.own_number(Own::Image);
+        let behind_slots = first..first + OWN_COUNT;
+        if self.is_run() || !behind_slots.contains(&(fd as u64)) {
+            return fd;
+        }
+        // In the slots there is nothing yet.
+        match sys::fcntl(fd, F_DUPFD_CLOEXEC, 3) {
+            Ok(copy) if !behind_slots.contains(&copy) => {
+                sys::close(fd);
+                copy as i32
+            }
+            Ok(copy) => {
+                sys::close(copy as i32);
+                fd
+            }
+            Err(_) => fd,
+        }
+    }
+
     pub fn forget(&mut self, own: Own) {
         sys::close(self.fds[own as usize]);
         self.fds[own as usize] = -1;

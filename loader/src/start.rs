@@ -456,20 +456,20 @@ fn open_own(context: &mut Context) -> Outcome<()> {
             ));
         }
     }
-    let fd = context.image.fd;
-    context.place(Own::Image, fd);
-    context.image.fd = context.fd(Own::Image);
-    context.extents.rows().is_at(context.image.fd);
-    let told = [
+    let came = [
+        (Own::Image, Some(context.image.fd)),
         (Own::Keeper, context.options.keeper_fd),
         (Own::Starter, context.options.starter_fd),
     ];
-    for (own, fd) in told {
+    let came = came.map(|(own, fd)| (own, fd.map(|fd| context.out_of_the_way(fd))));
+    for (own, fd) in came {
         if let Some(fd) = fd {
             let _ = sys::fcntl(fd, F_SETFD, FD_CLOEXEC);
             context.place(own, fd);
         }
     }
+    context.image.fd = context.fd(Own::Image);
+    context.extents.rows().is_at(context.image.fd);
     report::tell_starter(context.fd(Own::Starter));
     if let Ok(copy) = sys::fcntl(2, 1030, 3) {
         // F_DUPFD_CLOEXEC: failures are reported when the job's own descriptor 2 is in place.

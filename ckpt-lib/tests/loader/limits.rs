@@ -2,7 +2,7 @@
 
 use crate::filter;
 use crate::images::{Ended, PID, STACK, TestImage, execute, finish, map, tiny};
-use crate::restore::{Code, alone, hello};
+use crate::restore::{Code, alone, hello, hello_image};
 use ckpt_lib::plan::{Arg, StreamIndex};
 use loader::ops::Expect;
 use std::process::Command;
@@ -191,5 +191,25 @@ fn an_owner_of_a_descriptor_is_found_under_its_new_id() {
         let ended = execute(&image, options);
         let found = (ended.code(), ended.stderr.as_str());
         assert_eq!(found, (Some(5), ""), "{options:?}");
+    }
+}
+
+/// Descriptors that the loader is told of, where it is about to put others.
+#[test]
+fn what_it_is_given_may_have_the_number_of_another() {
+    let image = hello_image();
+    let header = *hello().ops.header_mut();
+    let own = header.slot_base + header.slot_count;
+    // The image's, the keeper's and the starter's.
+    for [from, starter] in [[0, 8], [0, 10], [8, 0], [8, 10], [10, 0], [10, 8], [9, 0]] {
+        let (from, starter) = (own + from, own + starter);
+        let line = format!(
+            "exec \"$0\" --image-fd {from} --starter-fd {starter} {from}<\"$0\" {starter}>/dev/null"
+        );
+        let mut command = Command::new("bash");
+        command.args(["-c", &line]).arg(&image.path);
+        let ended = finish(command);
+        let found = (ended.code(), ended.stdout.as_str(), ended.stderr.as_str());
+        assert_eq!(found, (Some(5), "went on\n", ""), "{from} {starter}");
     }
 }
