@@ -206,9 +206,12 @@ guests! {
     descriptor_fifo: "descriptors" "fifo";
     descriptor_eventfd: "descriptors" "eventfd";
     descriptor_signalfd: "descriptors" "signalfd";
-    descriptor_epoll: "descriptors" "epoll";
+    descriptor_epoll: "watching" "epoll";
+    descriptor_epoll_fired: "watching" "fired";
     descriptor_memfd: "descriptors" "memfd";
-    descriptor_inotify: "descriptors" "inotify";
+    descriptor_late_seals: "descriptors" "late_seals";
+    descriptor_inotify: "watching" "inotify";
+    descriptor_inotify_link: "watching" "inotify_link";
     descriptor_pidfd: "descriptors" "pidfd";
     descriptor_pidfd_thread: "descriptors" "pidfd_thread";
     descriptor_owner: "descriptors" "owner";
@@ -226,6 +229,7 @@ guests! {
     socket_unconnected: "sockets" "unconnected";
     socket_in_flight: "sockets" "in_flight";
     socket_in_flight_packets: "sockets" "in_flight_packets";
+    socket_pidfd_in_flight: "sockets" "pidfd_in_flight";
     socket_in_flight_stream: "sockets" "in_flight_stream";
     socket_options: "sockets" "options";
     socket_time_options: "sockets" "time_options";

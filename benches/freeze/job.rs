@@ -10,7 +10,6 @@ use std::time::{Duration, Instant};
 const RESET_GAP: u64 = 1;
 const FORK: u64 = 2;
 const EXIT: u64 = 3;
-const COUNT: u64 = 4;
 const DEADLINE: Duration = Duration::from_secs(60);
 
 /// Where everything lives: the guest, wayfarer's state, images.
@@ -189,9 +188,9 @@ impl Job {
         Duration::from_nanos(self.word(4))
     }
 
-    /// Has the job count for a while, and returns how long that took.
-    pub(crate) fn count(&mut self) -> Duration {
-        self.ask(COUNT);
+    /// Has the job do work of this kind for a while, and returns how long that took.
+    pub(crate) fn work(&mut self, kind: u64) -> Duration {
+        self.ask(kind);
         Duration::from_nanos(self.word(4))
     }
 

@@ -5,7 +5,7 @@
  *   ticker CONTROL MIB [THREADS [MAPPINGS [RESERVE_GIB]]]
  *
  * Words of the page: 0 ticks, 1 longest gap (ns), 2 request, 3 requests answered, 4 duration of
- * the fork asked for (ns), 5 ready.
+ * the fork or work asked for (ns), 5 ready.
  */
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -15,11 +15,12 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
-enum { RESET_GAP = 1, FORK = 2, EXIT = 3, COUNT = 4 };
+enum { RESET_GAP = 1, FORK = 2, EXIT = 3, COMPUTE = 10, CALLS, CLOCKS, FRESH, THREADS };
 
 static uint64_t now(void)
 {
@@ -56,12 +57,46 @@ static uint64_t timed_fork(void)
 	return took;
 }
 
-static uint64_t timed_count(void)
+static void *nothing(void *argument)
+{
+	return argument;
+}
+
+/* A twentieth of a second of work, or so. */
+static uint64_t timed_work(int kind)
 {
 	volatile uint64_t sum = 0;
 	uint64_t before = now();
-	for (uint64_t i = 0; i < 400000000ull; i++)
-		sum += i;
+	switch (kind) {
+	case COMPUTE:
+		for (uint64_t i = 0; i < 400000000ull; i++)
+			sum += i;
+		break;
+	case CALLS:
+		for (int i = 0; i < 300000; i++)
+			sum += syscall(SYS_getppid);
+		break;
+	case CLOCKS:
+		for (int i = 0; i < 1500000; i++)
+			sum += now();
+		break;
+	case FRESH:
+		for (int i = 0; i < 16; i++) {
+			size_t bytes = 4 << 20;
+			char *m = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+			for (size_t at = 0; m != MAP_FAILED && at < bytes; at += 4096)
+				m[at] = 1;
+			munmap(m, bytes);
+		}
+		break;
+	case THREADS:
+		for (int i = 0; i < 2000; i++) {
+			pthread_t thread;
+			if (pthread_create(&thread, NULL, nothing, NULL) == 0)
+				pthread_join(thread, NULL);
+		}
+		break;
+	}
 	return now() - before;
 }
 
@@ -119,11 +154,11 @@ int main(int argc, char **argv)
 		case FORK:
 			page[4] = timed_fork();
 			break;
-		case COUNT:
-			page[4] = timed_count();
-			break;
 		case EXIT:
 			return 0;
+		default:
+			page[4] = timed_work(page[2]);
+			break;
 		}
 		page[2] = 0;
 		page[3]++;

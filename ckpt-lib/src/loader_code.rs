@@ -38,6 +38,85 @@ pub struct LinkedLoader {
     pub span: u64,
 }
 
+impl LinkedLoader {
+    /// The loader as it is in an image: its first `page`, the bytes of the section that lies `at` there, linked for `base`.
+    ///
+    /// # Errors
+    /// What is wrong with the ELF headers.
+    pub fn in_image(
+        page: Vec<u8>,
+        bytes: &[u8],
+        at: u64,
+        base: u64,
+    ) -> Result<LinkedLoader, &'static str> {
+        let head = Elf::parse_header(&page).map_err(|_| "no ELF header")?;
+        let parsed = Elf::lazy_parse(head).map_err(|_| "no ELF header")?;
+        let headers = ProgramHeader::parse(
+            &page,
+            head.e_phoff as usize,
+            usize::from(head.e_phnum).min(16),
+            goblin::container::Ctx::new(
+                goblin::container::Container::Big,
+                goblin::container::Endian::Little,
+            ),
+        )
+        .map_err(|_| "no program headers")?;
+        let entry = parsed.header.e_entry;
+        let loads: Vec<_> = headers.iter().filter(|h| h.p_type == PT_LOAD).collect();
+        let (first, text, data) = match loads[..] {
+            [first, text, data] => (first, text, data),
+            // From before there was a guard.
+            [text, data] => (text, text, data),
+            _ => return Err("the loader has not two or three segments"),
+        };
+        let is_guarded = first.p_vaddr != text.p_vaddr;
+        let guarded = (first.p_offset, first.p_filesz, page.len() as u64) == (0, PAGE, PAGE);
+        if is_guarded && (!guarded || first.p_vaddr.checked_add(PAGE) != Some(text.p_vaddr)) {
+            return Err("the first page is not the loader's guard");
+        }
+        if first.p_vaddr != base {
+            return Err("the loader is not linked for its hole");
+        }
+        let part = |header: &ProgramHeader| {
+            let start = header.p_offset.checked_sub(at)?;
+            let end = start.checked_add(header.p_filesz)?;
+            Some(
+                bytes
+                    .get(usize::try_from(start).ok()?..usize::try_from(end).ok()?)?
+                    .to_vec(),
+            )
+        };
+        let distance = data.p_vaddr.checked_sub(first.p_vaddr);
+        let (Some(text_bytes), Some(data_bytes), Some(data_offset)) =
+            (part(text), part(data), distance)
+        else {
+            return Err("a segment reaches beyond the loader");
+        };
+        let span = data_offset
+            .checked_add(data.p_memsz)
+            .and_then(|end| end.checked_next_multiple_of(PAGE));
+        match span {
+            Some(span) if text.p_flags & PF_X != 0 => Ok(LinkedLoader {
+                entry,
+                guard: if is_guarded { guard_code(page) } else { vec![] },
+                text: text_bytes,
+                data_offset,
+                data: data_bytes,
+                data_mem_len: data.p_memsz,
+                span,
+            }),
+            _ => Err("segments that cannot be mapped"),
+        }
+    }
+}
+
+/// The first page without what each image has of its own there.
+fn guard_code(mut page: Vec<u8>) -> Vec<u8> {
+    page[..guard::BEGIN as usize].fill(0);
+    page[guard::PROGRAM_HEADERS_AT as usize..].fill(0);
+    page
+}
+
 /// The carried program is not what the build script is meant to make.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]

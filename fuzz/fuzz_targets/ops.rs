@@ -96,6 +96,7 @@ fn read(record: &Record<'_>) {
         | AnyOp::Feed(_)
         | AnyOp::Pipe(_)
         | AnyOp::SocketPair(_)
-        | AnyOp::OwnId(_) => {}
+        | AnyOp::OwnId(_)
+        | AnyOp::Fired(_) => {}
     }
 }

@@ -33,6 +33,8 @@ fn main() {
     put("ops", ops);
     put("meta", section(SectionKind::Meta));
     put("extents", extents);
+    let page = section(SectionKind::Elf);
+    put("elf", &[page, section(SectionKind::Loader)].concat());
     let loader = section(SectionKind::Loader).len() as u64;
     let numbers = [header.hole_base, header.hole_len, loader, ops.len() as u64];
     let numbers = numbers.map(u64::to_le_bytes).concat();

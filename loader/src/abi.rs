@@ -68,6 +68,7 @@ pub const SYS_SYMLINKAT: u64 = 266;
 pub const SYS_PSELECT6: u64 = 270;
 pub const SYS_PPOLL: u64 = 271;
 pub const SYS_UNSHARE: u64 = 272;
+pub const SYS_EPOLL_CTL: u64 = 233;
 pub const SYS_EPOLL_PWAIT: u64 = 281;
 pub const SYS_SIGNALFD4: u64 = 289;
 pub const SYS_DUP3: u64 = 292;

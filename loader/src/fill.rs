@@ -411,7 +411,10 @@ fn carry_out(tasks: &Tasks<'_>) -> Outcome<()> {
                 helper.alive.store(0, Ordering::Relaxed);
             }
         }
-        work.run(buffer(context, 0), Some(&mut Progress::begin(bytes)));
+        work.run(
+            buffer(context, 0),
+            Some(&mut Progress::begin("filling memory", bytes)),
+        );
         for helper in &helpers[1..] {
             while helper.alive.load(Ordering::Acquire) != 0 {
                 sys::futex_wait(&helper.alive, 1);

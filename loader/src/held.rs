@@ -1,85 +1,182 @@
 //! Looks for locks that name threads of the job by ids that they do not have any more.
 
+use crate::abi::*;
 use crate::context::Context;
 use crate::job::wants_ids;
 use crate::report::{Outcome, failure};
-use core::ops::Range;
+use crate::sys;
+use crate::unread;
+use core::ops::{Range, RangeInclusive};
 use loader::layout::Space;
 use loader::locks::{self, Place, WORDS};
 use loader::ops::{AnyOp, StreamKind};
 
-/// Ends a restart whose ids are new if a lock in the process's memory, which has been filled but for `except`, names an old one.
-pub fn check(context: &Context, process: u64, except: &Range<u64>) -> Outcome<()> {
+/// Ends a restart whose ids are new if a lock in the process's memory names an old one: in its private memory, which has been filled
+/// but for `except`, or in what it maps shared and may write to. `stream` is the process's.
+pub fn check(context: &Context, stream: u64, process: u64, except: &Range<u64>) -> Outcome<()> {
     if context.is_run() || wants_ids(context) || context.options.accept_new_ids {
         return Ok(());
     }
-    let ids = || {
-        let streams = (1..context.ops.header().streams).filter_map(|at| context.ops.stream(at));
-        let threads = streams.filter(|entry| entry.kind == StreamKind::Thread as u64);
-        threads.map(|entry| entry.id as u32)
-    };
-    let (Some(least), Some(most)) = (ids().min(), ids().max()) else {
+    let (Some(least), Some(most)) = (ids(context).min(), ids(context).max()) else {
         return Ok(());
     };
-    let kinds: &[(locks::Names, usize)] = match is_of_musl(context) {
-        true => &locks::OF_MUSL,
-        false => &locks::OF_GLIBC,
+    let search = Search {
+        context,
+        own: Space::Process(process as u32),
+        except,
+        kinds: match is_of_musl(context) {
+            true => &locks::OF_MUSL,
+            false => &locks::OF_GLIBC,
+        },
+        ids: least..=most,
+        threads: ids(context).count() as u32,
     };
-    let threads = ids().count() as u32;
-    let near = |word: u32| (least..=most).contains(&(word & 0x3fff_ffff));
-    let own = Space::Process(process as u32);
-    let mut end = 0;
-    for Ok(extent) in context.extents.extents_of(own) {
-        let skipped = except.start < extent.at + extent.len && extent.at < except.end;
-        if skipped {
-            continue;
+    search.private()?;
+    search.shared(stream)
+}
+
+/// Ids of the job's threads.
+fn ids(context: &Context) -> impl Iterator<Item = u32> {
+    let streams = (1..context.ops.header().streams).filter_map(|at| context.ops.stream(at));
+    let threads = streams.filter(|entry| entry.kind == StreamKind::Thread as u64);
+    threads.map(|entry| entry.id as u32)
+}
+
+struct Search<'a> {
+    context: &'a Context,
+    own: Space,
+    except: &'a Range<u64>,
+    kinds: &'static [(locks::Names, usize)],
+    /// The least and the greatest.
+    ids: RangeInclusive<u32>,
+    threads: u32,
+}
+
+impl Search<'_> {
+    fn private(&self) -> Outcome<()> {
+        let mut end = 0;
+        for Ok(extent) in self.context.extents.extents_of(self.own) {
+            let range = extent.at..extent.at + extent.len;
+            if self.except.start < range.end && range.start < self.except.end {
+                continue;
+            }
+            // A lock may begin in one extent and end in the next.
+            if extent.at >= end {
+                end = end_of_run(self.context, self.own, extent.at);
+            }
+            self.look(range, &|address| match address < end {
+                // SAFETY: it came from the image a moment ago, to memory that can be read until the protections are set.
+                true => unsafe { (address as *const u32).read() },
+                false => 0,
+            })?;
         }
-        // A lock may begin in one extent and end in the next.
-        if extent.at >= end {
-            end = end_of_run(context, own, extent.at);
+        Ok(())
+    }
+
+    /// What is mapped shared is read from its file: it need not be readable where it is mapped.
+    fn shared(&self, stream: u64) -> Outcome<()> {
+        let entry = self.context.ops.stream(stream);
+        let records = entry
+            .iter()
+            .flat_map(|entry| self.context.ops.records(entry));
+        for record in records.filter_map(Result::ok) {
+            let AnyOp::Call(call) = record.op else {
+                continue;
+            };
+            if call.nr != SYS_MMAP || call.a3 & MAP_SHARED == 0 {
+                continue;
+            }
+            let flags = sys::fcntl(call.a4 as i32, F_GETFL, 0);
+            if flags.is_ok_and(|flags| flags & O_ACCMODE == O_RDWR) {
+                self.mapped(
+                    call.a0,
+                    call.a4 as i32,
+                    call.a5..call.a5.saturating_add(call.a1),
+                )?;
+            }
         }
-        let word_at = |address: u64| match address < end {
-            // SAFETY: it came from the image a moment ago, to memory that can be read until the protections are set.
-            true => unsafe { (address as *const u32).read() },
-            false => 0,
-        };
-        for address in (extent.at..extent.at + extent.len).step_by(8) {
-            for &(names, owner) in kinds {
-                if !near(word_at(address + 4 * owner as u64)) {
-                    continue;
-                }
-                let words: [u32; WORDS] =
-                    core::array::from_fn(|word| word_at(address + 4 * word as u64));
-                let memory = |at: u64| {
-                    // Zeros are not in the image.
-                    let mut extents = context
-                        .extents
-                        .extents_within(own, at, at.saturating_add(8));
-                    let there =
-                        at.is_multiple_of(8) && !except.contains(&at) && extents.next().is_some();
-                    // SAFETY: as above.
-                    there.then(|| unsafe { (at as *const u64).read() })
-                };
-                let pointers = |to: u64, least: u32| points(context, own, except, to, least);
-                let place = Place {
-                    words: &words,
-                    at: address,
-                    threads,
-                    memory: &memory,
-                    pointers: &pointers,
-                };
-                let named = names(&place).filter(|id| ids().any(|own| own == *id));
-                if let Some(id) = named {
-                    return Err(failure!(
-                        Host,
-                        "thread {id} holds a lock that names it by its id (at {address:#x}), and its id cannot be given back \
-                         without namespaces; --accept-new-ids goes on all the same"
-                    ));
+        Ok(())
+    }
+
+    /// A part of a file that is mapped at `address`, hole by hole.
+    fn mapped(&self, address: u64, fd: i32, part: Range<u64>) -> Outcome<()> {
+        const LOCK: u64 = 4 * WORDS as u64;
+        let buffer = unread::buffer(self.context);
+        let mut at = part.start;
+        while let Ok(data) = sys::seek_data(fd, at) {
+            if data >= part.end {
+                break;
+            }
+            at = data & !7;
+            let want = (part.end - at).min(buffer.len() as u64) as usize;
+            let Ok(len @ 1..) = sys::pread_full(fd, &mut buffer[..want], at) else {
+                break;
+            };
+            let bytes = &buffer[..len];
+            let first = address + (at - part.start);
+            let word_at = |address: u64| {
+                let place = (address - first) as usize;
+                let word = bytes.get(place..place.saturating_add(4));
+                word.and_then(|word| word.try_into().ok())
+                    .map_or(0, u32::from_le_bytes)
+            };
+            self.look(first..first + (len as u64 & !7), &word_at)?;
+            // What begins at the end of this part is looked at once more, whole.
+            at += match len == want && at + (len as u64) < part.end {
+                true => (len as u64).saturating_sub(LOCK).max(8) & !7,
+                false => len as u64,
+            };
+        }
+        Ok(())
+    }
+
+    /// Looks for a lock that begins in this range.
+    fn look(&self, range: Range<u64>, word_at: &dyn Fn(u64) -> u32) -> Outcome<()> {
+        let near = |word: u32| self.ids.contains(&(word & 0x3fff_ffff));
+        for address in range.step_by(8) {
+            for &(names, owner) in self.kinds {
+                if near(word_at(address + 4 * owner as u64)) {
+                    self.judge(address, names, word_at)?;
                 }
             }
         }
+        Ok(())
     }
-    Ok(())
+
+    fn judge(
+        &self,
+        address: u64,
+        names: locks::Names,
+        word_at: &dyn Fn(u64) -> u32,
+    ) -> Outcome<()> {
+        let words: [u32; WORDS] = core::array::from_fn(|word| word_at(address + 4 * word as u64));
+        let memory = |at: u64| {
+            // Zeros are not in the image.
+            let end = at.saturating_add(8);
+            let mut extents = self.context.extents.extents_within(self.own, at, end);
+            let there =
+                at.is_multiple_of(8) && !self.except.contains(&at) && extents.next().is_some();
+            // SAFETY: it came from the image a moment ago, to memory that can be read until the protections are set.
+            there.then(|| unsafe { (at as *const u64).read() })
+        };
+        let pointers = |to: u64, least: u32| points(self.context, self.own, self.except, to, least);
+        let place = Place {
+            words: &words,
+            at: address,
+            threads: self.threads,
+            memory: &memory,
+            pointers: &pointers,
+        };
+        let named = names(&place).filter(|id| ids(self.context).any(|own| own == *id));
+        match named {
+            Some(id) => Err(failure!(
+                Host,
+                "thread {id} holds a lock that names it by its id (at {address:#x}), and its id cannot be given back \
+                 without namespaces; --accept-new-ids goes on all the same"
+            )),
+            None => Ok(()),
+        }
+    }
 }
 
 /// Whether the C library is musl. Where it is, and there are several threads, ids cannot be new.

@@ -13,6 +13,7 @@ use crate::context::Context;
 use crate::interpret::{fits, text};
 use crate::objects::to_slot;
 use crate::options::Files;
+use crate::progress::Progress;
 use crate::report::{self, Failure, Line, Outcome, Raw, Short, failure};
 use crate::sys::{self, Errno};
 use core::ffi::CStr;
@@ -316,12 +317,17 @@ pub fn fill(context: &Context, fd: i32, inode: u64, size: u64) -> Outcome<()> {
     let buffers = unsafe { context.bytes(context.layout.buffers) };
     let (chunk_bytes, scratch) = buffers.split_at_mut(CHUNK as usize);
     let space = Space::Inode(inode as u32);
-    for Ok(extent) in context.extents.extents_of(space) {
+    let extents = || context.extents.extents_of(space).filter_map(Result::ok);
+    let mut progress = Progress::begin("filling files", extents().map(|extent| extent.len).sum());
+    let mut filled = 0;
+    for extent in extents() {
         for index in 0..extent.chunk_count() {
             let at = extent.at + index * CHUNK;
             let len = CHUNK.min(extent.len - index * CHUNK);
             let bytes = &mut chunk_bytes[..len as usize];
             read_chunk(context, &extent, index, bytes, scratch)?;
+            progress.at(filled);
+            filled += len;
             let useful = size.saturating_sub(at).min(len) as usize;
             let mut done = 0;
             while done < useful {

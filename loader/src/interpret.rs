@@ -9,6 +9,7 @@ use crate::address_space;
 use crate::context::{Context, Own};
 use crate::device;
 use crate::enforce;
+use crate::epoll;
 use crate::exec;
 use crate::feed::Feeds;
 use crate::fill;
@@ -96,10 +97,12 @@ fn step(runner: &mut Runner<'_>, record: &Record<'static>) -> Outcome<()> {
         AnyOp::Send(op) => sockets::send(context, op, tail),
         AnyOp::Refill(op) => unread::refill(context, op, tail),
         AnyOp::Watch(op) => objects::watch(op, tail),
+        AnyOp::Fired(op) => epoll::add_fired(context, op),
         AnyOp::UnmapAll(_) => address_space::unmap_all(context),
         AnyOp::Fill(op) => {
             fill::fill(context, op.process, &runner.old_vdso, &runner.advice)?;
-            held::check(context, op.process, &runner.old_vdso.kept())?;
+            let kept = runner.old_vdso.kept();
+            held::check(context, runner.stream, op.process, &kept)?;
             vdso::redirect(context, op.process, &runner.old_vdso)
         }
         AnyOp::Vdso(op) => {

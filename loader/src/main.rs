@@ -32,6 +32,7 @@ mod device;
 mod door;
 mod enforce;
 mod enforcer;
+mod epoll;
 mod exec;
 mod family;
 mod feed;

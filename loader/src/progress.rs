@@ -4,6 +4,7 @@ use crate::abi::CLOCK_MONOTONIC;
 use crate::report::{self, Line};
 use crate::sys;
 use core::fmt::Write;
+use core::sync::atomic::{AtomicU64, Ordering};
 
 /// What is over sooner is not worth a line.
 const PATIENCE_NS: i128 = 1_000_000_000;
@@ -12,8 +13,12 @@ const PAUSE_NS: i128 = 100_000_000;
 /// Bytes of the bar.
 const WIDTH: u64 = 40;
 
+/// When the first of a restart began, for its patience is that of all; 0 before that.
+static FIRST_NS: AtomicU64 = AtomicU64::new(0);
+
 /// Drawn by one thread, for all.
 pub struct Progress {
+    what: &'static str,
     total: u64,
     /// When it is drawn next; none: there is no terminal.
     next_ns: Option<i128>,
@@ -21,10 +26,16 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// Of so many bytes, from now on.
-    pub fn begin(total: u64) -> Self {
-        let at = || sys::clock(CLOCK_MONOTONIC) + PATIENCE_NS;
+    /// Of so many bytes, from now on; `what` is being done ("filling memory").
+    pub fn begin(what: &'static str, total: u64) -> Self {
+        let at = || {
+            let now = sys::clock(CLOCK_MONOTONIC);
+            let first =
+                FIRST_NS.compare_exchange(0, now as u64, Ordering::Relaxed, Ordering::Relaxed);
+            first.map_or_else(i128::from, |_| now) + PATIENCE_NS
+        };
         Progress {
+            what,
             total,
             next_ns: report::is_on_terminal().then(at),
             is_shown: false,
@@ -41,7 +52,9 @@ impl Progress {
         self.is_shown = true;
         let filled = done.saturating_mul(WIDTH) / self.total.max(1);
         let mut line = Line::new();
-        line.push(b"\r\x1b[Kfilling memory [");
+        line.push(b"\r\x1b[K");
+        line.push(self.what.as_bytes());
+        line.push(b" [");
         for place in 0..WIDTH {
             line.push(if place < filled { b"=" } else { b" " });
         }

@@ -105,6 +105,12 @@ pub fn seek(fd: i32, offset: u64) -> SysResult<u64> {
     plain(SYS_LSEEK, [fd as u64, offset, 0])
 }
 
+/// The first place from `offset` on that is not in a hole.
+pub fn seek_data(fd: i32, offset: u64) -> SysResult<u64> {
+    const SEEK_DATA: u64 = 3;
+    plain(SYS_LSEEK, [fd as u64, offset, SEEK_DATA])
+}
+
 pub fn truncate(fd: i32, len: u64) -> SysResult<u64> {
     plain(SYS_FTRUNCATE, [fd as u64, len])
 }

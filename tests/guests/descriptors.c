@@ -4,9 +4,7 @@
 #include <sys/socket.h>
 #include <dirent.h>
 #include <poll.h>
-#include <sys/epoll.h>
 #include <sys/eventfd.h>
-#include <sys/inotify.h>
 #include <sys/ioctl.h>
 #include <sys/resource.h>
 #include <sys/signalfd.h>
@@ -429,48 +427,38 @@ static void check_signalfd(void) {
     expect("signal", info.ssi_signo, SIGUSR2);
     expect("nothing more", read(fd, &info, sizeof info), -1);
 }
-static int other_pipe[2];
-static void set_epoll(void) {
-    must("pipe", pipe(ends));
-    must("pipe", pipe(other_pipe));
-    fd = must("epoll_create1", epoll_create1(0));
-    fd2 = must("epoll_create1", epoll_create1(EPOLL_CLOEXEC)); /* nested: fd2 watches fd */
-    struct epoll_event event = {.events = EPOLLIN, .data.u64 = 0x1122334455667788};
-    must("add", epoll_ctl(fd, EPOLL_CTL_ADD, ends[0], &event));
-    event = (struct epoll_event){.events = EPOLLIN | EPOLLET | EPOLLRDHUP, .data.u32 = 9};
-    must("add", epoll_ctl(fd, EPOLL_CTL_ADD, other_pipe[0], &event));
-    event = (struct epoll_event){.events = EPOLLIN, .data.u32 = 5};
-    must("add", epoll_ctl(fd2, EPOLL_CTL_ADD, fd, &event));
-    /* A descriptor that was closed while a copy keeps it in the set. */
-    fd3 = dup(other_pipe[0]);
-    event = (struct epoll_event){.events = EPOLLIN | EPOLLONESHOT, .data.u32 = 6};
-    must("add", epoll_ctl(fd, EPOLL_CTL_ADD, fd3, &event));
-}
-static void check_epoll(void) {
-    struct epoll_event events[4];
-    expect("nothing ready", epoll_wait(fd2, events, 4, 0), 0);
-    expect_write("write", ends[1], "x");
-    expect("outer set", epoll_wait(fd2, events, 4, 1000), 1);
-    expect("its data", events[0].data.u32, 5);
-    expect("inner set", epoll_wait(fd, events, 4, 0), 1);
-    expect("its data", events[0].data.u64, 0x1122334455667788);
-    expect("its events", events[0].events, EPOLLIN);
-    expect("level triggered", epoll_wait(fd, events, 4, 0), 1);
-    expect_read("read", ends[0], "x");
-    expect_write("write", other_pipe[1], "y");
-    expect("edge and one-shot", epoll_wait(fd, events, 4, 0), 2);
-    expect("only once", epoll_wait(fd, events, 4, 0), 0);
-    struct epoll_event event = {.events = EPOLLIN};
-    expect("add again", epoll_ctl(fd, EPOLL_CTL_ADD, ends[0], &event), -1);
-    expect("its errno", errno, EEXIST);
-    must("delete", epoll_ctl(fd, EPOLL_CTL_DEL, ends[0], NULL));
-}
 static void set_memfd(void) {
     fd = must("memfd_create", memfd_create("guest", MFD_CLOEXEC | MFD_ALLOW_SEALING));
     expect_write("write", fd, "sealed contents");
     must("fchmod", fchmod(fd, 0640));
     must("F_ADD_SEALS", fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_WRITE));
     lseek(fd, 7, SEEK_SET);
+}
+/* Seals that would be in the way of bringing it back: no new writes, while it is mapped for them; no more seals. */
+#define LATE_SEALS (F_SEAL_FUTURE_WRITE | F_SEAL_GROW | F_SEAL_SEAL)
+#define PAGES 3
+static char *still_written;
+static void set_late_seals(void) {
+    fd = must("memfd_create", memfd_create("late", MFD_ALLOW_SEALING));
+    must("ftruncate", ftruncate(fd, PAGES * 4096));
+    still_written = must_map("mmap", mmap(NULL, PAGES * 4096, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0));
+    fill_pattern(still_written, PAGES * 4096, 5);
+    must("F_ADD_SEALS", fcntl(fd, F_ADD_SEALS, LATE_SEALS));
+}
+static void check_late_seals(void) {
+    expect("seals", must("F_GET_SEALS", fcntl(fd, F_GET_SEALS)), LATE_SEALS);
+    expect_pattern("contents", still_written, PAGES * 4096, 5);
+    still_written[4096] = 'w'; /* the old mapping may still be written to */
+    char byte = 0;
+    expect("pread", pread(fd, &byte, 1, 4096), 1);
+    expect("through the file", byte, 'w');
+    expect("write", write(fd, "x", 1), -1);
+    expect("its errno", errno, EPERM);
+    expect("a new mapping for writing", (intptr_t)mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0), -1);
+    expect("its errno", errno, EPERM);
+    expect("grow", ftruncate(fd, (PAGES + 1) * 4096), -1);
+    expect("another seal", fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK), -1);
+    expect("its errno", errno, EPERM);
 }
 static void check_memfd(void) {
     struct stat stat;
@@ -488,34 +476,6 @@ static void check_memfd(void) {
     must("readlink", readlink(self, link, sizeof link - 1));
     expect_text("name", link, "/memfd:guest (deleted)");
     expect("FD_CLOEXEC", fcntl(fd, F_GETFD), FD_CLOEXEC);
-}
-static int watch1, watch2;
-static void set_inotify(void) {
-    path = scratch("watched");
-    must("mkdir", mkdir(path, 0755));
-    fd = must("inotify_init1", inotify_init1(IN_NONBLOCK));
-    int gone = must("watch", inotify_add_watch(fd, scratch(""), IN_DELETE));
-    watch1 = must("watch", inotify_add_watch(fd, path, IN_CREATE | IN_DELETE));
-    write_text(scratch("single"), "");
-    watch2 = must("watch", inotify_add_watch(fd, scratch("single"), IN_ATTRIB));
-    must("rm_watch", inotify_rm_watch(fd, gone));
-    char events[512];
-    must("the IN_IGNORED event", read(fd, events, sizeof events));
-}
-static void check_inotify(void) {
-    char events[1024] __attribute__((aligned(8)));
-    expect("no event of the restart itself", read(fd, events, sizeof events), -1);
-    write_text(scratch("watched/new"), "");
-    must("read", read(fd, events, sizeof events));
-    struct inotify_event *event = (void *)events;
-    expect("watch", event->wd, watch1);
-    expect("event", event->mask, IN_CREATE);
-    expect_text("name", event->name, "new");
-    must("chmod", chmod(scratch("single"), 0600));
-    must("read", read(fd, events, sizeof events));
-    expect("watch", event->wd, watch2);
-    expect("event", event->mask, IN_ATTRIB);
-    expect("next watch", inotify_add_watch(fd, "/", IN_CREATE), watch2 + 1);
 }
 static void set_pidfd(void) {
     fd = must("pidfd_open", syscall(SYS_pidfd_open, getpid(), 0));
@@ -606,9 +566,8 @@ static const struct guest guests[] = {
     {"fifo", set_fifo, check_fifo, NULL},
     {"eventfd", set_eventfd, check_eventfd, NULL},
     {"signalfd", set_signalfd, check_signalfd, NULL},
-    {"epoll", set_epoll, check_epoll, NULL},
     {"memfd", set_memfd, check_memfd, NULL},
-    {"inotify", set_inotify, check_inotify, NULL},
+    {"late_seals", set_late_seals, check_late_seals, NULL},
     {"pidfd", set_pidfd, check_pidfd, NULL},
     {"pidfd_thread", set_pidfd_thread, check_pidfd_thread, NULL},
     {"owner", set_owner, check_owner, NULL},

@@ -133,6 +133,15 @@ static void check_all(void) {
     must("timer_delete", timer_delete(timers[1]));
     must("timer_delete", timer_delete(timers[2]));
 
+#ifdef __GLIBC__ /* musl's own copies of ids cannot be corrected */
+    expect("pthread_kill of this thread", pthread_kill(pthread_self(), 0), 0);
+    expect("pthread_kill of one", pthread_kill(sleeper, 0), 0);
+    expect("pthread_kill of another", pthread_kill(waiter, 0), 0);
+    clockid_t clock;
+    struct timespec used;
+    expect("pthread_getcpuclockid", pthread_getcpuclockid(waiter, &clock), 0);
+    must("clock_gettime of its processor time", clock_gettime(clock, &used));
+#endif
     expect("write", write(wake[1], "w", 1), 1);
     expect("pthread_join", pthread_join(sleeper, NULL), 0);
     expect("pthread_join", pthread_join(waiter, NULL), 0);
@@ -168,6 +177,23 @@ static void hold(int type, int protocol) {
 static void set_normal(void) { hold(PTHREAD_MUTEX_NORMAL, PTHREAD_PRIO_NONE); }
 static void set_recursive(void) { hold(PTHREAD_MUTEX_RECURSIVE, PTHREAD_PRIO_NONE); }
 static void set_checking(void) { hold(PTHREAD_MUTEX_ERRORCHECK, PTHREAD_PRIO_NONE); }
+/* In memory that is shared, after so many pages of other things. */
+static pthread_mutex_t *held_shared;
+static void set_shared(void) {
+    char *memory = must_map("shared", mmap(NULL, LEN, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
+    fill_pattern(memory, LEN / 2, 4);
+    held_shared = (void *)(memory + LEN / 2 + PAGE - 24); /* across two pages */
+    pthread_mutexattr_t attributes;
+    must("pthread_mutexattr_init", -pthread_mutexattr_init(&attributes));
+    must("pthread_mutexattr_setpshared", -pthread_mutexattr_setpshared(&attributes, PTHREAD_PROCESS_SHARED));
+    must("pthread_mutexattr_setprotocol", -pthread_mutexattr_setprotocol(&attributes, PTHREAD_PRIO_INHERIT));
+    must("pthread_mutex_init", -pthread_mutex_init(held_shared, &attributes));
+    must("pthread_mutex_lock", -pthread_mutex_lock(held_shared));
+}
+static void check_shared(void) {
+    if (!getenv("WF_NEW_IDS"))
+        expect("pthread_mutex_unlock", pthread_mutex_unlock(held_shared), 0);
+}
 static void set_inheriting(void) { hold(PTHREAD_MUTEX_NORMAL, PTHREAD_PRIO_INHERIT); }
 /* Its holder is in the kernel's list, too, which tells others when it dies. */
 static void set_robust(void) {
@@ -243,6 +269,7 @@ static const struct guest guests[] = {
     {"waited", set_waited, check_waited, NULL},
     {"checking", set_checking, check_held, NULL},
     {"inheriting", set_inheriting, check_held, NULL},
+    {"shared", set_shared, check_shared, NULL},
     {"robust", set_robust, check_held, NULL},
     {"all", set_all, check_all, NULL},
     {"first_ended", NULL, NULL, NULL, NULL, ENDS_BEFORE_READY},

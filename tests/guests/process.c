@@ -132,11 +132,13 @@ static void check_membarrier(void) {
                MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED | MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED_SYNC_CORE |
                    MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED_RSEQ | MEMBARRIER_CMD_REGISTER_GLOBAL_EXPEDITED);
 }
+/* SECBIT_NOROOT_LOCKED, SECBIT_NO_SETUID_FIXUP, SECBIT_KEEP_CAPS */
+#define SECUREBITS (1 << 1 | 1 << 2 | 1 << 4)
 static void set_securebits(void) {
-    if (prctl(PR_SET_SECUREBITS, 1 << 4 /* SECBIT_KEEP_CAPS */, 0, 0, 0) != 0)
+    if (prctl(PR_SET_SECUREBITS, SECUREBITS, 0, 0, 0) != 0)
         skip("securebits: %s", strerror(errno));
 }
-static void check_securebits(void) { expect("securebits", prctl(PR_GET_SECUREBITS), 1 << 4); }
+static void check_securebits(void) { expect("securebits", prctl(PR_GET_SECUREBITS), SECUREBITS); }
 /* The one of them that needs no privilege. */
 static void set_keep_caps(void) { must("PR_SET_KEEPCAPS", prctl(PR_SET_KEEPCAPS, 1, 0, 0, 0)); }
 static void check_keep_caps(void) { expect("PR_GET_KEEPCAPS", prctl(PR_GET_KEEPCAPS), 1); }

@@ -485,6 +485,35 @@ static void check_credentials(void) {
     expect_from("sent after", ends[1], "now", getpid(), getuid());
 }
 
+/* One that the process has, too, and one that is in flight only; each shows who it is of. */
+static int kept_pidfd;
+static int pid_of(int pidfd) {
+    char name[64], text[512] = {0};
+    snprintf(name, sizeof name, "/proc/self/fdinfo/%d", pidfd);
+    int info = must(name, open(name, O_RDONLY));
+    must("read", read(info, text, sizeof text - 1));
+    close(info);
+    char *line = strstr(text, "\nPid:");
+    expect_true("a pidfd", line != NULL);
+    return atoi(line + 5);
+}
+static void set_pidfd_in_flight(void) {
+    pair(SOCK_STREAM, ends);
+    kept_pidfd = must("pidfd_open", syscall(SYS_pidfd_open, getpid(), 0));
+    int only = must("pidfd_open", syscall(SYS_pidfd_open, getpid(), 0));
+    send_fd(ends[0], "k", kept_pidfd);
+    send_fd(ends[0], "o", only);
+    close(only);
+}
+static void check_pidfd_in_flight(void) {
+    int found[2] = {receive_fd(ends[1], "k"), receive_fd(ends[1], "o")};
+    for (int i = 0; i < 2; i++)
+        expect("whose", pid_of(found[i]), getpid());
+    must("F_SETFL", fcntl(found[0], F_SETFL, O_NONBLOCK));
+    expect("one open file description", fcntl(kept_pidfd, F_GETFL) & O_NONBLOCK, O_NONBLOCK);
+    expect("another", fcntl(found[1], F_GETFL) & O_NONBLOCK, 0);
+}
+
 static const struct guest guests[] = {
     {"stream", set_stream, check_stream, NULL},
     {"full", set_full, check_full, NULL},
@@ -496,6 +525,7 @@ static const struct guest guests[] = {
     {"shutdown", set_shutdown, check_shutdown, NULL},
     {"in_flight", set_in_flight, check_in_flight, NULL},
     {"in_flight_packets", set_in_flight_packets, check_in_flight, NULL},
+    {"pidfd_in_flight", set_pidfd_in_flight, check_pidfd_in_flight, NULL},
     {"in_flight_stream", set_in_flight_stream, check_in_flight_stream, NULL},
     {"options", set_options, check_options, NULL},
     {"time_options", set_time_options, check_time_options, NULL},

@@ -11,6 +11,11 @@ static void set_terminal(void) {
     wanted.c_cc[VMIN] = 1;
     wanted.c_cc[VTIME] = 0;
     wanted.c_cc[VQUIT] = 'Q' & 31;
+    /* None of these is as a terminal begins, and none matters to what is read and written here. */
+    wanted.c_iflag ^= IXANY | IMAXBEL;
+    wanted.c_oflag ^= ONLRET;
+    wanted.c_cflag ^= HUPCL;
+    must("cfsetspeed", cfsetspeed(&wanted, B19200));
     must("tcsetattr", tcsetattr(0, TCSANOW, &wanted));
 }
 
@@ -28,6 +33,9 @@ static void check_terminal(void) {
     expect("input flags", found.c_iflag, wanted.c_iflag);
     expect("output flags", found.c_oflag, wanted.c_oflag);
     expect("local flags", found.c_lflag, wanted.c_lflag);
+    expect("control flags", found.c_cflag, wanted.c_cflag);
+    expect("input speed", cfgetispeed(&found), B19200);
+    expect("output speed", cfgetospeed(&found), B19200);
     expect_bytes("characters", found.c_cc, wanted.c_cc, sizeof wanted.c_cc);
     expect("foreground process group", must("tcgetpgrp", tcgetpgrp(0)), getpgrp());
 }

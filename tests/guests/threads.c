@@ -444,7 +444,11 @@ static void set_capabilities(void) {
     must("capget", syscall(SYS_capget, &header, sets));
     sets[0].effective &= ~(1u << CAP_NET_RAW | 1u << CAP_KILL);
     sets[0].permitted &= ~(1u << CAP_KILL);
+    sets[0].inheritable = sets[0].permitted & (1u << CAP_CHOWN | 1u << CAP_FOWNER);
     must("capset", syscall(SYS_capset, &header, sets));
+    /* Where it may have any: it is in a namespace of its own, or root. */
+    if (sets[0].inheritable)
+        must("PR_CAP_AMBIENT_RAISE", prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_RAISE, CAP_FOWNER, 0, 0));
     prctl(PR_CAPBSET_DROP, CAP_SYS_TIME, 0, 0, 0);
     sets_before = capability_sets();
 }

@@ -295,7 +295,8 @@ static void check_overrun(void) {
 
 /* --- timerfd --- */
 
-static int fd, fd2, fd3;
+static int fd, fd2, fd3, fd4;
+static uint64_t wall_end;
 static void set_timerfd(void) {
     fd = must("timerfd_create", timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK));
     fd2 = must("timerfd_create", timerfd_create(CLOCK_BOOTTIME, TFD_CLOEXEC));
@@ -306,6 +307,11 @@ static void set_timerfd(void) {
     uint64_t at = now_ns(CLOCK_BOOTTIME) + DUE;
     struct itimerspec once = {.it_value = {at / SECOND, at % SECOND}};
     must("timerfd_settime", timerfd_settime(fd2, TFD_TIMER_ABSTIME, &once, NULL));
+    /* Of the wall clock: it does not end later by what a restart takes. */
+    fd4 = must("timerfd_create", timerfd_create(CLOCK_REALTIME, TFD_NONBLOCK));
+    wall_end = now_ns(CLOCK_REALTIME) + 3600 * SECOND;
+    struct itimerspec of_wall = {.it_value = {wall_end / SECOND, wall_end % SECOND}, .it_interval = {7, 5}};
+    must("timerfd_settime", timerfd_settime(fd4, TFD_TIMER_ABSTIME, &of_wall, NULL));
     sleep_ms(20); /* fd has expired once, unread */
 }
 static void check_timerfd(void) {
@@ -325,6 +331,9 @@ static void check_timerfd(void) {
     expect_true("the absolute one not early", gone + EARLY >= DUE);
     must("timerfd_gettime", timerfd_gettime(fd3, &left));
     expect("disarmed", left.it_value.tv_sec + left.it_value.tv_nsec, 0);
+    must("timerfd_gettime", timerfd_gettime(fd4, &left));
+    expect_near("end on the wall clock", now_ns(CLOCK_REALTIME) + left.it_value.tv_sec * SECOND + left.it_value.tv_nsec - wall_end, 0, 0, SECOND / 50);
+    expect("its period", left.it_interval.tv_sec * SECOND + left.it_interval.tv_nsec, 7 * SECOND + 5);
     expect("FD_CLOEXEC", fcntl(fd2, F_GETFD), FD_CLOEXEC);
     expect("O_NONBLOCK", fcntl(fd3, F_GETFL) & O_NONBLOCK, O_NONBLOCK);
 }

@@ -104,6 +104,13 @@ pub(super) fn survey(
             DescriptionKind::Epoll { entries: vec![] }
         });
         let owner = match file.owner() {
+            Ok(Some(_)) if file.holders.is_empty() => {
+                refuse(
+                    "it has an owner or a signal (F_SETOWN, F_SETSIG), which cannot be carried where it is in flight only"
+                        .into(),
+                );
+                None
+            }
             Ok(Some(mut owner)) if owner.id != 0 => {
                 let inside = match owner.kind {
                     F_OWNER_PGRP => Some(job.ids.group(owner.id)).filter(|id| *id != 0),

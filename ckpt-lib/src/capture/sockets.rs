@@ -263,9 +263,16 @@ impl Sockets {
                 .unwrap_or_else(|| "a socket opened with O_PATH cannot be carried".to_owned()));
         };
         let mut found = external(inherit, &file.name);
-        if inherit == 0
-            && socket_option(file.duplicate.as_fd(), libc::SO_TYPE).ok() == Some(libc::SOCK_STREAM)
-        {
+        let kind = socket_option(file.duplicate.as_fd(), libc::SO_TYPE).ok();
+        if inherit != 0 || kind != Some(libc::SOCK_STREAM) {
+            // What would give them back is a pipe, and cannot be written to or keep messages apart.
+            if has_unread(file.duplicate.as_fd(), kind == Some(libc::SOCK_STREAM)) {
+                return Err(format!(
+                    "{} leads out of the job, and what lies unread in it cannot be carried (only of a stream that is descriptor 0, or of a pipe)",
+                    shown::bytes(&file.name)
+                ));
+            }
+        } else {
             let bytes = unread_of_stream(file.duplicate.as_fd());
             let kept = bytes.and_then(|bytes| match job.stopped {
                 true => job.unread.keep(&bytes),
@@ -279,6 +286,16 @@ impl Sockets {
 
     pub(super) fn records(self) -> Vec<SocketRecord> {
         self.ends.into_iter().map(|end| end.record).collect()
+    }
+}
+
+/// Whether bytes of a stream, or messages, wait to be read. The end of a stream is no bytes.
+fn has_unread(socket: BorrowedFd<'_>, is_stream: bool) -> bool {
+    use nix::sys::socket::{MsgFlags, recv};
+    let flags = MsgFlags::MSG_PEEK | MsgFlags::MSG_DONTWAIT;
+    match recv(socket.as_raw_fd(), &mut [0], flags) {
+        Ok(len) => len > 0 || !is_stream,
+        Err(_) => false,
     }
 }
 

@@ -76,7 +76,7 @@ pub enum ImageError {
         place: String,
     },
     /// A format this program does not read.
-    #[error("image {image} is of format version {found}, expected {expected}", image = shown(.image))]
+    #[error("image {image}: .wf.header: it is of format version {found}, expected {expected}", image = shown(.image))]
     Version {
         /// The file.
         image: PathBuf,
@@ -86,12 +86,19 @@ pub enum ImageError {
         expected: u32,
     },
     /// A section's checksum does not match its bytes.
-    #[error("image {image}: {section} is damaged (blake3 {found}, expected {expected})", image = shown(.image))]
+    #[error(
+        "image {image}: {section} is damaged in its {len} bytes from byte {at} of the file on (blake3 {found}, expected {expected})",
+        image = shown(.image)
+    )]
     DamagedSection {
         /// The file.
         image: PathBuf,
         /// Which section.
         section: &'static str,
+        /// Where it begins in the file.
+        at: u64,
+        /// Its length, bytes.
+        len: u64,
         /// Checksum of its bytes.
         found: HexHash,
         /// Checksum in the header.

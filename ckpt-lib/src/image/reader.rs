@@ -12,12 +12,7 @@ use super::contents::Decoded;
 use super::error::{HexHash, ImageError};
 use super::table_file::{TableFile, Tables};
 use crate::loader_code::LinkedLoader;
-use goblin::elf::{
-    Elf,
-    program_header::{PF_X, PT_LOAD},
-};
-use loader::guard;
-use loader::layout::{HEADER_LEN, HEADER_OFFSET, Header, PAGE, Section, SectionKind};
+use loader::layout::{HEADER_LEN, HEADER_OFFSET, Header, Section, SectionKind};
 use loader::ops::OpsList;
 use std::fs::{File, Metadata, OpenOptions};
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
@@ -158,72 +153,9 @@ impl Image {
         )?;
         let section = self.header.section(SectionKind::Loader);
         let bytes = read_section(&self.file, &self.path, section)?;
-        let head = Elf::parse_header(&page).map_err(|_| wrong("no ELF header"))?;
-        let parsed = Elf::lazy_parse(head).map_err(|_| wrong("no ELF header"))?;
-        let headers = goblin::elf::ProgramHeader::parse(
-            &page,
-            head.e_phoff as usize,
-            usize::from(head.e_phnum).min(16),
-            goblin::container::Ctx::new(
-                goblin::container::Container::Big,
-                goblin::container::Endian::Little,
-            ),
-        )
-        .map_err(|_| wrong("no program headers"))?;
-        let entry = parsed.header.e_entry;
-        let loads: Vec<_> = headers.iter().filter(|h| h.p_type == PT_LOAD).collect();
-        let (first, text, data) = match loads[..] {
-            [first, text, data] => (first, text, data),
-            // From before there was a guard.
-            [text, data] => (text, text, data),
-            _ => return Err(wrong("the loader has not two or three segments")),
-        };
-        let is_guarded = first.p_vaddr != text.p_vaddr;
-        let guarded = (first.p_offset, first.p_filesz, page.len() as u64) == (0, PAGE, PAGE);
-        if is_guarded && (!guarded || first.p_vaddr.checked_add(PAGE) != Some(text.p_vaddr)) {
-            return Err(wrong("the first page is not the loader's guard"));
-        }
-        if first.p_vaddr != self.header.hole_base {
-            return Err(wrong("the loader is not linked for its hole"));
-        }
-        let part = |header: &goblin::elf::ProgramHeader| {
-            let start = header.p_offset.checked_sub(section.offset)?;
-            let end = start.checked_add(header.p_filesz)?;
-            Some(
-                bytes
-                    .get(usize::try_from(start).ok()?..usize::try_from(end).ok()?)?
-                    .to_vec(),
-            )
-        };
-        let distance = data.p_vaddr.checked_sub(first.p_vaddr);
-        let (Some(text_bytes), Some(data_bytes), Some(data_offset)) =
-            (part(text), part(data), distance)
-        else {
-            return Err(wrong("a segment reaches beyond the loader"));
-        };
-        let span = data_offset
-            .checked_add(data.p_memsz)
-            .and_then(|end| end.checked_next_multiple_of(PAGE));
-        match span {
-            Some(span) if text.p_flags & PF_X != 0 => Ok(LinkedLoader {
-                entry,
-                guard: if is_guarded { guard_code(page) } else { vec![] },
-                text: text_bytes,
-                data_offset,
-                data: data_bytes,
-                data_mem_len: data.p_memsz,
-                span,
-            }),
-            _ => Err(wrong("segments that cannot be mapped")),
-        }
+        let base = self.header.hole_base;
+        LinkedLoader::in_image(page, &bytes, section.offset, base).map_err(wrong)
     }
-}
-
-/// The first page without what each image has of its own there.
-fn guard_code(mut page: Vec<u8>) -> Vec<u8> {
-    page[..guard::BEGIN as usize].fill(0);
-    page[guard::PROGRAM_HEADERS_AT as usize..].fill(0);
-    page
 }
 
 /// Opens an image file as far as its header.
@@ -327,6 +259,8 @@ pub(super) fn compare(
     Err(ImageError::DamagedSection {
         image: path.to_owned(),
         section: kind.map_or("a section", SectionKind::name),
+        at: section.offset,
+        len: section.len,
         found: HexHash(found.into()),
         expected: HexHash(section.hash),
     })

@@ -22,6 +22,7 @@ mod keys;
 mod limits;
 mod memory;
 mod objects;
+mod of_processes;
 mod process;
 mod settings;
 mod slots;
@@ -145,6 +146,7 @@ pub fn operations(
         streams.push(stream);
         let ranges = contents.get(index).map_or(&[][..], Vec::as_slice);
         memory::emit(&mut ops, stream, snapshot, index, ranges, &slots)?;
+        of_processes::emit(&mut ops, stream, snapshot, process, &slots, index == 0);
         if let Some(ends) = late.take() {
             objects::emit_late(&mut ops, stream, snapshot, &slots, &ends)?;
         }
@@ -152,13 +154,13 @@ pub fn operations(
         if let Some(name) = &process.ended_first {
             let own = ops.stream(StreamKind::Thread, u64::from(process.pid), stream);
             threads::emit_ended(&mut ops, own, process, name);
-            process::emit_positions(&mut ops, own, snapshot, process);
+            of_processes::emit_positions(&mut ops, own, snapshot, process);
         }
         for thread in &process.threads {
             let own = ops.stream(StreamKind::Thread, u64::from(thread.tid), stream);
             threads::emit(&mut ops, own, process, thread);
             if thread.tid == process.pid {
-                process::emit_positions(&mut ops, own, snapshot, process);
+                of_processes::emit_positions(&mut ops, own, snapshot, process);
             }
         }
     }

@@ -1,14 +1,13 @@
 //! Process stream: everything of a process that is not memory or threads.
 
-use super::inodes::{emit_late_seals, with_nul};
+use super::inodes::emit_late_seals;
 use super::objects::{flock, itimerspec};
 use super::slots::Slots;
 use super::{Arg, OpsBuilder, PlanError, StreamIndex, threads};
 use crate::snapshot::{
-    Description, DescriptionId, DescriptionKind, InodeKind, PosixTimer, Process, SignalAction,
-    SnapshotV1,
+    DescriptionId, DescriptionKind, PosixTimer, Process, SignalAction, SnapshotV1,
 };
-use loader::ops::{Expect, SpawnThreads, Stopped, TimerCreate};
+use loader::ops::{Expect, Fired, SpawnThreads, Stopped, TimerCreate};
 
 /// `arch_prctl` code (arch/x86/include/uapi/asm/prctl.h).
 const ARCH_REQ_XCOMP_PERM: u64 = 0x1023;
@@ -127,39 +126,15 @@ fn emit_descriptors(
     for descriptor in &process.descriptors {
         let id = descriptor.description;
         let count = snapshot.descriptions.len();
-        let description = snapshot
-            .descriptions
-            .get(id.0 as usize)
-            .ok_or(PlanError::Dangling {
+        if id.0 as usize >= count {
+            return Err(PlanError::Dangling {
                 what: "description",
                 index: id.0 as usize,
                 count,
-            })?;
+            });
+        }
         let label = format!("descriptor {}", descriptor.fd);
         let slot = slots.description(id);
-        if let DescriptionKind::PidFd { pid } = description.kind {
-            // O_EXCL: PIDFD_THREAD.
-            let flags = (libc::O_NONBLOCK | libc::O_EXCL) as u32;
-            let flags = u64::from(description.flags & flags);
-            let args = [Arg::Value(u64::from(pid)), Arg::Value(flags)];
-            ops.call(
-                stream,
-                &label,
-                libc::SYS_pidfd_open,
-                &args,
-                Expect::Slot,
-                slot,
-            );
-        }
-        if is_first(process, id, descriptor.fd)
-            && let DescriptionKind::Inode(inode) = description.kind
-        {
-            let inode = snapshot.inodes.get(inode.0 as usize);
-            let inode = inode.filter(|inode| inode.kind == InodeKind::OfProcess);
-            if let Some(inode) = inode {
-                emit_of_process(ops, stream, description, &inode.path.0, slot);
-            }
-        }
         let flags = if descriptor.close_on_exec {
             libc::O_CLOEXEC as u64
         } else {
@@ -175,7 +150,10 @@ fn emit_descriptors(
         if let DescriptionKind::Epoll { entries } = &description.kind
             && is_first(process, descriptor.description, descriptor.fd)
         {
-            for entry in entries {
+            // Those that have fired first: no other is to be watched when they are added.
+            let mut ordered: Vec<_> = entries.iter().collect();
+            ordered.sort_by_key(|entry| !entry.has_fired());
+            for entry in ordered {
                 let label = format!("descriptor {fd} (epoll): member {}", entry.fd);
                 let member = entry.fd as u64;
                 let mut table = process.descriptors.iter();
@@ -194,20 +172,29 @@ fn emit_descriptors(
                     let expect = Expect::Exactly;
                     ops.call(stream, &label, libc::SYS_dup3, &args, expect, member);
                 }
-                let mut event = entry.events.to_le_bytes().to_vec();
-                event.extend(entry.data.to_le_bytes());
-                let args = [
-                    Arg::Value(fd),
-                    Arg::Value(libc::EPOLL_CTL_ADD as u64),
-                    Arg::Value(member),
-                    Arg::Bytes(event),
-                ];
-                let mut must = |nr, args: &[Arg]| {
-                    ops.call(stream, &label, nr, args, Expect::Success, 0);
-                };
-                must(libc::SYS_epoll_ctl, &args);
+                if entry.has_fired() {
+                    let op = Fired {
+                        epoll: fd,
+                        fd: member,
+                        events: u64::from(entry.events),
+                        data: entry.data,
+                    };
+                    ops.push(stream, &op, &[]);
+                } else {
+                    let mut event = entry.events.to_le_bytes().to_vec();
+                    event.extend(entry.data.to_le_bytes());
+                    let args = [
+                        Arg::Value(fd),
+                        Arg::Value(libc::EPOLL_CTL_ADD as u64),
+                        Arg::Value(member),
+                        Arg::Bytes(event),
+                    ];
+                    let nr = libc::SYS_epoll_ctl;
+                    ops.call(stream, &label, nr, &args, Expect::Success, 0);
+                }
                 if twin.is_some() {
-                    must(libc::SYS_close, &[Arg::Value(member)]);
+                    let args = [Arg::Value(member)];
+                    ops.call(stream, &label, libc::SYS_close, &args, Expect::Success, 0);
                 }
             }
         }
@@ -239,64 +226,13 @@ fn emit_owners(
             const F_SETSIG: u64 = 10;
             fcntl(F_SETOWN_EX, Arg::Bytes(bytes));
             fcntl(F_SETSIG, Arg::Value(owner.signal as u64));
-            if description.flags & libc::O_ASYNC as u32 != 0 {
-                let flags = Arg::Value(u64::from(description.flags));
-                fcntl(libc::F_SETFL as u64, flags);
-            }
         }
-    }
-}
-
-/// Opens what `/proc` says about this process, which may have got another id.
-fn emit_of_process(
-    ops: &mut OpsBuilder,
-    stream: StreamIndex,
-    description: &Description,
-    path: &[u8],
-    slot: u64,
-) {
-    let below = path.strip_prefix(b"/proc/").unwrap_or(path);
-    let digits = below.iter().take_while(|byte| byte.is_ascii_digit());
-    let below = &below[digits.count()..];
-    let own = [b"/proc/self", below].concat();
-    let label = crate::shown::bytes(path);
-    let opening = (libc::O_CREAT | libc::O_EXCL | libc::O_TRUNC | libc::O_CLOEXEC) as u32;
-    let flags = description.flags & !opening & !(libc::O_ASYNC as u32);
-    let args = [
-        Arg::Value(libc::AT_FDCWD as u64),
-        Arg::Bytes(with_nul(&own)),
-        Arg::Value(u64::from(flags)),
-    ];
-    ops.call(stream, &label, libc::SYS_openat, &args, Expect::Slot, slot);
-}
-
-/// Moves what [`emit_of_process`] opened to where it was. The kernel writes the text up to there when it
-/// is told to, so that must be when the process is as good as itself again: in its first thread's stream.
-pub(super) fn emit_positions(
-    ops: &mut OpsBuilder,
-    stream: StreamIndex,
-    snapshot: &SnapshotV1,
-    process: &Process,
-) {
-    for descriptor in &process.descriptors {
-        let id = descriptor.description;
-        let Some(description) = snapshot.descriptions.get(id.0 as usize) else {
-            continue;
-        };
-        let inode = match description.kind {
-            DescriptionKind::Inode(inode) => snapshot.inodes.get(inode.0 as usize),
-            _ => None,
-        };
-        let of_process = inode.is_some_and(|inode| inode.kind == InodeKind::OfProcess);
-        let first = is_first(process, id, descriptor.fd);
-        if of_process && first && description.offset != 0 {
-            let args = [
-                Arg::Value(descriptor.fd as u64),
-                Arg::Value(description.offset),
-                Arg::Value(libc::SEEK_SET as u64),
-            ];
-            let label = format!("descriptor {}: position", descriptor.fd);
-            ops.call(stream, &label, libc::SYS_lseek, &args, Expect::Success, 0);
+        if description.flags & libc::O_ASYNC as u32 != 0
+            && is_first(process, descriptor.description, descriptor.fd)
+        {
+            let args = [fd, libc::F_SETFL as u64, u64::from(description.flags)].map(Arg::Value);
+            let label = format!("descriptor {fd}: O_ASYNC");
+            ops.call(stream, &label, libc::SYS_fcntl, &args, Expect::Success, 0);
         }
     }
 }
@@ -342,7 +278,7 @@ fn emit_record_locks(
 }
 
 /// Whether this is the lowest of the process's descriptors of one description.
-fn is_first(process: &Process, id: DescriptionId, fd: i32) -> bool {
+pub(super) fn is_first(process: &Process, id: DescriptionId, fd: i32) -> bool {
     let own = process
         .descriptors
         .iter()

@@ -90,12 +90,14 @@ pub(super) fn emit_process(ops: &mut OpsBuilder, stream: StreamIndex, process: &
             0,
         );
     }
-    if process.thp_disabled {
-        let flags = u64::from(process.settings.thp_flags);
-        let args = [libc::PR_SET_THP_DISABLE as u64, 1, flags].map(Arg::Value);
-        let (what, nr) = ("transparent huge pages", libc::SYS_prctl);
-        ops.call(stream, what, nr, &args, Expect::Success, 0);
-    }
+    // The restarter may have them off.
+    let flags = match process.thp_disabled {
+        true => [1, u64::from(process.settings.thp_flags)],
+        false => [0, 0],
+    };
+    let args = [libc::PR_SET_THP_DISABLE as u64, flags[0], flags[1]].map(Arg::Value);
+    let (what, nr) = ("transparent huge pages", libc::SYS_prctl);
+    ops.call(stream, what, nr, &args, Expect::Success, 0);
     // The restarter may have it on.
     let merges = process.settings.merges_memory;
     let expect = if merges {

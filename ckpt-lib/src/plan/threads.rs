@@ -9,6 +9,7 @@ use loader::ops::{self, Ended, Expect, InProgress, OwnId, timeout};
 /// `SS_ONSTACK`: computed by the kernel, not settable.
 const SS_ONSTACK: u32 = 1;
 const IOPRIO_WHO_PROCESS: u64 = 1;
+const IOPRIO_CLASS_SHIFT: u32 = 13;
 /// Highest capability number tried.
 const LAST_CAPABILITY: u64 = 63;
 
@@ -164,22 +165,14 @@ fn emit_scheduling(ops: &mut OpsBuilder, stream: StreamIndex, thread: &Thread) {
         Expect::OrDegraded,
         0,
     );
-    if thread.io_priority != 0 {
-        let args = [
-            Arg::Value(IOPRIO_WHO_PROCESS),
-            Arg::Value(0),
-            Arg::Value(u64::from(thread.io_priority)),
-        ];
-        let what = label("I/O priority");
-        ops.call(
-            stream,
-            &what,
-            libc::SYS_ioprio_set,
-            &args,
-            Expect::OrNoted,
-            0,
-        );
-    }
+    // The restarter may have one. Kernels before 6.0 say 4 for a thread that has none, and do not take that.
+    let (io_priority, expect) = match thread.io_priority >> IOPRIO_CLASS_SHIFT {
+        0 => (0, Expect::Ignore),
+        _ => (thread.io_priority, Expect::OrNoted),
+    };
+    let args = [IOPRIO_WHO_PROCESS, 0, u64::from(io_priority)].map(Arg::Value);
+    let (what, nr) = (label("I/O priority"), libc::SYS_ioprio_set);
+    ops.call(stream, &what, nr, &args, expect, 0);
     let args = [
         Arg::Value(libc::PR_SET_TIMERSLACK as u64),
         Arg::Value(thread.timer_slack_ns),

@@ -161,6 +161,17 @@ pub struct EpollEntry {
     pub data: u64,
 }
 
+impl EpollEntry {
+    /// Whether it is not watched any more until the program says so: of an EPOLLONESHOT member that has fired the kernel keeps no
+    /// event, not even EPOLLERR and EPOLLHUP, which each other one has (`ep_send_events`, fs/eventpoll.c).
+    #[must_use]
+    pub fn has_fired(&self) -> bool {
+        const ONE_SHOT: u32 = libc::EPOLLONESHOT as u32;
+        const ALWAYS: u32 = (libc::EPOLLERR | libc::EPOLLHUP) as u32;
+        self.events & (ONE_SHOT | ALWAYS) == ONE_SHOT
+    }
+}
+
 /// An inotify watch.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct InotifyWatch {

@@ -483,6 +483,13 @@ operations! {
         from, /// Where they begin there.
         at, /// How many they are.
         len }
+    /// Adds a member to an epoll set as one that has fired (EPOLLONESHOT) and is not watched any more, before others are
+    /// added.
+    28 Fired { /// Descriptor of the epoll set.
+        epoll, /// Number the member is added under.
+        fd, /// Its flags: what is left of its events.
+        events, /// Its user data.
+        data }
 }
 
 words! {

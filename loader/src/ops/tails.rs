@@ -67,7 +67,8 @@ pub(super) fn check(op: &AnyOp, tail: &[u8]) -> Result<(), Unfit> {
         | AnyOp::Feed(_)
         | AnyOp::Pipe(_)
         | AnyOp::SocketPair(_)
-        | AnyOp::OwnId(_) => nothing(tail),
+        | AnyOp::OwnId(_)
+        | AnyOp::Fired(_) => nothing(tail),
     }
 }
 

@@ -3,6 +3,7 @@
 mod channels;
 
 use super::inodes::{is_memory, with_nul};
+use super::of_processes;
 use super::slots::Slots;
 use super::{Arg, OpsBuilder, PlanError, StreamIndex};
 use crate::snapshot::{
@@ -48,10 +49,15 @@ pub(super) fn emit(
         emitter.pipe(PipeId(index as u32))?;
     }
     let pairs = emitter.socket_pairs()?;
-    // Messages that name their sender are sent by him.
-    let senders = snapshot.sockets.iter();
-    let mut senders = senders.flat_map(|socket| &socket.settings.senders);
-    let late = senders.any(Option::is_some);
+    // Messages that name their sender are sent by him, and what leads to a process is there when that is.
+    let late = snapshot.sockets.iter().any(|socket| {
+        let mut sent = socket
+            .inbox
+            .iter()
+            .flat_map(|message| &message.descriptions);
+        socket.settings.senders.iter().any(Option::is_some)
+            || sent.any(|id| of_processes::needs_its_process(snapshot, *id))
+    });
     if !late {
         emitter.socket_contents(&pairs)?;
     }
@@ -61,8 +67,8 @@ pub(super) fn emit(
     Ok(late.then_some(pairs))
 }
 
-/// What the job's process does when it is there, since the kernel puts its ids into each message: the unread contents of all
-/// sockets.
+/// What the job's process does when it is there, since the kernel puts its ids into each message, or since descriptors of it
+/// lie in them: the unread contents of all sockets.
 pub(super) fn emit_late(
     ops: &mut OpsBuilder,
     stream: StreamIndex,
@@ -173,10 +179,11 @@ impl Emitter<'_> {
                 let mut watches: Vec<_> = watches.iter().collect();
                 watches.sort_by_key(|watch| watch.wd);
                 for watch in watches {
+                    // The path is that of what is watched, which may be a link itself.
                     let op = Watch {
                         slot,
                         wd: watch.wd as u64,
-                        mask: u64::from(watch.mask),
+                        mask: u64::from(watch.mask | libc::IN_DONT_FOLLOW),
                     };
                     self.ops.push(self.stream, &op, &with_nul(&watch.path.0));
                 }
