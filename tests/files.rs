@@ -3,6 +3,8 @@
 
 #[path = "files/holes.rs"]
 mod holes;
+#[path = "files/only_read.rs"]
+mod only_read;
 mod support;
 
 use ckpt_lib::image::Image;
@@ -439,7 +441,7 @@ fn many_written_files_do_not_hold_a_job_up() {
          hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]\n\
          resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 4096), hard))\n\
          fs = [open('f%d' % i, 'w+b', buffering=0) for i in range(800)]\n\
-         for f in fs: f.write(bytes(200000))\n\
+         for f in fs: f.truncate(60 << 20), f.write(bytes(200000))\n\
          ready(); print('PASS')\n",
     );
     with_job(&guest, |job| {
@@ -447,9 +449,16 @@ fn many_written_files_do_not_hold_a_job_up() {
         let image = job.dir.join("many.img");
         let path = image.to_string_lossy().into_owned();
         let (code, said) = job.tell(&["checkpoint", "job", "-o", &path, "--json"])?;
-        eprintln!("800 files of 200 kB: {said}");
+        eprintln!("800 files of 60 MiB: {said}");
         if code != Some(0) {
             return Err(format!("exit {code:?}: {said}"));
+        }
+        // To read them all takes minutes, and a sample of each more than this.
+        let report: serde_json::Value =
+            serde_json::from_str(&said).map_err(|error| format!("{error}: {said}"))?;
+        let frozen = report["frozen_us"].as_u64().ok_or("no frozen_us")?;
+        if frozen > 2_000_000 {
+            return Err(format!("frozen for {frozen} us, expected 2 s at most"));
         }
         // Each is compared somehow, and it is said how.
         let (_, said) = job.tell(&["inspect", &path])?;

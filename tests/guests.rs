@@ -6,8 +6,10 @@
 mod support;
 
 use std::fs;
+use std::path::PathBuf;
 use support::scenario::{Guest, check};
-use support::stage::{Linking, c_guest};
+use support::skip;
+use support::stage::{self, Linking, c_guest};
 
 /// One test per guest: `test_name: "FILE" "ARGUMENT" [, option]...`.
 macro_rules! guests {
@@ -26,8 +28,14 @@ macro_rules! guests {
 mod options {
     use super::Guest;
 
-    /// The checkpoint falls well into a call of 1.5 s.
+    /// The checkpoint falls well into a call of 1.5 s, or 4.
     pub(super) fn timed(guest: &mut Guest) {
+        counts_down(guest);
+        guest.timed = true;
+    }
+
+    /// The checkpoint falls well into the 1.5 s of a timer.
+    pub(super) fn counts_down(guest: &mut Guest) {
         guest.moment_ms = (20, 600);
     }
 
@@ -253,16 +261,16 @@ guests! {
 }
 
 guests! {
-    timer_itimer_real: "timers" "itimer_real", timed;
+    timer_itimer_real: "timers" "itimer_real", counts_down;
     timer_itimer_cpu: "timers" "itimer_cpu";
-    timer_posix: "timers" "posix", timed;
-    timer_many: "timers" "many", timed;
+    timer_posix: "timers" "posix", counts_down;
+    timer_many: "timers" "many", counts_down;
     timer_posix_cpu: "timers" "posix_cpu";
-    timer_posix_kinds: "timers" "posix_kinds", timed;
-    timer_posix_thread: "timers" "posix_thread", timed;
+    timer_posix_kinds: "timers" "posix_kinds", counts_down;
+    timer_posix_thread: "timers" "posix_thread", counts_down;
     timer_overrun: "timers" "overrun";
-    timer_timerfd: "timers" "timerfd", timed;
-    timer_clocks: "timers" "clocks", timed;
+    timer_timerfd: "timers" "timerfd", counts_down;
+    timer_clocks: "timers" "clocks", counts_down;
 }
 
 guests! {
@@ -310,4 +318,67 @@ guests! {
     process_auxv: "process" "auxv";
     process_oom_and_core: "process" "oom_and_core";
     process_traces: "process" "traces", needs_system;
+}
+
+/// Some of each kind, linked in other ways.
+fn linked(linking: Linking, label: &str) {
+    for (file, argument) in [
+        ("memory", "anonymous"),
+        ("threads", "clear_tid"),
+        ("threads", "robust"),
+        ("threads", "rseq"),
+        ("calls", "nanosleep"),
+        ("descriptors", "pipe"),
+        ("timers", "posix"),
+    ] {
+        match c_guest(file, linking) {
+            Ok(program) => {
+                let name = format!("{label}_{file}_{argument}");
+                let mut guest = Guest::new(&name, program, &[argument]);
+                guest.moment_ms = (20, 400);
+                check(&guest);
+            }
+            Err(what) if what.contains("No such file") => skip::note(label, &what),
+            Err(what) => panic!("{what}"),
+        }
+    }
+}
+
+#[test]
+fn statically_linked_glibc() {
+    linked(Linking::Static, "static_glibc");
+}
+
+#[test]
+fn statically_linked_musl() {
+    linked(Linking::Musl, "static_musl");
+}
+
+#[test]
+fn dynamically_linked_musl() {
+    linked(Linking::MuslDynamic, "dynamic_musl");
+}
+
+/// Programs in other languages that keep the guests' protocol.
+#[test]
+fn rust_and_cpp() {
+    let folder = stage::repository().join("tests/guests");
+    let recipes: [(&str, &str, &[&str]); 2] = [
+        ("g++", "counter.cpp", &["-O2", "-pthread"]),
+        ("rustc", "counter.rs", &["--edition", "2024", "-O"]),
+    ];
+    for (compiler, source, options) in recipes {
+        let source = folder.join(source);
+        let product: PathBuf = stage::dir().join(format!("counter-{compiler}"));
+        let built = stage::build_if_older(&product, std::slice::from_ref(&source), |beside| {
+            let mut command = std::process::Command::new(compiler);
+            command.args(options).arg(&source).arg("-o").arg(beside);
+            command
+        });
+        match built {
+            Ok(()) => check(&Guest::new(&format!("counter_{compiler}"), product, &[])),
+            Err(what) if what.contains("No such file") => skip::note(compiler, &what),
+            Err(what) => panic!("{what}"),
+        }
+    }
 }

@@ -1,5 +1,7 @@
 //! Promises about jobs as a whole, beyond what one guest can check by itself.
 
+#[path = "jobs/defaults.rs"]
+mod defaults;
 #[path = "jobs/ids.rs"]
 mod ids;
 #[path = "jobs/others.rs"]
@@ -13,15 +15,15 @@ mod support;
 mod tables;
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::{Duration, Instant};
 use support::host::Host;
 use support::promise::{passed, with_job};
 use support::random::{Random, seed};
 use support::run::{self, Run};
-use support::scenario::{Guest, Job, Restart, check};
+use support::scenario::{Guest, Job, Restart};
 use support::skip;
-use support::stage::{self, Linking, c_guest};
+use support::stage::{Linking, c_guest};
 use support::user::User;
 
 fn simple(label: &str) -> Guest {
@@ -387,68 +389,6 @@ fn a_process_that_dies_during_its_checkpoint_is_named() {
             _ => Err(format!("only {without} of 40 died during their checkpoint")),
         }
     });
-}
-
-fn linked(linking: Linking, label: &str) {
-    for (file, argument) in [
-        ("memory", "anonymous"),
-        ("threads", "clear_tid"),
-        ("threads", "robust"),
-        ("threads", "rseq"),
-        ("calls", "nanosleep"),
-        ("descriptors", "pipe"),
-        ("timers", "posix"),
-    ] {
-        match c_guest(file, linking) {
-            Ok(program) => {
-                let name = format!("{label}_{file}_{argument}");
-                let mut guest = Guest::new(&name, program, &[argument]);
-                guest.moment_ms = (20, 400);
-                check(&guest);
-            }
-            Err(what) if what.contains("No such file") => skip::note(label, &what),
-            Err(what) => panic!("{what}"),
-        }
-    }
-}
-
-#[test]
-fn statically_linked_glibc() {
-    linked(Linking::Static, "static_glibc");
-}
-
-#[test]
-fn statically_linked_musl() {
-    linked(Linking::Musl, "static_musl");
-}
-
-#[test]
-fn dynamically_linked_musl() {
-    linked(Linking::MuslDynamic, "dynamic_musl");
-}
-
-/// Programs in other languages that keep the guests' protocol.
-#[test]
-fn rust_and_cpp() {
-    let folder = stage::repository().join("tests/guests");
-    let recipes: [(&str, &str, &[&str]); 2] = [
-        ("g++", "counter.cpp", &["-O2", "-pthread"]),
-        ("rustc", "counter.rs", &["--edition", "2024", "-O"]),
-    ];
-    for (compiler, source, options) in recipes {
-        let source = folder.join(source);
-        let product: PathBuf = stage::dir().join(format!("counter-{compiler}"));
-        let built = stage::build_if_older(&product, std::slice::from_ref(&source), |beside| {
-            let mut command = std::process::Command::new(compiler);
-            command.args(options).arg(&source).arg("-o").arg(beside);
-            command
-        });
-        match built {
-            Ok(()) => check(&Guest::new(&format!("counter_{compiler}"), product, &[])),
-            Err(what) if what.contains("No such file") => skip::note(compiler, &what),
-            Err(what) => panic!("{what}"),
-        }
-    }
 }
 
 /// A checkpoint with these options is refused with these words, and the job runs on.

@@ -175,6 +175,56 @@ fn unread_input_is_served_first() {
     }
 }
 
+/// What lies unread in a pipe that is given anew is served first, whatever its number.
+#[test]
+fn unread_input_of_another_number_is_served_first() {
+    const SEVEN: &str = "7>&0 0</dev/null";
+    let guest = stdio("unread_seven", "input_seven");
+    with_job(&guest, |job| {
+        let (theirs, mut input) = Line::Pipe.ends()?;
+        text(input.write_all(b"first line\nsecond "))?;
+        start(job, redirected(job, SEVEN, &RUN), Some(theirs))?;
+        wait_ready(job)?;
+        let path = checkpoint_without_seven(job, "--inherit-fd 7")?;
+        drop(input);
+        let (theirs, mut input) = Line::Pipe.ends()?;
+        let arguments = ["restart", "--name", "job", "--inherit-fd", "7", &path];
+        let command = redirected(job, SEVEN, &arguments);
+        launch(job, "the guest, restarted", command, Some(theirs))?;
+        text(input.write_all(b"line\nthird line\n"))?;
+        drop(input);
+        job.let_go();
+        passed(job.wait_pass()?)
+    });
+}
+
+/// Of a socket they cannot be: it is refused, and the job has them still.
+#[test]
+fn unread_input_of_a_socket_of_another_number_is_refused() {
+    const SEVEN: &str = "7>&0 0</dev/null";
+    for line in [Line::Unix, Line::Tcp] {
+        let guest = stdio(&format!("unread_socket_{line:?}"), "input_seven");
+        with_job(&guest, |job| {
+            let (theirs, mut input) = line.ends()?;
+            text(input.write_all(b"first line\nsecond "))?;
+            start(job, redirected(job, SEVEN, &RUN), Some(theirs))?;
+            wait_ready(job)?;
+            let arguments = ["checkpoint", "job", "--inherit-fd", "7", "--then", "kill"];
+            let (code, said) = job.tell(&arguments)?;
+            let words = ["descriptor 7", "what lies unread in it cannot be carried"];
+            if code == Some(0) || !words.iter().all(|word| said.contains(word)) {
+                return Err(format!(
+                    "found exit {code:?}, expected a refusal with {words:?}\n{said}"
+                ));
+            }
+            text(input.write_all(b"line\nthird line\n"))?;
+            drop(input);
+            job.let_go();
+            passed(job.wait_pass()?)
+        });
+    }
+}
+
 /// As inetd starts programs.
 #[test]
 fn one_socket_that_is_input_and_output_is_the_restarters() {

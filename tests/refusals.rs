@@ -207,6 +207,13 @@ fn what_else_cannot_be_carried_is_refused_by_name() {
                 .to_owned(),
             "an epoll set with members of which the job has no descriptor but one in flight",
         ),
+        (
+            "owner_in_flight",
+            "import fcntl, socket as s; a, b = s.socketpair(); c, d = s.socketpair(); fcntl.fcntl(c, 8, os.getpid())\n\
+             s.send_fds(a, [b'x'], [c.fileno()]); c.close()\n"
+                .to_owned(),
+            "it has an owner or a signal (F_SETOWN, F_SETSIG), which cannot be carried where it is in flight only",
+        ),
         ("own_folder", APART.replace("FLAG", "0x200"), "it has a working directory and umask of its own"),
         ("own_descriptors", APART.replace("FLAG", "0x400"), "it has a descriptor table of its own"),
         ("link_itself", "os.symlink('a', 'l'); f = os.open('l', 0o10400000)\n".to_owned(), "a symbolic link opened with O_PATH cannot be carried"),

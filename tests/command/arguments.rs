@@ -91,16 +91,23 @@ fn man_pages_for_the_command_and_each_verb() {
     let dir = station.state.path().join("man");
     let output = station.output(&["man".as_ref(), dir.as_os_str()]);
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
-    for page in [
-        "wayfarer",
-        "wayfarer-run",
-        "wayfarer-checkpoint",
-        "wayfarer-restart",
-    ] {
+    let help = text(&station.output(&["--help"]).stdout);
+    let verbs = help.lines().skip_while(|line| *line != "Commands:").skip(1);
+    let verbs: Vec<_> = verbs
+        .take_while(|line| !line.is_empty())
+        .filter_map(|line| line.strip_prefix("  ")?.split(' ').next())
+        .filter(|verb| !["", "help"].contains(verb))
+        .map(|verb| format!("wayfarer-{verb}"))
+        .collect();
+    assert!(verbs.len() > 20, "{help}");
+    for page in ["wayfarer"]
+        .into_iter()
+        .chain(verbs.iter().map(String::as_str))
+    {
         let path = dir.join(format!("{page}.1"));
         let page = std::fs::read_to_string(&path).expect("page");
         assert!(
-            page.contains(".TH") && page.len() > 500,
+            page.contains(".TH") && page.contains("SYNOPSIS") && page.len() > 300,
             "{}",
             path.display()
         );

@@ -7,7 +7,7 @@ use ckpt_lib::loader_code;
 use ckpt_lib::plan::{Arg, OpsBuilder, StreamIndex};
 use ckpt_lib::platform::Platform;
 use ckpt_lib::snapshot::{Mapping, MappingKind, Process, SnapshotV1, Thread, TimedCall};
-use loader::layout::{SectionKind, Space};
+use loader::layout::{HEADER_OFFSET, SectionKind, Space};
 use loader::ops::{Expect, Fill, OpsHeader, StreamKind};
 use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::{Path, PathBuf};
@@ -213,7 +213,31 @@ fn what_is_no_image_is_refused_by_every_verb() {
     std::fs::set_permissions(&soup, std::fs::Permissions::from_mode(0o600)).expect("chmod");
     let (soup, out) = (words(&soup), words(&station.state.path().join("out")));
     let dir = words(station.state.path());
-    for image in [&soup, &dir] {
+    // A good one with other bytes, so many of them.
+    let good = std::fs::read(good_image(&station)).expect("read");
+    let bad = |name: &str, bytes: &[u8]| {
+        let path = station.state.path().join(name);
+        std::fs::write(&path, bytes).expect("write");
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).expect("chmod");
+        words(&path)
+    };
+    let mut of_another_version = good.clone();
+    of_another_version[HEADER_OFFSET as usize + 8] = 7;
+    let cases = [
+        (soup, ".wf.header"),
+        (dir, "a directory"),
+        (
+            bad("empty.img", b""),
+            "it ends before the end of .wf.header",
+        ),
+        (bad("half.img", &good[..good.len() / 2]), "it ends in .wf."),
+        (bad("short.img", &good[..good.len() - 1]), "it ends in .wf."),
+        (
+            bad("version.img", &of_another_version),
+            ".wf.header: it is of format version 7, expected 1",
+        ),
+    ];
+    for (image, reason) in &cases {
         let lines: [&[&str]; 6] = [
             &["inspect", image],
             &["verify", image],
@@ -226,7 +250,10 @@ fn what_is_no_image_is_refused_by_every_verb() {
             let output = station.output(line);
             let said = text(&output.stderr);
             assert_eq!(output.status.code(), Some(4), "{line:?}: {said}");
-            assert!(said.contains(image), "{line:?}: {said}");
+            assert!(
+                said.contains(image.as_str()) && said.contains(reason),
+                "{line:?}: {said}, expected {reason:?}"
+            );
         }
     }
     for line in [

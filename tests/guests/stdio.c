@@ -12,6 +12,11 @@ static void check_input(void) {
     }
     expect_true("end of input", fgets(line, sizeof line, stdin) == NULL);
 }
+/* The same by descriptor 7. */
+static void check_seven(void) {
+    must("dup2", dup2(7, 0));
+    check_input();
+}
 static void leave(void) { _exit(42); }
 static void die(void) {
     kill(getpid(), SIGTERM);
@@ -48,6 +53,7 @@ static const struct guest guests[] = {
     {"input", NULL, check_input, NULL},
     {"exit", NULL, leave, NULL},
     {"die", NULL, die, NULL},
+    {"input_seven", NULL, check_seven, NULL},
     {"seven", need_seven, write_seven, NULL},
 };
 GUEST_MAIN(guests)

@@ -5,6 +5,7 @@
 //! user       root, or an ordinary user
 //! run        one started program: its output, its end, and nothing left of it
 //! scenario   checkpoint and go on; checkpoint, kill, restart; ten times in a row
+//! variants   in which ways each guest goes through that
 //! promise    one test of its own with one job: set up, tried, cleared up
 //! program    real programs, compared with an undisturbed run
 //! chain      what a job's file has to be, line by line
@@ -39,4 +40,5 @@ pub mod scenario;
 pub mod skip;
 pub mod stage;
 pub mod user;
+pub mod variants;
 pub mod without;

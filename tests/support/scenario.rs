@@ -13,6 +13,7 @@ use super::run::{self, Run, clean_command};
 use super::skip;
 use super::stage;
 use super::user::User;
+use super::variants::{is_full, variants};
 use super::without;
 use std::ffi::OsString;
 use std::fs;
@@ -52,6 +53,8 @@ pub struct Guest {
     pub environment: Vec<(String, String)>,
     /// Between READY and the first checkpoint, milliseconds.
     pub moment_ms: (u64, u64),
+    /// It sits in a call with a time-out.
+    pub timed: bool,
     /// It needs /dev, /tmp or the like, which an empty host has not.
     pub needs_system: bool,
     /// Only root may do what it does: every variant runs as root.
@@ -84,6 +87,8 @@ pub enum Verdict {
 
 /// Exit status of a guest that cannot be tested here.
 const SKIPPED: i32 = 77;
+/// How long a call lasts that is stopped late. Guests allow it half of that again (tests/guests/calls.c).
+const LONG_CALL_MS: u64 = 4000;
 /// A checkpoint or a restart may take this long, on a loaded machine.
 const STEP: Duration = Duration::from_secs(30);
 
@@ -96,6 +101,7 @@ impl Guest {
             arguments: arguments.iter().map(OsString::from).collect(),
             environment: vec![],
             moment_ms: (5, 120),
+            timed: false,
             needs_system: false,
             only_root: false,
             leads_group: true,
@@ -217,6 +223,9 @@ impl<'a> Job<'a> {
         command.env("WF_DATA", self.dir.join("data"));
         command.env("WF_THREADS", self.variant.threads.to_string());
         command.env("WF_LATE_MS", late_ms.to_string());
+        if self.is_long() {
+            command.env("WF_CALL_MS", LONG_CALL_MS.to_string());
+        }
         if !matches!(
             self.variant.mode,
             Mode::Undisturbed | Mode::Supervised | Mode::GoOn
@@ -269,10 +278,28 @@ impl<'a> Job<'a> {
         fs::write(&path, "").expect("let the guest go");
     }
 
+    /// Whether its call is longer than what such a guest may be late where it is restarted often, or beside others
+    /// (`WF_FULL`: that takes its time).
+    fn is_long(&self) -> bool {
+        let beside = self.variant.mode == Mode::TenTimes || self.variant.threads >= 2;
+        self.guest.timed && beside && is_full()
+    }
+
     /// Sleeps until the next random moment.
     pub fn wait_random(&mut self) {
         let (from, to) = self.guest.moment_ms;
         std::thread::sleep(self.random.millis(from, to));
+    }
+
+    /// The same for the first: of a long call more than half is over then, so that one begun anew is noticed.
+    fn wait_first(&mut self) {
+        match self.is_long() {
+            true => std::thread::sleep(
+                self.random
+                    .millis(LONG_CALL_MS * 5 / 8, LONG_CALL_MS * 6 / 8),
+            ),
+            false => self.wait_random(),
+        }
     }
 
     /// Runs wayfarer with these arguments; its output is kept for the log.
@@ -437,7 +464,7 @@ impl<'a> Job<'a> {
         if ready != Verdict::Passed {
             return Ok(ready);
         }
-        self.wait_random();
+        self.wait_first();
         match mode {
             Mode::Undisturbed | Mode::Supervised => {}
             Mode::GoOn => {
@@ -514,40 +541,6 @@ pub enum Restart {
     Image,
     /// `./IMAGE` where there is nothing else.
     EmptyHost,
-}
-
-/// The variants every guest goes through; all combinations with `WF_FULL`.
-pub fn variants() -> Vec<Variant> {
-    let one = |mode, user, threads| Variant {
-        mode,
-        user,
-        threads,
-    };
-    if std::env::var_os("WF_FULL").is_none() {
-        return vec![
-            one(Mode::Undisturbed, User::Ordinary, 0),
-            one(Mode::Supervised, User::Ordinary, 0),
-            one(Mode::GoOn, User::Ordinary, 0),
-            one(Mode::KillRestart, User::Root, 0),
-            one(Mode::KillRestart, User::Ordinary, 8),
-            one(Mode::EmptyHost, User::Ordinary, 0),
-            one(Mode::TenTimes, User::Ordinary, 1),
-        ];
-    }
-    let mut all = vec![one(Mode::Undisturbed, User::Ordinary, 0)];
-    for user in [User::Ordinary, User::Root] {
-        for threads in [0, 1, 8] {
-            for mode in [
-                Mode::GoOn,
-                Mode::KillRestart,
-                Mode::EmptyHost,
-                Mode::TenTimes,
-            ] {
-                all.push(one(mode, user, threads));
-            }
-        }
-    }
-    all
 }
 
 /// Puts a guest through all variants (only those named in `WF_ONLY`, if set).

@@ -28,7 +28,8 @@ pub(super) fn emit(
         };
         let id = DescriptionId(index as u32);
         let nobodys = || !snapshot.processes.iter().any(|process| holds(process, id));
-        if !holds(process, id) && !(is_first && nobodys()) {
+        let is_opened_here = holds(process, id) || is_first && nobodys();
+        if !is_opened_here {
             continue;
         }
         let slot = slots.description(id);
