@@ -453,7 +453,7 @@ fn many_written_files_do_not_hold_a_job_up() {
         if code != Some(0) {
             return Err(format!("exit {code:?}: {said}"));
         }
-        // To read them all takes minutes, and a sample of each more than this.
+        // To read them all takes minutes.
         let report: serde_json::Value =
             serde_json::from_str(&said).map_err(|error| format!("{error}: {said}"))?;
         let frozen = report["frozen_us"].as_u64().ok_or("no frozen_us")?;

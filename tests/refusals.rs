@@ -212,7 +212,7 @@ fn what_else_cannot_be_carried_is_refused_by_name() {
             "import fcntl, socket as s; a, b = s.socketpair(); c, d = s.socketpair(); fcntl.fcntl(c, 8, os.getpid())\n\
              s.send_fds(a, [b'x'], [c.fileno()]); c.close()\n"
                 .to_owned(),
-            "it has an owner or a signal (F_SETOWN, F_SETSIG), which cannot be carried where it is in flight only",
+            "it has an owner or a signal (F_SETOWN, F_SETSIG, O_ASYNC), which cannot be carried where it is in flight only",
         ),
         ("own_folder", APART.replace("FLAG", "0x200"), "it has a working directory and umask of its own"),
         ("own_descriptors", APART.replace("FLAG", "0x400"), "it has a descriptor table of its own"),

@@ -192,6 +192,7 @@ pub const WALL: u64 = 0x4000_0000;
 
 pub const EPERM: i32 = 1;
 pub const ENOENT: i32 = 2;
+pub const ENXIO: i32 = 6;
 pub const ESRCH: i32 = 3;
 pub const EINTR: i32 = 4;
 pub const ECONNRESET: i32 = 104;

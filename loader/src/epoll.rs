@@ -5,7 +5,7 @@
 //!
 //! ```text
 //! add for all events --is ready--> epoll_wait: fired
-//!         `-an empty pipe--> a byte is written, epoll_wait: fired, the byte is read
+//!         `-an empty pipe of the job--> a byte is written, epoll_wait: fired, the byte is read
 //!         `-anything else--> watched for hang-up and errors, which is said
 //! ```
 
@@ -36,7 +36,7 @@ pub fn add_fired(context: &Context, op: &ops::Fired) -> Outcome<()> {
     };
     let flags = op.events as u32;
     control(op, EPOLL_CTL_ADD, flags | EVERY).map_err(failed)?;
-    if fires(op).map_err(failed)? || is_made_to_fire(op) {
+    if fires(op).map_err(failed)? || op.pipe == 1 && is_made_to_fire(op) {
         return Ok(());
     }
     control(op, EPOLL_CTL_MOD, flags).map_err(failed)?;
@@ -68,14 +68,10 @@ fn fires(op: &ops::Fired) -> SysResult<bool> {
     unsafe { call(SYS_EPOLL_PWAIT, args) }.map(|found| found == 1)
 }
 
-/// What is an empty pipe has a byte for a moment.
+/// An empty pipe has a byte for a moment.
 fn is_made_to_fire(op: &ops::Fired) -> bool {
-    let fd = op.fd as i32;
-    if !sys::stat(fd).is_ok_and(|stat| stat.mode & S_IFMT == S_IFIFO) {
-        return false;
-    }
     let mut link = Line::new();
-    let _ = write!(link, "/proc/self/fd/{fd}\0");
+    let _ = write!(link, "/proc/self/fd/{}\0", op.fd);
     let link = CStr::from_bytes_until_nul(link.bytes()).unwrap_or(c"");
     let Ok(end) = sys::open(link, O_WRONLY | O_NONBLOCK) else {
         return false;
@@ -83,7 +79,7 @@ fn is_made_to_fire(op: &ops::Fired) -> bool {
     let mut fired = false;
     if sys::write(end, b".") == Ok(1) {
         fired = fires(op) == Ok(true);
-        let _ = sys::read(fd, &mut [0]);
+        let _ = sys::read(op.fd as i32, &mut [0]);
     }
     sys::close(end);
     fired

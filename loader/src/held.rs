@@ -4,7 +4,7 @@ use crate::abi::*;
 use crate::context::Context;
 use crate::job::wants_ids;
 use crate::report::{Outcome, failure};
-use crate::sys;
+use crate::sys::{self, Errno};
 use crate::unread;
 use core::ops::{Range, RangeInclusive};
 use loader::layout::Space;
@@ -98,20 +98,39 @@ impl Search<'_> {
         Ok(())
     }
 
-    /// A part of a file that is mapped at `address`, hole by hole.
+    /// A part of a file that is mapped at `address`. Its open file description may be the job's, and is left where it was.
     fn mapped(&self, address: u64, fd: i32, part: Range<u64>) -> Outcome<()> {
+        let was = sys::position(fd);
+        let found = self.between_holes(address, fd, part);
+        if let Ok(was) = was {
+            let _ = sys::seek(fd, was);
+        }
+        found
+    }
+
+    fn between_holes(&self, address: u64, fd: i32, part: Range<u64>) -> Outcome<()> {
         const LOCK: u64 = 4 * WORDS as u64;
+        let failed = |error: Errno| {
+            failure!(
+                Failed,
+                "what is mapped at {address:#x} cannot be searched for locks that name their holder by its id ({error}); \
+                 --accept-new-ids goes on all the same"
+            )
+        };
         let buffer = unread::buffer(self.context);
         let mut at = part.start;
-        while let Ok(data) = sys::seek_data(fd, at) {
+        while at < part.end {
+            let data = match sys::seek_data(fd, at) {
+                Err(Errno(ENXIO)) => break,
+                found => found.map_err(failed)?,
+            };
             if data >= part.end {
                 break;
             }
             at = data & !7;
-            let want = (part.end - at).min(buffer.len() as u64) as usize;
-            let Ok(len @ 1..) = sys::pread_full(fd, &mut buffer[..want], at) else {
-                break;
-            };
+            // A lock may end behind this mapping, in the next one of the file.
+            let want = (part.end.saturating_add(LOCK) - at).min(buffer.len() as u64) as usize;
+            let len = sys::pread_full(fd, &mut buffer[..want], at).map_err(failed)?;
             let bytes = &buffer[..len];
             let first = address + (at - part.start);
             let word_at = |address: u64| {
@@ -120,11 +139,19 @@ impl Search<'_> {
                 word.and_then(|word| word.try_into().ok())
                     .map_or(0, u32::from_le_bytes)
             };
-            self.look(first..first + (len as u64 & !7), &word_at)?;
-            // What begins at the end of this part is looked at once more, whole.
-            at += match len == want && at + (len as u64) < part.end {
-                true => (len as u64).saturating_sub(LOCK).max(8) & !7,
-                false => len as u64,
+            // What begins at the end of this piece is looked at once more, whole.
+            let is_cut = len == buffer.len();
+            let looked_at = if is_cut {
+                len as u64 - LOCK
+            } else {
+                len as u64
+            };
+            let end = looked_at.min(part.end - at) & !7;
+            self.look(first..first + end, &word_at)?;
+            at += if is_cut {
+                looked_at & !7
+            } else {
+                (len as u64).max(8)
             };
         }
         Ok(())

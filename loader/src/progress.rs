@@ -10,6 +10,8 @@ use core::sync::atomic::{AtomicU64, Ordering};
 const PATIENCE_NS: i128 = 1_000_000_000;
 /// From one drawing to the next.
 const PAUSE_NS: i128 = 100_000_000;
+/// Less is done before it could be read.
+const LEAST: u64 = 16 << 20;
 /// Bytes of the bar.
 const WIDTH: u64 = 40;
 
@@ -37,7 +39,7 @@ impl Progress {
         Progress {
             what,
             total,
-            next_ns: report::is_on_terminal().then(at),
+            next_ns: (total >= LEAST && report::is_on_terminal()).then(at),
             is_shown: false,
         }
     }

@@ -105,7 +105,13 @@ pub fn seek(fd: i32, offset: u64) -> SysResult<u64> {
     plain(SYS_LSEEK, [fd as u64, offset, 0])
 }
 
-/// The first place from `offset` on that is not in a hole.
+/// Where it is.
+pub fn position(fd: i32) -> SysResult<u64> {
+    const SEEK_CUR: u64 = 1;
+    plain(SYS_LSEEK, [fd as u64, 0, SEEK_CUR])
+}
+
+/// The first place from `offset` on that is not in a hole, to which the file is moved.
 pub fn seek_data(fd: i32, offset: u64) -> SysResult<u64> {
     const SEEK_DATA: u64 = 3;
     plain(SYS_LSEEK, [fd as u64, offset, SEEK_DATA])

@@ -9,7 +9,8 @@
 #define LEN (512 * PAGE)
 
 static char *private_memory, *shared_memory, *file_memory, *reserve;
-static int file, twin, deleted, ends[2], counter, ticking;
+static int file, twin, deleted, in_memory, ends[2], counter, ticking;
+static char *memory_of_it;
 static timer_t timers[3];
 static volatile int ticks;
 static pthread_t sleeper, waiter;
@@ -69,6 +70,13 @@ static void set_all(void) {
     expect("write", write(deleted, "still here", 10), 10);
     must("unlink", unlink(path));
 
+    in_memory = must("memfd_create", memfd_create("machine", MFD_CLOEXEC));
+    expect("write", write(in_memory, "0123456789", 10), 10);
+    must("ftruncate", ftruncate(in_memory, 8 * PAGE));
+    memory_of_it = must_map("memfd", mmap(NULL, 8 * PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, in_memory, 0));
+    memory_of_it[5 * PAGE] = 'm';
+    must("lseek", lseek(in_memory, 7, SEEK_SET));
+
     must("pipe", pipe(ends));
     expect("write", write(ends[1], "in the pipe", 11), 11);
     counter = must("eventfd", eventfd(7, 0));
@@ -111,6 +119,11 @@ static void check_all(void) {
     expect("page of the file", file_memory[9], '9');
     expect("pread", pread(deleted, text, 10, 0), 10);
     expect_bytes("deleted file", text, "still here", 10);
+
+    expect("offset of a memfd", lseek(in_memory, 0, SEEK_CUR), 7);
+    expect("read", read(in_memory, text, 3), 3);
+    expect_bytes("memfd", text, "789", 3);
+    expect("memfd that is mapped", memory_of_it[5 * PAGE], 'm');
 
     expect("read", read(ends[0], text, sizeof text), 11);
     expect_bytes("pipe", text, "in the pipe", 11);

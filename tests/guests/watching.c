@@ -56,7 +56,8 @@ static void check_epoll(void) {
 
 /* Members that have fired once (EPOLLONESHOT) are not watched, not even for the end of what they wait for, until the
  * program says so; those that have not yet fire once. */
-enum { EMPTY_PIPE, SOCKET, COUNTER, STILL_ARMED, WATCHED, MEMBERS };
+enum { EMPTY_PIPE, SOCKET, COUNTER, STILL_ARMED, WATCHED, FULL_PIPE, MEMBERS };
+static int in_full_pipe, from_full_pipe;
 static int members[MEMBERS], far_ends[MEMBERS];
 static void add(int which, uint32_t events) {
     struct epoll_event event = {.events = events, .data.u32 = which};
@@ -97,6 +98,15 @@ static void set_fired(void) {
         expect_event(which, EPOLLIN);
         expect("read", must("read", read(members[which], &one, 8)), 8);
     }
+    /* One to write to, with room in its last page but for no event. */
+    must("pipe2", pipe2(pairs[0], O_NONBLOCK));
+    members[FULL_PIPE] = pairs[0][1], from_full_pipe = pairs[0][0];
+    add(FULL_PIPE, EPOLLOUT | EPOLLONESHOT);
+    expect_event(FULL_PIPE, EPOLLOUT);
+    char thousand[1000] = {0};
+    while (write(members[FULL_PIPE], thousand, sizeof thousand) == sizeof thousand)
+        in_full_pipe += sizeof thousand;
+    expect("it is full", errno, EAGAIN);
     add(STILL_ARMED, EPOLLIN | EPOLLONESHOT);
     add(WATCHED, EPOLLIN);
 }
@@ -109,6 +119,12 @@ static void check_fired(void) {
     uint64_t one = 1;
     expect("write", must("write", write(members[COUNTER], &one, 8)), 8);
     expect_no_event("those that have fired are not watched");
+    static char all[1 << 17];
+    int found = 0, len;
+    while ((len = read(from_full_pipe, all + found, sizeof all - found)) > 0)
+        found += len;
+    expect("what the full pipe held", found, in_full_pipe);
+    expect_no_event("nor that it has room");
     close(far_ends[EMPTY_PIPE]);
     close(far_ends[SOCKET]);
     expect_no_event("nor is their end");

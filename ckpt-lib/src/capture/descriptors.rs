@@ -104,9 +104,12 @@ pub(super) fn survey(
             DescriptionKind::Epoll { entries: vec![] }
         });
         let owner = match file.owner() {
-            Ok(Some(_)) if file.holders.is_empty() => {
+            Ok(owner)
+                if file.holders.is_empty()
+                    && (owner.is_some() || file.flags() & libc::O_ASYNC as u32 != 0) =>
+            {
                 refuse(
-                    "it has an owner or a signal (F_SETOWN, F_SETSIG), which cannot be carried where it is in flight only"
+                    "it has an owner or a signal (F_SETOWN, F_SETSIG, O_ASYNC), which cannot be carried where it is in flight only"
                         .into(),
                 );
                 None

@@ -15,7 +15,7 @@ use crate::snapshot::{
     DescriptionId, DescriptionKind, Sender, SocketId, SocketMessage, SocketRecord, SocketSettings,
     Unread,
 };
-use crate::sys::channels::{poll_now, socket_option, socket_option_bytes};
+use crate::sys::channels::{poll_now, socket_option, socket_option_bytes, unread_len};
 use nix::sys::socket::{SockaddrLike, SockaddrStorage, getpeername, getsockname};
 use std::collections::{BTreeMap, HashMap};
 use std::io;
@@ -266,7 +266,7 @@ impl Sockets {
         let kind = socket_option(file.duplicate.as_fd(), libc::SO_TYPE).ok();
         if inherit != 0 || kind != Some(libc::SOCK_STREAM) {
             // What would give them back is a pipe, and cannot be written to or keep messages apart.
-            if has_unread(file.duplicate.as_fd(), kind == Some(libc::SOCK_STREAM)) {
+            if has_unread(file.duplicate.as_fd(), kind) {
                 return Err(format!(
                     "{} leads out of the job, and what lies unread in it cannot be carried (only of a stream that is descriptor 0, or of a pipe)",
                     shown::bytes(&file.name)
@@ -289,14 +289,14 @@ impl Sockets {
     }
 }
 
-/// Whether bytes of a stream, or messages, wait to be read. The end of a stream is no bytes.
-fn has_unread(socket: BorrowedFd<'_>, is_stream: bool) -> bool {
-    use nix::sys::socket::{MsgFlags, recv};
-    let flags = MsgFlags::MSG_PEEK | MsgFlags::MSG_DONTWAIT;
-    match recv(socket.as_raw_fd(), &mut [0], flags) {
-        Ok(len) => len > 0 || !is_stream,
-        Err(_) => false,
+/// Whether bytes, or messages, wait to be read. Nothing is read for that, not even by MSG_PEEK, which takes an error that waits.
+fn has_unread(socket: BorrowedFd<'_>, kind: Option<i32>) -> bool {
+    if unread_len(socket).is_ok_and(|bytes| bytes > 0) {
+        return true;
     }
+    // An empty datagram; at the end of the others they can be read, too.
+    let ready = poll_now(socket, libc::POLLIN | libc::POLLRDHUP).unwrap_or(0);
+    kind == Some(libc::SOCK_DGRAM) && ready == libc::POLLIN
 }
 
 /// A socket that may be one of a pair within the job or is not connected, or why it can be neither.

@@ -51,9 +51,12 @@ impl Watches {
                     line.wd, line.inode
                 )
             })?;
+            // The kernel does not tell this flag; what is watched does: else it would be what the link leads to.
+            let found = std::fs::symlink_metadata(inodes.path(path));
+            let is_link = found.is_ok_and(|found| found.file_type().is_symlink());
             watches.push(InotifyWatch {
                 wd: line.wd,
-                mask: line.mask,
+                mask: line.mask | if is_link { libc::IN_DONT_FOLLOW } else { 0 },
                 path: KernelPath(path.clone()),
             });
         }

@@ -5,7 +5,7 @@ use super::objects::{flock, itimerspec};
 use super::slots::Slots;
 use super::{Arg, OpsBuilder, PlanError, StreamIndex, threads};
 use crate::snapshot::{
-    DescriptionId, DescriptionKind, PosixTimer, Process, SignalAction, SnapshotV1,
+    DescriptionId, DescriptionKind, PipeRecord, PosixTimer, Process, SignalAction, SnapshotV1,
 };
 use loader::ops::{Expect, Fired, SpawnThreads, Stopped, TimerCreate};
 
@@ -178,6 +178,7 @@ fn emit_descriptors(
                         fd: member,
                         events: u64::from(entry.events),
                         data: entry.data,
+                        pipe: u64::from(is_read_end(snapshot, entry.target)),
                     };
                     ops.push(stream, &op, &[]);
                 } else {
@@ -200,6 +201,17 @@ fn emit_descriptors(
         }
     }
     Ok(())
+}
+
+/// Whether it is the end to read from of a pipe without a name: nobody but the job has that.
+fn is_read_end(snapshot: &SnapshotV1, id: DescriptionId) -> bool {
+    let description = &snapshot.descriptions[id.0 as usize];
+    let DescriptionKind::Pipe(pipe) = description.kind else {
+        return false;
+    };
+    let is_nameless = |pipe: &PipeRecord| pipe.fifo.is_none();
+    let reads = description.flags & libc::O_ACCMODE as u32 == libc::O_RDONLY as u32;
+    reads && snapshot.pipes.get(pipe.0 as usize).is_some_and(is_nameless)
 }
 
 /// Who is told about a descriptor: threads of the job must be there by then.
@@ -227,7 +239,11 @@ fn emit_owners(
             fcntl(F_SETOWN_EX, Arg::Bytes(bytes));
             fcntl(F_SETSIG, Arg::Value(owner.signal as u64));
         }
+        // What the restarter shares with others is not changed for nobody's sake.
+        let is_for_somebody = description.owner.is_some()
+            || !matches!(description.kind, DescriptionKind::External(_));
         if description.flags & libc::O_ASYNC as u32 != 0
+            && is_for_somebody
             && is_first(process, descriptor.description, descriptor.fd)
         {
             let args = [fd, libc::F_SETFL as u64, u64::from(description.flags)].map(Arg::Value);

@@ -91,13 +91,13 @@ pub(super) fn emit_process(ops: &mut OpsBuilder, stream: StreamIndex, process: &
         );
     }
     // The restarter may have them off.
-    let flags = match process.thp_disabled {
-        true => [1, u64::from(process.settings.thp_flags)],
-        false => [0, 0],
+    let (flags, expect) = match process.thp_disabled {
+        true => ([1, u64::from(process.settings.thp_flags)], Expect::Success),
+        false => ([0, 0], Expect::Ignore),
     };
     let args = [libc::PR_SET_THP_DISABLE as u64, flags[0], flags[1]].map(Arg::Value);
     let (what, nr) = ("transparent huge pages", libc::SYS_prctl);
-    ops.call(stream, what, nr, &args, Expect::Success, 0);
+    ops.call(stream, what, nr, &args, expect, 0);
     // The restarter may have it on.
     let merges = process.settings.merges_memory;
     let expect = if merges {

@@ -10,6 +10,7 @@ use loader::ops::{self, Ended, Expect, InProgress, OwnId, timeout};
 const SS_ONSTACK: u32 = 1;
 const IOPRIO_WHO_PROCESS: u64 = 1;
 const IOPRIO_CLASS_SHIFT: u32 = 13;
+const IOPRIO_LEVEL: u32 = 7;
 /// Highest capability number tried.
 const LAST_CAPABILITY: u64 = 63;
 
@@ -165,9 +166,9 @@ fn emit_scheduling(ops: &mut OpsBuilder, stream: StreamIndex, thread: &Thread) {
         Expect::OrDegraded,
         0,
     );
-    // The restarter may have one. Kernels before 6.0 say 4 for a thread that has none, and do not take that.
+    // The restarter may have one. Kernels before 6.0 say level 4 for a thread that has none, and do not take that.
     let (io_priority, expect) = match thread.io_priority >> IOPRIO_CLASS_SHIFT {
-        0 => (0, Expect::Ignore),
+        0 => (thread.io_priority & !IOPRIO_LEVEL, Expect::Ignore),
         _ => (thread.io_priority, Expect::OrNoted),
     };
     let args = [IOPRIO_WHO_PROCESS, 0, u64::from(io_priority)].map(Arg::Value);

@@ -28,7 +28,7 @@ pub use list::{OpsError, OpsList, Record, check_record};
 pub const OF_THE_SHADOW: &core::ffi::CStr = c"the shadow's";
 
 /// First word of the section.
-pub const OPS_MAGIC: u64 = u64::from_le_bytes(*b"WFOPS\0\0\x03");
+pub const OPS_MAGIC: u64 = u64::from_le_bytes(*b"WFOPS\0\0\x04");
 
 /// What a stream is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -489,7 +489,8 @@ operations! {
         epoll, /// Number the member is added under.
         fd, /// Its flags: what is left of its events.
         events, /// Its user data.
-        data }
+        data, /// 1: it is the end to read from of a pipe that nobody else has; 0: it is not.
+        pipe }
 }
 
 words! {

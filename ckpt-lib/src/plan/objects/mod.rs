@@ -179,11 +179,10 @@ impl Emitter<'_> {
                 let mut watches: Vec<_> = watches.iter().collect();
                 watches.sort_by_key(|watch| watch.wd);
                 for watch in watches {
-                    // The path is that of what is watched, which may be a link itself.
                     let op = Watch {
                         slot,
                         wd: watch.wd as u64,
-                        mask: u64::from(watch.mask | libc::IN_DONT_FOLLOW),
+                        mask: u64::from(watch.mask),
                     };
                     self.ops.push(self.stream, &op, &with_nul(&watch.path.0));
                 }
