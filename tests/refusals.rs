@@ -63,8 +63,10 @@ fn perform(job: &mut Job, phrase: &str) -> Result<Verdict, String> {
     if code == Some(0) {
         return Err("found a checkpoint, expected a refusal".into());
     }
-    if !said.contains(phrase) || said.contains("panicked") {
-        return Err(format!("found {said:?}, expected {phrase:?}"));
+    if !names_a_process(&said) || !said.contains(phrase) || said.contains("panicked") {
+        return Err(format!(
+            "found {said:?}, expected the process and {phrase:?}"
+        ));
     }
     if image.exists() {
         return Err("found an image under the final name after a refusal".into());
@@ -164,6 +166,12 @@ fn the_process_of_another_user_is_refused_and_not_touched() {
     });
 }
 
+/// Whether a refusal says which process it is about.
+fn names_a_process(said: &str) -> bool {
+    let mut numbers = said.split("process ").skip(1);
+    numbers.any(|rest| rest.starts_with(|first: char| first.is_ascii_digit()))
+}
+
 /// A checkpoint of this guest is refused in these words.
 fn refused_with(guest: &Guest, phrase: &str) {
     with_job(guest, |job| {
@@ -172,7 +180,7 @@ fn refused_with(guest: &Guest, phrase: &str) {
         }
         let path = job.dir.join("refused.img").to_string_lossy().into_owned();
         let (code, said) = job.tell(&["checkpoint", "job", "-o", &path])?;
-        match code == Some(1) && said.contains(phrase) {
+        match code == Some(1) && names_a_process(&said) && said.contains(phrase) {
             true => Ok(()),
             false => Err(format!(
                 "found exit {code:?} and {said:?}, expected {phrase:?}"

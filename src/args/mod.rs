@@ -492,6 +492,10 @@ pub(crate) struct Export {
     #[arg(long, value_name = "PID")]
     pub(crate) pid: Option<u32>,
 
+    /// Report as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+
     /// The image
     #[arg(value_name = "IMAGE")]
     pub(crate) image: std::path::PathBuf,

@@ -362,6 +362,10 @@ fn export_writes_a_core() {
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
     let bytes = std::fs::read(&core).expect("core");
     assert!(bytes.starts_with(b"\x7fELF"), "{} bytes", bytes.len());
+    let again = words(&station.state.path().join("again"));
+    let report = station.json(&["export", "--core", "--json", &image, &again]);
+    assert_eq!(report["core"], again.as_str(), "{report}");
+    assert_eq!(report["bytes"], bytes.len(), "{report}");
     let output = station.output(&["export", "--core", "--pid", "99", &image, "/tmp/none"]);
     assert_eq!(output.status.code(), Some(2), "{}", text(&output.stderr));
     let said = text(&output.stderr);
