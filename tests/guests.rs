@@ -28,9 +28,9 @@ macro_rules! guests {
 mod options {
     use super::Guest;
 
-    /// The checkpoint falls well into a call of a second, or 4.
+    /// The checkpoint falls well into a call of 1.5 s, or 4.
     pub(super) fn timed(guest: &mut Guest) {
-        guest.moment_ms = (20, 450);
+        guest.moment_ms = (20, 600);
         guest.timed = true;
     }
 
@@ -335,9 +335,7 @@ fn linked(linking: Linking, label: &str) {
             Ok(program) => {
                 let name = format!("{label}_{file}_{argument}");
                 let mut guest = Guest::new(&name, program, &[argument]);
-                if ["calls", "timers"].contains(&file) {
-                    guest.moment_ms = (20, 400);
-                }
+                guest.moment_ms = (20, 400);
                 check(&guest);
             }
             Err(what) if what.contains("No such file") => skip::note(label, &what),

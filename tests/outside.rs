@@ -146,26 +146,41 @@ fn outputs_that_were_one_are_redirected_each_by_its_number() {
     });
 }
 
+/// Has what is its standard input as descriptor 7 instead.
+const INPUT_AT_SEVEN: &str = "7>&0 0</dev/null";
+
+/// Of a pipe whatever its number, of a stream socket that is descriptor 0.
 #[test]
 fn unread_input_is_served_first() {
-    for (before, after) in [
-        (Line::Pipe, Line::Pipe),
-        (Line::Unix, Line::Unix),
-        (Line::Tcp, Line::Tcp),
-        (Line::Tcp, Line::Pipe),
+    for (seven, before, after) in [
+        (false, Line::Pipe, Line::Pipe),
+        (false, Line::Unix, Line::Unix),
+        (false, Line::Tcp, Line::Tcp),
+        (false, Line::Tcp, Line::Pipe),
+        (true, Line::Pipe, Line::Pipe),
     ] {
-        let guest = stdio(&format!("unread_{before:?}_{after:?}"), "input");
+        let (guest, redirections, given) = match seven {
+            true => ("input_seven", INPUT_AT_SEVEN, &["--inherit-fd", "7"][..]),
+            false => ("input", "", &[][..]),
+        };
+        let guest = stdio(&format!("{guest}_{before:?}_{after:?}"), guest);
         with_job(&guest, |job| {
             let (theirs, mut input) = before.ends()?;
             text(input.write_all(b"first line\nsecond "))?;
-            start(job, job.wayfarer(&RUN), Some(theirs))?;
+            start(job, redirected(job, redirections, &RUN), Some(theirs))?;
             wait_ready(job)?;
-            let image = job.checkpoint("kill")?;
+            let path = match seven {
+                true => checkpoint_without_seven(job, "--inherit-fd 7")?,
+                false => {
+                    let image = job.checkpoint("kill")?;
+                    job.wait_killed()?;
+                    image.to_string_lossy().into_owned()
+                }
+            };
             drop(input);
-            job.wait_killed()?;
             let (theirs, mut input) = after.ends()?;
-            let mut command = job.wayfarer(&["restart", "--name", "job"]);
-            command.arg(&image);
+            let arguments = [&["restart", "--name", "job"], given, &[&path]].concat();
+            let command = redirected(job, redirections, &arguments);
             launch(job, "the guest, restarted", command, Some(theirs))?;
             text(input.write_all(b"line\nthird line\n"))?;
             drop(input);
@@ -175,39 +190,15 @@ fn unread_input_is_served_first() {
     }
 }
 
-/// What lies unread in a pipe that is given anew is served first, whatever its number.
-#[test]
-fn unread_input_of_another_number_is_served_first() {
-    const SEVEN: &str = "7>&0 0</dev/null";
-    let guest = stdio("unread_seven", "input_seven");
-    with_job(&guest, |job| {
-        let (theirs, mut input) = Line::Pipe.ends()?;
-        text(input.write_all(b"first line\nsecond "))?;
-        start(job, redirected(job, SEVEN, &RUN), Some(theirs))?;
-        wait_ready(job)?;
-        let path = checkpoint_without_seven(job, "--inherit-fd 7")?;
-        drop(input);
-        let (theirs, mut input) = Line::Pipe.ends()?;
-        let arguments = ["restart", "--name", "job", "--inherit-fd", "7", &path];
-        let command = redirected(job, SEVEN, &arguments);
-        launch(job, "the guest, restarted", command, Some(theirs))?;
-        text(input.write_all(b"line\nthird line\n"))?;
-        drop(input);
-        job.let_go();
-        passed(job.wait_pass()?)
-    });
-}
-
 /// Of a socket they cannot be: it is refused, and the job has them still.
 #[test]
 fn unread_input_of_a_socket_of_another_number_is_refused() {
-    const SEVEN: &str = "7>&0 0</dev/null";
     for line in [Line::Unix, Line::Tcp] {
         let guest = stdio(&format!("unread_socket_{line:?}"), "input_seven");
         with_job(&guest, |job| {
             let (theirs, mut input) = line.ends()?;
             text(input.write_all(b"first line\nsecond "))?;
-            start(job, redirected(job, SEVEN, &RUN), Some(theirs))?;
+            start(job, redirected(job, INPUT_AT_SEVEN, &RUN), Some(theirs))?;
             wait_ready(job)?;
             let arguments = ["checkpoint", "job", "--inherit-fd", "7", "--then", "kill"];
             let (code, said) = job.tell(&arguments)?;
@@ -373,7 +364,6 @@ echo has *; echo PASS";
 
 #[test]
 fn a_socket_or_terminal_that_leads_outside_is_given_anew() {
-    const SEVEN: &str = "7>&0 0</dev/null";
     for (line, reason, end) in [
         (Line::Unix, "whose other end is not in the job", "\n"),
         (Line::Tcp, "TCP socket connected to 127.0.0.1:", "\n"),
@@ -382,13 +372,13 @@ fn a_socket_or_terminal_that_leads_outside_is_given_anew() {
         let guest = stdio(&format!("inherit_{line:?}"), "seven");
         with_job(&guest, |job| {
             let (theirs, first) = line.ends()?;
-            start(job, redirected(job, SEVEN, &RUN), Some(theirs))?;
+            start(job, redirected(job, INPUT_AT_SEVEN, &RUN), Some(theirs))?;
             wait_ready(job)?;
             let path = checkpoint_without_seven(job, reason)?;
             drop(first);
             let (theirs, mut second) = line.ends()?;
             let arguments = ["restart", "--name", "job", "--inherit-fd", "7", &path];
-            let command = redirected(job, SEVEN, &arguments);
+            let command = redirected(job, INPUT_AT_SEVEN, &arguments);
             launch(job, "the guest, restarted", command, Some(theirs))?;
             job.let_go();
             passed(job.wait_pass()?)?;

@@ -366,13 +366,13 @@ fn killed_at(step: u64, pid: HostPid) -> bool {
     false
 }
 
-/// Kills a tracer at each of its steps (with WF_FULL; else at every fifth, by the seed), each time with a job of its own, which must go on
+/// Kills a tracer at each of its steps (with WF_FULL; else at every third, by the seed), each time with a job of its own, which must go on
 /// as ever. Several at a time, since a thread that finds itself alone waits for 2 s before it goes home.
 fn killed_everywhere(guest: &[&str]) {
     const AT_A_TIME: u64 = 8;
     let apart = match std::env::var_os("WF_FULL") {
         Some(_) => 1,
-        None => 5,
+        None => 3,
     };
     let seed = std::env::var("WF_SEED").ok();
     let seed = seed.and_then(|text| text.parse().ok());

@@ -108,6 +108,7 @@ pub const O_TMPFILE: u64 = 0o20000000 | O_DIRECTORY;
 pub const F_SETFD: u64 = 2;
 pub const F_GETFD: u64 = 1;
 pub const F_GETFL: u64 = 3;
+pub const F_DUPFD_CLOEXEC: u64 = 1030;
 pub const F_SETFL: u64 = 4;
 pub const F_SETOWN: u64 = 8;
 pub const F_SETSIG: u64 = 10;

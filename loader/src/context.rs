@@ -1,6 +1,7 @@
 //! What every part of the loader needs to know. Lives in the hole, is inherited by every
 //! process of a restart, and shared by the threads of each.
 
+use crate::abi::F_DUPFD_CLOEXEC;
 use crate::ahead::Successor;
 use crate::image::Image;
 use crate::kept::Kept;
@@ -160,7 +161,6 @@ impl Context {
 
     /// Another number for a descriptor that has come at one of those behind the slots, which another may be moved to.
     pub fn out_of_the_way(&self, fd: i32) -> i32 {
-        const F_DUPFD_CLOEXEC: u64 = 1030;
         let first = self.own_number(Own::Image);
         let behind_slots = first..first + OWN_COUNT;
         if self.is_run() || !behind_slots.contains(&(fd as u64)) {

@@ -87,7 +87,6 @@ fn once_more(fd: i32, flags: u64) -> SysResult<i32> {
 }
 
 fn duplicate(fd: i32) -> SysResult<i32> {
-    const F_DUPFD_CLOEXEC: u64 = 1030;
     sys::fcntl(fd, F_DUPFD_CLOEXEC, 3).map(|fd| fd as i32)
 }
 

@@ -23,7 +23,6 @@ const MSG_CMSG_CLOEXEC: u64 = 0x4000_0000;
 const MSG_NOSIGNAL: u64 = 0x4000;
 const SOL_SOCKET: u32 = 1;
 const SCM_RIGHTS: u32 = 1;
-const F_DUPFD_CLOEXEC: u64 = 1030;
 
 /// A control message of descriptors.
 #[repr(C, align(8))]

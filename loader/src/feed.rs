@@ -18,7 +18,6 @@ use loader::ops;
 
 const MOST_FEEDS: usize = 16;
 /// `fcntl` commands.
-const F_DUPFD_CLOEXEC: u64 = 1030;
 const F_SETPIPE_SZ: u64 = 1031;
 
 #[derive(Clone, Copy)]

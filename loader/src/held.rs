@@ -1,6 +1,7 @@
 //! Looks for locks that name threads of the job by ids that they do not have any more.
 
 use crate::abi::*;
+use crate::address_space::TOP;
 use crate::context::Context;
 use crate::job::wants_ids;
 use crate::report::{Outcome, failure};
@@ -83,7 +84,8 @@ impl Search<'_> {
             let AnyOp::Call(call) = record.op else {
                 continue;
             };
-            if call.nr != SYS_MMAP || call.a3 & MAP_SHARED == 0 {
+            let is_shared = call.nr == SYS_MMAP && call.a3 & MAP_SHARED != 0;
+            if !is_shared || call.a0.saturating_add(call.a1) > TOP {
                 continue;
             }
             let flags = sys::fcntl(call.a4 as i32, F_GETFL, 0);

@@ -395,7 +395,6 @@ fn reopen(context: &Context, op: &ops::Open) -> Result<i32, Errno> {
     match sys::open(link, op.flags & !O_NOFOLLOW) {
         Err(Errno(ENOENT)) => {
             // A root without /proc: the description that made the file serves.
-            const F_DUPFD_CLOEXEC: u64 = 1030;
             let fd = sys::fcntl(op.inode_slot as i32, F_DUPFD_CLOEXEC, 3)? as i32;
             let _ = sys::fcntl(fd, F_SETFL, op.flags & (O_APPEND | O_NONBLOCK));
             if op.flags & O_ACCMODE != O_RDWR {

@@ -82,7 +82,6 @@ pub fn socket_pair(op: &ops::SocketPair) -> Outcome<()> {
 fn two_slots(fds: [i32; 2], slots: [u64; 2], what: &str) -> Outcome<()> {
     let [first, mut second] = fds;
     if second as u64 == slots[0] {
-        const F_DUPFD_CLOEXEC: u64 = 1030;
         let above = slots[0].max(slots[1]).min(1 << 20) + 1;
         let copy = sys::fcntl(second, F_DUPFD_CLOEXEC, above);
         second = copy.map_err(|error| failure!(Failed, "{what}: {error}"))? as i32;

@@ -16,7 +16,7 @@
 
 static int ends[2];
 static __thread uint64_t began;
-static struct timespec asked = {1, 0};
+static struct timespec asked = {1, 500000000};
 /* The same, in memory that cannot be written to. */
 static const struct timespec *asked_read_only;
 static const struct timeval *asked_micros;

@@ -16,7 +16,7 @@ pub(super) fn emit(
     snapshot: &SnapshotV1,
     process: &Process,
     slots: &Slots,
-    is_first: bool,
+    is_first_of_job: bool,
 ) {
     let holds = |process: &Process, id: DescriptionId| {
         let mut table = process.descriptors.iter();
@@ -28,7 +28,7 @@ pub(super) fn emit(
         };
         let id = DescriptionId(index as u32);
         let nobodys = || !snapshot.processes.iter().any(|process| holds(process, id));
-        let is_opened_here = holds(process, id) || is_first && nobodys();
+        let is_opened_here = holds(process, id) || is_first_of_job && nobodys();
         if !is_opened_here {
             continue;
         }
