@@ -17,6 +17,9 @@ use core::fmt::Write;
 /// Most threads held at once.
 const MOST: usize = 4096;
 
+/// So often the threads of a process are listed until all are held: as many start threads, or end, all the time.
+const MOST_LISTINGS: u32 = 10_000;
+
 /// Of what process a thread is, and whose child that is.
 #[derive(Clone, Copy, Debug)]
 pub struct Status {
@@ -60,6 +63,11 @@ fn state(tid: i32) -> Option<u8> {
     text.get(name_end + 2).copied()
 }
 
+/// Whether a thread is dead: listed until somebody waits for it, or for a moment only.
+fn has_ended(tid: i32) -> bool {
+    matches!(state(tid), None | Some(b'Z' | b'X'))
+}
+
 /// Threads that stand still.
 pub struct Stopped {
     held: &'static mut [Held],
@@ -97,8 +105,7 @@ impl Stopped {
         }
         match ptrace(PTRACE_SEIZE, tid, 0, PTRACE_O_TRACESYSGOOD) {
             Err(Errno(ESRCH)) => return Ok(()),
-            // The first of a process in which others go on.
-            Err(Errno(EPERM)) if state(tid) == Some(b'Z') => return Ok(()),
+            Err(Errno(EPERM)) if has_ended(tid) => return Ok(()),
             other => other?,
         };
         let _ = ptrace(PTRACE_INTERRUPT, tid, 0, 0);
@@ -121,22 +128,25 @@ impl Stopped {
     }
 
     /// Brings all threads of a process to a stop.
+    ///
+    /// A thread that ends while they are listed can hide all that are listed behind it (fs/proc/base.c, `next_tid`): none may be
+    /// there any more when nobody is left to be held.
     pub fn hold_process(&mut self, process: i32, looks: u32, between: Timespec) -> SysResult<()> {
-        loop {
-            let before = self.count;
-            self.hold_listed(process, looks, between)?;
-            if self.count == before {
+        for _ in 0..MOST_LISTINGS {
+            if self.hold_listed(process, looks, between)? {
                 return Ok(());
             }
         }
+        Err(Errno(EAGAIN))
     }
 
-    fn hold_listed(&mut self, process: i32, looks: u32, between: Timespec) -> SysResult<()> {
+    /// Holds all that are listed; whether all were held before, but for a first thread that has ended.
+    fn hold_listed(&mut self, process: i32, looks: u32, between: Timespec) -> SysResult<bool> {
         let mut line = Line::new();
         let _ = write!(line, "/proc/{process}/task\0");
         let path = CStr::from_bytes_until_nul(line.bytes()).map_err(|_| Errno(EINVAL))?;
         let directory = sys::open(path, O_RDONLY | O_DIRECTORY)?;
-        let mut result = Ok(());
+        let mut result = Ok(true);
         let mut room = [0u64; 512];
         while result.is_ok() {
             let args = [
@@ -164,8 +174,9 @@ impl Stopped {
                 let name = name.split(|byte| *byte == 0).next().unwrap_or(&[]);
                 if let Some(tid) = number(name).filter(|tid| !self.is_held(*tid))
                     && result.is_ok()
+                    && !(tid == process && has_ended(tid))
                 {
-                    result = self.hold(tid, looks, between);
+                    result = self.hold(tid, looks, between).map(|()| false);
                 }
             }
         }

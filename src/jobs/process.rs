@@ -145,7 +145,7 @@ pub(crate) fn children(pid: i32) -> Vec<i32> {
 
 /// The threads of a process; none if it has ended.
 pub(crate) fn threads(pid: i32) -> Vec<i32> {
-    ProcDir::of(pid).numbers("task").unwrap_or_default()
+    ProcDir::of(pid).threads().unwrap_or_default()
 }
 
 /// A process's ids from our pid namespace inwards to its own (`NSpid`).

@@ -74,7 +74,7 @@ impl Subject {
         let tgid = status.tgid;
         let mut ended_first = None;
         let mut threads = vec![(pid, status.clone())];
-        for tid in dir.numbers("task")? {
+        for tid in dir.threads()? {
             if tid == pid {
                 continue;
             }

@@ -94,7 +94,7 @@ impl Called {
 
 /// Process and thread of that of its threads that calls itself so.
 fn thread_called(pid: HostPid, own: i32) -> Option<(i32, i32)> {
-    let threads = ProcDir::of(pid.0).numbers("task").ok()?;
+    let threads = ProcDir::of(pid.0).threads().ok()?;
     threads.into_iter().find_map(|tid| {
         let thread = ProcDir::of(pid.0).thread(tid);
         let status = thread.parsed("status", parse_status).ok()?;

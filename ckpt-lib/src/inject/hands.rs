@@ -43,7 +43,7 @@ fn is_gone(pid: i32) -> bool {
         Ok(status) => matches!(status.state, b'Z' | b'X'),
         Err(error) => error.is_gone(),
     };
-    let gone = || match proc.numbers("task") {
+    let gone = || match proc.threads() {
         Ok(tids) => tids.into_iter().all(ended).then_some(()),
         Err(error) => error.is_gone().then_some(()),
     };

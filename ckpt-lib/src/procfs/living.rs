@@ -10,7 +10,7 @@ use super::{ProcDir, parse_stat, parse_status};
 #[must_use]
 pub fn has_ended(pid: i32) -> bool {
     let dir = ProcDir::of(pid);
-    match dir.numbers("task") {
+    match dir.threads() {
         Ok(threads) => threads.into_iter().all(|tid| is_ending(&dir.thread(tid))),
         // That it cannot be looked at says nothing.
         Err(error) => error.is_gone(),
@@ -36,7 +36,7 @@ pub fn living_thread(pid: i32) -> i32 {
     if !first.is_ok_and(|stat| stat.is_ending()) {
         return pid;
     }
-    let others = dir.numbers("task").unwrap_or_default();
+    let others = dir.threads().unwrap_or_default();
     let others = others.into_iter().filter(|tid| *tid != pid);
     let began = |tid| match dir.thread(tid).parsed("stat", parse_stat) {
         Ok(stat) if !stat.is_ending() => Some((stat.start_ticks, tid)),

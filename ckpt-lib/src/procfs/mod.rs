@@ -223,15 +223,26 @@ impl ProcDir {
         Ok(numbers)
     }
 
+    /// The ids of its threads, in order. Whoever ends while they are listed can hide all that are listed behind it
+    /// (fs/proc/base.c, `next_tid`): they are listed until it is the same twice, as it is when the first time nobody ended.
+    ///
+    /// # Errors
+    /// [`ProcfsError::Read`].
+    pub fn threads(&self) -> Result<Vec<i32>, ProcfsError> {
+        until_the_same(|| self.numbers("task"))
+    }
+
     /// Pids of the children of all its threads, of each the oldest first, as the mounted `/proc` counts them.
     ///
     /// # Errors
     /// [`ProcfsError::Read`] if the process is gone; threads that end meanwhile are passed over.
     pub fn children(&self) -> Result<Vec<i32>, ProcfsError> {
         let mut children = vec![];
-        for tid in self.numbers("task")? {
+        for tid in self.threads()? {
             let thread = self.thread(tid);
-            match thread.parsed("children", text::parse_numbers) {
+            // One that is reaped meanwhile can hide the next (fs/proc/array.c, `get_children_proc`).
+            let found = until_the_same(|| thread.parsed("children", text::parse_numbers));
+            match found {
                 Ok(found) => children.extend(found),
                 // A kernel without CONFIG_PROC_CHILDREN has no such file.
                 Err(error) if error.is_gone() && thread.file("stat").exists() => {
@@ -304,6 +315,27 @@ fn whole(file: &mut File) -> io::Result<Vec<u8>> {
     }
     bytes.truncate(len);
     Ok(bytes)
+}
+
+/// So often a list is read that is never the same twice: what it says then is good enough for what changes all the time.
+const MOST_READINGS: u32 = 16;
+
+/// Reads a list until it is empty, or the same as the time before.
+fn until_the_same(
+    mut read: impl FnMut() -> Result<Vec<i32>, ProcfsError>,
+) -> Result<Vec<i32>, ProcfsError> {
+    let mut last = read()?;
+    for _ in 1..MOST_READINGS {
+        if last.is_empty() {
+            break;
+        }
+        let next = read()?;
+        if next == last {
+            break;
+        }
+        last = next;
+    }
+    Ok(last)
 }
 
 #[cfg(test)]

@@ -84,6 +84,8 @@ impl Glimpses {
 #[derive(Debug)]
 struct Seized<'a> {
     threads: BTreeMap<i32, (HostPid, State)>,
+    /// Of what each thread that stands for its process is one: the id of the first of its threads.
+    firsts: BTreeMap<HostPid, i32>,
     glimpses: &'a mut Glimpses,
 }
 
@@ -240,15 +242,31 @@ fn attempt(
     let reaper = Reaper::start();
     let mut seized = Seized {
         threads: BTreeMap::new(),
+        firsts: BTreeMap::new(),
         glimpses,
     };
+    for pid in roots {
+        let status = ProcDir::of(pid.0).parsed("status", parse_status);
+        let first = status.map_or(pid.0, |status| status.tgid);
+        seized.firsts.insert(*pid, first);
+    }
     let mut may_leave = true;
     loop {
-        while seize_new(roots, &mut seized, &reaper)? {
+        let mut waits = 0;
+        loop {
+            let held = seized.threads.len();
+            if !seize_new(roots, &mut seized, &reaper)? {
+                break;
+            }
             // It may start threads as fast as they are seized.
             if deadline.is_over() {
                 let pid = roots.first().copied().unwrap_or(HostPid(0));
                 return Err(deadline.missed(pid, pid.0));
+            }
+            if seized.threads.len() == held {
+                // For those that end to be gone.
+                ptrace::pause(waits);
+                waits += 1;
             }
             settle(&mut seized, deadline)?;
         }
@@ -289,7 +307,10 @@ fn tasks(pid: HostPid) -> Result<Vec<i32>, StopError> {
     })
 }
 
-/// Seizes every listed thread that is not yet; whether there were any.
+/// Seizes every listed thread that is not yet; whether there were any, also such as end and cannot be seized any more.
+///
+/// A thread that ends while the threads are listed can hide all that are listed behind it (fs/proc/base.c, `next_tid`): no other
+/// may be there any more when nobody is left to be seized.
 fn seize_new(
     roots: &[HostPid],
     seized: &mut Seized<'_>,
@@ -298,20 +319,25 @@ fn seize_new(
     let mut found = false;
     for pid in roots {
         let listed = tasks(*pid)?;
+        let mut is_complete = true;
+        for tid in &listed {
+            if seized.threads.contains_key(tid) || is_leaving_first(&seized.firsts, *pid, *tid) {
+                continue;
+            }
+            is_complete = false;
+            if seize(*pid, *tid, seized.glimpses.threads.get_mut(tid))? {
+                seized.threads.insert(*tid, (*pid, State::Asked));
+                reaper.look_after(*tid);
+            }
+        }
+        if !is_complete {
+            found = true;
+            continue;
+        }
         // A thread that executes a program takes the leader's id: its own is not listed any more.
         seized
             .threads
             .retain(|tid, (owner, _)| owner != pid || listed.binary_search(tid).is_ok());
-        for tid in listed {
-            if seized.threads.contains_key(&tid) || tid == pid.0 && is_leaving(*pid) {
-                continue;
-            }
-            if seize(*pid, tid, seized.glimpses.threads.get_mut(&tid))? {
-                seized.threads.insert(tid, (*pid, State::Asked));
-                reaper.look_after(tid);
-                found = true;
-            }
-        }
         if !seized.threads.values().any(|(owner, _)| owner == pid) {
             return Err(StopError::Gone { pid: pid.0 });
         }
@@ -319,11 +345,11 @@ fn seize_new(
     Ok(found)
 }
 
-/// Whether the thread by which a process is looked at is on its way out. The end of a first thread is told to nobody as long as others go on,
-/// and a tracer cannot let go of it then.
-fn is_leaving(pid: HostPid) -> bool {
-    let stat = ProcDir::of(pid.0).parsed("stat", parse_stat);
-    stat.is_ok_and(|stat| stat.is_ending())
+/// Whether a thread is the first of its process and on its way out. Its end is told to nobody as long as others go on, and a
+/// tracer cannot let go of it then.
+fn is_leaving_first(firsts: &BTreeMap<HostPid, i32>, pid: HostPid, tid: i32) -> bool {
+    let stat = || ProcDir::of(tid).parsed("stat", parse_stat);
+    firsts.get(&pid) == Some(&tid) && stat().is_ok_and(|stat| stat.is_ending())
 }
 
 /// Seizes a thread and asks it to stop; `false` if it has ended.
@@ -386,6 +412,7 @@ fn settle(seized: &mut Seized<'_>, deadline: &Deadline) -> Result<(), StopError>
     let mut round = 0;
     loop {
         let mut going = None;
+        let firsts = &seized.firsts;
         seized.threads.retain(|tid, (pid, state)| {
             let again = round % ROUNDS_PER_SECOND_LOOK == ROUNDS_PER_SECOND_LOOK - 1;
             match *state {
@@ -400,7 +427,7 @@ fn settle(seized: &mut Seized<'_>, deadline: &Deadline) -> Result<(), StopError>
                     true
                 }
                 (Answer::Ended, _) => false,
-                (Answer::Going, State::Asked) if again && *tid == pid.0 && is_leaving(*pid) => {
+                (Answer::Going, State::Asked) if again && is_leaving_first(firsts, *pid, *tid) => {
                     false
                 }
                 (Answer::Going, State::Asked) => {

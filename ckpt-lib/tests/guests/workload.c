@@ -361,13 +361,18 @@ static int count(int threads) {
     return 0;
 }
 static void *nothing(void *arg) { return arg; }
-static int spawn(void) {
-    ready();
+static void *spawner(void *arg) {
     for (;;) {
         pthread_t t[4];
         for (int i = 0; i < 4; i++) t[i] = start(nothing);
         for (int i = 0; i < 4; i++) pthread_join(t[i], NULL);
     }
+}
+static int spawn(int spawners) {
+    for (int i = 1; i < spawners; i++) start(spawner);
+    ready();
+    spawner(NULL);
+    return 0;
 }
 static char **arguments;
 static void *executor(void *arg) {
@@ -584,7 +589,7 @@ int main(int argc, char **argv) {
         return bad;
     }
     if (!strcmp(mode, "count")) return count(atoi(argv[2]));
-    if (!strcmp(mode, "spawn")) return spawn();
+    if (!strcmp(mode, "spawn")) return spawn(atoi(argv[2]));
     if (!strcmp(mode, "exec")) return exec(atoi(argv[2]));
     if (!strcmp(mode, "many")) return many(atoi(argv[2]));
     if (!strcmp(mode, "maps")) return maps(atoi(argv[2]));
