@@ -17,9 +17,6 @@ use core::fmt::Write;
 /// Most threads held at once.
 const MOST: usize = 4096;
 
-/// So often the threads of a process are listed until all are held: as many start threads, or end, all the time.
-const MOST_LISTINGS: u32 = 10_000;
-
 /// Of what process a thread is, and whose child that is.
 #[derive(Clone, Copy, Debug)]
 pub struct Status {
@@ -129,12 +126,19 @@ impl Stopped {
 
     /// Brings all threads of a process to a stop.
     ///
-    /// A thread that ends while they are listed can hide all that are listed behind it (fs/proc/base.c, `next_tid`): none may be
-    /// there any more when nobody is left to be held.
+    /// A thread that ends while they are listed can hide others (fs/proc/base.c, `next_tid`). If it was listed itself, it is not held: none
+    /// may be there any more when nobody is left to be held. If it was not (`proc_task_readdir`), there are more than listed.
     pub fn hold_process(&mut self, process: i32, looks: u32, between: Timespec) -> SysResult<()> {
-        for _ in 0..MOST_LISTINGS {
+        let mut waits = 0;
+        while waits < looks {
+            let before = self.count;
             if self.hold_listed(process, looks, between)? {
                 return Ok(());
+            }
+            if self.count == before {
+                // For those that end to be gone.
+                waits += 1;
+                let _ = sys::poll(&mut [], Some(between));
             }
         }
         Err(Errno(EAGAIN))
@@ -147,6 +151,7 @@ impl Stopped {
         let path = CStr::from_bytes_until_nul(line.bytes()).map_err(|_| Errno(EINVAL))?;
         let directory = sys::open(path, O_RDONLY | O_DIRECTORY)?;
         let mut result = Ok(true);
+        let mut listed = 0;
         let mut room = [0u64; 512];
         while result.is_ok() {
             let args = [
@@ -172,16 +177,19 @@ impl Stopped {
                 let name = bytes.get(at + 19..end).unwrap_or(&[]);
                 at = end;
                 let name = name.split(|byte| *byte == 0).next().unwrap_or(&[]);
-                if let Some(tid) = number(name).filter(|tid| !self.is_held(*tid))
-                    && result.is_ok()
-                    && !(tid == process && has_ended(tid))
-                {
+                let Some(tid) = number(name) else {
+                    continue;
+                };
+                listed += 1;
+                if !self.is_held(tid) && result.is_ok() && !(tid == process && has_ended(tid)) {
                     result = self.hold(tid, looks, between).map(|()| false);
                 }
             }
         }
+        // Two links, and one for each thread (fs/proc/base.c, `proc_task_getattr`).
+        let links = sys::stat(directory).map(|stat| stat.nlink);
         sys::close(directory);
-        result
+        result.and_then(|all_held| Ok(all_held && links? == listed + 2))
     }
 
     pub fn each(&mut self, mut work: impl FnMut(&mut Held)) {

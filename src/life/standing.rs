@@ -30,14 +30,12 @@ pub(super) fn kill_job(supervisor: Pid) -> bool {
 }
 
 pub(super) fn stop_job(supervisor: Pid) {
-    // Who is not stopped yet may begin others.
-    let mut stopped = vec![];
-    loop {
+    // Who is not stopped yet may begin others, or end while they are looked for, which takes its children out of sight for once.
+    let (mut stopped, mut in_vain) = (vec![], 0);
+    while in_vain < 2 {
         let found = process::find_job(supervisor.as_raw()).all.into_iter();
         let new: Vec<i32> = found.filter(|pid| !stopped.contains(pid)).collect();
-        if new.is_empty() {
-            break;
-        }
+        in_vain = if new.is_empty() { in_vain + 1 } else { 0 };
         for pid in new {
             let _ = sys::send_signal(Pid::from_raw(pid), libc::SIGSTOP);
             stopped.push(pid);

@@ -4,6 +4,7 @@ use crate::address::Address;
 use crate::jobs::{JobStore, process};
 use crate::remote::reserved::open_link;
 use c_shim::link::{LINK_LEN, Link};
+use ckpt_lib::procfs::has_ended;
 use shadow::Presence;
 use std::fmt::Write;
 use std::fs;
@@ -61,7 +62,8 @@ pub(crate) fn presence(token: &Token, session: u64, began_ms: u64) -> Presence {
             }
             Ok(_) => {}
             Err(()) => {
-                let may_be = !is_dead(&path)
+                // Of a dead one nobody may have asked yet how it has ended.
+                let may_be = !has_ended(pid)
                     && user_of(&path) == Some(own)
                     && begin_ms(&path).is_some_and(|began| began + ROUNDING_MS >= began_ms);
                 presence.is_all &= !may_be;
@@ -81,16 +83,6 @@ fn link_of(pid: i32) -> Result<Option<Link>, ()> {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
         Err(_) => Err(()),
     }
-}
-
-/// Nobody has asked yet how it has ended.
-fn is_dead(process: &Path) -> bool {
-    let threads = fs::read_dir(process.join("task")).into_iter().flatten();
-    let mut states = threads
-        .flatten()
-        .map(|thread| field(&thread.path(), "State:"));
-    states
-        .all(|state| state.is_none_or(|state| matches!(state.trim().as_bytes(), [b'Z' | b'X', ..])))
 }
 
 /// `NSpid`: as the process knows itself.

@@ -3,7 +3,8 @@
 //! Reading entries of what was never touched grows no page tables, but takes time: 8 bytes per page.
 //! So a large mapping is read only until everything that `smaps` counts in it has been found. What
 //! cannot be told from the page of zeros (it is mapped by others, too) is kept but not counted, so
-//! nothing is ever left out.
+//! nothing is ever left out. Nor is it by khugepaged, which makes huge pages of small ones and holes while a job stands still
+//! (mm/khugepaged.c, `collapse_huge_page`): it is read again while `smaps` counts more afterwards.
 
 use super::{PageKinds, join};
 use crate::tracee::HostPid;
@@ -33,17 +34,31 @@ pub(super) fn resident(
         read(pagemap, range, want, u64::MAX, &mut found)?;
         return Ok(found);
     }
-    let smaps = std::fs::read_to_string(format!("/proc/{}/smaps", pid.0))?;
-    for (mapping, pages) in counts(&smaps) {
-        let start = mapping.start.max(range.start);
-        let end = mapping.end.min(range.end);
-        if start >= end {
-            continue;
+    let counted = || -> io::Result<Vec<(Range<u64>, u64)>> {
+        let smaps = std::fs::read_to_string(format!("/proc/{}/smaps", pid.0))?;
+        let mut counted = counts(&smaps);
+        counted.retain(|(mapping, _)| mapping.start < range.end && range.start < mapping.end);
+        Ok(counted)
+    };
+    let mut expected = counted()?;
+    loop {
+        for (mapping, pages) in &expected {
+            let part = mapping.start.max(range.start)..mapping.end.min(range.end);
+            // A part of a mapping may hold fewer pages than the whole: then it is read to its end.
+            read(pagemap, part, want, *pages, &mut found)?;
         }
-        // A part of a mapping may hold fewer pages than the whole: then it is read to its end.
-        read(pagemap, start..end, want, pages, &mut found)?;
+        let now = counted()?;
+        if !has_grown(&expected, &now) {
+            return Ok(found);
+        }
+        found.clear();
+        expected = now;
     }
-    Ok(found)
+}
+
+/// Whether any mapping has more pages than before.
+fn has_grown(before: &[(Range<u64>, u64)], now: &[(Range<u64>, u64)]) -> bool {
+    before.iter().zip(now).any(|(before, now)| now.1 > before.1)
 }
 
 /// Reads entries until `enough` pages that surely have contents were seen.
@@ -114,6 +129,15 @@ mod tests {
             SwapPss:               4 kB\nVmFlags: rd wr\n\
             5000-6000 r--p 00000000 00:00 0 [x]\nRss:                   0 kB\n";
         assert_eq!(counts(text), [(0x1000..0x3000, 3), (0x5000..0x6000, 0)]);
+    }
+
+    #[test]
+    fn what_has_grown_meanwhile_is_read_again() {
+        let counted = |pages: [u64; 2]| [(0x1000..0x9000, pages[0]), (0x9000..0xa000, pages[1])];
+        assert!(has_grown(&counted([3, 0]), &counted([3, 1])));
+        assert!(!has_grown(&counted([3, 1]), &counted([3, 1])));
+        // Others may take pages of files out of memory.
+        assert!(!has_grown(&counted([3, 1]), &counted([2, 1])));
     }
 
     #[test]

@@ -42,6 +42,7 @@ use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
 use std::os::unix::ffi::OsStringExt;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 /// Why something in `/proc` could not be had.
@@ -223,13 +224,33 @@ impl ProcDir {
         Ok(numbers)
     }
 
-    /// The ids of its threads, in order. Whoever ends while they are listed can hide all that are listed behind it
-    /// (fs/proc/base.c, `next_tid`): they are listed until it is the same twice, as it is when the first time nobody ended.
+    /// The ids of its threads, in order. One that ends while they are listed can hide others (fs/proc/base.c, `proc_task_readdir` and
+    /// `next_tid`): they are listed until it is the same twice, and as many as there are. Threads that come and go all the time are
+    /// listed as well as can be.
     ///
     /// # Errors
     /// [`ProcfsError::Read`].
     pub fn threads(&self) -> Result<Vec<i32>, ProcfsError> {
-        until_the_same(|| self.numbers("task"))
+        let mut listed = vec![];
+        for _ in 0..MOST_READINGS {
+            listed = until_the_same(|| self.numbers("task"))?;
+            if self.thread_count()? == listed.len() as u64 {
+                break;
+            }
+        }
+        Ok(listed)
+    }
+
+    /// How many threads it has, those that end among them: `task` has two links, and one for each (fs/proc/base.c, `proc_task_getattr`).
+    ///
+    /// # Errors
+    /// [`ProcfsError::Read`].
+    pub fn thread_count(&self) -> Result<u64, ProcfsError> {
+        let path = self.file("task");
+        match std::fs::metadata(&path) {
+            Ok(found) => Ok(found.nlink().saturating_sub(2)),
+            Err(source) => Err(ProcfsError::Read { path, source }),
+        }
     }
 
     /// Pids of the children of all its threads, of each the oldest first, as the mounted `/proc` counts them.
@@ -240,7 +261,7 @@ impl ProcDir {
         let mut children = vec![];
         for tid in self.threads()? {
             let thread = self.thread(tid);
-            // One that is reaped meanwhile can hide the next (fs/proc/array.c, `get_children_proc`).
+            // One that is reaped meanwhile can hide the next (fs/proc/array.c, `get_children_pid`).
             let found = until_the_same(|| thread.parsed("children", text::parse_numbers));
             match found {
                 Ok(found) => children.extend(found),

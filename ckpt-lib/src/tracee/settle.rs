@@ -6,7 +6,7 @@ use super::reaper::Reaper;
 use super::thread::StoppedThread;
 use super::vdso_exit::{self, Moved};
 use super::{HostPid, HostTid, Memory, StopError, StoppedProcess, reenter};
-use crate::procfs::{ProcDir, parse_stat, parse_status};
+use crate::procfs::{ProcDir, ProcfsError, parse_stat, parse_status};
 use crate::sys::ptrace::{self, Waited};
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -205,7 +205,7 @@ pub(super) fn stop_all(
     let mut glimpses = Glimpses::default();
     let mut vdsos = BTreeMap::new();
     for pid in roots {
-        for tid in tasks(*pid)? {
+        for tid in listed(*pid, ProcDir::threads)? {
             let glimpse = Glimpse::of(pid.0, HostTid(tid));
             glimpses.threads.insert(tid, glimpse);
         }
@@ -296,9 +296,12 @@ fn attempt(
     }
 }
 
-fn tasks(pid: HostPid) -> Result<Vec<i32>, StopError> {
-    let listed = ProcDir::of(pid.0).numbers("task");
-    listed.map_err(|error| match error.is_gone() {
+/// What its folder in `/proc` says of its threads.
+fn listed<T>(
+    pid: HostPid,
+    read: impl FnOnce(&ProcDir) -> Result<T, ProcfsError>,
+) -> Result<T, StopError> {
+    read(&ProcDir::of(pid.0)).map_err(|error| match error.is_gone() {
         true => StopError::Gone { pid: pid.0 },
         false => StopError::Unlisted {
             pid: pid.0,
@@ -309,8 +312,8 @@ fn tasks(pid: HostPid) -> Result<Vec<i32>, StopError> {
 
 /// Seizes every listed thread that is not yet; whether there were any, also such as end and cannot be seized any more.
 ///
-/// A thread that ends while the threads are listed can hide all that are listed behind it (fs/proc/base.c, `next_tid`): no other
-/// may be there any more when nobody is left to be seized.
+/// A thread that ends while the threads are listed can hide others (fs/proc/base.c, `next_tid`). If it was listed itself, it is not seized:
+/// no such thread may be there any more when nobody is left to be seized. If it was not (`proc_task_readdir`), there are more than listed.
 fn seize_new(
     roots: &[HostPid],
     seized: &mut Seized<'_>,
@@ -318,9 +321,9 @@ fn seize_new(
 ) -> Result<bool, StopError> {
     let mut found = false;
     for pid in roots {
-        let listed = tasks(*pid)?;
+        let listed_now = listed(*pid, |dir| dir.numbers("task"))?;
         let mut is_complete = true;
-        for tid in &listed {
+        for tid in &listed_now {
             if seized.threads.contains_key(tid) || is_leaving_first(&seized.firsts, *pid, *tid) {
                 continue;
             }
@@ -330,14 +333,16 @@ fn seize_new(
                 reaper.look_after(*tid);
             }
         }
-        if !is_complete {
+        // Counted when all that are listed stand still.
+        let count = || listed(*pid, ProcDir::thread_count);
+        if !is_complete || count()? != listed_now.len() as u64 {
             found = true;
             continue;
         }
         // A thread that executes a program takes the leader's id: its own is not listed any more.
         seized
             .threads
-            .retain(|tid, (owner, _)| owner != pid || listed.binary_search(tid).is_ok());
+            .retain(|tid, (owner, _)| owner != pid || listed_now.binary_search(tid).is_ok());
         if !seized.threads.values().any(|(owner, _)| owner == pid) {
             return Err(StopError::Gone { pid: pid.0 });
         }
@@ -369,6 +374,11 @@ fn seize(pid: HostPid, tid: i32, glimpse: Option<&mut Glimpse>) -> Result<bool, 
         };
         let own = nix::unistd::gettid().as_raw();
         match (status.state, status.tracer_pid) {
+            // Of an earlier stop of ours that gave up before it had ended: listed until notice is taken of it.
+            (b'Z', tracer) if tracer == own => {
+                ptrace::reap(tid);
+                return Ok(false);
+            }
             (b'Z' | b'X', _) => return Ok(false),
             // Ours under an id it did not have before: it has executed a program.
             (_, tracer) if tracer == own => break,

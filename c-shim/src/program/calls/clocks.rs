@@ -276,12 +276,18 @@ fn set_timer(args: &[u64; 6]) -> Served {
     }))
 }
 
+/// So often a timer is looked for that is not listed.
+const LISTINGS: u32 = 3;
+
 /// By which clock a timer goes (proc(5), `/proc/pid/timers`).
 fn clock_of_timer(timer: u64) -> Option<u64> {
-    let timers = sys::open(c"/proc/self/timers", sys::O_CLOEXEC).ok()?;
-    let found = find_clock(timers, timer as i32);
-    sys::close(timers);
-    found.map(|clock| clock as u64)
+    // Another thread may delete a timer between two reads, which hides the next one (fs/proc/base.c, `timers_start`): once more.
+    (0..LISTINGS).find_map(|_| {
+        let timers = sys::open(c"/proc/self/timers", sys::O_CLOEXEC).ok()?;
+        let found = find_clock(timers, timer as i32);
+        sys::close(timers);
+        found.map(|clock| clock as u64)
+    })
 }
 
 fn find_clock(timers: i32, wanted: i32) -> Option<i32> {
