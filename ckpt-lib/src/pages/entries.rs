@@ -4,7 +4,7 @@
 //! So a large mapping is read only until everything that `smaps` counts in it has been found. What
 //! cannot be told from the page of zeros (it is mapped by others, too) is kept but not counted, so
 //! nothing is ever left out. Nor is it by khugepaged, which makes huge pages of small ones and holes while a job stands still
-//! (mm/khugepaged.c, `collapse_huge_page`): it is read again while `smaps` counts more afterwards.
+//! (mm/khugepaged.c, `collapse_huge_page`): where `smaps` counts more afterwards, all is read. What is filled up behind that is zeros.
 
 use super::{PageKinds, join};
 use crate::tracee::HostPid;
@@ -40,20 +40,17 @@ pub(super) fn resident(
         counted.retain(|(mapping, _)| mapping.start < range.end && range.start < mapping.end);
         Ok(counted)
     };
-    let mut expected = counted()?;
-    loop {
-        for (mapping, pages) in &expected {
-            let part = mapping.start.max(range.start)..mapping.end.min(range.end);
-            // A part of a mapping may hold fewer pages than the whole: then it is read to its end.
-            read(pagemap, part, want, *pages, &mut found)?;
-        }
-        let now = counted()?;
-        if !has_grown(&expected, &now) {
-            return Ok(found);
-        }
-        found.clear();
-        expected = now;
+    let before = counted()?;
+    for (mapping, pages) in &before {
+        let part = mapping.start.max(range.start)..mapping.end.min(range.end);
+        // A part of a mapping may hold fewer pages than the whole: then it is read to its end.
+        read(pagemap, part, want, *pages, &mut found)?;
     }
+    if has_grown(&before, &counted()?) {
+        found.clear();
+        read(pagemap, range, want, u64::MAX, &mut found)?;
+    }
+    Ok(found)
 }
 
 /// Whether any mapping has more pages than before.

@@ -231,10 +231,10 @@ impl ProcDir {
     /// # Errors
     /// [`ProcfsError::Read`].
     pub fn threads(&self) -> Result<Vec<i32>, ProcfsError> {
-        let mut listed = vec![];
-        for _ in 0..MOST_READINGS {
-            listed = until_the_same(|| self.numbers("task"))?;
-            if self.thread_count()? == listed.len() as u64 {
+        let mut listed = self.numbers("task")?;
+        for _ in 1..MOST_READINGS {
+            let before = std::mem::replace(&mut listed, self.numbers("task")?);
+            if listed == before && self.thread_count()? == listed.len() as u64 {
                 break;
             }
         }
@@ -253,17 +253,28 @@ impl ProcDir {
         }
     }
 
-    /// Pids of the children of all its threads, of each the oldest first, as the mounted `/proc` counts them.
+    /// Pids of the children of all its threads, of each the oldest first, as the mounted `/proc` counts them. A thread that ends leaves its
+    /// children to another: they are looked for again if any has.
     ///
     /// # Errors
     /// [`ProcfsError::Read`] if the process is gone; threads that end meanwhile are passed over.
     pub fn children(&self) -> Result<Vec<i32>, ProcfsError> {
         let mut children = vec![];
-        for tid in self.threads()? {
-            let thread = self.thread(tid);
-            // One that is reaped meanwhile can hide the next (fs/proc/array.c, `get_children_pid`).
-            let found = until_the_same(|| thread.parsed("children", text::parse_numbers));
-            match found {
+        for _ in 0..MOST_READINGS {
+            let threads = self.threads()?;
+            children = self.children_of(&threads)?;
+            if self.numbers("task")? == threads {
+                break;
+            }
+        }
+        Ok(children)
+    }
+
+    fn children_of(&self, threads: &[i32]) -> Result<Vec<i32>, ProcfsError> {
+        let mut children = vec![];
+        for tid in threads {
+            let thread = self.thread(*tid);
+            match thread.children_of_thread() {
                 Ok(found) => children.extend(found),
                 // A kernel without CONFIG_PROC_CHILDREN has no such file.
                 Err(error) if error.is_gone() && thread.file("stat").exists() => {
@@ -274,6 +285,25 @@ impl ProcDir {
             }
         }
         Ok(children)
+    }
+
+    /// Those of one thread. One that is reaped while they are listed can hide the next (fs/proc/array.c, `get_children_pid`): they are
+    /// listed until it is the same twice.
+    fn children_of_thread(&self) -> Result<Vec<i32>, ProcfsError> {
+        let list = || self.parsed("children", text::parse_numbers);
+        let mut listed = list()?;
+        for _ in 1..MOST_READINGS {
+            if listed.is_empty() {
+                break;
+            }
+            // Who ends behind that has told what it had.
+            let Ok(now) = list() else { break };
+            let before = std::mem::replace(&mut listed, now);
+            if listed == before {
+                break;
+            }
+        }
+        Ok(listed)
     }
 
     /// The same, by looking at every process there is.
@@ -340,24 +370,6 @@ fn whole(file: &mut File) -> io::Result<Vec<u8>> {
 
 /// So often a list is read that is never the same twice: what it says then is good enough for what changes all the time.
 const MOST_READINGS: u32 = 16;
-
-/// Reads a list until it is empty, or the same as the time before.
-fn until_the_same(
-    mut read: impl FnMut() -> Result<Vec<i32>, ProcfsError>,
-) -> Result<Vec<i32>, ProcfsError> {
-    let mut last = read()?;
-    for _ in 1..MOST_READINGS {
-        if last.is_empty() {
-            break;
-        }
-        let next = read()?;
-        if next == last {
-            break;
-        }
-        last = next;
-    }
-    Ok(last)
-}
 
 #[cfg(test)]
 mod soup {

@@ -379,7 +379,8 @@ fn seize(pid: HostPid, tid: i32, glimpse: Option<&mut Glimpse>) -> Result<bool, 
                 ptrace::reap(tid);
                 return Ok(false);
             }
-            (b'Z' | b'X', _) => return Ok(false),
+            (b'Z', 0) | (b'X', _) => return Ok(false),
+            (b'Z', tracer) if lets_go_soon(tracer) => return Ok(false),
             // Ours under an id it did not have before: it has executed a program.
             (_, tracer) if tracer == own => break,
             // A thread about to end, or to give its id to one that executes a program, is EPERM, too. So is one that its

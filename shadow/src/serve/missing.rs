@@ -7,7 +7,7 @@ use rustix::fs::{AtFlags, IFlags, OFlags, RawDir};
 use std::collections::HashMap;
 use std::mem::MaybeUninit;
 use std::sync::{Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 use wire::{MOST_NAMES, Missing, Names, Place, Request, steps};
 
 /// How soon a folder is told of again. What was told is believed for a second; if it is asked about sooner, the job makes names
@@ -17,6 +17,10 @@ const TOLD_AGAIN: Duration = Duration::from_millis(500);
 const MOST_TOLD: usize = 256;
 /// Bytes that the kernel is asked for at once.
 const AT_ONCE: usize = 32 << 10;
+
+/// By how much a file system may give a change the time of one before: a tick of a kernel of 100 Hz, and some. (Those that keep seconds only
+/// have nothing that a rename hides.)
+const TICKS: Duration = Duration::from_millis(20);
 
 /// File systems of which a folder has no names but those that it lists, now (magic numbers of statfs(2)). Not so where names appear when
 /// they are asked for (autofs, FUSE, procfs), are listed later than they are found (NFS and others of several machines), or are found in another spelling (FAT, SMB, ZFS).
@@ -97,6 +101,7 @@ impl Session {
         {
             return None;
         }
+        let opened = SystemTime::now();
         // The nearest folder that is there.
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let (len, folder) = ways.into_iter().rev().find_map(|len| {
@@ -110,12 +115,14 @@ impl Session {
             Some((len, opened.ok()?))
         })?;
         let way = (at, place.name[..len].to_vec());
+        let before = settled(&folder, opened)?;
         if !lists_all(&folder) || !self.told.begin(way, Instant::now()) {
             return None;
         }
-        Some(Missing {
+        let names = self.names_in(&folder)?;
+        (settled(&folder, opened) == Some(before)).then_some(Missing {
             folder: u16::try_from(len).ok()?,
-            names: self.names_in(&folder)?,
+            names,
         })
     }
 
@@ -145,6 +152,17 @@ impl Session {
         }
         Some(names)
     }
+}
+
+/// When a folder changed last, by the clock of the system, if that was surely before the time at which it was opened: a file that another is
+/// renamed over may be listed under neither then (Btrfs and tmpfs list no further than there was something when the folder was opened, and
+/// the new one is behind that).
+fn settled(folder: &OwnedFd, opened: SystemTime) -> Option<Duration> {
+    let found = rustix::fs::fstat(folder).ok()?;
+    let nanoseconds = u32::try_from(found.st_ctime_nsec).ok()?;
+    let changed = Duration::new(u64::try_from(found.st_ctime).ok()?, nanoseconds);
+    let opened = opened.duration_since(SystemTime::UNIX_EPOCH).ok()?;
+    (changed + TICKS < opened).then_some(changed)
 }
 
 /// The same name with its letters in the other case, if it has any.
@@ -201,6 +219,30 @@ mod tests {
         assert!(!is_found_as(&folder, b"NAME", inode("name")));
         std::fs::hard_link(dir.path().join("name"), dir.path().join("NAME")).expect("links");
         assert!(is_found_as(&folder, b"NAME", inode("name")));
+    }
+
+    #[test]
+    fn a_folder_that_changes_is_not_told_of() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let name = |name: &str| dir.path().join(name);
+        std::fs::write(name("old"), "").expect("writes");
+        std::fs::write(name("new"), "").expect("writes");
+        let opened = std::fs::File::open(dir.path()).expect("opens");
+        let folder = OwnedFd::from(opened.try_clone().expect("clones"));
+        let (now, second) = (SystemTime::now(), Duration::from_secs(1));
+        assert_eq!(settled(&folder, now), None, "just before");
+        let before = settled(&folder, now + second);
+        assert!(before.is_some());
+        // Within a tick it has no later time.
+        let until = Instant::now() + 20 * second;
+        while settled(&folder, now + 30 * second) == before {
+            assert!(Instant::now() < until, "a change is not seen");
+            std::fs::rename(name("new"), name("old")).expect("renames");
+            std::fs::write(name("new"), "").expect("writes");
+        }
+        // So is a change whose time is put back.
+        opened.set_modified(now - second).expect("sets");
+        assert_eq!(settled(&folder, SystemTime::now()), None);
     }
 
     #[test]
