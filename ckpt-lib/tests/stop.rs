@@ -7,6 +7,7 @@ mod skip;
 
 use ckpt_lib::tracee::{CallNotes, HostPid, Quiesced, SharedNotes, StopError, reenter};
 use job::{As, Job};
+use std::collections::BTreeMap;
 use std::io::Read;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
@@ -163,6 +164,53 @@ fn calls_end_in_time_though_they_never_sleep_a_millisecond() {
         let job = Job::start(who, &["calls", "2", "e", "1"]);
         stop_until_it_ends(job, Duration::from_micros(20));
     }
+}
+
+#[test]
+fn a_sleep_is_known_though_the_thread_was_moved_while_it_lasted() {
+    // The scheduler forgets then when the thread ran last.
+    let job = Job::start(As::Self_, &["doze", "10"]);
+    let (mut dozing, mut stops) = (BTreeMap::new(), 0);
+    let until = Instant::now() + 9 * SECOND;
+    while Instant::now() < until {
+        let moved: Vec<_> = listed(job.pid())
+            .into_iter()
+            .filter_map(moved_sleep)
+            .collect();
+        dozing.retain(|sleep, _| moved.contains(sleep));
+        for sleep in moved {
+            dozing.entry(sleep).or_insert_with(Instant::now);
+        }
+        // Without an account it would be one and a half seconds late.
+        if dozing
+            .values()
+            .any(|seen| (3 * SECOND / 2..9 * SECOND / 5).contains(&seen.elapsed()))
+        {
+            stop(&job).resume().expect("resumes");
+            dozing.clear();
+            stops += 1;
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    job.passes(10 * SECOND);
+    println!("{stops} stops");
+    if stops == 0 {
+        skip::note(
+            "sleeps of threads that were moved",
+            "the scheduler moved none that slept",
+        );
+    }
+}
+
+/// A thread that the scheduler has moved to another processor while it sleeps, and which of its sleeps that is.
+fn moved_sleep(tid: i32) -> Option<(i32, String)> {
+    let sched = std::fs::read_to_string(format!("/proc/{tid}/sched")).ok()?;
+    let field = |name: &str| {
+        let line = sched.lines().find(|line| line.starts_with(name));
+        line.and_then(|line| Some(line.rsplit_once(':')?.1.trim().to_owned()))
+    };
+    let ran_last = field("se.exec_start")?;
+    (ran_last.parse() == Ok(0.0)).then_some((tid, field("nr_switches")?))
 }
 
 #[test]

@@ -19,6 +19,17 @@ pub(crate) fn has_protection_keys() -> bool {
     highest >= 7 && features >> 4 & 1 == 1
 }
 
+/// Whether the processor tells the kernel how fast it runs: APERF and MPERF (`X86_FEATURE_APERFMPERF`).
+#[allow(unused_unsafe)] // safe since Rust 1.92, not before
+pub(crate) fn tells_its_speed() -> bool {
+    // SAFETY: as above.
+    let [highest, features] = unsafe {
+        use core::arch::x86_64::__cpuid;
+        [__cpuid(0).eax, __cpuid(6).ecx]
+    };
+    highest >= 6 && features & 1 == 1
+}
+
 /// An entry of this process's auxiliary vector, 0 if there is none.
 pub(crate) fn auxv(kind: u64) -> u64 {
     // SAFETY: getauxval reads the process's own vector and returns a number.

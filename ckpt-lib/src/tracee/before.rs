@@ -17,10 +17,17 @@
 //! measured after it fell asleep: what is taken meanwhile can only make the sleep seem shorter, never longer. For the same
 //! reason a moment by a clock that was measured before it was not later than it seems. All threads are looked at, then
 //! the clocks are measured, then the threads are stopped; that of one that has fallen asleep in between is measured again when all stand still.
+//!
+//! Of a thread that was moved to another CPU while it slept, which happens while the scheduler still holds its lag against it
+//! (kernel/sched/fair.c, `DELAY_DEQUEUE`), `se.exec_start` is 0. What is left is when its load was last brought up to date
+//! (`se.avg.last_update_time`), which is when the lag was forgiven: some milliseconds after it fell asleep. The clock of that (`cfs_rq_clock_pelt`) is
+//! another for each cgroup too, since it stands still while one is throttled: it is held against ours if we are in the same one. On a CPU that runs
+//! slower than it can it goes slower, and makes up for that when the CPU is idle, unless it was busy for long (kernel/sched/pelt.h): the sleep is taken to be
+//! as much shorter as it may seem too long by that.
 
 use super::HostTid;
 use crate::filters::Filters;
-use crate::sys::{affinity, ptrace};
+use crate::sys::{affinity, cpu, ptrace};
 use nix::time::{ClockId, clock_gettime};
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -75,11 +82,28 @@ struct Sleep {
     told: Told,
 }
 
+impl Sleep {
+    /// Whether both are looks at one sleep, by what tells when it began.
+    fn is(&self, other: &Sleep) -> bool {
+        let by_load = |sleep: &Sleep| sleep.told.load_ns.filter(|_| sleep.told.since_ns.is_none());
+        let rest = |sleep: &Sleep| Sleep {
+            told: Told {
+                load_ns: by_load(sleep),
+                ..sleep.told
+            },
+            ..*sleep
+        };
+        rest(self) == rest(other)
+    }
+}
+
 /// What the scheduler says of a thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Told {
-    /// When it ran last, by the clock of its CPU: `se.exec_start`.
-    since_ns: u64,
+    /// When it ran last, by the clock of its CPU: `se.exec_start`; none if it was moved to another while it slept.
+    since_ns: Option<u64>,
+    /// When its load was last brought up to date, by another clock of its CPU: `se.avg.last_update_time`.
+    load_ns: Option<u64>,
     /// For how long it has run: `se.sum_exec_runtime`.
     ran_ns: u64,
     /// How often another took its CPU: `nr_switches`.
@@ -106,6 +130,14 @@ impl Account {
         matches!(parse_state(&stat), Some(b'S' | b'D' | b'T')).then_some(sleep)
     }
 
+    /// When it fell asleep, as far as can be told.
+    fn since(&self, told: &Told) -> Option<Since> {
+        let by_load =
+            |ns| is_in_our_cgroups(self.thread.0, self.thread.1).then_some(Since::Load(ns));
+        let ran = told.since_ns.map(Since::Ran);
+        ran.or_else(|| told.load_ns.and_then(by_load))
+    }
+
     fn stat(&self) -> String {
         read_task(self.thread.0, self.thread.1, "stat")
     }
@@ -116,12 +148,21 @@ impl Account {
         if !self.asked_at_once || now.switches != sleep.told.switches + 1 {
             return false;
         }
+        let Some(since_ns) = now.since_ns else {
+            return false;
+        };
         let ran_ns = now.ran_ns.saturating_sub(sleep.told.ran_ns);
-        let began_ns = now.since_ns.saturating_sub(ran_ns);
+        let began_ns = since_ns.saturating_sub(ran_ns);
         // It may have been woken on another CPU than it slept on.
         let earliest = parse_cpu(&self.stat()).and_then(|cpu| clocks.earliest(cpu, began_ns));
         earliest.is_some_and(|earliest| earliest >= self.asked_at_ns)
     }
+}
+
+/// Whether a thread is in the cgroups that we are in.
+fn is_in_our_cgroups(pid: i32, tid: HostTid) -> bool {
+    let ours = fs::read_to_string("/proc/thread-self/cgroup").unwrap_or_default();
+    ours.trim_end() == read_task(pid, tid, "cgroup")
 }
 
 fn read_task(pid: i32, tid: HostTid, name: &str) -> String {
@@ -140,15 +181,37 @@ pub(super) struct SchedulerClocks {
 struct Measured {
     /// From the scheduler's time to CLOCK_MONOTONIC, at most.
     offset: i128,
+    /// The same of the time of loads, in our cgroups.
+    load_offset: Option<i128>,
+    /// By how much that may seem too early, at most.
+    load_ahead_ns: u64,
     /// The same, at least, for moments after the first measurement; none if threads had been asked to stop by then.
     least_offset: Option<i128>,
     /// All threads stood still.
     all_stopped: bool,
 }
 
+/// When a thread fell asleep, at the latest, by a clock of the scheduler, nanoseconds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Since {
+    /// It ran last.
+    Ran(u64),
+    /// Its load was brought up to date.
+    Load(u64),
+}
+
+/// What the clock of loads may make up for at once, where the kernel knows how fast a CPU runs (APERF and MPERF, arch/x86/kernel/cpu/aperfmperf.c): one
+/// at half its speed that is busy for 345 periods of 1024 µs, after which it counts as busy for long, is 353 ms behind.
+const LOAD_AHEAD_NS: u64 = 500_000_000;
+
 impl Measured {
-    fn moment(&self, since_ns: u64) -> u64 {
-        shifted(since_ns, self.offset)
+    fn moment(&self, since: Since) -> Option<u64> {
+        match since {
+            Since::Ran(ns) => Some(shifted(ns, self.offset)),
+            Since::Load(ns) => {
+                Some(shifted(ns, self.load_offset?).saturating_add(self.load_ahead_ns))
+            }
+        }
     }
 }
 
@@ -224,8 +287,9 @@ impl Glimpse {
         // Woken by the stop, it gave its CPU up once. More: it was in another call by then.
         let now = account.read();
         let now = now.filter(|now| now.yields <= sleep.told.yields + 1);
-        let was_asleep = account.first == Some(sleep);
-        let began = clocks.moment(sleep.cpu, sleep.told.since_ns, was_asleep);
+        let was_asleep = account.first.is_some_and(|first| first.is(&sleep));
+        let since = account.since(&sleep.told);
+        let began = since.and_then(|since| clocks.moment(sleep.cpu, since, was_asleep));
         before.asleep_ns = began.map(|began| match now {
             Some(_) => stopped_at_ns.saturating_sub(began),
             None => 0,
@@ -268,8 +332,8 @@ impl SchedulerClocks {
 
     /// When all stand still: the CLOCK_MONOTONIC moment of the one when a thread fell asleep, by the scheduler's clock of this CPU, or a later one;
     /// none if we may not run there, or the kernel does not tell. `was_asleep`: before [`SchedulerClocks::look_at`].
-    fn moment(&mut self, cpu: usize, since_ns: u64, was_asleep: bool) -> Option<u64> {
-        self.moment_by(cpu, since_ns, was_asleep, |cpu| measure(cpu, true))
+    fn moment(&mut self, cpu: usize, since: Since, was_asleep: bool) -> Option<u64> {
+        self.moment_by(cpu, since, was_asleep, |cpu| measure(cpu, true))
     }
 
     /// The earliest CLOCK_MONOTONIC moment that can be this one by the scheduler's clock of this CPU, if it came after
@@ -282,7 +346,7 @@ impl SchedulerClocks {
     fn moment_by(
         &mut self,
         cpu: usize,
-        since_ns: u64,
+        since: Since,
         was_asleep: bool,
         measure: impl FnOnce(usize) -> Option<Measured>,
     ) -> Option<u64> {
@@ -303,7 +367,7 @@ impl SchedulerClocks {
             }
         }
         let known = (*self.measured.get(&cpu)?)?;
-        Some(known.moment(since_ns))
+        known.moment(since)
     }
 }
 
@@ -315,9 +379,16 @@ fn measure(cpu: usize, all_stopped: bool) -> Option<Measured> {
         clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).ok()?;
         let text = fs::read_to_string("/proc/thread-self/sched").ok()?;
         let after = i128::from(ptrace::monotonic_ns());
-        let told = i128::from(parse_sched(&text)?.since_ns);
+        let own = parse_sched(&text)?;
+        let told = i128::from(own.since_ns?);
         Some(Measured {
             offset: after - told,
+            load_offset: own.load_ns.map(|ns| after - i128::from(ns)),
+            load_ahead_ns: if cpu::tells_its_speed() {
+                LOAD_AHEAD_NS
+            } else {
+                0
+            },
             least_offset: (!all_stopped).then_some(before - told),
             all_stopped,
         })
@@ -338,9 +409,10 @@ fn parse_sched(text: &str) -> Option<Told> {
         whole.checked_mul(1_000_000)?.checked_add(part)
     };
     Some(Told {
-        // 0: it was moved to another CPU while it slept, which happens while the scheduler still holds its lag against it
-        // (kernel/sched/fair.c, `DELAY_DEQUEUE`). When it fell asleep is not known any more.
-        since_ns: nanos("se.exec_start").filter(|ns| *ns > 0)?,
+        since_ns: Some(nanos("se.exec_start")?).filter(|ns| *ns > 0),
+        load_ns: field("se.avg.last_update_time")
+            .and_then(|ns| ns.parse().ok())
+            .filter(|ns| *ns > 0),
         ran_ns: nanos("se.sum_exec_runtime")?,
         switches: field("nr_switches")?.parse().ok()?,
         yields: field("nr_voluntary_switches")?.parse().ok()?,
@@ -396,11 +468,13 @@ mod tests {
             se.exec_start                                :       4183.015462\n\
             se.vruntime                                  :          0.1\n\
             se.sum_exec_runtime                          :          0.70309\n\
+            se.avg.last_update_time                      :        4183015424\n\
             nr_switches                                  :                    9\n\
             nr_voluntary_switches                        :                    7\n\
             nr_involuntary_switches                      :                    2\n";
         let told = Told {
-            since_ns: 4_183_015_462,
+            since_ns: Some(4_183_015_462),
+            load_ns: Some(4_183_015_424),
             ran_ns: 703_090,
             switches: 9,
             yields: 7,
@@ -408,12 +482,39 @@ mod tests {
         assert_eq!(parse_sched(text), Some(told));
         assert_eq!(parse_sched("se.exec_start : x"), None);
         let moved = text.replace("4183.015462", "0.000000");
-        assert_eq!(parse_sched(&moved), None);
+        let moved_told = Told {
+            since_ns: None,
+            ..told
+        };
+        assert_eq!(parse_sched(&moved), Some(moved_told));
+        // A kernel that does not tell of loads.
+        let untold = moved.replace("last_update_time", "other");
+        assert_eq!(parse_sched(&untold).map(|told| told.load_ns), Some(None));
         let own = fs::read_to_string("/proc/thread-self/stat").expect("stat");
         assert!(parse_cpu(&own).is_some());
         assert!(parse_start(&own).is_some_and(|ticks| ticks > 0));
         assert_eq!(parse_state(&own), Some(b'R'));
         assert_eq!(parse_state("7 (a) S b) t 1 2"), Some(b't'));
+    }
+
+    #[test]
+    fn a_sleep_is_known_again_whatever_the_scheduler_does_about_its_load() {
+        let sleep = |since_ns, load_ns| Sleep {
+            cpu: 1,
+            told: Told {
+                since_ns,
+                load_ns,
+                ran_ns: 3,
+                switches: 2,
+                yields: 1,
+            },
+        };
+        let ran = sleep(Some(7), Some(7));
+        assert!(ran.is(&sleep(Some(7), Some(8))));
+        assert!(!ran.is(&sleep(Some(8), Some(7))));
+        assert!(!ran.is(&sleep(None, Some(7))));
+        assert!(sleep(None, Some(7)).is(&sleep(None, Some(7))));
+        assert!(!sleep(None, Some(7)).is(&sleep(None, Some(8))));
     }
 
     #[test]
@@ -433,7 +534,11 @@ mod tests {
         let cpu = parse_cpu(&fs::read_to_string("/proc/thread-self/stat").expect("stat"));
         // A kernel without CONFIG_SCHED_DEBUG has no such file.
         if fs::exists("/proc/thread-self/sched").expect("exists") {
-            assert!(clocks.moment(cpu.expect("cpu"), 0, false).is_some());
+            assert!(
+                clocks
+                    .moment(cpu.expect("cpu"), Since::Ran(0), false)
+                    .is_some()
+            );
         }
     }
 
@@ -444,6 +549,8 @@ mod tests {
             move |_| {
                 Some(Measured {
                     offset,
+                    load_offset: Some(offset + 4),
+                    load_ahead_ns: 20,
                     least_offset: (!all_stopped).then_some(offset - 3),
                     all_stopped,
                 })
@@ -453,21 +560,30 @@ mod tests {
         // As `look_at` does.
         clocks.measured.insert(1, measured(100, false)(1));
         let known = |_| panic!("known");
-        assert_eq!(clocks.moment_by(1, 50, true, known), Some(150));
+        assert_eq!(clocks.moment_by(1, Since::Ran(50), true, known), Some(150));
         // The CPU was taken away for 30, and then the thread fell asleep, however soon.
         let after = measured(130, true);
-        assert_eq!(clocks.moment_by(1, 51, false, after), Some(181));
+        assert_eq!(clocks.moment_by(1, Since::Ran(51), false, after), Some(181));
+        // By the other clock, by as much later as that may have jumped.
+        let by_load = clocks.moment_by(1, Since::Load(50), true, known);
+        assert_eq!(by_load, Some(204));
         // All others of that CPU slept before that.
         for was_asleep in [false, true] {
-            assert_eq!(clocks.moment_by(1, 52, was_asleep, known), Some(182));
+            assert_eq!(
+                clocks.moment_by(1, Since::Ran(52), was_asleep, known),
+                Some(182)
+            );
         }
-        assert_eq!(clocks.moment_by(2, 50, true, measured(7, true)), Some(57));
-        assert_eq!(clocks.moment_by(3, 50, false, unknown), None);
+        assert_eq!(
+            clocks.moment_by(2, Since::Ran(50), true, measured(7, true)),
+            Some(57)
+        );
+        assert_eq!(clocks.moment_by(3, Since::Ran(50), false, unknown), None);
         // What was taken before it was measured again could make a moment before that seem later.
         assert_eq!(clocks.earliest(1, 60), Some(157));
         assert_eq!(clocks.earliest(2, 60), None);
         assert_eq!(clocks.earliest(3, 60), None);
         let had = |_| panic!("not to be had");
-        assert_eq!(clocks.moment_by(3, 50, false, had), None);
+        assert_eq!(clocks.moment_by(3, Since::Ran(50), false, had), None);
     }
 }

@@ -374,6 +374,34 @@ static int spawn(int spawners) {
     spawner(NULL);
     return 0;
 }
+// workload doze SECONDS: threads work for some milliseconds each and then sleep, beside busy ones of more weight: some are
+// moved to another processor while they sleep
+static void *dozer(void *arg) {
+    int set = epoll_create1(0);
+    struct epoll_event event;
+    setpriority(PRIO_PROCESS, gettid(), 10);
+    while (!over) {
+        double t = now();
+        while (now() < t + 0.001) {}
+        t = now();
+        int result = epoll_wait(set, &event, 1, 2000);
+        // One whose time is over when it is stopped may wait for it once more (ADR 4).
+        if (now() - t > 3.95 && now() - t < 5.2) continue;
+        if (!check_for(2, "epoll_wait", t, result, 0, 1.2)) break;
+    }
+    return 0;
+}
+static void *busy(void *arg) { while (!over) {} return arg; }
+static int doze(double seconds) {
+    pthread_t all[44];
+    for (int i = 0; i < 44; i++) all[i] = start(i < 40 ? dozer : busy);
+    ready();
+    double end = now() + seconds;
+    while (now() < end && !over) usleep(10000);
+    over = 1;
+    for (int i = 0; i < 44; i++) pthread_join(all[i], NULL);
+    return failed;
+}
 static char **arguments;
 static void *executor(void *arg) {
     usleep(300);
@@ -590,6 +618,11 @@ int main(int argc, char **argv) {
     }
     if (!strcmp(mode, "count")) return count(atoi(argv[2]));
     if (!strcmp(mode, "spawn")) return spawn(atoi(argv[2]));
+    if (!strcmp(mode, "doze")) {
+        int bad = doze(atof(argv[2]));
+        printf(bad ? "FAILED\n" : "PASS\n");
+        return bad;
+    }
     if (!strcmp(mode, "exec")) return exec(atoi(argv[2]));
     if (!strcmp(mode, "many")) return many(atoi(argv[2]));
     if (!strcmp(mode, "maps")) return maps(atoi(argv[2]));
