@@ -190,6 +190,7 @@ fn a_sleep_is_known_though_the_thread_was_moved_while_it_lasted() {
             dozing.clear();
             stops += 1;
         }
+        // Nobody tells when the scheduler moves a thread: it is looked at again and again.
         std::thread::sleep(Duration::from_millis(20));
     }
     job.passes(10 * SECOND);

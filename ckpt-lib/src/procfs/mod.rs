@@ -306,7 +306,7 @@ impl ProcDir {
         Ok(listed)
     }
 
-    /// The same, by looking at every process there is.
+    /// Children of all threads, by looking at every process there is.
     fn children_by_search(&self) -> Result<Vec<i32>, ProcfsError> {
         let own = self.parsed("status", parse_status)?.tgid;
         let all = ProcDir {
